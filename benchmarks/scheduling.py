@@ -31,8 +31,8 @@ from spritz.model.preemption import PreemptionPolicy
 from spritz.model.reasons import Reason
 from spritz.model.resources import GresCapacity, GresRequest, NodeCapacity
 from spritz.model.states import JobState, NodeState
-from spritz.scheduling import cycle
-from spritz.scheduling.projection import Projection
+from spritz.scheduling.plan import cycle
+from spritz.scheduling.view.projection import Projection
 
 SETTINGS = ClusterSettings(default_memory_mib_per_cpu=100, gres_types=("gpu",))
 

@@ -22,7 +22,7 @@ from spritz.model.partition import Partition
 from spritz.model.resources import GresCapacity, GresRequest, NodeCapacity
 from spritz.model.states import NodeState
 from spritz.model.topology import Switch, Topology
-from spritz.scheduling.projection import Projection
+from spritz.scheduling.view.projection import Projection
 
 NODES, LEAF, PODS = 640, 16, 10
 ROUNDS = 8

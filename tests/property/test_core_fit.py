@@ -18,8 +18,8 @@ from spritz.model.node import NodeConfig
 from spritz.model.partition import Partition
 from spritz.model.resources import GresCapacity, GresRequest, NodeCapacity
 from spritz.model.states import NodeState
-from spritz.scheduling import cycle
-from spritz.scheduling.projection import Projection
+from spritz.scheduling.plan import cycle
+from spritz.scheduling.view.projection import Projection
 
 SETTINGS = ClusterSettings(gres_types=("gpu",), default_memory_mib_per_cpu=1)
 

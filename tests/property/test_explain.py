@@ -11,11 +11,12 @@ from tests.unit.scheduling.site import Site, spec
 
 from spritz.model.explain import Explanation
 from spritz.model.states import JobState
-from spritz.scheduling import cycle, known
+from spritz.scheduling.explain.alternatives import try_others
+from spritz.scheduling.explain.context import View
+from spritz.scheduling.explain.explanation import explain
 from spritz.scheduling.explain.nodes import able, least_portion
-from spritz.scheduling.explain.others import try_others
-from spritz.scheduling.explain.story import explain
-from spritz.scheduling.explain.view import View
+from spritz.scheduling.plan import cycle
+from spritz.scheduling.view.events import job_records
 
 SPEED = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
@@ -84,7 +85,7 @@ def test_once_those_who_must_end_have_ended_a_job_that_nobody_is_before_starts(
     site.cycle()
     for job in list(site.jobs.values()):
         if job.state is JobState.PENDING:
-            known.forget(site.projection, job.id)
+            job_records.forget(site.projection, job.id)
             del site.machine.state.jobs[job.id]
             site.machine.state.pending.pop(job.id, None)
     waiting = site.submit(spec(**wanted))

@@ -39,9 +39,9 @@ from spritz.model.resources import GresCapacity
 from spritz.model.states import JobState
 from spritz.model.step import StepSpec
 from spritz.model.topology import Block, Switch, Topology
-from spritz.scheduling import cycle, feasible
-from spritz.scheduling.explain.story import explain
-from spritz.scheduling.explain.view import View
+from spritz.scheduling.explain.context import View
+from spritz.scheduling.explain.explanation import explain
+from spritz.scheduling.plan import cycle, feasible
 from spritz.testing.builders import ALICE, ROOT
 from spritz.wire.envelope import Request
 from spritz.wire.requests import BadRequest, RequestDecoder

@@ -32,7 +32,7 @@ from spritz.controller.pacing import (
     Turn,
     WaitUntil,
 )
-from spritz.scheduling.policy import SELDOM_SECONDS, Policy
+from spritz.scheduling.view.parameters import SELDOM_SECONDS, Policy
 
 #: Rounding of the sums of moments; and of moments that a clock far away has gone through.
 EPSILON = 1e-6

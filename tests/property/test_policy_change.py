@@ -17,9 +17,9 @@ from spritz.model.partition import Partition
 from spritz.model.plan import PlannedStart
 from spritz.model.priority import PriorityInputs
 from spritz.model.resources import Allocation
-from spritz.scheduling.inputs import policy_inputs
-from spritz.scheduling.policies import put_policy
-from spritz.scheduling.projection import Projection
+from spritz.scheduling.view.events.limits_policy import put_policy
+from spritz.scheduling.view.priority_inputs import policy_inputs
+from spritz.scheduling.view.projection import Projection
 from spritz.testing.builders import World, capacity, expect
 
 _NAMES = st.sampled_from(["a", "b", "c", "d"])

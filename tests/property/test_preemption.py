@@ -28,10 +28,10 @@ from spritz.model.preemption import PreemptionPolicy, PreemptMode
 from spritz.model.reports import JobGone
 from spritz.model.resources import mask_of
 from spritz.model.states import JobState
-from spritz.scheduling import preemption
 from spritz.scheduling.placement.place import place
-from spritz.scheduling.projection import Projection
-from spritz.scheduling.resolve import resolve
+from spritz.scheduling.plan import preemption
+from spritz.scheduling.view.projection import Projection
+from spritz.scheduling.view.resolve import resolve
 
 SPEED = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 MODES = ("REQUEUE", "CANCEL", "SUSPEND")

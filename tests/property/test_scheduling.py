@@ -20,8 +20,8 @@ from spritz.model.job import Sharing
 from spritz.model.node import NodeConfig
 from spritz.model.resources import GresCapacity, GresRequest
 from spritz.model.states import JobFlag, JobState, NodeFlag, NodeState
-from spritz.scheduling import cycle
-from spritz.scheduling.projection import Projection
+from spritz.scheduling.plan import cycle
+from spritz.scheduling.view.projection import Projection
 
 SPEED = settings(max_examples=70, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 

@@ -16,14 +16,14 @@ from tests.unit.scheduling.site import Site, partition, spec
 from spritz.model.cluster import ClusterSettings
 from spritz.model.node import NodeConfig
 from spritz.scheduling.placement import counts
-from spritz.scheduling.placement.capacity import capacity
 from spritz.scheduling.placement.columns import capacity_columns, counts_suffice
 from spritz.scheduling.placement.place import place
 from spritz.scheduling.placement.runs import select_columns
 from spritz.scheduling.placement.select import Candidate, select, target_of
 from spritz.scheduling.placement.share import assign
-from spritz.scheduling.request import Request
-from spritz.scheduling.resolve import resolve
+from spritz.scheduling.view.capacity import capacity
+from spritz.scheduling.view.request import Request
+from spritz.scheduling.view.resolve import resolve
 
 SPEED = settings(max_examples=150, deadline=None)
 

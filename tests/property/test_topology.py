@@ -16,8 +16,8 @@ from spritz.model.topology import Switch, Topology
 from spritz.notation import hostlist
 from spritz.scheduling.placement.place import place
 from spritz.scheduling.placement.select import target_of
-from spritz.scheduling.request import Request
-from spritz.scheduling.resolve import resolve
+from spritz.scheduling.view.request import Request
+from spritz.scheduling.view.resolve import resolve
 
 
 @st.composite

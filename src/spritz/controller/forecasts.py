@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from spritz.model.job import Hold
 from spritz.model.states import JobState
-from spritz.scheduling.backfill import Promise
+from spritz.scheduling.view.planned_starts import Promise
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from spritz.model.job import Job
     from spritz.model.plan import Forecast
     from spritz.model.priority import PriorityFactors, PriorityWeights
-    from spritz.scheduling.projection import Projection
+    from spritz.scheduling.view.projection import Projection
 
 #: Fields of a job that come from the last full pass. `FIELDS`: these and those computed on request.
 EXPECTED = frozenset({"expected_start_at", "expected_nodes"})

@@ -62,7 +62,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from spritz.scheduling.policy import Policy
+from spritz.scheduling.view.parameters import Policy
 
 #: Part of the loop's time that quick passes may take.
 SHARE = 0.33

@@ -1,5 +1,5 @@
 """Runs scheduling passes and applies their plans. When a pass runs is decided by `pacing`, what it decides by
-`scheduling.cycle`, and what of its plan is carried out by the core.
+`scheduling.plan.cycle`, and what of its plan is carried out by the core.
 
 Owns the projection. A quick pass runs at the end of a turn of the loop, so that a start joins the group of the
 submission that made it possible. A full pass runs in a forked child, on the child's copy of the projection. Plans are
@@ -51,16 +51,16 @@ from spritz.model.events import cluster as cluster_events
 from spritz.model.events import job as job_events
 from spritz.model.events import reservation as reservation_events
 from spritz.model.plan import Plan
-from spritz.scheduling import cycle, feasible
-from spritz.scheduling.policy import policy_of
-from spritz.scheduling.projection import Projection
+from spritz.scheduling.plan import cycle, feasible
+from spritz.scheduling.view.parameters import policy_of
+from spritz.scheduling.view.projection import Projection
 
 if TYPE_CHECKING:
     from spritz.controller.context import Context
     from spritz.controller.pacing import Event as PacingEvent
     from spritz.model.events import Event
-    from spritz.scheduling.policy import Policy
-    from spritz.scheduling.table import NodeTable
+    from spritz.scheduling.view.parameters import Policy
+    from spritz.scheduling.view.table import NodeTable
 
 #: Placements that a quick pass tries, unless default_queue_depth says otherwise.
 QUICK_PLACEMENTS = 64

@@ -1,7 +1,7 @@
 """Fair share as the controller keeps it: figures of every association, reckoned every PriorityCalcPeriod and when the
 policy changes, and given to the scheduler; and the moments at which usage is set to 0.
 
-What was used is the core's (`State.usage`); the formulas are `scheduling.fairshare`. With few associations the figures
+What was used is the core's (`State.usage`); the formulas are `scheduling.view.fairshare`. With few associations the figures
 are reckoned where they are asked for; with many in a forked child, and asked-for figures are the last ones.
 
 Source: slurm.conf(5) PriorityCalcPeriod, PriorityUsageResetPeriod; sshare(1).
@@ -21,7 +21,7 @@ from spritz.controller.listeners import Loss
 from spritz.model.events import cluster as cluster_events
 from spritz.model.limits.records import ResetUsage
 from spritz.model.limits.usage import RAW
-from spritz.scheduling.fairshare import Share, fair_shares
+from spritz.scheduling.view.fairshare import Share, fair_shares
 
 if TYPE_CHECKING:
     from spritz.controller.context import Context

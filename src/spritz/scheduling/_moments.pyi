@@ -1,5 +1,5 @@
-from spritz.scheduling.profile import Floats
-from spritz.scheduling.table import Bools, Ints
+from spritz.scheduling.view.profile import Floats
+from spritz.scheduling.view.table import Bools, Ints
 
 def ahead(
     times: Floats,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from spritz.notation.names import nearest
 from spritz.runtime.clock import SystemClock
-from spritz.scheduling.fragmentation import fragments
+from spritz.scheduling.view.fragmentation import fragments
 from spritz.sim.pods.cluster import PodCluster
 from spritz.sim.pods.demand import sequence, typical_tasks
 from spritz.sim.pods.placement import PLACEMENTS, BestFitPlacement, FragmentPlacement, Placement, RandomPlacement

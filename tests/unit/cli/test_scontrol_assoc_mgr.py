@@ -12,7 +12,7 @@ from spritz.model.cluster import ClusterSettings
 from spritz.model.limits.records import Association, Policy, Qos, SetPolicy
 from spritz.model.limits.standing import KINDS, ListStandings
 from spritz.model.limits.usage import RAW
-from spritz.scheduling.fairshare import fair_shares
+from spritz.scheduling.view.fairshare import fair_shares
 from spritz.testing.builders import World, capacity
 
 TRES = ("cpu", "mem", "energy", "node", "billing", "fs/disk", "vmem", "pages")

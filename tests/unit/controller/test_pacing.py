@@ -33,7 +33,7 @@ from spritz.controller.pacing import (
     Turn,
     WaitUntil,
 )
-from spritz.scheduling.policy import SELDOM_SECONDS, Policy
+from spritz.scheduling.view.parameters import SELDOM_SECONDS, Policy
 
 WAITING = Turn(waiting=True)
 BATCH, INTERACTIVE = Submission(batch=True), Submission(batch=False)

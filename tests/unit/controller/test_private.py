@@ -14,9 +14,9 @@ from spritz.model.commands.reservation import CreateReservation, ReservationRequ
 from spritz.model.errors import SpritzError
 from spritz.model.limits.records import Association, Policy, SetPolicy
 from spritz.model.limits.standing import ListStandings
-from spritz.scheduling import cycle
-from spritz.scheduling.explain.story import explain
-from spritz.scheduling.explain.view import PRIVATE, View
+from spritz.scheduling.explain.context import PRIVATE, View
+from spritz.scheduling.explain.explanation import explain
+from spritz.scheduling.plan import cycle
 from spritz.testing.builders import ALICE, BOB, ROOT, World
 from tests.unit.scheduling.site import Site, node, spec
 

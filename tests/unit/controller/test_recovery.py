@@ -30,8 +30,8 @@ from spritz.model.resources import NodeCapacity
 from spritz.model.stored import FORMAT
 from spritz.runtime.clock import SystemClock
 from spritz.runtime.log import get_logger
-from spritz.scheduling import cycle
-from spritz.scheduling.projection import Projection
+from spritz.scheduling.plan import cycle
+from spritz.scheduling.view.projection import Projection
 
 SETTINGS = ClusterSettings(cluster_name="test")
 CAPACITY = NodeCapacity(cpus=4, cores_per_socket=4, memory_mib=100)

@@ -16,7 +16,7 @@ from spritz.model.commands.cluster import ApplyPlan, Tick
 from spritz.model.events import ALL_EVENTS
 from spritz.model.queries import Ping
 from spritz.model.reports import NodeLost, NodeTrouble
-from spritz.scheduling.follow import HANDLERS
+from spritz.scheduling.view.events.handlers import HANDLERS
 from spritz.testing.builders import ALICE, World
 
 #: structs beside the commands that are replies or parts of commands

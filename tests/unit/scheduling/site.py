@@ -20,8 +20,8 @@ from spritz.model.partition import Partition
 from spritz.model.plan import Plan
 from spritz.model.resources import Allocation, GresCapacity, GresRequest, NodeCapacity, mask_of, mask_text
 from spritz.model.states import JobState, NodeFlag, NodeState
-from spritz.scheduling import cycle
-from spritz.scheduling.projection import Projection
+from spritz.scheduling.plan import cycle
+from spritz.scheduling.view.projection import Projection
 
 #: Jobs that say nothing about memory get so much per CPU, so that they can share nodes.
 SETTINGS = ClusterSettings(default_memory_mib_per_cpu=1, gres_types=("gpu", "shard"))

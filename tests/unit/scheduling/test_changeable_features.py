@@ -8,7 +8,7 @@ from spritz.model.cluster import FeaturePolicy
 from spritz.model.events.cluster import NodeRegistered
 from spritz.model.power import PowerPolicy
 from spritz.model.states import NodeState
-from spritz.scheduling.feasible import check_request
+from spritz.scheduling.plan.feasible import check_request
 from tests.unit.scheduling.site import SETTINGS, Site, node, spec
 from tests.unit.scheduling.test_explain import told
 

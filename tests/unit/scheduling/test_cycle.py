@@ -12,7 +12,8 @@ from spritz.model.events.job import JobHeld, JobReleased, JobResumed, JobSuspend
 from spritz.model.job import ArrayState, Hold, JobSpec, Sharing
 from spritz.model.reasons import Reason
 from spritz.model.states import NodeFlag, NodeState, PartitionState
-from spritz.scheduling import cycle, follow
+from spritz.scheduling.plan import cycle
+from spritz.scheduling.view.events import handlers
 from tests.unit.scheduling.site import SETTINGS, Site, node, partition, spec
 
 
@@ -27,8 +28,8 @@ def whole(count: int, minutes: int = 10, **fields: Any) -> JobSpec:
 
 def test_every_kind_of_event_is_followed_or_ignored_on_purpose() -> None:
     kinds = set(ALL_EVENTS.values())
-    assert set(follow.HANDLERS) | follow.IGNORED == kinds
-    assert not set(follow.HANDLERS) & follow.IGNORED
+    assert set(handlers.HANDLERS) | handlers.IGNORED == kinds
+    assert not set(handlers.HANDLERS) & handlers.IGNORED
 
 
 def test_a_job_gets_all_its_nodes_or_waits() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from spritz.model.reasons import Reason
-from spritz.scheduling import cycle
+from spritz.scheduling.plan import cycle
 from tests.unit.scheduling.site import Site, gpus, node, partition, spec
 
 QUICK = 64

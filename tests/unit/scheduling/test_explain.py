@@ -13,11 +13,12 @@ from spritz.model.job import Dependency, Hold
 from spritz.model.limits.records import Association, Policy, Qos
 from spritz.model.reasons import Reason
 from spritz.model.states import JobState, NodeState, PartitionState
-from spritz.scheduling import cycle, known
+from spritz.scheduling.explain.alternatives import once_free, try_others
+from spritz.scheduling.explain.context import View
+from spritz.scheduling.explain.explanation import explain, past
 from spritz.scheduling.explain.nodes import TESTS
-from spritz.scheduling.explain.others import once_free, try_others
-from spritz.scheduling.explain.story import explain, past
-from spritz.scheduling.explain.view import View
+from spritz.scheduling.plan import cycle
+from spritz.scheduling.view.events import job_records
 from tests.unit.scheduling.site import SETTINGS, Site, gpus, node, partition, spec
 from tests.unit.scheduling.test_preemption import high, low
 from tests.unit.scheduling.test_preemption import site as preemption_site
@@ -333,7 +334,7 @@ def test_a_held_job_is_told_when_it_would_start_if_it_were_released() -> None:
     job_id = site.submit(spec(1))
     job = structs.replace(site.jobs[job_id], hold=Hold.USER, priority=0, reason=Reason.HELD_USER)
     site.machine.state.jobs[job_id] = job
-    known.put(site.projection, job)
+    job_records.put(site.projection, job)
     one = told(site, job_id)
     assert one.summary == f"Held: `scontrol release {job_id}` lets it go on."
     assert one.expected is not None
@@ -358,7 +359,7 @@ def test_a_dependency_is_told_in_words(kind: str, text: str) -> None:
         site.jobs[job_id], dependencies=(Dependency(kind=kind, job_id=1),), eligible_at=0.0, reason=Reason.DEPENDENCY
     )
     site.machine.state.jobs[job_id] = job
-    known.put(site.projection, job)
+    job_records.put(site.projection, job)
     assert [item.text for item in told(site, job_id).limits if item.holds] == [text]
 
 

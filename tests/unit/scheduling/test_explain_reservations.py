@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from spritz.model.job import Sharing
-from spritz.scheduling.explain.others import try_others
+from spritz.scheduling.explain.alternatives import try_others
 from tests.unit.scheduling.site import spec
 from tests.unit.scheduling.test_explain import counts, others, texts, told
 from tests.unit.scheduling.test_reservations import ALICE, reserve, site_of

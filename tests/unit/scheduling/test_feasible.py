@@ -10,10 +10,10 @@ from msgspec.structs import replace
 
 from spritz.model.job import Dependency, EndSignal, JobSpec, ResourceLimit
 from spritz.model.states import NodeFlag, NodeState
-from spritz.scheduling import feasible
-from spritz.scheduling.feasible import UNSEEN, check_again, check_request
 from spritz.scheduling.placement import place as place_module
 from spritz.scheduling.placement.select import Candidate, Portion, select
+from spritz.scheduling.plan import feasible
+from spritz.scheduling.plan.feasible import UNSEEN, check_again, check_request
 from tests.fuzz.guard import guard
 from tests.unit.scheduling.site import Site, gpus, node, partition, spec
 

@@ -13,9 +13,9 @@ from msgspec import structs
 
 from spritz.model.job import Sharing
 from spritz.model.plan import Plan
-from spritz.scheduling import lanes
-from spritz.scheduling.lanes import Lanes
-from spritz.scheduling.profile import NEVER
+from spritz.scheduling.forecast import lanes
+from spritz.scheduling.forecast.lanes import Lanes
+from spritz.scheduling.view.profile import NEVER
 from tests.unit.scheduling.site import SETTINGS, Site, gpus, node, spec
 
 SHALLOW = structs.replace(SETTINGS, scheduler_parameters=(("bf_max_job_test", "2"),))

@@ -13,13 +13,13 @@ from msgspec.structs import replace
 
 from spritz.model.cluster import ClusterSettings
 from spritz.model.resources import GresCapacity, GresRequest
-from spritz.scheduling.fragmentation import fragments
 from spritz.scheduling.placement.fragment import part_of
+from spritz.scheduling.view.fragmentation import fragments
 from tests.unit.scheduling.site import SETTINGS, Site, gpus, node, spec
 
 if TYPE_CHECKING:
     from spritz.scheduling.placement.fragment import Workload
-    from spritz.scheduling.request import Request
+    from spritz.scheduling.view.request import Request
 
 BY_FRAGMENT = replace(SETTINGS, scheduler_parameters=(("gpu_fragmentation", ""),))
 

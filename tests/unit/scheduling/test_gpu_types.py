@@ -8,8 +8,8 @@ import pytest
 
 from spritz.model.resources import Allocation, GresRequest
 from spritz.model.states import JobState
-from spritz.scheduling.feasible import check_request
 from spritz.scheduling.placement import mixed
+from spritz.scheduling.plan.feasible import check_request
 from tests.unit.scheduling.site import Site, gpus, node, spec
 
 BOTH = [gpus(2, "a"), gpus(2, "h", first=2)]

@@ -17,9 +17,9 @@ from spritz.model.job import Sharing
 from spritz.model.limits.records import Association, Policy, Qos
 from spritz.model.plan import Plan
 from spritz.model.preemption import PreemptionPolicy
-from spritz.scheduling import cycle
-from spritz.scheduling.explain.story import explain
-from spritz.scheduling.explain.view import View
+from spritz.scheduling.explain.context import View
+from spritz.scheduling.explain.explanation import explain
+from spritz.scheduling.plan import cycle
 from tests.unit.scheduling.site import SETTINGS, Site, gpus, node, partition, spec
 from tests.unit.scheduling.test_preemption import leave, run, states, tick, victims
 

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spritz.model.resources import GresCapacity, NodeCapacity, mask_ids
-from spritz.scheduling.hardware import GresPool
 from spritz.scheduling.placement import linked
+from spritz.scheduling.view.hardware import GresPool
 from tests.unit.scheduling.site import Site, cpu_ids, devices, node, spec
 
 

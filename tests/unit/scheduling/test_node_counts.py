@@ -6,9 +6,9 @@ import pytest
 from msgspec.structs import replace
 
 from spritz.model.topology import Block, Topology
-from spritz.scheduling.feasible import check_request
-from spritz.scheduling.placement.eligible import Eligibility
-from spritz.scheduling.request import Request
+from spritz.scheduling.plan.feasible import check_request
+from spritz.scheduling.view.eligibility import Eligibility
+from spritz.scheduling.view.request import Request
 from tests.unit.scheduling.site import SETTINGS, Site, node, spec
 
 

@@ -10,14 +10,13 @@ import pytest
 from msgspec import structs
 
 from spritz.model.job import JobSpec, Sharing
-from spritz.scheduling import openings
-from spritz.scheduling.backfill import earliest
-from spritz.scheduling.placement import scheme
+from spritz.scheduling.placement import openings, scheme
 from spritz.scheduling.placement.columns import capacity_columns, least_counts, needed
 from spritz.scheduling.placement.place import place
 from spritz.scheduling.placement.select import target_of
-from spritz.scheduling.request import Grain, Request
-from spritz.scheduling.resolve import resolve
+from spritz.scheduling.view.planned_starts import earliest
+from spritz.scheduling.view.request import Grain, Request
+from spritz.scheduling.view.resolve import resolve
 from tests.unit.scheduling.site import SETTINGS, Site, gpus, node, spec
 
 MEMORY = structs.replace(SETTINGS, default_memory_mib_per_cpu=50)

@@ -15,9 +15,9 @@ from spritz.model.preemption import PreemptionPolicy
 from spritz.model.reports import JobGone
 from spritz.model.resources import Allocation, NodeAllocation
 from spritz.model.states import JobState
-from spritz.scheduling.nodes import NodeRow
-from spritz.scheduling.placement import capacity
-from spritz.scheduling.request import Request
+from spritz.scheduling.view import capacity
+from spritz.scheduling.view.nodes import NodeRow
+from spritz.scheduling.view.request import Request
 from tests.unit.scheduling.site import SETTINGS, Site, gpus, node, partition, spec
 
 

@@ -9,7 +9,7 @@ from msgspec import structs
 
 from spritz.model.job import Sharing
 from spritz.model.priority import PriorityInputs, PriorityPolicy
-from spritz.scheduling import overtaking
+from spritz.scheduling.plan import overtaking
 from tests.unit.scheduling.site import SETTINGS, Site, node, spec
 
 USERS = 24

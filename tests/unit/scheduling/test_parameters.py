@@ -8,9 +8,9 @@ from msgspec.structs import replace
 
 from spritz.model.events.cluster import NodeUpdated
 from spritz.model.resources import GresCapacity, GresRequest
-from spritz.scheduling.feasible import check_request
-from spritz.scheduling.policy import policy_of
-from spritz.scheduling.resolve import resolve
+from spritz.scheduling.plan.feasible import check_request
+from spritz.scheduling.view.parameters import policy_of
+from spritz.scheduling.view.resolve import resolve
 from spritz.testing.builders import World
 from tests.unit.scheduling.site import SETTINGS, Site, devices, gpus, node, spec
 from tests.unit.scheduling.test_explain import told as explanation

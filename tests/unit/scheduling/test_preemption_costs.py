@@ -11,10 +11,10 @@ from spritz.model.commands.cluster import ApplyPlan
 from spritz.model.plan import Plan
 from spritz.model.preemption import PreemptionPolicy
 from spritz.model.topology import Switch, Topology
-from spritz.scheduling import cycle, preemption, shortlist
-from spritz.scheduling.occupants import Bound
-from spritz.scheduling.preys import Preys
-from spritz.scheduling.victims import Victim
+from spritz.scheduling.plan import cycle, preemption, victim_nodes
+from spritz.scheduling.plan.preemption_rules import Preys
+from spritz.scheduling.plan.victims import Victim
+from spritz.scheduling.view.occupants import Bound
 from tests.unit.scheduling.site import SETTINGS, Site, node, partition, spec
 
 
@@ -118,7 +118,7 @@ def test_where_there_are_many_a_quick_cycle_looks_at_the_victims_of_a_few_nodes(
         youngest = sorted(here.jobs, reverse=True)[1:7]
         assert sorted(victim.job_id for victim in plan.preemptions[0].victims) == sorted(youngest), "least work is lost"
         counts.append(len(seen))
-    assert counts[0] == counts[1] <= 2 * shortlist.NODES_MIN
+    assert counts[0] == counts[1] <= 2 * victim_nodes.NODES_MIN
 
 
 def low_jobs(count: int) -> Site:
@@ -140,7 +140,7 @@ def test_a_job_on_many_nodes_is_one_victim(monkeypatch: pytest.MonkeyPatch) -> N
         here.now += 10
         here.submit(spec(tasks=4, batch=True))
         here.cycle()
-    monkeypatch.setattr(shortlist, "NODES_MIN", 6)
+    monkeypatch.setattr(victim_nodes, "NODES_MIN", 6)
     monkeypatch.setattr(preemption, "QUICK_PARTS", 8)
     here.submit(spec(tasks=4, nodes=4, cpus_per_task=4, partitions=("high",)))
     plan = quick(here)

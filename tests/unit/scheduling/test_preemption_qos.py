@@ -17,7 +17,7 @@ from spritz.model.job import Sharing
 from spritz.model.limits.records import Association, Policy, Qos
 from spritz.model.preemption import PreemptionPolicy
 from spritz.model.reports import JobGone
-from spritz.scheduling.preys import Preys
+from spritz.scheduling.plan.preemption_rules import Preys
 from tests.unit.scheduling.site import SETTINGS, Site, node, partition, spec
 from tests.unit.scheduling.test_preemption import leave, run, states, tick, victims
 

@@ -20,8 +20,8 @@ from spritz.model.partition import Partition
 from spritz.model.priority import PRIORITY_MAX, PriorityInputs, PriorityPolicy
 from spritz.model.reasons import Reason
 from spritz.model.resources import GresRequest
-from spritz.scheduling.priority import Pricing, Totals, totals_of
-from spritz.scheduling.projection import Projection
+from spritz.scheduling.view.priority import Pricing, Totals, totals_of
+from spritz.scheduling.view.projection import Projection
 from tests.unit.scheduling.site import SETTINGS, Site, node, partition, spec
 
 TOTALS = Totals(10, 80, {"p": {"cpu": 40, "mem": 4000, "node": 5, "gres/gpu": 20}})

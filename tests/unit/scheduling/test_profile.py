@@ -9,11 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spritz.model.resources import GresAllocation, lowest_bits
-from spritz.scheduling import profile as profile_module
-from spritz.scheduling.changes import Changes, counts_ahead
-from spritz.scheduling.nodes import Holder
-from spritz.scheduling.profile import NEVER, Hold, Profile
-from spritz.scheduling.running import set_end
+from spritz.scheduling.view import profile as profile_module
+from spritz.scheduling.view.events.running_jobs import set_end
+from spritz.scheduling.view.node_timeline import Changes, counts_ahead
+from spritz.scheduling.view.nodes import Holder
+from spritz.scheduling.view.profile import NEVER, Hold, Profile
 from tests.unit.scheduling.site import Site, gpus, node, spec
 
 CPUS = 6

@@ -9,8 +9,8 @@ from msgspec.structs import replace
 from spritz.model.commands.cluster import Tick
 from spritz.model.commands.reservation import CreateReservation, DeleteReservation, ReservationRequest
 from spritz.model.events.cluster import PartitionUpdated
-from spritz.scheduling.feasible import check_request
-from spritz.scheduling.projection import Projection
+from spritz.scheduling.plan.feasible import check_request
+from spritz.scheduling.view.projection import Projection
 from tests.unit.scheduling.site import Site, cpu_ids, node, partition, spec
 
 ALICE: dict[str, Any] = {"user": "alice"}

@@ -10,8 +10,8 @@ from spritz.model.commands.cluster import ApplyPlan, UpdatePartition
 from spritz.model.commands.job import CancelJobs, Done, JobFilter, JobTarget, SuspendJob
 from spritz.model.job import Sharing
 from spritz.model.power import PowerPolicy
-from spritz.scheduling.feasible import check_whole
-from spritz.scheduling.projection import Projection
+from spritz.scheduling.plan.feasible import check_whole
+from spritz.scheduling.view.projection import Projection
 from tests.unit.scheduling.site import SETTINGS, Site, node, partition, spec
 
 NODE = [node("n1", 4)]

@@ -15,10 +15,10 @@ from spritz.model.commands.job import JobSubmitted, SubmitHetJob, SubmitJob
 from spritz.model.events.cluster import PolicyChanged
 from spritz.model.limits.records import Association, Policy, Qos
 from spritz.model.limits.usage import WALL, Decay
-from spritz.scheduling import turns
-from spritz.scheduling.lanes import Group, Lanes
-from spritz.scheduling.profile import Floats
-from spritz.scheduling.table import Ints
+from spritz.scheduling.forecast import held_jobs
+from spritz.scheduling.forecast.lanes import Group, Lanes
+from spritz.scheduling.view.profile import Floats
+from spritz.scheduling.view.table import Ints
 from tests.unit.scheduling.play import Play, depends
 from tests.unit.scheduling.site import node, spec
 from tests.unit.scheduling.test_explain import told
@@ -302,7 +302,7 @@ def test_beyond_the_checks_lines_that_have_not_moved_come_after_those_before_the
     site.look()
     waiting = [job(site, 10) for _ in range(20)] + [job(site, 5) for _ in range(3)]
     exact = minutes(site)
-    monkeypatch.setattr(turns, "CHECKS", 12)
+    monkeypatch.setattr(held_jobs, "CHECKS", 12)
     assert sorted(minutes(site)) == waiting
     assert minutes(site)[waiting[20]] == exact[waiting[20]]
 
@@ -313,7 +313,7 @@ def test_beyond_the_placements_times_alone_are_told(monkeypatch: pytest.MonkeyPa
     for _ in range(5):
         chain.append(job(site, 10, f"afterany:{chain[-1]}"))
     site.look()
-    monkeypatch.setattr(turns, "PLACEMENTS", 3)
+    monkeypatch.setattr(held_jobs, "PLACEMENTS", 3)
     found = starts(site.plan())
     assert [(at - site.now) / MINUTE for at, _nodes in found.values()] == [10, 20, 30, 40, 50]
     assert [len(nodes) for _at, nodes in found.values()] == [1, 1, 1, 0, 0]

@@ -11,7 +11,7 @@ from msgspec import structs
 
 from spritz.model.events.cluster import PolicyChanged
 from spritz.model.limits.records import Association, Policy, Qos
-from spritz.scheduling import turns
+from spritz.scheduling.forecast import held_jobs
 from tests.unit.scheduling.site import SETTINGS, Site, node, spec
 from tests.unit.scheduling.test_forecast import starts
 
@@ -105,7 +105,7 @@ def test_what_is_beyond_the_checks_goes_on_at_the_pace_found(monkeypatch: pytest
     site.cycle()
     waiting = [job(site) for _ in range(50)]
     exact = told(site)
-    monkeypatch.setattr(turns, "CHECKS", 12)
+    monkeypatch.setattr(held_jobs, "CHECKS", 12)
     assert told(site) == exact == {number: 600.0 * place for place, number in enumerate(waiting, 1)}
 
 

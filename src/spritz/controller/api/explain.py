@@ -24,10 +24,10 @@ from spritz.model.errors import Rejection
 from spritz.model.queries import ExplainJob, Explanations
 from spritz.model.states import JobState
 from spritz.runtime.directory import person_of
-from spritz.scheduling import cycle
-from spritz.scheduling.explain.others import once_free, try_others
-from spritz.scheduling.explain.story import explain, past
-from spritz.scheduling.explain.view import View
+from spritz.scheduling.explain.alternatives import once_free, try_others
+from spritz.scheduling.explain.context import View
+from spritz.scheduling.explain.explanation import explain, past
+from spritz.scheduling.plan import cycle
 
 if TYPE_CHECKING:
     from msgspec import Struct
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from spritz.model.explain import Explanation
     from spritz.model.job import Job, JobSpec
     from spritz.runtime.directory import Question
-    from spritz.scheduling.projection import Projection
+    from spritz.scheduling.view.projection import Projection
 
 _encode = Encoder().encode
 _decode = Decoder(Explanations).decode

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from spritz.controller.context import Context
     from spritz.core.state import State
     from spritz.model.limits.records import Association
-    from spritz.scheduling.fairshare import Share
+    from spritz.scheduling.view.fairshare import Share
 
 #: Always counted, in this order; others of AccountingStorageTRES follow.
 _ALWAYS = ("cpu", "mem", "energy", "node", "billing", "fs/disk", "vmem", "pages")

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from spritz.model.cluster import Caller
     from spritz.model.limits.ledger import Key
     from spritz.model.limits.records import Association
-    from spritz.scheduling.fairshare import Share
+    from spritz.scheduling.view.fairshare import Share
 
 
 class StandingQueries:

@@ -20,13 +20,13 @@ from spritz.model.commands.job import SubmitHetJob, SubmitJob, WillRun
 from spritz.model.errors import Rejection
 from spritz.model.events.job import JobQueued
 from spritz.notation import hostlist
-from spritz.scheduling import cycle
-from spritz.scheduling.explain.expected import start_of
-from spritz.scheduling.explain.others import freed
-from spritz.scheduling.explain.story import explain
-from spritz.scheduling.explain.view import View
-from spritz.scheduling.policies import put_policy
-from spritz.scheduling.projection import Projection
+from spritz.scheduling.explain.alternatives import freed
+from spritz.scheduling.explain.context import View
+from spritz.scheduling.explain.expected_start import start_of
+from spritz.scheduling.explain.explanation import explain
+from spritz.scheduling.plan import cycle
+from spritz.scheduling.view.events.limits_policy import put_policy
+from spritz.scheduling.view.projection import Projection
 
 if TYPE_CHECKING:
     from spritz.controller.context import Context

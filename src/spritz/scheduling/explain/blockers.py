@@ -18,22 +18,22 @@ from spritz.model.explain import Blocker
 from spritz.model.resources import mask_of
 from spritz.notation.hostlist import compress
 from spritz.notation.licenses import parse as license_choices
-from spritz.scheduling.backfill import clash, earliest
-from spritz.scheduling.explain.accounts import limit_holders
+from spritz.scheduling.explain.account_limits import limit_holders
 from spritz.scheduling.explain.nodes import starts_together
-from spritz.scheduling.explain.words import count, gres_noun, listed, memory
+from spritz.scheduling.explain.wording import count, gres_noun, listed, memory
 from spritz.scheduling.placement.place import place
-from spritz.scheduling.profile import Profile
+from spritz.scheduling.view.planned_starts import clash, earliest
+from spritz.scheduling.view.profile import Profile
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from spritz.model.resources import Allocation
-    from spritz.scheduling.explain.view import Kept, View
-    from spritz.scheduling.nodes import Holder, NodeRow
-    from spritz.scheduling.records import JobRecord
-    from spritz.scheduling.request import Request
-    from spritz.scheduling.table import Ints, NodeTable
+    from spritz.scheduling.explain.context import Kept, View
+    from spritz.scheduling.view.nodes import Holder, NodeRow
+    from spritz.scheduling.view.records import JobRecord
+    from spritz.scheduling.view.request import Request
+    from spritz.scheduling.view.table import Ints, NodeTable
 
 #: So many jobs are tried one by one for being superfluous.
 MINIMISE_MAX = 64

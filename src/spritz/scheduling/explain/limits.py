@@ -25,21 +25,21 @@ from spritz.model.states import JobState
 from spritz.notation.hostlist import compress
 from spritz.notation.licenses import LicenseError
 from spritz.notation.licenses import parse as license_choices
-from spritz.scheduling.explain.accounts import account_limits
-from spritz.scheduling.explain.minutes import minute_limits
+from spritz.scheduling.explain.account_limits import account_limits
+from spritz.scheduling.explain.limit_minutes import minute_limits
 from spritz.scheduling.explain.nodes import nodes_wanted
-from spritz.scheduling.explain.words import USERS_MAX, count, job_label, largest, limit_text, listed, memory
+from spritz.scheduling.explain.wording import USERS_MAX, count, job_label, largest, limit_text, listed, memory
 from spritz.scheduling.placement.place import place
-from spritz.scheduling.reservations import MAINTENANCE, OTHERS
-from spritz.scheduling.waiting import switches_until
+from spritz.scheduling.view.events.waiting_jobs import switches_until
+from spritz.scheduling.view.reservations import MAINTENANCE, OTHERS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from spritz.model.job import Dependency, Job
-    from spritz.scheduling.explain.view import View
-    from spritz.scheduling.records import JobRecord
-    from spritz.scheduling.request import Request
+    from spritz.scheduling.explain.context import View
+    from spritz.scheduling.view.records import JobRecord
+    from spritz.scheduling.view.request import Request
 
     Source = Callable[["View", "Job", "JobRecord", tuple["Request", ...]], Iterator[Limit]]
 

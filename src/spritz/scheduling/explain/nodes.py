@@ -17,17 +17,17 @@ from spritz.model.node_features import to_activate
 from spritz.model.states import NodeFlag, NodeState
 from spritz.notation.extra import says
 from spritz.notation.hostlist import compress
-from spritz.scheduling.explain.words import amount, listed, resource
-from spritz.scheduling.placement.capacity import capacity, fits_hardware, memory_free, open_to, usable_cpus
+from spritz.scheduling.explain.wording import amount, listed, resource
 from spritz.scheduling.placement.select import target_of
 from spritz.scheduling.placement.share import cpus_wanted, needs_of
+from spritz.scheduling.view.capacity import capacity, fits_hardware, memory_free, open_to, usable_cpus
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from spritz.scheduling.explain.view import Kept, View
-    from spritz.scheduling.nodes import Holder, NodeRow
-    from spritz.scheduling.request import Request
+    from spritz.scheduling.explain.context import Kept, View
+    from spritz.scheduling.view.nodes import Holder, NodeRow
+    from spritz.scheduling.view.request import Request
 
 #: The order in which tests are made, and shown.
 TESTS = (

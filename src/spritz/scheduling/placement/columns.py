@@ -14,16 +14,16 @@ import numpy as np
 
 from spritz.model.ids import INFINITE
 from spritz.model.rules.node_shape import SHARED_GRES
-from spritz.scheduling.placement.capacity import FAR, PLENTY
 from spritz.scheduling.placement.select import target_of
-from spritz.scheduling.request import Grain
+from spritz.scheduling.view.capacity import FAR, PLENTY
+from spritz.scheduling.view.request import Grain
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from spritz.scheduling.placement.eligible import Choice
-    from spritz.scheduling.request import Request
-    from spritz.scheduling.table import Bools, Ints, NodeTable
+    from spritz.scheduling.view.eligibility import Choice
+    from spritz.scheduling.view.request import Request
+    from spritz.scheduling.view.table import Bools, Ints, NodeTable
 
 
 def counts_suffice(table: NodeTable, request: Request) -> bool:

@@ -17,9 +17,9 @@ from spritz.scheduling.placement.columns import could_hold
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from spritz.scheduling.placement.eligible import Eligibility
-    from spritz.scheduling.request import Request
-    from spritz.scheduling.table import NodeTable
+    from spritz.scheduling.view.eligibility import Eligibility
+    from spritz.scheduling.view.request import Request
+    from spritz.scheduling.view.table import NodeTable
 
 
 #: Numbers of nodes that are tried for one request, one after the other.

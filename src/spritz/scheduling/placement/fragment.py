@@ -4,7 +4,7 @@ A request is looked at as the share that it takes of one node; the workload agai
 waits and runs now. Weight still goes first. The rank takes the place of the weight in the choice of nodes, so that
 everything else is decided as without it.
 
-Source: `scheduling.fragmentation` (FGD, USENIX ATC'23).
+Source: `scheduling.view.fragmentation` (FGD, USENIX ATC'23).
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from spritz.model.rules.node_shape import SHARED_GRES
-from spritz.scheduling.fragmentation import WHOLE_GPU, TypicalTasks, fragments
 from spritz.scheduling.placement.select import target_of
 from spritz.scheduling.placement.share import needs_of
+from spritz.scheduling.view.fragmentation import WHOLE_GPU, TypicalTasks, fragments
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from spritz.scheduling.request import Request
-    from spritz.scheduling.table import Bools, Ints, NodeTable
+    from spritz.scheduling.view.request import Request
+    from spritz.scheduling.view.table import Bools, Ints, NodeTable
 
 #: Requests that stand for the workload: the most frequent, until they are so much of it, and no more than so many.
 POPULAR = 0.95

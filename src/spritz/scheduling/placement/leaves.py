@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
-    from spritz.scheduling.placement.fabric import Fabric
     from spritz.scheduling.placement.select import Target
-    from spritz.scheduling.table import Ints
+    from spritz.scheduling.view.fabric import Fabric
+    from spritz.scheduling.view.table import Ints
 
 #: Most sets that are tried one by one for one switch.
 SETS_MAX = 2000

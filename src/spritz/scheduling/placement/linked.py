@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from spritz.model.resources import mask_ids
 
 if TYPE_CHECKING:
-    from spritz.scheduling.hardware import GresPool
+    from spritz.scheduling.view.hardware import GresPool
 
 #: Sets of devices that are all compared; above that they grow from each device in turn.
 SETS_MAX = 500

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from spritz.scheduling.placement.capacity import capacity
 from spritz.scheduling.placement.select import Candidate, Portion, portions_of, select, target_of
-from spritz.scheduling.request import Need
+from spritz.scheduling.view.capacity import capacity
+from spritz.scheduling.view.request import Need
 
 if TYPE_CHECKING:
-    from spritz.scheduling.request import Request
-    from spritz.scheduling.table import NodeTable
+    from spritz.scheduling.view.request import Request
+    from spritz.scheduling.view.table import NodeTable
 
 #: devices of each type, in the order of `Request.gpu_types`
 Counts = tuple[int, ...]

@@ -15,11 +15,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from spritz.model.resources import Allocation, NodeAllocation
-from spritz.scheduling.placement.capacity import capacity, open_to
 from spritz.scheduling.placement.columns import capacity_columns, counts_suffice, needed
 from spritz.scheduling.placement.counts import by_company, node_counts
-from spritz.scheduling.placement.eligible import Choice
-from spritz.scheduling.placement.fabric import empty_leaves, keeping
 from spritz.scheduling.placement.fragment import ranks
 from spritz.scheduling.placement.leaves import Room, leaf_sets
 from spritz.scheduling.placement.mixed import mixed_portions
@@ -27,16 +24,19 @@ from spritz.scheduling.placement.runs import plain, select_columns
 from spritz.scheduling.placement.scheme import choose
 from spritz.scheduling.placement.select import Candidate, Portion, select, target_of
 from spritz.scheduling.placement.share import assign, depends_on_free
+from spritz.scheduling.view.capacity import capacity, open_to
+from spritz.scheduling.view.eligibility import Choice
+from spritz.scheduling.view.fabric import empty_leaves, keeping
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from spritz.scheduling.nodes import NodeRow
-    from spritz.scheduling.placement.eligible import Eligibility
-    from spritz.scheduling.placement.fabric import Fabric
     from spritz.scheduling.placement.scheme import Scheme
-    from spritz.scheduling.request import Request
-    from spritz.scheduling.table import Ints, NodeTable
+    from spritz.scheduling.view.eligibility import Eligibility
+    from spritz.scheduling.view.fabric import Fabric
+    from spritz.scheduling.view.nodes import NodeRow
+    from spritz.scheduling.view.request import Request
+    from spritz.scheduling.view.table import Ints, NodeTable
 
 #: `NodeTable.idle` among the counts of a node
 IDLE = 3

@@ -15,8 +15,8 @@ from spritz.scheduling.placement.select import Candidate, Portion, portions_of, 
 
 if TYPE_CHECKING:
     from spritz.scheduling.placement.select import Target
-    from spritz.scheduling.request import Request
-    from spritz.scheduling.table import Ints
+    from spritz.scheduling.view.request import Request
+    from spritz.scheduling.view.table import Ints
 
 _LARGE = np.iinfo(np.int64).max
 

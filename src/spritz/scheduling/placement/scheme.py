@@ -12,18 +12,18 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from spritz.scheduling.placement.capacity import FAR, PLENTY
 from spritz.scheduling.placement.columns import counts_suffice, least_counts
 from spritz.scheduling.placement.runs import plain
 from spritz.scheduling.placement.select import Candidate, Portion, Target, portions_of, target_of
-from spritz.scheduling.request import Grain
+from spritz.scheduling.view.capacity import FAR, PLENTY
+from spritz.scheduling.view.request import Grain
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from spritz.scheduling.profile import Floats
-    from spritz.scheduling.request import Request
-    from spritz.scheduling.table import Bools, Ints, NodeTable
+    from spritz.scheduling.view.profile import Floats
+    from spritz.scheduling.view.request import Request
+    from spritz.scheduling.view.table import Bools, Ints, NodeTable
 
 #: Is the compiled part there? It is optional.
 compiled: bool

@@ -18,7 +18,7 @@ from msgspec import Struct
 from spritz.scheduling.placement.cover import cover
 
 if TYPE_CHECKING:
-    from spritz.scheduling.request import Request
+    from spritz.scheduling.view.request import Request
 
 
 class Candidate(Struct, frozen=True, gc=False):

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 from spritz.model.ids import INFINITE
 from spritz.model.resources import GresAllocation, NodeAllocation, lowest_bits, mask_ids, mask_of, mask_text
 from spritz.model.rules.node_shape import SHARED_GRES
-from spritz.scheduling.placement.capacity import (
+from spritz.scheduling.placement.linked import linked_devices
+from spritz.scheduling.view.capacity import (
     cores_for_tasks,
     grain_cpus,
     memory_free,
@@ -21,13 +22,12 @@ from spritz.scheduling.placement.capacity import (
     unit_threads,
     usable_cpus,
 )
-from spritz.scheduling.placement.linked import linked_devices
-from spritz.scheduling.request import Grain
+from spritz.scheduling.view.request import Grain
 
 if TYPE_CHECKING:
-    from spritz.scheduling.hardware import GresPool, Hardware
-    from spritz.scheduling.nodes import NodeRow
-    from spritz.scheduling.request import Request
+    from spritz.scheduling.view.hardware import GresPool, Hardware
+    from spritz.scheduling.view.nodes import NodeRow
+    from spritz.scheduling.view.request import Request
 
 
 def assign(row: NodeRow, request: Request, tasks: int, gpus: int, prefer: int = 0) -> NodeAllocation | None:

@@ -23,8 +23,8 @@ from spritz.model.commands.job import JobSubmitted
 from spritz.model.events import job as job_events
 from spritz.model.ids import STEP_BATCH
 from spritz.model.reports import JobGone, RegisterNode, StepFinished, StepStarted, TaskEnd
-from spritz.scheduling import cycle
-from spritz.scheduling.projection import Projection
+from spritz.scheduling.plan import cycle
+from spritz.scheduling.view.projection import Projection
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -21,9 +21,9 @@ from spritz.model.node import NodeConfig
 from spritz.model.partition import Partition
 from spritz.model.resources import GresCapacity, GresRequest, NodeCapacity, mask_ids, mask_of
 from spritz.model.states import JobState, NodeState
-from spritz.scheduling import cycle
-from spritz.scheduling.fragmentation import WHOLE_GPU
-from spritz.scheduling.projection import Projection
+from spritz.scheduling.plan import cycle
+from spritz.scheduling.view.fragmentation import WHOLE_GPU
+from spritz.scheduling.view.projection import Projection
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

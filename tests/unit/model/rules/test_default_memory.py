@@ -13,7 +13,7 @@ from spritz.model.job_tres import requested_pairs
 from spritz.model.partition import Partition
 from spritz.model.resources import GresRequest
 from spritz.model.rules.default_memory import ALL, Memory, memory_of
-from spritz.scheduling.resolve import resolve
+from spritz.scheduling.view.resolve import resolve
 
 GPU = (GresRequest("gpu", "", 1),)
 CLUSTER = ClusterSettings(default_memory_mib_per_gpu=8, default_memory_mib_per_cpu=2)

@@ -1,0 +1,261 @@
+"""Limits of associations and QOS: each bound that a waiting job is under, what of it is used, by whom, and whose end
+would make room under it.
+
+The bounds are told in the order in which `model.limits.check` looks at them; whether they hold the job back is asked
+there.
+
+Source: squeue(1) JOB REASON CODES; https://slurm.schedmd.com/resource_limits.html.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from spritz.model.explain import Limit
+from spritz.model.limits.check import exceeded
+from spritz.model.limits.ledger import Ledger
+from spritz.model.limits.minutes import Minutes, out_of_minutes
+from spritz.model.limits.reasons import rank_of, reason_of
+from spritz.model.reasons import Reason
+from spritz.scheduling.explain.wording import count, largest, limit_text, listed, memory
+from spritz.scheduling.plan.limits import count_in, wanted_by
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from spritz.model.job import Job, JobSpec
+    from spritz.model.limits.bounds import Tres
+    from spritz.model.limits.ledger import Key
+    from spritz.model.limits.rules import Party
+    from spritz.scheduling.explain.context import View
+    from spritz.scheduling.plan.limits import Charge
+    from spritz.scheduling.view.records import JobRecord
+    from spritz.scheduling.view.request import Request
+
+#: of a bound on the number of jobs, not on a TRES
+JOBS = "jobs"
+
+
+class Bound(Struct, frozen=True):
+    """One limit. `key`: where use counts towards it (None: each job for itself). `least`: no less may be asked for."""
+
+    reason: Reason
+    subject: str
+    what: str
+    limit: int
+    key: Key | None = None
+    least: bool = False
+
+
+def account_limits(view: View, job: Job, record: JobRecord, requests: tuple[Request, ...]) -> Iterator[Limit]:
+    """For each partition in which the job waits; the same bound once."""
+    told: set[Bound] = set()
+    for request in requests:
+        party = _party(view, request)
+        if party is None:
+            continue
+        wanted = dict(wanted_by(record.spec, request))
+        for bound in bounds(party):
+            if bound not in told:
+                told.add(bound)
+                limit = _told(view, bound, wanted, request)
+                if limit is not None:
+                    yield limit
+
+
+def limit_holders(view: View, record: JobRecord) -> list[int]:
+    """Running jobs that must end for the limits to let the job start: those that end first; none if that is no help."""
+    best: list[int] | None = None
+    for _key, shape in record.entries:
+        found = _holders(view, record, shape.request)
+        if found is not None and (best is None or len(found) < len(best)):
+            best = found
+    return best or []
+
+
+def over_own(view: View, record: JobRecord) -> bool:
+    """In every partition the job alone is more than some limit allows."""
+    requests = [shape.request for _key, shape in record.entries]
+    return bool(requests) and all(over_alone(view, record.spec, request) for request in requests)
+
+
+def over_alone(view: View, spec: JobSpec, request: Request) -> bool:
+    """One job of this request is more than some limit allows."""
+    party = _party(view, request)
+    minutes, nodes = request.time_limit_minutes, request.nodes_min
+    if party is None:
+        return False
+    wanted, safe = wanted_by(spec, request), "safe" in view.snapshot.settings.enforce
+    if out_of_minutes(party, Minutes(), dict(wanted), minutes, view.now, safe=safe) is not None:
+        return True
+    return exceeded(party, Ledger(), wanted, minutes, nodes=nodes) is not None
+
+
+def bounds(party: Party) -> list[Bound]:
+    """All bounds on what may run, in the order in which Slurm looks at them; one in another's place hides it."""
+    seen: set[tuple[str, str]] = set()
+    found = []
+    for bound, place in _all_bounds(party):
+        if place not in seen:
+            seen.add(place)
+            found.append(bound)
+    return sorted(found, key=lambda bound: rank_of(bound.reason.value) or (0, 0))
+
+
+def _all_bounds(party: Party) -> Iterator[tuple[Bound, tuple[str, str]]]:
+    """Each with what it stands for: bounds for the same follow each other, the first counts."""
+    for qos in party.qos:
+        name, own = f"QOS {qos.name}", qos.record
+        if own.max_wall is not None:
+            yield Bound(Reason.QOS_MAX_WALL, name, "time", own.max_wall), ("wall", "")
+        yield from _tres("qos_job", name, qos.per_job, None, "job")
+        for what, least in qos.least:
+            yield Bound(reason_of("qos_least", what), name, what, least, least=True), ("least" + qos.name, what)
+        group: Key = ("q", qos.name)
+        account: Key = ("qa", qos.name, party.account)
+        user: Key = ("qu", qos.name, party.user)
+        for reason, limit, key, kind, subject in (
+            (Reason.QOS_GRP_JOBS, own.grp_jobs, group, "grp", name),
+            (Reason.MAX_JOBS_PER_ACCOUNT, own.max_jobs_pa, account, "account", f"{name}, account {party.account}"),
+            (Reason.QOS_MAX_JOBS_PER_USER, own.max_jobs_pu, user, "max", f"{name}, user {party.user}"),
+        ):
+            if limit is not None:
+                yield Bound(reason, subject, JOBS, limit, key), (f"{kind} jobs", "")
+        yield from _tres("qos_grp", name, qos.grp, group, "grp")
+        yield from _tres("qos_account", f"{name}, account {party.account}", qos.per_account, account, "account")
+        yield from _tres("qos_user", f"{name}, user {party.user}", qos.per_user, user, "user")
+    for place, one in enumerate(party.chain):
+        record = one.record
+        name = f"user {record.user} in account {record.account}" if record.user else f"account {record.account}"
+        key = ("a", record.id)
+        if not place:
+            if one.max_wall is not None:
+                yield Bound(Reason.ASSOC_MAX_WALL, name, "time", one.max_wall), ("wall", "")
+            yield from _tres("assoc_job", name, one.per_job, None, "job")
+            if one.max_jobs is not None:
+                yield Bound(Reason.ASSOC_MAX_JOBS, name, JOBS, one.max_jobs, key), ("max jobs", "")
+        # A group limit of a QOS hides those of all accounts; theirs hold side by side.
+        hidden = {what for qos in party.qos for what, _limit in qos.grp}
+        if record.grp_jobs is not None and not any(qos.record.grp_jobs is not None for qos in party.qos):
+            yield Bound(Reason.ASSOC_GRP_JOBS, name, JOBS, record.grp_jobs, key), (f"grp jobs {record.id}", "")
+        left = tuple((what, limit) for what, limit in one.grp if what not in hidden)
+        yield from _tres("assoc_grp", name, left, key, f"grp {record.id}")
+
+
+def _tres(
+    kind: str, subject: str, limits: Tres, key: Key | None, place: str
+) -> Iterator[tuple[Bound, tuple[str, str]]]:
+    for what, limit in limits:
+        yield Bound(reason_of(kind, what), subject, what, limit, key), (place, what)
+
+
+def _party(view: View, request: Request) -> Party | None:
+    if request.billed is None:
+        return None
+    account, user, qos, exempt = request.billed
+    return view.snapshot.rules.party(account, user, request.partition, qos, exempt)
+
+
+def _told(view: View, bound: Bound, wanted: Mapping[str, int], request: Request) -> Limit | None:
+    asked = 1 if bound.what == JOBS else wanted.get(bound.what, 0)
+    if bound.what == "time":
+        asked = request.time_limit_minutes
+    if not asked and not bound.least:
+        return None
+    used, users = _use(view, bound)
+    if bound.least:
+        holds = asked < bound.limit
+        text = f"{bound.subject} takes no less than {_amount(bound.what, bound.limit)}, {asked} asked for"
+    elif bound.key is None:
+        holds = asked > bound.limit
+        text = (
+            f"{bound.subject} allows {_amount(bound.what, bound.limit)} a job, {_amount(bound.what, asked)} asked for"
+        )
+    else:
+        holds = used + asked > bound.limit
+        text = f"{bound.subject} allows {_amount(bound.what, bound.limit)} at a time, {used} in use"
+        if bound.what != JOBS:
+            text += f", {asked} asked for"
+        if users:
+            text += ": " + listed([f"{user} has {number}" for user, number in users])
+    return Limit(
+        kind=bound.reason.value,
+        subject=bound.subject,
+        text=text,
+        holds=holds,
+        asked=asked,
+        used=used,
+        limit=bound.limit,
+        users=users,
+    )
+
+
+def _amount(what: str, number: int) -> str:
+    """So much of a TRES."""
+    if what == JOBS:
+        return count(number, "job")
+    if what == "time":
+        return limit_text(number)
+    if what == "mem":
+        return memory(number)
+    noun = {"cpu": "CPU", "node": "node", "gres/gpu": "GPU"}.get(what)
+    return count(number, noun) if noun else f"{number} {what.partition('/')[2] or what}"
+
+
+def _use(view: View, bound: Bound) -> tuple[int, tuple[tuple[str, int], ...]]:
+    """What of it is in use, and by whom."""
+    if bound.key is None:
+        return 0, ()
+    use = view.in_use.use(bound.key)
+    used = use.jobs if bound.what == JOBS else use.tres.get(bound.what, 0)
+    if bound.what == "node":
+        used = len(use.nodes)  # one that several jobs are on counts once
+    if not used:
+        return 0, ()
+    sums: dict[str, int] = {}
+    for number, (keys, tres, _nodes) in view.charges.items():
+        if bound.key in keys:
+            part = 1 if bound.what == JOBS else dict(tres).get(bound.what, 0)
+            user = view.who(number)[1]
+            if part:
+                sums[user] = sums.get(user, 0) + part
+    return used, largest(sums)
+
+
+def _holders(view: View, record: JobRecord, request: Request) -> list[int] | None:
+    party = _party(view, request)
+    if party is None:
+        return []
+    pairs, minutes, nodes = wanted_by(record.spec, request), request.time_limit_minutes, request.nodes_min
+    ledger = view.in_use.fork()
+    if exceeded(party, ledger, pairs, minutes, nodes=nodes) is None:
+        return []
+    keys = set(party.keys)
+    chosen = []
+    for _ends_at, number in view.snapshot.ends:
+        charge = view.charges.get(number)
+        if charge is None or not keys.intersection(charge[0]):
+            continue
+        count_in(ledger, charge, -1)
+        chosen.append(number)
+        if exceeded(party, ledger, pairs, minutes, nodes=nodes) is None:
+            break
+    else:
+        return None
+    needed = []
+    for number in reversed(chosen):
+        charge = view.charges[number]
+        count_in(ledger, charge)
+        if exceeded(party, ledger, pairs, minutes, nodes=nodes) is not None:
+            count_in(ledger, charge, -1)
+            needed.append(number)
+    return needed
+
+
+def charges_of(view: View) -> dict[int, Charge]:
+    """What each running job counts, and where."""
+    records = view.snapshot.records
+    charges = ((number, records[number].charge) for _ends_at, number in view.snapshot.ends)
+    return {number: charge for number, charge in charges if charge is not None}

@@ -1,0 +1,162 @@
+"""Who is looked at before a waiting job, and what puts them there: PriorityTier, parts of the priority, or their age.
+
+Parts come from `priority.Pricing`, as sprio shows them.
+
+Source: slurm.conf(5) PriorityTier; sprio(1).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from spritz.model.explain import Ahead, AheadJob
+from spritz.scheduling.explain.account_limits import over_alone
+from spritz.scheduling.explain.wording import largest, listed, record_label
+from spritz.scheduling.plan.gangs import gangs_of
+from spritz.scheduling.plan.limits import Limits
+from spritz.scheduling.plan.verdicts import partition_verdict, stuck_verdict
+from spritz.scheduling.view.parameters import policy_of
+
+if TYPE_CHECKING:
+    from spritz.model.priority import PriorityFactors
+    from spritz.scheduling.explain.context import View
+    from spritz.scheduling.view.records import JobRecord, Rank, Shape, SortKey
+
+#: The foremost, who are shown.
+SHOWN_MAX = 5
+
+#: Parts of a difference that are told.
+PARTS_MAX = 2
+
+
+def ahead(view: View, record: JobRecord) -> Ahead:
+    """All that wait before this job for some node that it could use, and could start if there were room."""
+    snapshot = view.snapshot
+    found: dict[int, tuple[Rank, JobRecord, Shape, Shape]] = {}
+    limits = Limits(snapshot)
+    # Components of a heterogeneous job have one place in the queue.
+    mode = policy_of(snapshot.settings).gang_priority
+    gangs = {gang.records[0].het_job_id: gang.key for gang in gangs_of(snapshot, mode, lambda _shape, key: key)}
+    for key_alone, own in record.entries:
+        own_key = gangs.get(record.het_job_id, key_alone)
+        own_within = limits.within(own)
+        nodes = snapshot.eligibility.nodes(own.request)
+        meets: dict[int, bool] = {}
+        for shape in snapshot.queue.shapes.values():
+            within = limits.within(shape)
+            if shape.request.component:
+                before = [key for key in shape.keys if gangs[shape.jobs[key].het_job_id] < own_key]
+            else:
+                before = shape.keys[: _count_before(shape.keys, own_key, within=within, own_within=own_within)]
+            if not before:
+                continue
+            others = snapshot.eligibility.nodes(shape.request)
+            # Equal questions are answered with the very same array.
+            kind = id(others)
+            if kind not in meets:
+                meets[kind] = bool(np.isin(nodes, others).any())
+            if not meets[kind] or not _could_start(view, shape):
+                continue
+            for key in before:
+                other = shape.jobs[key]
+                if other is record or (record.het_job_id and other.het_job_id == record.het_job_id):
+                    continue
+                if view.starts.get(other.id) and not other.tasks:
+                    continue
+                first, *rest = gangs.get(other.het_job_id, key)
+                rank: Rank = (first, not within, *rest)
+                if other.id not in found or rank < found[other.id][0]:
+                    found[other.id] = rank, other, shape, own
+    users: dict[str, int] = {}
+    for _key, other, _shape, _own in found.values():
+        user = view.named(other, "")[1]
+        users[user] = users.get(user, 0) + 1
+    foremost = sorted(found.values(), key=lambda item: item[0])[:SHOWN_MAX]
+    best = max((snapshot.pricing.priority(record, shape.request.partition, view.now) for _key, shape in record.entries))
+    return Ahead(
+        count=len(found),
+        priority=best,
+        users=largest(users),
+        first=tuple(_told(view, record, other, shape, own) for _key, other, shape, own in foremost),
+    )
+
+
+def _count_before(keys: list[SortKey], own_key: Rank, *, within: bool, own_within: bool) -> int:
+    """How many of them go before the job. In a PriorityTier those within a guarantee go before those that are not."""
+    if within == own_within:
+        return bisect_left(keys, own_key)
+    return bisect_left(keys, (own_key[0] + within,))
+
+
+def _could_start(view: View, shape: Shape) -> bool:
+    """Nothing but room keeps jobs of this shape back."""
+    snapshot = view.snapshot
+    if partition_verdict(snapshot, shape.request) is not None or stuck_verdict(snapshot, shape) is not None:
+        return False
+    if snapshot.reserved.verdict(shape.request, view.now) is not None:
+        return False
+    if over_alone(view, next(iter(shape.jobs.values())).spec, shape.request):
+        return False
+    return not shape.request.licenses or view.licenses.choose(shape.request.licenses) is not None
+
+
+def _told(view: View, record: JobRecord, other: JobRecord, shape: Shape, own: Shape) -> AheadJob:
+    partition = shape.request.partition
+    pricing = view.snapshot.pricing
+    job, user = view.named(other, record_label(other))
+    return AheadJob(
+        job=job,
+        user=user,
+        partition=partition,
+        priority=pricing.priority(other, partition, view.now),
+        because=_because(view, record, other, partition, own.request.partition),
+        start_at=view.forecast(other.id)[0],
+    )
+
+
+def _because(view: View, record: JobRecord, other: JobRecord, partition: str, own_partition: str) -> str:
+    snapshot = view.snapshot
+    if other.expediting and not record.expediting:
+        return "starts again after a node failure"
+    if other.claiming and not record.claiming:
+        return "others were preempted for it"
+    limits = Limits(snapshot)
+    tier = snapshot.partitions[partition].priority_tier
+    own_tier = snapshot.partitions[own_partition].priority_tier
+    if tier > own_tier:
+        return f"PriorityTier {tier} of its partition, here {own_tier}"
+    if any(limits.within(shape) for _key, shape in other.entries) and not any(
+        limits.within(shape) for _key, shape in record.entries
+    ):
+        return f"within the guarantee of account {other.spec.account}"
+    theirs = snapshot.pricing.factors(other, partition, view.now)
+    mine = snapshot.pricing.factors(record, own_partition, view.now)
+    if theirs.priority == mine.priority:
+        return "submitted earlier" if other.submitted_at < record.submitted_at else "lower job number"
+    if theirs.by_hand or mine.by_hand:
+        return "priority set by hand" if theirs.by_hand else "this job's priority was set by hand"
+    parts, own_parts = weighted(view, theirs), weighted(view, mine)
+    gains = {name: parts[name] - own_parts[name] for name in parts if parts[name] - own_parts[name] >= 0.5}
+    best = sorted(gains.items(), key=lambda item: (-item[1], item[0]))[:PARTS_MAX]
+    return listed([f"{name} +{gain:.0f}" for name, gain in best])
+
+
+def weighted(view: View, factors: PriorityFactors) -> dict[str, float]:
+    """What each part adds to the priority."""
+    weights = view.snapshot.pricing.weights
+    parts = {
+        "age": weights.age * factors.age,
+        "association": weights.assoc * factors.assoc,
+        "fair share": weights.fairshare * factors.fairshare,
+        "job size": weights.job_size * factors.job_size,
+        "partition": weights.partition * factors.partition_factor,
+        "QOS": weights.qos * factors.qos_factor,
+        "site": float(factors.site),
+        "nice": -float(factors.nice),
+    }
+    for (name, weight), (_name, factor) in zip(weights.tres, factors.tres, strict=True):
+        parts[f"TRES {name}"] = weight * factor
+    return parts

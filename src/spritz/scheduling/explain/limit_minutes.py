@@ -1,0 +1,181 @@
+"""Limits in minutes that a waiting job is under: what was used of them, what running jobs may still use, and when usage
+that fades makes room.
+
+The same figures as `model.limits.minutes` decides by. Source: sacctmgr(1) GrpTRESMins, GrpTRESRunMins, GrpWall,
+MaxTRESMinsPerJob, UsageThreshold.
+"""
+
+from __future__ import annotations
+
+from math import log
+from typing import TYPE_CHECKING
+
+from spritz.model.explain import Limit
+from spritz.model.ids import INFINITE
+from spritz.model.limits.minutes import Minutes, brief, out_of_minutes
+from spritz.model.limits.reasons import reason_of
+from spritz.model.limits.usage import WALL
+from spritz.model.reasons import Reason
+from spritz.notation.duration import format_duration
+from spritz.scheduling.plan.limits import wanted_by
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from spritz.model.job import Job
+    from spritz.model.limits.minutes import Place
+    from spritz.model.limits.rules import Party
+    from spritz.scheduling.explain.context import View
+    from spritz.scheduling.view.records import JobRecord
+    from spritz.scheduling.view.request import Request
+
+
+def minute_limits(view: View, job: Job, record: JobRecord, requests: tuple[Request, ...]) -> Iterator[Limit]:
+    """For each partition in which the job waits; the same limit once."""
+    told: set[str] = set()
+    for request in requests:
+        if request.billed is None:
+            continue
+        account, user, qos, exempt = request.billed
+        party = view.snapshot.rules.party(account, user, request.partition, qos, exempt)
+        for limit in (*_minutes(view, party, record, request), *_threshold(view, party, request)):
+            if limit.text not in told:
+                told.add(limit.text)
+                yield limit
+
+
+def _minutes(view: View, party: Party, record: JobRecord, request: Request) -> Iterator[Limit]:
+    snapshot = view.snapshot
+    minutes, now, safe = snapshot.minutes, snapshot.now, "safe" in snapshot.settings.enforce
+    wanted = dict(snapshot.rules.priced(request.partition, wanted_by(record.spec, request)))
+    held = out_of_minutes(party, minutes, wanted, request.time_limit_minutes, now, safe=safe)
+    holding = held.reason if held is not None else None
+    for place in party.places:
+        subject = _subject(party, place)
+        if place.wall is not None:
+            reason = Reason.QOS_GRP_WALL if place.qos else Reason.ASSOC_GRP_WALL
+            yield _used(minutes, place, WALL, place.wall, subject, reason, holding, now, 0, request)
+        for name, limit in place.used:
+            reason = reason_of("qos_minutes" if place.qos else "assoc_minutes", name)
+            yield _used(minutes, place, name, limit, subject, reason, holding, now, wanted.get(name, 0), request)
+        for name, limit in place.running:
+            if not wanted.get(name):
+                continue
+            reason = reason_of("qos_running" if place.qos else "assoc_running", name)
+            ahead = int(minutes.committed.seconds(place.key, name, now) / 60.0)
+            asked = wanted[name] * request.time_limit_minutes
+            words = _asked(wanted[name], request)
+            yield Limit(
+                kind=reason.value,
+                subject=subject,
+                text=f"{subject} allows running jobs {limit} {_noun(name)} minutes together, they may still use {ahead}"
+                f", {words} asked for",
+                holds=reason is holding,
+                asked=min(asked, 2**62),
+                used=ahead,
+                limit=limit,
+            )
+
+
+def _used(
+    minutes: Minutes,
+    place: Place,
+    name: str,
+    limit: int,
+    subject: str,
+    reason: Reason,
+    holding: Reason | None,
+    now: float,
+    wanted: int = 0,
+    request: Request | None = None,
+) -> Limit:
+    usage = minutes.usage
+    amount = usage.amount(place.key, name, now)
+    used = int(amount / 60.0)
+    holds = reason is holding
+    noun = "minutes of wall clock time" if name == WALL else f"{_noun(name)} minutes"
+    text = f"{subject} allows {limit} {noun}, {used} used"
+    asked = wanted * request.time_limit_minutes if request is not None else 0
+    if holds and amount < limit * 60.0 and asked and request is not None:
+        text += f", {_asked(wanted, request)} asked for"
+    constant, at = usage.constant(place.key), 0.0
+    count = 1 if name == WALL else wanted
+    enough = limit * 60.0 - (brief(limit, count, request.time_limit_minutes) if request is not None else 0.0)
+    if holds and amount >= enough > 0.0 and not usage.rate(place.key, name):
+        if constant:
+            seconds = log(amount / enough) / constant
+            at = now + seconds
+            text += f"; what was used fades, and is below it in {format_duration(max(1, int(seconds) + 1))}"
+        else:
+            text += "; what was used does not fade"
+    return Limit(
+        kind=reason.value,
+        subject=subject,
+        text=text,
+        holds=holds,
+        asked=min(asked, 2**62),
+        used=used,
+        limit=limit,
+        at=at,
+    )
+
+
+def _reached(view: View, record: JobRecord) -> Iterator[tuple[Place, str]]:
+    """What is used up that the job is under, in every partition in which it waits."""
+    usage, now = view.snapshot.minutes.usage, view.now
+    for _key, shape in record.entries:
+        if shape.request.billed is None:
+            continue
+        account, user, qos, exempt = shape.request.billed
+        party = view.snapshot.rules.party(account, user, shape.request.partition, qos, exempt)
+        counts = {name: count * party.usage_factor for name, count in wanted_by(record.spec, shape.request)}
+        for place in party.places:
+            limits = [*place.used, *([(WALL, place.wall)] if place.wall is not None else [])]
+            for name, most in limits:
+                least = brief(most, counts.get(name, 1.0), shape.request.time_limit_minutes)
+                if usage.amount(place.key, name, now) > most * 60.0 - least:
+                    yield place, name
+
+
+def used_up_for_good(view: View, record: JobRecord) -> bool:
+    """Some of the minutes are used up, and time does not bring them back."""
+    if view.snapshot.settings.priority_policy.reset_period.upper() not in ("NONE", "NOW"):
+        return False
+    return any(not view.snapshot.minutes.usage.constant(place.key) for place, _name in _reached(view, record))
+
+
+def fades(view: View, record: JobRecord) -> bool:
+    """Some of the minutes are used up, and will be less so."""
+    return any(True for _found in _reached(view, record))
+
+
+def _asked(wanted: int, request: Request) -> str:
+    minutes = request.time_limit_minutes
+    return "more than any" if minutes >= INFINITE else str(wanted * minutes)
+
+
+def _noun(name: str) -> str:
+    return {"cpu": "CPU", "node": "node", "mem": "MiB", "gres/gpu": "GPU"}.get(name, name.partition("/")[2] or name)
+
+
+def _subject(party: Party, place: Place) -> str:
+    if place.key[0] == "a":
+        record = next(one.record for one in party.chain if one.record.id == place.key[1])
+        return f"user {record.user} in account {record.account}" if record.user else f"account {record.account}"
+    words = f"QOS {place.key[1]}"
+    if place.key[0] == "q":
+        return words
+    return f"{words}, {'user' if place.key[0] == 'qu' else 'account'} {place.key[2]}"
+
+
+def _threshold(view: View, party: Party, request: Request) -> Iterator[Limit]:
+    if party.threshold is None:
+        return
+    factor = view.snapshot.pricing.inputs.fair_share(party.account, party.user, request.partition)
+    name = party.qos[-1].name
+    yield Limit(
+        kind=Reason.QOS_USAGE_THRESHOLD.value,
+        subject=f"QOS {name}",
+        text=f"the QOS takes jobs of a fair-share factor of {party.threshold:g} or more, theirs is {factor:.6f}",
+        holds=factor < party.threshold,
+    )

@@ -1,0 +1,1 @@
+"""When waiting jobs are expected to start, where no start is planned."""

@@ -1,0 +1,363 @@
+"""When jobs that wait for their begin time or for other jobs are let go: by the starts of those, and by their ends at
+their time limits, as these become known one after the other.
+
+Conditions are taken to come true: what `afterok` waits for ends well, what `afternotok` waits for fails. Nothing here
+knows of room. The cost is the number of conditions; members of arrays and jobs of one name are looked for once.
+
+Source: sbatch(1) --begin, --dependency. Verdicts themselves are `core.decide.dependency`'s.
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from functools import partial, reduce
+from operator import or_
+from typing import TYPE_CHECKING
+
+from spritz.scheduling.view.profile import NEVER
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+    from spritz.model.job import Dependency
+    from spritz.scheduling.view.records import JobRecord
+
+    #: at that time the job is let go, or these tasks of an array (a mask); a record of their own comes behind others
+    Arrive = Callable[[float, "JobRecord", int, bool], None]
+    #: have this called then, before anybody starts
+    Call = Callable[[float, Callable[[float], None]], None]
+
+
+def parts_of(record: JobRecord) -> int:
+    """Starts that the record is to have: one, or one for each pending task of an array."""
+    return 1 if record.tasks is None else record.tasks.bit_count()
+
+
+def tasks_in(mask: int) -> Iterator[int]:
+    """Array tasks, in order."""
+    while mask:
+        yield (mask & -mask).bit_length() - 1
+        mask &= mask - 1
+
+
+def _whole(record: JobRecord) -> int:
+    """The array or heterogeneous job that it is a part of; else its own number."""
+    return record.array_job_id or record.het_job_id or record.id
+
+
+def _is_alive(record: JobRecord) -> bool:
+    return record.pending or record.allocation is not None
+
+
+class _Target:
+    """What is waited for: a job, a task, or all of an array or heterogeneous job. `left`: parts without a start yet.
+
+    It has started with the last of its parts, and ended with the last as well.
+    """
+
+    __slots__ = ("_end_at", "_left", "_start_at", "_waiting")
+
+    def __init__(self, left: int, now: float) -> None:
+        self._left = left
+        self._start_at = self._end_at = now if not left else 0.0
+        self._waiting: list[Callable[[float, float], None]] = []
+
+    def take(self, parts: int, start_at: float, end_at: float) -> None:
+        """So many parts are there from then to then."""
+        self._left -= parts
+        self._start_at = max(self._start_at, start_at)
+        self._end_at = max(self._end_at, end_at)
+        if self._left <= 0:
+            told, self._waiting = self._waiting, []
+            for tell in told:
+                tell(self._start_at, self._end_at)
+
+    def ask(self, tell: Callable[[float, float], None]) -> None:
+        """`tell` gets start and end, at once or when they are known."""
+        if self._left <= 0:
+            tell(self._start_at, self._end_at)
+        else:
+            self._waiting.append(tell)
+
+
+class _Waiter:
+    """A job that is not let go yet. `open`: conditions whose time is not known."""
+
+    __slots__ = ("_arrive", "_by_task", "_early", "_left", "_others", "_since", "open", "record")
+
+    def __init__(self, record: JobRecord, arrive: Arrive) -> None:
+        self.record = record
+        #: of an array whose tasks follow others: open conditions of each, and since when the rest is met
+        self._by_task: dict[int, tuple[int, float]] = {}
+        self._left = self._others = 0
+        self.open = 0
+        self._arrive = arrive
+        self._since = max(record.spec.begin_at, record.eligible_at)
+        #: tasks whose own conditions are known, and from when on
+        self._early: list[tuple[float, int]] = []
+
+    @property
+    def one_will_do(self) -> bool:
+        return self.record.spec.dependency_mode == "any"
+
+    def met(self, at: float) -> None:
+        """One of the conditions comes true then."""
+        if at >= NEVER:
+            return
+        if self.one_will_do:
+            # Whichever comes first counts: a job is let go once.
+            self._arrive(max(self._since, at), self.record, self.record.tasks or 0, False)
+            return
+        self._since = max(self._since, at)
+        self.open -= 1
+        self.go()
+
+    def wait_by_task(self, others: int) -> None:
+        """Each task has conditions of its own; `others` keep the array's record."""
+        self._others = others
+        self._left = self.record.tasks or 0
+
+    def wait_for_task(self, task_id: int, conditions: int) -> None:
+        """So many are this one's."""
+        self._by_task[task_id] = conditions, 0.0
+
+    def met_by_task(self, at: float, task_id: int) -> None:
+        """One of these comes true then."""
+        if at >= NEVER:
+            return
+        left, since = self._by_task[task_id]
+        self._by_task[task_id] = left - 1, max(since, at)
+        if left == 1:
+            self._early.append((max(since, at), task_id))
+            self.go()
+
+    def go(self) -> None:
+        """Let go what no open condition keeps."""
+        if self.open:
+            return
+        if not self._by_task:
+            self._arrive(self._since, self.record, self.record.tasks or 0, False)
+        for at, task_id in self._early:
+            self._left &= ~(1 << task_id)
+            # The last one takes over the array's own record.
+            apart = not self._others >> task_id & 1 and bool(self._left or self._others)
+            self._arrive(max(self._since, at), self.record, 1 << task_id, apart)
+        self._early = []
+
+
+def _met_by_start(waiter: _Waiter, seconds: float, start_at: float, _end_at: float) -> None:
+    waiter.met(start_at + seconds)
+
+
+def _met_by_end(waiter: _Waiter, _start_at: float, end_at: float) -> None:
+    waiter.met(end_at)
+
+
+def _task_met(waiter: _Waiter, task_id: int, _start_at: float, end_at: float) -> None:
+    waiter.met_by_task(end_at, task_id)
+
+
+class _Name:
+    """Jobs of one user and name. A singleton waits until all before it have ended and none runs; parts of one whole do
+    not wait for each other.
+    """
+
+    __slots__ = ("_asked", "_call", "_end_at", "_latest", "_left", "_next", "_since", "_wholes", "waiting")
+
+    def __init__(self, call: Call) -> None:
+        self._call = call
+        self._wholes: list[int] = []
+        self._left: dict[int, int] = {}
+        self._end_at: dict[int, float] = {}
+        self._next = 0
+        self._since = 0.0
+        #: the two wholes that end last, and when
+        self._latest: list[tuple[int, float]] = []
+        self._asked: set[int] = set()
+        self.waiting: dict[int, list[_Waiter]] = {}
+
+    def add(self, record: JobRecord) -> None:
+        whole = _whole(record)
+        if whole not in self._left:
+            insort(self._wholes, whole)
+            self._left[whole] = 0
+        self._left[whole] += parts_of(record)
+
+    def take(self, record: JobRecord, parts: int, end_at: float) -> None:
+        """Some parts are there until then."""
+        whole = _whole(record)
+        self._left[whole] -= parts
+        self._end_at[whole] = max(self._end_at.get(whole, 0.0), end_at)
+        if not record.pending:
+            self._since = max(self._since, end_at)
+        others = [one for one in self._latest if one[0] != whole]
+        self._latest = sorted([*others, (whole, self._end_at[whole])], key=lambda one: -one[1])[:2]
+
+    def _let_go(self, whole: int, at: float) -> None:
+        """All before it are over; jobs that have come later may have started meanwhile."""
+        busy_until = max((end_at for other, end_at in self._latest if other != whole), default=0.0)
+        if busy_until > at:
+            self._let_go_at(whole, busy_until)
+            return
+        for waiter in self.waiting.pop(whole, ()):
+            waiter.met(at)
+
+    def _let_go_at(self, whole: int, at: float) -> None:
+        if at < NEVER:
+            self._call(at, partial(self._let_go, whole))
+
+    def advance(self) -> None:
+        """Let the next one go, if the ends of all before it are known."""
+        while self._next < len(self._wholes):
+            whole = self._wholes[self._next]
+            if whole in self.waiting and whole not in self._asked:
+                self._asked.add(whole)
+                self._let_go_at(whole, self._since)
+            if self._left[whole] > 0:
+                return
+            self._since = max(self._since, self._end_at.get(whole, 0.0))
+            self._next += 1
+
+
+class Conditions:
+    """Of all jobs `to_come`. Say of each `wanted` record when its parts start (`placed`), then `begin`."""
+
+    def __init__(
+        self, records: Mapping[int, JobRecord], to_come: Iterable[JobRecord], now: float, arrive: Arrive, call: Call
+    ) -> None:
+        self._records = records
+        self._now = now
+        self._waiters = [_Waiter(record, arrive) for record in to_come]
+        self._targets: dict[tuple[int, int | None], _Target] = {}
+        self._names: dict[tuple[int, str], _Name] = {}
+        self._begun = False
+        #: records of arrays that are waited for, by the array's number; of those in `_by_task` single tasks are
+        self._arrays: dict[int, list[JobRecord]] = {}
+        self._by_task: set[int] = set()
+        #: jobs of which it matters when they start
+        self.wanted: dict[int, JobRecord] = {}
+        self._look(call)
+        for waiter in self._waiters:
+            self._ask(waiter)
+
+    def begin(self) -> None:
+        """All that runs, or that has an expected start, has been told."""
+        self._begun = True
+        for name in self._names.values():
+            name.advance()
+        for waiter in self._waiters:
+            if not waiter.record.dependencies:
+                waiter.go()
+
+    def placed(self, record: JobRecord, tasks: int, start_at: float, end_at: float) -> None:
+        """It starts then, or these tasks of an array do, and has ended at that time (NEVER: nobody knows when)."""
+        if record.id not in self.wanted:
+            return
+        whole, parts = _whole(record), tasks.bit_count() or 1
+        for number in {whole, record.id if record.het_job_id else whole}:
+            target = self._targets.get((number, None))
+            if target is not None:
+                target.take(parts, start_at, end_at)
+        if whole in self._by_task:
+            for task_id in tasks_in(tasks) if record.array_task_id is None else (record.array_task_id,):
+                target = self._targets.get((whole, task_id))
+                if target is not None:
+                    target.take(1, start_at, end_at)
+        name = self._names.get((record.spec.uid, record.spec.name))
+        if name is not None:
+            name.take(record, parts, end_at)
+            if self._begun:
+                name.advance()
+
+    # -- who waits for what
+
+    def _look(self, call: Call) -> None:
+        """Find members of arrays, and jobs of the names that singletons have."""
+        named = {item.job_id for waiter in self._waiters for item in waiter.record.dependencies if item.job_id}
+        arrays = {
+            number for number in named if number in self._records and self._records[number].array_job_id == number
+        }
+        self._names = {
+            (waiter.record.spec.uid, waiter.record.spec.name): _Name(call)
+            for waiter in self._waiters
+            if any(item.kind == "singleton" for item in waiter.record.dependencies)
+        }
+        if not arrays and not self._names:
+            return
+        self._arrays = {number: [] for number in arrays}
+        for record in self._records.values():
+            if not _is_alive(record):
+                continue
+            if record.array_job_id in arrays:
+                self._arrays[record.array_job_id].append(record)
+            name = self._names.get((record.spec.uid, record.spec.name)) if self._names else None
+            if name is not None:
+                name.add(record)
+                self.wanted[record.id] = record
+
+    def _ask(self, waiter: _Waiter) -> None:
+        record = waiter.record
+        items = [item for item in record.dependencies if item.state != "failed"]
+        waiter.open = len(items)
+        by_task: list[Dependency] = []
+        if record.tasks is not None and not waiter.one_will_do:
+            by_task = [item for item in items if item.kind == "aftercorr" and item.job_id in self._arrays]
+            self._ask_by_task(waiter, by_task)
+        for item in items:
+            if item.kind == "singleton":
+                name = self._names[record.spec.uid, record.spec.name]
+                name.waiting.setdefault(_whole(record), []).append(waiter)
+            elif item.due_at:
+                waiter.met(item.due_at)
+            elif item in by_task:
+                continue
+            elif item.kind == "after":
+                self._target(item.job_id, item.task_id).ask(partial(_met_by_start, waiter, item.minutes * 60.0))
+            else:
+                self._target(item.job_id, item.task_id).ask(partial(_met_by_end, waiter))
+
+    def _ask_by_task(self, waiter: _Waiter, items: Sequence[Dependency]) -> None:
+        """Tasks wait for their counterparts; those without any wait for the whole array."""
+        if not items:
+            return
+        waiter.open -= len(items)
+        tasks = [self._tasks_of(item.job_id) for item in items]
+        waiter.wait_by_task((waiter.record.tasks or 0) & ~reduce(or_, tasks))
+        for task_id in tasks_in(waiter.record.tasks or 0):
+            # An array that has no such task does not matter to one that has a counterpart in another.
+            numbers = [item.job_id for item, mask in zip(items, tasks, strict=True) if mask >> task_id & 1]
+            counterpart = task_id if numbers else None
+            numbers = numbers or [item.job_id for item in items]
+            waiter.wait_for_task(task_id, len(numbers))
+            for number in numbers:
+                self._target(number, counterpart).ask(partial(_task_met, waiter, task_id))
+
+    def _tasks_of(self, array: int) -> int:
+        """All that have not ended, as a mask."""
+        tasks = self._records[array].tasks or 0
+        for one in self._arrays[array]:
+            tasks |= 1 << one.array_task_id if one.array_task_id is not None else 0
+        return tasks
+
+    def _target(self, number: int, task_id: int | None) -> _Target:
+        if number not in self._arrays:
+            task_id = None
+        found = self._targets.get((number, task_id))
+        if found is None:
+            parts = self._members(number)
+            if task_id is not None:
+                parts = [one for one in parts if one.array_task_id == task_id or (one.tasks or 0) >> task_id & 1]
+                self._by_task.add(number)
+            self.wanted.update((one.id, one) for one in parts)
+            left = sum(map(parts_of, parts)) if task_id is None else len(parts)
+            found = self._targets[number, task_id] = _Target(left, self._now)
+        return found
+
+    def _members(self, number: int) -> list[JobRecord]:
+        if number in self._arrays:
+            return self._arrays[number]
+        own = self._records.get(number)
+        if own is None:
+            return []
+        numbers = range(number, number + own.het_size) if own.het_job_id == number else (number,)
+        return [one for each in numbers if (one := self._records.get(each)) is not None and _is_alive(one)]

@@ -1,0 +1,54 @@
+"""What happens in the reckoning of expected starts (`turns`): kinds of events, which no journal has.
+
+Source: ours.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from spritz.scheduling.forecast.held_groups import Line
+    from spritz.scheduling.plan.limits import Charge
+    from spritz.scheduling.view.records import JobRecord
+
+
+class End(Struct, frozen=True, gc=False):
+    """A job is over at its time limit: what it counted, its licenses, and its array (0: none)."""
+
+    charge: Charge
+    licenses: Mapping[str, int]
+    array: int
+    ends_at: float
+    factor: float
+
+
+class Arrival(Struct, frozen=True):
+    """The job is let go, or these tasks of it. `apart`: with a record of their own, which has a later number."""
+
+    record: JobRecord
+    tasks: int
+    apart: bool
+
+
+class Look(Struct, frozen=True):
+    """Minutes of use have faded enough for the first job of the line."""
+
+    line: Line
+
+
+class Call(Struct, frozen=True):
+    """Something is to be looked at."""
+
+    function: Callable[[float], None]
+
+
+class Begun(Struct, frozen=True, gc=False):
+    """A start of this cycle."""
+
+    record: JobRecord
+    ends_at: float

@@ -1,0 +1,122 @@
+"""Jobs of one request that wait for their turns: who they are to the limits, what each takes, and who is next.
+
+Source: ours; `turns` asks for it.
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from typing import TYPE_CHECKING
+
+from spritz.notation.licenses import parse as license_choices
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from spritz.model.limits.bounds import Tres
+    from spritz.model.limits.rules import Party
+    from spritz.scheduling.forecast.lanes import Group
+    from spritz.scheduling.view.records import JobRecord, SortKey
+    from spritz.scheduling.view.request import Request
+
+
+class Entry:
+    """A job, or tasks of an array (`tasks`, a mask); so many starts are `left`. It may stand in several lines."""
+
+    __slots__ = ("left", "record", "tasks")
+
+    def __init__(self, record: JobRecord, tasks: int) -> None:
+        self.record = record
+        self.tasks = tasks
+        self.left = tasks.bit_count() or 1
+
+    def take(self, count: int) -> int:
+        """The next so many tasks, as a mask (0: it is no array)."""
+        self.left -= count
+        if not self.tasks:
+            return 0
+        left = self.tasks
+        if self.left:
+            for _ in range(count):
+                left &= left - 1
+        else:
+            left = 0
+        taken, self.tasks = self.tasks & ~left, left
+        return taken
+
+
+class Line:
+    """`array`: the only one whose tasks stand here, of which no more than `most` may run at a time (0: any jobs)."""
+
+    __slots__ = (
+        "_done",
+        "_entries",
+        "array",
+        "first_at",
+        "group",
+        "last_at",
+        "let_in",
+        "licenses",
+        "look_at",
+        "most",
+        "party",
+        "request",
+        "tres",
+    )
+
+    def __init__(self, request: Request, party: Party | None, tres: Tres, array: int, most: int) -> None:
+        self.request = request
+        self.party = party
+        self.tres = tres
+        self.licenses = request.licenses
+        self.array = array
+        self.most = most
+        self.group: Group | None = None
+        self._entries: list[tuple[SortKey, int, Entry]] = []
+        self._done = 0
+        #: tasks that were let in, and when the first and the last of them were
+        self.let_in = 0
+        self.first_at = self.last_at = 0.0
+        #: it is to be looked at again then
+        self.look_at = 0.0
+
+    @property
+    def limited(self) -> bool:
+        """It is not enough that there is room."""
+        return self.party is not None or bool(self.licenses or self.array)
+
+    @property
+    def keys(self) -> Iterator[object]:
+        """What keeps it back: places of the tree, licenses, its array."""
+        if self.party is not None:
+            yield from self.party.keys
+        if self.licenses:
+            yield from {name for needs in license_choices(self.licenses) for name in needs}
+        if self.array:
+            yield self.array
+
+    def add(self, key: SortKey, entry: Entry) -> None:
+        insort(self._entries, (key, len(self._entries), entry), lo=self._done)
+
+    @property
+    def first(self) -> tuple[SortKey, Entry] | None:
+        """Whose turn it is."""
+        entries = self._entries
+        while self._done < len(entries):
+            key, _number, entry = entries[self._done]
+            if entry.left:
+                return key, entry
+            self._done += 1
+        return None
+
+    def note(self, tasks: int, at: float) -> None:
+        """So many are let in."""
+        if not self.let_in:
+            self.first_at = at
+        self.last_at = at
+        self.let_in += tasks
+
+    def rest(self) -> Iterator[Entry]:
+        """All that are left, in order; each is taken before the next."""
+        while (first := self.first) is not None:
+            yield first[1]

@@ -1,0 +1,477 @@
+"""When jobs come under the limits that hold them back, get the licenses that they lack, have their begin times, or
+what they depend on is over: a reckoning over the ends of what runs and of what is to start, by their time limits.
+
+Moment by moment: at the end of a job its share goes back, at other times jobs are let go, and whoever waits for that is
+asked in order of the queue. Those that are let in get nodes after all that have an expected start already (`lanes`).
+Fair share, preemption and reservations by name are not foreseen. Estimates for `squeue --start`, and never promises: no
+decision rests on them.
+
+Source: docs/decisions/0123, 0141.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from heapq import heapify, heappop, heappush
+from itertools import count
+from typing import TYPE_CHECKING
+
+import numpy as np
+from msgspec.structs import replace
+
+from spritz.model.ids import INFINITE
+from spritz.model.limits.check import exceeded
+from spritz.model.limits.ledger import Ledger
+from spritz.model.limits.minutes import Minutes, out_of_minutes
+from spritz.model.rules.licenses import NOTHING, LicensePool
+from spritz.scheduling.forecast.dependencies import Conditions
+from spritz.scheduling.forecast.held_events import Arrival, Begun, Call, End, Look
+from spritz.scheduling.forecast.held_groups import Entry, Line
+from spritz.scheduling.forecast.starts import Found
+from spritz.scheduling.plan.feasible import UNSEEN
+from spritz.scheduling.plan.limits import Charge, count_in, wanted_by
+from spritz.scheduling.plan.verdicts import partition_verdict
+from spritz.scheduling.view.events.waiting_jobs import requests_of
+from spritz.scheduling.view.profile import NEVER
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from spritz.model.job import JobSpec
+    from spritz.model.limits.bounds import Tres
+    from spritz.scheduling.forecast.lanes import Lanes
+    from spritz.scheduling.forecast.starts import Groups, Starts
+    from spritz.scheduling.plan.limits import Limits
+    from spritz.scheduling.view.records import JobRecord, Shape, SortKey
+    from spritz.scheduling.view.request import Request
+    from spritz.scheduling.view.snapshot import Snapshot
+
+#: So often is asked whether a job is within its limits, and so often where there is room for some; what waits behind
+#: that goes on at the pace found until then, or is told the time from which it may start.
+CHECKS = 10_000
+PLACEMENTS = 10_000
+#: above all numbers of jobs
+LATER = 1 << 40
+
+
+NO_CHARGE = Charge((), ())
+#: a job (or a task of it, as a mask), what it counts, and the licenses that it gets
+Admitted = tuple["JobRecord", int, Charge, "Mapping[str, int]"]
+
+
+class Turns:
+    """`limits` and `licenses` are as after the cycle's starts, which are `begun`. `tasks_left`: pending tasks of an
+    array after these, as a mask.
+    """
+
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        limits: Limits,
+        licenses: LicensePool,
+        room: Callable[[], tuple[Lanes, Groups]],
+        begun: Sequence[Begun],
+        tasks_left: Callable[[JobRecord], int],
+    ) -> None:
+        self._snapshot = snapshot
+        self._rules = snapshot.rules
+        self._now = snapshot.now
+        self._ledger = limits.in_use.fork()
+        self._licenses = licenses.copy()
+        self._room_of = room
+        self._tasks_left = tasks_left
+        self._order = count()
+        self._checks = self._placements = 0
+        #: nobody is asked any more
+        self._spent = False
+        self._running = dict(snapshot.array_running)
+        for one in begun:
+            array = one.record.array_job_id
+            if array:
+                self._running[array] = self._running.get(array, 0) + 1
+        self._begun = begun
+        #: tasks that have been let go and have no start yet, and arrivals to come
+        self._waiting = self._arrivals = 0
+        self._events: list[tuple[float, int, End | Arrival | Call | Look]] = []
+        self._lines: dict[tuple[Request, int], Line | None] = {}
+        self._touched: dict[object, list[Line]] = {}
+        self._entries: dict[tuple[int, int], Entry] = {}
+        self._asked: dict[tuple[JobSpec, bool, bool, int], list[tuple[int, Request]]] = {}
+        self._found = Found()
+        self._conditions: Conditions | None = None
+        self._starting = limits.starting
+        self._minutes = limits.minutes_ahead() if self._rules.foresees else None
+
+    # -- who waits
+
+    def hold(self, shapes: Iterable[Shape], started: Iterable[int]) -> None:
+        """Limits or licenses hold all jobs of these back that have not started."""
+        for shape in shapes:
+            if shape.request.reservation:
+                continue
+            for key in shape.keys:
+                record = shape.jobs[key]
+                if record.id not in started:
+                    self._wait(record, key, shape.request, self._tasks_left(record), held=True)
+
+    def cap(self, records: Iterable[JobRecord]) -> None:
+        """As many tasks of their arrays run as may."""
+        for record in records:
+            for key, shape in record.entries:
+                if not shape.request.reservation:
+                    self._wait(record, key, shape.request, self._tasks_left(record))
+
+    def come(self, records: Iterable[JobRecord], known: Sequence[Starts]) -> None:
+        """These wait for their begin times or for other jobs. `known`: expected starts that there are already."""
+        conditions = self._conditions = Conditions(self._snapshot.records, records, self._now, self._arrive, self._call)
+        if conditions.wanted:
+            self._tell(conditions, known)
+        conditions.begin()
+
+    def _wait(
+        self, record: JobRecord, key: SortKey, request: Request, tasks: int, *, held: bool = False
+    ) -> Line | None:
+        """`held`: limits or licenses are what holds it back."""
+        most = self._snapshot.array_limits.get(record.array_job_id, 0) if record.array_job_id else 0
+        array = record.array_job_id if most else 0
+        line = self._line(request, record, array, most, held=held)
+        if line is None:
+            return None
+        entry = self._entries.get((record.id, tasks))
+        if entry is None:
+            entry = self._entries[record.id, tasks] = Entry(record, tasks)
+            self._waiting += entry.left
+        line.add(key, entry)
+        return line
+
+    def _line(self, request: Request, record: JobRecord, array: int, most: int, *, held: bool) -> Line | None:
+        """None: what holds it back is not foreseen, or holds it back for good."""
+        known = self._lines.get((request, array))
+        if known is not None or (request, array) in self._lines:
+            return known
+        party = None
+        tres: Tres = ()
+        if request.billed is not None:
+            account, user, qos, exempt = request.billed
+            party = self._rules.party(account, user, request.partition, qos, exempt)
+            tres = tuple(self._rules.priced(request.partition, wanted_by(record.spec, request)))
+        made = Line(request, party, tres, array, most)
+        never = made.limited and self._never(made)
+        unforeseen = held and self._fits(made, self._now) is not None
+        line = None if never or unforeseen else made
+        self._lines[request, array] = line
+        if line is not None:
+            for key in line.keys:
+                self._touched.setdefault(key, []).append(line)
+        return line
+
+    def _arrive(self, at: float, record: JobRecord, tasks: int, apart: bool) -> None:
+        self._arrivals += 1
+        heappush(self._events, (max(at, self._now), next(self._order), Arrival(record, tasks, apart)))
+
+    def _call(self, at: float, function: Callable[[float], None]) -> None:
+        self._arrivals += 1
+        heappush(self._events, (max(at, self._now), next(self._order), Call(function)))
+
+    def _tell(self, conditions: Conditions, known: Sequence[Starts]) -> None:
+        """Of all that runs, or has an expected start, until when it may be there."""
+        wanted = conditions.wanted
+        begun: dict[int, list[Begun]] = {}
+        for one in self._begun:
+            begun.setdefault(one.record.id, []).append(one)
+        expected: dict[int, float] = {}
+        if known:
+            job_ids = np.concatenate([each.job_ids for each in known])
+            start_at = np.concatenate([each.start_at for each in known])
+            some = np.isin(job_ids, np.fromiter(wanted, np.int64, len(wanted)))
+            for number, at in zip(job_ids[some].tolist(), start_at[some].tolist(), strict=True):
+                expected[number] = min(at, expected.get(number, at))
+        for record in list(wanted.values()):
+            tasks = 0 if record.tasks is None else record.tasks & ~self._tasks_left(record)
+            starts = begun.get(record.id)
+            if starts and (tasks or record.tasks is None):
+                conditions.placed(record, tasks, self._now, max(one.ends_at for one in starts))
+            if record.allocation is not None:
+                over = self._now if record.completing else max(record.ends_at, self._now)
+                unlimited = record.request is not None and record.request.time_limit_minutes >= INFINITE
+                conditions.placed(record, 0, record.started_at, NEVER if unlimited and not record.completing else over)
+            elif record.id in expected:
+                self._expect(conditions, record, expected[record.id])
+
+    def _expect(self, conditions: Conditions, record: JobRecord, at: float) -> None:
+        """One that waits for room starts then, and further tasks of an array when there is room for them."""
+        request = record.entries[0][1].request
+        tasks = Entry(record, self._tasks_left(record))
+        conditions.placed(record, tasks.take(1), at, _end(request, at))
+        most = self._snapshot.array_limits.get(record.array_job_id, 0)
+        while tasks.left:
+            # As many at a time as may run, each such group after the one before.
+            times = self._room(request, min(tasks.left, most or tasks.left), at)[0]
+            for start_at in times:
+                conditions.placed(record, tasks.take(1), start_at, _end(request, start_at))
+            if not times:
+                return
+            at += request.seconds
+
+    # -- what happens
+
+    def starts(self) -> list[Starts]:
+        """Of all of them."""
+        self._ends()
+        events = self._events
+        while events and (self._waiting or self._arrivals):
+            at = events[0][0]
+            some: dict[int, Line] = {}
+            while events and events[0][0] == at:
+                _at, _order, event = heappop(events)
+                if isinstance(event, Call):
+                    self._arrivals -= 1
+                    event.function(at)
+                    continue
+                for line in self._stirred(event, at):
+                    some[id(line)] = line
+            self._let_in(list(some.values()), at)
+            if self._checks >= CHECKS and not self._spent:
+                self._spent = True
+                self._go_on(at)
+        return self._found.starts()
+
+    def _ends(self) -> None:
+        """Of what runs and counts."""
+        if not self._waiting and not self._arrivals:
+            return
+        records, factor_of = self._snapshot.records, self._rules.usage_factor
+        found = [
+            (
+                max(ends_at, self._now),
+                End(
+                    record.charge or NO_CHARGE,
+                    record.licenses,
+                    record.array_job_id,
+                    ends_at,
+                    0.0 if record.suspended else factor_of(record.spec.qos),
+                ),
+            )
+            for ends_at, number in self._snapshot.ends
+            if (record := records[number]).charge is not None or record.licenses or record.array_job_id
+        ]
+        found += [(ends_at, End(charge, NOTHING, 0, ends_at, factor)) for ends_at, charge, factor in self._starting]
+        arrays = [one for one in self._begun if one.record.array_job_id]
+        found += [(one.ends_at, End(NO_CHARGE, NOTHING, one.record.array_job_id, one.ends_at, 1.0)) for one in arrays]
+        self._events += [(at, next(self._order), end) for at, end in found]
+        heapify(self._events)
+
+    def _stirred(self, event: End | Arrival | Look, at: float) -> Iterable[Line]:
+        """Lines that may move now."""
+        if isinstance(event, Look):
+            self._arrivals -= 1
+            return (event.line,)
+        return self._over(event, at) if isinstance(event, End) else self._come(event, at)
+
+    def _over(self, end: End, at: float) -> Iterator[Line]:
+        """What the job had is given back. Returns lines that wait for some of it."""
+        charge = end.charge
+        if charge.keys:
+            count_in(self._ledger, charge, -1)
+            if self._minutes is not None:
+                self._minutes.end(charge.keys, charge.tres, at, end.ends_at, end.factor)
+        self._licenses.give_back(end.licenses)
+        if end.array:
+            self._running[end.array] = self._running.get(end.array, 0) - 1
+        for key in (*charge.keys, *end.licenses, end.array):
+            yield from self._touched.get(key, ())
+
+    def _come(self, arrival: Arrival, at: float) -> Iterator[Line]:
+        """The job, or a task of it, waits for no other any more. Returns lines in which it stands."""
+        self._arrivals -= 1
+        record = arrival.record
+        if (record.id, arrival.tasks) in self._entries:
+            return  # the first of its conditions was enough
+        for tier, request in self._requests(record):
+            if request.reservation:
+                self._reserved(record, request, arrival.tasks, at)
+                continue
+            rank, _until = self._snapshot.pricing.rank_at(record, request.partition, at)
+            number = LATER + next(self._order) if arrival.apart else record.id
+            line = self._wait(record, (-tier, -rank, record.submitted_at, number), request, arrival.tasks)
+            if line is not None:
+                yield line
+
+    def _requests(self, record: JobRecord) -> list[tuple[int, Request]]:
+        """(PriorityTier, request) in each partition that would let it start; asked once for jobs that are alike."""
+        key = replace(record.spec, **UNSEEN), record.any_switches, record.may_boot, record.het_job_id and record.id
+        found = self._asked.get(key)
+        if found is None:
+            found = self._asked[key] = [
+                (tier, request)
+                for tier, request in requests_of(self._snapshot, record)
+                if not request.refusal and partition_verdict(self._snapshot, request) is None
+            ]
+        return found
+
+    def _reserved(self, record: JobRecord, request: Request, tasks: int, at: float) -> None:
+        """Its nodes are those of the reservation, which is taken to have room."""
+        found = self._snapshot.reserved.by_name.get(request.reservation)
+        if found is not None and at < found.end_at:
+            self._place(record, tasks, max(at, found.start_at), (), request)
+
+    def _fits(self, line: Line, at: float) -> Mapping[str, int] | None:
+        """The licenses that a job of the line gets; None if it must wait."""
+        self._checks += 1
+        request, party = line.request, line.party
+        if line.most and self._running.get(line.array, 0) >= line.most:
+            return None
+        minutes = request.time_limit_minutes
+        if party is not None and exceeded(party, self._ledger, line.tres, minutes, nodes=request.nodes_min):
+            return None
+        if party is not None and party.timed and self._minutes is not None:
+            free_at = self._minutes.free_at(party, line.tres, minutes, at)
+            if free_at > at:
+                self._look_at(line, free_at)
+                return None
+        return self._licenses.choose(line.licenses)
+
+    def _look_at(self, line: Line, at: float) -> None:
+        """Ask again then, or earlier if something ends."""
+        if at < NEVER and at != line.look_at:
+            line.look_at = at
+            self._arrivals += 1
+            heappush(self._events, (at, next(self._order), Look(line)))
+
+    def _never(self, line: Line) -> bool:
+        """It is too much by itself, or held back by what is not foreseen."""
+        request, party = line.request, line.party
+        minutes = request.time_limit_minutes
+        if party is not None:
+            if party.threshold is not None:
+                factor = self._snapshot.pricing.inputs.fair_share(party.account, party.user, request.partition)
+                if factor < party.threshold:
+                    return True
+            if exceeded(party, Ledger(), line.tres, minutes, nodes=request.nodes_min):
+                return True
+            safe = "safe" in self._snapshot.settings.enforce
+            if out_of_minutes(party, Minutes(), dict(line.tres), minutes, self._now, safe=safe) is not None:
+                return True
+        return LicensePool(self._licenses.total.items()).choose(line.licenses) is None
+
+    def _let_in(self, lines: Iterable[Line], at: float) -> None:
+        """Those that may start by now, in order of the queue; then all of a line get their nodes together."""
+        queue = []
+        for number, line in enumerate(lines):
+            if self._spent or not line.limited:
+                self._start_all(line, at)
+            elif (first := line.first) is not None:
+                queue.append((first[0], number, line))
+        heapify(queue)
+        admitted: dict[int, tuple[Line, list[Admitted]]] = {}
+        while queue and self._checks < CHECKS:
+            _key, number, line = heappop(queue)
+            first = line.first
+            if first is None:
+                continue
+            licenses = self._fits(line, at)
+            if licenses is None:
+                continue
+            entry = first[1]
+            line.note(1, at)
+            tasks = entry.take(1)
+            charge = NO_CHARGE
+            if line.party is not None:
+                # As if on nodes of its own: where it will be nobody knows.
+                nodes = range(line.request.nodes_min) if self._rules.shares_nodes else ()
+                order = next(self._order)
+                charge = Charge(line.party.keys, line.tres, tuple(f"{order}/{place}" for place in nodes))
+                count_in(self._ledger, charge)
+                if self._minutes is not None:
+                    ends_at = at + line.request.seconds
+                    self._minutes.start(line.party.keys, line.tres, at, ends_at, line.party.usage_factor)
+            self._licenses.take(licenses)
+            array = entry.record.array_job_id
+            if array:
+                self._running[array] = self._running.get(array, 0) + 1
+            admitted.setdefault(number, (line, []))[1].append((entry.record, tasks, charge, licenses))
+            first = line.first
+            if first is not None:
+                heappush(queue, (first[0], number, line))
+        for line, some in admitted.values():
+            self._start(line, some, at)
+
+    def _start_all(self, line: Line, at: float) -> None:
+        """Nothing but room holds these back."""
+        some: list[Admitted] = []
+        for entry in line.rest():
+            while entry.left:
+                some.append((entry.record, entry.take(1), NO_CHARGE, NOTHING))
+        if some:
+            line.note(len(some), at)
+            self._start(line, some, at)
+
+    def _start(self, line: Line, some: Sequence[Admitted], at: float) -> None:
+        """These get nodes from then on."""
+        times, nodes = self._room(line.request, len(some), at)
+        self._waiting -= len(some)
+        for (record, tasks, charge, licenses), start_at, chosen in zip(some, times, nodes, strict=False):
+            self._place(record, tasks, start_at, chosen, line.request)
+            if line.limited:
+                factor = line.party.usage_factor if line.party is not None else 1.0
+                end = End(charge, licenses, record.array_job_id, at + line.request.seconds, factor)
+                heappush(self._events, (start_at + line.request.seconds, next(self._order), end))
+
+    def _place(
+        self, record: JobRecord, tasks: int, at: float, nodes: Sequence[int], request: Request, more: float = 0.0
+    ) -> None:
+        """It starts; of several tasks the last `more` seconds later."""
+        self._found.add(record.id, at, nodes)
+        if self._conditions is not None:
+            self._conditions.placed(record, tasks, at + more, _end(request, at + more))
+
+    def _room(self, request: Request, tasks: int, since: float) -> tuple[list[float], list[Sequence[int]]]:
+        """When, and on which nodes, so many jobs start; fewer if there is room for no more."""
+        times: list[float] = []
+        nodes: list[Sequence[int]] = []
+        lanes, groups = self._room_of()
+        group = groups.of(request)
+        while len(times) < tasks:
+            left = tasks - len(times)
+            if self._placements >= PLACEMENTS:
+                times += [max([since, *times[-1:]])] * left
+                nodes += [()] * left
+                break
+            self._placements += 1
+            at, chosen = lanes.starts(group, np.full(left, request.seconds), since)
+            if not len(at):
+                break
+            times += at.tolist()
+            nodes += chosen.tolist()
+        return times, nodes
+
+    def _go_on(self, at: float) -> None:
+        """Nobody is asked any more. Lines that have begun to move go on at their pace; one that has not comes after all
+        before it that are under the same limits.
+        """
+        busy: dict[object, tuple[float, float]] = {}
+        lines = [
+            (first[0], number, line)
+            for number, line in enumerate(self._lines.values())
+            if line and (first := line.first)
+        ]
+        for _key, _number, line in sorted(lines):
+            seconds = line.request.seconds
+            pace, turn = seconds, line.last_at + seconds if line.let_in else at
+            before = [busy[key] for key in line.keys if key in busy]
+            if line.let_in > 1:
+                pace = (line.last_at - line.first_at) / (line.let_in - 1)
+                turn = line.last_at + pace
+            elif before:
+                turn, pace = max(turn for turn, _pace in before), min(pace for _turn, pace in before)
+            some = [(entry.record, entry.left, entry.take(entry.left)) for entry in line.rest()]
+            times, nodes = self._room(line.request, len(some), turn)
+            for (record, number, tasks), room_at, chosen in zip(some, times, nodes, strict=False):
+                self._place(record, tasks, max(turn, room_at), chosen, line.request, pace * (number - 1))
+                turn += pace * number
+            self._waiting -= sum(number for _record, number, _tasks in some)
+            busy.update((key, (turn, pace)) for key in line.keys)
+
+
+def _end(request: Request, at: float) -> float:
+    return NEVER if request.time_limit_minutes >= INFINITE else at + request.seconds

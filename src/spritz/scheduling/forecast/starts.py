@@ -1,0 +1,197 @@
+"""When and where every waiting job is expected to start, as arrays: promises first, and a reckoning for the others.
+
+Source: squeue(1) --start.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from heapq import heapify, heappop, heapreplace
+from itertools import chain
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from spritz.model.plan import Forecast
+from spritz.scheduling.forecast.lanes import Group, Lanes
+
+if TYPE_CHECKING:
+    from spritz.scheduling.view.eligibility import Eligibility
+    from spritz.scheduling.view.planned_starts import Promise
+    from spritz.scheduling.view.profile import Floats
+    from spritz.scheduling.view.records import Shape
+    from spritz.scheduling.view.request import Request
+    from spritz.scheduling.view.table import Ints
+
+
+class Starts:
+    """Starts of so many jobs on equally many nodes each: arrays `job_ids`, `start_at` [job], `nodes` [job, node]."""
+
+    __slots__ = ("job_ids", "nodes", "start_at")
+
+    def __init__(self, job_ids: Ints, start_at: Floats, nodes: Ints) -> None:
+        self.job_ids = job_ids
+        self.start_at = start_at
+        self.nodes = nodes
+
+
+class Found:
+    """Expected starts so far: one for each job, the earliest."""
+
+    def __init__(self) -> None:
+        self._at: dict[int, float] = {}
+        self._by_size: dict[int, list[tuple[int, float, Sequence[int]]]] = {}
+
+    def add(self, number: int, at: float, nodes: Sequence[int]) -> None:
+        if number not in self._at:
+            self._at[number] = at
+            self._by_size.setdefault(len(nodes), []).append((number, at, nodes))
+
+    def starts(self) -> list[Starts]:
+        return [
+            Starts(
+                np.array([number for number, _at, _nodes in some], np.int64),
+                np.array([at for _number, at, _nodes in some], np.float64),
+                np.array([nodes for _number, _at, nodes in some], np.int64).reshape(len(some), size),
+            )
+            for size, some in self._by_size.items()
+        ]
+
+
+def promised(told: Iterable[tuple[int, Promise]]) -> tuple[list[Starts], set[int]]:
+    """Starts of jobs that have promises, the earliest where there are several; and the numbers of these jobs."""
+    first: dict[int, Promise] = {}
+    for job_id, promise in told:
+        if job_id not in first or promise.start_at < first[job_id].start_at:
+            first[job_id] = promise
+    by_size: dict[int, list[tuple[int, Promise]]] = {}
+    for job_id, promise in first.items():
+        by_size.setdefault(len(promise.parts), []).append((job_id, promise))
+    starts = [
+        Starts(
+            np.array([job_id for job_id, _ in some], np.int64),
+            np.array([promise.start_at for _, promise in some], np.float64),
+            np.array([index for _, promise in some for index, _holder in promise.parts], np.int64).reshape(-1, size),
+        )
+        for size, some in by_size.items()
+    ]
+    return starts, set(first)
+
+
+class Groups:
+    """Those of one reckoning: one for all requests that need the same of the same nodes."""
+
+    def __init__(self, lanes: Lanes, eligibility: Eligibility) -> None:
+        self._lanes = lanes
+        self._eligibility = eligibility
+        self._groups: dict[tuple[object, ...], Group] = {}
+        self._of: dict[Request, Group] = {}
+        #: of requests that differ in their times alone
+        self._kinds: dict[Request, tuple[object, ...]] = {}
+        #: one array for the same nodes, since groups know them by that
+        self._named: dict[frozenset[int], Ints] = {}
+
+    def of(self, request: Request, fit: Request | None = None) -> Group:
+        """`fit`: the request without its times, where that is known."""
+        found = self._of.get(request)
+        if found is None:
+            found = self._of[request] = self._find(request, fit if fit is not None else request)
+        return found
+
+    def _find(self, request: Request, fit: Request) -> Group:
+        eligibility = self._eligibility
+        nodes = eligibility.nodes(request)
+        required = eligibility.required(request)
+        if required and len(required) >= request.nodes_min:
+            nodes = self._named.setdefault(required, np.array(sorted(required), np.int64))
+        kind = self._kinds.get(fit)
+        if kind is None:
+            kind = self._kinds[fit] = self._lanes.kind(request)
+        kind = (*kind, id(nodes))
+        if kind not in self._groups:
+            self._groups[kind] = Group(request, nodes)
+        return self._groups[kind]
+
+
+def reckoned(shapes: Sequence[Shape], known: Collection[int], lanes: Lanes, groups_of: Groups) -> list[Starts]:
+    """Starts of all jobs of these shapes that are not in `known`, in order of the queue.
+
+    A job that waits in several partitions can be there more than once.
+    """
+    if not shapes:
+        return []
+    numbers: dict[int, int] = {}
+    groups: list[Group] = []
+    of_shape = []
+    for shape in shapes:
+        group = groups_of.of(shape.request, shape.fit)
+        if id(group) not in numbers:
+            numbers[id(group)] = len(groups)
+            groups.append(group)
+        of_shape.append(numbers[id(group)])
+    counts = [len(shape.keys) for shape in shapes]
+    numbers_of_keys = chain.from_iterable(key for shape in shapes for key in shape.keys)
+    keys = np.fromiter(numbers_of_keys, np.float64, 4 * sum(counts)).reshape(-1, 4)
+    group_of = np.repeat(np.array(of_shape, np.int64), counts)
+    seconds = np.repeat(np.array([shape.request.seconds for shape in shapes]), counts)
+    job_ids = keys[:, 3].astype(np.int64)
+    unknown = ~np.isin(job_ids, np.fromiter(known, np.int64, len(known)))
+    order = np.lexsort(keys.T[::-1])
+    order = order[unknown[order]]
+    # Those of one group one after the other, each in order of the queue; `turn`: where they stand among all.
+    by_group = np.argsort(group_of[order], kind="stable")
+    ends = np.cumsum(np.bincount(group_of[order], minlength=len(groups))).tolist()
+    turn, job_ids, seconds = by_group.tolist(), job_ids[order][by_group], seconds[order][by_group]
+    waiting = [
+        (turn[first], first, first, end, group)
+        for group, first, end in zip(groups, [0, *ends], ends, strict=False)
+        if first < end
+    ]
+    heapify(waiting)
+    found = []
+    while waiting:
+        _turn, done, first, end, group = waiting[0]
+        start_at, chosen = lanes.starts(group, seconds[done : min(end, done + max(8, 3 * (done - first)))])
+        count = len(start_at)
+        found.append(Starts(job_ids[done : done + count], start_at, chosen))
+        done += count
+        if count and done < end:
+            heapreplace(waiting, (turn[done], done, first, end, group))
+        else:
+            heappop(waiting)
+    return found
+
+
+def together(starts: Sequence[Starts], wholes: Mapping[int, int]) -> None:
+    """Components start with the last of them. `wholes`: the number of the whole by that of the component."""
+    latest: dict[int, float] = {}
+    found: list[tuple[Starts, int, int]] = []
+    for each in starts:
+        for place, job_id in enumerate(each.job_ids.tolist()):
+            whole = wholes.get(job_id)
+            if whole is not None:
+                found.append((each, place, whole))
+                latest[whole] = max(latest.get(whole, 0.0), float(each.start_at[place]))
+    for each, place, whole in found:
+        each.start_at[place] = latest[whole]
+
+
+def as_arrays(starts: Sequence[Starts]) -> Forecast:
+    """In order of job numbers; of several starts of a job the earliest."""
+    if not starts:
+        return Forecast(job_ids=b"", start_at=b"", ends=b"", nodes=b"")
+    job_ids = np.concatenate([each.job_ids for each in starts])
+    start_at = np.concatenate([each.start_at for each in starts])
+    nodes = np.concatenate([each.nodes.reshape(-1) for each in starts])
+    sizes = np.repeat([each.nodes.shape[1] for each in starts], [len(each.job_ids) for each in starts])
+    begins = np.cumsum(sizes) - sizes
+    order = np.lexsort((start_at, job_ids))
+    order = order[np.append(True, job_ids[order][1:] != job_ids[order][:-1])[: len(order)]]
+    sizes, ends = sizes[order], np.cumsum(sizes[order])
+    places = np.repeat(begins[order] - (ends - sizes), sizes) + np.arange(int(sizes.sum()))
+    return Forecast(
+        job_ids=job_ids[order].astype(np.int64).tobytes(),
+        start_at=start_at[order].astype(np.float64).tobytes(),
+        ends=ends.astype(np.int64).tobytes(),
+        nodes=nodes[places].astype(np.int32).tobytes(),
+    )

@@ -1,0 +1,172 @@
+"""When nodes could carry their part of a request, and for how long: what `backfill.earliest` goes through.
+
+`QuickOpenings` asks a compiled loop, where there is one and the request is a matter of counts; `Openings` says the same
+with numpy, looking first at what is near. See docs/decisions/0037.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from spritz.scheduling.placement.columns import capacity_columns, least_counts, needed
+from spritz.scheduling.placement.select import target_of
+from spritz.scheduling.view.profile import NEVER, Cells, cells_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from spritz.scheduling.view.profile import Floats, Profile
+    from spritz.scheduling.view.request import Request
+    from spritz.scheduling.view.table import Bools, Ints
+
+#: Is the compiled part there? It is optional.
+compiled: bool
+try:
+    from spritz.scheduling import _openings
+
+    compiled = True
+except ImportError:
+    compiled = False
+
+
+def searches(
+    profile: Profile, request: Request, nodes: Ints, since: float
+) -> Iterator[tuple[float, Openings | QuickOpenings]]:
+    """Times up to which openings are known, ascending, the last for ever; and these openings, from `since` or the time
+    before.
+    """
+    least = _least(profile, request) if compiled else None
+    if least is not None:
+        yield NEVER, QuickOpenings(profile, request, nodes, since, least)
+        return
+    for horizon in profile.horizons(max(since, -NEVER)):
+        yield horizon, Openings(profile, request, nodes, since, horizon)
+        since = max(since, horizon)
+
+
+def _least(profile: Profile, request: Request) -> dict[int, int] | None:
+    """By column of the profile's counts: what every node must have at least; None if more than counts matter."""
+    target = target_of(request)
+    return least_counts(profile.table, request, target.each if target.tasks is None else 1)
+
+
+class QuickOpenings:
+    """As `Openings`, for all time to come."""
+
+    def __init__(self, profile: Profile, request: Request, nodes: Ints, since: float, least: dict[int, int]) -> None:
+        profile.settle()
+        table = profile.table
+        able = table.up[nodes]
+        if request.tmp_mib:
+            able &= table.tmp[nodes] >= request.tmp_mib
+        nodes = nodes[able]
+        counts = tuple(profile.counts[column] for column in least)
+        self._search = (profile.times, nodes, counts, tuple(least.values()), float(since), request.seconds)
+        self._count = len(nodes)
+        self._profile, self._request = profile, request
+
+    def first(self, nodes_min: int) -> float:
+        """Not before so many nodes have had an opening."""
+        if self._count < nodes_min:
+            return NEVER
+        found: Floats = np.empty(self._count, np.float64)
+        _openings.first(*self._search, found)
+        return float(np.partition(found, nodes_min - 1)[nodes_min - 1])
+
+    def after(self, at: float) -> float:
+        """The next moment at which some node opens."""
+        return _openings.after(*self._search, at)
+
+    def at(self, at: float) -> Cells | None:
+        """Cells that are open at that moment and long enough; None if together they cannot carry the job, by sums."""
+        found: Ints = np.empty(self._count, np.int64)
+        count = _openings.open_at(*self._search, at, found)
+        if count < target_of(self._request).nodes_min:
+            return None
+        return _enough(self._profile, self._request, self._profile.cells_at(found[:count]))
+
+
+class Openings:
+    """From when, and for how long, each node could carry a part of the request, if from some time up to `horizon`.
+    Arrays are by cell of the profile.
+    """
+
+    def __init__(self, profile: Profile, request: Request, nodes: Ints, since: float, horizon: float) -> None:
+        self.target = target_of(request)
+        self.seconds = request.seconds
+        least = self.target.each if self.target.tasks is None else 1
+        cells = profile.cells(horizon)
+        able: Bools = cells.ends > since
+        if len(nodes) < len(profile.table.rows):
+            member = np.zeros(len(profile.table.rows), np.bool_)
+            member[nodes] = True
+            able &= member[cells.node]
+        some = _able(profile, request, cells, np.flatnonzero(able), least)
+        if horizon < NEVER:
+            # Of the nodes that may serve by then, all moments count: they must stay able for as long as the job lasts.
+            node = cells.node[some]
+            cells = profile.cells(NEVER, node[_firsts(node)])
+            some = _able(profile, request, cells, np.flatnonzero(cells.ends > since), least)
+        self.cells = cells
+        able = np.zeros(len(cells.node), np.bool_)
+        able[some] = True
+        # A node that is able stays so until its next cell that is not, or for ever after its last.
+        last = np.append(cells.node[1:] != cells.node[:-1], True) | ~np.append(able[1:], True)
+        every = np.arange(len(able))
+        until = np.minimum.accumulate(np.where(last, every, len(able) - 1)[::-1])[::-1]
+        self.lasts: Floats = cells.ends[until]
+        # From a moment that never comes on, nothing opens.
+        starts = np.maximum(cells.begins, since) if since < NEVER else np.full(len(cells.begins), NEVER)
+        begun = np.minimum(starts, np.finfo(np.float64).max)
+        self.open = np.flatnonzero(able & (self.lasts - begun >= self.seconds) & (starts < NEVER))
+        self.starts: Floats = starts[self.open]
+        self._profile, self._request = profile, request
+
+    def first(self, nodes_min: int) -> float:
+        """Not before so many nodes have had an opening."""
+        ready = self.starts[_firsts(self.cells.node[self.open])]
+        if len(ready) < nodes_min:
+            return NEVER
+        return float(np.partition(ready, nodes_min - 1)[nodes_min - 1])
+
+    def after(self, at: float) -> float:
+        """The next moment at which some node opens."""
+        later = self.starts[self.starts > at]
+        return float(later.min()) if len(later) else NEVER
+
+    def at(self, at: float) -> Cells | None:
+        """Cells that are open at that moment and long enough; None if together they cannot carry the job, by sums."""
+        cells, found = self.cells, self.open
+        found = found[(cells.begins[found] <= at) & (at < cells.ends[found]) & (self.lasts[found] - at >= self.seconds)]
+        if len(found) < self.target.nodes_min:
+            return None
+        return _enough(self._profile, self._request, cells_of(cells, found))
+
+
+def _firsts(nodes: Ints) -> Bools:
+    """Where another node begins. `nodes` ascends."""
+    return np.append(True, nodes[1:] != nodes[:-1])[: len(nodes)]
+
+
+def _able(profile: Profile, request: Request, cells: Cells, some: Ints, least: int) -> Ints:
+    """Those of `some` of the cells that could carry as much as every node of the job must, at least."""
+    flat = profile.flat()
+    for column, count in needed(flat, request):
+        some = some[column[cells.place[some]] >= count]
+    tasks, _gpus = capacity_columns(flat, request, cells.place[some])
+    found: Ints = some[tasks >= least]
+    return found
+
+
+def _enough(profile: Profile, request: Request, cells: Cells) -> Cells | None:
+    """The cells, unless they cannot carry the job together, by sums."""
+    target = target_of(request)
+    if target.tasks or target.gpus:
+        tasks, gpus = capacity_columns(profile.flat(), request, cells.place)
+        if target.tasks and int(tasks.sum()) < target.tasks:
+            return None
+        if target.gpus and int(gpus.sum()) < target.gpus:
+            return None
+    return cells

@@ -1,0 +1,1 @@
+"""One cycle: from a snapshot to a plan."""

@@ -1,0 +1,62 @@
+"""Who may be promised a start: how many each user, account and partition may have, and from which age and priority on.
+
+Source: slurm.conf(5) SchedulerParameters bf_max_job_*, bf_min_age_reserve, bf_min_prio_reserve, bf_one_resv_per_job.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from spritz.scheduling.plan.limits import least_priority
+
+if TYPE_CHECKING:
+    from spritz.scheduling.view.parameters import Policy
+    from spritz.scheduling.view.records import JobRecord
+    from spritz.scheduling.view.request import Request
+    from spritz.scheduling.view.snapshot import Snapshot
+
+
+class Allowance:
+    """Counts of one cycle. A quick one (`full` False) gives promises to the first of each partition alone."""
+
+    def __init__(self, snapshot: Snapshot, policy: Policy, *, full: bool) -> None:
+        self._snapshot = snapshot
+        self._policy = policy
+        self._full = full
+        self._users: Counter[object] = Counter()
+        self._once: set[int] = set()
+
+    def may_have(self, record: JobRecord, request: Request, made: int, *, head: bool) -> bool:
+        """May the job have a promise beside so many that there are? `head`: it is the first of its partition."""
+        policy, now = self._policy, self._snapshot.now
+        if head or not self._full:
+            return head
+        if policy.easy or made >= policy.promises_max:
+            return False
+        if policy.promise_once and record.id in self._once:
+            return False
+        if now - record.eligible_at < policy.promise_age_seconds:
+            return False
+        least = max(policy.promise_priority_min, least_priority(self._snapshot.rules, request))
+        if least and self._snapshot.pricing.priority(record, request.partition, now) < least:
+            return False
+        user, home, account = record.spec.uid, request.partition, record.spec.account
+        return not any(
+            limit is not None and self._users[key] >= limit
+            for key, limit in (
+                (user, policy.promises_per_user),
+                (home, policy.promises_per_partition),
+                ((user, home), policy.promises_per_user_partition),
+                (("account", account), policy.promises_per_account),
+            )
+        )
+
+    def count(self, record: JobRecord, request: Request) -> None:
+        """The job has one."""
+        user, home = record.spec.uid, request.partition
+        self._users.update((user, home, (user, home), ("account", record.spec.account)))
+
+    def note(self, record: JobRecord) -> None:
+        """It was made in this cycle."""
+        self._once.add(record.id)

@@ -1,0 +1,108 @@
+"""Before a job waits: could it ever run?
+
+For submissions: the core refuses by simple sums; this asks placement itself, and so is exact.
+
+Source: wording as slurmctld's refusals.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from spritz.model.job import JobSpec
+from spritz.scheduling.placement.place import place
+from spritz.scheduling.plan.gangs import fits_empty
+from spritz.scheduling.view.parameters import policy_of
+from spritz.scheduling.view.resolve import boots_of, resolve
+from spritz.scheduling.view.snapshot import ANSWERS_MAX
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from spritz.scheduling.view.projection import Projection
+    from spritz.scheduling.view.request import Request
+    from spritz.scheduling.view.snapshot import Snapshot
+
+#: Fields of a JobSpec that have no part in where it could run, as they are when not given.
+UNSEEN: dict[str, object] = {
+    name: getattr(JobSpec(), name)
+    for name in (
+        "name", "comment", "admin_comment", "system_comment", "extra", "wckey",
+        "begin_at", "end_signal", "dependencies", "dependency_mode", "array", "hold", "nice", "priority", "requeue",
+        "script_key", "environment_key", "arguments", "command", "submit_line", "submit_host", "submit_session",
+        "work_dir", "stdin", "stdout", "stderr", "export", "umask", "limits", "mail_types", "mail_user",
+    )
+}  # fmt: skip
+
+#: an ESLURM name, and what stands in the way ("": Slurm's own text says it)
+Refusal = tuple[str, str]
+
+
+def check_request(spec: JobSpec, snapshot: Snapshot) -> Refusal | None:
+    """None if the job could run in one of its partitions were the cluster empty and every node up; else why not."""
+    refusal: Refusal | None = None
+    for request in _requests(spec, snapshot):
+        found = _refusal(request, snapshot)
+        if found is None:
+            return None
+        refusal = refusal or found
+    return refusal or ("ESLURM_INVALID_PARTITION_NAME", "")
+
+
+def check_again(spec: JobSpec, projection: Projection, now: float) -> Refusal | None:
+    """As `check_request`, asked once for all requests that differ in what placement never looks at.
+
+    `now` in seconds since the epoch. Raises as `check_request` does.
+    """
+    key = replace(spec, **UNSEEN), projection.rules.placing(spec.qos)
+    known = projection.memo.checked
+    if not projection.is_current or key not in known:
+        found = check_request(spec, projection.snapshot(now))
+        known = projection.memo.checked  # a new table has a new memo
+        if len(known) >= ANSWERS_MAX:
+            known.clear()
+        known[key] = found
+    return known[key]
+
+
+def check_whole(specs: Sequence[JobSpec], snapshot: Snapshot) -> Refusal | None:
+    """None if all components of a heterogeneous job could run beside each other; else why not."""
+    for spec in specs:
+        refusal = check_request(spec, snapshot)
+        if refusal is not None:
+            return refusal
+    choices = [
+        [replace(one, uid=spec.uid) for one in _requests(spec, snapshot) if _refusal(one, snapshot) is None]
+        for spec in specs
+    ]
+    if fits_empty(snapshot.ideal_table(), choices, snapshot.eligibility):
+        return None
+    return ("ESLURM_REQUESTED_NODE_CONFIG_UNAVAILABLE", "its components do not fit beside each other")
+
+
+def _requests(spec: JobSpec, snapshot: Snapshot) -> list[Request]:
+    names = spec.partitions or tuple(name for name, home in snapshot.partitions.items() if home.default)
+    homes = [snapshot.partitions[name] for name in names if name in snapshot.partitions]
+    # However few switches a job asks for: it waits for them only so long, as it does for a node with its features.
+    lifted = snapshot.rules.placing(spec.qos)
+    boots = boots_of(spec, snapshot.settings) if spec.features else ()
+    found = [replace(resolve(spec, home, snapshot.settings, lifted), switches=0, boots=boots) for home in homes]
+    if policy_of(snapshot.settings).any_constraint:
+        found = [replace(one, features="") for one in found]
+    # What nodes say of themselves changes any time.
+    found = [replace(one, extra="") for one in found]
+    # Nor does it matter how long it runs: a reservation that floats before longer jobs may be deleted.
+    found = [replace(one, time_limit_minutes=0) for one in found]
+    return [replace(one, reservation=name) for one in found for name in snapshot.reserved.names_for(spec)]
+
+
+def _refusal(request: Request, snapshot: Snapshot) -> Refusal | None:
+    if request.refusal:
+        return ("ESLURM_NOT_SUPPORTED", request.refusal)
+    if request not in snapshot.memo.feasible:
+        snapshot.memo.feasible[request] = place(snapshot.ideal_table(), request, snapshot.eligibility) is not None
+    if snapshot.memo.feasible[request]:
+        return None
+    return ("ESLURM_REQUESTED_NODE_CONFIG_UNAVAILABLE", "")

@@ -1,0 +1,188 @@
+"""The turn of a heterogeneous job in a cycle: all components start, or each is told why it waits, and all are promised
+one start.
+
+The same rules as for a single job (`cycle`): limits, licenses, promises to others, who is first in its line, and who
+makes room (`gang_room`).
+
+Source: https://slurm.schedmd.com/heterogeneous_jobs.html.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from spritz.model.reasons import Reason
+from spritz.scheduling.plan.gang_preemption import make_room
+from spritz.scheduling.plan.gangs import start_now
+from spritz.scheduling.plan.verdicts import reserved_verdict, stuck_verdict
+from spritz.scheduling.view.powered_nodes import POWERED
+from spritz.scheduling.view.records import Failure, Verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from spritz.model.resources import Allocation
+    from spritz.model.rules.licenses import LicensePool
+    from spritz.notation.licenses import Needs
+    from spritz.scheduling.plan.cycle_state import Cycle
+    from spritz.scheduling.plan.gangs import Choices, Gang, Placed
+    from spritz.scheduling.plan.limits import Limits
+    from spritz.scheduling.view.profile import Profile
+    from spritz.scheduling.view.records import Shape
+    from spritz.scheduling.view.request import Request
+    from spritz.scheduling.view.table import NodeTable
+
+BLOCKED = Verdict(Reason.PRIORITY)
+RESOURCES = Verdict(Reason.RESOURCES)
+LICENSES = Verdict(Reason.LICENSES)
+
+
+def consider(cycle: Cycle, gang: Gang) -> None:
+    """Start all of it; else see when it can."""
+    if not gang.complete:
+        # Others are held or not eligible; what is not says that it waits for them.
+        _say(cycle, gang, RESOURCES)
+        return
+    shapes: list[list[Shape]] = []
+    for record in gang.records:
+        verdicts = [(cycle.gate(shape), shape) for shape in gang.shapes(record)]
+        open_ones = [shape for verdict, shape in verdicts if verdict is None]
+        limited = [cycle.limits.verdict(record, shape.request) for shape in open_ones]
+        if not open_ones:
+            _say(cycle, gang, next(verdict for verdict, _shape in verdicts if verdict is not None))
+            return
+        if limited and None not in limited:
+            _say(cycle, gang, next(one for one in limited if one is not None))
+            return
+        shapes.append([shape for shape, verdict in zip(open_ones, limited, strict=True) if verdict is None])
+    trial = Trial(cycle, gang)
+    found = _find(cycle, shapes, trial)
+    if found is not None:
+        for index, (request, allocation) in enumerate(found):
+            cycle.start(gang.records[index], request, (allocation, None), None, trial.licenses[index])
+        return
+    if trial.verdict is None and not _is_late(cycle, shapes):
+        choices = [[shape.request for shape in some] for some in shapes]
+        if make_room(cycle, gang, choices, lambda table: _place(cycle, table, choices, Trial(cycle, gang))):
+            return
+    _wait(cycle, gang, shapes, trial.verdict)
+
+
+class Trial:
+    """Limits and licenses while components are put one after the other."""
+
+    def __init__(self, cycle: Cycle, gang: Gang) -> None:
+        self._cycle = cycle
+        self._gang = gang
+        self._limits: Limits = cycle.limits.fork()
+        self._licenses: LicensePool = cycle.licensing.pool.copy()
+        self._needs: Needs = {}
+        self._allocations: list[Allocation] = []
+        #: by component, those that it takes
+        self.licenses: dict[int, Needs] = {}
+        #: the last limit that was met
+        self.verdict: Verdict | None = None
+
+    def accept(self, index: int, placed: Placed | None) -> bool:
+        """May the component have it beside those before it? None: all begins again."""
+        cycle = self._cycle
+        if placed is None:
+            self._limits, self._licenses, self._needs = cycle.limits.fork(), cycle.licensing.pool.copy(), {}
+            self._allocations = []
+            return True
+        request, allocation = placed
+        record = self._gang.records[index]
+        verdict = self._limits.verdict(record, request, allocation)
+        chosen = self._licenses.choose(request.licenses, cycle.licensing.reserved(request)) if request.licenses else {}
+        if chosen:
+            needs = {name: count + self._needs.get(name, 0) for name, count in chosen.items()}
+            chosen = chosen if cycle.licensing.spared(self._gang.records, request, needs) else None
+            self._needs |= needs
+        if verdict is None and not cycle.waking.allows(*self._allocations, allocation):
+            verdict = POWERED
+        if verdict is not None or chosen is None:
+            self.verdict = verdict or LICENSES
+            return False
+        self._allocations.append(allocation)
+        self._limits.take(record, allocation, request.time_limit_minutes)
+        self._licenses.take(chosen)
+        self.licenses[index] = chosen
+        return True
+
+
+def _find(cycle: Cycle, shapes: Sequence[Sequence[Shape]], trial: Trial) -> list[Placed] | None:
+    """A place for all of them that is free now and promised to nobody else."""
+    if _is_late(cycle, shapes):
+        return None
+    lines = {shape.request.line for some in shapes for shape in some}
+    snapshot, promises, kept = cycle.snapshot, cycle.promises, cycle.kept
+    # What was freed since, in any of its partitions, may help; so may promises to others that were dropped.
+    freed = sum(snapshot.partition_freed.get(name, 0) for name in {line[0] for line in lines})
+    last = shapes[0][0]
+    if last.failure is not None and last.failure == Failure(freed, kept.version):
+        return None
+    choices = [[shape.request for shape in some] for some in shapes]
+    found = _place(cycle, cycle.table, choices, trial)
+    if found is None and trial.verdict is None:
+        # What was promised for now, or would be next.
+        found = promises.due_together(choices)
+        trial.accept(0, None)
+        if found is not None and not all(trial.accept(index, placed) for index, placed in enumerate(found)):
+            found = None
+    last.failure = None if found is not None or trial.verdict is not None else Failure(freed, kept.version)
+    return found
+
+
+def _is_late(cycle: Cycle, shapes: Sequence[Sequence[Shape]]) -> bool:
+    """Others of its lines are waited for, and nobody starts before them."""
+    lines = {shape.request.line for some in shapes for shape in some}
+    return bool(lines & cycle.headed) and not cycle.search.may_overtake()
+
+
+def _place(cycle: Cycle, table: NodeTable, choices: Sequence[Choices], trial: Trial) -> list[Placed] | None:
+    """Places for all components on that table, beside what is promised to others."""
+    snapshot, kept = cycle.snapshot, cycle.kept
+    own = [promise for some in choices for one in some if (promise := kept.of(one)) is not None]
+    cycle.search.examined += len(choices)
+
+    def profile_of(request: Request, table: NodeTable) -> Profile:
+        return kept.profile_over(table, request)
+
+    return start_now(table, profile_of, choices, snapshot.eligibility, snapshot.now, own, trial.accept)
+
+
+def _wait(cycle: Cycle, gang: Gang, shapes: Sequence[Sequence[Shape]], limit: Verdict | None) -> None:
+    snapshot = cycle.snapshot
+    for some in shapes:
+        stuck = [stuck_verdict(snapshot, shape) for shape in some]
+        if None not in stuck:
+            _say(cycle, gang, next(one for one in stuck if one is not None))
+            return
+    never = any(all(cycle.licensing.never(shape.request) for shape in some) for some in shapes)
+    if limit is not None and (limit is not LICENSES or never):
+        _say(cycle, gang, limit)
+        return
+    lines = {shape.request.line for some in shapes for shape in some}
+    head = bool(lines - cycle.headed)
+    cycle.headed.update(lines)
+    for record, some in zip(gang.records, shapes, strict=True):
+        verdict = next(
+            (one for shape in some if (one := reserved_verdict(snapshot, cycle.table, shape.request)) is not None),
+            limit or (RESOURCES if head else BLOCKED),
+        )
+        for shape in some:
+            cycle.notes.shape(shape, verdict)
+        cycle.notes.job(record, verdict)
+    cycle.promises.wait_together(gang, [[shape.request for shape in some] for some in shapes], shapes, head=head)
+
+
+def _say(cycle: Cycle, gang: Gang, verdict: Verdict) -> None:
+    """Of every component that waits for resources. No start can be promised."""
+    cycle.kept.take_back(
+        promise
+        for record in gang.records
+        for shape in gang.shapes(record)
+        if (promise := cycle.kept.of(shape.request)) is not None
+    )
+    for record in gang.records:
+        cycle.notes.job(record, verdict)

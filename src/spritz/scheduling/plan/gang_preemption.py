@@ -1,0 +1,196 @@
+"""Room for a heterogeneous job that does not fit: running jobs make it for all of its components at once, or for none.
+
+Components get places one after the other: free ones, else such as others must leave; what each takes counts for those
+after it. Whoever would have to go is then taken off a table, and `find`, which will look for the start as well, is
+asked whether the whole job fits there; it is asked again without each of them, and whoever can be spared is. Nobody is
+told to go for a component alone. Victims that would only be suspended run on until all components can start at once.
+
+Source: https://slurm.schedmd.com/preempt.html; https://slurm.schedmd.com/heterogeneous_jobs.html.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from spritz.model.job_tres import allocated_pairs
+from spritz.model.plan import PlannedPreemption
+from spritz.scheduling.placement.place import place
+from spritz.scheduling.plan.limits import wanted_by
+from spritz.scheduling.plan.preemption import all_fits, are_suspended, to_tell
+from spritz.scheduling.plan.victims import remove
+from spritz.scheduling.view.holders import holders_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from spritz.model.limits.guarantees import Guarantee
+    from spritz.model.resources import Allocation
+    from spritz.scheduling.plan.cycle_state import Cycle
+    from spritz.scheduling.plan.gangs import Choices, Gang, Placed
+    from spritz.scheduling.plan.victims import Victim
+    from spritz.scheduling.view.request import Request
+    from spritz.scheduling.view.table import Ints, NodeTable
+
+    #: places for all components on a table, beside what is promised to others; None if there are none
+    Find = Callable[[NodeTable], list[Placed] | None]
+
+#: As holders, components have numbers from here downwards while room is looked for.
+_ALIAS = -(1 << 46)
+#: Of so many victims it is asked whether each can be spared.
+SPARED_MAX = 32
+
+
+def make_room(cycle: Cycle, gang: Gang, choices: Sequence[Choices], find: Find) -> bool:
+    """Others make room for all of it, or are doing so: its places are kept until they have left. False: nothing is
+    done.
+    """
+    if not cycle.preemptor.enabled:
+        return False
+    pairs = [(record, request) for record, some in zip(gang.records, choices, strict=True) for request in some]
+    if not any(cycle.preemptor.could_preempt(record, request) for record, request in pairs):
+        return False
+    largest = sorted(range(len(choices)), key=lambda index: max(map(_size, choices[index])), reverse=True)
+    for order in (largest, largest[::-1]):
+        attempt = _Attempt(cycle, gang, choices)
+        placed = attempt.placed_on(find) if attempt.place_all(order) else None
+        cycle.preemptor.learn(attempt.preemptor)
+        if placed is not None:
+            _commit(cycle, gang, placed, attempt)
+            return True
+    return False
+
+
+def _size(request: Request) -> tuple[int, int]:
+    return request.nodes_min, (request.tasks or 1) * request.cpus_per_task
+
+
+def _commit(cycle: Cycle, gang: Gang, placed: Sequence[Placed], attempt: _Attempt) -> None:
+    """The cycle keeps the places, or starts the job there, and tells the victims."""
+    told = to_tell(attempt.victims)
+    at_once = are_suspended(attempt.victims) and _all_fit(cycle, gang, placed, attempt.victims)
+    cycle.preemptor.leave(attempt.victims)
+    parts = []
+    for index, (record, (request, allocation)) in enumerate(zip(gang.records, placed, strict=True)):
+        ends_at = cycle.snapshot.now + request.seconds
+        broken = cycle.kept.outranked(record, gang.key, request, allocation, ends_at, any_age=True)
+        cycle.kept.take_back(broken or ())
+        if at_once:
+            cycle.take_over(record, request, allocation)
+        else:
+            cycle.hold(record, request, allocation)
+        victims = [victim for victim in told if attempt.claimant[victim.record.id] == index]
+        parts.append(
+            PlannedPreemption(
+                job_id=record.id,
+                allocation=allocation,
+                victims=cycle.preemptor.planned(victims),
+                priority=cycle.preemptor.priority(record, request),
+            )
+        )
+    # What is only to be suspended runs on as long as others have yet to leave.
+    if at_once or not are_suspended(told):
+        cycle.preemptions.append(replace(parts[0], others=tuple(parts[1:])))
+
+
+def _all_fit(cycle: Cycle, gang: Gang, placed: Sequence[Placed], victims: Iterable[Victim]) -> bool:
+    """Is there room for all components now, beside each other, when these stand aside?"""
+    table = cycle.table.fork()
+    for victim in victims:
+        remove(table, victim)
+    for record, (request, allocation) in zip(gang.records, placed, strict=True):
+        if not all_fits(table, allocation):
+            return False
+        ends_at = cycle.snapshot.now + request.seconds
+        for node, holder in holders_of(allocation, request, record.id, record.spec.uid, table, ends_at):
+            table.charge(node, holder)
+    return True
+
+
+class _Attempt:
+    """Places found so far, on tables, limits and licenses of its own; and who leaves for which component."""
+
+    def __init__(self, cycle: Cycle, gang: Gang, choices: Sequence[Choices]) -> None:
+        self._cycle = cycle
+        self._gang = gang
+        self._choices = choices
+        self.preemptor = cycle.preemptor.trial(cycle.table)
+        self._table = cycle.table.fork()
+        self._limits, self._licenses = cycle.limits.fork(), cycle.licensing.pool.copy()
+        self.claimant: dict[int, int] = {}
+        self.victims: list[Victim] = []
+
+    def place_all(self, order: Iterable[int]) -> bool:
+        """Every component, in this order."""
+        return all(self._place(index) for index in order)
+
+    def placed_on(self, find: Find) -> list[Placed] | None:
+        """Where all components go when the victims have left, of whom those stay that can be spared."""
+        self.victims = list(self.preemptor.chosen)
+        without = self._cycle.preemptor.without
+        placed = find(without(self.victims))
+        if placed is None:
+            return None
+        for victim in sorted(self.victims, key=lambda victim: victim.cost, reverse=True)[:SPARED_MAX]:
+            fewer = [one for one in self.victims if one is not victim]
+            found = find(without(fewer)) if len(self.victims) > 1 else None
+            if found is not None:
+                placed, self.victims = found, fewer
+        return placed
+
+    def _place(self, index: int) -> bool:
+        for request in self._choices[index]:
+            found = self._free(index, request) or self._room(index, request)
+            if found is not None:
+                self._take(index, request, found)
+                return True
+        return False
+
+    def _free(self, index: int, request: Request) -> Allocation | None:
+        found = place(self._table, request, self._cycle.snapshot.eligibility)
+        return found if found is not None and self._permits(index, request, found, ()) else None
+
+    def _room(self, index: int, request: Request) -> Allocation | None:
+        """Free once others have left."""
+        cycle, record = self._cycle, self._gang.records[index]
+        roomy: tuple[Guarantee, ...] = ()
+        if request.guaranteed:
+            roomy = self._limits.roomy(record, request.partition, wanted_by(record.spec, request))
+        pool = self._licenses.without(cycle.licensing.reserved(request)) if request.licenses else self._licenses
+        for mine in (roomy, ()) if roomy else ((),):
+
+            def accept(found: Allocation, mine: tuple[Guarantee, ...] = mine) -> bool:
+                return self._permits(index, request, found, mine)
+
+            def apart() -> Ints:
+                return cycle.kept.unpromised_until(cycle.snapshot.now + request.seconds, request)
+
+            before = len(self.preemptor.chosen)
+            room = self.preemptor.find(record, request, None, self._table, pool, accept, apart, mine)
+            if room is not None:
+                for victim in self.preemptor.chosen[before:]:
+                    self.claimant[victim.record.id] = index
+                return room.allocation
+        return None
+
+    def _permits(self, index: int, request: Request, found: Allocation, roomy: tuple[Guarantee, ...]) -> bool:
+        """It breaks no promise to those before it, no limit, and takes no more back than is guaranteed."""
+        cycle, record = self._cycle, self._gang.records[index]
+        ends_at = cycle.snapshot.now + request.seconds
+        if cycle.kept.outranked(record, self._gang.key, request, found, ends_at, any_age=True) is None:
+            return False
+        if self._limits.verdict(record, request, found) is not None:
+            return False
+        return roomy == () or self._limits.roomy(record, request.partition, allocated_pairs(found)) == roomy
+
+    def _take(self, index: int, request: Request, allocation: Allocation) -> None:
+        cycle, record = self._cycle, self._gang.records[index]
+        ends_at = cycle.snapshot.now + request.seconds
+        holders = holders_of(allocation, request, _ALIAS - index, record.spec.uid, self._table, ends_at)
+        for node, holder in holders:
+            self._table.charge(node, holder)
+        self.preemptor.charge(holders)
+        self._limits.take(record, allocation, request.time_limit_minutes)
+        if request.licenses:
+            self._licenses.take(self._licenses.choose(request.licenses, cycle.licensing.reserved(request)) or {})

@@ -1,0 +1,167 @@
+"""Licenses in time to come (bf_licenses): running jobs give theirs back at their limits, promises and reservations take
+some.
+
+A promise whose job may choose between licenses counts for the first of these that there are enough of at all; when its
+time comes it may take others.
+
+Source: slurm.conf(5) SchedulerParameters bf_licenses; sbatch(1) --licenses.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from contextlib import contextmanager
+from heapq import merge
+from math import nextafter
+from typing import TYPE_CHECKING
+
+from spritz.model.rules.reservation_use import OCCURRENCES, outlasts
+from spritz.notation.licenses import parse as license_choices
+from spritz.scheduling.view.profile import NEVER
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from spritz.notation.licenses import Needs
+    from spritz.scheduling.view.planned_starts import Promise
+    from spritz.scheduling.view.request import Request
+    from spritz.scheduling.view.snapshot import Snapshot
+
+#: a moment, and how many more are in use from then on
+Change = tuple[float, int]
+
+
+class LicensesAhead:
+    """Changes of use by license, ascending, apart for jobs of each reservation that has licenses of its own: what these
+    use is a part of what is reserved.
+    """
+
+    __slots__ = ("_changes", "_now", "_reserved", "_total")
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._now = snapshot.now
+        self._total = snapshot.licenses.total
+        self._reserved = {name: item for name, item in snapshot.reserved.by_name.items() if item.licenses}
+        self._changes: dict[str, dict[str, list[Change]]] = {}
+        for ends_at, job_id in snapshot.ends:
+            record = snapshot.records[job_id]
+            if record.licenses and record.allocation is not None:
+                self.take(record.licenses, ends_at, record.allocation.reservation)
+
+    # -- who uses them
+
+    def take(self, needs: Mapping[str, int], ends_at: float, reservation: str) -> None:
+        """A job has them from now on. One that should have ended may end any moment."""
+        self._add(reservation, needs, -NEVER, max(ends_at, nextafter(self._now, NEVER)))
+
+    def hold(self, promise: Promise) -> None:
+        """They are promised."""
+        needs = self.needs(promise.request)
+        if needs:
+            self._add(promise.request.reservation, needs, promise.start_at, promise.end_at)
+
+    def let_go(self, promise: Promise) -> None:
+        """They are promised no longer."""
+        changes = self._changes.get(self._part(promise.request.reservation), {})
+        for name, count in (self.needs(promise.request) or {}).items():
+            for change in ((promise.start_at, count), (promise.end_at, -count)):
+                del changes[name][bisect_left(changes[name], change)]
+
+    @contextmanager
+    def without(self, promises: Iterable[Promise]) -> Iterator[None]:
+        """For a while these do not count."""
+        promises = tuple(promises)
+        for promise in promises:
+            self.let_go(promise)
+        try:
+            yield
+        finally:
+            for promise in promises:
+                self.hold(promise)
+
+    def _part(self, reservation: str) -> str:
+        return reservation if reservation in self._reserved else ""
+
+    def _add(self, reservation: str, needs: Mapping[str, int], start_at: float, end_at: float) -> None:
+        changes = self._changes.setdefault(self._part(reservation), {})
+        for name, count in needs.items():
+            kept = changes.setdefault(name, [])
+            insort(kept, (start_at, count))
+            insort(kept, (end_at, -count))
+
+    # -- questions
+
+    def needs(self, request: Request) -> Needs | None:
+        """What a promise to the request takes; None if there are not so many."""
+        for needs in license_choices(request.licenses):
+            if all(count <= self._total.get(name, 0) for name, count in needs.items()):
+                return needs
+        return None
+
+    def first(self, request: Request, needs: Mapping[str, int], since: float) -> float | None:
+        """The first moment from `since` on from which they are free for as long as a job of the request may last; None
+        if there is none.
+        """
+        at, settled = since, 0
+        names = [name for name, count in needs.items() if count]
+        while settled < len(names):
+            settled = 0
+            for name in names:
+                room = self._total.get(name, 0) - needs[name]
+                found = _first(self._seen(name, request), room, at, request.seconds)
+                if found is None:
+                    return None
+                settled += found == at
+                at = found
+        return at
+
+    def first_of_all(self, requests: Sequence[Request], since: float) -> float | None:
+        """The same for one job of each request at once."""
+        total: Needs = {}
+        for request in requests:
+            needs = self.needs(request)
+            if needs is None:
+                return None
+            for name, count in needs.items():
+                total[name] = total.get(name, 0) + count
+        at, before = since, -NEVER
+        while at > before:
+            before = at
+            for request in requests:
+                found = self.first(request, total, at)
+                if found is None:
+                    return None
+                at = found
+        return at
+
+    def _seen(self, name: str, request: Request) -> Sequence[Change]:
+        """Changes of one license as a job of the request sees them."""
+        common = self._changes.get("", {}).get(name, [])
+        if not self._reserved:
+            return common
+        mine = self._reserved.get(request.reservation)
+        parts = [common]
+        for other, item in self._reserved.items():
+            if item.gives_way_to(mine):
+                parts.append(self._changes.get(other, {}).get(name, []))
+                continue
+            count = dict(item.licenses).get(name, 0)
+            if item.floating:
+                parts.append([(-NEVER, count)] if outlasts(request.limit_seconds, item) else [])
+            else:
+                spans = item.spans(OCCURRENCES)
+                parts.append(sorted(change for start, end in spans for change in ((start, count), (end, -count))))
+        return list(merge(*parts))
+
+
+def _first(changes: Iterable[Change], room: int, since: float, seconds: float) -> float | None:
+    """The first moment from `since` on from which no more than `room` are in use for so long."""
+    used, start = 0, since
+    for at, change in changes:
+        if at > start:
+            if used > room:
+                start = at
+            elif at >= start + seconds:
+                return start
+        used += change
+    return start if used <= room else None

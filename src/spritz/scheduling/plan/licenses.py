@@ -1,0 +1,107 @@
+"""Licenses of one cycle: whether a job may have those that it asks for now, and who has taken some.
+
+Source: sbatch(1) --licenses; slurm.conf(5) Licenses, SchedulerParameters bf_licenses; scontrol(1) Licenses of
+reservations.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from spritz.model.rules.licenses import NOTHING
+from spritz.notation.licenses import parse as license_choices
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from spritz.model.resources import Allocation
+    from spritz.notation.licenses import Needs
+    from spritz.scheduling.plan.planned_starts import Kept
+    from spritz.scheduling.view.planned_starts import Promise
+    from spritz.scheduling.view.records import JobRecord, Rank
+    from spritz.scheduling.view.request import Request
+    from spritz.scheduling.view.snapshot import Snapshot
+
+#: what a job may have, and promises that are broken by it
+Licensed = tuple["Needs", "list[Promise]"]
+
+NONE_ASKED: Licensed = ({}, [])
+
+
+class Licensing:
+    """`pool`: what is taken as of now. `ahead`: are licenses planned ahead?"""
+
+    def __init__(self, snapshot: Snapshot, kept: Kept) -> None:
+        self._snapshot = snapshot
+        self._kept = kept
+        self.pool = snapshot.licenses.copy()
+        self.ahead = kept.licenses is not None
+        #: in use by jobs of each reservation; made when some are reserved
+        self._in_reservations: dict[str, dict[str, int]] | None = None
+
+    def free(self, request: Request) -> bool:
+        """Are they there, whoever they are promised to?"""
+        return not request.licenses or self.pool.choose(request.licenses, self.reserved(request)) is not None
+
+    def find(self, record: JobRecord, key: Rank, request: Request) -> Licensed | None:
+        """The choice that the job may have now; None if there is none."""
+        if not request.licenses:
+            return NONE_ASKED
+        reserved = self.reserved(request)
+        found: list[Licensed] = []
+        for needs in license_choices(request.licenses):
+            if self.pool.available(needs, reserved):
+                void = self._kept.outranked_for(record, key, request, needs)
+                found += [(needs, void)] if void is not None else []
+        return min(found, key=lambda one: len(one[1]), default=None)
+
+    def never(self, request: Request) -> bool:
+        """Is no return of theirs planned?"""
+        return self._kept.licenses is None or self._kept.licenses.needs(request) is None
+
+    def spared(self, records: Iterable[JobRecord], request: Request, needs: Mapping[str, int]) -> bool:
+        """May components of one heterogeneous job have these together, beside what others were promised?"""
+        ahead, now = self._kept.licenses, self._snapshot.now
+        if ahead is None or not needs:
+            return True
+        self._kept.before_reading()
+        with ahead.without(self._kept.own(*records)):
+            return ahead.first(request, needs, now) == now
+
+    def reserved(self, request: Request) -> Mapping[str, int]:
+        """Licenses that reservations keep from jobs of the request."""
+        reserved = self._snapshot.reserved
+        if not any(item.licenses for item in reserved.by_name.values()):
+            return NOTHING
+        if self._in_reservations is None:
+            self._in_reservations = {}
+            for _ends_at, job_id in self._snapshot.ends:
+                record = self._snapshot.records[job_id]
+                if record.licenses and record.allocation is not None and record.allocation.reservation:
+                    self._use_in(record.allocation.reservation, record.licenses)
+        return reserved.licenses_kept(request, self._snapshot.now, self._in_reservations)
+
+    def _use_in(self, reservation: str, needs: Mapping[str, int]) -> None:
+        if self._in_reservations is not None:
+            used = self._in_reservations.setdefault(reservation, {})
+            for name, count in needs.items():
+                used[name] = used.get(name, 0) + count
+
+    def take(self, request: Request, allocation: Allocation, ends_at: float, needs: Needs | None) -> None:
+        """A job starts with these (None: with those that are free)."""
+        if not request.licenses:
+            return
+        if needs is None:
+            needs = self._chosen(request, license_choices(request.licenses))
+        self.pool.take(needs)
+        if self._kept.licenses is not None:
+            self._kept.licenses.take(needs, ends_at, allocation.reservation)
+        if allocation.reservation:
+            self._use_in(allocation.reservation, needs)
+
+    def _chosen(self, request: Request, choices: Sequence[Needs]) -> Needs:
+        """Of those that are there the first that nobody was promised."""
+        ahead, now, reserved = self._kept.licenses, self._snapshot.now, self.reserved(request)
+        there = [needs for needs in choices if self.pool.available(needs, reserved)]
+        spared = there if ahead is None else [needs for needs in there if ahead.first(request, needs, now) == now]
+        return next(iter(spared or there), {})

@@ -1,0 +1,138 @@
+"""Reasons found in one cycle, and which of them are news.
+
+Jobs of one request all wait for the same, mostly Priority, and once they say so nothing more is said of them: only
+`Queue.unsettled`, the blocked jobs themselves and requests whose verdict has changed are looked at, so a long queue
+costs nothing here.
+
+Source: squeue(1) JOB REASON CODES.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from spritz.model.plan import PendingNote
+from spritz.model.reasons import Reason
+from spritz.scheduling.view.records import Verdict
+
+if TYPE_CHECKING:
+    from spritz.scheduling.view.records import JobRecord, Shape
+    from spritz.scheduling.view.snapshot import Snapshot
+
+#: who waits for these may have been promised a start
+PROMISED = (Reason.RESOURCES, Reason.LICENSES)
+PRIORITY = Verdict(Reason.PRIORITY)
+#: What no end of another job changes.
+_NEVER_HERE = frozenset(
+    {
+        Reason.ACCOUNT_NOT_ALLOWED,
+        Reason.BAD_CONSTRAINTS,
+        Reason.INVALID_ACCOUNT,
+        Reason.INVALID_QOS,
+        Reason.MAX_MEMORY_PER_LIMIT,
+        Reason.PARTITION_CONFIG,
+        Reason.PARTITION_DOWN,
+        Reason.PARTITION_INACTIVE,
+        Reason.PARTITION_NODE_LIMIT,
+        Reason.PARTITION_TIME_LIMIT,
+        Reason.QOS_NOT_ALLOWED,
+    }
+)
+
+
+class Notes:
+    """Verdicts of one cycle, by job and by shape."""
+
+    def __init__(self, snapshot: Snapshot, resolution_seconds: float) -> None:
+        self._snapshot = snapshot
+        #: an expected start is news when it moved by as much
+        self._resolution_seconds = resolution_seconds
+        self._jobs: dict[int, tuple[JobRecord, Verdict]] = {}
+        self._shapes: dict[int, tuple[Shape, Verdict]] = {}
+        self._expected: dict[int, tuple[float, tuple[str, ...]]] = {}
+        self._tasks: dict[int, int] = {}
+
+    def job(self, record: JobRecord, verdict: Verdict) -> None:
+        """This job alone. The first verdict on a job stands."""
+        self._jobs.setdefault(record.id, (record, verdict))
+
+    def shape(self, shape: Shape, verdict: Verdict) -> None:
+        """Every waiting job of the shape."""
+        self._shapes[shape.order] = (shape, verdict)
+
+    def expected(self, record: JobRecord, start_at: float, names: tuple[str, ...]) -> None:
+        """When and where the job will start. Only of the first jobs, which wait for resources, records keep it; the
+        forecast has it for all.
+        """
+        self._expected.setdefault(record.id, (start_at, names))
+
+    def tasks_left(self, record: JobRecord) -> int:
+        """Pending tasks of an array that this cycle has not started, as a mask."""
+        return self._tasks.get(record.id, record.tasks or 0)
+
+    def started(self, record: JobRecord, task_id: int | None) -> bool:
+        """A job or array task starts; True if nothing of its record goes on waiting."""
+        if task_id is None or record.tasks is None:
+            return True
+        left = self._tasks[record.id] = self.tasks_left(record) & ~(1 << task_id)
+        return not left
+
+    def collect(self, started: set[int], complete: bool) -> tuple[PendingNote, ...]:
+        """Notes for jobs that wait for another reason than before, in order of their numbers."""
+        records = dict(self._snapshot.queue.unsettled)
+        records.update((job_id, record) for job_id, (record, _verdict) in self._jobs.items())
+        for shape, verdict in self._shapes.values():
+            before = shape.verdict
+            if before != verdict:
+                shape.verdict = verdict
+                if verdict != PRIORITY or (before is not None and before != PRIORITY):
+                    records.update((record.id, record) for record in shape.jobs.values())
+        notes = []
+        settle = self._snapshot.queue.note
+        for job_id in sorted(records):
+            record = records[job_id]
+            verdict_now = self._verdict(record, complete)
+            if job_id not in started and verdict_now is not None:
+                note = self._note(record, verdict_now)
+                if note is not None:
+                    notes.append(note)
+                else:
+                    settle(record)
+        return tuple(notes)
+
+    def _verdict(self, record: JobRecord, complete: bool) -> Verdict | None:
+        """The job's own verdict, else that of the first of its requests that was looked at; None if nothing was.
+
+        A partition that would never take the job speaks only where none of its others would.
+        """
+        own = self._jobs.get(record.id)
+        if own is not None:
+            return own[1]
+        looked_at = [self._shapes[shape.order][1] for _key, shape in record.entries if shape.order in self._shapes]
+        for verdict in looked_at:
+            if verdict.reason not in _NEVER_HERE:
+                return verdict
+        if looked_at and len(looked_at) == len(record.entries):
+            return looked_at[0]
+        return PRIORITY if complete else None
+
+    def _note(self, record: JobRecord, verdict: Verdict) -> PendingNote | None:
+        start_at = 0.0
+        nodes: tuple[str, ...] = ()
+        if verdict.reason in PROMISED:
+            expected = self._expected.get(record.id)
+            if expected is not None:
+                start_at, nodes = expected
+            elif record.reason is verdict.reason:
+                start_at, nodes = record.expected_start_at, record.expected_nodes
+        shift = abs(start_at - record.expected_start_at)
+        moved = shift >= self._resolution_seconds or nodes != record.expected_nodes
+        if record.reason is verdict.reason and record.reason_detail == verdict.detail and not moved:
+            return None
+        return PendingNote(
+            job_id=record.id,
+            reason=verdict.reason,
+            detail=verdict.detail,
+            expected_start_at=start_at,
+            expected_nodes=nodes,
+        )

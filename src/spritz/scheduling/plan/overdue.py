@@ -1,0 +1,46 @@
+"""Promises whose time has come and that were not kept: a job ran past its limit, or its nodes were slow to be cleared.
+
+All that was planned behind such a job is late as well. It takes its place back from those that rank lower, and they are
+planned anew behind it; else a delay of a second would let them overtake it by hours.
+
+Source: docs/decisions/0097-promised-by-expected-slowdown.md.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from spritz.scheduling.view.planned_starts import Ledger
+    from spritz.scheduling.view.records import JobRecord
+    from spritz.scheduling.view.request import Request
+
+
+class Overdue:
+    """As a cycle finds them, before it drops any; fewer as their jobs start."""
+
+    __slots__ = ("_counts", "_holders")
+
+    def __init__(self, ledger: Ledger, now: float) -> None:
+        self._counts: dict[Request, int] = {}
+        self._holders: dict[Request, int] = {}
+        if not ledger.starts or ledger.starts[0] >= now:
+            return
+        for request, promises in ledger.promises.items():
+            count = sum(item.start_at < now and not item.provisional for item in promises)
+            if count:
+                self._counts[request] = count
+                self._holders[request] = promises[0].holder
+
+    def has(self, record: JobRecord) -> bool:
+        """Should a job like this one have started by now?"""
+        return bool(self._counts) and any(self._counts.get(shape.request) for _key, shape in record.entries)
+
+    def holder(self, request: Request) -> int | None:
+        """The job that was told of the first of them; None if there is none."""
+        return self._holders.get(request) if self._counts.get(request) else None
+
+    def served(self, request: Request) -> None:
+        """A job of this request starts."""
+        if self._counts.get(request):
+            self._counts[request] -= 1

@@ -1,0 +1,108 @@
+"""Orders that come from predicted run times (bf_predict): behind a partition's first blocked job the shortest goes
+first; and with `bf_predict=slowdown` the job whose expected slowdown is largest is the first to be looked at.
+
+Source: docs/decisions/0083-predictions-in-the-controller.md.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from spritz.model.predict import expected_slowdown, likeness_of
+
+if TYPE_CHECKING:
+    from spritz.model.predict import Predictor
+    from spritz.scheduling.plan.overdue import Overdue
+    from spritz.scheduling.view.planned_starts import Ledger
+    from spritz.scheduling.view.records import JobRecord, Rank, Shape, SortKey
+    from spritz.scheduling.view.request import Request
+
+#: after every rank of a PriorityTier
+_BEHIND = float("inf")
+
+
+def predicted(record: JobRecord, run_times: Predictor) -> float:
+    """Seconds that the job will run: kept with the record until its user's jobs have told more."""
+    count = run_times.learnt.get(str(record.spec.uid), 0)
+    if record.predicted is None or record.predicted[0] != count:
+        record.predicted = count, run_times.predict(likeness_of(record.spec))
+    return record.predicted[1]
+
+
+class Neediest:
+    """Jobs by expected slowdown, largest first, for one cycle. A request that has been promised a start goes before all
+    others of its PriorityTier, and of its jobs the one that was told, so that nobody is promised what another has.
+    """
+
+    __slots__ = ("_keys", "_ledger", "_now", "_overdue", "_run_times")
+
+    def __init__(self, run_times: Predictor, ledger: Ledger, overdue: Overdue, now: float) -> None:
+        self._run_times, self._ledger, self._overdue, self._now = run_times, ledger, overdue, now
+        self._keys: dict[int, list[SortKey]] = {}
+
+    def first(self, shape: Shape) -> SortKey:
+        """The first of its jobs."""
+        kept = self._keys.get(shape.order)
+        return kept[0] if kept is not None else min(shape.keys, key=lambda key: self._need(shape, key))
+
+    def keys_of(self, shape: Shape) -> list[SortKey]:
+        """All of its jobs, first to last."""
+        kept = self._keys.get(shape.order)
+        if kept is None:
+            kept = self._keys[shape.order] = sorted(shape.keys, key=lambda key: self._need(shape, key))
+        return kept
+
+    def rank(self, shape: Shape, key: SortKey) -> tuple[float, ...]:
+        """The place of one of its jobs within the PriorityTier."""
+        return (self._holder(shape.request) is None, self._slowdown(shape.jobs[key]), *key[2:])
+
+    def _need(self, shape: Shape, key: SortKey) -> tuple[float, ...]:
+        record = shape.jobs[key]
+        return (self._holder(shape.request) != record.id, self._slowdown(record), *key[2:])
+
+    def _holder(self, request: Request) -> int | None:
+        """The job that was told of the first promise (0: nobody was); None without a promise."""
+        promises = self._ledger.of(request)
+        return promises[0].holder if promises else self._overdue.holder(request)
+
+    def _slowdown(self, record: JobRecord) -> float:
+        waited = max(0.0, self._now - record.eligible_at)
+        return -expected_slowdown(waited, predicted(record, self._run_times))
+
+
+class Shortest:
+    """Shapes whose jobs have been put in this order, for one cycle. `needs`: in which order they come before that
+    (None: by priority).
+    """
+
+    __slots__ = ("_keys", "_needs", "_run_times", "heads")
+
+    def __init__(self, run_times: Predictor, needs: Neediest | None) -> None:
+        self._run_times, self._needs = run_times, needs
+        self._keys: dict[int, list[SortKey]] = {}
+        #: first blocked jobs that had been found when shapes were last put in order
+        self.heads = 0
+
+    def __contains__(self, shape: Shape) -> bool:
+        return shape.order in self._keys
+
+    def put(self, shape: Shape, first: int) -> None:
+        """Its jobs from that place on are looked at in this order."""
+        keys = self.keys_of(shape)[first:]
+        pairs = sorted((predicted(shape.jobs[key], self._run_times), key) for key in keys)
+        self._keys[shape.order] = [key for _seconds, key in pairs]
+
+    def first(self, shape: Shape) -> SortKey:
+        """The first of its jobs."""
+        return shape.keys[0] if self._needs is None else self._needs.first(shape)
+
+    def keys_of(self, shape: Shape) -> list[SortKey]:
+        """Its jobs in the order in which they are looked at."""
+        kept = self._keys.get(shape.order)
+        if kept is None:
+            kept = shape.keys if self._needs is None else self._needs.keys_of(shape)
+        return kept
+
+    def rank(self, shape: Shape, key: SortKey) -> Rank:
+        """The place of a job of a shape that was put in this order."""
+        return (key[0], _BEHIND, predicted(shape.jobs[key], self._run_times), key[3])

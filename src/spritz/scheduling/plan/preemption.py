@@ -1,0 +1,485 @@
+"""Who must make room so that a blocked job can start: the fewest running jobs, and of those the cheapest.
+
+Used by the cycle for one blocked job after the other, in their order. A job for which all that it may preempt would not
+make room enough is known by counts (`occupants`). What is about to be free (jobs that have ended, or are in their grace
+time) comes first: a job that these will let start preempts nobody and has its place kept. Only
+then victims are looked for, and only such that `placement` itself, asked again without them, finds the job a place:
+whole jobs, as many as are needed and none in vain. Pure; changes nothing but forks of tables.
+
+An account that asks for no more than it is guaranteed takes it back from those who have borrowed it: they are victims
+too, the youngest first.
+
+Who may be preempted depends on partition and QOS (`Kind`) and, with some modes, on priorities. For preemptors of one
+kind for which only the kind matters the table without all their victims is made once a cycle. Where many could be
+victims that takes long: they are looked for on a few nodes first (`shortlist`), and a quick cycle leaves the rest to a
+full one.
+
+Source: slurm.conf(5) PreemptType, PreemptMode, PreemptExemptTime, PreemptParameters; sacctmgr(1) Preempt.
+"""
+
+from __future__ import annotations
+
+from copy import copy
+from typing import TYPE_CHECKING
+
+import numpy as np
+from msgspec import Struct
+
+from spritz.model.job_tres import allocated_pairs
+from spritz.model.limits.guarantees import Standing, Tenant, lender
+from spritz.model.plan import PlannedPreemption, PlannedVictim
+from spritz.model.preempting import exempt_until, preempt_mode, reclaim_mode, spared, words_of
+from spritz.model.preemption import PreemptMode
+from spritz.model.resources import mask_of
+from spritz.scheduling.plan.failed_preemptions import InVain
+from spritz.scheduling.plan.preemption_rules import Preys
+from spritz.scheduling.plan.victim_nodes import NODES_MIN, NODES_TIMES, Occupied, Prey, nodes_for, ranked
+from spritz.scheduling.plan.victims import TRIALS, Cleared, Search, Victim, remove
+from spritz.scheduling.view.occupants import JOBS, Bound
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from spritz.model.limits.guarantees import Guarantee
+    from spritz.model.preempting import Party
+    from spritz.model.resources import Allocation, NodeAllocation
+    from spritz.model.rules.licenses import LicensePool
+    from spritz.scheduling.view.nodes import Holder, NodeRow
+    from spritz.scheduling.view.occupants import Kind
+    from spritz.scheduling.view.records import JobRecord
+    from spritz.scheduling.view.request import Request
+    from spritz.scheduling.view.snapshot import Snapshot
+    from spritz.scheduling.view.table import Ints, NodeTable
+
+#: With more parts of nodes that could be taken back than this, victims are looked for on a few nodes first, which hold
+#: no more of them than this.
+QUICK_PARTS = 500
+
+#: A job that has ended and not left for so long after KillWait counts on no more (seconds).
+STUCK_SECONDS = 30.0
+
+NEVER = float("inf")
+
+#: what decides about a preemptor's victims, but for priorities: its kind, the guarantees of its account, and of these
+#: those with room for it
+Line = tuple["Kind", tuple["Guarantee", ...], tuple["Guarantee", ...]]
+
+
+class Verdict(Struct, frozen=True):
+    """The job will have `allocation`: now, if `at_once`, else when others have left. `planned`: what must be done."""
+
+    allocation: Allocation
+    at_once: bool
+    planned: PlannedPreemption | None
+
+
+class Preemptor:
+    """Preemption within one cycle. Keeps what jobs before have been promised. `quick`: many victims are not looked
+    for.
+    """
+
+    def __init__(self, snapshot: Snapshot, *, quick: bool = False) -> None:
+        self.snapshot = snapshot
+        self._quick = quick
+        self.policy = snapshot.settings.preemption
+        self.enabled = self.policy.type != "none" or bool(snapshot.rules.guarantees)
+        self.reclaims = self.enabled and self.policy.reclaim_licenses
+        #: all victims
+        self.chosen: list[Victim] = []
+        #: jobs of this cycle's plans
+        self._taken: set[int] = set()
+        self._made_running: dict[Kind, list[JobRecord]] | None = None
+        self._made_leaving: list[Victim] | None = None
+        self._bounds: dict[tuple[Kind, ...], Bound] = {}
+        #: somebody must be made room for, and was not looked at since this cycle is quick
+        self.put_off = False
+        self.in_vain = InVain(snapshot)
+        #: by kinds that may be preempted
+        self._occupied: dict[tuple[Kind, ...], Occupied] = {}
+        #: the cycle's table without those who are leaving; and by preemptor's kind, without all its victims
+        self._base: NodeTable | None = None
+        self._cleared: dict[Line, Cleared] = {}
+        #: by preemptor's kind, where priorities do not matter: `_candidates`
+        self._listed: dict[Line, tuple[list[Victim], float]] = {}
+        self._standing: Standing | None = None
+        modes = [self.policy.mode, *(words_of(item.preempt_mode) for item in snapshot.partitions.values())]
+        modes += [words_of(one.record.preempt_mode) for one in snapshot.rules.qos.values()]
+        self._by_priority = any(word in ("PRIORITY", "WITHIN") for words in modes for word in words)
+        self.placements = 0
+        if self.enabled:
+            snapshot.occupants.settle(snapshot.records)
+        self._preys = Preys(snapshot, snapshot.occupants.kinds() if self.enabled else [])
+        #: left of `TRIALS` for all requests of the cycle
+        self._trials_left = TRIALS * self.policy.reorder_count
+
+    def trial(self, table: NodeTable) -> Preemptor:
+        """One of its own, over forks; `learn` when it is done. `table`: the cycle's."""
+        other = copy(self)
+        self._make_base(table)
+        assert self._base is not None, "it has just been made"
+        other._base = self._base.fork()
+        other._taken = set(self._taken)
+        other._cleared, other._listed, other._occupied = {}, {}, {}
+        other.chosen = []
+        return other
+
+    def without(self, victims: Iterable[Victim]) -> NodeTable:
+        """The cycle's table when these have left, and all who are leaving anyway."""
+        assert self._base is not None, "a trial was made of it"
+        table = self._base.fork()
+        table.stale.update(self._base.stale)
+        for victim in victims:
+            remove(table, victim)
+        return table
+
+    def leave(self, victims: Iterable[Victim]) -> None:
+        """These have been told to go."""
+        assert self._base is not None, "a trial was made of it"
+        for victim in victims:
+            self._taken.add(victim.record.id)
+            remove(self._base, victim)
+
+    def learn(self, trial: Preemptor) -> None:
+        """What it cost, and what it put off."""
+        self.placements, self._trials_left = trial.placements, trial._trials_left
+        self.put_off = self.put_off or trial.put_off
+
+    def _make_base(self, table: NodeTable) -> None:
+        if self._base is None:
+            self._base = table.fork()
+            for other in self._leaving:
+                remove(self._base, other)
+
+    def charge(self, holders: Sequence[tuple[int, Holder]]) -> None:
+        """The cycle has given these resources away."""
+        tables = [cleared.table for cleared in self._cleared.values()]
+        for table in tables if self._base is None else [self._base, *tables]:
+            for index, holder in holders:
+                table.charge(index, holder)
+
+    def find(
+        self,
+        record: JobRecord,
+        request: Request,
+        task_id: int | None,
+        table: NodeTable,
+        licenses: LicensePool,
+        accept: Callable[[Allocation], bool],
+        apart: Callable[[], Ints],
+        roomy: tuple[Guarantee, ...] = (),
+    ) -> Verdict | None:
+        """How the job, for which `table` has no room, can have some; None if it cannot.
+
+        `accept` says whether an allocation leaves alone what earlier jobs will need, `apart` where it certainly does;
+        `roomy`: guarantees that have room for the job.
+        """
+        if not self.enabled:
+            return None
+        preys = self._preys.kinds if roomy else self._preys.of(self._preys.kind_of(record, request))[0]
+        if not preys and not self._leaving:
+            return None
+        bound = self._bound(preys, table)
+        priority = self.priority(record, request)
+        if self.in_vain.tried(record, request, roomy, priority, bound):
+            return None
+        if not bound.could_hold(request, self.snapshot.eligibility):
+            self.in_vain.remember(record, request, roomy, priority, hopeless=True)
+            return None
+        self._make_base(table)
+        assert self._base is not None, "it has just been made"
+        pool = licenses.copy()
+        for other in self._leaving:
+            pool.give_back(other.record.licenses)
+        search = Search(self.snapshot, request, self._base, accept, pool, self._trials_left, apart)
+        # What is about to be free anyway comes first: then nobody else need be looked at.
+        allocation = search.place_on(self._base) if self._leaving and search.licensed([]) else None
+        found: list[Victim] | None = []
+        spared_until = 0.0
+        many = allocation is None and self._are_many(preys)
+        if many:
+            found = self._on_shortlist(search, record, request, preys) if not roomy else None
+            allocation = search.result if found is not None else None
+        if allocation is None and many and self._quick:
+            self.put_off = True
+            self.placements += search.placements
+            return None
+        if allocation is None:
+            candidates, spared_until = self._candidates(record, request, roomy)
+            found = self._victims(search, record, request, candidates, roomy) if candidates else None
+            allocation = search.result if found is not None else None
+        self.placements += search.placements
+        self._trials_left -= search.trials
+        if allocation is None or found is None:
+            self.in_vain.wait_for(spared_until)
+            if not self._taken:
+                self.in_vain.remember(record, request, roomy, priority, spared_until)
+            return None
+        verdict = self._verdict(record, request, task_id, allocation, found, table)
+        self._taken.update(victim.record.id for victim in found)
+        self.chosen += found
+        for victim in found:
+            remove(self._base, victim)
+        return verdict
+
+    def priority(self, record: JobRecord, request: Request) -> int:
+        """Of a job that waits: in force, where PRIORITY or WITHIN asks for it; else the record's, which is less work
+        and does not grow with age.
+        """
+        if not self._by_priority:
+            return record.priority
+        return self.snapshot.pricing.priority(record, request.partition, self.snapshot.now)
+
+    def planned(self, victims: Iterable[Victim]) -> tuple[PlannedVictim, ...]:
+        """As the core is told of them."""
+        return tuple(self._preys.planned(victim) for victim in victims)
+
+    def could_preempt(self, record: JobRecord, request: Request) -> bool:
+        """Is there anything that it could ask to have back?"""
+        if not self.enabled:
+            return False
+        return bool(request.guaranteed or self._leaving or self._preys.of(self._preys.kind_of(record, request))[0])
+
+    def _bound(self, preys: list[Kind], table: NodeTable) -> Bound:
+        """What is left without any of these. It is as of the first question, since when only more has been taken."""
+        found = self._bounds.get(tuple(preys))
+        if found is None:
+            found = Bound(table, self.snapshot.occupants, preys, self.snapshot.empty_table())
+            self._bounds[tuple(preys)] = found
+        return found
+
+    def _are_many(self, preys: list[Kind]) -> bool:
+        counts = self.snapshot.occupants.counts
+        return sum(counts[kind] for kind in preys) > QUICK_PARTS
+
+    # -- a few of many
+
+    def _on_shortlist(
+        self, search: Search, record: JobRecord, request: Request, preys: list[Kind]
+    ) -> list[Victim] | None:
+        """Victims on the nodes that by counts need the fewest and cheapest; None if these do not do."""
+        assert self._base is not None
+        if self.policy.strict_order or not search.licensed([]):
+            return None
+        snapshot = self.snapshot
+        who = self._preys.party(self._preys.kind_of(record, request), self.priority(record, request))
+        occupied = self._occupied_by(preys)
+        held = occupied.without(self._given_up())
+        nodes = nodes_for(
+            request,
+            self._base,
+            occupied,
+            held,
+            snapshot.eligibility,
+            snapshot.now,
+            youngest_first=self.policy.youngest_first,
+        )
+        within = int(np.searchsorted(np.cumsum(held[JOBS, nodes]), QUICK_PARTS, side="right"))
+        few = max(NODES_MIN, NODES_TIMES * request.nodes_min)
+        for count in dict.fromkeys((min(few, within), within)):
+            candidates = self._on_nodes(who, preys, nodes[:count].tolist())
+            cleared = Cleared(self._base, candidates)
+            found = search.best(cleared, ranked(cleared, self._base, request)) if candidates else None
+            if found is not None:
+                return found
+        return None
+
+    def _occupied_by(self, preys: list[Kind]) -> Occupied:
+        found = self._occupied.get(tuple(preys))
+        if found is None:
+            snapshot = self.snapshot
+            some = []
+            for kind in preys:
+                mode = preempt_mode(self.policy, self._preys.party(kind))
+                suspends = mode is PreemptMode.SUSPEND
+                exempt = 0 if suspends else self._preys.exempt(kind)
+                some.append(Prey(kind, float(self._preys.tier(*kind)), float(exempt), suspends))
+            found = self._occupied[tuple(preys)] = Occupied(snapshot.occupants, some, snapshot.now)
+        return found
+
+    def _given_up(self) -> Iterator[tuple[int, tuple[int, ...]]]:
+        """What jobs that have been taken in this cycle held of which nodes."""
+        kinds, rows = self.snapshot.occupants.parts, self.snapshot.table.rows
+        for job_id in self._taken:
+            for index in self._preys.indexes(self.snapshot.records[job_id]):
+                holder = rows[index].holders.get(job_id)
+                if holder is not None:
+                    yield index, holder.taken(kinds, rows[index].hardware)
+
+    def _on_nodes(self, who: Party, preys: list[Kind], nodes: list[int]) -> list[Victim]:
+        """All on these nodes that may be preempted."""
+        occupants, records = self.snapshot.occupants, self.snapshot.records
+        numbers = {kind: {number for index in nodes for number in occupants.on(index, kind)} for kind in preys}
+        some = {kind: [records[number] for number in sorted(known - self._taken)] for kind, known in numbers.items()}
+        return self._preys.among(who, some)[0]
+
+    def _candidates(
+        self, record: JobRecord, request: Request, roomy: tuple[Guarantee, ...]
+    ) -> tuple[list[Victim], float]:
+        """All that the job may preempt, and when the first is exempt no more of those that it must not yet (0.0)."""
+        kind = self._preys.kind_of(record, request)
+        line = (kind, self._own(record, kind), roomy)
+        known = self._listed.get(line)
+        if known is None:
+            who = self._preys.party(kind, self.priority(record, request))
+            some = {one: self._running.get(one, []) for one in self._preys.of(kind)[0]}
+            known = self._preys.among(who, some)
+            if roomy:
+                known = self._with_borrowers(line, who, *known)
+            if self._is_steady(line):
+                self._listed[line] = known
+        return known
+
+    def _is_steady(self, line: Line) -> bool:
+        """The same for all jobs of the line, whatever their priorities."""
+        return self._preys.of(line[0])[1] and not (line[2] and self._by_priority)
+
+    def _with_borrowers(self, line: Line, who: Party, found: list[Victim], first: float) -> tuple[list[Victim], float]:
+        """The same, with all that must give back what the job's account is guaranteed."""
+        _kind, own, roomy = line
+        found, known = list(found), {victim.record.id for victim in found}
+        if self._standing is None:
+            self._standing = Standing(
+                Tenant(one.id, self._own(one, where), tuple(allocated_pairs(one.allocation)), one.started_at)
+                for where, records in self._running.items()
+                for one in records
+                if one.allocation is not None
+            )
+        for where, records in self._running.items():
+            seconds = self._preys.exempt(where)
+            for other in records:
+                if other.id in known or spared(self.policy, self._preys.priority(other)):
+                    continue
+                one = lender(roomy, own, self._own(other, where), self._standing.within(other.id))
+                whom = self._preys.party(where, self._preys.priority(other))
+                mode = reclaim_mode(self.policy, who, whom) if one else PreemptMode.OFF
+                if one is None or mode is PreemptMode.OFF:
+                    continue
+                until = exempt_until(
+                    mode,
+                    max(seconds, one.reclaim_seconds),
+                    started_at=other.started_at,
+                    suspended=other.suspended_seconds,
+                )
+                if until > self.snapshot.now:
+                    first = min(first or until, until)
+                else:
+                    # The youngest first, before all that may be preempted for another reason.
+                    cost = (1.0, -NEVER, -other.started_at, -float(other.id))
+                    found.append(Victim(other, mode, self._preys.indexes(other), cost))
+        return found, first
+
+    def _own(self, record: JobRecord, kind: Kind) -> tuple[Guarantee, ...]:
+        """Guarantees of the job's account and those above it, nearest first."""
+        if not self.snapshot.rules.guarantees:
+            return ()
+        spec = record.spec
+        return self.snapshot.rules.party(spec.account, spec.user, kind[0], spec.qos).guarantees
+
+    def _victims(
+        self,
+        search: Search,
+        record: JobRecord,
+        request: Request,
+        candidates: list[Victim],
+        roomy: tuple[Guarantee, ...],
+    ) -> list[Victim] | None:
+        assert self._base is not None
+        kind = self._preys.kind_of(record, request)
+        line = (kind, self._own(record, kind), roomy)
+        cleared = self._cleared.get(line) if self._is_steady(line) else None
+        if cleared is None:
+            cleared = Cleared(self._base, candidates)
+            if self._is_steady(line):
+                self._cleared[line] = cleared
+        return search.fewest(
+            cleared, lambda victim: victim.record.id not in self._taken, strict=self.policy.strict_order
+        )
+
+    def _verdict(
+        self,
+        record: JobRecord,
+        request: Request,
+        task_id: int | None,
+        allocation: Allocation,
+        found: list[Victim],
+        table: NodeTable,
+    ) -> Verdict:
+        at_once = are_suspended(found)
+        if at_once:
+            present = table.fork()
+            for victim in found:
+                remove(present, victim)
+            at_once = all_fits(present, allocation)
+        # Those that stand still already need not be told.
+        told = to_tell(found)
+        planned = None
+        # What is only to be suspended runs on as long as others have yet to leave.
+        if at_once or not are_suspended(told):
+            planned = PlannedPreemption(
+                job_id=record.id,
+                task_id=task_id,
+                allocation=allocation,
+                victims=self.planned(told),
+                priority=self.priority(record, request),
+            )
+        return Verdict(allocation, at_once, planned)
+
+    # -- candidates
+
+    @property
+    def _leaving(self) -> list[Victim]:
+        """All that is about to leave."""
+        if self._made_leaving is None:
+            snapshot = self.snapshot
+            patience = snapshot.settings.kill_wait_seconds + STUCK_SECONDS
+            records = [
+                snapshot.records[job_id] for job_id in snapshot.occupants.leaving() if job_id in snapshot.records
+            ]
+            self._made_leaving = [
+                self._preys.victim(record, PreemptMode.CANCEL)
+                for record in records
+                if record.allocation is not None and (record.preempting or snapshot.now - record.ends_at < patience)
+            ]
+        return self._made_leaving
+
+    @property
+    def _running(self) -> dict[Kind, list[JobRecord]]:
+        """All that runs, by kind."""
+        if self._made_running is None:
+            snapshot = self.snapshot
+            running = self._made_running = {}
+            for _ends_at, job_id in snapshot.ends:
+                record = snapshot.records[job_id]
+                allocation = record.allocation
+                if allocation is None or record.completing or record.preempting:
+                    continue
+                if allocation.partition in snapshot.partitions:
+                    running.setdefault((allocation.partition, record.spec.qos), []).append(record)
+        return self._made_running
+
+
+def are_suspended(victims: Iterable[Victim]) -> bool:
+    """Nobody ends: their places may be had at once."""
+    return all(victim.suspends for victim in victims)
+
+
+def to_tell(victims: Iterable[Victim]) -> list[Victim]:
+    """Without those that stand still already."""
+    return [victim for victim in victims if not (victim.suspends and victim.record.stopped)]
+
+
+def all_fits(table: NodeTable, allocation: Allocation) -> bool:
+    """Is all of the allocation free on this table?"""
+    rows = table.rows
+    return all(_fits(rows[table.index_of[part.node]], part, allocation.whole_nodes) for part in allocation.nodes)
+
+
+def _fits(row: NodeRow, part: NodeAllocation, whole: bool) -> bool:
+    if mask_of(part.cpus) & ~row.free_cpus or part.memory_mib > row.free_memory_mib:
+        return False
+    for gres in part.gres:
+        if gres.name in row.gres_free and mask_of(gres.indexes) & ~row.devices_free(gres.name):
+            return False
+        if gres.name not in row.gres_free and gres.count > row.count_free(gres.name, gres.type):
+            return False
+    return not whole or all(holder.stopped for holder in row.holders.values())

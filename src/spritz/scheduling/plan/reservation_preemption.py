@@ -1,0 +1,74 @@
+"""Jobs that a reservation lets in until its own come (MaxStartDelay, --signal=R:): who leaves for one that waits.
+
+Source: scontrol(1) MaxStartDelay; sbatch(1) --signal.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from spritz.model.plan import PlannedPreemption, PlannedVictim
+from spritz.model.preempting import guest_mode
+from spritz.model.reservation import leaving_seconds
+from spritz.scheduling.placement.place import place
+
+if TYPE_CHECKING:
+    from spritz.model.reservation import Reservation
+    from spritz.scheduling.view.records import JobRecord
+    from spritz.scheduling.view.request import Request
+    from spritz.scheduling.view.snapshot import Snapshot
+    from spritz.scheduling.view.table import NodeTable
+
+
+def make_room(
+    snapshot: Snapshot, table: NodeTable, record: JobRecord, request: Request, task_id: int | None
+) -> PlannedPreemption | None:
+    """The youngest guests that must leave for the job, which waits in its reservation; None if that would not help, or
+    enough of them are leaving already.
+    """
+    mine = snapshot.reserved.by_name.get(request.reservation)
+    if mine is None or not mine.max_start_delay_seconds or not mine.active(snapshot.now):
+        return None
+    guests = _guests(snapshot, mine)
+    if not guests:
+        return None
+    trial = table.fork()
+    leaving = [guest for guest in guests if guest.preempting]
+    staying = [guest for guest in guests if not guest.preempting]
+    for guest in leaving:
+        _remove(trial, guest)
+    allocation = place(trial, request, snapshot.eligibility)
+    if allocation is not None:
+        return None
+    gone: list[JobRecord] = []
+    for guest in sorted(staying, key=lambda guest: (-guest.started_at, -guest.id)):
+        _remove(trial, guest)
+        gone.append(guest)
+        allocation = place(trial, request, snapshot.eligibility)
+        if allocation is not None:
+            break
+    if allocation is None:
+        return None
+    wanted, mode = set(allocation.names), guest_mode(snapshot.settings.preemption)
+    victims = tuple(PlannedVictim(guest.id, mode) for guest in gone if wanted & set(guest.names))
+    return PlannedPreemption(job_id=record.id, task_id=task_id, allocation=allocation, victims=victims)
+
+
+def _guests(snapshot: Snapshot, mine: Reservation) -> list[JobRecord]:
+    """Those that run on its nodes."""
+    nodes = set(mine.nodes)
+    running = [snapshot.records[job_id] for _ends_at, job_id in snapshot.ends]
+    return [
+        record
+        for record in running
+        if record.allocation is not None
+        and not record.completing
+        and record.allocation.reservation != mine.name
+        and mine.lets_in(leaving_seconds(record.spec))
+        and nodes & set(record.names)
+    ]
+
+
+def _remove(table: NodeTable, record: JobRecord) -> None:
+    for name in record.names:
+        table.release(table.index_of[name], record.id)

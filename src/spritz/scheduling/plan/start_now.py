@@ -1,0 +1,257 @@
+"""Where a job of one cycle may start now: beside the promises, and not where it has failed before.
+
+A request for which there was no place fails until something is freed that could carry a part of it (`Shape.failure`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from spritz.scheduling.placement.place import could_serve, place
+from spritz.scheduling.placement.runs import plain
+from spritz.scheduling.plan.notes import PRIORITY
+from spritz.scheduling.view.planned_starts import spares
+from spritz.scheduling.view.profile import NEVER
+from spritz.scheduling.view.records import Failure
+from spritz.scheduling.view.reservations import crossed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from spritz.model.limits.guarantees import Guarantee
+    from spritz.model.resources import Allocation
+    from spritz.scheduling.plan.planned_starts import Kept
+    from spritz.scheduling.view.parameters import Policy
+    from spritz.scheduling.view.records import Entry, JobRecord, Rank, Shape
+    from spritz.scheduling.view.request import Request
+    from spritz.scheduling.view.snapshot import Snapshot
+    from spritz.scheduling.view.table import Ints, NodeTable
+
+#: When more nodes than these were freed, arrays say sooner which requests that helps.
+FEW_NODES = 8
+
+#: an allocation, and the time limit in minutes that goes with it (None: the request's)
+Found = tuple["Allocation", int | None]
+
+
+class Search:
+    """The places of one cycle. `headed`, `table` and `kept` are the cycle's own, and change under way; `roomy` says
+    which guarantees have room for a job.
+    """
+
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        table: NodeTable,
+        policy: Policy,
+        kept: Kept,
+        headed: set[tuple[str, str]],
+        roomy: Callable[[JobRecord, Request], tuple[Guarantee, ...]],
+    ) -> None:
+        self._snapshot = snapshot
+        self._table = table
+        self._policy = policy
+        self._kept = kept
+        self._headed = headed
+        self._roomy = roomy
+        #: placements tried
+        self.examined = 0
+        #: jobs started behind the first blocked one of their partition
+        self.backfilled = 0
+        #: nodes freed since a count of the projection's
+        self._changed: dict[int, list[int]] = {}
+        #: requests, whatever their time, for which there was no place
+        self._no_place: set[Request] = set()
+        self._freed_rooms: dict[int, list[tuple[int, int]]] = {}
+
+    # -- one job
+
+    def find(self, record: JobRecord, key: Rank, shape: Shape) -> Found | None:
+        """A place that is free now and promised to nobody else for as long as the job lasts, and the time limit if it
+        is not the request's.
+        """
+        if shape.request.line in self._headed and not self.may_overtake():
+            return None
+        found = self._look_for(record, key, shape)
+        if found is None:
+            due = self._kept.due(shape.request)
+            found = None if due is None else (due, None)
+        if found is not None and crossed(self._snapshot.reserved, shape.request, found[0], self._snapshot.now):
+            return None
+        return found
+
+    def _look_for(self, record: JobRecord, key: Rank, shape: Shape) -> Found | None:
+        request, eligibility = shape.request, self._snapshot.eligibility
+        freed = self._snapshot.partition_freed.get(request.partition, 0)
+        if shape.failure is not None and self._still_fails(shape, shape.failure, freed):
+            return None
+        fit = shape.fit
+        if fit in self._no_place:
+            shape.failure = Failure(freed)
+            return None
+        within = self._within(shape)
+        self.examined += 1
+        allocation = place(self._table, request, eligibility, within=within)
+        if allocation is None:
+            self._no_place.add(fit)
+            shape.failure = Failure(freed)
+            return None
+        early = self._early_first(self._table, request, self._snapshot.now + request.seconds)
+        if early is not None:
+            allocation = place(early, request, eligibility, within=within) or allocation
+        found = self._beside_promises(allocation, request, within)
+        if found is None:
+            ahead = bool(self._roomy(record, request))
+            void = self._kept.outranked(
+                record, key, request, allocation, self._snapshot.now + request.seconds, any_age=ahead
+            )
+            if void is not None:
+                self._kept.take_back(void)
+                found = allocation, None
+        shape.failure = Failure(freed, self._kept.version) if found is None else None
+        return found
+
+    def _early_first(self, table: NodeTable, request: Request, ends_at: float) -> NodeTable | None:
+        """The table with nodes first, among those of one weight, of which something is promised only after that time:
+        others are left to jobs that last longer. None where there are none, or another order goes before.
+        """
+        eligibility = self._snapshot.eligibility
+        if not plain(request) or eligibility.workload is not None or eligibility.fabrics.get(request.partition):
+            return None
+        held_from = self._kept.held_from(request)
+        early = (held_from >= ends_at) & (held_from < NEVER)
+        return table.weighted(2 * table.weight - early) if early.any() else None
+
+    def _within(self, shape: Shape) -> Ints | None:
+        """The few nodes freed since a request of one node failed: no other can serve it. None: look at all."""
+        failure = shape.failure
+        if failure is None or shape.request.nodes_max != 1 or failure.version not in (None, self._kept.version):
+            return None
+        changed = self._changed.get(failure.freed)
+        return np.array(changed) if changed and len(changed) <= FEW_NODES else None
+
+    def may_overtake(self) -> bool:
+        """May one more job start behind the first blocked one of its partition?"""
+        limit = self._policy.starts_max
+        return not self._policy.builtin and (limit is None or self.backfilled < limit)
+
+    def _beside_promises(self, allocation: Allocation, request: Request, within: Ints | None) -> Found | None:
+        """The allocation, or another if need be, that breaks no promise; with --time-min for a shorter time."""
+        now = self._snapshot.now
+        found = self._until(now + request.seconds, allocation, request, within)
+        if found is not None or not request.time_min_minutes:
+            return None if found is None else (found, None)
+        # End before some promise begins: the latest that will do.
+        starts = self._kept.starts_between(now + request.time_min_minutes * 60.0, now + request.seconds)
+        best: Found | None = None
+        low, high = 0, len(starts)
+        while low < high:
+            middle = (low + high) // 2
+            minutes = int((starts[middle] - now) // 60)
+            found = self._until(now + minutes * 60.0, allocation, request, within)
+            if found is None:
+                high = middle
+            else:
+                best, low = (found, minutes), middle + 1
+        return best
+
+    def _until(
+        self, ends_at: float, allocation: Allocation, request: Request, within: Ints | None
+    ) -> Allocation | None:
+        if not self._kept.any_before(ends_at):
+            return allocation
+        beside = self._kept.beside(request, ends_at)
+        if spares(beside.rows, self._table.index_of, allocation, request):
+            return allocation
+        if within is not None and len(within) == 1 and self._kept.flexible(int(within[0])):
+            # The only node there is has not so much to give.
+            return None
+        table = beside.table(within)
+        early = self._early_first(table, request, ends_at)
+        return place(table if early is None else early, request, self._snapshot.eligibility, within=within)
+
+    def _still_fails(self, shape: Shape, failure: Failure, freed: int) -> bool:
+        """Nothing that was freed since the request failed helps it: no such node can carry any part of it."""
+        if failure.freed != freed:
+            if self._helped(shape, failure.freed):
+                return False
+            shape.failure = Failure(freed, failure.version)
+        return failure.version is None or failure.version == self._kept.version
+
+    def _helped(self, shape: Shape, since: int) -> bool:
+        """Has a node that could serve the request been freed since?"""
+        changed = self._changed.get(since)
+        if changed is None:
+            changed = self._changed[since] = (self._table.freed > since).nonzero()[0].tolist()
+        request, rows = shape.request, self._table.rows
+        if len(changed) > FEW_NODES:
+            nodes = self._snapshot.eligibility.nodes(request)
+            return could_serve(self._table, request, nodes[self._table.freed[nodes] > since])
+        roomy = [index for index in changed if shape.could_use(rows[index])]
+        if not roomy:
+            return False
+        nodes = self._snapshot.eligibility.nodes(request)
+        at = np.searchsorted(nodes, roomy)
+        own = [
+            index
+            for index, place in zip(roomy, at.tolist(), strict=True)
+            if place < len(nodes) and nodes[place] == index
+        ]
+        return bool(own) and could_serve(self._table, request, np.array(own))
+
+    # -- many shapes at once
+
+    def hopeful(self, waiting: list[Entry], could_preempt: Callable[[Shape], bool]) -> tuple[list[Entry], int]:
+        """Those that may start, or of which something else must be said than before; and how many jobs are left out.
+        `could_preempt`: might others make room for it?
+        """
+        up_version, rooms, headed = self._snapshot.memo.up_version, self._snapshot.partition_freed, self._headed
+        # Many shapes failed at the same time and need the same at least.
+        hopeful: dict[tuple[int, tuple[int, int]], bool] = {}
+        renewed: dict[int, Failure] = {}
+        kept, left_out = [], 0
+        for entry in waiting:
+            shape = entry[3]
+            failure, line, verdict = shape.failure, shape.line, shape.verdict
+            if (
+                entry[2]
+                or failure is None
+                or failure.version is not None
+                or (verdict is not PRIORITY and verdict != PRIORITY)
+                or shape.stuck is None
+                or shape.stuck[0] != up_version
+                or line not in headed
+                or could_preempt(shape)
+            ):
+                kept.append(entry)
+                continue
+            freed = rooms.get(line[0], 0)
+            if failure.freed != freed:
+                question = (failure.freed, shape.floor)
+                may = hopeful.get(question)
+                if may is None:
+                    may = hopeful[question] = shape.could_use_any(self._rooms(failure.freed))
+                if may:
+                    kept.append(entry)
+                    continue
+                if freed not in renewed:
+                    renewed[freed] = Failure(freed)
+                shape.failure = renewed[freed]
+            left_out += len(shape.keys)
+        return kept, left_out
+
+    def _rooms(self, since: int) -> list[tuple[int, int]]:
+        """Free CPUs and GPUs of nodes freed since; if they are many, bounds of both over all of them."""
+        rooms = self._freed_rooms.get(since)
+        if rooms is None:
+            table = self._table
+            freed = (table.freed > since).nonzero()[0]
+            gpus = table.gres.get(("gpu", ""), np.zeros_like(table.cpus))
+            if len(freed) > FEW_NODES:
+                rooms = [(int(table.cpus[freed].max()), int(gpus[freed].max()))]
+            else:
+                rooms = list(zip(table.cpus[freed].tolist(), gpus[freed].tolist(), strict=True))
+            self._freed_rooms[since] = rooms
+        return rooms

@@ -1,0 +1,121 @@
+"""Why a request cannot start, where waiting for others to end would not help.
+
+Source: squeue(1) JOB REASON CODES; wording as slurmctld's.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from msgspec.structs import replace
+
+from spritz.model.limits.membership import WORDLESS
+from spritz.model.reasons import Reason
+from spritz.model.rules.availability import starts_jobs
+from spritz.model.states import PartitionState
+from spritz.notation.hostlist import compress
+from spritz.scheduling.placement.place import place
+from spritz.scheduling.view.records import Verdict
+from spritz.scheduling.view.reservations import MAINTENANCE, OTHERS
+
+if TYPE_CHECKING:
+    from spritz.scheduling.view.records import Shape
+    from spritz.scheduling.view.request import Request
+    from spritz.scheduling.view.reservations import Booking
+    from spritz.scheduling.view.snapshot import Snapshot
+    from spritz.scheduling.view.table import Ints, NodeTable
+
+NODES_DOWN = "Nodes required for job are DOWN, DRAINED or reserved for jobs in higher priority partitions"
+BOOTS_LATER = "No node has the features now, and none is rebooted for them yet (--delay-boot)"
+
+
+def partition_verdict(snapshot: Snapshot, request: Request) -> Verdict | None:
+    """State, rights and limits of the partition; None if they let the job start."""
+    partition = snapshot.partitions[request.partition]
+    if not starts_jobs(partition):
+        down = partition.state is PartitionState.DOWN
+        return Verdict(Reason.PARTITION_DOWN if down else Reason.PARTITION_INACTIVE)
+    if request.barred is not None:
+        reason, words = request.barred
+        return Verdict(reason) if reason in WORDLESS else Verdict(reason, words)
+    return None if request.limited is Reason.NONE else Verdict(request.limited)
+
+
+def stuck_verdict(snapshot: Snapshot, shape: Shape) -> Verdict | None:
+    """Why no end of any job would let this one start; None if some will."""
+    version = snapshot.memo.up_version
+    if shape.stuck is None or shape.stuck[0] != version:
+        if snapshot.reserved.by_name:
+            # How long it lasts may decide which nodes may serve.
+            verdict = _stuck(snapshot, shape.request)
+        else:
+            known = snapshot.memo.stuck
+            if shape.fit not in known:
+                known[shape.fit] = _stuck(snapshot, shape.fit)
+            verdict = known[shape.fit]
+        shape.stuck = (version, verdict)
+    return shape.stuck[1]
+
+
+def reserved_verdict(
+    snapshot: Snapshot, table: NodeTable, request: Request, *, nowhere: bool = False
+) -> Verdict | None:
+    """Do reservations keep the request from starting on `table` now, or would they if all jobs ended? None if not.
+
+    `nowhere`: there is no place for it on the table, reserved or not.
+    """
+    met = snapshot.reserved.met(request, snapshot.now)
+    if not met:
+        return None
+    if _could_avoid(snapshot, request, met) and (
+        nowhere
+        or place(table, request, snapshot.eligibility) is None
+        or place(table, request, snapshot.eligibility, within=_beside(snapshot, met)) is not None
+    ):
+        return None
+    maintenance = any(booking.reservation.maintenance for booking in met)
+    return Verdict(Reason.NODES_NOT_AVAILABLE, MAINTENANCE if maintenance else OTHERS)
+
+
+def _could_avoid(snapshot: Snapshot, request: Request, met: list[Booking]) -> bool:
+    """Is there a place beside these occurrences for the request, were the nodes empty?"""
+    which = tuple((booking.reservation.name, booking.start_at) for booking in met)
+    answers = snapshot.memo.avoidable.setdefault(which, {})
+    if request not in answers:
+        within = _beside(snapshot, met)
+        answers[request] = place(snapshot.empty_table(), request, snapshot.eligibility, within=within) is not None
+    return answers[request]
+
+
+def _beside(snapshot: Snapshot, met: list[Booking]) -> Ints:
+    """Nodes of which no occurrence has all."""
+    kept = np.ones(len(snapshot.table.rows), np.bool_)
+    kept[[index for booking in met for index, holder in booking.parts if holder.whole]] = False
+    return np.flatnonzero(kept)
+
+
+def _stuck(snapshot: Snapshot, request: Request) -> Verdict | None:
+    if request.refusal:
+        return Verdict(Reason.BAD_CONSTRAINTS)
+    if place(snapshot.empty_table(), request, snapshot.eligibility) is not None:
+        return None
+    if request.boots_later and _stuck(snapshot, replace(request, boots_later=False)) is None:
+        return Verdict(Reason.RESOURCES, BOOTS_LATER)
+    if request.switches and _stuck(snapshot, replace(request, switches=0)) is None:
+        # It waits for few switches only so long.
+        return Verdict(Reason.RESOURCES)
+    floating = [snapshot.reserved.by_name[name] for name in snapshot.reserved.too_long(request)]
+    if floating and _stuck(snapshot, replace(request, time_limit_minutes=0)) is None:
+        maintenance = any(reservation.maintenance for reservation in floating)
+        return Verdict(Reason.NODES_NOT_AVAILABLE, MAINTENANCE if maintenance else OTHERS)
+    if request.extra and _stuck(snapshot, replace(request, extra="")) is None:
+        # Nodes may say something else any time.
+        return Verdict(Reason.CONSTRAINTS)
+    if place(snapshot.ideal_table(), request, snapshot.eligibility) is None:
+        return Verdict(Reason.BAD_CONSTRAINTS if request.features else Reason.PARTITION_CONFIG)
+    index_of = snapshot.table.index_of
+    away = [name for name in request.node_list if name in index_of and not snapshot.table.rows[index_of[name]].up]
+    if away:
+        return Verdict(Reason.NODES_NOT_AVAILABLE, f"UnavailableNodes:{compress(away)}")
+    return Verdict(Reason.RESOURCES, NODES_DOWN)

@@ -1,0 +1,247 @@
+"""On which nodes victims are looked for, where many jobs could be: those that take the fewest and cheapest.
+
+By columns alone (`occupants`): how many jobs each node would lose, about, and what they cost. So a search among many
+costs what it looks at, and a quick cycle can name victims on a cluster of any size. The search itself then has the last
+word, over the jobs of these nodes, whole. With a network nodes are taken leaf by leaf, those first that can hold the
+job alone.
+
+Pure; changes nothing. Source: ours; docs/decisions/0125-victims-by-shortlist.md.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from msgspec import Struct
+
+from spritz.scheduling.placement.columns import capacity_columns, least_counts
+from spritz.scheduling.placement.select import target_of
+from spritz.scheduling.plan.victims import stand_aside
+from spritz.scheduling.view.capacity import capacity
+from spritz.scheduling.view.occupants import (
+    CPUS,
+    FIRST,
+    JOBS,
+    LAST,
+    MEMORY,
+    PRICES,
+    PRIORITIES,
+    SHARES,
+    SIZES,
+    STARTS,
+    WORK,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from spritz.scheduling.plan.victims import Cleared, Cost, Victim
+    from spritz.scheduling.view.eligibility import Eligibility
+    from spritz.scheduling.view.fabric import Fabric
+    from spritz.scheduling.view.nodes import NodeRow
+    from spritz.scheduling.view.occupants import Floats, Kind, Occupants
+    from spritz.scheduling.view.request import Request
+    from spritz.scheduling.view.table import Bools, Ints, NodeTable
+
+#: Nodes of a list, at least; times as many as the job wants; and leaf switches.
+NODES_MIN = 32
+NODES_TIMES = 2
+LEAVES = 4
+
+#: `NodeRow.counts`: that nobody is on the node
+IDLE = 3
+
+
+class Prey(Struct, frozen=True):
+    """Jobs of a kind that may be preempted. `tier`: lower ones go first; `exempt_seconds` after its start one may not
+    be (0: at once); `suspends`: they keep memory and devices.
+    """
+
+    kind: Kind
+    tier: float
+    exempt_seconds: float
+    suspends: bool
+
+
+class Occupied:
+    """What all that may be preempted hold of each node now, and what it costs: the arrays of `Occupants`, added up.
+
+    Whoever is exempt is left out where all of its kind on a node are.
+    """
+
+    def __init__(self, occupants: Occupants, preys: Iterable[Prey], now: float) -> None:
+        count = len(occupants.table.rows)
+        self.held: Ints = np.zeros((3 + len(occupants.table.gres), count), np.int64)
+        self.prices: Floats = np.zeros((PRICES, count))
+        self.tiers: Floats = np.zeros(count)
+        kept_by_suspended = np.isin(np.arange(len(self.held)), (CPUS, JOBS), invert=True)[:, None]
+        for prey in preys:
+            held, prices = occupants.held[prey.kind], occupants.prices[prey.kind]
+            if prey.exempt_seconds:
+                spared = prices[FIRST] + prey.exempt_seconds > now
+                if spared.any():
+                    held, prices = np.where(spared, 0, held), np.where(spared, 0.0, prices)
+            self.held += held if not prey.suspends else np.where(kept_by_suspended, 0, held)
+            self.tiers += prey.tier * held[JOBS]
+            self.prices[:FIRST] += prices[:FIRST]
+            self.prices[LAST] = np.maximum(self.prices[LAST], prices[LAST])
+
+    def without(self, taken: Iterable[tuple[int, tuple[int, ...]]]) -> Ints:
+        """`held` when these (node, what it takes there) have gone."""
+        held = self.held.copy()
+        for index, part in taken:
+            held[:, index] -= part
+        return np.maximum(held, 0)
+
+
+def nodes_for(
+    request: Request,
+    base: NodeTable,
+    occupied: Occupied,
+    held: Ints,
+    eligibility: Eligibility,
+    now: float,
+    *,
+    youngest_first: bool,
+) -> Ints:
+    """Indexes of nodes that could serve once others have left, the best first.
+
+    `base`: what is free; `held`: what could be besides.
+    """
+    nodes, wanted = eligibility.nodes(request), target_of(request).nodes_min
+    nodes = nodes[base.up[nodes]]
+    for tasks in dict.fromkeys((portion(request)[0], 1)):
+        found = _losses(request, base, held, nodes, tasks)
+        if int(found.able.sum()) >= wanted:
+            break
+    nodes, lost, free = nodes[found.able], found.lost[found.able], found.free[found.able]
+    if wanted > 1:
+        # A job that holds several of these nodes is one victim.
+        lost = lost * occupied.prices[SHARES, nodes] / np.maximum(1, occupied.held[JOBS, nodes])
+    order = _in_order(occupied, nodes, lost, now, youngest_first=youngest_first)
+    nodes, lost, free = nodes[order], lost[order], free[order]
+    fabric = None if request.flat else eligibility.fabrics.get(request.partition)
+    if fabric is not None and wanted > 1:
+        near = _near(fabric, nodes, lost, wanted)
+        nodes, free = nodes[near], free[near]
+    return nodes[~free]
+
+
+def portion(request: Request) -> tuple[int, int]:
+    """Tasks and GPUs of one node, if all of its nodes carry alike."""
+    target = target_of(request)
+    count = max(1, target.nodes_min)
+    tasks = target.each if target.tasks is None else -(-target.tasks // count)
+    return max(1, tasks), -(-target.gpus // count)
+
+
+class _Losses(Struct, frozen=True):
+    """Of each node: whether it could carry its part as it is, or without its jobs; and how many of them would have to
+    go, were all of the same size (those that stand still already are none).
+    """
+
+    free: Bools
+    able: Bools
+    lost: Floats
+
+
+def _losses(request: Request, base: NodeTable, held: Ints, nodes: Ints, tasks: int) -> _Losses:
+    """For so many tasks on each of these nodes."""
+    jobs = held[JOBS, nodes].astype(np.float64)
+    least = least_counts(base, request, tasks)
+    if least is None:
+        free = capacity_columns(base, request, nodes)[0] >= tasks
+        return _Losses(free, free | held[:, nodes].any(axis=0), np.where(free, 0.0, jobs))
+    columns: list[Ints] = [base.cpus, base.core_cpus, base.memory, base.memory, *base.gres.values()]
+    rows = [CPUS, CPUS, MEMORY, JOBS, *range(3, 3 + len(base.gres))]
+    free, able = (np.ones(len(nodes), np.bool_) for _ in range(2))
+    lost = np.zeros(len(nodes))
+    for place, count in least.items():
+        if place == IDLE:
+            free &= base.idle[nodes]
+            lost = np.where(base.idle[nodes], lost, jobs)
+            continue
+        part = held[rows[place], nodes]
+        lacking = count - columns[place][nodes]
+        free &= lacking <= 0
+        able &= lacking <= part
+        # As many of its jobs as hold that much, were they alike.
+        lost = np.maximum(lost, np.ceil(np.maximum(0, lacking) * jobs / np.maximum(1, part)))
+    return _Losses(free, able, np.minimum(lost, jobs))
+
+
+def _in_order(occupied: Occupied, nodes: Ints, lost: Floats, now: float, *, youngest_first: bool) -> Ints:
+    """Places in `nodes`, fewest victims first, then cheapest (as `preemption` reckons them, on the average)."""
+    prices, jobs = occupied.prices[:, nodes], np.maximum(1, occupied.held[JOBS, nodes])
+    some = lost < jobs
+    # Where one of several is enough the last to come is the cheapest.
+    age = now - np.where(some, prices[LAST], prices[STARTS] / jobs)
+    if youngest_first:
+        return np.lexsort((nodes, age, lost))
+    work = np.where(some, age * prices[SIZES], now * prices[SIZES] - prices[WORK]) / jobs
+    return np.lexsort((nodes, work, prices[PRIORITIES] / jobs, occupied.tiers[nodes] / jobs, lost))
+
+
+def _near(fabric: Fabric, nodes: Ints, lost: Floats, wanted: int) -> Ints:
+    """Places in `nodes`, leaf by leaf: all of some leaves, of those that can hold the job alone if there are such."""
+    leaf_of = fabric.leaf_of[nodes]
+    by_leaf = np.argsort(leaf_of, kind="stable")
+    leaves, begins, counts = np.unique(leaf_of[by_leaf], return_index=True, return_counts=True)
+    first = by_leaf[np.arange(len(nodes)) - np.repeat(begins, counts) < wanted]
+    # Where as few must leave those go that come first on the average.
+    sums, places = (np.bincount(leaf_of[first], weights=each[first]) for each in (lost, np.arange(len(nodes))))
+    alone = leaves[counts >= wanted]
+    if len(alone):
+        chosen = alone[np.lexsort((places[alone], sums[alone]))][:LEAVES]
+    else:
+        largest = np.argsort(-counts, kind="stable")
+        enough = int(np.searchsorted(np.cumsum(counts[largest]), wanted)) + LEAVES
+        chosen = leaves[largest[:enough]]
+    turn = np.full(int(leaf_of.max(initial=0)) + 1, len(chosen))
+    turn[chosen] = np.arange(len(chosen))
+    turns = turn[leaf_of]
+    order: Ints = np.argsort(turns, kind="stable")[: int((turns < len(chosen)).sum())]
+    return order
+
+
+def ranked(cleared: Cleared, base: NodeTable, request: Request) -> list[int]:
+    """Nodes of the victims, those first that fewest, and of as many the cheapest, must leave; without those that cannot
+    serve.
+    """
+    need, wanted = portion(request), target_of(request).nodes_min
+    prices: list[tuple[float, list[Cost], int]] = []
+    for index, here in cleared.by_node.items():
+        found = _least(base.rows[index], here, request, need)
+        if found is None and need != (1, 0):
+            found = _least(base.rows[index], here, request, (1, 0))
+        if found is not None:
+            # A job that leaves several of these nodes is one victim.
+            count = sum(1.0 / min(len(victim.nodes), wanted) for victim in found)
+            prices.append((count, sorted(victim.cost for victim in found), index))
+    return [index for _count, _costs, index in sorted(prices)]
+
+
+def _least(row: NodeRow, here: list[Victim], request: Request, need: tuple[int, int]) -> list[Victim] | None:
+    """Few and cheap victims of one node without which it can carry so much. `here`: cheapest first."""
+
+    def serves(victims: Iterable[Victim]) -> bool:
+        other = row.copy()
+        for victim in victims:
+            stand_aside(other, victim)
+        tasks, gpus = capacity(other, request)
+        return tasks >= need[0] and gpus >= need[1]
+
+    if not serves(here):
+        return None
+    if serves(()):
+        return []
+    alone = next(([victim] for victim in here if serves((victim,))), None)
+    if alone is not None:
+        return alone
+    found = list(here)
+    for victim in reversed(here):
+        fewer = [one for one in found if one is not victim]
+        if serves(fewer):
+            found = fewer
+    return found

@@ -1,0 +1,1 @@
+"""What a cycle reads: the projection that follows the events, and the snapshot of it."""

@@ -1,0 +1,251 @@
+"""Which nodes a request may use at all: partition, features, named and excluded nodes. What is free does not matter
+here.
+
+Answers are remembered until nodes or partitions change, since thousands of jobs ask the same.
+
+Source: sbatch(1) --constraint, --prefer, --nodelist, --exclude, --extra.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+from msgspec import Struct
+
+from spritz.model.node_features import to_activate
+from spritz.notation import features
+from spritz.notation.extra import says
+from spritz.scheduling.placement import scheme
+from spritz.scheduling.view.fabric import Fabric
+
+if TYPE_CHECKING:
+    from spritz.model.partition import Partition
+    from spritz.model.topology import Topology
+    from spritz.notation.features import Constraint
+    from spritz.scheduling.placement.fragment import Workload
+    from spritz.scheduling.placement.scheme import Scheme
+    from spritz.scheduling.view.request import Request
+    from spritz.scheduling.view.reservations import Reserved
+    from spritz.scheduling.view.table import Bools, Ints, NodeTable
+
+
+#: Schemes kept at once.
+SCHEMES_MAX = 8192
+
+
+class Choice(Struct, frozen=True):
+    """One way to satisfy the constraints: `nodes` (ascending indexes) may serve;
+
+    of each of `groups` at least `count` must be taken.
+    """
+
+    nodes: Ints
+    groups: tuple[tuple[frozenset[int], int], ...] = ()
+    #: bool[len(nodes)]: which of them must be rebooted first, and so be empty (None: none)
+    boots: Bools | None = None
+
+    def only(self, which: Bools | Ints) -> Choice:
+        """Some of the nodes: by a mask, or by their positions."""
+        return Choice(self.nodes[which], self.groups, None if self.boots is None else self.boots[which])
+
+
+class Eligibility:
+    """Choices by request, in order of preference; and the required nodes."""
+
+    def __init__(
+        self, table: NodeTable, partitions: Mapping[str, Partition], topologies: Sequence[Topology] = ()
+    ) -> None:
+        self._index_of = table.index_of
+        self._features = [row.features for row in table.rows]
+        self._changeable = [row.changeable for row in table.rows]
+        self._extra = [row.extra for row in table.rows]
+        self.partition_nodes: dict[str, Ints] = {
+            name: self._indexes(partition.nodes) for name, partition in partitions.items()
+        }
+        #: the network of each partition that has one
+        self.fabrics = _fabrics(partitions, topologies, table.index_of)
+        #: what GPUs are kept together for (None: nothing)
+        self.workload: Workload | None = None
+        #: reservation -> the nodes to which its jobs are confined (None: to none)
+        self._reserved: dict[str, Ints | None] = {}
+        #: reservation whose jobs are not confined -> its own nodes, which they take first
+        self._flexible: dict[str, Ints] = {}
+        self._reserved_by: Reserved | None = None
+        self._all_nodes: dict[tuple[object, ...], Ints] = {}
+        self._choices: dict[tuple[object, ...], tuple[Choice, ...]] = {}
+        self._schemes: dict[Request, Scheme | None] = {}
+
+    def reserve(self, reserved: Reserved) -> None:
+        """Reservations have changed."""
+        self._reserved_by = reserved
+        self._reserved = {
+            name: None if nodes is None else self._indexes(nodes) for name, nodes in reserved.nodes().items()
+        }
+        self._flexible = {
+            name: self._indexes(item.nodes) for name, item in reserved.by_name.items() if item.flexible and item.nodes
+        }
+        self._all_nodes.clear()
+        self._choices.clear()
+
+    def _key(self, request: Request) -> tuple[object, ...]:
+        key: tuple[object, ...] = (request.partition, request.features, request.prefer, request.exclude)
+        if request.boots:
+            key = (*key, request.boots, request.boots_later)
+        if request.extra:
+            key = (*key, "extra", request.extra)
+        if self._reserved_by is None or not self._reserved:
+            return key
+        return (*key, request.reservation, self._reserved_by.too_long(request))
+
+    def _unreserved(self, nodes: Ints, request: Request) -> Ints:
+        """Those of its reservation, without those of reservations that float before it for ever."""
+        own = self._reserved.get(request.reservation)
+        if own is not None:
+            nodes = np.intersect1d(nodes, own, assume_unique=True)
+        if self._reserved_by is not None:
+            for name in self._reserved_by.too_long(request):
+                nodes = np.setdiff1d(nodes, self._indexes(self._reserved_by.by_name[name].nodes), assume_unique=True)
+        return nodes
+
+    def _indexes(self, names: Iterable[str]) -> Ints:
+        found = sorted({self._index_of[name] for name in names if name in self._index_of})
+        return np.array(found, np.int64)
+
+    def required(self, request: Request) -> frozenset[int] | None:
+        """Indexes of --nodelist; None if one of them does not exist or is not in the partition."""
+        if not request.node_list:
+            return frozenset()
+        nodes = frozenset(self._index_of.get(name, -1) for name in request.node_list)
+        inside = self.partition_nodes.get(request.partition)
+        if inside is None or not nodes <= frozenset(inside.tolist()):
+            return None
+        return nodes
+
+    def choices(self, request: Request) -> tuple[Choice, ...]:
+        """Ways to satisfy the constraints, best first;
+
+        none if the partition is unknown or the constraint is no notation.
+        """
+        key = self._key(request)
+        found = self._choices.get(key)
+        if found is None:
+            found = self._choices[key] = tuple(self._work_out(request))
+        return found
+
+    def nodes(self, request: Request) -> Ints:
+        """Every node that some choice has."""
+        choices = self.choices(request)
+        if len(choices) == 1:
+            return choices[0].nodes
+        key = self._key(request)
+        found = self._all_nodes.get(key)
+        if found is None:
+            parts = [choice.nodes for choice in choices]
+            found = self._all_nodes[key] = np.unique(np.concatenate(parts)) if parts else np.zeros(0, np.int64)
+        return found
+
+    def scheme(self, table: NodeTable, request: Request, choice: Choice) -> Scheme | None:
+        """The request in numbers alone, where the compiled part can choose among nodes of the choice; else None. Tables
+        are of the same nodes.
+        """
+        if not scheme.compiled or table.choosy or choice.groups:
+            return None
+        if choice.boots is not None or self.workload is not None:
+            return None
+        if not request.flat and request.partition in self.fabrics:
+            return None
+        if request not in self._schemes:
+            if len(self._schemes) >= SCHEMES_MAX:
+                self._schemes.clear()
+            self._schemes[request] = scheme.scheme_of(table, request)
+        return self._schemes[request]
+
+    def _work_out(self, request: Request) -> list[Choice]:
+        nodes = self.partition_nodes.get(request.partition)
+        if nodes is None:
+            return []
+        nodes = self._unreserved(nodes, request)
+        if request.exclude:
+            nodes = np.setdiff1d(nodes, self._indexes(request.exclude), assume_unique=True)
+        if request.extra:
+            nodes = self._with_extra(nodes, request.extra)
+        required = self._narrow(nodes, request.features)
+        if request.boots and not request.boots_later:
+            required += self._rebooted(nodes, request)
+        required = self._own_first(required, request)
+        if not request.prefer:
+            return required
+        preferred = [
+            Choice(better.nodes, base.groups + better.groups)
+            for base in required
+            if base.boots is None
+            for better in self._narrow(base.nodes, request.prefer)
+        ]
+        return preferred + required
+
+    def _with_extra(self, nodes: Ints, text: str) -> Ints:
+        """Those whose extra data says what --extra asks for; none where that is no expression."""
+        answers = {said: says(text, said) for said in {self._extra[index] for index in nodes.tolist()}}
+        return np.array([index for index in nodes.tolist() if answers[self._extra[index]]], np.int64)
+
+    def _own_first(self, choices: list[Choice], request: Request) -> list[Choice]:
+        """Before each choice the nodes of its reservation alone, then as many others with one of them: nobody else may
+        use what is reserved, and the others leave room for everybody.
+        """
+        own = self._flexible.get(request.reservation)
+        if own is None:
+            return choices
+        found = []
+        for choice in choices:
+            inside = choice.only(np.isin(choice.nodes, own))
+            if len(inside.nodes):
+                found.append(inside)
+                if request.nodes_max != 1:
+                    group = (frozenset(inside.nodes.tolist()), 1)
+                    found.append(Choice(choice.nodes, (*choice.groups, group), choice.boots))
+            found.append(choice)
+        return found
+
+    def _rebooted(self, nodes: Ints, request: Request) -> list[Choice]:
+        """Nodes that have the features, or could."""
+        found, boots = [], []
+        for index in nodes.tolist():
+            change = to_activate(request.boots, self._features[index], self._changeable[index])
+            if change is not None:
+                found.append(index)
+                boots.append(bool(change))
+        return [Choice(np.array(found, np.int64), (), np.array(boots, np.bool_))] if any(boots) else []
+
+    def _narrow(self, nodes: Ints, text: str) -> list[Choice]:
+        try:
+            constraint = features.parse(text)
+        except features.FeatureError:
+            return []
+        if constraint is None:
+            return [Choice(nodes)]
+        return [self._choice(nodes, alternative) for alternative in features.alternatives(constraint)]
+
+    def _choice(self, nodes: Ints, constraint: Constraint) -> Choice:
+        serving = [index for index in nodes.tolist() if constraint.matches(self._features[index])]
+        groups = tuple(
+            (frozenset(index for index in serving if part.matches(self._features[index])), count)
+            for part, count in features.counts(constraint)
+        )
+        return Choice(np.array(serving, np.int64), groups)
+
+
+def _fabrics(
+    partitions: Mapping[str, Partition], topologies: Sequence[Topology], index_of: Mapping[str, int]
+) -> dict[str, Fabric]:
+    made: dict[str, Fabric] = {}
+    found = {}
+    for name, partition in partitions.items():
+        topology = next((each for each in topologies if partition.topology in ("", each.name)), None)
+        if topology is None or topology.kind == "flat":
+            continue
+        if topology.name not in made:
+            made[topology.name] = Fabric(topology, index_of)
+        found[name] = made[topology.name]
+    return found

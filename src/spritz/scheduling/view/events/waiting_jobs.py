@@ -1,0 +1,221 @@
+"""Where waiting jobs stand in the queue: the requests that each makes, and its rank among others, as time goes on.
+
+Owns the moves in and out of `Queue`; what is decided about jobs there is `cycle`'s.
+
+Source: slurm.conf(5) PriorityTier, PriorityCalcPeriod; sbatch(1) --switches.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from msgspec.structs import replace
+
+from spritz.model.node_features import boots_from
+from spritz.model.partition import Partition
+from spritz.model.rules.access import barred
+from spritz.scheduling.plan.limits import billed
+from spritz.scheduling.view.parameters import policy_of
+from spritz.scheduling.view.priority import NEVER
+from spritz.scheduling.view.resolve import boots_of, resolve
+
+if TYPE_CHECKING:
+    from spritz.model.cluster import ClusterSettings
+    from spritz.model.limits.rules import Rules
+    from spritz.scheduling.view.priority import Pricing
+    from spritz.scheduling.view.projection import Projection
+    from spritz.scheduling.view.records import JobRecord
+    from spritz.scheduling.view.request import Request
+    from spritz.scheduling.view.reservations import Reserved
+
+#: Above every PriorityTier (16 bits).
+EXPEDITED_TIER = 1 << 16
+#: Jobs in reservations come before others.
+RESERVED_TIER = 1 << 17
+#: Jobs for which others were preempted come before all: what they were given back is not lost to somebody else.
+CLAIMING_TIER = 1 << 18
+
+
+class Cluster(Protocol):
+    """What requests and ranks are made by: the projection has it, and a snapshot of it."""
+
+    settings: ClusterSettings
+    partitions: dict[str, Partition]
+    rules: Rules
+    reserved: Reserved
+    pricing: Pricing
+    #: users with nodes for their own jobs alone
+    owners: dict[int, int]
+
+
+def settle(projection: Projection, now: float, reorder_max: int | None = None) -> None:
+    """Put jobs into the queue, take them out or move them, as their records and the time say.
+
+    `reorder_max`: of those whose priorities have changed by themselves, move no more than so many now.
+    """
+    since = now - projection.priorities_at
+    if projection.pricing.per_second and not 0 <= since < projection.settings.priority_policy.calc_period_seconds:
+        projection.priorities_at = now
+        # What was worked out for times that are to come again, since the clock was set back, does not hold.
+        projection.reorder.update(
+            (record.id, record)
+            for record in projection.records.values()
+            if is_ranked(projection, record) and (record.ranked_until <= now or since < 0)
+        )
+    _follow_owners(projection)
+    _widen(projection, now)
+    _may_boot(projection, now)
+    moved = _take_some(projection, reorder_max)
+    for record in (
+        *projection.unplaced.values(),
+        *(moved[number] for number in moved if number not in projection.unplaced),
+    ):
+        queued = record.queued if record.id not in projection.unplaced else 0
+        if record.entries:
+            projection.queue.remove(record)
+        if record.to_come:
+            projection.to_come[record.id] = record
+        else:
+            projection.to_come.pop(record.id, None)
+        if record.waiting:
+            projection.queue.add(record, _entries(projection, record, now))
+            # One that only moves has not come later than the promises that there are.
+            record.queued = queued or record.queued
+        elif is_ranked(projection, record):
+            _rank(projection, record, now)
+    projection.unplaced.clear()
+
+
+def is_ranked(projection: Projection, record: JobRecord) -> bool:
+    """Does its priority matter already? That of one that is not in the queue yet does where none may become lower."""
+    marked = projection.settings.priority_policy.incr_only and record.pending and not record.held
+    return bool(record.entries) or marked
+
+
+def reckon(projection: Projection) -> None:
+    """What is about to change priorities finds those reckoned whose jobs have not been looked at yet."""
+    for record in projection.unplaced.values() if projection.settings.priority_policy.incr_only else ():
+        if is_ranked(projection, record):
+            _rank(projection, record, record.submitted_at)
+
+
+def _rank(projection: Projection, record: JobRecord, now: float) -> None:
+    """It comes to a priority, in no queue: `Pricing` remembers it."""
+    ends = (projection.pricing.rank(record, name, now)[1] for name in partitions_of(projection, record))
+    record.ranked_until = min(ends, default=NEVER)
+
+
+def _follow_owners(projection: Projection) -> None:
+    """Jobs of users who have nodes for their own jobs alone, since then or no longer, make other requests."""
+    changed = projection.owners_changed
+    if not changed:
+        return
+    for shape in projection.queue.shapes.values():
+        if not shape.request.user_exclusive:
+            for record in shape.jobs.values():
+                if record.spec.uid in changed:
+                    projection.place(record)
+    changed.clear()
+
+
+def _widen(projection: Projection, now: float) -> None:
+    """Jobs that have waited long enough for few leaf switches take any number."""
+    for record in list(projection.switch_waits.values()):
+        if not record.pending:
+            del projection.switch_waits[record.id]
+        elif record.eligible_at and now >= switches_until(projection.settings, record):
+            del projection.switch_waits[record.id]
+            record.any_switches = True
+            projection.place(record)
+
+
+def switches_until(settings: ClusterSettings, record: JobRecord) -> float:
+    """Until when the job insists on few leaf switches (--switches=COUNT@TIME, max_switch_wait)."""
+    longest = policy_of(settings).switch_wait_seconds
+    asked = record.spec.switch_wait_seconds
+    return record.eligible_at + (longest if asked is None else min(asked, longest))
+
+
+def _may_boot(projection: Projection, now: float) -> None:
+    """Jobs that have waited long enough for nodes which need no change may have some rebooted."""
+    policy = projection.settings.features
+    for record in list(projection.boot_waits.values()):
+        if not record.pending:
+            del projection.boot_waits[record.id]
+        elif record.eligible_at and now >= boots_from(policy, record.spec.delay_boot_seconds, record.eligible_at):
+            del projection.boot_waits[record.id]
+            record.may_boot = True
+            projection.place(record)
+
+
+def _take_some(projection: Projection, reorder_max: int | None) -> dict[int, JobRecord]:
+    if reorder_max is None or len(projection.reorder) <= reorder_max:
+        some, projection.reorder = projection.reorder, {}
+        return some
+    return dict(projection.reorder.popitem() for _ in range(reorder_max))
+
+
+def _entries(projection: Projection, record: JobRecord, now: float) -> list[tuple[int, float, Request]]:
+    """(PriorityTier, rank, request) for each partition in which the job waits."""
+    found = []
+    record.ranked_until = NEVER
+    for tier, request in requests_of(projection, record):
+        rank, until = projection.pricing.rank(record, request.partition, now)
+        record.ranked_until = min(record.ranked_until, until)
+        found.append((tier, rank, request))
+    return found
+
+
+def partitions_of(cluster: Cluster, record: JobRecord) -> list[str]:
+    """Each partition that the job names and that exists."""
+    names = record.spec.partitions
+    if not names:
+        names = tuple(name for name, partition in cluster.partitions.items() if partition.default)
+    return [name for name in dict.fromkeys(names) if name in cluster.partitions]
+
+
+def requests_of(cluster: Cluster, record: JobRecord) -> list[tuple[int, Request]]:
+    """(PriorityTier, request) for each partition that the job names and that exists."""
+    first = EXPEDITED_TIER * record.expediting + CLAIMING_TIER * record.claiming
+    return [
+        (cluster.partitions[name].priority_tier + first + bool(reservation) * RESERVED_TIER, request)
+        for name in partitions_of(cluster, record)
+        for reservation, request in _in_reservations(cluster, record, request_of(cluster, record, name))
+    ]
+
+
+def _in_reservations(cluster: Cluster, record: JobRecord, request: Request) -> list[tuple[str, Request]]:
+    """The request once for each reservation in which the job may run, and "" outside of all."""
+    if not cluster.reserved.by_name and not record.spec.reservation:
+        return [("", request)]
+    return [
+        (name, replace(request, reservation=name) if name else request)
+        for name in cluster.reserved.names_for(record.spec)
+    ]
+
+
+def request_of(cluster: Cluster, record: JobRecord, partition: str) -> Request:
+    """What the job asks for in this partition."""
+    home = cluster.partitions.get(partition) or Partition(name=partition)
+    found = resolve(record.spec, home, cluster.settings, cluster.rules.placing(record.spec.qos))
+    outside = barred(record.spec, home, cluster.rules, cluster.settings.enforce)
+    if outside is not None:
+        found = replace(found, barred=outside)
+    owner = billed(cluster.rules, record.spec, partition, cluster.settings.enforce)
+    if owner is not None:
+        found = replace(found, billed=owner)
+    if cluster.settings.preemption.type == "qos":
+        found = replace(found, preempts=record.spec.qos)
+    if cluster.rules.guarantees:
+        spec = record.spec
+        if cluster.rules.party(spec.account, spec.user, partition, spec.qos).guarantees:
+            found = replace(found, guaranteed=spec.account)
+    if record.spec.uid in cluster.owners or record.het_job_id:
+        # Components of one user go together to nodes that are for this user alone.
+        found = replace(found, uid=record.spec.uid)
+    if record.het_job_id:
+        found = replace(found, component=record.id)
+    if found.features and cluster.settings.features.names:
+        boots = boots_of(record.spec, cluster.settings)
+        found = replace(found, boots=boots, boots_later=bool(boots) and not record.may_boot)
+    return replace(found, switches=0) if record.any_switches else found

@@ -1,0 +1,52 @@
+"""GPUs that are partly used, as one number a node: what placement by fragments reads as a column.
+
+Two nodes have the same number if the same thousandths are free of their GPUs that are neither wholly free nor wholly
+used, whichever GPUs those are. 0: there are none.
+
+Source: slurm.conf(5) GresTypes=shard; `scheduling.view.fragmentation`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from spritz.model.rules.node_shape import SHARED_GRES
+from spritz.scheduling.view.fragmentation import WHOLE_GPU
+
+if TYPE_CHECKING:
+    from spritz.scheduling.view.nodes import NodeRow
+
+#: thousandths free of each GPU that is partly used, ascending
+Parts = tuple[int, ...]
+
+
+class Parted:
+    """The numbers that have been given out. They only grow; `full` says when their owner should begin again."""
+
+    __slots__ = ("_numbers", "parts")
+
+    def __init__(self) -> None:
+        self._numbers: dict[Parts, int] = {(): 0}
+        #: by number
+        self.parts: list[Parts] = [()]
+
+    @property
+    def full(self) -> bool:
+        """More numbers than are worth keeping."""
+        return len(self.parts) > 1 << 16
+
+    def number(self, row: NodeRow) -> int:
+        """Of what this node has now."""
+        found: list[int] = []
+        for name in SHARED_GRES:
+            shares = row.shares_free.get(name)
+            if shares:
+                pool = row.hardware.pools[name]
+                left = row.shares_on_devices(name)
+                found += [left[one] * WHOLE_GPU // whole for one, whole in pool.shares.items() if left.get(one)]
+        parts = tuple(sorted(part for part in found if part < WHOLE_GPU))
+        number = self._numbers.get(parts)
+        if number is None:
+            number = self._numbers[parts] = len(self.parts)
+            self.parts.append(parts)
+        return number

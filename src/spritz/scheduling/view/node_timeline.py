@@ -1,0 +1,207 @@
+"""What happens on one node in time to come: jobs end, holds begin and end.
+
+Owns the order of these changes (`Changes`) and the least of what is free through several of them (`Least`). Most holds
+are promises, which need so many CPUs and devices and not particular ones. A hold that is flexible takes its own if
+they are free when it begins, and others if not; so a job may start on any of them as long as there are enough at all
+times. That is safe: what is asked for in whole cores and single devices can be given out from first start to last if
+at no moment more is asked for than there is.
+
+Source: colouring of interval graphs; the profile is `profile`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from spritz.model.resources import GresAllocation, lowest_bits, mask_of, mask_text
+
+if TYPE_CHECKING:
+    from spritz.scheduling.view.hardware import Hardware
+    from spritz.scheduling.view.nodes import Holder, NodeRow
+    from spritz.scheduling.view.profile import Hold
+
+
+class Changes:
+    """All changes of one node in order of time: `moments` ascending. First who gives back, then who takes."""
+
+    __slots__ = ("_at", "_avoid", "flexible", "moments")
+
+    def __init__(self, row: NodeRow, holds: Iterable[tuple[Hold, Holder]]) -> None:
+        at: dict[float, tuple[list[int], list[tuple[Hold, Holder]]]] = {}
+        for holder in row.holders.values():
+            at.setdefault(holder.ends_at, ([], []))[0].append(holder.job_id)
+        self._avoid = 0
+        #: every hold here is flexible, and devices are given out whole
+        self.flexible = not row.overlaps and not row.shares_free
+        for hold, holder in holds:
+            at.setdefault(hold.start_at, ([], []))[1].append((hold, holder))
+            at.setdefault(holder.ends_at, ([], []))[0].append(holder.job_id)
+            if not hold.flexible:
+                self._avoid |= holder.cpus
+                self.flexible = False
+        self._at = at
+        self.moments = sorted(at)
+
+    def make(self, row: NodeRow, at: float) -> None:
+        """What happens at this moment, on a row on which everything before has happened."""
+        gone, begun = self._at[at]
+        for job_id in gone:
+            holder = row.holders.get(job_id)
+            if holder is not None and holder.ends_at <= at:
+                row.release(job_id)
+        for hold, holder in begun:
+            row.charge(_moved(row, holder, self._avoid) if hold.flexible else holder)
+
+
+def events_ahead(
+    row: NodeRow, holds: Sequence[tuple[Hold, Holder]], kinds: tuple[tuple[str, str], ...]
+) -> list[tuple[float, int, tuple[int, ...]]] | None:
+    """When something is given back (1) or taken (-1), and how much (`Holder.taken`), in no order. None where what is
+    free then is no matter of addition.
+    """
+    hardware = row.hardware
+    if row.overlaps or row.shares_free or hardware.threads > 1:
+        return None
+    events = [(holder.ends_at, 1, holder.taken(kinds, hardware)) for holder in row.holders.values()]
+    for hold, holder in holds:
+        if not hold.flexible:
+            return None
+        taken = holder.taken(kinds, hardware)
+        events += ((hold.start_at, -1, taken), (holder.ends_at, 1, taken))
+    return events
+
+
+def counts_ahead(
+    row: NodeRow, holds: Sequence[tuple[Hold, Holder]], kinds: tuple[tuple[str, str], ...]
+) -> tuple[list[float], list[tuple[int, ...]]] | None:
+    """Moments, and the counts (`NodeRow.counts`) now and from each of them on: what `Changes` would find, by addition
+    alone. None where that is not certain.
+    """
+    events = events_ahead(row, holds, kinds)
+    if events is None:
+        return None
+    changes: dict[float, list[tuple[int, tuple[int, ...]]]] = {}
+    for at, sign, taken in events:
+        changes.setdefault(at, []).append((sign, taken))
+    now = row.counts(kinds)
+    moments, found = sorted(changes), [tuple(now)]
+    # Nobody is there once all who are have gone.
+    state = [now[0], now[2], -sum(sign * taken[2] for _at, sign, taken in events), *now[4:]]
+    for at in moments:
+        for sign, taken in changes[at]:
+            state = [have + sign * count for have, count in zip(state, taken, strict=True)]
+        if state[0] < 0 or min(state[3:], default=0) < 0:
+            # More is promised than there is (a job's end has moved): rows say what is left.
+            return None
+        found.append((state[0], state[0], state[1], not state[2], *state[3:]))
+    return moments, found
+
+
+class Least:
+    """What is free on a node at all of several moments."""
+
+    __slots__ = ("_begin", "_cores", "_devices", "_flexible", "_row")
+
+    def __init__(self, row: NodeRow, *, flexible: bool) -> None:
+        self._row = row.copy()
+        self._flexible = flexible
+        if flexible:
+            hardware = row.hardware
+            self._begin = row.free_cpus, dict(row.gres_free)
+            self._cores = hardware.whole_cores(row.free_cpus).bit_count()
+            self._devices = {kind: (row.gres_free[kind[0]] & mask).bit_count() for kind, mask in _kinds(hardware)}
+
+    def meet(self, row: NodeRow) -> None:
+        """One more moment: this is free then."""
+        least = self._row
+        least.free_cpus &= row.free_cpus
+        least.free_memory_mib = min(least.free_memory_mib, row.free_memory_mib)
+        for name in least.gres_free:
+            least.gres_free[name] &= row.gres_free[name]
+        for kind in least.counts_free:
+            least.counts_free[kind] = min(least.counts_free[kind], row.counts_free[kind])
+        for name, shares in least.shares_free.items():
+            for device in shares:
+                shares[device] = min(shares[device], row.shares_free[name][device])
+        for job_id, holder in row.holders.items():
+            least.holders.setdefault(job_id, holder)
+        if self._flexible:
+            self._flexible = not row.overlaps
+            self._cores = min(self._cores, row.hardware.whole_cores(row.free_cpus).bit_count())
+            for kind, mask in _kinds(row.hardware):
+                self._devices[kind] = min(self._devices[kind], (row.gres_free[kind[0]] & mask).bit_count())
+
+    def row(self) -> NodeRow:
+        """The row. Where holds are flexible, as many CPUs and devices as are free at every moment, of those that are
+        free at the first.
+        """
+        least = self._row
+        if self._flexible:
+            hardware = least.hardware
+            cpus, devices = self._begin
+            least.free_cpus |= _cores_from(hardware, cpus, least.free_cpus, self._cores) & cpus
+            for (name, kind), mask in _kinds(hardware):
+                kept = least.gres_free[name] & mask
+                missing = self._devices[name, kind] - kept.bit_count()
+                least.gres_free[name] |= lowest_bits(devices[name] & mask & ~kept, missing)
+        return least
+
+
+def _kinds(hardware: Hardware) -> Sequence[tuple[tuple[str, str], int]]:
+    """((name, type), devices of exactly this type)."""
+    return hardware.device_kinds
+
+
+def _cores_from(hardware: Hardware, cpus: int, first: int, count: int) -> int:
+    """So many whole cores of `cpus`, those in `first` before others; fewer if there are no more."""
+    cores = hardware.whole_cores(cpus)
+    own = cores & hardware.whole_cores(first)
+    found = lowest_bits(own, count) if own.bit_count() > count else own
+    found |= lowest_bits(cores & ~own, count - found.bit_count())
+    return hardware.core_cpus(found)
+
+
+def _moved(row: NodeRow, holder: Holder, avoid: int) -> Holder:
+    """The holder on CPUs and devices that are free; as it is where that is so, or where there are too few."""
+    taken = bool(holder.cpus & (~row.free_cpus | avoid))
+    if not taken and not any(mask_of(gres.indexes) & ~row.gres_free.get(gres.name, -1) for gres in holder.gres):
+        return holder
+    cpus, gres = holder.cpus, holder.gres
+    if taken:
+        hardware = row.hardware
+        wanted = hardware.whole_cores(cpus)
+        if hardware.core_cpus(wanted) != cpus:
+            return holder
+        open_cpus = row.free_cpus & ~avoid
+        found = _cores_from(hardware, open_cpus, cpus, wanted.bit_count())
+        if found.bit_count() < cpus.bit_count():
+            found = _cores_from(hardware, row.free_cpus, found or cpus, wanted.bit_count())
+        if found.bit_count() != cpus.bit_count():
+            return holder
+        cpus = found
+    moved = holder.until(holder.ends_at)
+    moved.cpus = cpus
+    moved.gres = _moved_gres(row, gres)
+    return moved
+
+
+def _moved_gres(row: NodeRow, gres: tuple[GresAllocation, ...]) -> tuple[GresAllocation, ...]:
+    if row.shares_free:
+        return gres
+    free = dict(row.gres_free)
+    found = []
+    for one in gres:
+        if one.name in free:
+            pool = row.hardware.pools[one.name]
+            mask = mask_of(one.indexes)
+            if mask & ~free[one.name]:
+                kept = mask & free[one.name]
+                like = pool.typed_mask(one.type) & free[one.name] & ~kept
+                kept |= lowest_bits(like, mask.bit_count() - kept.bit_count())
+                if kept.bit_count() == mask.bit_count():
+                    mask = kept
+                    one = GresAllocation(name=one.name, type=one.type, count=one.count, indexes=mask_text(mask))
+            free[one.name] &= ~mask
+        found.append(one)
+    return tuple(found)

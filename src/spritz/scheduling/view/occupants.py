@@ -1,0 +1,171 @@
+"""What the jobs of each kind (partition and QOS) hold of every node, as columns: a bound for preemption, and what to
+take the cheapest nodes by.
+
+If a request does not fit on what is free and what all that it may preempt hold together, nobody need be asked who would
+have to go. `Occupants` follows the projection's table, and looks again only at nodes that have changed; `Bound` is
+what one kind of preemptor could have at most. Counts alone: never less than there is.
+
+Source: ours; docs/decisions/0095-preemption-by-bounds.md.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from spritz.scheduling.placement.columns import could_hold
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from spritz.scheduling.view.eligibility import Eligibility
+    from spritz.scheduling.view.nodes import Holder
+    from spritz.scheduling.view.records import JobRecord
+    from spritz.scheduling.view.request import Request
+    from spritz.scheduling.view.table import Ints, NodeTable
+
+Floats = npt.NDArray[np.float64]
+#: partition and QOS
+Kind = tuple[str, str]
+
+#: those that have ended, or are in their grace time
+LEAVING: Kind = ("", "")
+
+#: rows of the arrays before GRES
+CPUS, MEMORY, JOBS = 0, 1, 2
+
+#: rows of the arrays of prices
+SHARES, PRIORITIES, STARTS, SIZES, WORK, FIRST, LAST = range(7)
+PRICES = 7
+
+
+class Occupants:
+    """Arrays `held[kind]` are int32[quantity, node]: CPUs, memory, jobs, and GRES in the table's order.
+
+    `prices[kind]` are float64[price, node], sums over these jobs: `SHARES` of a whole job (a half for each of two
+    nodes), `PRIORITIES`, `STARTS` (seconds since the epoch), `SIZES` (CPUs of the whole job, about) and `WORK` (these
+    times its start); `FIRST` and `LAST` are the first and last start. `counts[kind]`: parts of nodes that jobs of the
+    kind hold. All are as of the last `settle`.
+    """
+
+    __slots__ = ("_on", "counts", "held", "parts", "prices", "table")
+
+    def __init__(self, table: NodeTable, kinds: tuple[tuple[str, str], ...]) -> None:
+        self.table = table
+        self.parts = kinds
+        self.held: dict[Kind, Ints] = {}
+        self.prices: dict[Kind, Floats] = {}
+        self.counts: dict[Kind, int] = {}
+        #: by node: who holds something there, by kind
+        self._on: dict[int, dict[Kind, list[int]]] = {}
+        table.changed.update(range(len(table.rows)))
+
+    def settle(self, records: Mapping[int, JobRecord]) -> None:
+        """Look again at nodes that have changed."""
+        changed = self.table.changed
+        for index in changed:
+            for kind, jobs in self._on.pop(index, {}).items():
+                self.held[kind][:, index] = 0
+                self.prices[kind][:, index] = 0.0
+                self.counts[kind] -= len(jobs)
+                if not self.counts[kind]:
+                    del self.counts[kind], self.held[kind], self.prices[kind]
+            row = self.table.rows[index]
+            if not row.holders:
+                continue
+            here = self._on[index] = {}
+            for job_id, holder in row.holders.items():
+                record = records.get(job_id)
+                kind = LEAVING
+                if record is not None and not record.completing and not record.preempting:
+                    kind = holder.partition, record.spec.qos
+                here.setdefault(kind, []).append(job_id)
+                held = self.held.get(kind)
+                if held is None:
+                    held = self.held[kind] = np.zeros((3 + len(self.parts), len(self.table.rows)), np.int32)
+                    self.prices[kind] = np.zeros((PRICES, len(self.table.rows)))
+                held[:, index] += holder.taken(self.parts, row.hardware)
+                self.counts[kind] = self.counts.get(kind, 0) + 1
+            for kind, jobs in here.items():
+                if kind != LEAVING:
+                    self.prices[kind][:, index] = _prices([(records[one], row.holders[one]) for one in jobs])
+        changed.clear()
+
+    def on(self, index: int, kind: Kind) -> list[int]:
+        """Numbers of the kind's jobs on that node."""
+        return self._on.get(index, {}).get(kind, [])
+
+    def kinds(self) -> list[Kind]:
+        """Kinds of which something runs."""
+        return [kind for kind in self.held if kind != LEAVING]
+
+    def leaving(self) -> list[int]:
+        """Numbers of the jobs that are leaving, ascending."""
+        if LEAVING not in self.held:
+            return []
+        nodes = self.held[LEAVING][JOBS].nonzero()[0].tolist()
+        return sorted({job_id for index in nodes for job_id in self._on[index].get(LEAVING, ())})
+
+
+def _prices(jobs: list[tuple[JobRecord, Holder]]) -> list[float]:
+    """Of these jobs on one node, a column of `Occupants.prices`."""
+    shares = priorities = starts = sizes = work = 0.0
+    for record, holder in jobs:
+        width = len(record.all_names) or 1
+        shares += 1.0 / width
+        priorities += record.priority
+        starts += record.started_at
+        size = holder.cpus.bit_count() * width
+        sizes += size
+        work += record.started_at * size
+    times = [record.started_at for record, _holder in jobs]
+    return [shares, priorities, starts, sizes, work, min(times), max(times)]
+
+
+class Bound:
+    """The table of a cycle (or a later one, on which no less is taken) as if all jobs of some kinds, and all that are
+    leaving, were gone.
+    """
+
+    def __init__(self, table: NodeTable, occupants: Occupants, kinds: Iterable[Kind], empty: NodeTable) -> None:
+        bound = table.fork()
+        # Its rows are those of the jobs that are still there.
+        bound.company = None
+        gone = [occupants.held[kind] for kind in (*kinds, LEAVING) if kind in occupants.held]
+        if gone:
+            taken: Ints = np.add.reduce([held.astype(np.int64) for held in gone])
+            bound.cpus += taken[CPUS]
+            # What is given back may complete cores that are free in part.
+            bound.core_cpus = np.minimum(bound.cpus, bound.cpus_total)
+            bound.memory += taken[MEMORY]
+            others = np.zeros(len(table.rows), np.int64)
+            for kind, held in occupants.held.items():
+                if kind != LEAVING and kind not in kinds:
+                    others += held[JOBS]
+            bound.idle = others == 0
+            shared = any(row.shares_free for row in table.rows)
+            for (kind_of_gres, column), part in zip(bound.gres.items(), taken[3:], strict=True):
+                # Shares lie on devices: how many one job could have is no matter of addition.
+                bound.gres[kind_of_gres] = empty.gres[kind_of_gres] if shared else column + part
+        self.table = bound
+        self._rooms: dict[tuple[int, int], list[tuple[int, int]]] = {}
+
+    def could_hold(self, request: Request, eligibility: Eligibility) -> bool:
+        """May there be room for a job of the request? Never wrongly no."""
+        return could_hold(self.table, request, eligibility.choices(request))
+
+    def is_helped(self, request: Request, eligibility: Eligibility, since: int) -> bool:
+        """Might a node that was freed since a count of the projection's carry a part of the job?"""
+        nodes = eligibility.nodes(request)  # the same array for the same nodes
+        rooms = self._rooms.get((since, id(nodes)))
+        if rooms is None:
+            table = self.table
+            freed = nodes[table.freed[nodes] > since]
+            gpus = table.gres.get(("gpu", ""), np.zeros_like(table.cpus))
+            pairs = {*zip(table.cpus[freed].tolist(), gpus[freed].tolist(), strict=True)}
+            rooms = self._rooms[since, id(nodes)] = sorted(pairs)
+        least_cpus = 0 if request.share_rows else request.cpus_floor
+        least_gpus = request.gpus_floor
+        return any(cpus >= least_cpus and gpus >= least_gpus for cpus, gpus in rooms)

@@ -1,0 +1,92 @@
+"""CPUs that jobs of partitions with OverSubscribe may still have, as columns beside those of a table of nodes.
+
+How many a node has left depends on who is on it, so the exact rule (`usable_cpus`) is asked, but only of nodes that
+have changed since. Columns appear as requests ask for them.
+
+Source: slurm.conf(5) OverSubscribe.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from spritz.scheduling.view.capacity import usable_cpus
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from spritz.scheduling.view.nodes import NodeRow
+    from spritz.scheduling.view.request import Request
+
+Ints = npt.NDArray[np.int64]
+#: all of a request that the CPUs depend on
+Key = tuple[object, ...]
+
+
+class Company:
+    """The columns of one table. Forks share those that neither has changed, and know which are `_wanted`.
+
+    Invariant: a column is true of every node but those in its `_stale`.
+    """
+
+    __slots__ = ("_columns", "_own", "_stale", "_wanted")
+
+    def __init__(self) -> None:
+        self._columns: dict[Key, Ints] = {}
+        self._own: set[Key] = set()
+        self._stale: dict[Key, set[int]] = {}
+        self._wanted: dict[Key, Request] = {}
+
+    def fork(self, rows: Sequence[NodeRow]) -> Company:
+        """Columns of one's own for a table that begins with these rows. They are brought up to date here first, so that
+        what one cycle has asked for is there for the next.
+        """
+        for request in self._wanted.values():
+            self.cpus(rows, request)
+        self._own.clear()
+        other = Company()
+        other._wanted, other._columns = self._wanted, dict(self._columns)
+        other._stale = {key: set() for key in self._columns}
+        return other
+
+    def touch(self, nodes: Iterable[int]) -> None:
+        """Something on these nodes has changed."""
+        nodes = tuple(nodes)
+        for stale in self._stale.values():
+            stale.update(nodes)
+
+    def cpus(self, rows: Sequence[NodeRow], request: Request) -> Ints:
+        """int64[node]: CPUs, in whole grains, that a job of the request may use on each; to be read only."""
+        key = (
+            request.partition,
+            request.share_rows,
+            request.grain,
+            request.uses_gpus,
+            request.max_cpus_per_socket,
+        )
+        column = self._columns.get(key)
+        if column is None:
+            # By number: rows of a later time are made when they are asked for.
+            found = (_room(rows[index], request) for index in range(len(rows)))
+            column = self._columns[key] = np.fromiter(found, np.int64, len(rows))
+            self._stale[key] = set()
+            self._wanted[key] = request
+            self._own.add(key)
+        elif stale := self._stale[key]:
+            if key not in self._own:
+                column = self._columns[key] = column.copy()
+                self._own.add(key)
+            for index in stale:
+                column[index] = _room(rows[index], request)
+            stale.clear()
+        return column
+
+
+def _room(row: NodeRow, request: Request) -> int:
+    """None beside a job that has the node for itself, though that may be suspended."""
+    if any(holder.whole and not holder.stopped for holder in row.holders.values()):
+        return 0
+    return usable_cpus(row, request).bit_count()

@@ -1,0 +1,469 @@
+"""What every node will have free at any time to come, if running jobs last to their limits and promises are kept.
+
+`Profile` holds, for each node, the moments at which something changes there and the counts from each moment on; so one
+array expression finds when a request could first start. Reservations of any kind subtract from it as promises do:
+`hold` and `let_go`. `Profile.at` is the table as a job would find it that starts then and lasts so long: `place` reads
+it like the present one.
+
+Counts are upper bounds between two moments, rows are exact. Decides nothing.
+
+Source: slurm.conf(5) SchedulerParameters=bf_*; the profile of conservative backfill (Mu'alem and Feitelson 2001).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Collection, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from spritz.scheduling.view.node_timeline import Changes, Least, counts_ahead, events_ahead
+from spritz.scheduling.view.nodes import Holder, NodeRow
+from spritz.scheduling.view.table import Bools, Ints, NodeTable, is_choosy
+
+#: Is the compiled part there? It is optional.
+compiled: bool
+try:
+    from spritz.scheduling._moments import ahead as put_ahead
+    from spritz.scheduling._moments import hold as put_hold
+    from spritz.scheduling._moments import lowest as put_lowest
+
+    compiled = True
+except ImportError:
+    compiled = False
+
+Floats = npt.NDArray[np.float64]
+
+NEVER = float("inf")
+#: More than any count.
+MOST = np.iinfo(np.int64).max
+#: Moments for which a profile has room at first, per node.
+MOMENTS = 4
+#: For one of so many nodes what is free is rather worked out aside than put into arrays of one's own.
+ASIDE_SHARE = 32
+#: Starts are first looked for among the first so many parts of all moments to come; fewer than FEW are not divided.
+SHARES = (64, 8)
+FEW = 64
+
+
+class Hold:
+    """Something that will take `parts` (node index, holder) from `start_at` until `end_at`, seconds since the epoch.
+
+    `flexible`: any CPUs and devices of the same kind will do; those of `parts` are the ones it takes if they are free.
+    """
+
+    __slots__ = ("end_at", "flexible", "parts", "start_at")
+
+    def __init__(self, start_at: float, end_at: float, parts: Sequence[tuple[int, Holder]]) -> None:
+        self.start_at = start_at
+        self.end_at = end_at
+        self.parts = parts
+        self.flexible = False
+
+
+class Cells:
+    """Moments of nodes, node by node and ascending in time. Arrays [cell]: `place` position in the flat table, `node`
+    index, `begins` and `ends` float64 (-inf: now; inf: for ever).
+    """
+
+    __slots__ = ("begins", "ends", "node", "place")
+
+    def __init__(self, times: Floats, horizon: float, nodes: Ints | None = None) -> None:
+        """Those of `nodes` (ascending; None: of all) that begin by `horizon`."""
+        width = times.shape[1]
+        some = times if nodes is None else times[nodes]
+        flat = some.reshape(-1)
+        place = np.flatnonzero(flat <= horizon) if horizon < NEVER else np.flatnonzero(flat < NEVER)
+        self.begins: Floats = flat[place]
+        following = np.append(flat[1:], NEVER)[place]
+        self.ends: Floats = np.where(following == -NEVER, NEVER, following)
+        self.node = place // width
+        self.place = place
+        if nodes is not None:
+            self.place = place + (nodes[self.node] - self.node) * width
+            self.node = nodes[self.node]
+
+
+class Profile:
+    """Arrays: `times` float64[node, moment] (inf: no more), and `counts[k]` int64[node, moment] for the columns of
+    `NodeRow.counts`. Moment 0 is now. `held_from` float64[node]: start of the first hold there. Times and counts are
+    those of the last `settle`, and worked out only when somebody asks for them.
+    """
+
+    __slots__ = (
+        "_base",
+        "_flat",
+        "_horizons",
+        "_played",
+        "_shares",
+        "counts",
+        "held_from",
+        "holds",
+        "kinds",
+        "table",
+        "times",
+        "worked_out",
+    )
+
+    def __init__(self, table: NodeTable) -> None:
+        self.table = table
+        #: of GRES: the columns from the fifth on
+        self.kinds = tuple(table.gres)
+        count = len(table.rows)
+        self.times: Floats = np.full((count, MOMENTS), NEVER)
+        self.counts = [np.zeros((count, MOMENTS), np.int64) for _ in range(4 + len(self.kinds))]
+        self.held_from: Floats = np.full(count, NEVER)
+        #: by node
+        self.holds: dict[int, tuple[tuple[Hold, Holder], ...]] = {}
+        self._flat: NodeTable | None = None
+        self._shares = False
+        self._base: Profile | None = None
+        self._horizons: list[float] | None = None
+        #: nodes on which counts could not simply be added up
+        self._played: set[int] = set()
+        #: moments of nodes that have been worked out so far
+        self.worked_out = 0
+        table.stale.update(range(count))
+
+    def extend(self, table: NodeTable) -> None:
+        """From now on of `table`, which has more nodes after those that there were, and the same kinds of GRES."""
+        self._attach(None)
+        more = len(table.rows) - len(self.table.rows)
+        self.table = table
+        self.times = np.pad(self.times, ((0, more), (0, 0)), constant_values=NEVER)
+        self.counts = [np.pad(column, ((0, more), (0, 0))) for column in self.counts]
+        self.held_from = np.append(self.held_from, np.full(more, NEVER))
+        self._flat, self._shares, self._horizons = None, False, None
+
+    def fork(self, table: NodeTable) -> Profile:
+        """A profile of one's own over a fork of the table; arrays are copied when it first changes them."""
+        other = Profile.__new__(Profile)
+        self.fork_into(other, table)
+        return other
+
+    def fork_into(self, other: Profile, table: NodeTable) -> None:
+        """Make `other` such a profile."""
+        other.table = table
+        other.kinds = self.kinds
+        other.holds, other.held_from = dict(self.holds), self.held_from.copy()
+        other._flat, other._base, other._shares, other.worked_out = None, self, True, 0
+        other._horizons, other._played = None, self._played
+
+    @property
+    def stale(self) -> set[int]:
+        """Nodes that have changed since the last `settle`."""
+        return self.table.stale
+
+    def _attach(self, only: Iterable[int] | None) -> None:
+        """Take over the arrays of the profile that this one was forked from; what is worked out there stays there."""
+        base = self._base
+        if base is not None:
+            self._base = None
+            base.settle(only)
+            self.times, self.counts, self._played = base.times, base.counts, set(base._played)
+            for index in base.stale:
+                self.stale.add(index)
+
+    def _own(self) -> None:
+        if self._shares:
+            self._shares = False
+            self.times = self.times.copy()
+            self.counts = [column.copy() for column in self.counts]
+            self._flat = None
+
+    # -- holds
+
+    def hold(self, hold: Hold) -> None:
+        """Subtract it."""
+        for index, holder in hold.parts:
+            self.holds[index] = (*self.holds.get(index, ()), (hold, holder))
+            if is_choosy(holder):
+                self.table.choosy_then.add(index)
+            if self._put(index, hold, holder):
+                self.held_from[index] = min(self.held_from[index], hold.start_at)
+            else:
+                self._touch(index)
+
+    def _put(self, index: int, hold: Hold, holder: Holder) -> bool:
+        """Into the arrays as they are: what `_work_out` would find. False where it must be asked."""
+        if not compiled or self._base is not None or not hold.flexible or hold.start_at >= holder.ends_at:
+            return False
+        if index in self.stale or index in self._played:
+            return False
+        self._own()
+        cpus, memory, company, *devices = holder.taken(self.kinds, self.table.rows[index].hardware)
+        amounts = (cpus, cpus, memory, company, *devices)
+        done = put_hold(self.times, tuple(self.counts), index, hold.start_at, holder.ends_at, amounts)
+        self.worked_out += 2 * done
+        return done
+
+    def let_go(self, hold: Hold) -> None:
+        """Give it back."""
+        for index, _holder in hold.parts:
+            left = tuple(item for item in self.holds.get(index, ()) if item[0] is not hold)
+            if index in self.table.choosy_then and not any(is_choosy(other) for _hold, other in left):
+                self.table.choosy_then.discard(index)
+            if left:
+                self.holds[index] = left
+            else:
+                self.holds.pop(index, None)
+            self._touch(index)
+
+    def _touch(self, index: int) -> None:
+        self.held_from[index] = min((hold.start_at for hold, _ in self.holds.get(index, ())), default=NEVER)
+        self.stale.add(index)
+
+    # -- moments
+
+    def settle(self, only: Iterable[int] | None = None) -> None:
+        """Work out again the nodes that have changed (of `only` these)."""
+        self._attach(only)
+        stale = self.stale
+        todo = sorted(stale) if only is None else sorted(stale.intersection(only))
+        if todo:
+            self._own()
+        for index in todo:
+            self._work_out(index)
+        stale.difference_update(todo)
+
+    def _settle_most(self, nodes: list[int]) -> list[int]:
+        """As `settle`; but for a few nodes no arrays are copied: these are left out, and told."""
+        self._attach(nodes)
+        few = sorted(self.stale.intersection(nodes)) if self._shares else []
+        if len(few) * ASIDE_SHARE > len(self.table.rows):
+            few = []
+        if not few:
+            self.settle(nodes)
+        return few
+
+    def _least(self, index: int, begun: float, until: float) -> list[int]:
+        """The least that the node has of everything from `begun` to `until`."""
+        row, holds = self.table.rows[index], self.holds.get(index, ())
+        moments, found = counts_ahead(row, holds, self.kinds) or _played(row, holds, self.kinds)
+        self.worked_out += len(found)
+        first, last = bisect_right(moments, begun), bisect_left(moments, until)
+        return [min(values) for values in zip(*found[first : last + 1], strict=True)]
+
+    def _work_out(self, index: int) -> None:
+        row, holds = self.table.rows[index], self.holds.get(index, ())
+        if compiled and self._add_up(index, row, holds):
+            return
+        added = counts_ahead(row, holds, self.kinds)
+        moments, found = added or _played(row, holds, self.kinds)
+        if added is None:
+            self._played.add(index)
+        else:
+            self._played.discard(index)
+        self.worked_out += len(moments) + 1
+        if len(moments) >= self.times.shape[1]:
+            self._widen(len(moments) + 1)
+        self.times[index, 0] = -NEVER
+        self.times[index, 1 : len(found)] = moments
+        self.times[index, len(found) :] = NEVER
+        for column, values in zip(self.counts, zip(*found, strict=True), strict=True):
+            column[index, : len(found)] = values
+
+    def _add_up(self, index: int, row: NodeRow, holds: Sequence[tuple[Hold, Holder]]) -> bool:
+        """By addition alone, in the compiled part. False where that is not certain."""
+        events = events_ahead(row, holds, self.kinds)
+        if events is None:
+            return False
+        now = row.counts(self.kinds)
+        moments = put_ahead(self.times, tuple(self.counts), index, now, events)
+        if moments >= self.times.shape[1]:
+            self._widen(moments + 1)
+            put_ahead(self.times, tuple(self.counts), index, now, events)
+        if moments < 0:
+            return False
+        self._played.discard(index)
+        self.worked_out += moments + 1
+        return True
+
+    def _widen(self, moments: int) -> None:
+        more = max(moments, 2 * self.times.shape[1]) - self.times.shape[1]
+        self.times = np.pad(self.times, ((0, 0), (0, more)), constant_values=NEVER)
+        self.counts = [np.pad(column, ((0, 0), (0, more))) for column in self.counts]
+        self._flat = None
+
+    # -- questions
+
+    def cells(self, horizon: float = NEVER, nodes: Ints | None = None) -> Cells:
+        """The moments of these nodes (None: of all) that begin by then."""
+        self.settle()
+        return Cells(self.times, horizon, nodes)
+
+    def cells_at(self, places: Ints) -> Cells:
+        """The moments at these places of the flat table."""
+        width = self.times.shape[1]
+        cells = Cells.__new__(Cells)
+        flat = self.times.reshape(-1)
+        cells.place, cells.node, cells.begins = places, places // width, flat[places]
+        last = places % width == width - 1
+        cells.ends = np.where(last, NEVER, flat[np.minimum(places + 1, len(flat) - 1)])
+        return cells
+
+    def horizons(self, since: float) -> list[float]:
+        """Times up to which starts are looked for, one after the other; most are found by the first. Ascending, the
+        last for ever.
+        """
+        self.settle()
+        if self._horizons is None:
+            ends = self.times[(self.times > -NEVER) & (self.times < NEVER)]
+            ends.sort()
+            self._horizons = [float(ends[len(ends) // share]) for share in SHARES if len(ends) >= share * FEW]
+        return [*(at for at in self._horizons if at > since), NEVER]
+
+    def next_moment(self, at: float) -> float:
+        """When something changes next on some node."""
+        self.settle()
+        later = self.times[self.times > at]
+        return float(later.min()) if len(later) else NEVER
+
+    def flat(self) -> NodeTable:
+        """Every moment of every node as a node of its own, in order: for array expressions over all of them."""
+        self.settle()
+        table, moments = self.table, self.times.shape[1]
+        flat = self._flat
+        if flat is None:
+            flat = self._flat = NodeTable.__new__(NodeTable)
+            for name in ("threads", "cpus_total", "memory_total", "tmp", "weight", "up"):
+                setattr(flat, name, np.repeat(getattr(table, name), moments))
+            flat.cpus, flat.core_cpus, flat.memory = (column.reshape(-1) for column in self.counts[:3])
+            flat.company = None
+            flat.gres = {kind: column.reshape(-1) for kind, column in zip(self.kinds, self.counts[4:], strict=True)}
+        flat.idle = self.counts[3].reshape(-1) > 0
+        return flat
+
+    def row_at(self, index: int, start_at: float | None, until: float, without: Collection[Hold] = ()) -> NodeRow:
+        """What is free on one node all the time from `start_at` (None: now, as things are) to `until`; holds of
+        `without` do not count.
+        """
+        row = self.table.rows[index]
+        if start_at is None and self.held_from[index] >= until:
+            return row
+        holds = [item for item in self.holds.get(index, ()) if item[0] not in without]
+        begun = -NEVER if start_at is None else start_at
+        if not holds or (
+            not (row.overlaps or row.shares_free)
+            and all(hold.start_at >= until or holder.ends_at <= begun for hold, holder in holds)
+        ):
+            # Jobs only give back: the least is what is free at first.
+            return row.after(begun)
+        row = row.copy()
+        changes = Changes(row, holds)
+        least: Least | None = None
+        for at in changes.moments:
+            if at > begun and least is None:
+                least = Least(row, flexible=changes.flexible)
+            if at >= until:
+                break
+            changes.make(row, at)
+            if least is not None:
+                least.meet(row)
+        return row if least is None else least.row()
+
+    def is_flexible(self, index: int) -> bool:
+        """May all that is promised there move to other CPUs and devices?"""
+        return all(hold.flexible for hold, _holder in self.holds.get(index, ()))
+
+    def at(
+        self,
+        start_at: float | None,
+        until: float,
+        without: Collection[Hold] = (),
+        *,
+        within: Cells | None = None,
+        only: Ints | None = None,
+    ) -> NodeTable:
+        """The table for a job that starts at `start_at` (None: now, as things are) and ends at `until`.
+
+        `without`: holds that do not count. `within`: the cells that are looked at, one a node; other nodes are as they
+        are now. `only`: with no `start_at`, the only nodes that are looked at.
+        """
+        table = self.table.fork()
+        columns: list[npt.NDArray[Any]] = [table.cpus, table.core_cpus, table.memory, table.idle, *table.gres.values()]
+        held = self.held_from < until
+        if start_at is not None:
+            if within is None:
+                cells = self.cells()
+                within = cells_of(cells, (cells.begins <= start_at) & (start_at < cells.ends))
+            nodes, places = within.node, within.place
+            for column, counts in zip(columns, self.counts, strict=True):
+                column[nodes] = counts.reshape(-1)[places]
+            held_nodes = nodes[held[nodes]]
+        elif only is None:
+            held_nodes = np.flatnonzero(held)
+        else:
+            held_nodes = only[held[only]]
+        if len(held_nodes):
+            begun = -NEVER if start_at is None else start_at
+            aside = self._settle_most(held_nodes.tolist())
+            self._lower(columns, held_nodes, begun, until)
+            for index in aside:
+                for column, least in zip(columns, self._least(index, begun, until), strict=True):
+                    column[index] = least
+        table.rows = FutureRows(self, start_at, until, without)
+        own = {index for hold in without for index, _holder in hold.parts}
+        if table.company is not None:
+            table.company.touch((*own, *(held_nodes if start_at is None else nodes).tolist()))
+        for index in own:
+            for column, count in zip(columns, table.rows[index].counts(self.kinds), strict=True):
+                column[index] = count
+        return table
+
+    def _lower(self, columns: Sequence[npt.NDArray[Any]], nodes: Ints, start_at: float, until: float) -> None:
+        """Put the least of the whole time into the columns of nodes that have holds."""
+        if compiled:
+            put_lowest(self.times, tuple(self.counts), nodes, start_at, until, tuple(columns))
+            return
+        times = self.times[nodes]
+        ends = np.concatenate((times[:, 1:], np.full((len(nodes), 1), NEVER)), axis=1)
+        inside: Bools = (times < until) & (ends > start_at)
+        for column, counts in zip(columns, self.counts, strict=True):
+            column[nodes] = np.where(inside, counts[nodes], MOST).min(axis=1)
+
+
+class FutureRows(list[NodeRow]):
+    """The rows of a table at another time, made when they are first looked at."""
+
+    def __init__(self, profile: Profile, start_at: float | None, until: float, without: Collection[Hold] = ()) -> None:
+        super().__init__(profile.table.rows)
+        self._profile = profile
+        self._time = (start_at, until, without)
+        self._made: dict[int, NodeRow] = {}
+
+    def is_flexible(self, index: int) -> bool:
+        """As `Profile.is_flexible`."""
+        return self._profile.is_flexible(index)
+
+    def __getitem__(self, index: Any) -> Any:
+        row = self._made.get(index)
+        if row is None:
+            row = self._made[index] = self._profile.row_at(index, *self._time)
+        return row
+
+    def __setitem__(self, index: Any, row: Any) -> None:
+        self._made[index] = row
+
+
+def _played(
+    row: NodeRow, holds: Sequence[tuple[Hold, Holder]], kinds: tuple[tuple[str, str], ...]
+) -> tuple[list[float], list[tuple[int, ...]]]:
+    """As `counts_ahead`, for any row: every change is made, one after the other."""
+    changes = Changes(row, holds)
+    found = [tuple(row.counts(kinds))]
+    row = row.copy()
+    for at in changes.moments:
+        changes.make(row, at)
+        found.append(tuple(row.counts(kinds)))
+    return changes.moments, found
+
+
+def cells_of(cells: Cells, which: Bools | Ints) -> Cells:
+    """Some of them."""
+    some = Cells.__new__(Cells)
+    some.place, some.node = cells.place[which], cells.node[which]
+    some.begins, some.ends = cells.begins[which], cells.ends[which]
+    return some

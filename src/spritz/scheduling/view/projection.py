@@ -1,0 +1,432 @@
+"""The scheduler's own picture of the cluster, kept up to date by events: each costs what it touches, never a pass over
+all jobs.
+
+Owns `NodeTable`, `Queue` and the order of running jobs' ends. Decides nothing. `reset` builds the same from records
+after an image was loaded: projection(events) equals projection(records). What each event means is in `follow`; records
+of jobs are filled in `known`, those that wait are in `waiting`, those that hold resources in `running`, promises in
+`upkeep`.
+
+Source: model.events.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from spritz.model.cluster import ClusterSettings
+from spritz.model.limits.ledger import Ledger as LimitLedger
+from spritz.model.limits.minutes import Minutes
+from spritz.model.limits.records import Policy
+from spritz.model.limits.rules import Rules
+from spritz.model.networks import networks_of
+from spritz.model.partition import Partition
+from spritz.model.predict import Predictor
+from spritz.model.priority import PriorityInputs
+from spritz.model.rules.availability import takes_jobs
+from spritz.model.rules.licenses import LicensePool, stock
+from spritz.scheduling.placement.fragment import Workload
+from spritz.scheduling.view.eligibility import Eligibility
+from spritz.scheduling.view.events import handlers, limits_policy, planned_starts, running_jobs, waiting_jobs
+from spritz.scheduling.view.hardware import Hardware
+from spritz.scheduling.view.nodes import ASLEEP_WEIGHT, NodeRow, weight_of
+from spritz.scheduling.view.occupants import Occupants
+from spritz.scheduling.view.parameters import policy_of
+from spritz.scheduling.view.planned_starts import Ledger
+from spritz.scheduling.view.powered_nodes import Powered
+from spritz.scheduling.view.priority import Pricing, totals_of
+from spritz.scheduling.view.profile import Profile
+from spritz.scheduling.view.records import JobRecord, Queue
+from spritz.scheduling.view.reservations import Reserved
+from spritz.scheduling.view.snapshot import Memo, Snapshot
+from spritz.scheduling.view.table import NodeTable
+
+if TYPE_CHECKING:
+    from spritz.model.events import Event
+    from spritz.model.job import Job
+    from spritz.model.node import Node
+    from spritz.model.plan import Plan
+    from spritz.model.reservation import Reservation
+    from spritz.model.resources import NodeCapacity
+
+
+#: So long the workload against which fragments are measured is taken to be the same.
+WORKLOAD_SECONDS = 60.0
+
+
+class Projection:
+    """Feed it every event in order (`apply`), ask for a `snapshot`.
+
+    Not to be changed while a snapshot of it is in use.
+    """
+
+    def __init__(self) -> None:
+        #: accounting's part of priorities
+        self.priority_inputs = PriorityInputs()
+        #: what was used and is committed: the core's own, which is as far as this is (`follow_minutes`)
+        self.minutes = Minutes()
+        #: how long jobs have run: the core's own, which it keeps up to date
+        self.run_times = Predictor()
+        #: with PriorityFlags=INCR_ONLY: how high jobs that wait have come (`Pricing`)
+        self.reached: dict[int, dict[str, float]] = {}
+        #: those of them that are in the records already
+        self.marked: dict[int, dict[str, float]] = {}
+        self._clear(ClusterSettings())
+
+    def _clear(self, settings: ClusterSettings) -> None:
+        self.settings = settings
+        self.partitions: dict[str, Partition] = {}
+        #: accounting's policy, and what running jobs use of its limits
+        self.rules = Rules(Policy())
+        self.in_use = LimitLedger()
+        self.nodes: dict[str, Node] = {}
+        self.powered = Powered(settings.power)
+        self.table = NodeTable(())
+        self.eligibility = Eligibility(self.table, {})
+        self._price()
+        self.records: dict[int, JobRecord] = {}
+        #: the same by account
+        self.of_account: dict[str, dict[int, JobRecord]] = {}
+        self.queue = Queue()
+        #: (end of time limit, job number) of all that hold resources, ascending
+        self.ends: list[tuple[float, int]] = []
+        #: array number -> %limit (0: none), and tasks that run
+        self.array_limits: dict[int, int] = {}
+        self.array_running: dict[int, int] = {}
+        self.licenses = LicensePool(())
+        #: counts whatever may have made room; by partition, its value at the last such event there
+        self.freed = 0
+        self.partition_freed: dict[str, int] = {}
+        self.memo = Memo()
+        #: starts promised to waiting jobs, and what every node will have free
+        self.ledger = Ledger()
+        self.profile = Profile(self.table)
+        self.reserved = Reserved()
+        self.occupants = Occupants(self.table, ())
+        #: users with nodes for their own jobs alone -> how many of these hold some; users that came or went
+        self.owners: dict[int, int] = {}
+        self.owners_changed: set[int] = set()
+        self._node_partitions: list[list[str]] = []
+        self._hardware: dict[NodeCapacity, Hardware] = {}
+        #: jobs that are to join the queue when their begin times or other jobs let them
+        self.to_come: dict[int, JobRecord] = {}
+        #: jobs whose rank has changed by itself, and when that was last looked for
+        self.reorder: dict[int, JobRecord] = {}
+        self.priorities_at = 0.0
+        #: jobs that wait for no more than so many leaf switches
+        self.switch_waits: dict[int, JobRecord] = {}
+        #: jobs that nodes may be rebooted for, later (--delay-boot)
+        self.boot_waits: dict[int, JobRecord] = {}
+        #: jobs whose place in the queue must be looked at before the next snapshot
+        self.unplaced: dict[int, JobRecord] = {}
+        self._workload_at, self._workload_jobs = 0.0, 0
+        #: the table is not of the nodes that there are: it is built anew before the next snapshot
+        self.outdated = False
+        #: nodes have other features or other places: who may serve is found out anew before the next snapshot
+        self._members_outdated = False
+
+    # -- what others call
+
+    def apply(self, event: Event) -> None:
+        """Take in one event. Kinds that do not matter here are ignored."""
+        handler = handlers.HANDLERS.get(type(event))
+        if handler is not None:
+            handler(self, event)
+
+    def reset(
+        self,
+        jobs: Iterable[Job],
+        nodes: Iterable[Node],
+        partitions: Iterable[Partition],
+        settings: ClusterSettings,
+        reservations: Iterable[Reservation] = (),
+        policy: Policy | None = None,
+    ) -> None:
+        """Forget everything and take these records instead."""
+        self._clear(settings)
+        self.rules = Rules(policy or Policy())
+        self.nodes = {node.config.name: node for node in nodes}
+        self.partitions = {partition.name: partition for partition in partitions}
+        self.reserved.by_name = {reservation.name: reservation for reservation in reservations}
+        self.rebuild()
+        for job in jobs:
+            running_jobs.load(self, job)
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the next snapshot has the table and the memo that are here."""
+        return not self.outdated and not self._members_outdated
+
+    def snapshot(self, now: float, reorder_max: int | None = None) -> Snapshot:
+        """The state as a cycle reads it at `now` (seconds since the epoch):
+
+        a view, to be used before the next `apply`.
+        """
+        self.settle(now, reorder_max)
+        self._look_at_workload(now)
+        planned_starts.check_promises(self)
+        if self.occupants.table is not self.table:
+            self.occupants = Occupants(self.table, self.profile.kinds)
+        return Snapshot(
+            now=now,
+            settings=self.settings,
+            partitions=self.partitions,
+            table=self.table,
+            eligibility=self.eligibility,
+            queue=self.queue,
+            records=self.records,
+            ends=self.ends,
+            array_limits=self.array_limits,
+            array_running=self.array_running,
+            licenses=self.licenses,
+            ledger=self.ledger,
+            profile=self.profile,
+            powered=self.powered,
+            pricing=self.pricing,
+            rules=self.rules,
+            in_use=self.in_use,
+            minutes=self.minutes,
+            partition_freed=self.partition_freed,
+            memo=self.memo,
+            reserved=self.reserved,
+            occupants=self.occupants,
+            run_times=self.run_times,
+            to_come=self.to_come,
+            owners=self.owners,
+        )
+
+    def settle(self, now: float, reorder_max: int | None = None) -> None:
+        """Put jobs where they belong in the queue: see `waiting_jobs.settle`."""
+        if self.outdated:
+            self._renew(now, reorder_max)
+            return
+        if self._members_outdated:
+            self._members_changed()
+        waiting_jobs.settle(self, now, reorder_max)
+
+    def _look_at_workload(self, now: float) -> None:
+        """What GPUs are kept together for: all that waits and runs, looked at anew from time to time."""
+        if not policy_of(self.settings).by_fragment:
+            self.eligibility.workload = None
+            return
+        count = len(self.records)
+        changed = not 0.8 * count <= self._workload_jobs <= 1.25 * count
+        if self.eligibility.workload is None or changed or not 0 <= now - self._workload_at < WORKLOAD_SECONDS:
+            self._workload_at, self._workload_jobs = now, count
+            requests = [(shape.request, len(shape.keys)) for shape in self.queue.shapes.values()]
+            requests += [(record.request, 1) for record in self.records.values() if record.request is not None]
+            if self.table.numbers is None or self.table.numbers.full:
+                self.table.keep_parts()
+            new, old = Workload(self.table, requests), self.eligibility.workload
+            self.eligibility.workload = old if old is not None and new.is_like(old) else new
+
+    def _renew(self, now: float, reorder_max: int | None) -> None:
+        """A new table for the nodes that there are now; promises on those that are as they were stay."""
+        kept = [promise for promises in self.ledger.promises.values() for promise in promises]
+        before = {row.name: row.hardware for row in self.table.rows}
+        self.rebuild()
+        waiting_jobs.settle(self, now, reorder_max)
+        planned_starts.keep_again(self, kept, before)
+
+    def adopt(self, plan: Plan) -> None:
+        """Take over the promises of a plan, once its starts have been applied."""
+        planned_starts.adopt(self, plan)
+
+    # -- nodes and partitions
+
+    def rebuild(self) -> None:
+        """Nodes, partitions or settings changed: a new table, and a new look at every job."""
+        self.outdated = False
+        limits_policy.make_rules(self, self.rules.policy)
+        self.powered = Powered(self.settings.power, self.nodes.values())
+        self.table = NodeTable(self._row(index, node) for index, node in enumerate(self.nodes.values()))
+        self._find_members()
+        self._price()
+        self.stock()
+        self.queue = Queue()
+        self.owners.clear()
+        for record in self.records.values():
+            record.entries.clear()
+            if record.allocation is not None:
+                record.request = waiting_jobs.request_of(self, record, record.allocation.partition)
+                running_jobs.hold_nodes(self, record)
+                running_jobs.count_owner(self, record, 1)
+            self.place(record)
+        self.memo = Memo()
+        self.ledger = Ledger()
+        self.profile = Profile(self.table)
+        self.reserved.book(self.profile)
+        self.eligibility.reserve(self.reserved)
+        self.free_all()
+
+    def _row(self, index: int, node: Node) -> NodeRow:
+        capacity = node.config.capacity
+        hardware = self._hardware.get(capacity)
+        if hardware is None:
+            hardware = self._hardware[capacity] = Hardware(capacity)
+        return NodeRow(index, node, hardware, resumes=self.powered.resumes)
+
+    def _find_members(self) -> None:
+        """Which nodes each partition has."""
+        self._members_outdated = False
+        places = {name: node.place for name, node in self.nodes.items() if node.place}
+        networks = networks_of(self.settings.topologies, places)
+        self.eligibility = Eligibility(self.table, self.partitions, networks)
+        self._node_partitions = [[] for _ in self.table.rows]
+        for name, nodes in self.eligibility.partition_nodes.items():
+            for index in nodes.tolist():
+                self._node_partitions[index].append(name)
+
+    def add_nodes(self, nodes: Sequence[Node]) -> None:
+        """Nodes after all others, which the partitions have already. Promises stay; a new kind of GRES takes a new
+        table.
+        """
+        first = len(self.table.rows)
+        self.nodes.update((node.config.name, node) for node in nodes)
+        turned = self.powered.put(*nodes)
+        rows = [self._row(first + position, node) for position, node in enumerate(nodes)]
+        kinds = {(name, kind) for row in rows for name, pool in row.hardware.pools.items() for kind in pool.counts}
+        if self.outdated or not kinds <= self.table.gres.keys():
+            self.outdated = True
+            return
+        self.table = self.table.extended(rows)
+        self.profile.extend(self.table)
+        if turned:
+            self._open_sleepers()
+        self._members_changed()
+
+    def _members_changed(self) -> None:
+        """Other nodes may serve: what was found out of them is forgotten, and sizes are reckoned anew."""
+        self._find_members()
+        self.eligibility.reserve(self.reserved)
+        planned, up_version = self.memo.planned, self.memo.up_version
+        self.memo = Memo()
+        self.memo.planned, self.memo.up_version = planned, up_version + 1
+        self.set_priority_inputs(self.priority_inputs)
+        self.queue.forget_failures()
+        self.free_all()
+
+    def update_node(self, node: Node) -> None:
+        """Anything about a node may have changed."""
+        old = self.nodes[node.config.name]
+        if self.outdated or old.config.capacity != node.config.capacity:
+            self.nodes[node.config.name] = node
+            self.outdated = True
+            return
+        self.put_node(node)
+        features, changeable = frozenset(node.active), frozenset(node.features_changeable or ())
+        row = self.table.rows[self.table.index_of[node.config.name]]
+        said = (features, changeable, node.extra)
+        if said != (row.features, row.changeable, row.extra) or node.place != old.place:
+            row = self.table.row(row.index)
+            row.features, row.changeable, row.extra = said
+            self._members_outdated = True
+
+    def put_reservation(self, reservation: Reservation) -> None:
+        """A reservation is new, or has changed."""
+        old = self.reserved.by_name.get(reservation.name)
+        self.reserved.put(reservation, self.profile)
+        self._reserved_anew(reservation, old)
+
+    def drop_reservation(self, name: str) -> None:
+        """A reservation is gone."""
+        old = self.reserved.by_name.get(name)
+        self.reserved.drop(name, self.profile)
+        self._reserved_anew(None, old)
+
+    def _reserved_anew(self, new: Reservation | None, old: Reservation | None) -> None:
+        """Who may run where has changed: whatever was found out before may be wrong."""
+        self.eligibility.reserve(self.reserved)
+        memo, self.memo = self.memo, Memo()
+        self.memo.planned, self.memo.up_version = memo.planned, memo.up_version + 1
+        self.free_all()
+        drawn = any(item is not None and item.magnetic for item in (new, old))
+        names = {item.name for item in (new, old) if item is not None}
+        for record in self.records.values():
+            if record.entries and (drawn or names & set(record.spec.reservation.split(","))):
+                self.place(record)
+        planned_starts.drop_broken(self)
+
+    def follow_minutes(self, minutes: Minutes) -> None:
+        """Read these, which their owner keeps up with the same events."""
+        self.minutes = minutes
+
+    def stock(self) -> None:
+        """Licenses of slurm.conf, and those that accounting gives the cluster."""
+        self.licenses.total = stock(self.settings, self.rules)
+
+    def put_node(self, node: Node) -> None:
+        """State, flags or weight of a node changed; anything else is for `update_node`."""
+        name = node.config.name
+        self.nodes[name] = node
+        if self.outdated:
+            return
+        index = self.table.index_of[name]
+        weight = weight_of(node)
+        if weight != self.table.rows[index].weight:
+            self.table.set_weight(index, weight)
+            self.memo.forget_up(self.table.rows[index])
+        turned = self.powered.put(node)
+        self._open(index, node)
+        if turned:
+            self._open_sleepers()
+
+    def _open_sleepers(self) -> None:
+        for index in (self.table.weight >= ASLEEP_WEIGHT).nonzero()[0].tolist():
+            self._open(index, self.nodes[self.table.rows[index].name])
+
+    def _open(self, index: int, node: Node) -> None:
+        up = takes_jobs(node, resumes=self.powered.resumes)
+        if up != self.table.rows[index].up:
+            self.table.row(index).up = up
+            self.table.refresh(index)
+            self.memo.forget_up(self.table.rows[index])
+            # Reasons name nodes that are down, so a node lost counts as well.
+            self.free(index)
+
+    def free(self, index: int) -> None:
+        """Something on this node may have become free."""
+        self.freed += 1
+        self.table.freed[index] = self.freed
+        for name in self._node_partitions[index]:
+            self.partition_freed[name] = self.freed
+
+    def free_all(self) -> None:
+        """Anything may have become free anywhere."""
+        self.freed += 1
+        self.table.freed[:] = self.freed
+        self.partition_freed = dict.fromkeys(self.partitions, self.freed)
+
+    # -- jobs
+
+    def place(self, record: JobRecord) -> None:
+        """Look at the job's place in the queue before the next snapshot."""
+        self.unplaced[record.id] = record
+        if self.settings.features.names and record.spec.features and not record.may_boot:
+            self.boot_waits[record.id] = record
+
+    def set_priority_inputs(self, inputs: PriorityInputs) -> None:
+        """Accounting's part of priorities has changed."""
+        waiting_jobs.reckon(self)
+        self.priority_inputs = inputs
+        self._price()
+        if self.settings.priority_policy.calculate_running:
+            self.memo.no_room.clear()
+        self.reorder.update((one.id, one) for one in self.records.values() if waiting_jobs.is_ranked(self, one))
+
+    def _price(self) -> None:
+        members = {name: nodes.tolist() for name, nodes in self.eligibility.partition_nodes.items()}
+        totals = totals_of(self.table.rows, members)
+        self.pricing = Pricing(self.settings, self.partitions, totals, self.priority_inputs, self.reached)
+
+    def marks(self, now: float) -> tuple[tuple[int, str, float], ...]:
+        """Priorities that pending jobs have kept and that no record holds yet: job number, partition, priority."""
+        found = []
+        for job_id, places in self.reached.items():
+            record, marked = self.records.get(job_id), self.marked.get(job_id, {})
+            if record is None or not record.pending:
+                continue
+            for partition, priority in places.items():
+                if marked.get(partition) != priority and self.pricing.own(record, partition, now) < priority:
+                    found.append((job_id, partition, priority))
+        return tuple(found)

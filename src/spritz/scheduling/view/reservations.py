@@ -1,0 +1,254 @@
+"""Reservations as a cycle sees them: holds in the profile of free resources, and views of it for jobs inside one.
+
+A job of no reservation finds reserved CPUs taken for the whole span; that is all that keeps it off. A job inside one
+reads a `View`: the profile without the reservations that give way to its own. Which job may use which is decided in
+`model.rules.reservation_use`.
+
+Source: scontrol(1) RESERVATIONS.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from spritz.model.reasons import Reason
+from spritz.model.resources import GresAllocation, mask_text
+from spritz.model.rules.reservation_use import (
+    accepts,
+    gives_way,
+    is_confined,
+    licenses_kept,
+    names_of,
+    outlasts,
+    overlaps,
+    starts_jobs,
+)
+from spritz.scheduling.view.nodes import Holder
+from spritz.scheduling.view.profile import NEVER, Hold, Profile
+from spritz.scheduling.view.records import Verdict
+
+if TYPE_CHECKING:
+    from spritz.model.job import JobSpec
+    from spritz.model.reservation import Reservation
+    from spritz.model.resources import Allocation
+    from spritz.scheduling.view.request import Request
+    from spritz.scheduling.view.table import NodeTable
+
+#: Holders with this number or less are reservations; promises, which they resemble, come before.
+RESERVED = -(1 << 52)
+#: Occurrences of a recurring reservation that promised starts avoid.
+OCCURRENCES = 5
+
+#: stands for reservations that there are not, or that the job may not use; no reservation has this name
+NONE = "-"
+
+MAINTENANCE = "Reserved for maintenance"
+OTHERS = "May be reserved for other job"
+
+
+class Booking(Hold):
+    """One occurrence of a reservation."""
+
+    __slots__ = ("reservation",)
+
+    reservation: Reservation
+
+
+def bookings(reservation: Reservation, table: NodeTable, end_of_times: float = NEVER) -> list[Booking]:
+    """What it takes, and when. A floating one takes nothing: it decides by the length of jobs (`too_long`)."""
+    if reservation.floating:
+        return []
+    found = []
+    for start_at, end_at in reservation.spans(OCCURRENCES):
+        parts = []
+        for name in reservation.nodes:
+            index = table.index_of.get(name)
+            if index is None:
+                continue
+            mask = reservation.mask_on(name)
+            cpus = table.rows[index].hardware.cpus if mask is None else mask
+            gres = next((gres for node, gres in reservation.gres if node == name), ())
+            parts.append((index, _holder(RESERVED - reservation.id, cpus, end_at, gres, whole=mask is None)))
+        booking = Booking(start_at, end_at, parts)
+        booking.reservation = reservation
+        found.append(booking)
+    return found
+
+
+def _holder(number: int, cpus: int, ends_at: float, gres: tuple[GresAllocation, ...] = (), *, whole: bool) -> Holder:
+    return Holder(number, uid=-1, partition="", cpus=cpus, memory_mib=0, gres=gres, whole=whole, ends_at=ends_at)
+
+
+class Reserved:
+    """All reservations, with their holds."""
+
+    __slots__ = ("by_name", "holds")
+
+    def __init__(self) -> None:
+        self.by_name: dict[str, Reservation] = {}
+        self.holds: dict[str, list[Booking]] = {}
+
+    def put(self, reservation: Reservation, profile: Profile) -> None:
+        """Add or replace one, in the profile too."""
+        self.drop(reservation.name, profile)
+        self.by_name[reservation.name] = reservation
+        held = self.holds[reservation.name] = bookings(reservation, profile.table)
+        for hold in held:
+            profile.hold(hold)
+
+    def drop(self, name: str, profile: Profile) -> None:
+        """Remove one."""
+        for hold in self.holds.pop(name, ()):
+            profile.let_go(hold)
+        self.by_name.pop(name, None)
+
+    def book(self, profile: Profile) -> None:
+        """All of them again, in a new profile."""
+        self.holds = {name: bookings(item, profile.table) for name, item in self.by_name.items()}
+        for holds in self.holds.values():
+            for hold in holds:
+                profile.hold(hold)
+
+    def names_for(self, spec: JobSpec) -> list[str]:
+        """Reservations in which the job may run, and "" if it may run outside of them; in order of preference."""
+        if spec.reservation:
+            # Users may have been taken off a reservation for which their jobs wait.
+            named = [name for name in names_of(spec) if name in self.by_name]
+            return [name for name in named if accepts(self.by_name[name], spec)] or [NONE]
+        return ["", *(name for name, item in self.by_name.items() if accepts(item, spec))]
+
+    def first_start(self) -> float:
+        """When the first of all begins, or began."""
+        return min((hold.start_at for holds in self.holds.values() for hold in holds), default=NEVER)
+
+    def starts(self) -> list[float]:
+        """All beginnings."""
+        return [hold.start_at for holds in self.holds.values() for hold in holds]
+
+    def verdict(self, request: Request, now: float) -> Verdict | None:
+        """What keeps every job of the request back: its reservation is not there, or does not hold now."""
+        if not request.reservation:
+            return None
+        mine = self.by_name.get(request.reservation)
+        if mine is None or not starts_jobs(mine, now):
+            return Verdict(Reason.RESERVATION)
+        return None
+
+    def window(self, request: Request) -> tuple[float, float]:
+        """Between which times the request may start."""
+        mine = self.by_name.get(request.reservation)
+        if mine is None or mine.flexible:
+            return -NEVER, NEVER
+        return mine.start_at, mine.end_at
+
+    def nodes(self) -> Mapping[str, tuple[str, ...] | None]:
+        """For each the nodes to which its jobs are confined; None: they are not."""
+        return {name: item.nodes if is_confined(item) else None for name, item in self.by_name.items()}
+
+    def gives_way(self, item: Reservation, request: Request) -> bool:
+        """Do jobs of the request run on its nodes as if it were not?"""
+        return gives_way(item, self.by_name.get(request.reservation), request.leaving_seconds)
+
+    def seen_by(self, request: Request) -> tuple[str, int]:
+        """Requests of the same see the same reservations: `View` of them. ("", -1): all."""
+        leaving = request.leaving_seconds
+        return request.reservation, leaving if any(one.lets_in(leaving) for one in self.by_name.values()) else -1
+
+    def licenses_kept(self, request: Request, now: float, used: Mapping[str, Mapping[str, int]]) -> dict[str, int]:
+        """Licenses that are kept from a job of the request that starts now; `used`: by each reservation's own jobs."""
+        mine = self.by_name.get(request.reservation)
+        return licenses_kept(self.by_name.values(), mine, now, request.limit_seconds, lambda name: used.get(name, {}))
+
+    def too_long(self, request: Request) -> tuple[str, ...]:
+        """Floating reservations that the request could never end before."""
+        return tuple(
+            name
+            for name, item in self.by_name.items()
+            if item.floating and outlasts(request.limit_seconds, item) and not self.gives_way(item, request)
+        )
+
+    def met(self, request: Request, now: float) -> list[Booking]:
+        """Occurrences that a job of the request would meet if it started now."""
+        return [
+            hold
+            for holds in self.holds.values()
+            for hold in holds
+            if overlaps((hold.start_at, hold.end_at), now, request.limit_seconds)
+            and not self.gives_way(hold.reservation, request)
+        ]
+
+
+def crossed(reserved: Reserved, request: Request, allocation: Allocation, at: float) -> float | None:
+    """When the last reservation is over that the allocation would meet before the job's limit; None if there is none.
+
+    Only of jobs that are planned to end before their limits: others find nothing free then.
+    """
+    if not request.soft_minutes or not reserved.holds:
+        return None
+    names = set(allocation.names)
+    return max((hold.end_at for hold in reserved.met(request, at) if names & set(hold.reservation.nodes)), default=None)
+
+
+class _Watched(set[int]):
+    """Stale nodes of a table that several profiles follow."""
+
+    def __init__(self, items: Iterable[int]) -> None:
+        super().__init__(items)
+        self.followers: list[set[int]] = []
+
+    def add(self, item: int) -> None:
+        super().add(item)
+        for follower in self.followers:
+            follower.add(item)
+
+
+class View(Profile):
+    """A profile as jobs of one reservation see it."""
+
+    __slots__ = ("_stale",)
+
+    _stale: set[int]
+
+    @property
+    def stale(self) -> set[int]:
+        """Its own: the profile that it was made of has another."""
+        return self._stale
+
+
+def view_of(profile: Profile, reserved: Reserved, request: Request) -> View:
+    """The profile without what gives way to jobs of the request, and with nothing beside their reservation's cores."""
+    profile.settle()
+    table = profile.table
+    watched = table.stale
+    if not isinstance(watched, _Watched):
+        watched = table.stale = _Watched(watched)
+    view = View.__new__(View)
+    view._stale = set()
+    profile.fork_into(view, table)
+    watched.followers.append(view._stale)
+    mine = reserved.by_name.get(request.reservation)
+    for holds in reserved.holds.values():
+        for hold in holds:
+            if reserved.gives_way(hold.reservation, request):
+                view.let_go(hold)
+    if mine is not None and mine.cpus and not mine.flexible:
+        view.hold(_rest(mine, table))
+    return view
+
+
+def _rest(mine: Reservation, table: NodeTable) -> Hold:
+    """CPUs and devices of its nodes that are not its own, for ever."""
+    parts = []
+    for name, mask in mine.cpus:
+        index = table.index_of.get(name)
+        if index is not None:
+            hardware = table.rows[index].hardware
+            rest = hardware.cpus & ~int(mask, 16)
+            devices = tuple(
+                GresAllocation(name=kind, count=left.bit_count(), indexes=mask_text(left))
+                for kind, own in mine.devices_on(name).items()
+                if kind in hardware.pools and (left := hardware.pools[kind].masks.get("", 0) & ~own)
+            )
+            parts.append((index, _holder(RESERVED - (1 << 40) - mine.id, rest, NEVER, devices, whole=False)))
+    return Hold(-NEVER, NEVER, parts)

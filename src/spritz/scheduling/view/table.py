@@ -1,0 +1,252 @@
+"""The nodes of a cluster as rows and columns: what placement reads.
+
+A `NodeRow` is exact (masks); the columns of a `NodeTable` hold the same facts as counts, so that one array expression
+rules out most nodes. A table is changed by its owner only; `fork` gives a cycle its own copy, in which rows are copied
+when they are first changed.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from spritz.model.resources import mask_of
+from spritz.scheduling.view.gpu_parts import Parted
+from spritz.scheduling.view.oversubscribed import Company
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from spritz.model.resources import Allocation
+    from spritz.scheduling.view.nodes import Holder, NodeRow
+
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+
+#: columns of a table that are not GRES
+_COLUMNS = (
+    "core_cpus",
+    "cpus",
+    "cpus_total",
+    "freed",
+    "idle",
+    "memory",
+    "memory_total",
+    "parted",
+    "threads",
+    "tmp",
+    "up",
+    "weight",
+)
+
+
+def is_choosy(holder: Holder) -> bool:
+    """May others be kept off, though something of the node is free? A suspended job has given back its CPUs, and still
+    has the node for itself.
+    """
+    return holder.user_exclusive or bool(holder.mcs) or (holder.whole and not holder.cpus)
+
+
+class NodeTable:
+    """Rows in configuration order, and their counts as columns.
+
+    Columns are int64[node] (bool where they say yes or no): `cpus` free CPUs, `core_cpus` those in wholly free cores,
+    `memory`, `idle` nobody holds anything, `up`, and one per (GRES name, type) in `gres`. `threads`, `weight`,
+    `cpus_total`, `memory_total`, `tmp` never change. `parted` numbers what is free of GPUs that are partly used, once
+    somebody asks for that (`keep_parts`); `numbers` has the numbers, which forks share.
+    `freed` is the projection's count at which something on the node was last freed. `stale` are the nodes that have
+    changed since somebody emptied it; so are `changed`, for somebody else. `company` has the CPUs that may be shared;
+    None where columns are no counts of these rows.
+    """
+
+    __slots__ = (
+        "_own",
+        "changed",
+        "choosy_now",
+        "choosy_then",
+        "company",
+        "core_cpus",
+        "cpus",
+        "cpus_total",
+        "freed",
+        "gres",
+        "idle",
+        "index_of",
+        "keeps_gpu_cores",
+        "memory",
+        "memory_total",
+        "numbers",
+        "parted",
+        "rows",
+        "stale",
+        "threads",
+        "tmp",
+        "up",
+        "weight",
+    )
+
+    rows: list[NodeRow]
+    gres: dict[tuple[str, str], Ints]
+
+    def __init__(self, rows: Iterable[NodeRow]) -> None:
+        self.rows = list(rows)
+        self._own: set[int] | None = None
+        self.stale: set[int] = set()
+        self.changed: set[int] = set()
+        count = len(self.rows)
+        self.index_of = {row.name: index for index, row in enumerate(self.rows)}
+        self.core_cpus, self.cpus, self.memory = (np.zeros(count, np.int64) for _ in range(3))
+        self.idle, self.up = np.zeros(count, np.bool_), np.zeros(count, np.bool_)
+        #: some node keeps cores for jobs with GPUs
+        self.keeps_gpu_cores = any(row.hardware.gpu_cores for row in self.rows)
+        self.threads = np.array([row.hardware.threads for row in self.rows], np.int64)
+        self.weight = np.array([row.weight for row in self.rows], np.int64)
+        self.cpus_total = np.array([row.hardware.cpus.bit_count() for row in self.rows], np.int64)
+        self.memory_total = np.array([row.hardware.memory_mib for row in self.rows], np.int64)
+        self.freed, self.parted = np.zeros(count, np.int64), np.zeros(count, np.int64)
+        self.numbers: Parted | None = None
+        self.tmp = np.array([row.hardware.tmp_mib for row in self.rows], np.int64)
+        kinds = sorted(
+            {(name, kind) for row in self.rows for name, pool in row.hardware.pools.items() for kind in pool.counts}
+        )
+        self.gres = {kind: np.zeros(count, np.int64) for kind in kinds}
+        self.company: Company | None = Company()
+        #: nodes on which somebody, now or by a promise, may keep others off what counts say is free
+        self.choosy_now: set[int] = set()
+        self.choosy_then: set[int] = set()
+        for index in range(count):
+            self.refresh(index)
+            if any(map(is_choosy, self.rows[index].holders.values())):
+                self.choosy_now.add(index)
+
+    def fork(self) -> NodeTable:
+        """A table of one's own: cheap, since rows are shared until one of them changes."""
+        other = NodeTable.__new__(NodeTable)
+        other.rows = list(self.rows)
+        other._own = set()
+        other.stale, other.changed = set(), set()
+        other.choosy_now, other.choosy_then = set(self.choosy_now), set(self.choosy_then)
+        other.index_of, other.keeps_gpu_cores = self.index_of, self.keeps_gpu_cores
+        other.core_cpus, other.cpus, other.memory = self.core_cpus.copy(), self.cpus.copy(), self.memory.copy()
+        other.idle, other.up, other.freed = self.idle.copy(), self.up, self.freed
+        other.threads, other.weight, other.tmp = self.threads, self.weight, self.tmp
+        other.cpus_total, other.memory_total = self.cpus_total, self.memory_total
+        other.numbers, other.parted = self.numbers, self.parted.copy()
+        other.gres = {kind: column.copy() for kind, column in self.gres.items()}
+        other.company = None if self.company is None else self.company.fork(self.rows)
+        return other
+
+    def weighted(self, weight: Ints) -> NodeTable:
+        """The same table with other weights, to be read only."""
+        other = NodeTable.__new__(NodeTable)
+        for name in NodeTable.__slots__:
+            setattr(other, name, getattr(self, name))
+        other.weight = weight
+        return other
+
+    def extended(self, rows: list[NodeRow]) -> NodeTable:
+        """A table with these rows after all others; they have no GRES that is new to it. Rows are shared with it."""
+        new, other = NodeTable(rows), NodeTable.__new__(NodeTable)
+        other.rows = [*self.rows, *rows]
+        other._own, other.numbers, other.company = self._own, self.numbers, Company()
+        other.choosy_now, other.choosy_then = set(self.choosy_now), set(self.choosy_then)
+        other.keeps_gpu_cores = self.keeps_gpu_cores or new.keeps_gpu_cores
+        first = len(self.rows)
+        other.changed = set()
+        other.stale = self.stale | set(range(first, len(other.rows)))
+        other.index_of = {**self.index_of, **{name: first + index for name, index in new.index_of.items()}}
+        for name in _COLUMNS:
+            setattr(other, name, np.concatenate((getattr(self, name), getattr(new, name))))
+        none = np.zeros(len(rows), np.int64)
+        other.gres = {kind: np.concatenate((column, new.gres.get(kind, none))) for kind, column in self.gres.items()}
+        return other
+
+    def keep_parts(self) -> Parted:
+        """Number GPUs that are partly used, from the beginning."""
+        self.numbers = Parted()
+        self.parted = np.array([self.numbers.number(row) for row in self.rows], np.int64)
+        return self.numbers
+
+    def emptied(self, all_up: bool = False) -> NodeTable:
+        """The same nodes without any job; `all_up`: as if every one of them were usable."""
+        rows = []
+        for row in self.rows:
+            bare = row.copy()
+            bare.holders = {}
+            bare.up = bare.up or all_up
+            bare.recount()
+            rows.append(bare)
+        return NodeTable(rows)
+
+    def follow(self, row: NodeRow) -> None:
+        """Have the node up or down, and of the weight, that this row of another table of the same nodes has."""
+        own = self.rows[row.index]
+        own.up, own.weight = row.up, row.weight
+        self.up[row.index], self.weight[row.index] = row.up, row.weight
+
+    def row(self, index: int) -> NodeRow:
+        """The row, to be changed; follow with `refresh`."""
+        if self._own is not None and index not in self._own:
+            self._own.add(index)
+            self.rows[index] = self.rows[index].copy()
+        return self.rows[index]
+
+    def idle_cpus(self, allocation: Allocation) -> int:
+        """CPUs of an allocation that nobody uses."""
+        rows, index_of = self.rows, self.index_of
+        return sum((mask_of(part.cpus) & rows[index_of[part.node]].free_cpus).bit_count() for part in allocation.nodes)
+
+    def set_weight(self, index: int, weight: int) -> None:
+        """The node is powered up or down. Tables forked earlier keep what they saw."""
+        self.row(index).weight = weight
+        self.weight = self.weight.copy()
+        self.weight[index] = weight
+        self.stale.add(index)
+
+    def charge(self, index: int, holder: Holder) -> None:
+        """A job takes its part of a node."""
+        self.row(index).charge(holder)
+        self.refresh(index)
+        if is_choosy(holder):
+            self.choosy_now.add(index)
+
+    @property
+    def choosy(self) -> set[int]:
+        """Nodes of which counts may say too much."""
+        return self.choosy_now | self.choosy_then
+
+    def release(self, index: int, job_id: int) -> bool:
+        """A job gives its part of a node back; False if it held nothing there."""
+        if job_id not in self.rows[index].holders:
+            return False
+        self.row(index).release(job_id)
+        self.refresh(index)
+        if index in self.choosy_now and not any(map(is_choosy, self.rows[index].holders.values())):
+            self.choosy_now.discard(index)
+        return True
+
+    def refresh(self, index: int) -> None:
+        """Bring the columns of one node up to date with its row."""
+        row = self.rows[index]
+        self.stale.add(index)
+        self.changed.add(index)
+        if self.company is not None:
+            self.company.touch((index,))
+        counts = row.counts(self.gres)
+        self.cpus[index], self.core_cpus[index], self.memory[index], self.idle[index] = counts[:4]
+        if self._own is None:
+            self.up[index] = row.up
+        if self.numbers is not None:
+            self.parted[index] = self.numbers.number(row)
+        for column, count in zip(self.gres.values(), counts[4:], strict=True):
+            column[index] = count
+
+    def set_end(self, index: int, job_id: int, ends_at: float) -> None:
+        """The job will give its part of a node back at another time."""
+        self.changed.add(index)
+        holder = self.rows[index].holders.get(job_id)
+        if holder is not None and holder.ends_at != ends_at:
+            self.row(index).holders[job_id] = holder.until(ends_at)
+            self.stale.add(index)
