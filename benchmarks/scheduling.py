@@ -31,6 +31,7 @@ from spritz.model.preemption import PreemptionPolicy
 from spritz.model.reasons import Reason
 from spritz.model.resources import GresCapacity, GresRequest, NodeCapacity
 from spritz.model.states import JobState, NodeState
+from spritz.scheduling.forecast import full_cycle
 from spritz.scheduling.plan import cycle
 from spritz.scheduling.view.projection import Projection
 
@@ -85,7 +86,8 @@ class Bench:
 
     def cycle(self, budget: int | None = None) -> Plan:
         """Plan and apply."""
-        plan = cycle.run(self.projection.snapshot(self.now), budget)
+        snapshot = self.projection.snapshot(self.now)
+        plan = full_cycle.run(snapshot) if budget is None else cycle.run(snapshot, budget)
         self.apply(plan)
         self.projection.adopt(plan)
         return plan
@@ -205,10 +207,10 @@ def cluster(nodes: int, pending: int, shapes: int) -> None:
     bench.projection.snapshot(bench.now).profile.settle()
     # The controller's child, in which full cycles run, collects no garbage.
     gc.disable()
-    full, second = timed(lambda: cycle.run(bench.projection.snapshot(bench.now)))
+    full, second = timed(lambda: full_cycle.run(bench.projection.snapshot(bench.now)))
     bench.apply(second)
     bench.projection.adopt(second)
-    again, _third = timed(lambda: cycle.run(bench.projection.snapshot(bench.now)))
+    again, _third = timed(lambda: full_cycle.run(bench.projection.snapshot(bench.now)))
     gc.enable()
     forecast, waiting = second.forecast, pending - started_count - len(second.starts)
     expected = len(forecast.job_ids) // 8 if forecast is not None else 0
@@ -309,7 +311,7 @@ def gangs(nodes: int, running: int, count: int) -> None:
     costs = []
     gc.disable()
     for _ in range(3):
-        cost, plan = timed(lambda: cycle.run(bench.projection.snapshot(bench.now), forecast=False))
+        cost, plan = timed(lambda: cycle.run(bench.projection.snapshot(bench.now)))
         costs.append(cost / count)
         bench.apply(plan)
         bench.projection.adopt(plan)
@@ -330,7 +332,7 @@ def to_come(kind: str, count: int) -> None:
         target = Dependency(kind="afterany", job_id=bench.next_id - 1 if kind == "chain" else 1)
         bench.submit_later(JobSpec(tasks=1, tasks_given=True, time_limit_minutes=1 + number % 7), target)
     bench.projection.settle(bench.now)
-    cost, plan = timed(lambda: cycle.run(bench.projection.snapshot(bench.now)))
+    cost, plan = timed(lambda: full_cycle.run(bench.projection.snapshot(bench.now)))
     assert plan.forecast is not None
     quick = min(timed(bench.quick)[0] for _ in range(5))
     told = len(plan.forecast.job_ids) // 8

@@ -38,13 +38,13 @@ from spritz.model.power import PowerPolicy
 from spritz.model.resources import Allocation, GresCapacity, GresRequest, NodeAllocation, mask_of
 from spritz.model.rules.node_shape import cpu_mask, is_shared, shares_by_device, usable_memory_mib
 from spritz.model.states import JobState, PartitionState
+from spritz.scheduling.placement.exact import clash
 from spritz.scheduling.placement.place import place
 from spritz.scheduling.plan.cycle_state import Cycle
 from spritz.scheduling.plan.verdicts import partition_verdict
 from spritz.scheduling.view.capacity import open_to, shared_out
 from spritz.scheduling.view.events.waiting_jobs import requests_of
 from spritz.scheduling.view.nodes import NodeRow
-from spritz.scheduling.view.planned_starts import clash
 from spritz.scheduling.view.records import JobRecord
 from spritz.scheduling.view.request import Request
 from spritz.scheduling.view.snapshot import Snapshot

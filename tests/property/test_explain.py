@@ -15,7 +15,7 @@ from spritz.scheduling.explain.alternatives import try_others
 from spritz.scheduling.explain.context import View
 from spritz.scheduling.explain.explanation import explain
 from spritz.scheduling.explain.nodes import able, least_portion
-from spritz.scheduling.plan import cycle
+from spritz.scheduling.forecast import full_cycle
 from spritz.scheduling.view.events import job_records
 
 SPEED = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -23,7 +23,7 @@ SPEED = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCh
 
 def view_of(site: Site) -> View:
     snapshot = site.projection.snapshot(site.now)
-    return View(snapshot, cycle.run(snapshot), site.jobs, site.projection.nodes)
+    return View(snapshot, full_cycle.run(snapshot), site.jobs, site.projection.nodes)
 
 
 def all_told(site: Site) -> tuple[View, dict[int, Explanation]]:

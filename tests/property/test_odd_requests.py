@@ -41,7 +41,8 @@ from spritz.model.step import StepSpec
 from spritz.model.topology import Block, Switch, Topology
 from spritz.scheduling.explain.context import View
 from spritz.scheduling.explain.explanation import explain
-from spritz.scheduling.plan import cycle, feasible
+from spritz.scheduling.forecast import full_cycle
+from spritz.scheduling.plan import feasible
 from spritz.testing.builders import ALICE, ROOT
 from spritz.wire.envelope import Request
 from spritz.wire.requests import BadRequest, RequestDecoder
@@ -181,7 +182,7 @@ def go_through(site: Site, random: Random) -> None:
         use(site, job, odd, random)
     site.cycle()
     snapshot = site.projection.snapshot(site.now)
-    view = View(snapshot, cycle.run(snapshot), site.jobs, site.projection.nodes)
+    view = View(snapshot, full_cycle.run(snapshot), site.jobs, site.projection.nodes)
     for job in site.jobs.values():
         if job.state is JobState.PENDING:
             explain(view, job)

@@ -20,7 +20,7 @@ from spritz.model.job import Sharing
 from spritz.model.node import NodeConfig
 from spritz.model.resources import GresCapacity, GresRequest
 from spritz.model.states import JobFlag, JobState, NodeFlag, NodeState
-from spritz.scheduling.plan import cycle
+from spritz.scheduling.forecast import full_cycle
 from spritz.scheduling.view.projection import Projection
 
 SPEED = settings(max_examples=70, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -319,7 +319,7 @@ def test_a_plan_depends_on_the_snapshot_alone_not_on_what_earlier_cycles_remembe
         shape.verdict = None
         forgetful.queue.unsettled.update((record.id, record) for record in shape.jobs.values())
     remembered = site.plan()
-    forgotten = cycle.run(forgetful)
+    forgotten = full_cycle.run(forgetful)
     assert (forgotten.starts, forgotten.promises) == (remembered.starts, remembered.promises)
     assert forgotten.notes == remembered.notes, "a job whose reason has changed was not looked at"
 

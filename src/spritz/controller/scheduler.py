@@ -51,6 +51,7 @@ from spritz.model.events import cluster as cluster_events
 from spritz.model.events import job as job_events
 from spritz.model.events import reservation as reservation_events
 from spritz.model.plan import Plan
+from spritz.scheduling.forecast import full_cycle
 from spritz.scheduling.plan import cycle, feasible
 from spritz.scheduling.view.parameters import policy_of
 from spritz.scheduling.view.projection import Projection
@@ -376,7 +377,7 @@ class SchedulerDriver:
         at = context.clock.now()
 
         def work() -> bytes:
-            return _encode_plan(cycle.run(self._projection.snapshot(at)))
+            return _encode_plan(full_cycle.run(self._projection.snapshot(at)))
 
         try:
             self._trust()

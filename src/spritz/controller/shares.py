@@ -1,8 +1,8 @@
 """Fair share as the controller keeps it: figures of every association, reckoned every PriorityCalcPeriod and when the
 policy changes, and given to the scheduler; and the moments at which usage is set to 0.
 
-What was used is the core's (`State.usage`); the formulas are `scheduling.view.fairshare`. With few associations the figures
-are reckoned where they are asked for; with many in a forked child, and asked-for figures are the last ones.
+What was used is the core's (`State.usage`); the formulas are `scheduling.view.fairshare`. With few associations the
+figures are reckoned where they are asked for; with many in a forked child, and asked-for figures are the last ones.
 
 Source: slurm.conf(5) PriorityCalcPeriod, PriorityUsageResetPeriod; sshare(1).
 """

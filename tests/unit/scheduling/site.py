@@ -20,6 +20,7 @@ from spritz.model.partition import Partition
 from spritz.model.plan import Plan
 from spritz.model.resources import Allocation, GresCapacity, GresRequest, NodeCapacity, mask_of, mask_text
 from spritz.model.states import JobState, NodeFlag, NodeState
+from spritz.scheduling.forecast import full_cycle
 from spritz.scheduling.plan import cycle
 from spritz.scheduling.view.projection import Projection
 
@@ -169,7 +170,8 @@ class Site:
 
     def plan(self, budget: int | None = None) -> Plan:
         """A cycle's proposal; nothing is applied."""
-        return cycle.run(self.projection.snapshot(self.now), budget)
+        snapshot = self.projection.snapshot(self.now)
+        return full_cycle.run(snapshot) if budget is None else cycle.run(snapshot, budget)
 
     def cycle(self, budget: int | None = None) -> dict[int, Allocation]:
         """Run a cycle and apply its plan, of which the core must accept every start.

@@ -12,7 +12,7 @@ from spritz.model.events.job import JobHeld, JobReleased, JobResumed, JobSuspend
 from spritz.model.job import ArrayState, Hold, JobSpec, Sharing
 from spritz.model.reasons import Reason
 from spritz.model.states import NodeFlag, NodeState, PartitionState
-from spritz.scheduling.plan import cycle
+from spritz.scheduling.forecast import full_cycle
 from spritz.scheduling.view.events import handlers
 from tests.unit.scheduling.site import SETTINGS, Site, node, partition, spec
 
@@ -343,7 +343,7 @@ def test_a_pickled_snapshot_gives_the_same_plan() -> None:
         site.submit(whole(count))
     snapshot = site.projection.snapshot(site.now)
     copied = pickle.loads(pickle.dumps(snapshot))
-    assert cycle.run(copied) == cycle.run(snapshot)
+    assert full_cycle.run(copied) == full_cycle.run(snapshot)
 
 
 def test_age_and_size_decide_with_multifactor_priority() -> None:

@@ -17,7 +17,7 @@ from spritz.scheduling.explain.alternatives import once_free, try_others
 from spritz.scheduling.explain.context import View
 from spritz.scheduling.explain.explanation import explain, past
 from spritz.scheduling.explain.nodes import TESTS
-from spritz.scheduling.plan import cycle
+from spritz.scheduling.forecast import full_cycle
 from spritz.scheduling.view.events import job_records
 from tests.unit.scheduling.site import SETTINGS, Site, gpus, node, partition, spec
 from tests.unit.scheduling.test_preemption import high, low
@@ -27,7 +27,7 @@ from tests.unit.scheduling.test_preemption import site as preemption_site
 def told(site: Site, job_id: int) -> Explanation:
     """The explanation by a full cycle."""
     snapshot = site.projection.snapshot(site.now)
-    view = View(snapshot, cycle.run(snapshot), site.jobs, site.projection.nodes)
+    view = View(snapshot, full_cycle.run(snapshot), site.jobs, site.projection.nodes)
     return explain(view, site.jobs[job_id])
 
 

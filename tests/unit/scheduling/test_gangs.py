@@ -12,9 +12,9 @@ from spritz.model.events.job import JobHeld
 from spritz.model.job import Hold
 from spritz.model.reasons import Reason
 from spritz.model.states import NodeFlag, NodeState
+from spritz.scheduling.placement.earliest import earliest
 from spritz.scheduling.plan import gangs
 from spritz.scheduling.plan.gangs import fits_empty
-from spritz.scheduling.view.planned_starts import earliest
 from spritz.scheduling.view.resolve import resolve
 from tests.unit.scheduling.site import SETTINGS, Site, gpus, node, partition, spec
 

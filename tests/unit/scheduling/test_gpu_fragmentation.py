@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from spritz.model.cluster import ClusterSettings
 from spritz.model.resources import GresCapacity, GresRequest
-from spritz.scheduling.placement.fragment import part_of
+from spritz.scheduling.placement.fragment import part_of, workload_of
 from spritz.scheduling.view.fragmentation import fragments
 from tests.unit.scheduling.site import SETTINGS, Site, gpus, node, spec
 
@@ -92,6 +92,11 @@ def test_of_nodes_alike_the_first_is_taken() -> None:
     assert where(BY_FRAGMENT) == "n1"
 
 
+def workload_now(site: Site) -> Workload | None:
+    snapshot = site.projection.snapshot(site.now)
+    return workload_of(snapshot.eligibility, snapshot.table)
+
+
 def points_by_hand(site: Site, workload: Workload, request: Request) -> list[int | None]:
     """Of each node, from its row; None without GPUs enough."""
     table, (cpus, gpu, milli, _kind) = site.projection.table, part_of(request, {"shard": 4})
@@ -140,7 +145,7 @@ def test_points_that_are_kept_are_those_reckoned_anew(seed: int) -> None:
         running += site.cycle()
         site.now += random.choice([1, 100])
         snapshot = site.projection.snapshot(site.now)
-        workload = snapshot.eligibility.workload
+        workload = workload_of(snapshot.eligibility, snapshot.table)
         if workload is None or workload.tasks is None:
             continue
         for record in site.projection.records.values():
@@ -156,14 +161,14 @@ def test_a_workload_that_hardly_changes_stays_as_it_is() -> None:
     for count in (1, 2):
         for _ in range(60):
             site.submit(spec(1, 1, gpus_per_node=count, begin_at=1e9), priority=0)
-    before = site.projection.snapshot(site.now).eligibility.workload
+    before = workload_now(site)
     site.now += 100
     site.submit(spec(1, 1, gpus_per_node=2, begin_at=1e9), priority=0)
-    assert site.projection.snapshot(site.now).eligibility.workload is before
+    assert workload_now(site) is before
     for _ in range(20):
         site.submit(spec(1, 1, gpus_per_node=8, begin_at=1e9), priority=0)
     site.now += 100
-    assert site.projection.snapshot(site.now).eligibility.workload is not before
+    assert workload_now(site) is not before
 
 
 def test_one_gpu_for_two_nodes_is_not_given_on_one() -> None:

@@ -12,9 +12,9 @@ from msgspec import structs
 from spritz.model.job import JobSpec, Sharing
 from spritz.scheduling.placement import openings, scheme
 from spritz.scheduling.placement.columns import capacity_columns, least_counts, needed
+from spritz.scheduling.placement.earliest import earliest
 from spritz.scheduling.placement.place import place
 from spritz.scheduling.placement.select import target_of
-from spritz.scheduling.view.planned_starts import earliest
 from spritz.scheduling.view.request import Grain, Request
 from spritz.scheduling.view.resolve import resolve
 from tests.unit.scheduling.site import SETTINGS, Site, gpus, node, spec
@@ -113,7 +113,7 @@ def test_compiled_and_numpy_take_the_same_nodes(threads: int, monkeypatch: pytes
                 found.append(place(table, request, eligibility, prefer, within))
             assert found[0] == found[1], request
             monkeypatch.setattr(scheme, "compiled", True)
-            compared += eligibility.scheme(table, request, eligibility.choices(request)[0]) is not None
+            compared += scheme.scheme_for(eligibility, table, request, eligibility.choices(request)[0]) is not None
             several += found[0] is not None and len(found[0].nodes) > 1
     assert several > 15
     assert compared > 150

@@ -12,9 +12,9 @@ from spritz.model.plan import Plan
 from spritz.model.preemption import PreemptionPolicy
 from spritz.model.topology import Switch, Topology
 from spritz.scheduling.plan import cycle, preemption, victim_nodes
+from spritz.scheduling.plan.preemption_bound import Bound
 from spritz.scheduling.plan.preemption_rules import Preys
 from spritz.scheduling.plan.victims import Victim
-from spritz.scheduling.view.occupants import Bound
 from tests.unit.scheduling.site import SETTINGS, Site, node, partition, spec
 
 

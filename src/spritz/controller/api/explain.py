@@ -27,7 +27,7 @@ from spritz.runtime.directory import person_of
 from spritz.scheduling.explain.alternatives import once_free, try_others
 from spritz.scheduling.explain.context import View
 from spritz.scheduling.explain.explanation import explain, past
-from spritz.scheduling.plan import cycle
+from spritz.scheduling.forecast import full_cycle
 
 if TYPE_CHECKING:
     from msgspec import Struct
@@ -107,7 +107,7 @@ def explanations(
     """
     state, projection = context.machine.state, context.forecasts.projection
     snapshot = projection.snapshot(now)
-    view = View(snapshot, cycle.run(snapshot), state.jobs, state.nodes, viewer)
+    view = View(snapshot, full_cycle.run(snapshot), state.jobs, state.nodes, viewer)
     found = [explain(view, job) if job.state is JobState.PENDING else past(job) for job in jobs]
     if owner is not None:
         # From here on the projection is spoilt.

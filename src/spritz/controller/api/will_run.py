@@ -24,7 +24,7 @@ from spritz.scheduling.explain.alternatives import freed
 from spritz.scheduling.explain.context import View
 from spritz.scheduling.explain.expected_start import start_of
 from spritz.scheduling.explain.explanation import explain
-from spritz.scheduling.plan import cycle
+from spritz.scheduling.forecast import full_cycle
 from spritz.scheduling.view.events.limits_policy import put_policy
 from spritz.scheduling.view.projection import Projection
 
@@ -114,7 +114,7 @@ def estimate(context: Context, command: SubmitJob | SubmitHetJob, caller: Caller
     put_policy(projection, state.rules.policy)
     projection.follow_minutes(state.minutes)
     snapshot = projection.snapshot(now)
-    view = View(snapshot, cycle.run(snapshot), {**state.jobs, **{job.id: job for job in whole}}, state.nodes)
+    view = View(snapshot, full_cycle.run(snapshot), {**state.jobs, **{job.id: job for job in whole}}, state.nodes)
     return _read(view, whole, now)
 
 
@@ -125,7 +125,7 @@ def _after_others(
     for event in events:
         projection.apply(event)
     snapshot = projection.snapshot(now)
-    return _read(View(snapshot, cycle.run(snapshot), state.jobs, state.nodes), queued, now)
+    return _read(View(snapshot, full_cycle.run(snapshot), state.jobs, state.nodes), queued, now)
 
 
 def _read(view: View, whole: Sequence[Job], now: float) -> Estimate:

@@ -20,7 +20,7 @@ from spritz.model.limits.minutes import Minutes, out_of_minutes
 from spritz.model.limits.reasons import rank_of, reason_of
 from spritz.model.reasons import Reason
 from spritz.scheduling.explain.wording import count, largest, limit_text, listed, memory
-from spritz.scheduling.plan.limits import count_in, wanted_by
+from spritz.scheduling.view.charges import count_in, wanted_by
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from spritz.model.limits.ledger import Key
     from spritz.model.limits.rules import Party
     from spritz.scheduling.explain.context import View
-    from spritz.scheduling.plan.limits import Charge
+    from spritz.scheduling.view.charges import Charge
     from spritz.scheduling.view.records import JobRecord
     from spritz.scheduling.view.request import Request
 

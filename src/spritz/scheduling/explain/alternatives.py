@@ -22,7 +22,7 @@ from spritz.model.rules.time_limit import limit_minutes, longest_minutes
 from spritz.scheduling.explain.context import View
 from spritz.scheduling.explain.expected_start import Start, expected, start_of
 from spritz.scheduling.explain.wording import count, gres_noun, limit_text, memory
-from spritz.scheduling.plan import cycle
+from spritz.scheduling.forecast import full_cycle
 from spritz.scheduling.view.events import job_records
 
 if TYPE_CHECKING:
@@ -89,14 +89,14 @@ def plan_for(projection: Projection, job: Job, now: float) -> Start | None:
     """When the job would start if it were like this: by a full cycle over everything that waits."""
     record = job_records.put(projection, job)
     snapshot = projection.snapshot(now)
-    return start_of(View(snapshot, cycle.run(snapshot), {}, {}), record)
+    return start_of(View(snapshot, full_cycle.run(snapshot), {}, {}), record)
 
 
 def once_free(projection: Projection, job: Job, now: float) -> Expected:
     """When the job would start if it were held, kept for later or dependent no more."""
     record = job_records.put(projection, freed(job, now))
     snapshot = projection.snapshot(now)
-    told = expected(View(snapshot, cycle.run(snapshot), {}, {}), record)
+    told = expected(View(snapshot, full_cycle.run(snapshot), {}, {}), record)
     job_records.put(projection, job)
     return told
 

@@ -21,8 +21,9 @@ from spritz.notation.licenses import parse as license_choices
 from spritz.scheduling.explain.account_limits import limit_holders
 from spritz.scheduling.explain.nodes import starts_together
 from spritz.scheduling.explain.wording import count, gres_noun, listed, memory
+from spritz.scheduling.placement.earliest import earliest
+from spritz.scheduling.placement.exact import clash
 from spritz.scheduling.placement.place import place
-from spritz.scheduling.view.planned_starts import clash, earliest
 from spritz.scheduling.view.profile import Profile
 
 if TYPE_CHECKING:

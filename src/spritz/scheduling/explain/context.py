@@ -12,7 +12,7 @@ import numpy as np
 from spritz.model.reasons import Reason
 from spritz.scheduling.explain.account_limits import charges_of
 from spritz.scheduling.explain.wording import label, record_label
-from spritz.scheduling.plan.limits import charge_of, count_in
+from spritz.scheduling.view.charges import charge_of, count_in
 from spritz.scheduling.view.holders import holders_of
 from spritz.scheduling.view.planned_starts import PROMISED
 

@@ -17,7 +17,7 @@ from spritz.model.limits.reasons import reason_of
 from spritz.model.limits.usage import WALL
 from spritz.model.reasons import Reason
 from spritz.notation.duration import format_duration
-from spritz.scheduling.plan.limits import wanted_by
+from spritz.scheduling.view.charges import wanted_by
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

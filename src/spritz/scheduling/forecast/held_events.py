@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from spritz.scheduling.forecast.held_groups import Line
-    from spritz.scheduling.plan.limits import Charge
+    from spritz.scheduling.view.charges import Charge
     from spritz.scheduling.view.records import JobRecord
 
 
@@ -45,10 +45,3 @@ class Call(Struct, frozen=True):
     """Something is to be looked at."""
 
     function: Callable[[float], None]
-
-
-class Begun(Struct, frozen=True, gc=False):
-    """A start of this cycle."""
-
-    record: JobRecord
-    ends_at: float

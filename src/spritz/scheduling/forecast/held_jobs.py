@@ -25,12 +25,14 @@ from spritz.model.limits.ledger import Ledger
 from spritz.model.limits.minutes import Minutes, out_of_minutes
 from spritz.model.rules.licenses import NOTHING, LicensePool
 from spritz.scheduling.forecast.dependencies import Conditions
-from spritz.scheduling.forecast.held_events import Arrival, Begun, Call, End, Look
+from spritz.scheduling.forecast.held_events import Arrival, Call, End, Look
 from spritz.scheduling.forecast.held_groups import Entry, Line
+from spritz.scheduling.forecast.limit_minutes import minutes_ahead
 from spritz.scheduling.forecast.starts import Found
+from spritz.scheduling.plan.cycle_state import Begun
 from spritz.scheduling.plan.feasible import UNSEEN
-from spritz.scheduling.plan.limits import Charge, count_in, wanted_by
 from spritz.scheduling.plan.verdicts import partition_verdict
+from spritz.scheduling.view.charges import Charge, count_in, wanted_by
 from spritz.scheduling.view.events.waiting_jobs import requests_of
 from spritz.scheduling.view.profile import NEVER
 
@@ -100,7 +102,7 @@ class Turns:
         self._found = Found()
         self._conditions: Conditions | None = None
         self._starting = limits.starting
-        self._minutes = limits.minutes_ahead() if self._rules.foresees else None
+        self._minutes = minutes_ahead(limits) if self._rules.foresees else None
 
     # -- who waits
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from spritz.model.limits.ledger import Key
     from spritz.model.limits.minutes import Place
     from spritz.model.limits.rules import Party
+    from spritz.scheduling.plan.limits import Limits
 
 #: A limit counts as reached a little before it is: whoever is let in is below.
 _BELOW = 1.0 - 1e-8
@@ -29,6 +30,14 @@ _BELOW = 1.0 - 1e-8
 _ROUNDS = 8
 #: Steps in which a moment is enclosed where there is no closed form, and half-lives that are looked ahead.
 _STEPS, _HALF_LIVES = 50, 64.0
+
+
+def minutes_ahead(limits: Limits) -> MinutesAhead:
+    """Limits on minutes after the starts of a cycle, as time goes on."""
+    minutes = Minutes(limits.minutes.usage.copy(), limits.minutes.committed.fork())
+    for _ends_at, charge, factor in limits.starting:
+        minutes.usage.change(charge.keys, rates_of(charge.tres, 0.0, factor), 1, limits.now)
+    return MinutesAhead(minutes, safe=limits.safe)
 
 
 class MinutesAhead:

@@ -22,6 +22,7 @@ from spritz.scheduling.view.fragmentation import WHOLE_GPU, TypicalTasks, fragme
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from spritz.scheduling.view.eligibility import Eligibility
     from spritz.scheduling.view.request import Request
     from spritz.scheduling.view.table import Bools, Ints, NodeTable
 
@@ -41,6 +42,20 @@ _NOTHING: tuple[Ints, Ints] = (np.array([-1], np.int64), np.array([0], np.int64)
 
 #: (thousandths of a CPU, GPUs, thousandths of each, GPU type) of one node's part
 Part = tuple[int, int, int, str]
+
+
+def workload_of(eligibility: Eligibility, table: NodeTable) -> Workload | None:
+    """What nodes are kept usable for; None where GPUs are not placed by fragmentation."""
+    sample = eligibility.workload
+    if sample is None:
+        return None
+    workload = sample.derived
+    if not isinstance(workload, Workload):
+        workload, before = Workload(table, sample.requests), sample.before
+        if isinstance(before, Workload) and workload.is_like(before):
+            workload = before
+        sample.derived, sample.before = workload, None
+    return workload
 
 
 class Workload:

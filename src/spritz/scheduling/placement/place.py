@@ -17,11 +17,11 @@ from msgspec.structs import replace
 from spritz.model.resources import Allocation, NodeAllocation
 from spritz.scheduling.placement.columns import capacity_columns, counts_suffice, needed
 from spritz.scheduling.placement.counts import by_company, node_counts
-from spritz.scheduling.placement.fragment import ranks
+from spritz.scheduling.placement.fragment import ranks, workload_of
 from spritz.scheduling.placement.leaves import Room, leaf_sets
 from spritz.scheduling.placement.mixed import mixed_portions
 from spritz.scheduling.placement.runs import plain, select_columns
-from spritz.scheduling.placement.scheme import choose
+from spritz.scheduling.placement.scheme import choose, scheme_for
 from spritz.scheduling.placement.select import Candidate, Portion, select, target_of
 from spritz.scheduling.placement.share import assign, depends_on_free
 from spritz.scheduling.view.capacity import capacity, open_to
@@ -121,7 +121,7 @@ def _place_on(
     fabric: Fabric | None,
     eligibility: Eligibility,
 ) -> Allocation | None:
-    scheme = eligibility.scheme(table, request, choice)
+    scheme = scheme_for(eligibility, table, request, choice)
     if scheme is not None:
         portions, final = _choose(table, scheme, choice.nodes, prefer)
         if portions is not None:
@@ -130,7 +130,7 @@ def _place_on(
                 return allocation
         elif final:
             return None
-    workload = eligibility.workload
+    workload = workload_of(eligibility, table)
     able = table.up[choice.nodes]
     for column, least in needed(table, request):
         able &= column[choice.nodes] >= least

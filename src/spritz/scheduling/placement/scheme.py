@@ -21,6 +21,7 @@ from spritz.scheduling.view.request import Grain
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from spritz.scheduling.view.eligibility import Choice, Eligibility
     from spritz.scheduling.view.profile import Floats
     from spritz.scheduling.view.request import Request
     from spritz.scheduling.view.table import Bools, Ints, NodeTable
@@ -34,6 +35,8 @@ try:
 except ImportError:
     compiled = False
 
+#: Schemes kept at once.
+SCHEMES_MAX = 8192
 #: of the compiled part
 TERMS_MAX = 16
 
@@ -65,6 +68,26 @@ class Scheme(Struct, frozen=True):
         """What each of the chosen nodes carries: numbers of node, tasks and GPUs, one after the other."""
         picked = [Candidate(*chosen[place : place + 3]) for place in range(0, len(chosen), 3)]
         return portions_of(picked, self.target)
+
+
+def scheme_for(eligibility: Eligibility, table: NodeTable, request: Request, choice: Choice) -> Scheme | None:
+    """The scheme where the compiled part can choose among the nodes of the choice; else None.
+
+    Kept in `eligibility.derived`: all tables there are of the same nodes.
+    """
+    if not compiled or table.choosy or choice.groups:
+        return None
+    if choice.boots is not None or eligibility.workload is not None:
+        return None
+    if not request.flat and request.partition in eligibility.fabrics:
+        return None
+    known = eligibility.derived
+    if request not in known:
+        if len(known) >= SCHEMES_MAX:
+            known.clear()
+        known[request] = scheme_of(table, request)
+    scheme = known[request]
+    return scheme if isinstance(scheme, Scheme) else None
 
 
 def scheme_of(table: NodeTable, request: Request) -> Scheme | None:

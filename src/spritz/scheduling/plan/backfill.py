@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from spritz.model.limits.flags import NO_RESERVE
-from spritz.scheduling.forecast.lanes import Lanes
-from spritz.scheduling.forecast.starts import Groups, promised, reckoned, together
+from spritz.scheduling.placement.earliest import earliest
+from spritz.scheduling.placement.exact import all_free
 from spritz.scheduling.plan.backfill_limits import Allowance
 from spritz.scheduling.plan.gangs import start_later, where_promised
 from spritz.scheduling.plan.overtaking import Overtaking
-from spritz.scheduling.view.planned_starts import Promise, all_free, earliest, planned
+from spritz.scheduling.view.planned_starts import Promise, planned
 from spritz.scheduling.view.profile import NEVER
 from spritz.scheduling.view.reservations import crossed
 
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
     from spritz.model.plan import PlannedPromise
     from spritz.model.resources import Allocation
-    from spritz.scheduling.forecast.starts import Starts
     from spritz.scheduling.plan.gangs import Choices, Gang, Placed
     from spritz.scheduling.plan.notes import Notes
     from spritz.scheduling.plan.planned_starts import Kept
@@ -60,17 +59,16 @@ class Promises:
         self._table = table
         self._policy = policy
         self._full = full
-        self._kept = kept
+        self.kept = kept
         kept.before_reading = self._make_deferred
         #: by shape: jobs of it that have been seen to wait
         self._seen: Counter[int] = Counter()
         #: those that may be told: (job, promise)
-        self._told: list[tuple[JobRecord, Promise]] = []
+        self.planned: list[tuple[JobRecord, Promise]] = []
         #: promises that were made before so many had joined the queue have been dropped, but for those of jobs before
-        self._renewed, self._told_of = 0, Counter[int]()
-        self._lanes: tuple[Lanes, Groups] | None = None
+        self._renewed, self.planned_of = 0, Counter[int]()
         #: shapes whose jobs wait for room
-        self._waiting: dict[int, Shape] = {}
+        self.waiting: dict[int, Shape] = {}
         self._allowance = Allowance(snapshot, policy, full=full)
         #: by request: no start of it comes before this, so that equal requests start in order
         self._since: dict[Request, float] = {}
@@ -89,14 +87,14 @@ class Promises:
         #: with predictions a promise is kept whoever has come to rank before its job
         self._overtaking = Overtaking(kept) if full and not policy.predict else None
         #: promises of earlier cycles whose jobs have not been looked at yet
-        self._old = len(self._kept.ledger)
+        self._old = len(self.kept.ledger)
 
     # -- making promises
 
     def wait(self, record: JobRecord, shape: Shape, *, head: bool) -> bool:
         """The job must wait. True: look at the next one of its shape as well."""
         request = shape.request
-        self._waiting[shape.order] = shape
+        self.waiting[shape.order] = shape
         position = self._seen[shape.order]
         tasks = 1 if record.tasks is None else min(record.tasks.bit_count(), self._policy.promises_per_array)
         self._seen[shape.order] += tasks
@@ -107,7 +105,7 @@ class Promises:
         self._headless.discard(request.line)
         if self._full:
             return self._promise(record, shape, range(position, position + tasks), head=head)
-        promised = len(self._kept.ledger.of(request))
+        promised = len(self.kept.ledger.of(request))
         if not self.passed_over and promised >= position + tasks:
             self._promise(record, shape, range(position, position + tasks), head=head)
             self.passed_over = promised < len(shape.keys)
@@ -119,7 +117,7 @@ class Promises:
 
     def pass_over(self, count: int) -> None:
         """So many jobs wait and are not looked at."""
-        self.passed_over = self.passed_over or count > len(self._kept.ledger)
+        self.passed_over = self.passed_over or count > len(self.kept.ledger)
 
     def _make_deferred(self) -> None:
         deferred, self._deferred = self._deferred, []
@@ -130,7 +128,7 @@ class Promises:
         """Promises to a job or to several tasks. True: look at the next of the shape as well."""
         request = shape.request
         for place in places:
-            items = self._kept.ledger.of(request)
+            items = self.kept.ledger.of(request)
             promise: Promise | None = items[place] if place < len(items) else None
             freed = self._snapshot.partition_freed.get(request.partition, 0)
             first = head and promise is not None and promise.freed != freed
@@ -149,23 +147,23 @@ class Promises:
             self._since[request] = promise.start_at
             self._order[request.partition] = max(self._order.get(request.partition, 0.0), promise.start_at)
             if place == places.start:
-                self._told.append((record, promise))
-                self._told_of[shape.order] += 1
+                self.planned.append((record, promise))
+                self.planned_of[shape.order] += 1
             self._allowance.count(record, request)
-        return len(self._kept.ledger) <= self._policy.promises_max
+        return len(self.kept.ledger) <= self._policy.promises_max
 
     def _new(self, record: JobRecord, request: Request, *, head: bool) -> Promise | None:
-        if not self._allowance.may_have(record, request, len(self._kept.ledger), head=head):
+        if not self._allowance.may_have(record, request, len(self.kept.ledger), head=head):
             return None
         self._make_way(record)
         # The first of a partition is not passed over, however far away its start is.
         found = self._search(request, NEVER if head else self._policy.window_seconds)
         if found is None:
             return None
-        promise = self._kept.ledger.make(self._kept.profile(), request, *found, uid=record.spec.uid)
+        promise = self.kept.ledger.make(self.kept.profile(), request, *found, uid=record.spec.uid)
         promise.provisional, promise.queued = not self._full, self._snapshot.queue.count
         promise.freed = self._snapshot.partition_freed.get(request.partition, 0)
-        self._kept.keep(promise)
+        self.kept.keep(promise)
         self._allowance.note(record)
         return promise
 
@@ -174,13 +172,13 @@ class Promises:
         since = max(now, self._since.get(request, now))
         if self._policy.builtin:
             since = max(since, self._order.get(request.partition, now))
-        begins, ends = self._kept.reserved.window(request)
+        begins, ends = self.kept.reserved.window(request)
         since, until = max(since, begins), min(now + window_seconds, ends)
-        view, eligibility = self._kept.view(request), self._snapshot.eligibility
+        view, eligibility = self.kept.view(request), self._snapshot.eligibility
         found = earliest(view, request, eligibility, since, until)
         while found is not None and (request.licenses or request.soft_minutes):
-            at = self._kept.licensed_from([request], found[0])
-            at = crossed(self._kept.reserved, request, found[1], found[0]) or at
+            at = self.kept.licensed_from([request], found[0])
+            at = crossed(self.kept.reserved, request, found[1], found[0]) or at
             if at == found[0]:
                 break
             found = None if at is None or at > until else earliest(view, request, eligibility, at, until)
@@ -193,23 +191,23 @@ class Promises:
         freed = self._snapshot.partition_freed.get(promise.request.partition, 0)
         if promise.freed == freed:
             return promise
-        self._kept.drop(promise)
+        self.kept.drop(promise)
         found = self._search(promise.request, NEVER)
         idle = self._table.idle_cpus
         if found is not None and (found[0], idle(found[1])) < (promise.start_at, idle(promise.allocation)):
-            better = self._kept.ledger.moved(self._kept.profile(), promise, *found)
+            better = self.kept.ledger.moved(self.kept.profile(), promise, *found)
         else:
             better = promise
         better.freed = freed
-        self._kept.keep(better)
+        self.kept.keep(better)
         return better
 
     def _drop_void(self) -> None:
         """Those made in passing, and those whose time has come and that could not be kept."""
-        for items in list(self._kept.ledger.promises.values()):
+        for items in list(self.kept.ledger.promises.values()):
             for promise in list(items):
                 if promise.provisional or promise.start_at < self._snapshot.now:
-                    self._kept.drop(promise)
+                    self.kept.drop(promise)
 
     def _make_way(self, record: JobRecord) -> None:
         """A job without a promise gets one: promises of jobs not yet seen to wait, made before this one came, rank
@@ -224,12 +222,12 @@ class Promises:
             return
         self._renewed = max(self._renewed, record.queued)
         shapes = self._snapshot.queue.shapes
-        for request in list(self._kept.ledger.promises):
+        for request in list(self.kept.ledger.promises):
             shape = shapes.get(request)
             kept = self._seen[shape.order] if shape is not None else 0
-            for promise in self._kept.ledger.of(request)[kept:]:
+            for promise in self.kept.ledger.of(request)[kept:]:
                 if promise.queued < record.queued or any(index in told for index, _holder in promise.parts):
-                    self._kept.drop(promise)
+                    self.kept.drop(promise)
                     self._old -= 1
 
     # -- heterogeneous jobs
@@ -239,9 +237,9 @@ class Promises:
     ) -> None:
         """The components must wait: they keep the common start that they were promised, or get one, or an earlier."""
         self._make_deferred()
-        own = [[promise for request in some if (promise := self._kept.of(request)) is not None] for some in choices]
+        own = [[promise for request in some if (promise := self.kept.of(request)) is not None] for some in choices]
         kept = [some[0] for some in own if len(some) == 1]
-        self._waiting.update((shape.order, shape) for some in shapes for shape in some)
+        self.waiting.update((shape.order, shape) for some in shapes for shape in some)
         self._seen.update(shape.order for some in shapes for shape in some)
         if any(request.lifts(NO_RESERVE) for some in choices for request in some):
             self._headless.update(request.line for some in choices for request in some if head)
@@ -253,7 +251,7 @@ class Promises:
             promise.freed != self._snapshot.partition_freed.get(promise.request.partition, 0) for promise in kept
         )
         if not whole or stale:
-            self._kept.take_back(promise for some in own for promise in some)
+            self.kept.take_back(promise for some in own for promise in some)
             before = kept if whole else None
             kept = self._new_together(gang, choices, before, head=head)
         if not kept:
@@ -262,7 +260,7 @@ class Promises:
         for record, promise in zip(gang.records, kept, strict=True):
             if self._overtaking is not None:
                 self._overtaking.seen(promise)
-            self._told.append((record, promise))
+            self.planned.append((record, promise))
             self._allowance.count(record, promise.request)
             line = promise.request.partition
             self._order[line] = max(self._order.get(line, 0.0), promise.start_at)
@@ -274,14 +272,14 @@ class Promises:
         if before is None and (
             (self.passed_over and not self._full)
             or not all(
-                self._allowance.may_have(one, some[0], len(self._kept.ledger), head=head)
+                self._allowance.may_have(one, some[0], len(self.kept.ledger), head=head)
                 for one, some in zip(records, choices, strict=True)
             )
         ):
             return []
         for record in records if before is None else ():
             self._make_way(record)
-        now, ledger = self._snapshot.now, self._kept.ledger
+        now, ledger = self._snapshot.now, self.kept.ledger
         since = now
         if self._policy.builtin:
             since = max([now, *(self._order.get(request.partition, now) for some in choices for request in some)])
@@ -296,14 +294,14 @@ class Promises:
             made = before or []
         else:
             uid = records[0].spec.uid
-            made = [ledger.make(self._kept.profile(), request, found[0], part, uid=uid) for request, part in found[1]]
+            made = [ledger.make(self.kept.profile(), request, found[0], part, uid=uid) for request, part in found[1]]
         for promise in made:
             promise.freed = self._snapshot.partition_freed.get(promise.request.partition, 0)
             if before is None:
                 promise.provisional, promise.queued = not self._full, self._snapshot.queue.count
             elif made is not before:
                 promise.queued = min(one.queued for one in before)
-            self._kept.keep(promise)
+            self.kept.keep(promise)
         if made:
             self._gangs_since[kind] = made[0].start_at
         for record in records:
@@ -315,7 +313,7 @@ class Promises:
     ) -> tuple[float, list[Placed]] | None:
         found = self._room_later(choices, since, until, without)
         while found is not None:
-            at = self._kept.licensed_from([request for request, _allocation in found[1]], found[0], without)
+            at = self.kept.licensed_from([request for request, _allocation in found[1]], found[0], without)
             if at == found[0]:
                 break
             found = None if at is None or at > until else self._room_later(choices, at, until, without)
@@ -324,12 +322,12 @@ class Promises:
     def _room_later(
         self, choices: Sequence[Choices], since: float, until: float, without: Sequence[Promise]
     ) -> tuple[float, list[Placed]] | None:
-        profile = self._kept.profile().fork(self._table.fork())
+        profile = self.kept.profile().fork(self._table.fork())
         for promise in without:
             profile.let_go(promise)
         return start_later(
             profile,
-            self._kept.reserved,
+            self.kept.reserved,
             choices,
             self._snapshot.eligibility,
             since,
@@ -340,8 +338,8 @@ class Promises:
     def due_together(self, choices: Sequence[Choices]) -> list[Placed] | None:
         """What the components were promised for now, if all of that is free, or could be promised for now."""
         self._make_deferred()
-        own = [promise for some in choices for request in some if (promise := self._kept.of(request)) is not None]
-        due = [(one.request, allocation) for one in own if (allocation := self._kept.due(one.request)) is not None]
+        own = [promise for some in choices for request in some if (promise := self.kept.of(request)) is not None]
+        due = [(one.request, allocation) for one in own if (allocation := self.kept.due(one.request)) is not None]
         if len(due) == len(choices):
             return due if all_free(self._table.fork(), due) else None
         now, requests = self._snapshot.now, [request for some in choices for request in some]
@@ -355,62 +353,39 @@ class Promises:
         return found if found is not None and all_free(self._table.fork(), found) else None
 
     def _where_promised(self, own: Sequence[Promise]) -> list[Placed] | None:
-        profile = self._kept.profile().fork(self._table.fork())
+        profile = self.kept.profile().fork(self._table.fork())
         for promise in own:
             profile.let_go(promise)
         now, eligibility = self._snapshot.now, self._snapshot.eligibility
-        return where_promised(profile, self._kept.reserved, own, eligibility, now, self._trial)
+        return where_promised(profile, self.kept.reserved, own, eligibility, now, self._trial)
 
     def _trial(self, profile: Profile, request: Request, at: float, allocation: Allocation) -> Promise:
         """One that is made to be tried, and told to nobody."""
-        return self._kept.ledger.make(profile, request, at, allocation, uid=request.uid)
+        return self.kept.ledger.make(profile, request, at, allocation, uid=request.uid)
 
     # -- results
 
     def tell(self, notes: Notes, started: set[int]) -> None:
         """Expected starts of jobs that have promises."""
-        for record, promise in self._told:
+        for record, promise in self.planned:
             if record.id not in started:
                 notes.expected(record, promise.start_at, promise.allocation.names)
 
     def due(self, started: set[int]) -> bool:
         """Has a job been promised what is free now, in place of others that rank lower? The next cycle starts it."""
         now = self._snapshot.now
-        return any(promise.start_at <= now and record.id not in started for record, promise in self._told)
+        return any(promise.start_at <= now and record.id not in started for record, promise in self.planned)
 
     @property
     def told(self) -> set[int]:
         """Jobs that are promised a start."""
-        return {record.id for record, _promise in self._told}
-
-    def room(self) -> tuple[Lanes, Groups]:
-        """What promises leave of all nodes, for reckonings that follow one another."""
-        if self._lanes is None:
-            lanes = Lanes(self._kept.profile(), self._snapshot.now)
-            self._lanes = lanes, Groups(lanes, self._snapshot.eligibility)
-        return self._lanes
-
-    def forecast(self, started: set[int]) -> Sequence[Starts]:
-        """Expected starts of all that wait for room."""
-        known, told = promised((record.id, item) for record, item in self._told if record.id not in started)
-        shapes = [
-            shape
-            for shape in self._waiting.values()
-            if len(shape.keys) > self._told_of[shape.order]
-            and not shape.request.reservation
-            and not (shape.request.licenses and self._kept.licenses is not None)
-        ]
-        rest = reckoned(shapes, told | started, *self.room()) if shapes else []
-        gangs = self._snapshot.queue.gangs
-        if gangs:
-            together(rest, {number: whole for whole, waiting in gangs.items() for number in waiting})
-        return [*known, *rest]
+        return {record.id for record, _promise in self.planned}
 
     def list(self) -> tuple[PlannedPromise, ...] | None:
         """All promises that now hold; None if they are as they were."""
-        holders = {id(promise): record.id for record, promise in self._told}
-        moved = self._policy.predict_slowdown and any(item.holder != record.id for record, item in self._told)
-        if not self._kept.changed and not moved:
+        holders = {id(promise): record.id for record, promise in self.planned}
+        moved = self._policy.predict_slowdown and any(item.holder != record.id for record, item in self.planned)
+        if not self.kept.changed and not moved:
             return None
         places = self._overtaking.places() if self._overtaking is not None else {}
-        return planned(self._kept.ledger, self._snapshot.queue.shapes, holders, places)
+        return planned(self.kept.ledger, self._snapshot.queue.shapes, holders, places)

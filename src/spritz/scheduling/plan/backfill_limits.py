@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from spritz.scheduling.plan.limits import least_priority
+from spritz.scheduling.view.charges import least_priority
 
 if TYPE_CHECKING:
     from spritz.scheduling.view.parameters import Policy

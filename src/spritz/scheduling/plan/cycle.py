@@ -32,18 +32,26 @@ def run(
     budget: int | None = None,
     *,
     expect: bool | None = None,
-    forecast: bool = True,
     stop: Callable[[], bool] = lambda: False,
 ) -> Plan:
     """Which jobs to start now, and why others wait.
 
-    `budget`: most placements to try (None: no limit). `expect`: a full cycle, which renews promises and, unless
-    `forecast` is False, expected starts (by default one without a budget). `stop`: asked before each job; once it says
-    yes no more are looked at. The same arguments give the same plan, if nothing stops it. Promises live on if the plan
-    is given to `Projection.adopt`.
+    `budget`: most placements to try (None: no limit). `expect`: a full cycle, which renews promises (by default one
+    without a budget). `stop`: asked before each job; once it says yes no more are looked at. The same arguments give
+    the same plan, if nothing stops it. Promises live on if the plan is given to `Projection.adopt`.
     """
+    return decide(snapshot, budget, expect=expect, stop=stop).plan()
+
+
+def decide(
+    snapshot: Snapshot,
+    budget: int | None = None,
+    *,
+    expect: bool | None = None,
+    stop: Callable[[], bool] = lambda: False,
+) -> Cycle:
+    """The same, as the cycle that decided it, for what is reckoned on top (`forecast.full_cycle`)."""
     cycle = Cycle(snapshot, budget, budget is None if expect is None else expect)
-    cycle.forecast = forecast
     rank_of = cycle.rank
     shapes: Iterable[Shape] = snapshot.queue.shapes.values()
     closed, cycle.look_again_at = waiting_partitions(snapshot, apart=cycle.policy.waits_apart)
@@ -89,4 +97,4 @@ def run(
         if cycle.policy.predict and cycle.has_new_head():
             waiting = cycle.shortest_first(waiting)
             heapify(waiting)
-    return cycle.plan()
+    return cycle

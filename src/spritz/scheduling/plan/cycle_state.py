@@ -11,22 +11,20 @@ from typing import TYPE_CHECKING
 from spritz.model.job_tres import allocated_pairs
 from spritz.model.plan import Plan, PlannedPreemption, PlannedStart
 from spritz.model.reasons import Reason
-from spritz.scheduling.forecast.held_events import Begun
-from spritz.scheduling.forecast.held_jobs import Turns
-from spritz.scheduling.forecast.starts import as_arrays, together
 from spritz.scheduling.plan.backfill import Promises
 from spritz.scheduling.plan.licenses import NONE_ASKED, Licensing
-from spritz.scheduling.plan.limits import Limits, wanted_by
+from spritz.scheduling.plan.limits import Limits
 from spritz.scheduling.plan.notes import PRIORITY, Notes
 from spritz.scheduling.plan.planned_starts import Kept
+from spritz.scheduling.plan.power_up import POWERED, Waking
 from spritz.scheduling.plan.predicted_order import Neediest, Shortest
 from spritz.scheduling.plan.preemption import Preemptor
 from spritz.scheduling.plan.reservation_preemption import make_room
 from spritz.scheduling.plan.start_now import Search
 from spritz.scheduling.plan.verdicts import partition_verdict, reserved_verdict, stuck_verdict
+from spritz.scheduling.view.charges import wanted_by
 from spritz.scheduling.view.holders import holders_of
 from spritz.scheduling.view.parameters import policy_of
-from spritz.scheduling.view.powered_nodes import POWERED, Waking
 from spritz.scheduling.view.records import Verdict
 
 if TYPE_CHECKING:
@@ -40,6 +38,12 @@ if TYPE_CHECKING:
     from spritz.scheduling.view.request import Request
     from spritz.scheduling.view.snapshot import Snapshot
     from spritz.scheduling.view.table import Ints
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+if TYPE_CHECKING:
+    from spritz.scheduling.view.records import JobRecord
 
 
 class Cycle:
@@ -49,8 +53,6 @@ class Cycle:
         self.snapshot = snapshot
         self.policy = policy_of(snapshot.settings)
         self.full = full
-        #: are expected starts reckoned for those without promises?
-        self.forecast = True
         self.budget = budget
         #: from outside, before all jobs had been looked at
         self.stopped = False
@@ -71,10 +73,10 @@ class Cycle:
         self.beyond = False
         #: what is promised, and what that leaves to others
         #: shapes that limits or licenses hold back, by order
-        self._held: dict[int, Shape] = {}
+        self.held: dict[int, Shape] = {}
         #: records of arrays of which as many tasks run as may
-        self._capped: dict[int, JobRecord] = {}
-        self._begun: list[Begun] = []
+        self.capped: dict[int, JobRecord] = {}
+        self.begun: list[Begun] = []
         self.kept = Kept(snapshot, self.table, self.policy, self.rank)
         self.promises = Promises(snapshot, self.table, self.policy, self.kept, full=full)
         self.licensing = Licensing(snapshot, self.kept)
@@ -180,7 +182,7 @@ class Cycle:
         if verdict is not None:
             self.notes.shape(shape, verdict)
             if verdict is LICENSES:
-                self._held[shape.order] = shape
+                self.held[shape.order] = shape
             return False
         while not self.exhausted:
             task_id = self._next_task(record)
@@ -216,7 +218,7 @@ class Cycle:
     def _limited(self, shape: Shape, verdict: Verdict) -> bool:
         """With assoc_limit_stop nobody behind a job that a limit holds back starts in its partition."""
         self.notes.shape(shape, verdict)
-        self._held[shape.order] = shape
+        self.held[shape.order] = shape
         if self.policy.stop_at_limits:
             self._closed.add(shape.request.line)
         return False
@@ -242,7 +244,7 @@ class Cycle:
         begun = self._array_starts.get(array_id, 0)
         if limit and self.snapshot.array_running.get(array_id, 0) + begun >= limit:
             self.notes.job(record, Verdict(Reason.ARRAY_TASK_LIMIT))
-            self._capped[record.id] = record
+            self.capped[record.id] = record
             return _NO_TASK
         if record.tasks is None:
             return None
@@ -282,7 +284,7 @@ class Cycle:
         self.preemptor.charge(holders)
         self.waking.take(allocation)
         self.limits.take(record, allocation, request.time_limit_minutes if minutes is None else minutes)
-        self._begun.append(Begun(record, ends_at))
+        self.begun.append(Begun(record, ends_at))
         self.kept.redeem(record)
         if request.line in self.headed:
             self.search.backfilled += 1
@@ -316,7 +318,7 @@ class Cycle:
         """The job waits for licenses; with bf_licenses it is promised a start like others."""
         if self.licensing.never(shape.request):
             self.notes.shape(shape, LICENSES)
-            self._held[shape.order] = shape
+            self.held[shape.order] = shape
             return False
         return self._blocked(record, shape, LICENSES)
 
@@ -420,9 +422,14 @@ class Cycle:
 
     # -- result
 
-    def plan(self) -> Plan:
-        """The plan, with notes for jobs whose reason has changed."""
-        complete = not self.exhausted and not self.stopped
+    @property
+    def complete(self) -> bool:
+        """All waiting jobs have been looked at."""
+        return not self.exhausted and not self.stopped
+
+    def plan(self, forecast: Forecast | None = None) -> Plan:
+        """The plan, with notes for jobs whose reason has changed. `forecast`: expected starts, of a full cycle."""
+        complete = self.complete
         memo = self.snapshot.memo
         memo.planned = [(start.job_id, start.task_id) for start in self.starts]
         self.promises.tell(self.notes, self.started)
@@ -433,7 +440,7 @@ class Cycle:
             preemptions=tuple(self.preemptions),
             notes=self.notes.collect(self.started, complete),
             promises=self.promises.list(),
-            forecast=self._forecast() if self.full and self.forecast and complete else None,
+            forecast=forecast,
             examined=self.search.examined,
             visited=self.visited,
             complete=complete,
@@ -443,23 +450,6 @@ class Cycle:
         )
         memo.made = plan, self.kept.version
         return plan
-
-    def _forecast(self) -> Forecast:
-        snapshot = self.snapshot
-        known = list(self.promises.forecast(self.started))
-        to_come = snapshot.to_come.values()
-        if self._held or self._capped or to_come:
-            turns = Turns(
-                snapshot, self.limits, self.licensing.pool, self.promises.room, self._begun, self.notes.tasks_left
-            )
-            settled = self.started | self.promises.told
-            turns.hold(self._held.values(), settled)
-            turns.cap(record for record in self._capped.values() if record.id not in settled)
-            turns.come(to_come, known)
-            later = turns.starts()
-            together(later, {record.id: record.het_job_id for record in to_come if record.het_job_id})
-            known += later
-        return as_arrays(known)
 
     def _check_memo(self) -> None:
         """Starts that the core dropped leave room that earlier failures did not see."""
@@ -477,3 +467,10 @@ class Cycle:
 _NO_TASK = -1
 LICENSES = Verdict(Reason.LICENSES)
 _NODES_AWAY = frozenset({Reason.RESOURCES, Reason.NODES_NOT_AVAILABLE})
+
+
+class Begun(Struct, frozen=True, gc=False):
+    """A start of this cycle."""
+
+    record: JobRecord
+    ends_at: float

@@ -11,7 +11,7 @@ from spritz.model.plan import NoRoom
 
 if TYPE_CHECKING:
     from spritz.model.limits.guarantees import Guarantee
-    from spritz.scheduling.view.occupants import Bound
+    from spritz.scheduling.plan.preemption_bound import Bound
     from spritz.scheduling.view.records import JobRecord
     from spritz.scheduling.view.request import Request
     from spritz.scheduling.view.snapshot import Snapshot

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 from spritz.model.reasons import Reason
 from spritz.scheduling.plan.gang_preemption import make_room
 from spritz.scheduling.plan.gangs import start_now
+from spritz.scheduling.plan.power_up import POWERED
 from spritz.scheduling.plan.verdicts import reserved_verdict, stuck_verdict
-from spritz.scheduling.view.powered_nodes import POWERED
 from spritz.scheduling.view.records import Failure, Verdict
 
 if TYPE_CHECKING:

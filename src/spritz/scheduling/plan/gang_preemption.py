@@ -17,9 +17,9 @@ from msgspec.structs import replace
 from spritz.model.job_tres import allocated_pairs
 from spritz.model.plan import PlannedPreemption
 from spritz.scheduling.placement.place import place
-from spritz.scheduling.plan.limits import wanted_by
 from spritz.scheduling.plan.preemption import all_fits, are_suspended, to_tell
 from spritz.scheduling.plan.victims import remove
+from spritz.scheduling.view.charges import wanted_by
 from spritz.scheduling.view.holders import holders_of
 
 if TYPE_CHECKING:

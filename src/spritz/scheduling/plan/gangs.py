@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from spritz.scheduling.placement.earliest import earliest
 from spritz.scheduling.placement.place import place
 from spritz.scheduling.view.holders import holders_of
-from spritz.scheduling.view.planned_starts import earliest
 from spritz.scheduling.view.profile import NEVER
 from spritz.scheduling.view.reservations import view_of
 

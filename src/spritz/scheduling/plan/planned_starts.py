@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from spritz.scheduling.placement.exact import clash, fits, is_free
 from spritz.scheduling.plan.license_profile import LicensesAhead
 from spritz.scheduling.plan.overdue import Overdue
-from spritz.scheduling.view.planned_starts import Beside, Promise, clash, fits, is_free
+from spritz.scheduling.view.planned_starts import Promise
 from spritz.scheduling.view.reservations import view_of
 
 if TYPE_CHECKING:
@@ -29,6 +30,18 @@ if TYPE_CHECKING:
     from spritz.scheduling.view.request import Request
     from spritz.scheduling.view.reservations import Reserved
     from spritz.scheduling.view.snapshot import Snapshot
+    from spritz.scheduling.view.table import Ints, NodeTable
+from typing import TYPE_CHECKING
+
+from spritz.scheduling.view.profile import FutureRows
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from spritz.model.resources import Allocation
+    from spritz.scheduling.view.profile import Profile
+    from spritz.scheduling.view.records import Shape
+    from spritz.scheduling.view.request import Request
     from spritz.scheduling.view.table import Ints, NodeTable
 
 
@@ -276,3 +289,16 @@ class Kept:
         if view is None:
             view = self._views[seen] = view_of(self.profile(), self.reserved, request)
         return view
+
+
+class Beside:
+    """What promises leave to a job that starts now and ends at some time: single rows, or all of the table."""
+
+    def __init__(self, profile: Profile, ends_at: float, own: Promise | None) -> None:
+        without = () if own is None else (own,)
+        self.rows = FutureRows(profile, None, ends_at, without)
+        self._make: Callable[[Ints | None], NodeTable] = lambda only: profile.at(None, ends_at, without, only=only)
+
+    def table(self, only: Ints | None = None) -> NodeTable:
+        """As `place` reads it, if it looks at no nodes but these (None: all)."""
+        return self._make(only)

@@ -32,10 +32,11 @@ from spritz.model.preempting import exempt_until, preempt_mode, reclaim_mode, sp
 from spritz.model.preemption import PreemptMode
 from spritz.model.resources import mask_of
 from spritz.scheduling.plan.failed_preemptions import InVain
+from spritz.scheduling.plan.preemption_bound import Bound
 from spritz.scheduling.plan.preemption_rules import Preys
 from spritz.scheduling.plan.victim_nodes import NODES_MIN, NODES_TIMES, Occupied, Prey, nodes_for, ranked
 from spritz.scheduling.plan.victims import TRIALS, Cleared, Search, Victim, remove
-from spritz.scheduling.view.occupants import JOBS, Bound
+from spritz.scheduling.view.occupants import JOBS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from spritz.scheduling.placement.exact import spares
 from spritz.scheduling.placement.place import could_serve, place
 from spritz.scheduling.placement.runs import plain
 from spritz.scheduling.plan.notes import PRIORITY
-from spritz.scheduling.view.planned_starts import spares
 from spritz.scheduling.view.profile import NEVER
 from spritz.scheduling.view.records import Failure
 from spritz.scheduling.view.reservations import crossed

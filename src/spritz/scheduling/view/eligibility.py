@@ -17,22 +17,30 @@ from msgspec import Struct
 from spritz.model.node_features import to_activate
 from spritz.notation import features
 from spritz.notation.extra import says
-from spritz.scheduling.placement import scheme
 from spritz.scheduling.view.fabric import Fabric
 
 if TYPE_CHECKING:
     from spritz.model.partition import Partition
     from spritz.model.topology import Topology
     from spritz.notation.features import Constraint
-    from spritz.scheduling.placement.fragment import Workload
-    from spritz.scheduling.placement.scheme import Scheme
     from spritz.scheduling.view.request import Request
     from spritz.scheduling.view.reservations import Reserved
     from spritz.scheduling.view.table import Bools, Ints, NodeTable
 
 
-#: Schemes kept at once.
-SCHEMES_MAX = 8192
+class WorkloadSample:
+    """The requests that nodes are kept usable for, each with its number of jobs.
+
+    `derived` is what placement makes of them when it first reads them; `before` is that of the sample before, which
+    serves again if the two are nearly the same.
+    """
+
+    __slots__ = ("before", "derived", "requests")
+
+    def __init__(self, requests: Sequence[tuple[Request, int]], before: object = None) -> None:
+        self.requests = requests
+        self.derived: object = None
+        self.before = before
 
 
 class Choice(Struct, frozen=True):
@@ -67,7 +75,7 @@ class Eligibility:
         #: the network of each partition that has one
         self.fabrics = _fabrics(partitions, topologies, table.index_of)
         #: what GPUs are kept together for (None: nothing)
-        self.workload: Workload | None = None
+        self.workload: WorkloadSample | None = None
         #: reservation -> the nodes to which its jobs are confined (None: to none)
         self._reserved: dict[str, Ints | None] = {}
         #: reservation whose jobs are not confined -> its own nodes, which they take first
@@ -75,7 +83,8 @@ class Eligibility:
         self._reserved_by: Reserved | None = None
         self._all_nodes: dict[tuple[object, ...], Ints] = {}
         self._choices: dict[tuple[object, ...], tuple[Choice, ...]] = {}
-        self._schemes: dict[Request, Scheme | None] = {}
+        #: a cache of placement: valid for this object's nodes and partitions
+        self.derived: dict[Request, object] = {}
 
     def reserve(self, reserved: Reserved) -> None:
         """Reservations have changed."""
@@ -145,22 +154,6 @@ class Eligibility:
             parts = [choice.nodes for choice in choices]
             found = self._all_nodes[key] = np.unique(np.concatenate(parts)) if parts else np.zeros(0, np.int64)
         return found
-
-    def scheme(self, table: NodeTable, request: Request, choice: Choice) -> Scheme | None:
-        """The request in numbers alone, where the compiled part can choose among nodes of the choice; else None. Tables
-        are of the same nodes.
-        """
-        if not scheme.compiled or table.choosy or choice.groups:
-            return None
-        if choice.boots is not None or self.workload is not None:
-            return None
-        if not request.flat and request.partition in self.fabrics:
-            return None
-        if request not in self._schemes:
-            if len(self._schemes) >= SCHEMES_MAX:
-                self._schemes.clear()
-            self._schemes[request] = scheme.scheme_of(table, request)
-        return self._schemes[request]
 
     def _work_out(self, request: Request) -> list[Choice]:
         nodes = self.partition_nodes.get(request.partition)

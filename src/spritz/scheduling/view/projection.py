@@ -25,8 +25,7 @@ from spritz.model.predict import Predictor
 from spritz.model.priority import PriorityInputs
 from spritz.model.rules.availability import takes_jobs
 from spritz.model.rules.licenses import LicensePool, stock
-from spritz.scheduling.placement.fragment import Workload
-from spritz.scheduling.view.eligibility import Eligibility
+from spritz.scheduling.view.eligibility import Eligibility, WorkloadSample
 from spritz.scheduling.view.events import handlers, limits_policy, planned_starts, running_jobs, waiting_jobs
 from spritz.scheduling.view.hardware import Hardware
 from spritz.scheduling.view.nodes import ASLEEP_WEIGHT, NodeRow, weight_of
@@ -217,8 +216,8 @@ class Projection:
             requests += [(record.request, 1) for record in self.records.values() if record.request is not None]
             if self.table.numbers is None or self.table.numbers.full:
                 self.table.keep_parts()
-            new, old = Workload(self.table, requests), self.eligibility.workload
-            self.eligibility.workload = old if old is not None and new.is_like(old) else new
+            old = self.eligibility.workload
+            self.eligibility.workload = WorkloadSample(requests, old and (old.derived or old.before))
 
     def _renew(self, now: float, reorder_max: int | None) -> None:
         """A new table for the nodes that there are now; promises on those that are as they were stay."""

@@ -19,7 +19,7 @@ from spritz.model.reasons import CORE_REASONS, Reason
 if TYPE_CHECKING:
     from spritz.model.job import Dependency, JobSpec
     from spritz.model.resources import Allocation
-    from spritz.scheduling.plan.limits import Charge
+    from spritz.scheduling.view.charges import Charge
     from spritz.scheduling.view.nodes import NodeRow
     from spritz.scheduling.view.request import Request
 

@@ -181,7 +181,7 @@ class _World:
         if not self.machine.state.pending:
             return
         self.replay.cycles += 1
-        plan = cycle.run(self.projection.snapshot(self.now), forecast=False)
+        plan = cycle.run(self.projection.snapshot(self.now))
         self._do(ApplyPlan(plan=plan))
         self.projection.adopt(plan)
         for promise in plan.promises or ():

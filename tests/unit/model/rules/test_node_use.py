@@ -11,8 +11,8 @@ from spritz.model.commands.reservation import CreateReservation, ReservationRequ
 from spritz.model.resources import GresAllocation, GresCapacity, GresRequest, NodeAllocation, NodeCapacity
 from spritz.model.rules.node_shape import core_list_mask, core_masks, counted_layout, shares_by_device, socket_masks
 from spritz.model.rules.node_use import NodeUse, share_misfit
+from spritz.scheduling.placement.exact import is_free
 from spritz.scheduling.view.hardware import Hardware
-from spritz.scheduling.view.planned_starts import is_free
 
 TAPES = (GresCapacity(name="tape", type="a", count=2), GresCapacity(name="tape", type="b", count=2))
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from spritz.model.limits.change import amended
 from spritz.model.limits.ledger import Ledger
 from spritz.model.limits.rules import Rules
-from spritz.scheduling.plan.limits import count_in
+from spritz.scheduling.view.charges import count_in
 from spritz.scheduling.view.events import running_jobs
 from spritz.scheduling.view.priority_inputs import policy_inputs
 

@@ -16,7 +16,7 @@ from msgspec import structs
 from spritz.model.rules.time_limit import YEAR_SECONDS
 from spritz.model.states import JobFlag, JobState
 from spritz.notation.licenses import parse as license_choices
-from spritz.scheduling.plan.limits import charge_of, count_in
+from spritz.scheduling.view.charges import charge_of, count_in
 from spritz.scheduling.view.events import job_records, planned_starts, waiting_jobs
 from spritz.scheduling.view.holders import holders_of
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from spritz.model.job import Job
     from spritz.model.resources import Allocation
-    from spritz.scheduling.plan.limits import Charge
+    from spritz.scheduling.view.charges import Charge
     from spritz.scheduling.view.projection import Projection
     from spritz.scheduling.view.records import JobRecord
 

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from spritz.model.node_features import boots_from
 from spritz.model.partition import Partition
 from spritz.model.rules.access import barred
-from spritz.scheduling.plan.limits import billed
+from spritz.scheduling.view.charges import billed
 from spritz.scheduling.view.parameters import policy_of
 from spritz.scheduling.view.priority import NEVER
 from spritz.scheduling.view.resolve import boots_of, resolve

@@ -1,0 +1,75 @@
+"""A full cycle, and when every waiting job is expected to start by its plan.
+
+Source: squeue(1) --start.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from spritz.model.plan import Forecast, Plan
+from spritz.scheduling.forecast.held_jobs import Turns
+from spritz.scheduling.forecast.lanes import Lanes
+from spritz.scheduling.forecast.starts import Groups, as_arrays, promised, reckoned, together
+from spritz.scheduling.plan.cycle import decide
+
+if TYPE_CHECKING:
+    from spritz.scheduling.forecast.starts import Starts
+    from spritz.scheduling.plan.cycle_state import Cycle
+    from spritz.scheduling.view.snapshot import Snapshot
+
+
+def run(snapshot: Snapshot) -> Plan:
+    """The plan of a full cycle, with expected starts."""
+    cycle = decide(snapshot)
+    return cycle.plan(forecast(cycle) if cycle.complete else None)
+
+
+def forecast(cycle: Cycle) -> Forecast:
+    """Expected starts of all that wait: those that are planned, and estimates for the others."""
+    snapshot, started = cycle.snapshot, cycle.started
+    room = Room(cycle)
+    known = _waiting_for_room(cycle, room)
+    to_come = snapshot.to_come.values()
+    if cycle.held or cycle.capped or to_come:
+        turns = Turns(snapshot, cycle.limits, cycle.licensing.pool, room, cycle.begun, cycle.notes.tasks_left)
+        settled = started | cycle.promises.told
+        turns.hold(cycle.held.values(), settled)
+        turns.cap(record for record in cycle.capped.values() if record.id not in settled)
+        turns.come(to_come, known)
+        later = turns.starts()
+        together(later, {record.id: record.het_job_id for record in to_come if record.het_job_id})
+        known += later
+    return as_arrays(known)
+
+
+class Room:
+    """What planned starts leave of all nodes, for estimates that follow one another; worked out when first asked."""
+
+    def __init__(self, cycle: Cycle) -> None:
+        self._cycle = cycle
+        self._made: tuple[Lanes, Groups] | None = None
+
+    def __call__(self) -> tuple[Lanes, Groups]:
+        if self._made is None:
+            lanes = Lanes(self._cycle.kept.profile(), self._cycle.snapshot.now)
+            self._made = lanes, Groups(lanes, self._cycle.snapshot.eligibility)
+        return self._made
+
+
+def _waiting_for_room(cycle: Cycle, room: Room) -> list[Starts]:
+    backfill, started, gangs = cycle.promises, cycle.started, cycle.snapshot.queue.gangs
+    planned = ((record.id, item) for record, item in backfill.planned if record.id not in started)
+    known, told = promised(planned)
+    shapes = [
+        shape
+        for shape in backfill.waiting.values()
+        if len(shape.keys) > backfill.planned_of[shape.order]
+        and not shape.request.reservation
+        and not (shape.request.licenses and cycle.kept.licenses is not None)
+    ]
+    others: Sequence[Starts] = reckoned(shapes, told | started, *room()) if shapes else []
+    if gangs:
+        together(others, {number: whole for whole, waiting in gangs.items() for number in waiting})
+    return [*known, *others]

@@ -1,0 +1,103 @@
+"""Is exactly this allocation free, on the table or beside planned starts?"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from spritz.model.resources import mask_of
+from spritz.scheduling.view.capacity import open_to, shared_out
+from spritz.scheduling.view.holders import holders_of
+from spritz.scheduling.view.planned_starts import PROMISED
+from spritz.scheduling.view.profile import NEVER, FutureRows
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from spritz.model.resources import Allocation, NodeAllocation
+    from spritz.scheduling.view.nodes import Holder, NodeRow
+    from spritz.scheduling.view.request import Request
+    from spritz.scheduling.view.table import NodeTable
+
+
+def spares(rows: FutureRows, index_of: Mapping[str, int], allocation: Allocation, request: Request) -> bool:
+    """Does this allocation, found without regard to promises, fit `rows`, which have them (`Profile.at`)?
+
+    No only means that another place must be looked for on those themselves.
+    """
+    if request.whole or request.share_rows or request.choosy:
+        # These look at who else is on a node, and promises count as being there.
+        found = [rows[index_of[name]] for name in allocation.held if name in index_of]
+        return not any(job_id <= PROMISED for row in found for job_id in row.holders)
+    return all(
+        fits(rows[index], part, request.uid, flexible=rows.is_flexible(index))
+        for index, part in ((index_of[part.node], part) for part in allocation.nodes)
+    )
+
+
+def fits(row: NodeRow, part: NodeAllocation, uid: int, *, flexible: bool) -> bool:
+    """Is exactly this free on the node for a job of this user, or, where promises there are `flexible`, as much?"""
+    cpus = mask_of(part.cpus)
+    if part.memory_mib > row.free_memory_mib:
+        return False
+    if cpus & ~row.free_cpus and not (flexible and _as_much(row, cpus)):
+        return False
+    for gres in part.gres:
+        if gres.name not in row.gres_free:
+            return False
+        mask = mask_of(gres.indexes)
+        free = row.devices_free(gres.name, gres.type)
+        if mask & ~free and not (flexible and mask.bit_count() <= free.bit_count()):
+            return False
+    return not any(
+        job_id <= PROMISED and (holder.whole or bool(holder.mcs) or (holder.user_exclusive and holder.uid != uid))
+        for job_id, holder in row.holders.items()
+    )
+
+
+def is_free(row: NodeRow, part: NodeAllocation, request: Request) -> bool:
+    """Is exactly this free on the node for a job of the request?"""
+    cpus = mask_of(part.cpus)
+    if not row.up or not open_to(row, request) or (request.memory_counts and part.memory_mib > row.free_memory_mib):
+        return False
+    if cpus & (shared_out(row, request) if request.share_rows else ~row.free_cpus):
+        return False
+    for gres in part.gres:
+        mask = mask_of(gres.indexes)
+        if row.hardware.pools[gres.name].shares or not mask:
+            return False  # which are free is for placement to say
+        if mask & ~row.devices_free(gres.name, gres.type):
+            return False
+    return True
+
+
+def all_free(table: NodeTable, placed: Iterable[tuple[Request, Allocation]]) -> bool:
+    """Is exactly this free on the table, of each beside those before it? The table is the caller's to change."""
+    for number, (request, allocation) in enumerate(placed):
+        holders = holders_of(allocation, request, PROMISED - number, request.uid, table, NEVER)
+        for (index, holder), part in zip(holders, allocation.nodes, strict=False):
+            if not is_free(table.rows[index], part, request):
+                return False
+            table.charge(index, holder)
+    return True
+
+
+def _as_much(row: NodeRow, cpus: int) -> bool:
+    """Are as many CPUs free in whole cores?"""
+    cores = row.hardware.whole_cores(cpus)
+    whole = row.hardware.core_cpus(cores) == cpus
+    return whole and cores.bit_count() <= row.hardware.whole_cores(row.free_cpus).bit_count()
+
+
+def clash(holder: Holder, part: NodeAllocation) -> bool:
+    """Do both want the same CPUs or devices, or memory that may not be there for both? Never wrongly no."""
+    if holder.choosy or holder.cpus & mask_of(part.cpus):
+        return True
+    if holder.memory_mib and part.memory_mib:
+        return True
+    for mine in part.gres:
+        for theirs in holder.gres:
+            if mine.name == theirs.name and not (mask_of(mine.indexes) and mask_of(theirs.indexes)):
+                return True
+            if mine.name == theirs.name and mask_of(mine.indexes) & mask_of(theirs.indexes):
+                return True
+    return False

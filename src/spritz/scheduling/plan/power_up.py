@@ -1,0 +1,57 @@
+"""How many powered-down nodes one cycle may still power up.
+
+Source: slurm.conf(5) SlurmctldParameters=max_powered_nodes.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from spritz.model.reasons import Reason
+from spritz.scheduling.view.nodes import ASLEEP_WEIGHT
+from spritz.scheduling.view.records import Verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from spritz.model.resources import Allocation
+    from spritz.scheduling.view.powered_nodes import Powered
+    from spritz.scheduling.view.request import Request
+    from spritz.scheduling.view.snapshot import Snapshot
+
+POWERED = Verdict(Reason.MAX_POWERED_UP_NODES)
+
+
+class Waking:
+    """What one cycle may call up."""
+
+    __slots__ = ("_left", "_powered", "_woken")
+
+    def __init__(self, powered: Powered) -> None:
+        self._powered = powered
+        self._left = powered.left
+        self._woken: set[str] = set()
+
+    def allows(self, *allocations: Allocation) -> bool:
+        """Can these start, as far as nodes must be called up?"""
+        return self._left is None or len(self._sleepers(allocations)) <= self._left
+
+    def take(self, allocation: Allocation) -> None:
+        """These nodes are called up."""
+        if self._left is not None:
+            sleepers = self._sleepers((allocation,))
+            self._woken |= sleepers
+            self._left -= len(sleepers)
+
+    def keeps_back(self, snapshot: Snapshot, request: Request) -> bool:
+        """No more may be called up, and there are some that might serve the request."""
+        if self._left != 0 or not snapshot.settings.power.resumes:
+            return False
+        nodes = snapshot.eligibility.nodes(request)
+        return bool(np.any(snapshot.table.weight[nodes] >= ASLEEP_WEIGHT))
+
+    def _sleepers(self, allocations: Iterable[Allocation]) -> set[str]:
+        names = {name for allocation in allocations for name in allocation.names}
+        return {name for name in names if self._powered.sleeps(name)} - self._woken

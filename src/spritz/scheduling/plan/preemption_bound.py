@@ -1,0 +1,70 @@
+"""What a preemptor could have at most: the table as if all jobs that it may preempt were gone.
+
+If a request does not fit there, no search for victims is made. Counts alone: never less than there is.
+
+Source: docs/decisions/0095-preemption-by-bounds.md.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from spritz.scheduling.placement.columns import could_hold
+from spritz.scheduling.view.occupants import CPUS, JOBS, LEAVING, MEMORY
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from spritz.scheduling.view.eligibility import Eligibility
+    from spritz.scheduling.view.occupants import Kind, Occupants
+    from spritz.scheduling.view.request import Request
+    from spritz.scheduling.view.table import Ints, NodeTable
+
+
+class Bound:
+    """The table of a cycle (or a later one, on which no less is taken) as if all jobs of some kinds, and all that are
+    leaving, were gone.
+    """
+
+    def __init__(self, table: NodeTable, occupants: Occupants, kinds: Iterable[Kind], empty: NodeTable) -> None:
+        bound = table.fork()
+        # Its rows are those of the jobs that are still there.
+        bound.company = None
+        gone = [occupants.held[kind] for kind in (*kinds, LEAVING) if kind in occupants.held]
+        if gone:
+            taken: Ints = np.add.reduce([held.astype(np.int64) for held in gone])
+            bound.cpus += taken[CPUS]
+            # What is given back may complete cores that are free in part.
+            bound.core_cpus = np.minimum(bound.cpus, bound.cpus_total)
+            bound.memory += taken[MEMORY]
+            others = np.zeros(len(table.rows), np.int64)
+            for kind, held in occupants.held.items():
+                if kind != LEAVING and kind not in kinds:
+                    others += held[JOBS]
+            bound.idle = others == 0
+            shared = any(row.shares_free for row in table.rows)
+            for (kind_of_gres, column), part in zip(bound.gres.items(), taken[3:], strict=True):
+                # Shares lie on devices: how many one job could have is no matter of addition.
+                bound.gres[kind_of_gres] = empty.gres[kind_of_gres] if shared else column + part
+        self.table = bound
+        self._rooms: dict[tuple[int, int], list[tuple[int, int]]] = {}
+
+    def could_hold(self, request: Request, eligibility: Eligibility) -> bool:
+        """May there be room for a job of the request? Never wrongly no."""
+        return could_hold(self.table, request, eligibility.choices(request))
+
+    def is_helped(self, request: Request, eligibility: Eligibility, since: int) -> bool:
+        """Might a node that was freed since a count of the projection's carry a part of the job?"""
+        nodes = eligibility.nodes(request)  # the same array for the same nodes
+        rooms = self._rooms.get((since, id(nodes)))
+        if rooms is None:
+            table = self.table
+            freed = nodes[table.freed[nodes] > since]
+            gpus = table.gres.get(("gpu", ""), np.zeros_like(table.cpus))
+            pairs = {*zip(table.cpus[freed].tolist(), gpus[freed].tolist(), strict=True)}
+            rooms = self._rooms[since, id(nodes)] = sorted(pairs)
+        least_cpus = 0 if request.share_rows else request.cpus_floor
+        least_gpus = request.gpus_floor
+        return any(cpus >= least_cpus and gpus >= least_gpus for cpus, gpus in rooms)

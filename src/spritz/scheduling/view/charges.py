@@ -1,0 +1,61 @@
+"""What a job counts towards the limits of associations and QOS, and whom its limits bind.
+
+The questions and the ledger are those of `model.limits`, as in the core, so that what is planned here is accepted
+there.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from spritz.model.job_tres import allocated_pairs, wanted_pairs
+
+if TYPE_CHECKING:
+    from spritz.model.job import JobSpec
+    from spritz.model.limits.ledger import Key, Ledger
+    from spritz.model.limits.rules import Rules
+    from spritz.model.resources import Allocation
+    from spritz.scheduling.view.records import JobRecord
+    from spritz.scheduling.view.request import Billed, Request
+
+
+class Charge(NamedTuple):
+    """Where a running job counts, and what; `nodes`: where it runs, where a limit asks for it."""
+
+    keys: tuple[Key, ...]
+    tres: tuple[tuple[str, int], ...]
+    nodes: tuple[str, ...] = ()
+
+
+def count_in(ledger: Ledger, charge: Charge, sign: int = 1) -> None:
+    """A running job's share, or (-1) it is one no longer."""
+    ledger.add(charge.keys, jobs=1, tres=charge.tres, nodes=charge.nodes, sign=sign)
+
+
+def charge_of(rules: Rules, record: JobRecord, allocation: Allocation) -> Charge:
+    """What a job counts that holds this."""
+    spec = record.spec
+    keys = rules.party(spec.account, spec.user, allocation.partition, spec.qos).keys
+    licenses = tuple((f"license/{name}", count) for name, count in record.licenses.items())
+    tres = tuple(rules.priced(allocation.partition, (*allocated_pairs(allocation), *licenses)))
+    return Charge(keys, tres, allocation.names if rules.shares_nodes else ())
+
+
+def billed(rules: Rules, spec: JobSpec, partition: str, enforce: tuple[str, ...]) -> Billed | None:
+    """Whose it is, if any limit bounds them; jobs of several such parties are no longer alike."""
+    if "limits" not in enforce or not rules.party(spec.account, spec.user, partition, spec.qos).bounded:
+        return None
+    return spec.account, spec.user, spec.qos, spec.exempt
+
+
+def least_priority(rules: Rules, request: Request) -> int:
+    """MinPrioThreshold of whose job it is: with less it is promised no start."""
+    if request.billed is None:
+        return 0
+    account, user, qos, exempt = request.billed
+    return rules.party(account, user, request.partition, qos, exempt).min_priority
+
+
+def wanted_by(spec: JobSpec, request: Request) -> list[tuple[str, int]]:
+    """What the job will hold, as far as that is known."""
+    return wanted_pairs(spec, memory_consumable=request.memory_counts)
