@@ -29,7 +29,7 @@ from spritz.scheduling.forecast.held_events import Arrival, Call, End, Look
 from spritz.scheduling.forecast.held_groups import Entry, Line
 from spritz.scheduling.forecast.limit_minutes import minutes_ahead
 from spritz.scheduling.forecast.starts import Found
-from spritz.scheduling.plan.cycle_state import Begun
+from spritz.scheduling.plan.cycle import Begun
 from spritz.scheduling.plan.feasible import UNSEEN
 from spritz.scheduling.plan.verdicts import partition_verdict
 from spritz.scheduling.view.charges import Charge, count_in, wanted_by

@@ -17,6 +17,7 @@ from spritz.scheduling.placement.exact import clash, fits, is_free
 from spritz.scheduling.plan.license_profile import LicensesAhead
 from spritz.scheduling.plan.overdue import Overdue
 from spritz.scheduling.view.planned_starts import Promise
+from spritz.scheduling.view.profile import FutureRows
 from spritz.scheduling.view.reservations import view_of
 
 if TYPE_CHECKING:
@@ -30,18 +31,6 @@ if TYPE_CHECKING:
     from spritz.scheduling.view.request import Request
     from spritz.scheduling.view.reservations import Reserved
     from spritz.scheduling.view.snapshot import Snapshot
-    from spritz.scheduling.view.table import Ints, NodeTable
-from typing import TYPE_CHECKING
-
-from spritz.scheduling.view.profile import FutureRows
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-
-    from spritz.model.resources import Allocation
-    from spritz.scheduling.view.profile import Profile
-    from spritz.scheduling.view.records import Shape
-    from spritz.scheduling.view.request import Request
     from spritz.scheduling.view.table import Ints, NodeTable
 
 
