@@ -33,6 +33,7 @@ from spritz.model.resources import GresCapacity, GresRequest, NodeCapacity
 from spritz.model.states import JobState, NodeState
 from spritz.scheduling.forecast import full_cycle
 from spritz.scheduling.plan import cycle
+from spritz.scheduling.plan.cycle import Result
 from spritz.scheduling.view.projection import Projection
 
 SETTINGS = ClusterSettings(default_memory_mib_per_cpu=100, gres_types=("gpu",))
@@ -87,7 +88,7 @@ class Bench:
     def cycle(self, budget: int | None = None) -> Plan:
         """Plan and apply."""
         snapshot = self.projection.snapshot(self.now)
-        plan = full_cycle.run(snapshot) if budget is None else cycle.run(snapshot, budget)
+        plan = self.remember(full_cycle.run(snapshot) if budget is None else cycle.run(snapshot, budget))
         self.apply(plan)
         self.projection.adopt(plan)
         return plan
@@ -95,7 +96,21 @@ class Bench:
     def quick(self) -> Plan:
         """A quick plan, within the controller's bounds: what is cut off goes on in the next."""
         until = time.process_time() + QUICK_SECONDS
-        return cycle.run(self.projection.snapshot(self.now), QUICK_PLACEMENTS, stop=lambda: time.process_time() > until)
+        snapshot = self.projection.snapshot(self.now)
+        return self.remember(cycle.run(snapshot, QUICK_PLACEMENTS, stop=lambda: time.process_time() > until))
+
+    def full(self) -> Plan:
+        """A full plan with expected starts."""
+        return self.remember(full_cycle.run(self.projection.snapshot(self.now)))
+
+    def burst(self) -> Plan:
+        """A quick plan without bounds."""
+        return self.remember(cycle.run(self.projection.snapshot(self.now), expect=False))
+
+    def remember(self, result: Result) -> Plan:
+        """As the driver does with every quick plan."""
+        self.projection.remember(result.findings)
+        return result.plan
 
     def apply(self, plan: Plan) -> None:
         """What the core would make of it."""
@@ -198,7 +213,7 @@ def cluster(nodes: int, pending: int, shapes: int) -> None:
     bench.projection.settle(bench.now)
     queued = (time.process_time() - started) * 1e6 / pending
     # A burst fills the empty cluster; a full cycle then promises starts and says of everybody when he will start.
-    empty, plan = timed(lambda: cycle.run(bench.projection.snapshot(bench.now), expect=False))
+    empty, plan = timed(bench.burst)
     started_count = len(plan.starts)
     started = time.process_time()
     bench.apply(plan)
@@ -207,10 +222,10 @@ def cluster(nodes: int, pending: int, shapes: int) -> None:
     bench.projection.snapshot(bench.now).profile.settle()
     # The controller's child, in which full cycles run, collects no garbage.
     gc.disable()
-    full, second = timed(lambda: full_cycle.run(bench.projection.snapshot(bench.now)))
+    full, second = timed(bench.full)
     bench.apply(second)
     bench.projection.adopt(second)
-    again, _third = timed(lambda: full_cycle.run(bench.projection.snapshot(bench.now)))
+    again, _third = timed(bench.full)
     gc.enable()
     forecast, waiting = second.forecast, pending - started_count - len(second.starts)
     expected = len(forecast.job_ids) // 8 if forecast is not None else 0
@@ -278,10 +293,10 @@ def preemption(nodes: int) -> None:
 
     for number in range(nodes // 2):
         submit("high", 1, 8, 600 + number % 50)
-    bench.apply(cycle.run(bench.projection.snapshot(bench.now), expect=False))
+    bench.apply(bench.burst())
     for number in range(nodes):
         submit("low", 1, 4, 600 + number % 50)
-    bench.apply(cycle.run(bench.projection.snapshot(bench.now), expect=False))
+    bench.apply(bench.burst())
     for number in range(200):
         submit("high", 1 + number % 8, 8, 60 + number)
     costs, tested = [], 0
@@ -305,13 +320,13 @@ def gangs(nodes: int, running: int, count: int) -> None:
     specs = some_specs(200, random.Random(7), 8)
     for _ in range(running):
         bench.submit(rng.choice(specs))
-    bench.apply(cycle.run(bench.projection.snapshot(bench.now), expect=False))
+    bench.apply(bench.burst())
     for _ in range(count):
         bench.submit_whole(rng.sample(specs, 3))
     costs = []
     gc.disable()
     for _ in range(3):
-        cost, plan = timed(lambda: cycle.run(bench.projection.snapshot(bench.now)))
+        cost, plan = timed(lambda: bench.remember(cycle.run(bench.projection.snapshot(bench.now))))
         costs.append(cost / count)
         bench.apply(plan)
         bench.projection.adopt(plan)
@@ -327,12 +342,12 @@ def to_come(kind: str, count: int) -> None:
     """
     bench = Bench(1000, 64, 8)
     bench.submit(JobSpec(tasks=1, tasks_given=True, time_limit_minutes=10))
-    bench.apply(cycle.run(bench.projection.snapshot(bench.now), expect=False))
+    bench.apply(bench.burst())
     for number in range(count):
         target = Dependency(kind="afterany", job_id=bench.next_id - 1 if kind == "chain" else 1)
         bench.submit_later(JobSpec(tasks=1, tasks_given=True, time_limit_minutes=1 + number % 7), target)
     bench.projection.settle(bench.now)
-    cost, plan = timed(lambda: full_cycle.run(bench.projection.snapshot(bench.now)))
+    cost, plan = timed(bench.full)
     assert plan.forecast is not None
     quick = min(timed(bench.quick)[0] for _ in range(5))
     told = len(plan.forecast.job_ids) // 8
@@ -347,7 +362,7 @@ def burst() -> None:
         gpus = (GresRequest("gpu", "", rng.randint(1, 4)),)
         bench.submit(JobSpec(tasks=1, tasks_given=True, cpus_per_task=rng.randint(1, 8), gpus_per_node=gpus))
     bench.projection.settle(bench.now)
-    cost, plan = timed(lambda: cycle.run(bench.projection.snapshot(bench.now), expect=False))
+    cost, plan = timed(bench.burst)
     assert len(plan.starts) == 6000
     say("burst_5000_nodes_single_node_gpu", placements_per_second=6000 / cost * 1e3)
 

@@ -169,7 +169,8 @@ class SchedulerDriver:
         context.writer.listeners.add("scheduler", self._listen, Loss.REBUILD, self._distrust)
         context.writer.hooks.append(self._at_end_of_turn)
         context.counters.append(lambda: dict(self.counts))
-        context.check_request = lambda spec: feasible.check_again(spec, self._projection, context.clock.now())
+        checks = feasible.Checks(self._projection)
+        context.check_request = lambda spec: checks.check(spec, context.clock.now())
         context.check_whole = lambda specs: feasible.check_whole(specs, self._projection.snapshot(context.clock.now()))
 
     def stop(self) -> None:
@@ -330,11 +331,12 @@ class SchedulerDriver:
         clock, until = context.clock.monotonic, began + QUICK_SECONDS
         try:
             self._trust()
-            plan = cycle.run(
+            plan, findings = cycle.run(
                 self._projection.snapshot(context.clock.now(), REORDERED_MAX),
                 self._policy.quick_depth or QUICK_PLACEMENTS,
                 stop=lambda: clock() > until,
             )
+            self._projection.remember(findings)
             self._apply(plan, partial(self._quick_ended, queue), self._projection.table, seconds=clock() - began)
         except Exception as error:
             context.log.error("cycle.failed", exception=error, error=repr(error))
@@ -377,7 +379,7 @@ class SchedulerDriver:
         at = context.clock.now()
 
         def work() -> bytes:
-            return _encode_plan(full_cycle.run(self._projection.snapshot(at)))
+            return _encode_plan(full_cycle.run(self._projection.snapshot(at)).plan)
 
         try:
             self._trust()

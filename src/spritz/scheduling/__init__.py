@@ -19,8 +19,9 @@ renews the planned starts; a **quick** one keeps them and has a budget.
     projection.apply(event)                      # every event, live and on replay
     projection.reset(jobs, nodes, partitions, settings)   # instead, after an image was loaded
     snapshot = projection.snapshot(now)          # a view: use it before the next apply, or pickle it
-    plan = cycle.run(snapshot, budget)           # -> model.plan.Plan, for ApplyPlan; budget: placements to try
-    plan = full_cycle.run(snapshot)              # a full cycle, with expected starts
+    plan, findings = cycle.run(snapshot, budget) # -> model.plan.Plan, for ApplyPlan; budget: placements to try
+    plan, findings = full_cycle.run(snapshot)    # a full cycle, with expected starts
+    projection.remember(findings)                # before the next event: later cycles skip what cannot have changed
     projection.adopt(plan)                       # once its starts are applied: promises live on (else none are kept)
     projection.set_priority_inputs(inputs)       # what accounting knows: fair share, associations, QOS
     refusal = feasible.check_request(spec, snapshot)      # (ESLURM name, words) if it could never run, else None

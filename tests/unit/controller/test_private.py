@@ -53,13 +53,13 @@ def test_an_explanation_names_nobody_elses_jobs() -> None:
     site.submit(spec(4, user="bobby"), priority=9)
     mine = site.submit(spec(4, user="alice"))
     snapshot = site.projection.snapshot(site.now)
-    plan = cycle.run(snapshot)
+    result = cycle.run(snapshot)
     state = site.machine.state
-    told = explain(View(snapshot, plan, state.jobs, state.nodes, "alice"), site.jobs[mine])
+    told = explain(View(snapshot, result, state.jobs, state.nodes, "alice"), site.jobs[mine])
     assert [one.job for one in told.blockers] == [PRIVATE]
     assert [(one.job, one.user) for one in told.ahead.first] == [(PRIVATE, PRIVATE)]
     assert "bobby" not in str(to_builtins(told))
-    every = explain(View(snapshot, plan, state.jobs, state.nodes), site.jobs[mine])
+    every = explain(View(snapshot, result, state.jobs, state.nodes), site.jobs[mine])
     assert [one.job for one in every.blockers] == [str(running)]
 
 

@@ -92,7 +92,7 @@ def a_life(store: MemoryStore, *, image_after: int | None = None) -> Machine:
             await writer.drain()
             if number == image_after:
                 journal.write_image(Image(sequence=writer.last_sequence, payload=machine.image()))
-        writer.handle_own(ApplyPlan(plan=cycle.run(projection.snapshot(SystemClock().now()))))
+        writer.handle_own(ApplyPlan(plan=cycle.run(projection.snapshot(SystemClock().now())).plan))
         await writer.drain()
         journal.close()
         return machine

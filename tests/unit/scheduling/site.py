@@ -171,7 +171,9 @@ class Site:
     def plan(self, budget: int | None = None) -> Plan:
         """A cycle's proposal; nothing is applied."""
         snapshot = self.projection.snapshot(self.now)
-        return full_cycle.run(snapshot) if budget is None else cycle.run(snapshot, budget)
+        plan, findings = full_cycle.run(snapshot) if budget is None else cycle.run(snapshot, budget)
+        self.projection.remember(findings)
+        return plan
 
     def cycle(self, budget: int | None = None) -> dict[int, Allocation]:
         """Run a cycle and apply its plan, of which the core must accept every start.

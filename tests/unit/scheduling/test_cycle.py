@@ -343,7 +343,7 @@ def test_a_pickled_snapshot_gives_the_same_plan() -> None:
         site.submit(whole(count))
     snapshot = site.projection.snapshot(site.now)
     copied = pickle.loads(pickle.dumps(snapshot))
-    assert full_cycle.run(copied) == full_cycle.run(snapshot)
+    assert full_cycle.run(copied).plan == full_cycle.run(snapshot).plan
 
 
 def test_age_and_size_decide_with_multifactor_priority() -> None:

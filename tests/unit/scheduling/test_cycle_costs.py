@@ -90,7 +90,7 @@ def test_a_cycle_that_is_stopped_does_not_undo_what_it_found_out_and_the_next_go
     site = Site([node("n1", 8)])
     jobs = [site.submit(spec(1, time_limit_minutes=5 + number)) for number in range(12)]
     turns = iter([False] * 5 + [True])
-    plan = cycle.run(site.projection.snapshot(site.now), QUICK, stop=lambda: next(turns))
+    plan = cycle.run(site.projection.snapshot(site.now), QUICK, stop=lambda: next(turns)).plan
     assert (len(plan.starts), plan.complete, plan.visited) == (5, False, 5)
     site.follow(plan)
     rest = site.cycle_plan(QUICK)

@@ -13,7 +13,7 @@ from spritz.model.states import NodeFlag, NodeState
 from spritz.scheduling.placement import place as place_module
 from spritz.scheduling.placement.select import Candidate, Portion, select
 from spritz.scheduling.plan import feasible
-from spritz.scheduling.plan.feasible import UNSEEN, check_again, check_request
+from spritz.scheduling.plan.feasible import UNSEEN, Checks, check_request
 from tests.fuzz.guard import guard
 from tests.unit.scheduling.site import Site, gpus, node, partition, spec
 
@@ -85,20 +85,22 @@ def test_what_is_left_out_of_the_question_has_no_part_in_the_answer() -> None:
 
 def test_a_request_is_looked_at_once_whatever_its_name() -> None:
     site = two_nodes()
-    assert check_again(spec(8, name="a"), site.projection, site.now) is None
-    assert len(site.projection.memo.checked) == 1
-    assert check_again(spec(8, name="b", work_dir="/tmp"), site.projection, site.now) is None
-    assert len(site.projection.memo.checked) == 1
-    assert check_again(spec(9), site.projection, site.now) is not None
-    assert check_again(spec(9), site.projection, site.now) == check_request(spec(9), site.projection.snapshot(site.now))
+    checks = Checks(site.projection)
+    assert checks.check(spec(8, name="a"), site.now) is None
+    assert len(checks) == 1
+    assert checks.check(spec(8, name="b", work_dir="/tmp"), site.now) is None
+    assert len(checks) == 1
+    assert checks.check(spec(9), site.now) is not None
+    assert checks.check(spec(9), site.now) == check_request(spec(9), site.projection.snapshot(site.now))
 
 
 def test_an_answer_is_forgotten_when_nodes_change() -> None:
     site = two_nodes()
-    assert check_again(spec(features="x"), site.projection, site.now) is not None
+    checks = Checks(site.projection)
+    assert checks.check(spec(features="x"), site.now) is not None
     known = site.projection.nodes["n1"]
     site.projection.update_node(replace(known, config=replace(known.config, features=("x",))))
-    assert check_again(spec(features="x"), site.projection, site.now) is None
+    assert checks.check(spec(features="x"), site.now) is None
 
 
 @pytest.mark.parametrize("field", ["cpus_per_task", "cpus_per_node_min", "tasks_per_core", "threads_per_core"])

@@ -182,12 +182,8 @@ def test_what_a_full_cycle_tried_in_vain_no_quick_one_asks_for_again(monkeypatch
     here.submit(spec(tasks=4, partitions=("high",)))
     monkeypatch.setattr(preemption, "QUICK_PARTS", 1)
     assert quick(here).victims_wanted
-    # As in the controller: a copy of the projection makes the full plan, and remembers nothing here.
-    memo = here.projection.memo
-    known = dict(memo.no_room)
-    plan = cycle.run(here.projection.snapshot(here.now))
-    memo.no_room.clear()
-    memo.no_room.update(known)
+    # As in the controller: a copy of the projection makes the full plan, whose findings are lost.
+    plan = cycle.run(here.projection.snapshot(here.now)).plan
     here.machine.handle(ApplyPlan(plan=plan), here.now)
     here.projection.adopt(plan)
     again = quick(here)

@@ -88,17 +88,23 @@ def try_others(
 def plan_for(projection: Projection, job: Job, now: float) -> Start | None:
     """When the job would start if it were like this: by a full cycle over everything that waits."""
     record = job_records.put(projection, job)
-    snapshot = projection.snapshot(now)
-    return start_of(View(snapshot, full_cycle.run(snapshot), {}, {}), record)
+    return start_of(_planned(projection, now), record)
 
 
 def once_free(projection: Projection, job: Job, now: float) -> Expected:
     """When the job would start if it were held, kept for later or dependent no more."""
     record = job_records.put(projection, freed(job, now))
-    snapshot = projection.snapshot(now)
-    told = expected(View(snapshot, full_cycle.run(snapshot), {}, {}), record)
+    told = expected(_planned(projection, now), record)
     job_records.put(projection, job)
     return told
+
+
+def _planned(projection: Projection, now: float) -> View:
+    snapshot = projection.snapshot(now)
+    result = full_cycle.run(snapshot)
+    # Each cycle after the first looks again only at what is different.
+    projection.remember(result.findings)
+    return View(snapshot, result, {}, {})
 
 
 def freed(job: Job, now: float) -> Job:

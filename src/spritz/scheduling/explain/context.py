@@ -21,8 +21,9 @@ if TYPE_CHECKING:
 
     from spritz.model.job import Job
     from spritz.model.node import Node
-    from spritz.model.plan import PendingNote, Plan, PlannedPreemption, PlannedStart
+    from spritz.model.plan import PendingNote, PlannedPreemption, PlannedStart
     from spritz.model.resources import Allocation
+    from spritz.scheduling.plan.cycle import Result
     from spritz.scheduling.view.nodes import Holder
     from spritz.scheduling.view.records import JobRecord
     from spritz.scheduling.view.request import Request
@@ -54,13 +55,13 @@ PRIVATE = "(private)"
 class View:
     """`table` and `licenses` are as after the plan's starts; `jobs` and `nodes` are the core's records.
 
-    `plan` must be that of a full cycle over `snapshot`, which must not have changed since.
+    `result` must be that of a full cycle over `snapshot`, which must not have changed since.
     """
 
     def __init__(
         self,
         snapshot: Snapshot,
-        plan: Plan,
+        result: Result,
         jobs: Mapping[int, Job],
         nodes: Mapping[str, Node],
         viewer: str | None = None,
@@ -68,7 +69,8 @@ class View:
         #: the only user whose jobs are named (None: all are)
         self.viewer = viewer
         self.snapshot = snapshot
-        self.plan = plan
+        plan = self.plan = result.plan
+        self.findings = result.findings
         self.jobs = jobs
         self.nodes = nodes
         self.now = snapshot.now

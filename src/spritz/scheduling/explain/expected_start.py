@@ -128,7 +128,7 @@ def _spared(view: View, record: JobRecord, before: float) -> str:
     requests = {shape.request for _key, shape in record.entries}
     untils = [
         found.spared_until
-        for (request, _guarantees), found in view.snapshot.memo.no_room.items()
+        for (request, _guarantees), found in {**view.snapshot.memory.no_room, **view.findings.no_room}.items()
         if request in requests and view.now < found.spared_until < before
     ]
     if not untils:

@@ -94,7 +94,10 @@ def _count_before(keys: list[SortKey], own_key: Rank, *, within: bool, own_withi
 def _could_start(view: View, shape: Shape) -> bool:
     """Nothing but room keeps jobs of this shape back."""
     snapshot = view.snapshot
-    if partition_verdict(snapshot, shape.request) is not None or stuck_verdict(snapshot, shape) is not None:
+    if (
+        partition_verdict(snapshot, shape.request) is not None
+        or stuck_verdict(snapshot, view.findings, shape) is not None
+    ):
         return False
     if snapshot.reserved.verdict(shape.request, view.now) is not None:
         return False

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from spritz.model.plan import Forecast, Plan
+from spritz.model.plan import Forecast
 from spritz.scheduling.forecast.held_jobs import Turns
 from spritz.scheduling.forecast.lanes import Lanes
 from spritz.scheduling.forecast.starts import Groups, as_arrays, promised, reckoned, together
@@ -16,14 +16,14 @@ from spritz.scheduling.plan.cycle import decide
 
 if TYPE_CHECKING:
     from spritz.scheduling.forecast.starts import Starts
-    from spritz.scheduling.plan.cycle import Cycle
+    from spritz.scheduling.plan.cycle import Cycle, Result
     from spritz.scheduling.view.snapshot import Snapshot
 
 
-def run(snapshot: Snapshot) -> Plan:
+def run(snapshot: Snapshot) -> Result:
     """The plan of a full cycle, with expected starts."""
     cycle = decide(snapshot)
-    return cycle.plan(forecast(cycle) if cycle.complete else None)
+    return cycle.result(forecast(cycle) if cycle.complete else None)
 
 
 def forecast(cycle: Cycle) -> Forecast:

@@ -11,7 +11,7 @@ Source: slurm.conf(5) SchedulerType, SchedulerParameters, PriorityTier; squeue(1
 from __future__ import annotations
 
 from heapq import heapify, heappop, heapreplace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec import Struct
 
@@ -27,12 +27,13 @@ from spritz.scheduling.plan.limits import Limits
 from spritz.scheduling.plan.notes import PRIORITY, Notes
 from spritz.scheduling.plan.planned_starts import Kept
 from spritz.scheduling.plan.power_up import POWERED, Waking
-from spritz.scheduling.plan.predicted_order import Neediest, Shortest
+from spritz.scheduling.plan.predicted_order import Neediest, Shortest, predicted
 from spritz.scheduling.plan.preemption import Preemptor
 from spritz.scheduling.plan.reservation_preemption import make_room
 from spritz.scheduling.plan.start_now import Search
 from spritz.scheduling.plan.verdicts import partition_verdict, reserved_verdict, stuck_verdict
 from spritz.scheduling.view.charges import wanted_by
+from spritz.scheduling.view.findings import Findings
 from spritz.scheduling.view.holders import holders_of
 from spritz.scheduling.view.parameters import policy_of
 from spritz.scheduling.view.records import Verdict
@@ -53,20 +54,27 @@ if TYPE_CHECKING:
     from spritz.scheduling.view.table import Ints
 
 
+class Result(NamedTuple):
+    """A plan, and what the cycle found out on the way (`Projection.remember`)."""
+
+    plan: Plan
+    findings: Findings
+
+
 def run(
     snapshot: Snapshot,
     budget: int | None = None,
     *,
     expect: bool | None = None,
     stop: Callable[[], bool] = lambda: False,
-) -> Plan:
+) -> Result:
     """Which jobs to start now, and why others wait.
 
     `budget`: most placements to try (None: no limit). `expect`: a full cycle, which renews promises (by default one
     without a budget). `stop`: asked before each job; once it says yes no more are looked at. The same arguments give
     the same plan, if nothing stops it. Promises live on if the plan is given to `Projection.adopt`.
     """
-    return decide(snapshot, budget, expect=expect, stop=stop).plan()
+    return decide(snapshot, budget, expect=expect, stop=stop).result()
 
 
 def decide(
@@ -144,6 +152,7 @@ class Cycle:
         self._skipped_at = 0
         #: partitions in which nobody else starts
         self._closed: set[tuple[str, str]] = set()
+        self.findings = Findings(snapshot.memory)
         self.table = snapshot.table.fork()
         self.limits = Limits(snapshot)
         self.starts: list[PlannedStart] = []
@@ -163,22 +172,22 @@ class Cycle:
         #: with bf_predict=slowdown: who is looked at first
         self._needs: Neediest | None = None
         if self.policy.predict_slowdown:
-            self._needs = Neediest(snapshot.run_times, self.kept.ledger, self.kept.overdue, snapshot.now)
+            self._needs = Neediest(self._predicted, self.kept.ledger, self.kept.overdue, snapshot.now)
         #: with bf_predict: those behind the first blocked job of their partition
-        self.shortest = Shortest(snapshot.run_times, self._needs)
+        self.shortest = Shortest(self._predicted, self._needs)
         #: partitions whose first blocked job has been found
         self.headed: set[tuple[str, str]] = set()
-        self.search = Search(snapshot, self.table, self.policy, self.kept, self.headed, self.roomy)
+        self.search = Search(snapshot, self.findings, self.table, self.policy, self.kept, self.headed, self.roomy)
         self._array_starts: dict[int, int] = {}
         self._gates: dict[int, Verdict | None] = {}
-        self.notes = Notes(snapshot, self.policy.resolution_seconds)
-        self.preemptor = Preemptor(snapshot, quick=not full and budget is not None)
+        self.notes = Notes(snapshot, self.findings, self.policy.resolution_seconds)
+        self.preemptor = Preemptor(snapshot, self.findings, quick=not full and budget is not None)
         self.preemptions: list[PlannedPreemption] = []
         self.waking = Waking(snapshot.powered)
         self._taken = 0
         #: array tasks that wait for others to make room, by the array's number
         self._promised_tasks: dict[int, int] = {}
-        self._check_memo()
+        self._check_planned()
 
     @property
     def exhausted(self) -> bool:
@@ -228,6 +237,9 @@ class Cycle:
         """The place of that job of the shape among all."""
         key = self.shortest.keys_of(shape)[position]
         return self.shortest.rank(shape, key) if shape in self.shortest else self.rank(shape, key)
+
+    def _predicted(self, record: JobRecord) -> float:
+        return predicted(record, self.snapshot.run_times, self.findings)
 
     # -- one job
 
@@ -408,15 +420,16 @@ class Cycle:
         `lacking`: what it waits for, if that is not room.
         """
         request = shape.request
-        stuck = stuck_verdict(self.snapshot, shape)
+        stuck = stuck_verdict(self.snapshot, self.findings, shape)
         asleep = lacking is None and self.waking.keeps_back(self.snapshot, request)
         if stuck is not None:
             self.notes.shape(shape, POWERED if asleep and stuck.reason in _NODES_AWAY else stuck)
             return False
         lacking = POWERED if asleep else lacking
         self.notes.shape(shape, lacking or PRIORITY)
-        nowhere = shape.failure is not None and shape.failure.version is None
-        reserved = lacking or reserved_verdict(self.snapshot, self.table, request, nowhere=nowhere)
+        failure = self.findings.failure(shape)
+        nowhere = failure is not None and failure.version is None
+        reserved = lacking or reserved_verdict(self.snapshot, self.findings, self.table, request, nowhere=nowhere)
         if reserved is not None:
             self.notes.shape(shape, reserved)
         head = request.line not in self.headed
@@ -507,11 +520,10 @@ class Cycle:
         """All waiting jobs have been looked at."""
         return not self.exhausted and not self.stopped
 
-    def plan(self, forecast: Forecast | None = None) -> Plan:
+    def result(self, forecast: Forecast | None = None) -> Result:
         """The plan, with notes for jobs whose reason has changed. `forecast`: expected starts, of a full cycle."""
         complete = self.complete
-        memo = self.snapshot.memo
-        memo.planned = [(start.job_id, start.task_id) for start in self.starts]
+        self.findings.planned = [(start.job_id, start.task_id) for start in self.starts]
         self.promises.tell(self.notes, self.started)
         if self.full and self.promises.due(self.started):
             self.look_again_at = self.snapshot.now
@@ -528,20 +540,19 @@ class Cycle:
             victims_wanted=self.preemptor.put_off,
             look_again_at=min(filter(None, (self.look_again_at, self.preemptor.in_vain.look_again_at)), default=0.0),
         )
-        memo.made = plan, self.kept.version
-        return plan
+        self.findings.made = plan, self.kept.version
+        return Result(plan, self.findings)
 
-    def _check_memo(self) -> None:
+    def _check_planned(self) -> None:
         """Starts that the core dropped leave room that earlier failures did not see."""
-        memo, records = self.snapshot.memo, self.snapshot.records
-        for job_id, task_id in memo.planned:
+        records = self.snapshot.records
+        for job_id, task_id in self.snapshot.memory.planned:
             record = records.get(job_id)
             if record is None or not record.waiting:
                 continue
             if task_id is None or (record.tasks is not None and record.tasks >> task_id & 1):
-                self.snapshot.queue.forget_failures()
+                self.findings.forgotten = True
                 break
-        memo.planned = []
 
 
 _NO_TASK = -1

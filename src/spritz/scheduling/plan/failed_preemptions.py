@@ -12,6 +12,7 @@ from spritz.model.plan import NoRoom
 if TYPE_CHECKING:
     from spritz.model.limits.guarantees import Guarantee
     from spritz.scheduling.plan.preemption_bound import Bound
+    from spritz.scheduling.view.findings import Findings
     from spritz.scheduling.view.records import JobRecord
     from spritz.scheduling.view.request import Request
     from spritz.scheduling.view.snapshot import Snapshot
@@ -21,10 +22,11 @@ PAUSE_SECONDS = 20.0
 
 
 class InVain:
-    """What was in vain, in this cycle (`found`) and, by the memo, before it."""
+    """What was in vain, in this cycle (`found`) and before it."""
 
-    def __init__(self, snapshot: Snapshot) -> None:
+    def __init__(self, snapshot: Snapshot, findings: Findings) -> None:
         self._snapshot = snapshot
+        self._findings = findings
         self.found: list[NoRoom] = []
         #: when the first that somebody waits for may be preempted, which must not be yet (0.0: nobody)
         self.look_again_at = 0.0
@@ -51,7 +53,7 @@ class InVain:
             priority=priority,
             hopeless=hopeless,
         )
-        self._snapshot.memo.put_no_room(request, found)
+        self._findings.no_room[request, found.guarantees] = found
         self.found.append(found)
 
     def wait_for(self, spared_until: float) -> None:
@@ -64,7 +66,7 @@ class InVain:
     ) -> bool:
         """It was in vain before for a job of no lower priority, and nothing that matters has become free since."""
         snapshot = self._snapshot
-        before = snapshot.memo.no_room.get((request, roomy))
+        before = self._findings.no_room_for(request, roomy)
         if before is None:
             return False
         freed = snapshot.partition_freed.get(request.partition, 0)

@@ -14,13 +14,14 @@ from msgspec.structs import replace
 from spritz.model.job import JobSpec
 from spritz.scheduling.placement.place import place
 from spritz.scheduling.plan.gangs import fits_empty
+from spritz.scheduling.view.findings import ANSWERS_MAX
 from spritz.scheduling.view.parameters import policy_of
 from spritz.scheduling.view.resolve import boots_of, resolve
-from spritz.scheduling.view.snapshot import ANSWERS_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from spritz.scheduling.view.findings import Memory
     from spritz.scheduling.view.projection import Projection
     from spritz.scheduling.view.request import Request
     from spritz.scheduling.view.snapshot import Snapshot
@@ -40,41 +41,61 @@ UNSEEN: dict[str, object] = {
 Refusal = tuple[str, str]
 
 
-def check_request(spec: JobSpec, snapshot: Snapshot) -> Refusal | None:
-    """None if the job could run in one of its partitions were the cluster empty and every node up; else why not."""
+class Checks:
+    """`check_request`, asked once for all jobs that differ in what placement never looks at."""
+
+    def __init__(self, projection: Projection) -> None:
+        self._projection = projection
+        #: the projection's when the answers were found; it has another one when they may be wrong
+        self._memory: Memory | None = None
+        self._answers: dict[tuple[JobSpec, frozenset[str]], Refusal | None] = {}
+        self._feasible: dict[Request, bool] = {}
+
+    def __len__(self) -> int:
+        return len(self._answers)
+
+    def check(self, spec: JobSpec, now: float) -> Refusal | None:
+        """As `check_request`. `now` in seconds since the epoch. Raises as `check_request` does."""
+        projection = self._projection
+        key = replace(spec, **UNSEEN), projection.rules.placing(spec.qos)
+        if projection.is_current and projection.memory is self._memory and key in self._answers:
+            return self._answers[key]
+        snapshot = projection.snapshot(now)
+        if snapshot.memory is not self._memory:
+            self._memory = snapshot.memory
+            self._answers.clear()
+            self._feasible.clear()
+        for known in (self._answers, self._feasible):
+            if len(known) >= ANSWERS_MAX:
+                known.clear()
+        self._answers[key] = answer = check_request(spec, snapshot, self._feasible)
+        return answer
+
+
+def check_request(spec: JobSpec, snapshot: Snapshot, known: dict[Request, bool] | None = None) -> Refusal | None:
+    """None if the job could run in one of its partitions were the cluster empty and every node up; else why not.
+
+    `known`: requests that were tried on this cluster before, and whether they fitted. Those tried now are added.
+    """
+    known = {} if known is None else known
     refusal: Refusal | None = None
     for request in _requests(spec, snapshot):
-        found = _refusal(request, snapshot)
+        found = _refusal(request, snapshot, known)
         if found is None:
             return None
         refusal = refusal or found
     return refusal or ("ESLURM_INVALID_PARTITION_NAME", "")
 
 
-def check_again(spec: JobSpec, projection: Projection, now: float) -> Refusal | None:
-    """As `check_request`, asked once for all requests that differ in what placement never looks at.
-
-    `now` in seconds since the epoch. Raises as `check_request` does.
-    """
-    key = replace(spec, **UNSEEN), projection.rules.placing(spec.qos)
-    known = projection.memo.checked
-    if not projection.is_current or key not in known:
-        found = check_request(spec, projection.snapshot(now))
-        known = projection.memo.checked  # a new table has a new memo
-        if len(known) >= ANSWERS_MAX:
-            known.clear()
-        known[key] = found
-    return known[key]
-
-
 def check_whole(specs: Sequence[JobSpec], snapshot: Snapshot) -> Refusal | None:
     """None if all components of a heterogeneous job could run beside each other; else why not."""
+    known: dict[Request, bool] = {}
     for spec in specs:
-        refusal = check_request(spec, snapshot)
+        refusal = check_request(spec, snapshot, known)
         if refusal is not None:
             return refusal
     choices = [
-        [replace(one, uid=spec.uid) for one in _requests(spec, snapshot) if _refusal(one, snapshot) is None]
+        [replace(one, uid=spec.uid) for one in _requests(spec, snapshot) if _refusal(one, snapshot, known) is None]
         for spec in specs
     ]
     if fits_empty(snapshot.ideal_table(), choices, snapshot.eligibility):
@@ -98,11 +119,11 @@ def _requests(spec: JobSpec, snapshot: Snapshot) -> list[Request]:
     return [replace(one, reservation=name) for one in found for name in snapshot.reserved.names_for(spec)]
 
 
-def _refusal(request: Request, snapshot: Snapshot) -> Refusal | None:
+def _refusal(request: Request, snapshot: Snapshot, known: dict[Request, bool]) -> Refusal | None:
     if request.refusal:
         return ("ESLURM_NOT_SUPPORTED", request.refusal)
-    if request not in snapshot.memo.feasible:
-        snapshot.memo.feasible[request] = place(snapshot.ideal_table(), request, snapshot.eligibility) is not None
-    if snapshot.memo.feasible[request]:
+    if request not in known:
+        known[request] = place(snapshot.ideal_table(), request, snapshot.eligibility) is not None
+    if known[request]:
         return None
     return ("ESLURM_REQUESTED_NODE_CONFIG_UNAVAILABLE", "")

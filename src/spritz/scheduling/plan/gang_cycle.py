@@ -119,7 +119,7 @@ def _find(cycle: Cycle, shapes: Sequence[Sequence[Shape]], trial: Trial) -> list
     # What was freed since, in any of its partitions, may help; so may promises to others that were dropped.
     freed = sum(snapshot.partition_freed.get(name, 0) for name in {line[0] for line in lines})
     last = shapes[0][0]
-    if last.failure is not None and last.failure == Failure(freed, kept.version):
+    if cycle.findings.failure(last) == Failure(freed, kept.version):
         return None
     choices = [[shape.request for shape in some] for some in shapes]
     found = _place(cycle, cycle.table, choices, trial)
@@ -129,7 +129,8 @@ def _find(cycle: Cycle, shapes: Sequence[Sequence[Shape]], trial: Trial) -> list
         trial.accept(0, None)
         if found is not None and not all(trial.accept(index, placed) for index, placed in enumerate(found)):
             found = None
-    last.failure = None if found is not None or trial.verdict is not None else Failure(freed, kept.version)
+    failed = found is None and trial.verdict is None
+    cycle.findings.failures[last] = Failure(freed, kept.version) if failed else None
     return found
 
 
@@ -154,7 +155,7 @@ def _place(cycle: Cycle, table: NodeTable, choices: Sequence[Choices], trial: Tr
 def _wait(cycle: Cycle, gang: Gang, shapes: Sequence[Sequence[Shape]], limit: Verdict | None) -> None:
     snapshot = cycle.snapshot
     for some in shapes:
-        stuck = [stuck_verdict(snapshot, shape) for shape in some]
+        stuck = [stuck_verdict(snapshot, cycle.findings, shape) for shape in some]
         if None not in stuck:
             _say(cycle, gang, next(one for one in stuck if one is not None))
             return
@@ -167,7 +168,11 @@ def _wait(cycle: Cycle, gang: Gang, shapes: Sequence[Sequence[Shape]], limit: Ve
     cycle.headed.update(lines)
     for record, some in zip(gang.records, shapes, strict=True):
         verdict = next(
-            (one for shape in some if (one := reserved_verdict(snapshot, cycle.table, shape.request)) is not None),
+            (
+                one
+                for shape in some
+                if (one := reserved_verdict(snapshot, cycle.findings, cycle.table, shape.request)) is not None
+            ),
             limit or (RESOURCES if head else BLOCKED),
         )
         for shape in some:

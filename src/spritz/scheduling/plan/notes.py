@@ -16,6 +16,7 @@ from spritz.model.reasons import Reason
 from spritz.scheduling.view.records import Verdict
 
 if TYPE_CHECKING:
+    from spritz.scheduling.view.findings import Findings
     from spritz.scheduling.view.records import JobRecord, Shape
     from spritz.scheduling.view.snapshot import Snapshot
 
@@ -43,8 +44,9 @@ _NEVER_HERE = frozenset(
 class Notes:
     """Verdicts of one cycle, by job and by shape."""
 
-    def __init__(self, snapshot: Snapshot, resolution_seconds: float) -> None:
+    def __init__(self, snapshot: Snapshot, findings: Findings, resolution_seconds: float) -> None:
         self._snapshot = snapshot
+        self._findings = findings
         #: an expected start is news when it moved by as much
         self._resolution_seconds = resolution_seconds
         self._jobs: dict[int, tuple[JobRecord, Verdict]] = {}
@@ -84,11 +86,10 @@ class Notes:
         for shape, verdict in self._shapes.values():
             before = shape.verdict
             if before != verdict:
-                shape.verdict = verdict
+                self._findings.verdicts[shape] = verdict
                 if verdict != PRIORITY or (before is not None and before != PRIORITY):
                     records.update((record.id, record) for record in shape.jobs.values())
         notes = []
-        settle = self._snapshot.queue.note
         for job_id in sorted(records):
             record = records[job_id]
             verdict_now = self._verdict(record, complete)
@@ -97,7 +98,7 @@ class Notes:
                 if note is not None:
                     notes.append(note)
                 else:
-                    settle(record)
+                    self._findings.settled.append(record)
         return tuple(notes)
 
     def _verdict(self, record: JobRecord, complete: bool) -> Verdict | None:

@@ -11,22 +11,29 @@ from typing import TYPE_CHECKING
 from spritz.model.predict import expected_slowdown, likeness_of
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from spritz.model.predict import Predictor
     from spritz.scheduling.plan.overdue import Overdue
+    from spritz.scheduling.view.findings import Findings
     from spritz.scheduling.view.planned_starts import Ledger
     from spritz.scheduling.view.records import JobRecord, Rank, Shape, SortKey
     from spritz.scheduling.view.request import Request
+
+    #: seconds that a job is expected to run
+    Predict = Callable[[JobRecord], float]
 
 #: after every rank of a PriorityTier
 _BEHIND = float("inf")
 
 
-def predicted(record: JobRecord, run_times: Predictor) -> float:
+def predicted(record: JobRecord, run_times: Predictor, findings: Findings) -> float:
     """Seconds that the job will run: kept with the record until its user's jobs have told more."""
     count = run_times.learnt.get(str(record.spec.uid), 0)
-    if record.predicted is None or record.predicted[0] != count:
-        record.predicted = count, run_times.predict(likeness_of(record.spec))
-    return record.predicted[1]
+    known = findings.predicted.get(record, record.predicted)
+    if known is None or known[0] != count:
+        known = findings.predicted[record] = count, run_times.predict(likeness_of(record.spec))
+    return known[1]
 
 
 class Neediest:
@@ -34,10 +41,10 @@ class Neediest:
     others of its PriorityTier, and of its jobs the one that was told, so that nobody is promised what another has.
     """
 
-    __slots__ = ("_keys", "_ledger", "_now", "_overdue", "_run_times")
+    __slots__ = ("_keys", "_ledger", "_now", "_overdue", "_predict")
 
-    def __init__(self, run_times: Predictor, ledger: Ledger, overdue: Overdue, now: float) -> None:
-        self._run_times, self._ledger, self._overdue, self._now = run_times, ledger, overdue, now
+    def __init__(self, predict: Predict, ledger: Ledger, overdue: Overdue, now: float) -> None:
+        self._predict, self._ledger, self._overdue, self._now = predict, ledger, overdue, now
         self._keys: dict[int, list[SortKey]] = {}
 
     def first(self, shape: Shape) -> SortKey:
@@ -67,7 +74,7 @@ class Neediest:
 
     def _slowdown(self, record: JobRecord) -> float:
         waited = max(0.0, self._now - record.eligible_at)
-        return -expected_slowdown(waited, predicted(record, self._run_times))
+        return -expected_slowdown(waited, self._predict(record))
 
 
 class Shortest:
@@ -75,10 +82,10 @@ class Shortest:
     (None: by priority).
     """
 
-    __slots__ = ("_keys", "_needs", "_run_times", "heads")
+    __slots__ = ("_keys", "_needs", "_predict", "heads")
 
-    def __init__(self, run_times: Predictor, needs: Neediest | None) -> None:
-        self._run_times, self._needs = run_times, needs
+    def __init__(self, predict: Predict, needs: Neediest | None) -> None:
+        self._predict, self._needs = predict, needs
         self._keys: dict[int, list[SortKey]] = {}
         #: first blocked jobs that had been found when shapes were last put in order
         self.heads = 0
@@ -89,7 +96,7 @@ class Shortest:
     def put(self, shape: Shape, first: int) -> None:
         """Its jobs from that place on are looked at in this order."""
         keys = self.keys_of(shape)[first:]
-        pairs = sorted((predicted(shape.jobs[key], self._run_times), key) for key in keys)
+        pairs = sorted((self._predict(shape.jobs[key]), key) for key in keys)
         self._keys[shape.order] = [key for _seconds, key in pairs]
 
     def first(self, shape: Shape) -> SortKey:
@@ -105,4 +112,4 @@ class Shortest:
 
     def rank(self, shape: Shape, key: SortKey) -> Rank:
         """The place of a job of a shape that was put in this order."""
-        return (key[0], _BEHIND, predicted(shape.jobs[key], self._run_times), key[3])
+        return (key[0], _BEHIND, self._predict(shape.jobs[key]), key[3])

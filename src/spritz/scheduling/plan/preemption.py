@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from spritz.model.preempting import Party
     from spritz.model.resources import Allocation, NodeAllocation
     from spritz.model.rules.licenses import LicensePool
+    from spritz.scheduling.view.findings import Findings
     from spritz.scheduling.view.nodes import Holder, NodeRow
     from spritz.scheduling.view.occupants import Kind
     from spritz.scheduling.view.records import JobRecord
@@ -79,7 +80,7 @@ class Preemptor:
     for.
     """
 
-    def __init__(self, snapshot: Snapshot, *, quick: bool = False) -> None:
+    def __init__(self, snapshot: Snapshot, findings: Findings, *, quick: bool = False) -> None:
         self.snapshot = snapshot
         self._quick = quick
         self.policy = snapshot.settings.preemption
@@ -94,7 +95,7 @@ class Preemptor:
         self._bounds: dict[tuple[Kind, ...], Bound] = {}
         #: somebody must be made room for, and was not looked at since this cycle is quick
         self.put_off = False
-        self.in_vain = InVain(snapshot)
+        self.in_vain = InVain(snapshot, findings)
         #: by kinds that may be preempted
         self._occupied: dict[tuple[Kind, ...], Occupied] = {}
         #: the cycle's table without those who are leaving; and by preemptor's kind, without all its victims

@@ -1,6 +1,7 @@
 """Where a job of one cycle may start now: beside the promises, and not where it has failed before.
 
-A request for which there was no place fails until something is freed that could carry a part of it (`Shape.failure`).
+A request for which there was no place fails until something is freed that could carry a part of it
+(`Findings.failure`).
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from spritz.model.limits.guarantees import Guarantee
     from spritz.model.resources import Allocation
     from spritz.scheduling.plan.planned_starts import Kept
+    from spritz.scheduling.view.findings import Findings
     from spritz.scheduling.view.parameters import Policy
     from spritz.scheduling.view.records import Entry, JobRecord, Rank, Shape
     from spritz.scheduling.view.request import Request
@@ -44,6 +46,7 @@ class Search:
     def __init__(
         self,
         snapshot: Snapshot,
+        findings: Findings,
         table: NodeTable,
         policy: Policy,
         kept: Kept,
@@ -51,6 +54,7 @@ class Search:
         roomy: Callable[[JobRecord, Request], tuple[Guarantee, ...]],
     ) -> None:
         self._snapshot = snapshot
+        self._findings = findings
         self._table = table
         self._policy = policy
         self._kept = kept
@@ -85,18 +89,20 @@ class Search:
     def _look_for(self, record: JobRecord, key: Rank, shape: Shape) -> Found | None:
         request, eligibility = shape.request, self._snapshot.eligibility
         freed = self._snapshot.partition_freed.get(request.partition, 0)
-        if shape.failure is not None and self._still_fails(shape, shape.failure, freed):
+        failures = self._findings.failures
+        failure = self._findings.failure(shape)
+        if failure is not None and self._still_fails(shape, failure, freed):
             return None
         fit = shape.fit
         if fit in self._no_place:
-            shape.failure = Failure(freed)
+            failures[shape] = Failure(freed)
             return None
         within = self._within(shape)
         self.examined += 1
         allocation = place(self._table, request, eligibility, within=within)
         if allocation is None:
             self._no_place.add(fit)
-            shape.failure = Failure(freed)
+            failures[shape] = Failure(freed)
             return None
         early = self._early_first(self._table, request, self._snapshot.now + request.seconds)
         if early is not None:
@@ -110,7 +116,7 @@ class Search:
             if void is not None:
                 self._kept.take_back(void)
                 found = allocation, None
-        shape.failure = Failure(freed, self._kept.version) if found is None else None
+        failures[shape] = Failure(freed, self._kept.version) if found is None else None
         return found
 
     def _early_first(self, table: NodeTable, request: Request, ends_at: float) -> NodeTable | None:
@@ -126,7 +132,7 @@ class Search:
 
     def _within(self, shape: Shape) -> Ints | None:
         """The few nodes freed since a request of one node failed: no other can serve it. None: look at all."""
-        failure = shape.failure
+        failure = self._findings.failure(shape)
         if failure is None or shape.request.nodes_max != 1 or failure.version not in (None, self._kept.version):
             return None
         changed = self._changed.get(failure.freed)
@@ -177,7 +183,7 @@ class Search:
         if failure.freed != freed:
             if self._helped(shape, failure.freed):
                 return False
-            shape.failure = Failure(freed, failure.version)
+            self._findings.failures[shape] = Failure(freed, failure.version)
         return failure.version is None or failure.version == self._kept.version
 
     def _helped(self, shape: Shape, since: int) -> bool:
@@ -207,21 +213,25 @@ class Search:
         """Those that may start, or of which something else must be said than before; and how many jobs are left out.
         `could_preempt`: might others make room for it?
         """
-        up_version, rooms, headed = self._snapshot.memo.up_version, self._snapshot.partition_freed, self._headed
+        up_version, rooms, headed = self._snapshot.memory.up_version, self._snapshot.partition_freed, self._headed
+        findings, renewed = self._findings, self._findings.renewed
+        # What this cycle has looked at. The others, which may be many, are as earlier cycles left them.
+        touched = {*findings.failures, *findings.stuck}
         # Many shapes failed at the same time and need the same at least.
         hopeful: dict[tuple[int, tuple[int, int]], bool] = {}
-        renewed: dict[int, Failure] = {}
         kept, left_out = [], 0
         for entry in waiting:
             shape = entry[3]
-            failure, line, verdict = shape.failure, shape.line, shape.verdict
+            failure, stuck, line, verdict = shape.failure, shape.stuck, shape.line, shape.verdict
+            if findings.forgotten or shape in touched:
+                failure, stuck = findings.failure(shape), findings.stuck_at(shape)
             if (
                 entry[2]
                 or failure is None
                 or failure.version is not None
                 or (verdict is not PRIORITY and verdict != PRIORITY)
-                or shape.stuck is None
-                or shape.stuck[0] != up_version
+                or stuck is None
+                or stuck[0] != up_version
                 or line not in headed
                 or could_preempt(shape)
             ):
@@ -237,8 +247,8 @@ class Search:
                     kept.append(entry)
                     continue
                 if freed not in renewed:
-                    renewed[freed] = Failure(freed)
-                shape.failure = renewed[freed]
+                    renewed[freed] = []
+                renewed[freed].append(shape)
             left_out += len(shape.keys)
         return kept, left_out
 

@@ -20,6 +20,7 @@ from spritz.scheduling.view.records import Verdict
 from spritz.scheduling.view.reservations import MAINTENANCE, OTHERS
 
 if TYPE_CHECKING:
+    from spritz.scheduling.view.findings import Findings
     from spritz.scheduling.view.records import Shape
     from spritz.scheduling.view.request import Request
     from spritz.scheduling.view.reservations import Booking
@@ -42,24 +43,24 @@ def partition_verdict(snapshot: Snapshot, request: Request) -> Verdict | None:
     return None if request.limited is Reason.NONE else Verdict(request.limited)
 
 
-def stuck_verdict(snapshot: Snapshot, shape: Shape) -> Verdict | None:
+def stuck_verdict(snapshot: Snapshot, findings: Findings, shape: Shape) -> Verdict | None:
     """Why no end of any job would let this one start; None if some will."""
-    version = snapshot.memo.up_version
-    if shape.stuck is None or shape.stuck[0] != version:
+    version = snapshot.memory.up_version
+    known = findings.stuck_at(shape)
+    if known is None or known[0] != version:
         if snapshot.reserved.by_name:
             # How long it lasts may decide which nodes may serve.
             verdict = _stuck(snapshot, shape.request)
         else:
-            known = snapshot.memo.stuck
-            if shape.fit not in known:
-                known[shape.fit] = _stuck(snapshot, shape.fit)
-            verdict = known[shape.fit]
-        shape.stuck = (version, verdict)
-    return shape.stuck[1]
+            if not findings.known_stuck(shape.fit):
+                findings.stuck_requests[shape.fit] = _stuck(snapshot, shape.fit)
+            verdict = findings.stuck_request(shape.fit)
+        known = findings.stuck[shape] = version, verdict
+    return known[1]
 
 
 def reserved_verdict(
-    snapshot: Snapshot, table: NodeTable, request: Request, *, nowhere: bool = False
+    snapshot: Snapshot, findings: Findings, table: NodeTable, request: Request, *, nowhere: bool = False
 ) -> Verdict | None:
     """Do reservations keep the request from starting on `table` now, or would they if all jobs ended? None if not.
 
@@ -68,7 +69,7 @@ def reserved_verdict(
     met = snapshot.reserved.met(request, snapshot.now)
     if not met:
         return None
-    if _could_avoid(snapshot, request, met) and (
+    if _could_avoid(snapshot, findings, request, met) and (
         nowhere
         or place(table, request, snapshot.eligibility) is None
         or place(table, request, snapshot.eligibility, within=_beside(snapshot, met)) is not None
@@ -78,14 +79,15 @@ def reserved_verdict(
     return Verdict(Reason.NODES_NOT_AVAILABLE, MAINTENANCE if maintenance else OTHERS)
 
 
-def _could_avoid(snapshot: Snapshot, request: Request, met: list[Booking]) -> bool:
+def _could_avoid(snapshot: Snapshot, findings: Findings, request: Request, met: list[Booking]) -> bool:
     """Is there a place beside these occurrences for the request, were the nodes empty?"""
     which = tuple((booking.reservation.name, booking.start_at) for booking in met)
-    answers = snapshot.memo.avoidable.setdefault(which, {})
-    if request not in answers:
+    answer = findings.is_avoidable(which, request)
+    if answer is None:
         within = _beside(snapshot, met)
-        answers[request] = place(snapshot.empty_table(), request, snapshot.eligibility, within=within) is not None
-    return answers[request]
+        answer = place(snapshot.empty_table(), request, snapshot.eligibility, within=within) is not None
+        findings.avoidable.setdefault(which, {})[request] = answer
+    return answer
 
 
 def _beside(snapshot: Snapshot, met: list[Booking]) -> Ints:

@@ -75,7 +75,7 @@ class Ledger:
         #: the number of the last event that may let a job start that promises kept back; one of its own in all forks
         self.version = 0
         self._numbers = [0]
-        #: of the memo, when promises were last checked against nodes that are down
+        #: of the memory, when promises were last checked against nodes that are down
         self.up_version = 0
         self.promises: dict[Request, tuple[Promise, ...]] = {}
         #: of all of them, ascending

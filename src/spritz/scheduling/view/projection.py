@@ -27,6 +27,7 @@ from spritz.model.rules.availability import takes_jobs
 from spritz.model.rules.licenses import LicensePool, stock
 from spritz.scheduling.view.eligibility import Eligibility, WorkloadSample
 from spritz.scheduling.view.events import handlers, limits_policy, planned_starts, running_jobs, waiting_jobs
+from spritz.scheduling.view.findings import Memory
 from spritz.scheduling.view.hardware import Hardware
 from spritz.scheduling.view.nodes import ASLEEP_WEIGHT, NodeRow, weight_of
 from spritz.scheduling.view.occupants import Occupants
@@ -35,9 +36,9 @@ from spritz.scheduling.view.planned_starts import Ledger
 from spritz.scheduling.view.powered_nodes import Powered
 from spritz.scheduling.view.priority import Pricing, totals_of
 from spritz.scheduling.view.profile import Profile
-from spritz.scheduling.view.records import JobRecord, Queue
+from spritz.scheduling.view.records import Failure, JobRecord, Queue
 from spritz.scheduling.view.reservations import Reserved
-from spritz.scheduling.view.snapshot import Memo, Snapshot
+from spritz.scheduling.view.snapshot import Snapshot
 from spritz.scheduling.view.table import NodeTable
 
 if TYPE_CHECKING:
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     from spritz.model.plan import Plan
     from spritz.model.reservation import Reservation
     from spritz.model.resources import NodeCapacity
+    from spritz.scheduling.view.findings import Findings
 
 
 #: So long the workload against which fragments are measured is taken to be the same.
@@ -96,7 +98,7 @@ class Projection:
         #: counts whatever may have made room; by partition, its value at the last such event there
         self.freed = 0
         self.partition_freed: dict[str, int] = {}
-        self.memo = Memo()
+        self.memory = Memory()
         #: starts promised to waiting jobs, and what every node will have free
         self.ledger = Ledger()
         self.profile = Profile(self.table)
@@ -153,7 +155,7 @@ class Projection:
 
     @property
     def is_current(self) -> bool:
-        """Whether the next snapshot has the table and the memo that are here."""
+        """Whether the next snapshot has the table and the memory that are here."""
         return not self.outdated and not self._members_outdated
 
     def snapshot(self, now: float, reorder_max: int | None = None) -> Snapshot:
@@ -186,7 +188,7 @@ class Projection:
             in_use=self.in_use,
             minutes=self.minutes,
             partition_freed=self.partition_freed,
-            memo=self.memo,
+            memory=self.memory,
             reserved=self.reserved,
             occupants=self.occupants,
             run_times=self.run_times,
@@ -227,6 +229,26 @@ class Projection:
         waiting_jobs.settle(self, now, reorder_max)
         planned_starts.keep_again(self, kept, before)
 
+    def remember(self, findings: Findings) -> None:
+        """Take over what the last cycle found out, before the next event."""
+        if findings.forgotten:
+            self.queue.forget_failures()
+        for shape, failure in findings.failures.items():
+            shape.failure = failure
+        for freed, shapes in findings.renewed.items():
+            failure = Failure(freed)
+            for shape in shapes:
+                shape.failure = failure
+        for shape, stuck in findings.stuck.items():
+            shape.stuck = stuck
+        for shape, verdict in findings.verdicts.items():
+            shape.verdict = verdict
+        for record, predicted in findings.predicted.items():
+            record.predicted = predicted
+        for record in findings.settled:
+            self.queue.note(record)
+        self.memory.add(findings)
+
     def adopt(self, plan: Plan) -> None:
         """Take over the promises of a plan, once its starts have been applied."""
         planned_starts.adopt(self, plan)
@@ -251,7 +273,7 @@ class Projection:
                 running_jobs.hold_nodes(self, record)
                 running_jobs.count_owner(self, record, 1)
             self.place(record)
-        self.memo = Memo()
+        self.memory = Memory()
         self.ledger = Ledger()
         self.profile = Profile(self.table)
         self.reserved.book(self.profile)
@@ -298,9 +320,9 @@ class Projection:
         """Other nodes may serve: what was found out of them is forgotten, and sizes are reckoned anew."""
         self._find_members()
         self.eligibility.reserve(self.reserved)
-        planned, up_version = self.memo.planned, self.memo.up_version
-        self.memo = Memo()
-        self.memo.planned, self.memo.up_version = planned, up_version + 1
+        planned, up_version = self.memory.planned, self.memory.up_version
+        self.memory = Memory()
+        self.memory.planned, self.memory.up_version = planned, up_version + 1
         self.set_priority_inputs(self.priority_inputs)
         self.queue.forget_failures()
         self.free_all()
@@ -336,8 +358,8 @@ class Projection:
     def _reserved_anew(self, new: Reservation | None, old: Reservation | None) -> None:
         """Who may run where has changed: whatever was found out before may be wrong."""
         self.eligibility.reserve(self.reserved)
-        memo, self.memo = self.memo, Memo()
-        self.memo.planned, self.memo.up_version = memo.planned, memo.up_version + 1
+        memory, self.memory = self.memory, Memory()
+        self.memory.planned, self.memory.up_version = memory.planned, memory.up_version + 1
         self.free_all()
         drawn = any(item is not None and item.magnetic for item in (new, old))
         names = {item.name for item in (new, old) if item is not None}
@@ -364,7 +386,7 @@ class Projection:
         weight = weight_of(node)
         if weight != self.table.rows[index].weight:
             self.table.set_weight(index, weight)
-            self.memo.forget_up(self.table.rows[index])
+            self.memory.forget_up(self.table.rows[index])
         turned = self.powered.put(node)
         self._open(index, node)
         if turned:
@@ -379,7 +401,7 @@ class Projection:
         if up != self.table.rows[index].up:
             self.table.row(index).up = up
             self.table.refresh(index)
-            self.memo.forget_up(self.table.rows[index])
+            self.memory.forget_up(self.table.rows[index])
             # Reasons name nodes that are down, so a node lost counts as well.
             self.free(index)
 
@@ -410,7 +432,7 @@ class Projection:
         self.priority_inputs = inputs
         self._price()
         if self.settings.priority_policy.calculate_running:
-            self.memo.no_room.clear()
+            self.memory.no_room.clear()
         self.reorder.update((one.id, one) for one in self.records.values() if waiting_jobs.is_ranked(self, one))
 
     def _price(self) -> None:

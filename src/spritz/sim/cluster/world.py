@@ -181,7 +181,8 @@ class _World:
         if not self.machine.state.pending:
             return
         self.replay.cycles += 1
-        plan = cycle.run(self.projection.snapshot(self.now))
+        plan, findings = cycle.run(self.projection.snapshot(self.now))
+        self.projection.remember(findings)
         self._do(ApplyPlan(plan=plan))
         self.projection.adopt(plan)
         for promise in plan.promises or ():

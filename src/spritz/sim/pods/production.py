@@ -63,7 +63,8 @@ class ProductionPlacement:
         spec = _spec(pod)
         job = Job(id=number, spec=spec, priority=1, submitted_at=self._now, eligible_at=self._now)
         self._apply(JobQueued(at=self._now, job=job))
-        plan = cycle.run(self._projection.snapshot(self._now), 1000, expect=False)
+        plan, findings = cycle.run(self._projection.snapshot(self._now), 1000, expect=False)
+        self._projection.remember(findings)
         started = None
         for event in self._machine.handle(ApplyPlan(plan=plan), self._now).events:
             self._projection.apply(event)

@@ -34,9 +34,9 @@ def adopt(projection: Projection, plan: Plan) -> None:
         record = projection.records.get(vain.job_id)
         for _key, shape in record.entries if record is not None else ():
             if shape.request.line == (vain.partition, vain.reservation):
-                projection.memo.put_no_room(shape.request, vain)
+                projection.memory.put_no_room(shape.request, vain)
     if plan.promises is None or _take_over(projection, plan.promises):
-        made, version = projection.memo.made
+        made, version = projection.memory.made
         if made is plan:
             # Promises are as that cycle left them: what failed beside them, by its numbers, still does.
             projection.ledger.version = version
@@ -110,8 +110,8 @@ def redeem(projection: Projection, record: JobRecord, request: Request) -> None:
 
 def check_promises(projection: Projection) -> None:
     """No more promises than jobs that wait, and none on nodes that are down."""
-    down = projection.ledger.up_version != projection.memo.up_version
-    projection.ledger.up_version = projection.memo.up_version
+    down = projection.ledger.up_version != projection.memory.up_version
+    projection.ledger.up_version = projection.memory.up_version
     shrunk = projection.queue.shrunk
     if not projection.ledger.promises or not (down or shrunk):
         shrunk.clear()
