@@ -219,7 +219,8 @@ def cluster(nodes: int, pending: int, shapes: int) -> None:
     bench.apply(plan)
     applied = (time.process_time() - started) * 1e6 / max(1, started_count)
     bench.projection.queue.forget_failures()
-    bench.projection.snapshot(bench.now).profile.settle()
+    bench.projection.snapshot(bench.now)
+    bench.projection.profile.settle()
     # The controller's child, in which full cycles run, collects no garbage.
     gc.disable()
     full, second = timed(bench.full)

@@ -203,5 +203,5 @@ def test_the_best_of_several_numbers_of_nodes_is_found_though_few_are_tried(
     expected = None
     for count in tried if request.nodes_max is None else [count for count in tried if count <= request.nodes_max]:
         exact = replace(request, nodes_min=count, nodes_max=count, node_counts=())
-        expected = expected or place(snapshot.table, exact, snapshot.eligibility)
-    assert place(snapshot.table, request, snapshot.eligibility) == expected
+        expected = expected or place(site.projection.table, exact, snapshot.eligibility)
+    assert place(site.projection.table, request, snapshot.eligibility) == expected

@@ -94,7 +94,7 @@ def test_of_nodes_alike_the_first_is_taken() -> None:
 
 def workload_now(site: Site) -> Workload | None:
     snapshot = site.projection.snapshot(site.now)
-    return workload_of(snapshot.eligibility, snapshot.table)
+    return workload_of(snapshot.eligibility, site.projection.table)
 
 
 def points_by_hand(site: Site, workload: Workload, request: Request) -> list[int | None]:
@@ -145,7 +145,7 @@ def test_points_that_are_kept_are_those_reckoned_anew(seed: int) -> None:
         running += site.cycle()
         site.now += random.choice([1, 100])
         snapshot = site.projection.snapshot(site.now)
-        workload = workload_of(snapshot.eligibility, snapshot.table)
+        workload = workload_of(snapshot.eligibility, site.projection.table)
         if workload is None or workload.tasks is None:
             continue
         for record in site.projection.records.values():

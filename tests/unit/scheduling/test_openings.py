@@ -88,7 +88,7 @@ def test_compiled_and_numpy_find_the_same_starts(threads: int, monkeypatch: pyte
             for compiled in (True, False):
                 monkeypatch.setattr(openings, "compiled", compiled)
                 monkeypatch.setattr(scheme, "compiled", compiled)
-                found.append(earliest(snapshot.profile, request, snapshot.eligibility, site.now))
+                found.append(earliest(site.projection.profile, request, snapshot.eligibility, site.now))
             assert found[0] == found[1]
             later += found[0] is not None and found[0][0] > site.now
     assert later > 15

@@ -197,7 +197,7 @@ class Promises:
         if found is not None and (found[0], idle(found[1])) < (promise.start_at, idle(promise.allocation)):
             better = self.kept.ledger.moved(self.kept.profile(), promise, *found)
         else:
-            better = promise
+            better = promise.copied()
         better.freed = freed
         self.kept.keep(better)
         return better
@@ -291,7 +291,7 @@ class Promises:
             until = nextafter(before[0].start_at, 0.0)
         found = self._start_later(choices, since, until, ())
         if found is None:
-            made = before or []
+            made = [promise.copied() for promise in before or ()]
         else:
             uid = records[0].spec.uid
             made = [ledger.make(self.kept.profile(), request, found[0], part, uid=uid) for request, part in found[1]]
@@ -299,7 +299,7 @@ class Promises:
             promise.freed = self._snapshot.partition_freed.get(promise.request.partition, 0)
             if before is None:
                 promise.provisional, promise.queued = not self._full, self._snapshot.queue.count
-            elif made is not before:
+            elif found is not None:
                 promise.queued = min(one.queued for one in before)
             self.kept.keep(promise)
         if made:

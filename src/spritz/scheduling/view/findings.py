@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from spritz.scheduling.view.nodes import NodeRow
     from spritz.scheduling.view.records import Failure, JobRecord, Shape, Verdict
     from spritz.scheduling.view.request import Request
+    from spritz.scheduling.view.snapshot import ReadTable
     from spritz.scheduling.view.table import NodeTable
 
 #: Answers kept at once: more different requests than a busy cluster sees in a while.
@@ -52,13 +53,13 @@ class Memory:
         self.stuck: dict[Request, Verdict | None] = {}
         self.no_room: dict[NoRoomKey, NoRoom] = {}
 
-    def empty_table(self, table: NodeTable) -> NodeTable:
+    def empty_table(self, table: ReadTable) -> NodeTable:
         """The nodes without any job, up or down as they are."""
         if self._empty is None:
             self._empty = table.emptied()
         return self._empty
 
-    def ideal_table(self, table: NodeTable) -> NodeTable:
+    def ideal_table(self, table: ReadTable) -> NodeTable:
         """The nodes without any job, all of them up."""
         if self._ideal is None:
             self._ideal = table.emptied(all_up=True)

@@ -49,6 +49,13 @@ class Promise(Hold):
     holder: int
     place: int
 
+    def copied(self) -> Promise:
+        """The same again, for a cycle to change: those that it was given are the projection's."""
+        other = Promise(self.start_at, self.end_at, self.parts)
+        for name in ("flexible", *self.__slots__):
+            setattr(other, name, getattr(self, name))
+        return other
+
 
 def is_flexible(request: Request, parts: Sequence[tuple[int, Holder]], rows: Sequence[NodeRow]) -> bool:
     """Would any CPUs, and any devices of the same type, do for this request?"""

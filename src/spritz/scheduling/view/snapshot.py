@@ -8,9 +8,13 @@ Source: DESIGN, snapshot -> plan -> apply.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
+
+from msgspec import Struct
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from spritz.model.cluster import ClusterSettings
     from spritz.model.limits.ledger import Ledger as LimitLedger
     from spritz.model.limits.minutes import Minutes
@@ -20,104 +24,94 @@ if TYPE_CHECKING:
     from spritz.model.rules.licenses import LicensePool
     from spritz.scheduling.view.eligibility import Eligibility
     from spritz.scheduling.view.findings import Memory
+    from spritz.scheduling.view.nodes import NodeRow
     from spritz.scheduling.view.occupants import Occupants
-    from spritz.scheduling.view.planned_starts import Ledger
+    from spritz.scheduling.view.planned_starts import Ledger, Promise
     from spritz.scheduling.view.powered_nodes import Powered
     from spritz.scheduling.view.priority import Pricing
     from spritz.scheduling.view.profile import Profile
-    from spritz.scheduling.view.records import JobRecord, Queue
+    from spritz.scheduling.view.records import JobRecord, Shape
+    from spritz.scheduling.view.request import Request
     from spritz.scheduling.view.reservations import Reserved
-    from spritz.scheduling.view.table import NodeTable
+    from spritz.scheduling.view.table import Ints, NodeTable
 
 
-class Snapshot:
-    """Frozen by convention: a cycle forks what it changes. `now` in seconds since the epoch;
+class ReadTable(Protocol):
+    """The nodes, for reading."""
 
-    the other fields as in `Projection`.
+    @property
+    def rows(self) -> Sequence[NodeRow]: ...
+    @property
+    def index_of(self) -> Mapping[str, int]: ...
+    @property
+    def weight(self) -> Ints: ...
+    def fork(self) -> NodeTable:
+        """A table of one's own."""
+
+    def emptied(self, *, all_up: bool = False) -> NodeTable:
+        """A table of one's own without jobs."""
+
+
+class ReadQueue(Protocol):
+    """The queue, for reading."""
+
+    @property
+    def shapes(self) -> Mapping[Request, Shape]: ...
+    @property
+    def unsettled(self) -> Mapping[int, JobRecord]: ...
+    @property
+    def gangs(self) -> Mapping[int, Mapping[int, JobRecord]]: ...
+    @property
+    def count(self) -> int: ...
+
+
+class ReadLedger(Protocol):
+    """The planned starts, for reading."""
+
+    @property
+    def promises(self) -> Mapping[Request, Sequence[Promise]]: ...
+    def fork(self) -> Ledger:
+        """A ledger of one's own."""
+
+
+class ReadProfile(Protocol):
+    """Free resources over time, for reading."""
+
+    def fork(self, table: NodeTable) -> Profile:
+        """A profile of one's own over a fork of the table."""
+
+
+class Snapshot(Struct, frozen=True, kw_only=True):
+    """What a cycle reads; it forks what it needs to change. Fields as in `Projection`.
+
+    `now` in seconds since the epoch.
     """
 
-    __slots__ = (
-        "array_limits",
-        "array_running",
-        "eligibility",
-        "ends",
-        "in_use",
-        "ledger",
-        "licenses",
-        "memory",
-        "minutes",
-        "now",
-        "occupants",
-        "owners",
-        "partition_freed",
-        "partitions",
-        "powered",
-        "pricing",
-        "profile",
-        "queue",
-        "records",
-        "reserved",
-        "rules",
-        "run_times",
-        "settings",
-        "table",
-        "to_come",
-    )
-
-    def __init__(
-        self,
-        *,
-        now: float,
-        settings: ClusterSettings,
-        partitions: dict[str, Partition],
-        table: NodeTable,
-        eligibility: Eligibility,
-        queue: Queue,
-        records: dict[int, JobRecord],
-        ends: list[tuple[float, int]],
-        array_limits: dict[int, int],
-        array_running: dict[int, int],
-        licenses: LicensePool,
-        ledger: Ledger,
-        profile: Profile,
-        powered: Powered,
-        pricing: Pricing,
-        rules: Rules,
-        in_use: LimitLedger,
-        minutes: Minutes,
-        partition_freed: dict[str, int],
-        memory: Memory,
-        reserved: Reserved,
-        occupants: Occupants,
-        run_times: Predictor,
-        to_come: dict[int, JobRecord],
-        owners: dict[int, int],
-    ) -> None:
-        self.now = now
-        self.settings = settings
-        self.partitions = partitions
-        self.table = table
-        self.eligibility = eligibility
-        self.queue = queue
-        self.records = records
-        self.ends = ends
-        self.array_limits = array_limits
-        self.array_running = array_running
-        self.licenses = licenses
-        self.ledger = ledger
-        self.profile = profile
-        self.powered = powered
-        self.pricing = pricing
-        self.rules = rules
-        self.in_use = in_use
-        self.minutes = minutes
-        self.partition_freed = partition_freed
-        self.memory = memory
-        self.reserved = reserved
-        self.occupants = occupants
-        self.run_times = run_times
-        self.to_come = to_come
-        self.owners = owners
+    now: float
+    settings: ClusterSettings
+    partitions: Mapping[str, Partition]
+    table: ReadTable
+    eligibility: Eligibility
+    queue: ReadQueue
+    records: Mapping[int, JobRecord]
+    ends: Sequence[tuple[float, int]]
+    array_limits: Mapping[int, int]
+    array_running: Mapping[int, int]
+    licenses: LicensePool
+    ledger: ReadLedger
+    profile: ReadProfile
+    powered: Powered
+    pricing: Pricing
+    rules: Rules
+    in_use: LimitLedger
+    minutes: Minutes
+    partition_freed: Mapping[str, int]
+    memory: Memory
+    reserved: Reserved
+    occupants: Occupants
+    run_times: Predictor
+    to_come: Mapping[int, JobRecord]
+    owners: Mapping[int, int]
 
     def empty_table(self) -> NodeTable:
         """The nodes without any job, up or down as they are."""

@@ -20,6 +20,8 @@ from spritz.scheduling.view.priority import NEVER
 from spritz.scheduling.view.resolve import boots_of, resolve
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from spritz.model.cluster import ClusterSettings
     from spritz.model.limits.rules import Rules
     from spritz.scheduling.view.priority import Pricing
@@ -39,13 +41,19 @@ CLAIMING_TIER = 1 << 18
 class Cluster(Protocol):
     """What requests and ranks are made by: the projection has it, and a snapshot of it."""
 
-    settings: ClusterSettings
-    partitions: dict[str, Partition]
-    rules: Rules
-    reserved: Reserved
-    pricing: Pricing
-    #: users with nodes for their own jobs alone
-    owners: dict[int, int]
+    @property
+    def settings(self) -> ClusterSettings: ...
+    @property
+    def partitions(self) -> Mapping[str, Partition]: ...
+    @property
+    def rules(self) -> Rules: ...
+    @property
+    def reserved(self) -> Reserved: ...
+    @property
+    def pricing(self) -> Pricing: ...
+    @property
+    def owners(self) -> Mapping[int, int]:
+        """Users with nodes for their own jobs alone."""
 
 
 def settle(projection: Projection, now: float, reorder_max: int | None = None) -> None:
