@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from spritz.model.job import Dependency
 from tests.e2e.cluster import Cluster, until
 from tests.e2e.test_looking_commands import out, run
 
@@ -103,3 +104,10 @@ def test_lines_fit_the_width_that_is_asked_for_and_have_no_colour(busy: Cluster)
         text = run(busy, "scontrol", "explain", str(job), COLUMNS=str(width)).stdout
         assert max(map(len, text.splitlines())) <= width
         assert "\033" not in text
+
+
+@pytest.mark.timeout(240)
+def test_squeue_has_the_start_of_a_job_that_waits_for_another_worked_out(busy: Cluster) -> None:
+    job = busy.submit("true", nodes_min=1, dependencies=(Dependency(kind="afterany", job_id=1),))
+    assert out(busy, "squeue", "--start", "-h", "-j", str(job), "-o", "%S") != "N/A\n"
+    assert abs(busy.job(job).expected_start_at - busy.job(1).ends_at) < 1

@@ -23,7 +23,7 @@ SPEED = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCh
 
 def view_of(site: Site) -> View:
     snapshot = site.projection.snapshot(site.now)
-    return View(snapshot, full_cycle.run(snapshot), site.jobs, site.projection.nodes)
+    return View(snapshot, full_cycle.run(snapshot, held=True), site.jobs, site.projection.nodes)
 
 
 def all_told(site: Site) -> tuple[View, dict[int, Explanation]]:

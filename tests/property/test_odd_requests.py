@@ -182,7 +182,7 @@ def go_through(site: Site, random: Random) -> None:
         use(site, job, odd, random)
     site.cycle()
     snapshot = site.projection.snapshot(site.now)
-    view = View(snapshot, full_cycle.run(snapshot), site.jobs, site.projection.nodes)
+    view = View(snapshot, full_cycle.run(snapshot, held=True), site.jobs, site.projection.nodes)
     for job in site.jobs.values():
         if job.state is JobState.PENDING:
             explain(view, job)

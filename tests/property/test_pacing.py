@@ -19,7 +19,6 @@ from spritz.controller.pacing import (
     SHARE,
     ClockSet,
     Event,
-    ForecastWanted,
     FullEnded,
     FullPlanned,
     LookAgain,
@@ -57,7 +56,6 @@ events = st.one_of(
     batch,
     interactive,
     st.just(PassWanted()),
-    st.just(ForecastWanted()),
     st.just(ClockSet()),
     st.floats(0, 100).map(LookAgain),
 )
@@ -134,7 +132,7 @@ class Shell:
             event = LookAgain(self.seen + event.at)
         if isinstance(event, PassWanted | ClockSet | Submission):
             self.wanted = self.now if self.wanted is None else self.wanted
-        if isinstance(event, ForecastWanted | ClockSet):
+        if isinstance(event, ClockSet):
             self.full_wanted = self.now if self.full_wanted is None else self.full_wanted
         self.pacer.note(event, self.seen)
 

@@ -1,7 +1,8 @@
 """Current priorities and expected starts of pending jobs, which their records do not have.
 
 Neither is journaled: priorities are computed on request, by the scheduler's own rule, and expected starts are those of
-the last full pass.
+the last full pass. Those of jobs that limits, licenses or other jobs hold back are in no pass: `estimates` has them
+worked out when a listing asks.
 
 Source: squeue(1) --start, sprio(1).
 """
@@ -18,7 +19,7 @@ from spritz.model.states import JobState
 from spritz.scheduling.view.planned_starts import Promise
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from spritz.model.job import Job
     from spritz.model.plan import Forecast
@@ -35,11 +36,8 @@ class Forecasts:
 
     def __init__(self, projection: Projection) -> None:
         self._projection = projection
-        self._job_ids = np.zeros(0, np.int64)
-        self._start_at = np.zeros(0, np.float64)
-        self._ends = np.zeros(0, np.int64)
-        self._nodes = np.zeros(0, np.int32)
-        self._names: list[str] = []
+        #: of the last full pass; and of jobs that are held back, when that was last asked
+        self._planned = self._held = _Starts()
         #: changes whenever an expected start or its nodes do
         self.version = 0
 
@@ -60,13 +58,19 @@ class Forecasts:
 
     def adopt(self, forecast: Forecast) -> None:
         """Take over the expected starts of a full pass."""
-        if forecast.start_at != self._start_at.tobytes() or forecast.nodes != self._nodes.tobytes():
+        if not self._planned.is_same(forecast):
             self.version += 1
-        self._job_ids = np.frombuffer(forecast.job_ids, np.int64)
-        self._start_at = np.frombuffer(forecast.start_at, np.float64)
-        self._ends = np.frombuffer(forecast.ends, np.int64)
-        self._nodes = np.frombuffer(forecast.nodes, np.int32)
-        self._names = [row.name for row in self._projection.table.rows]
+        self._planned = _Starts(forecast, [row.name for row in self._projection.table.rows])
+
+    def adopt_held(self, forecast: Forecast, names: list[str]) -> None:
+        """Take over expected starts of jobs that are held back, on nodes that were `names` in order."""
+        if not self._held.is_same(forecast):
+            self.version += 1
+        self._held = _Starts(forecast, names)
+
+    def is_planned(self, job: Job) -> bool:
+        """Has the last full pass told when it starts?"""
+        return self._planned.of(job.id)[0] > 0.0
 
     def of(self, job: Job, now: float) -> Job:
         """The record with its current priority and, if it is pending, its expected start and nodes."""
@@ -74,7 +78,9 @@ class Forecasts:
             priority = self.priority_of(job, now)
             return job if priority == job.priority else replace(job, priority=priority)
         priority = self.priority_of(job, now)
-        start_at, nodes = self._expected(job.id)
+        start_at, nodes = self._planned.of(job.id)
+        if not start_at:
+            start_at, nodes = self._held.of(job.id)
         if not start_at:
             return replace(job, priority=priority)
         return replace(job, priority=priority, expected_start_at=max(start_at, now), expected_nodes=nodes)
@@ -113,7 +119,25 @@ class Forecasts:
         for name in job.spec.partitions or (job.partition,):
             yield pricing.factors(job, name, now)
 
-    def _expected(self, job_id: int) -> tuple[float, tuple[str, ...]]:
+
+class _Starts:
+    """A forecast, as arrays. `names`: of its nodes, in the order of the table that it was made on."""
+
+    def __init__(self, forecast: Forecast | None = None, names: Sequence[str] = ()) -> None:
+        self._forecast = forecast
+        self._names = names
+        self._job_ids = np.frombuffer(forecast.job_ids if forecast else b"", np.int64)
+        self._start_at = np.frombuffer(forecast.start_at if forecast else b"", np.float64)
+        self._ends = np.frombuffer(forecast.ends if forecast else b"", np.int64)
+        self._nodes = np.frombuffer(forecast.nodes if forecast else b"", np.int32)
+
+    def is_same(self, forecast: Forecast) -> bool:
+        """Does the other one say the same of starts and nodes?"""
+        known = self._forecast
+        return known is not None and (known.start_at, known.nodes) == (forecast.start_at, forecast.nodes)
+
+    def of(self, job_id: int) -> tuple[float, tuple[str, ...]]:
+        """Start and nodes; (0.0, ()) if the forecast does not know the job."""
         place = int(np.searchsorted(self._job_ids, job_id))
         if place == len(self._job_ids) or self._job_ids[place] != job_id:
             return 0.0, ()

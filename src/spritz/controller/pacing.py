@@ -16,7 +16,6 @@ What events do to the state (moments are `now` unless given):
                         interactive   wanted now, not held by a burst       -
     PassWanted                        wanted now                            -
     LookAgain(at)                     wanted at that moment, too            -
-    ForecastWanted                    -                                     wanted
     ClockSet                          wanted now                            wanted
     ParametersChanged                 paced by the new parameters           paced by the new parameters
     answered with Quick               IDLE -> RUNNING; nothing wanted more  -
@@ -114,10 +113,6 @@ class PassWanted(Struct, frozen=True, gc=False):
     """A job may be able to start that could not before."""
 
 
-class ForecastWanted(Struct, frozen=True, gc=False):
-    """A job waits whose expected start is unknown."""
-
-
 class LookAgain(Struct, frozen=True, gc=False):
     """By the last plan, a job may be able to start at that moment."""
 
@@ -158,17 +153,7 @@ class FullEnded(Struct, frozen=True, gc=False):
     outcome: Outcome
 
 
-Event = (
-    Submission
-    | PassWanted
-    | ForecastWanted
-    | LookAgain
-    | ClockSet
-    | ParametersChanged
-    | QuickEnded
-    | FullPlanned
-    | FullEnded
-)
+Event = Submission | PassWanted | LookAgain | ClockSet | ParametersChanged | QuickEnded | FullPlanned | FullEnded
 
 
 # -- questions and answers
@@ -335,9 +320,6 @@ class Pacer(Struct):
     def _on_pass_wanted(self, _event: PassWanted, now: float) -> None:
         self._want(now)
 
-    def _on_forecast_wanted(self, _event: ForecastWanted, _now: float) -> None:
-        self.full_wanted = True
-
     def _on_look_again(self, event: LookAgain, now: float) -> None:
         if self.look_again_at <= now:
             self._want(now)
@@ -397,7 +379,6 @@ _MOMENTS = (
 _HANDLERS: dict[type[Event], Callable[[Pacer, Any, float], None]] = {
     Submission: Pacer._on_submission,
     PassWanted: Pacer._on_pass_wanted,
-    ForecastWanted: Pacer._on_forecast_wanted,
     LookAgain: Pacer._on_look_again,
     ClockSet: Pacer._on_clock_set,
     ParametersChanged: Pacer._on_parameters,

@@ -29,7 +29,6 @@ from spritz.controller.pacing import (
     QUICK_SECONDS,
     RETRY_SECONDS,
     ClockSet,
-    ForecastWanted,
     Full,
     FullEnded,
     FullPlanned,
@@ -223,8 +222,6 @@ class SchedulerDriver:
         record = self._projection.records.get(event.job.id)
         if record is None or record.waiting:
             self._note(Submission(batch=event.job.spec.batch))
-        elif record.to_come and self._queue_is_short():
-            self._note(ForecastWanted())
         # else it is held, or kept back by something that ends with an event of its own
 
     def _rules_changed(self) -> None:

@@ -85,7 +85,11 @@ class Site:
             blobs=SimpleNamespace(get=script_of),
             # Records show what they say themselves.
             forecasts=SimpleNamespace(
-                of=lambda job, now: job, multifactor=False, version=0, has_planned=lambda name: False
+                of=lambda job, now: job,
+                multifactor=False,
+                version=0,
+                has_planned=lambda name: False,
+                is_planned=lambda job: True,
             ),
         )
         # A test may put another world in place before it asks.

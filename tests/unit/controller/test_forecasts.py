@@ -40,7 +40,7 @@ def test_jobs_that_wait_for_others_have_expected_starts_and_nodes() -> None:
     site.look()
     forecast = site.plan().forecast
     assert forecast is not None
-    forecasts.adopt(forecast)
+    forecasts.adopt_held(forecast, ["n1"])
     told = forecasts.of(site.jobs[waiting], site.now)
     assert (told.expected_start_at, told.expected_nodes) == (site.now + 600.0, ("n1",))
     assert forecasts.of(site.jobs[held], site.now).expected_start_at == 0.0

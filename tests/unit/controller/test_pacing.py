@@ -18,7 +18,6 @@ from spritz.controller.pacing import (
     Action,
     ClockSet,
     Event,
-    ForecastWanted,
     Full,
     FullEnded,
     FullPlanned,
@@ -252,24 +251,31 @@ def test_a_full_pass_follows_a_quick_one_that_was_cut_off() -> None:
     assert after(pacer, 110.0, QuickEnded(outcome=Outcome.APPLIED, seconds=0.001, cut_off=True)) == Full()
 
 
-@pytest.mark.parametrize("event", [ForecastWanted(), QuickEnded(outcome=Outcome.APPLIED, full_wanted=True)])
-def test_other_reasons_for_a_full_pass(event: Event) -> None:
-    assert after(settled(), 110.0, event) == Full()
+def test_a_quick_pass_asks_for_a_full_one() -> None:
+    assert after(settled(), 110.0, QuickEnded(outcome=Outcome.APPLIED, full_wanted=True)) == Full()
+
+
+def wanting_full(pacer: Pacer) -> Pacer:
+    """The same, once a full pass is wanted."""
+    pacer.full_wanted = True
+    return pacer
 
 
 def test_full_passes_that_are_wanted_pause_as_long_as_the_last_one_took() -> None:
     pacer = settled()
-    assert after(pacer, 110.0, ForecastWanted()) == Full()
+    assert after(wanting_full(pacer), 110.0) == Full()
     pacer.note(FullPlanned(), 114.0)
-    assert after(pacer, 114.5, FullEnded(Outcome.APPLIED), ForecastWanted()) == WaitUntil(118.0)
+    pacer.note(FullEnded(Outcome.APPLIED), 114.5)
+    assert after(wanting_full(pacer), 114.5) == WaitUntil(118.0)
     assert pacer.next(WAITING, 118.0) == Full()
     pacer.note(FullPlanned(), 118.1)
-    assert after(pacer, 118.1, FullEnded(Outcome.APPLIED), ForecastWanted()) == WaitUntil(118.1 + FULL_PAUSE_SECONDS)
+    pacer.note(FullEnded(Outcome.APPLIED), 118.1)
+    assert after(wanting_full(pacer), 118.1) == WaitUntil(118.1 + FULL_PAUSE_SECONDS)
 
 
 def test_quick_passes_go_on_while_a_full_one_plans_and_wait_while_its_plan_is_applied() -> None:
     pacer = settled()
-    assert after(pacer, 110.0, ForecastWanted()) == Full()
+    assert after(wanting_full(pacer), 110.0) == Full()
     assert after(pacer, 110.1, PassWanted()) == Quick()
     pacer.note(APPLIED, 110.1)
     pacer.note(FullPlanned(), 112.0)
@@ -280,20 +286,20 @@ def test_quick_passes_go_on_while_a_full_one_plans_and_wait_while_its_plan_is_ap
 def test_a_full_pass_does_not_begin_while_a_quick_plan_is_being_applied() -> None:
     pacer = settled()
     assert after(pacer, 110.0, PassWanted()) == Quick()
-    assert after(pacer, 110.0, ForecastWanted()) == WaitUntil(NEVER)
+    assert after(wanting_full(pacer), 110.0) == WaitUntil(NEVER)
     assert after(pacer, 110.1, APPLIED) == Full()
 
 
 def test_a_full_pass_that_failed_is_repeated_even_with_bf_interval_off() -> None:
     pacer = settled(Policy(full_interval_seconds=SELDOM_SECONDS))
-    assert after(pacer, 110.0, ForecastWanted()) == Full()
+    assert after(wanting_full(pacer), 110.0) == Full()
     assert after(pacer, 110.5, FullEnded(Outcome.FAILED)) == WaitUntil(110.5 + RETRY_SECONDS)
     assert pacer.next(WAITING, 110.5 + RETRY_SECONDS) == Full()
 
 
 def test_a_full_plan_that_was_given_up_is_made_again_and_a_quick_pass_runs_meanwhile() -> None:
     pacer = settled()
-    assert after(pacer, 110.0, ForecastWanted()) == Full()
+    assert after(wanting_full(pacer), 110.0) == Full()
     pacer.note(FullPlanned(), 110.5)
     assert after(pacer, 110.6, FullEnded(Outcome.DISCARDED)) == Quick()
     assert after(pacer, 110.6, APPLIED) == WaitUntil(110.5 + FULL_PAUSE_SECONDS)
@@ -316,7 +322,7 @@ def test_a_clock_that_goes_back_makes_no_wait_longer() -> None:
 
 def test_a_clock_that_goes_forward_during_a_pass_does_not_make_its_pause_last_for_years() -> None:
     pacer = settled(Policy(full_interval_seconds=SELDOM_SECONDS))
-    assert after(pacer, 110.0, ForecastWanted()) == Full()
+    assert after(wanting_full(pacer), 110.0) == Full()
     pacer.note(FullPlanned(), 1e8)
     assert after(pacer, 1e8, FullEnded(Outcome.APPLIED)) == Quick(), "sched_interval is over"
     ended = QuickEnded(outcome=Outcome.APPLIED, seconds=1e8, full_wanted=True)

@@ -177,7 +177,7 @@ class Site:
         self.plans += 1
         # The check takes a while: the first cycles of each site have it, and fewer of the later ones.
         with unchanged(snapshot) if self.plans & (self.plans - 1) == 0 else nullcontext():
-            plan, findings = full_cycle.run(snapshot) if budget is None else cycle.run(snapshot, budget)
+            plan, findings = full_cycle.run(snapshot, held=True) if budget is None else cycle.run(snapshot, budget)
         self.projection.remember(findings)
         return plan
 

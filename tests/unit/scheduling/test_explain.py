@@ -27,7 +27,7 @@ from tests.unit.scheduling.test_preemption import site as preemption_site
 def told(site: Site, job_id: int) -> Explanation:
     """The explanation by a full cycle."""
     snapshot = site.projection.snapshot(site.now)
-    view = View(snapshot, full_cycle.run(snapshot), site.jobs, site.projection.nodes)
+    view = View(snapshot, full_cycle.run(snapshot, held=True), site.jobs, site.projection.nodes)
     return explain(view, site.jobs[job_id])
 
 

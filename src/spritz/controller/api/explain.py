@@ -107,7 +107,7 @@ def explanations(
     """
     state, projection = context.machine.state, context.forecasts.projection
     snapshot = projection.snapshot(now)
-    view = View(snapshot, full_cycle.run(snapshot), state.jobs, state.nodes, viewer)
+    view = View(snapshot, full_cycle.run(snapshot, held=True), state.jobs, state.nodes, viewer)
     found = [explain(view, job) if job.state is JobState.PENDING else past(job) for job in jobs]
     if owner is not None:
         # From here on the projection is spoilt.

@@ -15,6 +15,7 @@ from spritz.controller.api.filters import matching_jobs
 from spritz.controller.api.kept_rows import KeptListings
 from spritz.controller.api.private import hides_jobs, may_see
 from spritz.controller.api.rows import row_of
+from spritz.controller.estimates import Estimates
 from spritz.controller.forecasts import EXPECTED, FIELDS
 from spritz.core.rights import operates
 from spritz.model.errors import Rejection, SpritzError
@@ -52,6 +53,7 @@ class JobQueries:
     def __init__(self, context: Context) -> None:
         self._context = context
         self._kept = KeptListings()
+        self._estimates = Estimates(context)
 
     async def list_jobs(self, request: ListJobs, call: Call) -> AsyncIterator[Struct]:
         """Stream the jobs that match."""
@@ -61,6 +63,10 @@ class JobQueries:
         row = row_of(Job, request.fields) if request.fields else None
         asked = FIELDS if row is None else FIELDS.intersection(request.fields)
         state = context.machine.state
+        if asked & EXPECTED:
+            waiting = matching_jobs(state, request.filter)
+            if not isinstance(waiting, Rejection):
+                await self._estimates.prepare(waiting)
         now, version = context.clock.now(), state.version << VERSION_BITS
         if asked:
             # What is said of their future changes without an event.

@@ -114,7 +114,9 @@ def estimate(context: Context, command: SubmitJob | SubmitHetJob, caller: Caller
     put_policy(projection, state.rules.policy)
     projection.follow_minutes(state.minutes)
     snapshot = projection.snapshot(now)
-    view = View(snapshot, full_cycle.run(snapshot), {**state.jobs, **{job.id: job for job in whole}}, state.nodes)
+    view = View(
+        snapshot, full_cycle.run(snapshot, held=True), {**state.jobs, **{job.id: job for job in whole}}, state.nodes
+    )
     return _read(view, whole, now)
 
 
@@ -125,7 +127,7 @@ def _after_others(
     for event in events:
         projection.apply(event)
     snapshot = projection.snapshot(now)
-    return _read(View(snapshot, full_cycle.run(snapshot), state.jobs, state.nodes), queued, now)
+    return _read(View(snapshot, full_cycle.run(snapshot, held=True), state.jobs, state.nodes), queued, now)
 
 
 def _read(view: View, whole: Sequence[Job], now: float) -> Estimate:

@@ -3,7 +3,7 @@
 It never judges by itself: that a job starts or waits, and when it is expected, is what the plan says; the rest are
 facts about the same snapshot, gathered with the planner's own tests (`capacity`, `place`, `earliest`).
 
-    view = View(snapshot, full_cycle.run(snapshot), jobs, nodes)
+    view = View(snapshot, full_cycle.run(snapshot, held=True), jobs, nodes)
     explanation = explain(view, job)                # -> model.explain.Explanation
     alternatives = try_others(projection, job, …)   # runs more cycles: on a projection that may be spoilt (a fork's)
 

@@ -101,7 +101,7 @@ def once_free(projection: Projection, job: Job, now: float) -> Expected:
 
 def _planned(projection: Projection, now: float) -> View:
     snapshot = projection.snapshot(now)
-    result = full_cycle.run(snapshot)
+    result = full_cycle.run(snapshot, held=True)
     # Each cycle after the first looks again only at what is different.
     projection.remember(result.findings)
     return View(snapshot, result, {}, {})

@@ -20,19 +20,23 @@ if TYPE_CHECKING:
     from spritz.scheduling.view.snapshot import Snapshot
 
 
-def run(snapshot: Snapshot) -> Result:
-    """The plan of a full cycle, with expected starts."""
+def run(snapshot: Snapshot, *, held: bool = False) -> Result:
+    """The plan of a full cycle, with expected starts of jobs that wait for resources.
+
+    `held`: also of jobs that limits, licenses, begin times or other jobs hold back. That may take longer than the cycle
+    itself, so it is for those who ask.
+    """
     cycle = decide(snapshot)
-    return cycle.result(forecast(cycle) if cycle.complete else None)
+    return cycle.result(forecast(cycle, held=held) if cycle.complete else None)
 
 
-def forecast(cycle: Cycle) -> Forecast:
-    """Expected starts of all that wait: those that are planned, and estimates for the others."""
+def forecast(cycle: Cycle, *, held: bool) -> Forecast:
+    """Expected starts: those that are planned, and estimates for the others."""
     snapshot, started = cycle.snapshot, cycle.started
     room = Room(cycle)
     known = _waiting_for_room(cycle, room)
     to_come = snapshot.to_come.values()
-    if cycle.held or cycle.capped or to_come:
+    if held and (cycle.held or cycle.capped or to_come):
         turns = Turns(snapshot, cycle.limits, cycle.licensing.pool, room, cycle.begun, cycle.notes.tasks_left)
         settled = started | cycle.promises.told
         turns.hold(cycle.held.values(), settled)

@@ -1,0 +1,100 @@
+"""Expected starts of jobs that limits, licenses, begin times or other jobs hold back: worked out when a listing asks.
+
+No scheduling pass needs them, and with long queues they take longer than the pass itself. So a forked child works them
+out by a full cycle of its own, once for all who ask at the same time, and the answer serves for a while.
+
+Source: squeue(1) --start; docs/decisions/0165.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from msgspec.msgpack import Decoder, Encoder
+
+from spritz.controller.forked import Child
+from spritz.model.job import Hold
+from spritz.model.limits.reasons import LIMIT_REASONS
+from spritz.model.plan import Forecast
+from spritz.model.reasons import Reason
+from spritz.model.states import JobState
+from spritz.scheduling.forecast import full_cycle
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from spritz.controller.context import Context
+    from spritz.model.job import Job
+
+#: An answer serves for so long, for jobs that were there when it was found.
+KEPT_SECONDS = 10.0
+
+#: A listing waits for it no longer than this; what is not known by then is told as unknown.
+WAIT_SECONDS = 5.0
+
+#: Why jobs wait that no scheduling pass expects a start of.
+HELD_BACK = LIMIT_REASONS | {Reason.DEPENDENCY, Reason.BEGIN_TIME, Reason.LICENSES, Reason.ARRAY_TASK_LIMIT}
+
+_encode = Encoder().encode
+_decode = Decoder(tuple[Forecast | None, list[str]]).decode
+
+
+class Estimates:
+    """One child at a time."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        #: set when the child that is under way has ended
+        self._ended: asyncio.Event | None = None
+        #: on the monotonic clock; jobs with smaller numbers were there
+        self._asked_at = float("-inf")
+        self._jobs_below = 0
+
+    async def prepare(self, jobs: Iterable[Job]) -> None:
+        """Have estimates for those of the jobs that are held back, if they can be had soon."""
+        last = max((job.id for job in jobs if self._is_wanted(job)), default=None)
+        if last is None:
+            return
+        now = self._context.clock.monotonic()
+        if self._ended is None and (last >= self._jobs_below or not 0 <= now - self._asked_at < KEPT_SECONDS):
+            self._ask(now)
+        if self._ended is not None:
+            try:
+                await asyncio.wait_for(self._ended.wait(), WAIT_SECONDS)
+            except TimeoutError:
+                self._context.log.info("estimates.late", seconds=WAIT_SECONDS)
+
+    def _is_wanted(self, job: Job) -> bool:
+        return (
+            job.state is JobState.PENDING
+            and job.hold is Hold.NONE
+            and job.reason in HELD_BACK
+            and not self._context.forecasts.is_planned(job)
+        )
+
+    def _ask(self, now: float) -> None:
+        context = self._context
+        projection, at = context.forecasts.projection, context.clock.now()
+        ended = asyncio.Event()
+
+        def work() -> bytes:
+            forecast = full_cycle.run(projection.snapshot(at), held=True).plan.forecast
+            # The snapshot may have made the table anew.
+            return _encode((forecast, [row.name for row in projection.table.rows]))
+
+        def done(result: bytes | None) -> None:
+            self._ended = None
+            forecast, names = _decode(result) if result is not None else (None, [])
+            if forecast is not None:
+                context.forecasts.adopt_held(forecast, names)
+            ended.set()
+
+        # Asked in vain it is not asked again at once, either.
+        self._asked_at, self._jobs_below = now, context.machine.state.next_job_id
+        try:
+            Child("estimates", work, done, context.log, nice=0)
+        except OSError as error:
+            context.log.error("estimates.failed", error=repr(error))
+            return
+        self._ended = ended
