@@ -17,7 +17,7 @@ help:
 	@echo 'make venv test unit slow test-server lint types contracts format demo bench bench-commands clients databases fuzz kills traces docs site formats changelog release clean (see CONTRIBUTING.md)'
 
 # The stamp is older than what it was made from only when something must be installed again.
-$(VENV)/.stamp: pyproject.toml constraints.txt setup.py $(wildcard launcher/*.[ch] packaging/bin/*) $(wildcard src/spritz/*/_*.c)
+$(VENV)/.stamp: pyproject.toml constraints.txt setup.py $(wildcard launcher/*.[ch] packaging/bin/*) $(wildcard src/spritz/*/_*.c src/spritz/scheduling/kernels/*.[ch])
 	@$(PIP) --version >/dev/null 2>&1 || { echo 'creating $(VENV)'; $(PYTHON) -m venv --clear $(VENV); }
 	@echo 'installing Spritz and what its tests need (a minute or two)'
 	@$(PIP) install --upgrade --constraint constraints.txt --editable '.[dev]'

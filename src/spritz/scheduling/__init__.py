@@ -1,8 +1,8 @@
 """Which jobs start where, and why the others wait: pure functions over a snapshot.
 
-Five packages; each imports only those to its right (`.importlinter`):
+Six packages; each imports only those to its right (`.importlinter`):
 
-    explain > forecast > plan > placement > view
+    explain > forecast > plan > placement > view > kernels
 
 - `view`: what a cycle reads. `projection` follows the events (`view.events`: what each of them changes), `snapshot` is
   the state at one moment, `profile` the free resources of every node over time.
@@ -10,6 +10,7 @@ Five packages; each imports only those to its right (`.importlinter`):
 - `plan`: one cycle. `cycle` takes jobs in order of priority: limits, place, backfill, preempt.
 - `forecast`: when jobs without a planned start are expected to start. `full_cycle` is a cycle with its forecast.
 - `explain`: what a plan means for one job, in English.
+- `kernels`: inner loops over arrays, compiled where there is a C compiler.
 
 A **request** is what a job asks of one partition, resolved. A **shape** is all waiting jobs with equal requests. A
 **promise**, or planned start, is the latest time at which a waiting job will start, and its nodes. A **full** cycle

@@ -13,8 +13,8 @@ from msgspec import structs
 
 from spritz.model.job import Sharing
 from spritz.model.plan import Plan
-from spritz.scheduling.forecast import lanes
-from spritz.scheduling.forecast.lanes import Lanes
+from spritz.scheduling import kernels
+from spritz.scheduling.kernels import lanes
 from spritz.scheduling.view.profile import NEVER
 from tests.unit.scheduling.site import SETTINGS, Site, gpus, node, spec
 
@@ -107,7 +107,7 @@ def test_the_reckoning_gives_nothing_twice(wanted: list[dict[str, Any]]) -> None
         assert max(devices) <= 2
 
 
-@pytest.mark.skipif(not lanes.compiled, reason="installed without a C compiler")
+@pytest.mark.skipif(not kernels.compiled, reason="installed without a C compiler")
 @given(st.integers(0, 1000))
 @settings(max_examples=40, deadline=None)
 def test_compiled_and_numpy_reckon_the_same(seed: int) -> None:
@@ -124,28 +124,27 @@ def test_compiled_and_numpy_reckon_the_same(seed: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
         found = []
         for compiled in (True, False):
-            patch.setattr(lanes, "compiled", compiled)
+            patch.setattr(kernels, "compiled", compiled)
             found.append(site.plan().forecast)
     assert found[0] == found[1]
 
 
-@pytest.mark.skipif(not lanes.compiled, reason="installed without a C compiler")
+@pytest.mark.skipif(not kernels.compiled, reason="installed without a C compiler")
 @given(st.integers(0, 1000), st.integers(1, 900), st.integers(1, 40))
 @settings(max_examples=60, deadline=None)
 def test_compiled_and_numpy_choose_the_same_pool(seed: int, count: int, values: int) -> None:
     rng = np.random.default_rng(seed)
-    some = Lanes.__new__(Lanes)
     times = rng.integers(1, values + 1, (3, count)).astype(np.float64)
     times[times == values] = NEVER
-    some.free_at = (np.sort(times, axis=0), np.zeros((0, count)), np.sort(times[:2], axis=0))
-    some._cpus, some._up, some._now = rng.integers(1, 4, count), rng.random(count) < 0.9, 2.0
-    need = lanes._Need(1, (int(rng.integers(1, 4)), 0, int(rng.integers(0, 3))), whole=bool(rng.integers(2)))
+    free_at = (np.sort(times, axis=0), np.zeros((0, count)), np.sort(times[:2], axis=0))
+    cpus, up = rng.integers(1, 4, count), rng.random(count) < 0.9
+    need, whole = (int(rng.integers(1, 4)), 0, int(rng.integers(0, 3))), bool(rng.integers(2))
     nodes = np.arange(count)
     width = int(rng.integers(0, count))
     with pytest.MonkeyPatch.context() as patch:
         found = []
         for compiled in (True, False):
-            patch.setattr(lanes, "compiled", compiled)
-            pool, usable, limit = some._pool(nodes, need, width, 2.0)
+            patch.setattr(kernels, "compiled", compiled)
+            pool, usable, limit = lanes.pool(free_at, need, whole, cpus, up, nodes, 2.0, width)
             found.append((pool.tolist(), usable, limit))
     assert found[0] == found[1]

@@ -10,7 +10,8 @@ import pytest
 from msgspec import structs
 
 from spritz.model.job import JobSpec, Sharing
-from spritz.scheduling.placement import openings, scheme
+from spritz.scheduling import kernels
+from spritz.scheduling.placement import scheme
 from spritz.scheduling.placement.columns import capacity_columns, least_counts, needed
 from spritz.scheduling.placement.earliest import earliest
 from spritz.scheduling.placement.place import place
@@ -75,7 +76,7 @@ def requests(site: Site, rng: random.Random) -> list[Request]:
     return [resolve(some_spec(rng), site.partitions[0], site.settings) for _ in range(12)]
 
 
-@pytest.mark.skipif(not openings.compiled, reason="installed without a C compiler")
+@pytest.mark.skipif(not kernels.compiled, reason="installed without a C compiler")
 @pytest.mark.parametrize("threads", [1, 2])
 def test_compiled_and_numpy_find_the_same_starts(threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = random.Random(threads)
@@ -86,15 +87,14 @@ def test_compiled_and_numpy_find_the_same_starts(threads: int, monkeypatch: pyte
         for request in requests(site, rng):
             found = []
             for compiled in (True, False):
-                monkeypatch.setattr(openings, "compiled", compiled)
-                monkeypatch.setattr(scheme, "compiled", compiled)
+                monkeypatch.setattr(kernels, "compiled", compiled)
                 found.append(earliest(site.projection.profile, request, snapshot.eligibility, site.now))
             assert found[0] == found[1]
             later += found[0] is not None and found[0][0] > site.now
     assert later > 15
 
 
-@pytest.mark.skipif(not openings.compiled, reason="installed without a C compiler")
+@pytest.mark.skipif(not kernels.compiled, reason="installed without a C compiler")
 @pytest.mark.parametrize("threads", [1, 2])
 def test_compiled_and_numpy_take_the_same_nodes(threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """On the table as it is, among all nodes or some, and with nodes that are busy elsewhere before others."""
@@ -109,10 +109,10 @@ def test_compiled_and_numpy_take_the_same_nodes(threads: int, monkeypatch: pytes
             prefer = rng.choice([None, other])
             found = []
             for compiled in (True, False):
-                monkeypatch.setattr(scheme, "compiled", compiled)
+                monkeypatch.setattr(kernels, "compiled", compiled)
                 found.append(place(table, request, eligibility, prefer, within))
             assert found[0] == found[1], request
-            monkeypatch.setattr(scheme, "compiled", True)
+            monkeypatch.setattr(kernels, "compiled", True)
             compared += scheme.scheme_for(eligibility, table, request, eligibility.choices(request)[0]) is not None
             several += found[0] is not None and len(found[0].nodes) > 1
     assert several > 15

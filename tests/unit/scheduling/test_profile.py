@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spritz.model.resources import GresAllocation, lowest_bits
+from spritz.scheduling import kernels
 from spritz.scheduling.view import profile as profile_module
 from spritz.scheduling.view.events.running_jobs import set_end
 from spritz.scheduling.view.node_timeline import Changes, counts_ahead
@@ -120,7 +121,7 @@ def test_counts_ahead_by_addition_are_those_of_rows_on_which_every_change_is_mad
     assert certain > 60
 
 
-@pytest.mark.skipif(not profile_module.compiled, reason="installed without a C compiler")
+@pytest.mark.skipif(not kernels.compiled, reason="installed without a C compiler")
 def test_a_node_is_worked_out_alike_with_and_without_the_compiled_part() -> None:
     """Nodes of one thread a core and of two, with more moments than there was room for, and promises that have become
     too many.
@@ -143,7 +144,7 @@ def test_a_node_is_worked_out_alike_with_and_without_the_compiled_part() -> None
         found = []
         for compiled in (True, False):
             with pytest.MonkeyPatch.context() as patch:
-                patch.setattr(profile_module, "compiled", compiled)
+                patch.setattr(kernels, "compiled", compiled)
                 profile.stale.update(range(2))
                 profile.settle()
             there = profile.times < NEVER
@@ -159,7 +160,7 @@ def test_a_node_is_worked_out_alike_with_and_without_the_compiled_part() -> None
     assert seen > 400
 
 
-@pytest.mark.skipif(not profile_module.compiled, reason="installed without a C compiler")
+@pytest.mark.skipif(not kernels.compiled, reason="installed without a C compiler")
 def test_holds_put_into_the_arrays_leave_what_working_it_out_would_find() -> None:
     """On nodes with and without jobs, of one thread or two a core; more is asked for than there is, too."""
     rng = random.Random(3)
@@ -208,7 +209,7 @@ def _portrait(profile: Profile) -> list[object]:
     return found
 
 
-@pytest.mark.skipif(not profile_module.compiled, reason="installed without a C compiler")
+@pytest.mark.skipif(not kernels.compiled, reason="installed without a C compiler")
 def test_the_least_of_some_time_is_the_same_by_whatever_way_it_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """Compiled, by arrays, and aside from the arrays for nodes that have just changed."""
     rng = random.Random(11)
@@ -226,7 +227,7 @@ def test_the_least_of_some_time_is_the_same_by_whatever_way_it_is_found(monkeypa
         for start_at in (None, starts):
             found = []
             for compiled, share in ((True, 0), (False, 99), (True, 99)):
-                monkeypatch.setattr(profile_module, "compiled", compiled)
+                monkeypatch.setattr(kernels, "compiled", compiled)
                 monkeypatch.setattr(profile_module, "ASIDE_SHARE", share)
                 table = site.projection.table.fork()
                 for index in range(2):

@@ -15,21 +15,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from spritz.scheduling.kernels import lanes as kernel
 from spritz.scheduling.view.profile import NEVER
 
 if TYPE_CHECKING:
     from spritz.scheduling.view.profile import Floats, Profile
     from spritz.scheduling.view.request import Request
     from spritz.scheduling.view.table import Ints
-
-#: Is the compiled part there? It is optional.
-compiled: bool
-try:
-    from spritz.scheduling import _lanes
-
-    compiled = True
-except ImportError:
-    compiled = False
 
 #: Memory is reckoned with in so many equal parts of a node.
 MEMORY_PARTS = 16
@@ -82,11 +74,13 @@ class Lanes:
         gpu_counts = dict(zip(table.gres, profile.counts[4:], strict=True)).get(("gpu", ""))
         self._cpus = table.cpus_total
         self.free_at: tuple[Floats, Floats, Floats] = (
-            _free_at(profile.times, profile.counts[1], int(self._cpus.max(initial=0)), now),
-            _free_at(profile.times, gpu_counts, int(gpu_counts.max(initial=0)), now)
+            kernel.free_for_good(profile.times, profile.counts[1], int(self._cpus.max(initial=0)), now),
+            kernel.free_for_good(profile.times, gpu_counts, int(gpu_counts.max(initial=0)), now)
             if gpu_counts is not None
             else np.zeros((0, len(gpus))),
-            _free_at(profile.times, profile.counts[2] * MEMORY_PARTS // self._memory[:, None], MEMORY_PARTS, now),
+            kernel.free_for_good(
+                profile.times, profile.counts[2] * MEMORY_PARTS // self._memory[:, None], MEMORY_PARTS, now
+            ),
         )
 
     def kind(self, request: Request) -> tuple[object, ...]:
@@ -118,48 +112,13 @@ class Lanes:
         wanted = min(count, len(group.pool) // size) * size
         if not wanted or (wanted < count * size and not any_limit and group.limit < NEVER):
             return None
-        chosen, at = self._soonest(group.pool, group.need, wanted, since)
+        need = group.need
+        chosen, at = kernel.soonest(
+            self.free_at, need.lanes, need.whole, self._cpus, self._up, group.pool, since, wanted
+        )
         if at[-1] > max(group.limit, since) and not any_limit:
             return None
         return chosen.reshape(-1, size), at.reshape(-1, size).max(axis=1)
-
-    def _soonest(self, nodes: Ints, need: _Need, wanted: int, since: float) -> tuple[Ints, Floats]:
-        """So many of the nodes that can give what is needed first, in order of time and of `nodes`, and when."""
-        if compiled:
-            chosen, at = np.empty(wanted, np.int64), np.empty(wanted, np.float64)
-            _lanes.soonest(self.free_at, need.lanes, need.whole, self._cpus, self._up, nodes, since, chosen, at)
-            return chosen, at
-        at = self._ready(nodes, need, since)
-        order = np.argsort(at, kind="stable")[:wanted]
-        return nodes[order], at[order]
-
-    def _pool(self, nodes: Ints, need: _Need, width: int, since: float) -> tuple[Ints, int, float]:
-        """So many of the nodes that can give what is needed first, in their order; how many of all of them ever can,
-        and when the first of the others can.
-        """
-        if compiled:
-            chosen = np.empty(width, np.int64)
-            usable, limit = _lanes.pool(
-                self.free_at, need.lanes, need.whole, self._cpus, self._up, nodes, since, chosen
-            )
-            return chosen, usable, limit
-        at = self._ready(nodes, need, since)
-        order = np.argsort(at, kind="stable")
-        return np.sort(nodes[order[:width]]), int((at < NEVER).sum()), float(at[order[width]])
-
-    def _ready(self, nodes: Ints, need: _Need, since: float) -> Floats:
-        """When each of these nodes can give what is needed."""
-        everywhere = len(nodes) == len(self._up)
-        at = np.full(len(nodes), since)
-        for free_at, lanes in zip(self.free_at, need.lanes, strict=True):
-            if lanes > len(free_at):
-                return np.full(len(nodes), NEVER)
-            if lanes:
-                np.maximum(at, free_at[lanes - 1] if everywhere else free_at[lanes - 1, nodes], out=at)
-        if need.whole:
-            np.maximum(at, self.free_at[0][self._cpus[nodes] - 1, nodes], out=at)
-        at[~(self._up if everywhere else self._up[nodes])] = NEVER
-        return at
 
     def _new_pool(self, group: Group, count: int, since: float) -> bool:
         """Choose its nodes again; False if there are not enough that will ever serve."""
@@ -170,7 +129,16 @@ class Lanes:
             need = _need(request, size, self._memory_max)
             width = min(len(nodes), size * count + max(POOL, len(nodes) // POOL_SHARE))
             all_of_them = width >= len(nodes)
-            pool, usable, limit = self._pool(nodes, need, 0 if all_of_them else width, since)
+            pool, usable, limit = kernel.pool(
+                self.free_at,
+                need.lanes,
+                need.whole,
+                self._cpus,
+                self._up,
+                nodes,
+                since,
+                0 if all_of_them else width,
+            )
             if usable >= size:
                 group.need = need
                 group.pool, group.limit = (nodes, NEVER) if all_of_them else (pool, limit)
@@ -181,43 +149,7 @@ class Lanes:
 
     def _take(self, nodes: Ints, until: Floats, need: _Need) -> None:
         """The first lanes of each kind are in use until then."""
-        if compiled:
-            _lanes.take(
-                self.free_at,
-                need.lanes,
-                need.whole,
-                self._cpus,
-                self._up,
-                np.ascontiguousarray(nodes),
-                self._now,
-                until,
-            )
-            return
-        for free_at, lanes in zip(self.free_at, need.lanes, strict=True):
-            if lanes:
-                columns = free_at[:, nodes]
-                taken = columns.shape[0] if need.whole and free_at is self.free_at[0] else lanes
-                columns[:taken] = np.where(columns[:taken] < NEVER, until, NEVER)
-                columns.sort(axis=0)
-                free_at[:, nodes] = columns
-
-
-def _free_at(times: Floats, counts: Ints, lanes: int, now: float) -> Floats:
-    """From when on 1, 2 … lanes of each node are free for good: float64[lane, node]."""
-    if compiled:
-        free_at = np.empty((lanes, len(times)))
-        _lanes.lasting(times, np.ascontiguousarray(counts), now, free_at)
-        return free_at
-    valid = times < NEVER
-    least = np.where(valid, counts, np.iinfo(np.int64).max)
-    least = np.minimum.accumulate(least[:, ::-1], axis=1)[:, ::-1]
-    found = np.full((lanes, len(times)), NEVER)
-    begins = np.maximum(times, now)
-    for moment in reversed(range(times.shape[1])):
-        free = np.where(valid[:, moment], least[:, moment], 0)
-        held = np.arange(1, lanes + 1)[:, None] <= free[None, :]
-        found = np.where(held, begins[None, :, moment], found)
-    return found
+        kernel.take(self.free_at, need.lanes, need.whole, self._cpus, self._up, nodes, self._now, until)
 
 
 def _need(request: Request, nodes: int, memory: int) -> _Need:

@@ -1,4 +1,4 @@
-"""When nodes could carry their part of a request, and for how long: what `backfill.earliest` goes through.
+"""When nodes could carry their part of a request, and for how long: what `earliest` goes through.
 
 `QuickOpenings` asks a compiled loop, where there is one and the request is a matter of counts; `Openings` says the same
 with numpy, looking first at what is near. See docs/decisions/0037.
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from spritz.scheduling import kernels
 from spritz.scheduling.placement.columns import capacity_columns, least_counts, needed
 from spritz.scheduling.placement.select import target_of
 from spritz.scheduling.view.profile import NEVER, Cells, cells_of
@@ -21,15 +22,6 @@ if TYPE_CHECKING:
     from spritz.scheduling.view.request import Request
     from spritz.scheduling.view.table import Bools, Ints
 
-#: Is the compiled part there? It is optional.
-compiled: bool
-try:
-    from spritz.scheduling import _openings
-
-    compiled = True
-except ImportError:
-    compiled = False
-
 
 def searches(
     profile: Profile, request: Request, nodes: Ints, since: float
@@ -37,7 +29,7 @@ def searches(
     """Times up to which openings are known, ascending, the last for ever; and these openings, from `since` or the time
     before.
     """
-    least = _least(profile, request) if compiled else None
+    least = _least(profile, request) if kernels.compiled else None
     if least is not None:
         yield NEVER, QuickOpenings(profile, request, nodes, since, least)
         return
@@ -72,17 +64,17 @@ class QuickOpenings:
         if self._count < nodes_min:
             return NEVER
         found: Floats = np.empty(self._count, np.float64)
-        _openings.first(*self._search, found)
+        kernels.openings_first(*self._search, found)
         return float(np.partition(found, nodes_min - 1)[nodes_min - 1])
 
     def after(self, at: float) -> float:
         """The next moment at which some node opens."""
-        return _openings.after(*self._search, at)
+        return kernels.openings_after(*self._search, at)
 
     def at(self, at: float) -> Cells | None:
         """Cells that are open at that moment and long enough; None if together they cannot carry the job, by sums."""
         found: Ints = np.empty(self._count, np.int64)
-        count = _openings.open_at(*self._search, at, found)
+        count = kernels.openings_at(*self._search, at, found)
         if count < target_of(self._request).nodes_min:
             return None
         return _enough(self._profile, self._request, self._profile.cells_at(found[:count]))

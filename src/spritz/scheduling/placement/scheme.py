@@ -3,7 +3,7 @@
 `scheme_of` says it where counts decide everything and the order of the nodes is the usual one; elsewhere arrays and
 rows do the same the long way. A test compares the two.
 
-Source: as `columns` and `runs`; docs/decisions/0096-choice-compiled.md.
+Source: as `columns` and `runs`; docs/decisions/0096.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from spritz.scheduling import kernels
 from spritz.scheduling.placement.columns import counts_suffice, least_counts
 from spritz.scheduling.placement.runs import plain
 from spritz.scheduling.placement.select import Candidate, Portion, Target, portions_of, target_of
@@ -25,15 +26,6 @@ if TYPE_CHECKING:
     from spritz.scheduling.view.profile import Floats
     from spritz.scheduling.view.request import Request
     from spritz.scheduling.view.table import Bools, Ints, NodeTable
-
-#: Is the compiled part there? It is optional.
-compiled: bool
-try:
-    from spritz.scheduling import _openings
-
-    compiled = True
-except ImportError:
-    compiled = False
 
 #: Schemes kept at once.
 SCHEMES_MAX = 8192
@@ -75,7 +67,7 @@ def scheme_for(eligibility: Eligibility, table: NodeTable, request: Request, cho
 
     Kept in `eligibility.derived`: all tables there are of the same nodes.
     """
-    if not compiled or table.choosy or choice.groups:
+    if not kernels.compiled or table.choosy or choice.groups:
         return None
     if choice.boots is not None or eligibility.workload is not None:
         return None
@@ -162,7 +154,7 @@ def choose(
     `times` float64[node, moment] and `counts` int64[node, moment] as in `Profile`, in the order of `NodeRow.counts`.
     `busy`: free CPUs as they are now; nodes with fewer than the request could use come first.
     """
-    return _openings.choose(
+    return kernels.choose_nodes(
         times,
         nodes,
         tuple([counts[column] for column in scheme.columns]),

@@ -19,20 +19,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from spritz.scheduling import kernels
 from spritz.scheduling.view.node_timeline import Changes, Least, counts_ahead, events_ahead
 from spritz.scheduling.view.nodes import Holder, NodeRow
 from spritz.scheduling.view.table import Bools, Ints, NodeTable, is_choosy
-
-#: Is the compiled part there? It is optional.
-compiled: bool
-try:
-    from spritz.scheduling._moments import ahead as put_ahead
-    from spritz.scheduling._moments import hold as put_hold
-    from spritz.scheduling._moments import lowest as put_lowest
-
-    compiled = True
-except ImportError:
-    compiled = False
 
 Floats = npt.NDArray[np.float64]
 
@@ -188,14 +178,14 @@ class Profile:
 
     def _put(self, index: int, hold: Hold, holder: Holder) -> bool:
         """Into the arrays as they are: what `_work_out` would find. False where it must be asked."""
-        if not compiled or self._base is not None or not hold.flexible or hold.start_at >= holder.ends_at:
+        if not kernels.compiled or self._base is not None or not hold.flexible or hold.start_at >= holder.ends_at:
             return False
         if index in self.stale or index in self._played:
             return False
         self._own()
         cpus, memory, company, *devices = holder.taken(self.kinds, self.table.rows[index].hardware)
         amounts = (cpus, cpus, memory, company, *devices)
-        done = put_hold(self.times, tuple(self.counts), index, hold.start_at, holder.ends_at, amounts)
+        done = kernels.timeline_hold(self.times, tuple(self.counts), index, hold.start_at, holder.ends_at, amounts)
         self.worked_out += 2 * done
         return done
 
@@ -248,7 +238,7 @@ class Profile:
 
     def _work_out(self, index: int) -> None:
         row, holds = self.table.rows[index], self.holds.get(index, ())
-        if compiled and self._add_up(index, row, holds):
+        if kernels.compiled and self._add_up(index, row, holds):
             return
         added = counts_ahead(row, holds, self.kinds)
         moments, found = added or _played(row, holds, self.kinds)
@@ -271,10 +261,10 @@ class Profile:
         if events is None:
             return False
         now = row.counts(self.kinds)
-        moments = put_ahead(self.times, tuple(self.counts), index, now, events)
+        moments = kernels.timeline_put(self.times, tuple(self.counts), index, now, events)
         if moments >= self.times.shape[1]:
             self._widen(moments + 1)
-            put_ahead(self.times, tuple(self.counts), index, now, events)
+            kernels.timeline_put(self.times, tuple(self.counts), index, now, events)
         if moments < 0:
             return False
         self._played.discard(index)
@@ -415,8 +405,8 @@ class Profile:
 
     def _lower(self, columns: Sequence[npt.NDArray[Any]], nodes: Ints, start_at: float, until: float) -> None:
         """Put the least of the whole time into the columns of nodes that have holds."""
-        if compiled:
-            put_lowest(self.times, tuple(self.counts), nodes, start_at, until, tuple(columns))
+        if kernels.compiled:
+            kernels.timeline_lowest(self.times, tuple(self.counts), nodes, start_at, until, tuple(columns))
             return
         times = self.times[nodes]
         ends = np.concatenate((times[:, 1:], np.full((len(nodes), 1), NEVER)), axis=1)

@@ -1,9 +1,9 @@
 /* When could each node first carry its part of a job, for as long as the job lasts?
 
-The inner loop of `scheduling.backfill` over what nodes will have free (`scheduling.profile`): a table of moments by node,
+The inner loop of `placement.earliest` over what nodes will have free (`view.profile`): a table of moments by node,
 ascending in time, and for each column of counts a table of the same shape. A node is able from a moment to the next
 where every count is at least what is asked for. It opens at each moment from which it stays able for so many seconds.
-`backfill._Openings` says the same with numpy; a test compares the two. See docs/decisions/0037.
+`placement.openings.Openings` says the same with numpy; a test compares the two. See docs/decisions/0037.
 */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
@@ -11,7 +11,7 @@ where every count is at least what is asked for. It opens at each moment from wh
 #include <math.h>
 #include <stdint.h>
 
-#include "_choose.h"
+#include "choose.h"
 
 #define COLUMNS_MAX 32
 
@@ -114,7 +114,7 @@ static double opens(const struct search *search, int64_t node, double after)
     return INFINITY;
 }
 
-PyDoc_STRVAR(first_doc, "first(times, nodes, counts, least, since, seconds, out)\n\n"
+PyDoc_STRVAR(first_doc, "openings_first(times, nodes, counts, least, since, seconds, out)\n\n"
                         "Put into out (float64) when each node first opens; inf for never.");
 
 static PyObject *first(PyObject *self, PyObject *const *arguments, Py_ssize_t count)
@@ -144,7 +144,7 @@ static PyObject *first(PyObject *self, PyObject *const *arguments, Py_ssize_t co
     Py_RETURN_NONE;
 }
 
-PyDoc_STRVAR(after_doc, "after(times, nodes, counts, least, since, seconds, at)\n\n"
+PyDoc_STRVAR(after_doc, "openings_after(times, nodes, counts, least, since, seconds, at)\n\n"
                         "The first moment after `at` at which some node opens; inf if none does.");
 
 static PyObject *after(PyObject *self, PyObject *const *arguments, Py_ssize_t count)
@@ -166,7 +166,7 @@ static PyObject *after(PyObject *self, PyObject *const *arguments, Py_ssize_t co
     return PyFloat_FromDouble(found);
 }
 
-PyDoc_STRVAR(open_doc, "open_at(times, nodes, counts, least, since, seconds, at, out) -> int\n\n"
+PyDoc_STRVAR(open_doc, "openings_at(times, nodes, counts, least, since, seconds, at, out) -> int\n\n"
                        "Put into out (int64) the places, in the flat tables, of the moments of nodes that are able at\n"
                        "that time and stay so for long enough; returns how many there are. `at` is `since` or later.");
 
@@ -388,7 +388,7 @@ static PyObject *answer(double at, Py_ssize_t tried, const struct candidate *cho
 }
 
 PyDoc_STRVAR(choose_doc,
-             "choose(times, nodes, counts, least, since, seconds, until, up, tasks, gpus, target, weights, busy, floor,\n"
+             "choose_nodes(times, nodes, counts, least, since, seconds, until, up, tasks, gpus, target, weights, busy, floor,\n"
              "tries) -> (at, tried, [node, tasks, GPUs, ...] or None) or None\n\n"
              "The first moment from since to until at which the job fits for all its time, by counts, and the nodes that\n"
              "it takes, in no order; None for the nodes where runs of neighbours do not suffice and a better search must\n"
@@ -470,16 +470,10 @@ end:
     return result;
 }
 
-static PyMethodDef methods[] = {
-    {"first", (PyCFunction)(void (*)(void))first, METH_FASTCALL, first_doc},
-    {"after", (PyCFunction)(void (*)(void))after, METH_FASTCALL, after_doc},
-    {"open_at", (PyCFunction)(void (*)(void))open_at, METH_FASTCALL, open_doc},
-    {"choose", (PyCFunction)(void (*)(void))choose, METH_FASTCALL, choose_doc},
+PyMethodDef openings_methods[] = {
+    {"openings_first", (PyCFunction)(void (*)(void))first, METH_FASTCALL, first_doc},
+    {"openings_after", (PyCFunction)(void (*)(void))after, METH_FASTCALL, after_doc},
+    {"openings_at", (PyCFunction)(void (*)(void))open_at, METH_FASTCALL, open_doc},
+    {"choose_nodes", (PyCFunction)(void (*)(void))choose, METH_FASTCALL, choose_doc},
     {NULL, NULL, 0, NULL},
 };
-
-static struct PyModuleDef definition = {
-    PyModuleDef_HEAD_INIT, "_openings", "When nodes could serve; see scheduling.openings.", 0, methods, NULL, NULL, NULL, NULL,
-};
-
-PyMODINIT_FUNC PyInit__openings(void) { return PyModule_Create(&definition); }

@@ -1,9 +1,8 @@
 /* Lanes of a forecast: which nodes are free first, and what is taken of them.
 
-The inner loops of `scheduling.lanes`, which says the same with numpy; tests compare the two. See docs/decisions/0096 and
-0108.
+`kernels/lanes.py` says the same with numpy; tests compare the two. See docs/decisions/0096 and 0108.
 */
-#include "_arrays.h"
+#include "arrays.h"
 
 #define KINDS 3
 
@@ -71,7 +70,7 @@ fail:
 }
 
 PyDoc_STRVAR(lasting_doc,
-             "lasting(times, counts, now, free_at)\n\n"
+             "lanes_free_at(times, counts, now, free_at)\n\n"
              "Put into free_at (float64[lane, node]) from when on 1, 2 ... lanes of each node are free for good (inf: never).\n"
              "`times` float64[node, moment] (inf: no more), `counts` int64[node, moment].");
 
@@ -172,7 +171,7 @@ static void sift(struct readiness *heap, Py_ssize_t size, Py_ssize_t place)
 }
 
 PyDoc_STRVAR(soonest_doc,
-             "soonest(free_at, need, whole, cpus, up, nodes, now, chosen, at)\n\n"
+             "lanes_soonest(free_at, need, whole, cpus, up, nodes, now, chosen, at)\n\n"
              "Put into chosen (int64) and at (float64) those of `nodes` that can give what is needed first, and when\n"
              "(inf: never): as many as there is room for, in order of time and of `nodes`. `free_at`: three arrays\n"
              "float64[lane, node].");
@@ -276,7 +275,7 @@ static double ranked(double *values, Py_ssize_t count, Py_ssize_t rank)
 }
 
 PyDoc_STRVAR(pool_doc,
-             "pool(free_at, need, whole, cpus, up, nodes, now, chosen) -> (int, float)\n\n"
+             "lanes_pool(free_at, need, whole, cpus, up, nodes, now, chosen) -> (int, float)\n\n"
              "Put into chosen (int64), in the order of `nodes`, those of them that can give what is needed first: as many\n"
              "as there is room for. Returns how many of all nodes ever can, and when the first of the others can.");
 
@@ -324,7 +323,7 @@ lanes:
     return result;
 }
 
-PyDoc_STRVAR(take_doc, "take(free_at, need, whole, cpus, up, nodes, now, until)\n\n"
+PyDoc_STRVAR(take_doc, "lanes_take(free_at, need, whole, cpus, up, nodes, now, until)\n\n"
                        "The first lanes of these nodes are in use until (float64[node]) then: as many as are needed of\n"
                        "each kind, all of the first kind if `whole`.");
 
@@ -367,16 +366,10 @@ static PyObject *take(PyObject *self, PyObject *const *arguments, Py_ssize_t cou
     Py_RETURN_NONE;
 }
 
-static PyMethodDef methods[] = {
-    {"lasting", (PyCFunction)(void (*)(void))lasting, METH_FASTCALL, lasting_doc},
-    {"pool", (PyCFunction)(void (*)(void))pool, METH_FASTCALL, pool_doc},
-    {"soonest", (PyCFunction)(void (*)(void))soonest, METH_FASTCALL, soonest_doc},
-    {"take", (PyCFunction)(void (*)(void))take, METH_FASTCALL, take_doc},
+PyMethodDef lanes_methods[] = {
+    {"lanes_free_at", (PyCFunction)(void (*)(void))lasting, METH_FASTCALL, lasting_doc},
+    {"lanes_pool", (PyCFunction)(void (*)(void))pool, METH_FASTCALL, pool_doc},
+    {"lanes_soonest", (PyCFunction)(void (*)(void))soonest, METH_FASTCALL, soonest_doc},
+    {"lanes_take", (PyCFunction)(void (*)(void))take, METH_FASTCALL, take_doc},
     {NULL, NULL, 0, NULL},
 };
-
-static struct PyModuleDef definition = {
-    PyModuleDef_HEAD_INIT, "_lanes", "Which nodes are free first; see scheduling.lanes.", 0, methods, NULL, NULL, NULL, NULL,
-};
-
-PyMODINIT_FUNC PyInit__lanes(void) { return PyModule_Create(&definition); }

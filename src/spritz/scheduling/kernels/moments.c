@@ -1,9 +1,9 @@
 /* Arithmetic on what nodes will have free: a node worked out, a hold put into a profile, and the least
 of some time.
 
-The inner loops of `scheduling.profile`, which says the same in Python; tests compare the two. See docs/decisions/0096.
+`view/profile.py` says the same in Python; tests compare the two. See docs/decisions/0096.
 */
-#include "_arrays.h"
+#include "arrays.h"
 
 #define COLUMNS_MAX 64
 
@@ -19,7 +19,7 @@ static Py_ssize_t place_of(const double *times, Py_ssize_t moments, double at)
     return place;
 }
 
-PyDoc_STRVAR(hold_doc, "hold(times, counts, node, start, end, amounts) -> bool\n\n"
+PyDoc_STRVAR(hold_doc, "timeline_hold(times, counts, node, start, end, amounts) -> bool\n\n"
                        "Take so much of the node from start to end: of each column of counts (int64[node, moment]), in\n"
                        "their order; the fourth is set to 0 if its amount is not. False, and nothing is changed, where\n"
                        "there is no room for the moments, or less than that of something.");
@@ -124,7 +124,7 @@ static int add(int64_t *state, const struct event *event, Py_ssize_t quantities)
     return 0;
 }
 
-PyDoc_STRVAR(ahead_doc, "ahead(times, counts, node, now, events) -> int\n\n"
+PyDoc_STRVAR(ahead_doc, "timeline_put(times, counts, node, now, events) -> int\n\n"
                         "Put into the node's row of times and of each column of counts what it has now, and from every later\n"
                         "moment on: as `changes.counts_ahead`. `now`: its counts; `events`: (when, 1 or -1, CPUs, memory,\n"
                         "company and GRES that are given back or taken then). Returns how many moments there are, -1 where\n"
@@ -230,7 +230,7 @@ end:
     return result;
 }
 
-PyDoc_STRVAR(lowest_doc, "lowest(times, counts, nodes, start, until, columns)\n\n"
+PyDoc_STRVAR(lowest_doc, "timeline_lowest(times, counts, nodes, start, until, columns)\n\n"
                          "Put into each of columns, one number (or byte) a node, the least that the column of counts says of\n"
                          "these nodes (int64) for any time from start to until.");
 
@@ -296,16 +296,9 @@ times:
     return result;
 }
 
-static PyMethodDef methods[] = {
-    {"ahead", (PyCFunction)(void (*)(void))ahead, METH_FASTCALL, ahead_doc},
-    {"hold", (PyCFunction)(void (*)(void))hold, METH_FASTCALL, hold_doc},
-    {"lowest", (PyCFunction)(void (*)(void))lowest, METH_FASTCALL, lowest_doc},
+PyMethodDef moments_methods[] = {
+    {"timeline_put", (PyCFunction)(void (*)(void))ahead, METH_FASTCALL, ahead_doc},
+    {"timeline_hold", (PyCFunction)(void (*)(void))hold, METH_FASTCALL, hold_doc},
+    {"timeline_lowest", (PyCFunction)(void (*)(void))lowest, METH_FASTCALL, lowest_doc},
     {NULL, NULL, 0, NULL},
 };
-
-static struct PyModuleDef definition = {
-    PyModuleDef_HEAD_INIT, "_moments", "What nodes will have free; see scheduling.profile.", 0, methods, NULL, NULL, NULL,
-    NULL,
-};
-
-PyMODINIT_FUNC PyInit__moments(void) { return PyModule_Create(&definition); }
