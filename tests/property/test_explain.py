@@ -12,7 +12,7 @@ from tests.unit.scheduling.site import Site, spec
 from spritz.model.explain import Explanation
 from spritz.model.states import JobState
 from spritz.scheduling.explain.alternatives import try_others
-from spritz.scheduling.explain.context import View
+from spritz.scheduling.explain.context import PlanView
 from spritz.scheduling.explain.explanation import explain
 from spritz.scheduling.explain.nodes import able, least_portion
 from spritz.scheduling.forecast import full_cycle
@@ -21,12 +21,12 @@ from spritz.scheduling.view.events import job_records
 SPEED = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
-def view_of(site: Site) -> View:
+def view_of(site: Site) -> PlanView:
     snapshot = site.projection.snapshot(site.now)
-    return View(snapshot, full_cycle.run(snapshot, held=True), site.jobs, site.projection.nodes)
+    return PlanView(snapshot, full_cycle.run(snapshot, held=True), site.jobs, site.projection.nodes)
 
 
-def all_told(site: Site) -> tuple[View, dict[int, Explanation]]:
+def all_told(site: Site) -> tuple[PlanView, dict[int, Explanation]]:
     """Explanations of all that wait, by one plan."""
     view = view_of(site)
     waiting = [job for job in site.jobs.values() if job.state is JobState.PENDING]

@@ -39,7 +39,7 @@ from spritz.model.resources import GresCapacity
 from spritz.model.states import JobState
 from spritz.model.step import StepSpec
 from spritz.model.topology import Block, Switch, Topology
-from spritz.scheduling.explain.context import View
+from spritz.scheduling.explain.context import PlanView
 from spritz.scheduling.explain.explanation import explain
 from spritz.scheduling.forecast import full_cycle
 from spritz.scheduling.plan import feasible
@@ -182,7 +182,7 @@ def go_through(site: Site, random: Random) -> None:
         use(site, job, odd, random)
     site.cycle()
     snapshot = site.projection.snapshot(site.now)
-    view = View(snapshot, full_cycle.run(snapshot, held=True), site.jobs, site.projection.nodes)
+    view = PlanView(snapshot, full_cycle.run(snapshot, held=True), site.jobs, site.projection.nodes)
     for job in site.jobs.values():
         if job.state is JobState.PENDING:
             explain(view, job)

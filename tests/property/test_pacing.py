@@ -31,7 +31,7 @@ from spritz.controller.pacing import (
     Turn,
     WaitUntil,
 )
-from spritz.scheduling.view.parameters import SELDOM_SECONDS, Policy
+from spritz.scheduling.view.parameters import SELDOM_SECONDS, Parameters
 
 #: Rounding of the sums of moments; and of moments that a clock far away has gone through.
 EPSILON = 1e-6
@@ -60,7 +60,7 @@ events = st.one_of(
     st.floats(0, 100).map(LookAgain),
 )
 policies = st.builds(
-    Policy,
+    Parameters,
     defer=st.sampled_from([False, False, True]),
     defer_batch=st.sampled_from([False, False, True]),
     batch_delay_seconds=st.sampled_from([0.0, 0.0, 3.0]),
@@ -79,7 +79,7 @@ class Shell:
     #: the longest full pass plans and applies for less
     full_pause_max = RETRY_SECONDS
 
-    def __init__(self, parameters: Policy, data: st.DataObject) -> None:
+    def __init__(self, parameters: Parameters, data: st.DataObject) -> None:
         self.parameters = parameters
         self.pacer = Pacer(parameters)
         self._data = data
@@ -266,7 +266,7 @@ class Shell:
 
 @given(st.data(), policies, steps)
 def test_passes_begin_in_time_never_too_often_and_no_wake_up_is_lost(
-    data: st.DataObject, parameters: Policy, story: list[tuple[float, Event | str]]
+    data: st.DataObject, parameters: Parameters, story: list[tuple[float, Event | str]]
 ) -> None:
     """`Shell` checks it at each turn: a wanted quick pass begins when the pause that the last one earned is over, or a
     burst later; quick passes take at most SHARE of the time; a full pass follows one that was cut off; none begins
@@ -281,7 +281,7 @@ jumps = st.sampled_from([-4e8, -3600.0, -5.0, -0.001, 0.001, 5.0, 3600.0, 4e8])
 
 @given(st.data(), policies, st.lists(st.tuples(steps, jumps), max_size=3))
 def test_a_clock_that_jumps_delays_nothing(
-    data: st.DataObject, parameters: Policy, stories: list[tuple[list[tuple[float, Event | str]], float]]
+    data: st.DataObject, parameters: Parameters, stories: list[tuple[list[tuple[float, Event | str]], float]]
 ) -> None:
     """The waits after a jump are no longer than without it. Forward it may cut pauses short: that is no harm."""
     shell = Lenient(parameters, data)
@@ -297,7 +297,7 @@ class Lenient(Shell):
 
     full_pause_max = PAUSE_SECONDS_MAX
 
-    def __init__(self, parameters: Policy, data: st.DataObject) -> None:
+    def __init__(self, parameters: Parameters, data: st.DataObject) -> None:
         super().__init__(parameters, data)
         self.epsilon = COARSE
 
@@ -338,7 +338,7 @@ submissions = st.lists(st.tuples(gaps, st.one_of(batch, batch, interactive)), ma
 @given(st.data(), submissions, st.booleans())
 def test_defer(data: st.DataObject, story: list[tuple[float, Event | str]], batch_only: bool) -> None:
     """No pass because of a submission (defer_batch: of a batch job) alone: the intervals' passes look at it."""
-    parameters = Policy(defer=not batch_only, defer_batch=batch_only)
+    parameters = Parameters(defer=not batch_only, defer_batch=batch_only)
     if batch_only:
         story = [(gap, Submission(batch=True)) for gap, _ in story]
     shell = Quiet(parameters, data)
@@ -352,7 +352,7 @@ def test_defer(data: st.DataObject, story: list[tuple[float, Event | str]], batc
 @given(st.data(), submissions)
 def test_batch_sched_delay(data: st.DataObject, story: list[tuple[float, Event | str]]) -> None:
     """Each batch job is looked at that long after its submission at the latest, and none causes a pass earlier."""
-    parameters = Policy(batch_delay_seconds=3.0, burst_seconds_max=0.0)
+    parameters = Parameters(batch_delay_seconds=3.0, burst_seconds_max=0.0)
     story = [(gap, Submission(batch=True)) for gap, _ in story]
     shell = Quiet(parameters, data)
     shell.play(story)
@@ -371,7 +371,7 @@ def test_sched_interval_and_bf_interval(
     data: st.DataObject, quick_seconds: float, full_seconds: float, seconds: float
 ) -> None:
     """While jobs wait and nothing happens, passes run at these intervals, and no more often."""
-    parameters = Policy(quick_interval_seconds=quick_seconds, full_interval_seconds=full_seconds)
+    parameters = Parameters(quick_interval_seconds=quick_seconds, full_interval_seconds=full_seconds)
     shell = Quiet(parameters, data)
     began = shell.now
     shell.pass_time(seconds)
@@ -382,7 +382,7 @@ def test_sched_interval_and_bf_interval(
 
 @given(st.data(), policies, steps, st.floats(0.001, 5.0))
 def test_sched_min_interval(
-    data: st.DataObject, parameters: Policy, story: list[tuple[float, Event | str]], seconds: float
+    data: st.DataObject, parameters: Parameters, story: list[tuple[float, Event | str]], seconds: float
 ) -> None:
     """The least time between the end of a quick pass and the beginning of the next (microseconds there)."""
     shell = Shell(replace(parameters, quick_pause_seconds=seconds), data)

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from spritz.model.job import Hold
 from spritz.model.states import JobState
-from spritz.scheduling.view.planned_starts import Promise
+from spritz.scheduling.view.planned_starts import FutureStart
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -91,7 +91,7 @@ class Forecasts:
         index = projection.table.index_of.get(node)
         for hold, _holder in projection.profile.holds.get(index, ()) if index is not None else ():
             # The next pass clears away the promises of jobs that no longer wait.
-            shape = projection.queue.shapes.get(hold.request) if isinstance(hold, Promise) else None
+            shape = projection.queue.shapes.get(hold.request) if isinstance(hold, FutureStart) else None
             if shape is not None and any(record.waiting for record in shape.jobs.values()):
                 return True
         return False

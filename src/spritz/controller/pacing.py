@@ -61,7 +61,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from spritz.scheduling.view.parameters import Policy
+from spritz.scheduling.view.parameters import Parameters
 
 #: Part of the loop's time that quick passes may take.
 SHARE = 0.33
@@ -126,7 +126,7 @@ class ClockSet(Struct, frozen=True, gc=False):
 class ParametersChanged(Struct, frozen=True):
     """Other SchedulerParameters are in force."""
 
-    parameters: Policy
+    parameters: Parameters
 
 
 class QuickEnded(Struct, frozen=True, kw_only=True, gc=False):
@@ -197,7 +197,7 @@ class FullPass(Enum):
 class Pacer(Struct):
     """All that the policy remembers. Moments are seconds of the clock that `next` is given."""
 
-    parameters: Policy
+    parameters: Parameters
     #: when it was last told or asked something
     now: float = _LONG_AGO
 

@@ -52,14 +52,14 @@ from spritz.model.events import reservation as reservation_events
 from spritz.model.plan import Plan
 from spritz.scheduling.forecast import full_cycle
 from spritz.scheduling.plan import cycle, feasible
-from spritz.scheduling.view.parameters import policy_of
+from spritz.scheduling.view.parameters import parameters_of
 from spritz.scheduling.view.projection import Projection
 
 if TYPE_CHECKING:
     from spritz.controller.context import Context
     from spritz.controller.pacing import Event as PacingEvent
     from spritz.model.events import Event
-    from spritz.scheduling.view.parameters import Policy
+    from spritz.scheduling.view.parameters import Parameters
     from spritz.scheduling.view.table import NodeTable
 
 #: Placements that a quick pass tries, unless default_queue_depth says otherwise.
@@ -235,8 +235,8 @@ class SchedulerDriver:
         self._pacer.note(event, self._context.clock.monotonic())
 
     @property
-    def _policy(self) -> Policy:
-        return policy_of(self._context.machine.state.settings)
+    def _policy(self) -> Parameters:
+        return parameters_of(self._context.machine.state.settings)
 
     def _queue_is_short(self) -> bool:
         return len(self._context.machine.state.pending) <= SHORT_QUEUE

@@ -32,16 +32,16 @@ from spritz.controller.pacing import (
     Turn,
     WaitUntil,
 )
-from spritz.scheduling.view.parameters import SELDOM_SECONDS, Policy
+from spritz.scheduling.view.parameters import SELDOM_SECONDS, Parameters
 
 WAITING = Turn(waiting=True)
 BATCH, INTERACTIVE = Submission(batch=True), Submission(batch=False)
 APPLIED = QuickEnded(outcome=Outcome.APPLIED, seconds=0.001)
 
 
-def settled(parameters: Policy | None = None) -> Pacer:
+def settled(parameters: Parameters | None = None) -> Pacer:
     """At 100.0 both passes have run; since then nothing is wanted."""
-    pacer = Pacer(parameters or Policy())
+    pacer = Pacer(parameters or Parameters())
     assert pacer.next(WAITING, 100.0) == Quick()
     pacer.note(APPLIED, 100.0)
     assert pacer.next(WAITING, 100.0) == Full()
@@ -125,7 +125,7 @@ def test_a_pass_whose_time_was_up_is_followed_by_one_that_goes_on() -> None:
 
 
 def test_a_pass_that_tested_nothing_is_not_repeated_at_once() -> None:
-    pacer = settled(Policy(full_interval_seconds=SELDOM_SECONDS))
+    pacer = settled(Parameters(full_interval_seconds=SELDOM_SECONDS))
     assert after(pacer, 110.0, PassWanted()) == Quick()
     ended = QuickEnded(outcome=Outcome.APPLIED, seconds=0.01, cut_off=True)
     assert after(pacer, 110.01, ended) == Full()
@@ -162,7 +162,7 @@ def test_a_moment_that_is_over_does_not_hide_the_next_one() -> None:
 # -- bursts of submissions (docs/decisions/0151)
 
 
-def burst(*moments: float, parameters: Policy | None = None) -> Pacer:
+def burst(*moments: float, parameters: Parameters | None = None) -> Pacer:
     """Batch jobs that are submitted at these moments; asked after the last one, it says when they are looked at."""
     pacer = settled(parameters)
     for at in moments:
@@ -195,24 +195,24 @@ def test_a_burst_does_not_hold_up_a_user_at_a_terminal() -> None:
 
 
 def test_with_batch_sched_delay_0_no_burst_is_waited_for() -> None:
-    assert burst(105.0, 105.01, parameters=Policy(burst_seconds_max=0.0)).next(WAITING, 105.01) == Quick()
+    assert burst(105.0, 105.01, parameters=Parameters(burst_seconds_max=0.0)).next(WAITING, 105.01) == Quick()
 
 
 # -- slurm.conf(5)
 
 
 def test_with_defer_no_submission_causes_a_pass() -> None:
-    assert after(settled(Policy(defer=True)), 110.0, BATCH, INTERACTIVE) == WaitUntil(130.0)
+    assert after(settled(Parameters(defer=True)), 110.0, BATCH, INTERACTIVE) == WaitUntil(130.0)
 
 
 def test_with_defer_batch_only_interactive_submissions_cause_a_pass() -> None:
-    pacer = settled(Policy(defer_batch=True))
+    pacer = settled(Parameters(defer_batch=True))
     assert after(pacer, 110.0, BATCH) == WaitUntil(130.0)
     assert after(pacer, 111.0, INTERACTIVE) == Quick()
 
 
 def test_batch_sched_delay_counts_from_the_first_submission_that_waits() -> None:
-    pacer = settled(Policy(batch_delay_seconds=3.0, burst_seconds_max=0.0))
+    pacer = settled(Parameters(batch_delay_seconds=3.0, burst_seconds_max=0.0))
     assert after(pacer, 110.0, BATCH) == WaitUntil(113.0)
     assert after(pacer, 112.0, BATCH) == WaitUntil(113.0)
     assert after(pacer, 112.5, INTERACTIVE) == Quick()
@@ -220,26 +220,26 @@ def test_batch_sched_delay_counts_from_the_first_submission_that_waits() -> None
 
 
 def test_sched_min_interval_is_the_least_pause() -> None:
-    pacer = settled(Policy(quick_pause_seconds=2.0))
+    pacer = settled(Parameters(quick_pause_seconds=2.0))
     assert after(pacer, 110.0, PassWanted()) == Quick()
     assert after(pacer, 110.1, APPLIED, PassWanted()) == WaitUntil(112.1)
 
 
 def test_sched_interval_is_the_longest_pause_while_jobs_wait() -> None:
-    pacer = settled(Policy(quick_interval_seconds=7.0))
+    pacer = settled(Parameters(quick_interval_seconds=7.0))
     assert pacer.next(WAITING, 101.0) == WaitUntil(107.0)
     assert pacer.next(WAITING, 107.0) == Quick()
 
 
 def test_bf_interval_runs_from_the_beginning_of_a_full_pass() -> None:
-    pacer = settled(Policy(full_interval_seconds=10.0))
+    pacer = settled(Parameters(full_interval_seconds=10.0))
     assert pacer.next(WAITING, 101.0) == WaitUntil(110.0)
     assert pacer.next(WAITING, 110.0) == Full()
 
 
 def test_other_parameters_are_in_force_at_once() -> None:
     pacer = settled()
-    assert after(pacer, 101.0, ParametersChanged(Policy(full_interval_seconds=5.0))) == WaitUntil(105.0)
+    assert after(pacer, 101.0, ParametersChanged(Parameters(full_interval_seconds=5.0))) == WaitUntil(105.0)
 
 
 # -- full passes
@@ -291,7 +291,7 @@ def test_a_full_pass_does_not_begin_while_a_quick_plan_is_being_applied() -> Non
 
 
 def test_a_full_pass_that_failed_is_repeated_even_with_bf_interval_off() -> None:
-    pacer = settled(Policy(full_interval_seconds=SELDOM_SECONDS))
+    pacer = settled(Parameters(full_interval_seconds=SELDOM_SECONDS))
     assert after(wanting_full(pacer), 110.0) == Full()
     assert after(pacer, 110.5, FullEnded(Outcome.FAILED)) == WaitUntil(110.5 + RETRY_SECONDS)
     assert pacer.next(WAITING, 110.5 + RETRY_SECONDS) == Full()
@@ -321,7 +321,7 @@ def test_a_clock_that_goes_back_makes_no_wait_longer() -> None:
 
 
 def test_a_clock_that_goes_forward_during_a_pass_does_not_make_its_pause_last_for_years() -> None:
-    pacer = settled(Policy(full_interval_seconds=SELDOM_SECONDS))
+    pacer = settled(Parameters(full_interval_seconds=SELDOM_SECONDS))
     assert after(wanting_full(pacer), 110.0) == Full()
     pacer.note(FullPlanned(), 1e8)
     assert after(pacer, 1e8, FullEnded(Outcome.APPLIED)) == Quick(), "sched_interval is over"

@@ -14,7 +14,7 @@ from spritz.model.commands.reservation import CreateReservation, ReservationRequ
 from spritz.model.errors import SpritzError
 from spritz.model.limits.records import Association, Policy, SetPolicy
 from spritz.model.limits.standing import ListStandings
-from spritz.scheduling.explain.context import PRIVATE, View
+from spritz.scheduling.explain.context import PRIVATE, PlanView
 from spritz.scheduling.explain.explanation import explain
 from spritz.scheduling.plan import cycle
 from spritz.testing.builders import ALICE, BOB, ROOT, World
@@ -55,11 +55,11 @@ def test_an_explanation_names_nobody_elses_jobs() -> None:
     snapshot = site.projection.snapshot(site.now)
     result = cycle.run(snapshot)
     state = site.machine.state
-    told = explain(View(snapshot, result, state.jobs, state.nodes, "alice"), site.jobs[mine])
+    told = explain(PlanView(snapshot, result, state.jobs, state.nodes, "alice"), site.jobs[mine])
     assert [one.job for one in told.blockers] == [PRIVATE]
     assert [(one.job, one.user) for one in told.ahead.first] == [(PRIVATE, PRIVATE)]
     assert "bobby" not in str(to_builtins(told))
-    every = explain(View(snapshot, result, state.jobs, state.nodes), site.jobs[mine])
+    every = explain(PlanView(snapshot, result, state.jobs, state.nodes), site.jobs[mine])
     assert [one.job for one in every.blockers] == [str(running)]
 
 

@@ -16,11 +16,11 @@ from msgspec import Struct
 from spritz.model.limits.rules import Rules
 from spritz.scheduling.view.eligibility import Eligibility, WorkloadSample
 from spritz.scheduling.view.findings import Memory
-from spritz.scheduling.view.gpu_parts import Parted
+from spritz.scheduling.view.gpu_parts import GpuParts
 from spritz.scheduling.view.nodes import Holder
 from spritz.scheduling.view.occupants import Occupants
-from spritz.scheduling.view.oversubscribed import Company
-from spritz.scheduling.view.planned_starts import Ledger
+from spritz.scheduling.view.oversubscribed import Oversubscribed
+from spritz.scheduling.view.planned_starts import FutureStarts
 from spritz.scheduling.view.profile import Profile
 from spritz.scheduling.view.records import Shape
 from spritz.scheduling.view.snapshot import Snapshot
@@ -34,14 +34,14 @@ WORKED_OUT: dict[type, frozenset[str]] = {
     Rules: frozenset({"_parties"}),
     Holder: frozenset({"_taken"}),
     Shape: frozenset({"_fit"}),
-    Company: frozenset({"_columns", "_own", "_stale", "_wanted"}),
+    Oversubscribed: frozenset({"_columns", "_own", "_stale", "_wanted"}),
     # Both follow the table, and their holds, when they are asked.
     Profile: frozenset(Profile.__slots__) - {"holds", "table"},
     Occupants: frozenset(Occupants.__slots__) - {"table"},
     NodeTable: frozenset({"changed", "stale"}),
     # numbers that are given out once, so that those of a cycle's forks mean the same in the projection
-    Ledger: frozenset({"_numbers"}),
-    Parted: frozenset({"_numbers", "parts"}),
+    FutureStarts: frozenset({"_numbers"}),
+    GpuParts: frozenset({"_numbers", "parts"}),
 }
 
 

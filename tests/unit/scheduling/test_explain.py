@@ -14,7 +14,7 @@ from spritz.model.limits.records import Association, Policy, Qos
 from spritz.model.reasons import Reason
 from spritz.model.states import JobState, NodeState, PartitionState
 from spritz.scheduling.explain.alternatives import once_free, try_others
-from spritz.scheduling.explain.context import View
+from spritz.scheduling.explain.context import PlanView
 from spritz.scheduling.explain.explanation import explain, past
 from spritz.scheduling.explain.nodes import TESTS
 from spritz.scheduling.forecast import full_cycle
@@ -27,7 +27,7 @@ from tests.unit.scheduling.test_preemption import site as preemption_site
 def told(site: Site, job_id: int) -> Explanation:
     """The explanation by a full cycle."""
     snapshot = site.projection.snapshot(site.now)
-    view = View(snapshot, full_cycle.run(snapshot, held=True), site.jobs, site.projection.nodes)
+    view = PlanView(snapshot, full_cycle.run(snapshot, held=True), site.jobs, site.projection.nodes)
     return explain(view, site.jobs[job_id])
 
 

@@ -17,7 +17,7 @@ from spritz.model.job import Sharing
 from spritz.model.limits.records import Association, Policy, Qos
 from spritz.model.plan import Plan
 from spritz.model.preemption import PreemptionPolicy
-from spritz.scheduling.explain.context import View
+from spritz.scheduling.explain.context import PlanView
 from spritz.scheduling.explain.explanation import explain
 from spritz.scheduling.forecast import full_cycle
 from tests.unit.scheduling.site import SETTINGS, Site, gpus, node, partition, spec
@@ -330,7 +330,7 @@ def test_an_explanation_says_that_a_guarantee_goes_before_priority() -> None:
     run(here)
     rich, mine = submit(here, "guests", 2, priority=9), submit(here, "vision", 2, priority=1)
     snapshot = here.projection.snapshot(here.now)
-    view = View(snapshot, full_cycle.run(snapshot, held=True), here.jobs, here.projection.nodes)
+    view = PlanView(snapshot, full_cycle.run(snapshot, held=True), here.jobs, here.projection.nodes)
     told = explain(view, here.jobs[rich]).ahead
     assert [(one.job, one.because) for one in told.first] == [(str(mine), "within the guarantee of account vision")]
     assert explain(view, here.jobs[mine]).ahead.count == 0
@@ -344,7 +344,7 @@ def test_a_job_is_told_when_the_time_of_those_who_borrow_is_over() -> None:
     mine = submit(here, "vision")
     for _ in range(2):
         snapshot = here.projection.snapshot(here.now)
-        view = View(snapshot, full_cycle.run(snapshot, held=True), here.jobs, here.projection.nodes)
+        view = PlanView(snapshot, full_cycle.run(snapshot, held=True), here.jobs, here.projection.nodes)
         expected = explain(view, here.jobs[mine]).expected
         assert expected is not None
         assert "; perhaps in 9 min, when the exempt time of jobs that it may preempt is over" in expected.text

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from spritz.model.events.cluster import NodeUpdated
 from spritz.model.resources import GresCapacity, GresRequest
 from spritz.scheduling.plan.feasible import check_request
-from spritz.scheduling.view.parameters import policy_of
+from spritz.scheduling.view.parameters import parameters_of
 from spritz.scheduling.view.resolve import resolve
 from spritz.testing.builders import World
 from tests.unit.scheduling.site import SETTINGS, Site, devices, gpus, node, spec
@@ -26,7 +26,7 @@ def site_of(*words: str, nodes: int = 4, **fields: Any) -> Site:
 
 def test_cycles_may_be_made_only_for_news() -> None:
     """slurm.conf(5) bf_interval, sched_interval: -1 turns the loop off."""
-    policy = policy_of(replace(SETTINGS, scheduler_parameters=(("bf_interval", "-1"), ("sched_interval", "-1"))))
+    policy = parameters_of(replace(SETTINGS, scheduler_parameters=(("bf_interval", "-1"), ("sched_interval", "-1"))))
     assert min(policy.full_interval_seconds, policy.quick_interval_seconds) > 365 * 86_400
 
 
@@ -49,9 +49,9 @@ def test_a_quick_cycle_starts_no_more_than_it_may() -> None:
 
 
 def test_starts_are_promised_to_so_many_jobs_of_a_partition() -> None:
-    assert policy_of(site_of("bf_job_part_count_reserve=3").settings).promises_per_partition == 3
+    assert parameters_of(site_of("bf_job_part_count_reserve=3").settings).promises_per_partition == 3
     both = site_of("bf_job_part_count_reserve=3", "bf_max_job_part=2")
-    assert policy_of(both.settings).promises_per_partition == 2
+    assert parameters_of(both.settings).promises_per_partition == 2
     site = site_of("bf_job_part_count_reserve=2", nodes=1)
     for _ in range(5):
         site.submit(spec(8, 1))

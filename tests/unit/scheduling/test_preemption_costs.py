@@ -13,7 +13,7 @@ from spritz.model.preemption import PreemptionPolicy
 from spritz.model.topology import Switch, Topology
 from spritz.scheduling.plan import cycle, preemption, victim_nodes
 from spritz.scheduling.plan.preemption_bound import Bound
-from spritz.scheduling.plan.preemption_rules import Preys
+from spritz.scheduling.plan.preemption_rules import PreemptionRules
 from spritz.scheduling.plan.victims import Victim
 from tests.unit.scheduling.site import SETTINGS, Site, node, partition, spec
 
@@ -102,15 +102,15 @@ def test_where_there_are_many_a_quick_cycle_looks_at_the_victims_of_a_few_nodes(
     for size in (80, 240):
         here = low_jobs(size)
         seen: list[int] = []
-        real = Preys.victim
+        real = PreemptionRules.victim
 
-        def noted(self: Preys, record: Any, mode: Any, seen: list[int] = seen, real: Any = real) -> Victim:
+        def noted(self: PreemptionRules, record: Any, mode: Any, seen: list[int] = seen, real: Any = real) -> Victim:
             seen.append(record.id)
             found: Victim = real(self, record, mode)
             return found
 
         with monkeypatch.context() as patch:
-            patch.setattr(Preys, "victim", noted)
+            patch.setattr(PreemptionRules, "victim", noted)
             waits = here.submit(spec(tasks=3, nodes=3, cpus_per_task=4, partitions=("high",)))
             plan = quick(here)
         assert [(item.job_id, len(item.victims)) for item in plan.preemptions] == [(waits, 6)]

@@ -17,7 +17,7 @@ from spritz.model.job import Sharing
 from spritz.model.limits.records import Association, Policy, Qos
 from spritz.model.preemption import PreemptionPolicy
 from spritz.model.reports import JobGone
-from spritz.scheduling.plan.preemption_rules import Preys
+from spritz.scheduling.plan.preemption_rules import PreemptionRules
 from tests.unit.scheduling.site import SETTINGS, Site, node, partition, spec
 from tests.unit.scheduling.test_preemption import leave, run, states, tick, victims
 
@@ -266,13 +266,13 @@ def test_one_qos_among_many_costs_one_list_of_victims_a_cycle(monkeypatch: pytes
     for tasks in (3, 4, 4):
         submit(here, "high", tasks=tasks)
     lists: list[object] = []
-    real = Preys.among
+    real = PreemptionRules.among
 
-    def counted(self: Preys, who: Any, some: Any) -> Any:
+    def counted(self: PreemptionRules, who: Any, some: Any) -> Any:
         lists.append(who)
         return real(self, who, some)
 
-    monkeypatch.setattr(Preys, "among", counted)
+    monkeypatch.setattr(PreemptionRules, "among", counted)
     assert len(run(here).preemptions) == 3
     assert len(lists) == 1
 

@@ -12,7 +12,7 @@ from spritz.model.resources import GresAllocation, lowest_bits
 from spritz.scheduling import kernels
 from spritz.scheduling.view import profile as profile_module
 from spritz.scheduling.view.events.running_jobs import set_end
-from spritz.scheduling.view.node_timeline import Changes, counts_ahead
+from spritz.scheduling.view.node_timeline import Timeline, counts_ahead
 from spritz.scheduling.view.nodes import Holder
 from spritz.scheduling.view.profile import NEVER, Hold, Profile
 from tests.unit.scheduling.site import Site, gpus, node, spec
@@ -112,7 +112,7 @@ def test_counts_ahead_by_addition_are_those_of_rows_on_which_every_change_is_mad
             found = counts_ahead(row, holds, kinds)
             if found is not None:
                 certain += bool(holds)
-                changes, copied = Changes(row, holds), row.copy()
+                changes, copied = Timeline(row, holds), row.copy()
                 counts = [tuple(row.counts(kinds))]
                 for at in changes.moments:
                     changes.make(copied, at)

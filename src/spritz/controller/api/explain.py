@@ -25,7 +25,7 @@ from spritz.model.queries import ExplainJob, Explanations
 from spritz.model.states import JobState
 from spritz.runtime.directory import person_of
 from spritz.scheduling.explain.alternatives import once_free, try_others
-from spritz.scheduling.explain.context import View
+from spritz.scheduling.explain.context import PlanView
 from spritz.scheduling.explain.explanation import explain, past
 from spritz.scheduling.forecast import full_cycle
 
@@ -107,7 +107,7 @@ def explanations(
     """
     state, projection = context.machine.state, context.forecasts.projection
     snapshot = projection.snapshot(now)
-    view = View(snapshot, full_cycle.run(snapshot, held=True), state.jobs, state.nodes, viewer)
+    view = PlanView(snapshot, full_cycle.run(snapshot, held=True), state.jobs, state.nodes, viewer)
     found = [explain(view, job) if job.state is JobState.PENDING else past(job) for job in jobs]
     if owner is not None:
         # From here on the projection is spoilt.

@@ -21,7 +21,7 @@ from spritz.model.errors import Rejection
 from spritz.model.events.job import JobQueued
 from spritz.notation import hostlist
 from spritz.scheduling.explain.alternatives import freed
-from spritz.scheduling.explain.context import View
+from spritz.scheduling.explain.context import PlanView
 from spritz.scheduling.explain.expected_start import start_of
 from spritz.scheduling.explain.explanation import explain
 from spritz.scheduling.forecast import full_cycle
@@ -114,7 +114,7 @@ def estimate(context: Context, command: SubmitJob | SubmitHetJob, caller: Caller
     put_policy(projection, state.rules.policy)
     projection.follow_minutes(state.minutes)
     snapshot = projection.snapshot(now)
-    view = View(
+    view = PlanView(
         snapshot, full_cycle.run(snapshot, held=True), {**state.jobs, **{job.id: job for job in whole}}, state.nodes
     )
     return _read(view, whole, now)
@@ -127,10 +127,10 @@ def _after_others(
     for event in events:
         projection.apply(event)
     snapshot = projection.snapshot(now)
-    return _read(View(snapshot, full_cycle.run(snapshot, held=True), state.jobs, state.nodes), queued, now)
+    return _read(PlanView(snapshot, full_cycle.run(snapshot, held=True), state.jobs, state.nodes), queued, now)
 
 
-def _read(view: View, whole: Sequence[Job], now: float) -> Estimate:
+def _read(view: PlanView, whole: Sequence[Job], now: float) -> Estimate:
     """What the plan says of the job and all its components."""
     alone = whole[0]
     starts = [start_of(view, view.snapshot.records[job.id]) for job in whole]

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from spritz.model.limits.bounds import Tres
     from spritz.model.limits.ledger import Key
     from spritz.model.limits.rules import Party
-    from spritz.scheduling.explain.context import View
+    from spritz.scheduling.explain.context import PlanView
     from spritz.scheduling.view.charges import Charge
     from spritz.scheduling.view.records import JobRecord
     from spritz.scheduling.view.request import Request
@@ -49,7 +49,7 @@ class Bound(Struct, frozen=True):
     least: bool = False
 
 
-def account_limits(view: View, job: Job, record: JobRecord, requests: tuple[Request, ...]) -> Iterator[Limit]:
+def account_limits(view: PlanView, job: Job, record: JobRecord, requests: tuple[Request, ...]) -> Iterator[Limit]:
     """For each partition in which the job waits; the same bound once."""
     told: set[Bound] = set()
     for request in requests:
@@ -65,7 +65,7 @@ def account_limits(view: View, job: Job, record: JobRecord, requests: tuple[Requ
                     yield limit
 
 
-def limit_holders(view: View, record: JobRecord) -> list[int]:
+def limit_holders(view: PlanView, record: JobRecord) -> list[int]:
     """Running jobs that must end for the limits to let the job start: those that end first; none if that is no help."""
     best: list[int] | None = None
     for _key, shape in record.entries:
@@ -75,13 +75,13 @@ def limit_holders(view: View, record: JobRecord) -> list[int]:
     return best or []
 
 
-def over_own(view: View, record: JobRecord) -> bool:
+def over_own(view: PlanView, record: JobRecord) -> bool:
     """In every partition the job alone is more than some limit allows."""
     requests = [shape.request for _key, shape in record.entries]
     return bool(requests) and all(over_alone(view, record.spec, request) for request in requests)
 
 
-def over_alone(view: View, spec: JobSpec, request: Request) -> bool:
+def over_alone(view: PlanView, spec: JobSpec, request: Request) -> bool:
     """One job of this request is more than some limit allows."""
     party = _party(view, request)
     minutes, nodes = request.time_limit_minutes, request.nodes_min
@@ -151,14 +151,14 @@ def _tres(
         yield Bound(reason_of(kind, what), subject, what, limit, key), (place, what)
 
 
-def _party(view: View, request: Request) -> Party | None:
+def _party(view: PlanView, request: Request) -> Party | None:
     if request.billed is None:
         return None
     account, user, qos, exempt = request.billed
     return view.snapshot.rules.party(account, user, request.partition, qos, exempt)
 
 
-def _told(view: View, bound: Bound, wanted: Mapping[str, int], request: Request) -> Limit | None:
+def _told(view: PlanView, bound: Bound, wanted: Mapping[str, int], request: Request) -> Limit | None:
     asked = 1 if bound.what == JOBS else wanted.get(bound.what, 0)
     if bound.what == "time":
         asked = request.time_limit_minutes
@@ -204,7 +204,7 @@ def _amount(what: str, number: int) -> str:
     return count(number, noun) if noun else f"{number} {what.partition('/')[2] or what}"
 
 
-def _use(view: View, bound: Bound) -> tuple[int, tuple[tuple[str, int], ...]]:
+def _use(view: PlanView, bound: Bound) -> tuple[int, tuple[tuple[str, int], ...]]:
     """What of it is in use, and by whom."""
     if bound.key is None:
         return 0, ()
@@ -224,7 +224,7 @@ def _use(view: View, bound: Bound) -> tuple[int, tuple[tuple[str, int], ...]]:
     return used, largest(sums)
 
 
-def _holders(view: View, record: JobRecord, request: Request) -> list[int] | None:
+def _holders(view: PlanView, record: JobRecord, request: Request) -> list[int] | None:
     party = _party(view, request)
     if party is None:
         return []
@@ -254,7 +254,7 @@ def _holders(view: View, record: JobRecord, request: Request) -> list[int] | Non
     return needed
 
 
-def charges_of(view: View) -> dict[int, Charge]:
+def charges_of(view: PlanView) -> dict[int, Charge]:
     """What each running job counts, and where."""
     records = view.snapshot.records
     charges = ((number, records[number].charge) for _ends_at, number in view.snapshot.ends)

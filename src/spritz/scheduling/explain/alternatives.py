@@ -19,7 +19,7 @@ from spritz.model.ids import INFINITE
 from spritz.model.job import Hold, Job, JobSpec, Sharing
 from spritz.model.reasons import Reason
 from spritz.model.rules.time_limit import limit_minutes, longest_minutes
-from spritz.scheduling.explain.context import View
+from spritz.scheduling.explain.context import PlanView
 from spritz.scheduling.explain.expected_start import Start, expected, start_of
 from spritz.scheduling.explain.wording import count, gres_noun, limit_text, memory
 from spritz.scheduling.forecast import full_cycle
@@ -99,12 +99,12 @@ def once_free(projection: Projection, job: Job, now: float) -> Expected:
     return told
 
 
-def _planned(projection: Projection, now: float) -> View:
+def _planned(projection: Projection, now: float) -> PlanView:
     snapshot = projection.snapshot(now)
     result = full_cycle.run(snapshot, held=True)
     # Each cycle after the first looks again only at what is different.
     projection.remember(result.findings)
-    return View(snapshot, result, {}, {})
+    return PlanView(snapshot, result, {}, {})
 
 
 def freed(job: Job, now: float) -> Job:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from spritz.model.resources import Allocation
-    from spritz.scheduling.explain.context import Kept, View
+    from spritz.scheduling.explain.context import Planned, PlanView
     from spritz.scheduling.view.nodes import Holder, NodeRow
     from spritz.scheduling.view.records import JobRecord
     from spritz.scheduling.view.request import Request
@@ -47,7 +47,7 @@ class Room:
     nodes are looked at. Without it those who must leave are found as if no other job waited.
     """
 
-    def __init__(self, view: View, request: Request, own: Kept | None = None) -> None:
+    def __init__(self, view: PlanView, request: Request, own: Planned | None = None) -> None:
         self._view = view
         self._request = request
         self._within: Ints | None = None
@@ -68,7 +68,7 @@ class Room:
             numbers = [number for number, ends_at in ends.items() if ends_at <= self.start_at]
         self._choose(numbers, ends)
 
-    def _beside_others(self, own: Kept) -> bool:
+    def _beside_others(self, own: Planned) -> bool:
         """Those who stand in the way of what is promised; False if that is not only running jobs."""
         self._within = np.array(sorted({index for index, _holder in own.parts}), np.int64)
         ends = self._ends()
@@ -128,7 +128,7 @@ class Room:
         return kept
 
 
-def _with_mates(view: View, request: Request) -> NodeTable:
+def _with_mates(view: PlanView, request: Request) -> NodeTable:
     """As it is, but for what is free and promised to components that start together with this one."""
     if not request.component:
         return view.table
@@ -147,20 +147,20 @@ def _is_free(row: NodeRow, holder: Holder) -> bool:
     return row.up and trial.overlaps is row.overlaps and trial.free_memory_mib >= 0
 
 
-def release(table: NodeTable, view: View, number: int) -> None:
+def release(table: NodeTable, view: PlanView, number: int) -> None:
     """The job is gone from every node."""
     for index in _nodes_of(view, number):
         table.release(index, number)
 
 
-def _nodes_of(view: View, number: int) -> list[int]:
+def _nodes_of(view: PlanView, number: int) -> list[int]:
     if number in view.starting:
         return [index for index, row in enumerate(view.table.rows) if number in row.holders]
     index_of = view.table.index_of
     return [index_of[name] for name in view.snapshot.records[number].names if name in index_of]
 
 
-def _charge_again(table: NodeTable, view: View, number: int) -> list[int]:
+def _charge_again(table: NodeTable, view: PlanView, number: int) -> list[int]:
     found = []
     for index in _nodes_of(view, number):
         holder = view.table.rows[index].holders.get(number)
@@ -170,7 +170,7 @@ def _charge_again(table: NodeTable, view: View, number: int) -> list[int]:
     return found
 
 
-def blockers(view: View, record: JobRecord, room: Room | None) -> tuple[Blocker, ...]:
+def blockers(view: PlanView, record: JobRecord, room: Room | None) -> tuple[Blocker, ...]:
     """Everybody who must end, in the order in which they will. `room`: for its nodes."""
     found = {number: _blocker(view, number) for number in (room.numbers if room is not None else ())}
     for number in _license_holders(view, record):
@@ -182,13 +182,13 @@ def blockers(view: View, record: JobRecord, room: Room | None) -> tuple[Blocker,
     return tuple(sorted(found.values(), key=lambda item: (item.ends_at, item.job)))
 
 
-def victims(view: View, record: JobRecord) -> tuple[Blocker, ...]:
+def victims(view: PlanView, record: JobRecord) -> tuple[Blocker, ...]:
     """Those whom the plan has make room for the job."""
     room = view.preemptions.get(record.id)
     return tuple(_blocker(view, victim.job_id, "preemption") for victim in (room.victims if room is not None else ()))
 
 
-def _blocker(view: View, number: int, why: str = "nodes") -> Blocker:
+def _blocker(view: PlanView, number: int, why: str = "nodes") -> Blocker:
     label, user = view.who(number)
     names, held, ends_at = [], _Held(), 0.0
     for index in _nodes_of(view, number):
@@ -239,7 +239,7 @@ class _Held:
         return ", ".join(parts)
 
 
-def _license_holders(view: View, record: JobRecord) -> list[int]:
+def _license_holders(view: PlanView, record: JobRecord) -> list[int]:
     """Jobs whose licenses are missing: those that end first, as many as it takes, of the choice that takes fewest."""
     choices = license_choices(record.spec.licenses)
     if any(map(view.licenses.available, choices)):
@@ -260,7 +260,7 @@ def _license_holders(view: View, record: JobRecord) -> list[int]:
     return best or []
 
 
-def _array_tasks(view: View, record: JobRecord) -> list[int]:
+def _array_tasks(view: PlanView, record: JobRecord) -> list[int]:
     """The task of the array that ends first, if its limit is reached."""
     array_id = record.array_job_id
     most = view.snapshot.array_limits.get(array_id, 0) if array_id else 0

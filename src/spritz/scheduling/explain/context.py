@@ -14,7 +14,7 @@ from spritz.scheduling.explain.account_limits import charges_of
 from spritz.scheduling.explain.wording import label, record_label
 from spritz.scheduling.view.charges import charge_of, count_in
 from spritz.scheduling.view.holders import holders_of
-from spritz.scheduling.view.planned_starts import PROMISED
+from spritz.scheduling.view.planned_starts import FUTURE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 STARTING = -(1 << 44)
 
 
-class Kept:
+class Planned:
     """A promised start: what it takes, from when on, and whose it is."""
 
     __slots__ = ("end_at", "names", "parts", "request", "start_at")
@@ -52,7 +52,7 @@ class Kept:
 PRIVATE = "(private)"
 
 
-class View:
+class PlanView:
     """`table` and `licenses` are as after the plan's starts; `jobs` and `nodes` are the core's records.
 
     `result` must be that of a full cycle over `snapshot`, which must not have changed since.
@@ -109,11 +109,11 @@ class View:
             if request.licenses:
                 self.licenses.take(self.licenses.choose(request.licenses) or {})
 
-    def _promises(self) -> list[Kept]:
+    def _promises(self) -> list[Planned]:
         """All that hold after the plan."""
         if self.plan.promises is None:
             return [
-                Kept(item.start_at, item.end_at, request, item.allocation.names, list(item.parts))
+                Planned(item.start_at, item.end_at, request, item.allocation.names, list(item.parts))
                 for request, items in self.snapshot.ledger.promises.items()
                 for item in items
             ]
@@ -123,10 +123,8 @@ class View:
             request = self.request_in(record, item.allocation)
             if request is None:
                 continue
-            parts = holders_of(
-                item.allocation, request, PROMISED - 1 - number, record.spec.uid, self.table, item.end_at
-            )
-            found.append(Kept(item.start_at, item.end_at, request, item.allocation.names, parts))
+            parts = holders_of(item.allocation, request, FUTURE - 1 - number, record.spec.uid, self.table, item.end_at)
+            found.append(Planned(item.start_at, item.end_at, request, item.allocation.names, parts))
         return found
 
     @staticmethod
@@ -174,7 +172,7 @@ class View:
         rows = self.snapshot.table.rows
         return starts[place], tuple(rows[index].name for index in nodes[first : ends[place]])
 
-    def promise_of(self, record: JobRecord) -> Kept | None:
+    def promise_of(self, record: JobRecord) -> Planned | None:
         """The promised start that the forecast of this job rests on; None if it is a reckoning."""
         start_at, names = self.forecast(record.id)
         if not start_at:

@@ -17,11 +17,11 @@ from spritz.notation.hostlist import compress
 from spritz.scheduling.explain.account_limits import over_own
 from spritz.scheduling.explain.limit_minutes import fades, used_up_for_good
 from spritz.scheduling.explain.wording import count
-from spritz.scheduling.view.parameters import policy_of
+from spritz.scheduling.view.parameters import parameters_of
 from spritz.scheduling.view.priority import NEVER
 
 if TYPE_CHECKING:
-    from spritz.scheduling.explain.context import View
+    from spritz.scheduling.explain.context import PlanView
     from spritz.scheduling.view.records import JobRecord
 
 #: Reasons that no end of a running job does away with.
@@ -75,7 +75,7 @@ class Start(Struct, frozen=True):
     partition: str = ""
 
 
-def start_of(view: View, record: JobRecord) -> Start | None:
+def start_of(view: PlanView, record: JobRecord) -> Start | None:
     """What the plan says of the job's start (of the first task of an array); None if it cannot tell one."""
     starts = view.starts.get(record.id)
     if starts:
@@ -94,7 +94,7 @@ def start_of(view: View, record: JobRecord) -> Start | None:
     return Start(at, promise.names, False, cpus, promise.request.partition)
 
 
-def expected(view: View, record: JobRecord) -> Expected:
+def expected(view: PlanView, record: JobRecord) -> Expected:
     """The same, for people."""
     start = start_of(view, record)
     if start is None:
@@ -121,7 +121,7 @@ def expected(view: View, record: JobRecord) -> Expected:
     return Expected(sure="forecast", text=text, start_at=start.at, nodes=nodes)
 
 
-def _spared(view: View, record: JobRecord, before: float) -> str:
+def _spared(view: PlanView, record: JobRecord, before: float) -> str:
     """From when on, if before then, it may preempt somebody who is exempt yet, or take its own back. Whether that is
     enough is seen then.
     """
@@ -138,8 +138,8 @@ def _spared(view: View, record: JobRecord, before: float) -> str:
     return f"; perhaps in {span}, when {exempt}"
 
 
-def _why_coarse(view: View, at: float) -> str:
-    policy = policy_of(view.snapshot.settings)
+def _why_coarse(view: PlanView, at: float) -> str:
+    policy = parameters_of(view.snapshot.settings)
     text = "a rough estimate, either way: "
     if policy.easy:
         option = "bf_predict" if policy.predict else "bf_policy=easy"
@@ -151,7 +151,7 @@ def _why_coarse(view: View, at: float) -> str:
     return text + "the scheduler's limits on promised starts (bf_max_job_*) leave this job out"
 
 
-def _why_unknown(view: View, record: JobRecord) -> str:
+def _why_unknown(view: PlanView, record: JobRecord) -> str:
     reason, detail = view.reason(record)
     if record.held:
         return "unknown: it is held, and starts no sooner than it is released"

@@ -28,12 +28,12 @@ if TYPE_CHECKING:
 
     from spritz.model.explain import Limit
     from spritz.model.job import Job
-    from spritz.scheduling.explain.context import Kept, View
+    from spritz.scheduling.explain.context import Planned, PlanView
     from spritz.scheduling.view.records import JobRecord
     from spritz.scheduling.view.request import Request
 
 
-def explain(view: View, job: Job) -> Explanation:
+def explain(view: PlanView, job: Job) -> Explanation:
     """What this plan means for the job, which must wait (PENDING) and be known to the snapshot."""
     record = view.snapshot.records[job.id]
     requests = requests_of(view, record)
@@ -103,7 +103,7 @@ def _past_text(job: Job) -> str:
     return f"It ended by signal {signal}." if signal else f"Its exit code was {code}."
 
 
-def requests_of(view: View, record: JobRecord) -> tuple[Request, ...]:
+def requests_of(view: PlanView, record: JobRecord) -> tuple[Request, ...]:
     """What it asks of each of its partitions, in the order in which they are tried."""
     if record.entries:
         return tuple(shape.request for _key, shape in sorted(record.entries, key=lambda entry: entry[0]))
@@ -111,7 +111,7 @@ def requests_of(view: View, record: JobRecord) -> tuple[Request, ...]:
     return tuple(request_of(snapshot, record, name) for name in record.spec.partitions if name in snapshot.partitions)
 
 
-def _room(view: View, record: JobRecord, requests: Sequence[Request], own: Kept | None) -> Room | None:
+def _room(view: PlanView, record: JobRecord, requests: Sequence[Request], own: Planned | None) -> Room | None:
     """Of the partition where it could start first; None if it does not wait for room. `own`: what it is promised."""
     if not record.entries or record.id in view.starts or record.id in view.preemptions:
         return None
@@ -127,7 +127,7 @@ def _verdict(reason: Reason, when: Expected, *, over: bool) -> str:
     return "never" if over or reason in NEVER_REASONS else "waits"
 
 
-def _with_components(view: View, record: JobRecord, summary: str, kept: bool) -> str:
+def _with_components(view: PlanView, record: JobRecord, summary: str, kept: bool) -> str:
     """A component starts when there is room for all of them at once."""
     if not record.het_job_id or record.id in view.starts:
         return summary
@@ -143,7 +143,7 @@ def _with_components(view: View, record: JobRecord, summary: str, kept: bool) ->
     return f"{summary} It starts together with {told}." if others else summary
 
 
-def _lacks_room(view: View, record: JobRecord) -> bool:
+def _lacks_room(view: PlanView, record: JobRecord) -> bool:
     """Somebody must end first: on the nodes that it is promised beside those with which it starts, else anywhere."""
     own = view.promise_of(record)
     if own is not None:

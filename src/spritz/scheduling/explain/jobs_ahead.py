@@ -18,11 +18,11 @@ from spritz.scheduling.explain.wording import largest, listed, record_label
 from spritz.scheduling.plan.gangs import gangs_of
 from spritz.scheduling.plan.limits import Limits
 from spritz.scheduling.plan.verdicts import partition_verdict, stuck_verdict
-from spritz.scheduling.view.parameters import policy_of
+from spritz.scheduling.view.parameters import parameters_of
 
 if TYPE_CHECKING:
     from spritz.model.priority import PriorityFactors
-    from spritz.scheduling.explain.context import View
+    from spritz.scheduling.explain.context import PlanView
     from spritz.scheduling.view.records import JobRecord, Rank, Shape, SortKey
 
 #: The foremost, who are shown.
@@ -32,13 +32,13 @@ SHOWN_MAX = 5
 PARTS_MAX = 2
 
 
-def ahead(view: View, record: JobRecord) -> Ahead:
+def ahead(view: PlanView, record: JobRecord) -> Ahead:
     """All that wait before this job for some node that it could use, and could start if there were room."""
     snapshot = view.snapshot
     found: dict[int, tuple[Rank, JobRecord, Shape, Shape]] = {}
     limits = Limits(snapshot)
     # Components of a heterogeneous job have one place in the queue.
-    mode = policy_of(snapshot.settings).gang_priority
+    mode = parameters_of(snapshot.settings).gang_priority
     gangs = {gang.records[0].het_job_id: gang.key for gang in gangs_of(snapshot, mode, lambda _shape, key: key)}
     for key_alone, own in record.entries:
         own_key = gangs.get(record.het_job_id, key_alone)
@@ -91,7 +91,7 @@ def _count_before(keys: list[SortKey], own_key: Rank, *, within: bool, own_withi
     return bisect_left(keys, (own_key[0] + within,))
 
 
-def _could_start(view: View, shape: Shape) -> bool:
+def _could_start(view: PlanView, shape: Shape) -> bool:
     """Nothing but room keeps jobs of this shape back."""
     snapshot = view.snapshot
     if (
@@ -106,7 +106,7 @@ def _could_start(view: View, shape: Shape) -> bool:
     return not shape.request.licenses or view.licenses.choose(shape.request.licenses) is not None
 
 
-def _told(view: View, record: JobRecord, other: JobRecord, shape: Shape, own: Shape) -> AheadJob:
+def _told(view: PlanView, record: JobRecord, other: JobRecord, shape: Shape, own: Shape) -> AheadJob:
     partition = shape.request.partition
     pricing = view.snapshot.pricing
     job, user = view.named(other, record_label(other))
@@ -120,7 +120,7 @@ def _told(view: View, record: JobRecord, other: JobRecord, shape: Shape, own: Sh
     )
 
 
-def _because(view: View, record: JobRecord, other: JobRecord, partition: str, own_partition: str) -> str:
+def _because(view: PlanView, record: JobRecord, other: JobRecord, partition: str, own_partition: str) -> str:
     snapshot = view.snapshot
     if other.expediting and not record.expediting:
         return "starts again after a node failure"
@@ -147,7 +147,7 @@ def _because(view: View, record: JobRecord, other: JobRecord, partition: str, ow
     return listed([f"{name} +{gain:.0f}" for name, gain in best])
 
 
-def weighted(view: View, factors: PriorityFactors) -> dict[str, float]:
+def weighted(view: PlanView, factors: PriorityFactors) -> dict[str, float]:
     """What each part adds to the priority."""
     weights = view.snapshot.pricing.weights
     parts = {

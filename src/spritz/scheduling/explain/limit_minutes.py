@@ -25,12 +25,12 @@ if TYPE_CHECKING:
     from spritz.model.job import Job
     from spritz.model.limits.minutes import Place
     from spritz.model.limits.rules import Party
-    from spritz.scheduling.explain.context import View
+    from spritz.scheduling.explain.context import PlanView
     from spritz.scheduling.view.records import JobRecord
     from spritz.scheduling.view.request import Request
 
 
-def minute_limits(view: View, job: Job, record: JobRecord, requests: tuple[Request, ...]) -> Iterator[Limit]:
+def minute_limits(view: PlanView, job: Job, record: JobRecord, requests: tuple[Request, ...]) -> Iterator[Limit]:
     """For each partition in which the job waits; the same limit once."""
     told: set[str] = set()
     for request in requests:
@@ -44,7 +44,7 @@ def minute_limits(view: View, job: Job, record: JobRecord, requests: tuple[Reque
                 yield limit
 
 
-def _minutes(view: View, party: Party, record: JobRecord, request: Request) -> Iterator[Limit]:
+def _minutes(view: PlanView, party: Party, record: JobRecord, request: Request) -> Iterator[Limit]:
     snapshot = view.snapshot
     minutes, now, safe = snapshot.minutes, snapshot.now, "safe" in snapshot.settings.enforce
     wanted = dict(snapshot.rules.priced(request.partition, wanted_by(record.spec, request)))
@@ -120,7 +120,7 @@ def _used(
     )
 
 
-def _reached(view: View, record: JobRecord) -> Iterator[tuple[Place, str]]:
+def _reached(view: PlanView, record: JobRecord) -> Iterator[tuple[Place, str]]:
     """What is used up that the job is under, in every partition in which it waits."""
     usage, now = view.snapshot.minutes.usage, view.now
     for _key, shape in record.entries:
@@ -137,14 +137,14 @@ def _reached(view: View, record: JobRecord) -> Iterator[tuple[Place, str]]:
                     yield place, name
 
 
-def used_up_for_good(view: View, record: JobRecord) -> bool:
+def used_up_for_good(view: PlanView, record: JobRecord) -> bool:
     """Some of the minutes are used up, and time does not bring them back."""
     if view.snapshot.settings.priority_policy.reset_period.upper() not in ("NONE", "NOW"):
         return False
     return any(not view.snapshot.minutes.usage.constant(place.key) for place, _name in _reached(view, record))
 
 
-def fades(view: View, record: JobRecord) -> bool:
+def fades(view: PlanView, record: JobRecord) -> bool:
     """Some of the minutes are used up, and will be less so."""
     return any(True for _found in _reached(view, record))
 
@@ -168,7 +168,7 @@ def _subject(party: Party, place: Place) -> str:
     return f"{words}, {'user' if place.key[0] == 'qu' else 'account'} {place.key[2]}"
 
 
-def _threshold(view: View, party: Party, request: Request) -> Iterator[Limit]:
+def _threshold(view: PlanView, party: Party, request: Request) -> Iterator[Limit]:
     if party.threshold is None:
         return
     factor = view.snapshot.pricing.inputs.fair_share(party.account, party.user, request.partition)

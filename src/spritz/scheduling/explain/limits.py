@@ -37,14 +37,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from spritz.model.job import Dependency, Job
-    from spritz.scheduling.explain.context import View
+    from spritz.scheduling.explain.context import PlanView
     from spritz.scheduling.view.records import JobRecord
     from spritz.scheduling.view.request import Request
 
-    Source = Callable[["View", "Job", "JobRecord", tuple["Request", ...]], Iterator[Limit]]
+    Source = Callable[["PlanView", "Job", "JobRecord", tuple["Request", ...]], Iterator[Limit]]
 
 
-def limits(view: View, job: Job, record: JobRecord, requests: tuple[Request, ...]) -> tuple[Limit, ...]:
+def limits(view: PlanView, job: Job, record: JobRecord, requests: tuple[Request, ...]) -> tuple[Limit, ...]:
     """All of them; those that hold the job back first."""
     found = [limit for source in SOURCES for limit in source(view, job, record, requests)]
     # Limits of accounts and on minutes are looked at in one order.
@@ -55,7 +55,7 @@ def limits(view: View, job: Job, record: JobRecord, requests: tuple[Request, ...
     return tuple(sorted(found, key=lambda limit: not limit.holds))
 
 
-def _hold(view: View, job: Job, record: JobRecord, requests: tuple[Request, ...]) -> Iterator[Limit]:
+def _hold(view: PlanView, job: Job, record: JobRecord, requests: tuple[Request, ...]) -> Iterator[Limit]:
     if job.hold is Hold.NONE:
         return
     if job.reason is Reason.HELD_MAX_REQUEUE:
@@ -67,7 +67,7 @@ def _hold(view: View, job: Job, record: JobRecord, requests: tuple[Request, ...]
     yield Limit(kind="Held", subject=job.hold.value, text=text, holds=True)
 
 
-def _begin(view: View, job: Job, record: JobRecord, requests: tuple[Request, ...]) -> Iterator[Limit]:
+def _begin(view: PlanView, job: Job, record: JobRecord, requests: tuple[Request, ...]) -> Iterator[Limit]:
     if job.spec.begin_at > view.now:
         yield Limit(
             kind="BeginTime",
@@ -81,7 +81,7 @@ def _begin(view: View, job: Job, record: JobRecord, requests: tuple[Request, ...
         yield Limit(kind="BeginTime", subject="", text=text, holds=True, at=job.eligible_at)
 
 
-def _reservation(view: View, job: Job, record: JobRecord, requests: tuple[Request, ...]) -> Iterator[Limit]:
+def _reservation(view: PlanView, job: Job, record: JobRecord, requests: tuple[Request, ...]) -> Iterator[Limit]:
     for name in filter(None, job.spec.reservation.split(",")):
         found = view.snapshot.reserved.by_name.get(name)
         if found is None:
@@ -92,7 +92,7 @@ def _reservation(view: View, job: Job, record: JobRecord, requests: tuple[Reques
             yield Limit(kind="Reservation", subject=name, text="it has not begun", holds=True, at=found.start_at)
 
 
-def _reserved(view: View, job: Job, record: JobRecord, requests: tuple[Request, ...]) -> Iterator[Limit]:
+def _reserved(view: PlanView, job: Job, record: JobRecord, requests: tuple[Request, ...]) -> Iterator[Limit]:
     """Reservations of others that the job would cross."""
     reason, detail = view.reason(record)
     if reason is not Reason.NODES_NOT_AVAILABLE or detail not in (MAINTENANCE, OTHERS):
@@ -121,7 +121,7 @@ _WAITS_FOR = {
 }
 
 
-def _dependencies(view: View, job: Job, record: JobRecord, requests: tuple[Request, ...]) -> Iterator[Limit]:
+def _dependencies(view: PlanView, job: Job, record: JobRecord, requests: tuple[Request, ...]) -> Iterator[Limit]:
     several = len(job.dependencies) > 1 and job.spec.dependency_mode == "any"
     for item in job.dependencies:
         if item.state == "fulfilled":
@@ -139,7 +139,7 @@ def _dependencies(view: View, job: Job, record: JobRecord, requests: tuple[Reque
         )
 
 
-def _met_at(view: View, item: Dependency) -> float:
+def _met_at(view: PlanView, item: Dependency) -> float:
     """When the condition on a single job that runs comes true at the latest, if it does; 0.0: not known here."""
     other = view.jobs.get(item.job_id)
     if item.due_at or other is None or item.kind in ("singleton", "after") or item.state == "failed":
@@ -154,7 +154,7 @@ def _some(labels: list[str]) -> str:
     return listed(labels if more < 2 else [*labels[:USERS_MAX], f"{more} more"])
 
 
-def _dependency_text(view: View, job: Job, item: Dependency) -> str:
+def _dependency_text(view: PlanView, job: Job, item: Dependency) -> str:
     if item.kind == "singleton":
         others = [
             job_label(other)
@@ -175,7 +175,7 @@ def _dependency_text(view: View, job: Job, item: Dependency) -> str:
     return text if other is None else f"{text}; it is {other.state.value}"
 
 
-def _partition(view: View, job: Job, record: JobRecord, requests: tuple[Request, ...]) -> Iterator[Limit]:
+def _partition(view: PlanView, job: Job, record: JobRecord, requests: tuple[Request, ...]) -> Iterator[Limit]:
     for request in requests:
         partition = view.snapshot.partitions[request.partition]
         name = partition.name
@@ -222,7 +222,7 @@ def _partition(view: View, job: Job, record: JobRecord, requests: tuple[Request,
             yield Limit(kind="NotSupported", subject=name, text=request.refusal, holds=True)
 
 
-def _licenses(view: View, job: Job, record: JobRecord, requests: tuple[Request, ...]) -> Iterator[Limit]:
+def _licenses(view: PlanView, job: Job, record: JobRecord, requests: tuple[Request, ...]) -> Iterator[Limit]:
     try:
         choices = license_choices(job.spec.licenses)
     except LicenseError:
@@ -249,7 +249,7 @@ def _licenses(view: View, job: Job, record: JobRecord, requests: tuple[Request, 
             )
 
 
-def _license_users(view: View, name: str) -> tuple[tuple[str, int], ...]:
+def _license_users(view: PlanView, name: str) -> tuple[tuple[str, int], ...]:
     sums: dict[str, int] = {}
     for _end, job_id in view.snapshot.ends:
         record = view.snapshot.records[job_id]
@@ -259,7 +259,7 @@ def _license_users(view: View, name: str) -> tuple[tuple[str, int], ...]:
     return largest(sums)
 
 
-def _switches(view: View, job: Job, record: JobRecord, requests: tuple[Request, ...]) -> Iterator[Limit]:
+def _switches(view: PlanView, job: Job, record: JobRecord, requests: tuple[Request, ...]) -> Iterator[Limit]:
     asked = record.spec.switches
     until = switches_until(view.snapshot.settings, record)
     if not asked or record.any_switches or until <= view.now:
@@ -277,7 +277,7 @@ def _switches(view: View, job: Job, record: JobRecord, requests: tuple[Request, 
     )
 
 
-def _array(view: View, job: Job, record: JobRecord, requests: tuple[Request, ...]) -> Iterator[Limit]:
+def _array(view: PlanView, job: Job, record: JobRecord, requests: tuple[Request, ...]) -> Iterator[Limit]:
     array_id = record.array_job_id
     most = view.snapshot.array_limits.get(array_id, 0) if array_id else 0
     if most:

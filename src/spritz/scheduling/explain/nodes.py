@@ -25,7 +25,7 @@ from spritz.scheduling.view.capacity import capacity, fits_hardware, memory_free
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from spritz.scheduling.explain.context import Kept, View
+    from spritz.scheduling.explain.context import Planned, PlanView
     from spritz.scheduling.view.nodes import Holder, NodeRow
     from spritz.scheduling.view.request import Request
 
@@ -79,7 +79,7 @@ def whole_portion(request: Request) -> tuple[int, int]:
     return (tasks, target.gpus) if target.nodes_min == 1 else (1 << 30, 0)
 
 
-def fewest_nodes(view: View, request: Request, serving: Iterable[int]) -> int:
+def fewest_nodes(view: PlanView, request: Request, serving: Iterable[int]) -> int:
     """How many of the largest nodes hold the whole job, all of them empty; `nodes_min` if all together do not."""
     target = target_of(request)
     sums = [target.tasks or 0, target.gpus]
@@ -112,7 +112,7 @@ def able(row: NodeRow, request: Request, least: tuple[int, int]) -> bool:
     return tasks >= least[0] and gpus >= least[1]
 
 
-def partition_view(view: View, request: Request, own: Kept | None = None) -> PartitionView:
+def partition_view(view: PlanView, request: Request, own: Planned | None = None) -> PartitionView:
     """All nodes of the cluster, as this request finds them. `own`: what is promised to the job itself."""
     groups: dict[tuple[int, str, tuple[str, ...]], list[tuple[str, Finding]]] = {}
     snapshot = view.snapshot
@@ -144,7 +144,7 @@ def named_alone(request: Request) -> frozenset[str]:
     return frozenset(request.node_list) if request.nodes_max == len(set(request.node_list)) else frozenset()
 
 
-def nodes_wanted(view: View, request: Request) -> list[int]:
+def nodes_wanted(view: PlanView, request: Request) -> list[int]:
     """Indexes of the nodes that could ever be the job's."""
     named, rows = named_alone(request), view.table.rows
     return [
@@ -184,13 +184,13 @@ def _told(members: list[tuple[str, Finding]]) -> NodeTest:
 
 
 def _test(
-    view: View,
+    view: PlanView,
     row: NodeRow,
     request: Request,
     least: tuple[int, int],
     serves: bool,
     named: frozenset[str],
-    kept: Iterable[Kept],
+    kept: Iterable[Planned],
 ) -> Finding:
     if row.name in request.exclude:
         return Finding("excluded", "excluded by the job (--exclude)")
@@ -244,7 +244,7 @@ def _build(row: NodeRow, request: Request) -> str:
     return "its CPUs, memory and devices do not go together as asked for"
 
 
-def _not_reserved(view: View, row: NodeRow, request: Request) -> str:
+def _not_reserved(view: PlanView, row: NodeRow, request: Request) -> str:
     """The node is not one of the job's reservation, or one floats before the job for ever."""
     reserved = view.snapshot.reserved
     mine = reserved.by_name.get(request.reservation)
@@ -254,7 +254,7 @@ def _not_reserved(view: View, row: NodeRow, request: Request) -> str:
     return f"reserved: {listed(floating)}, which always begins before the job could end" if floating else ""
 
 
-def _reserved(view: View, row: NodeRow, request: Request) -> tuple[str, list[Holder]] | None:
+def _reserved(view: PlanView, row: NodeRow, request: Request) -> tuple[str, list[Holder]] | None:
     """Reservations that begin before the job would be over, and what they take of the node."""
     names: dict[str, None] = {}
     holders = []
@@ -320,7 +320,7 @@ _FLAG_WORDS = (
 )
 
 
-def state_text(view: View, row: NodeRow) -> str:
+def state_text(view: PlanView, row: NodeRow) -> str:
     """Why no job may start on the node: its state and the reason that an administrator gave."""
     node = view.nodes.get(row.name)
     if node is None:
@@ -338,7 +338,7 @@ def state_text(view: View, row: NodeRow) -> str:
     return f"{text}: {node.reason}" if node.reason else text
 
 
-def starts_together(view: View, request: Request, other: Request) -> bool:
+def starts_together(view: PlanView, request: Request, other: Request) -> bool:
     """Are both of components of one heterogeneous job?"""
     if not request.component or not other.component:
         return False
@@ -346,9 +346,9 @@ def starts_together(view: View, request: Request, other: Request) -> bool:
     return records[request.component].het_job_id == records[other.component].het_job_id
 
 
-def _kept_by_node(view: View, request: Request, own: Kept | None) -> dict[int, list[Kept]]:
+def _kept_by_node(view: PlanView, request: Request, own: Planned | None) -> dict[int, list[Planned]]:
     """Promises to others that begin before this job would be over, by node."""
-    found: dict[int, list[Kept]] = {}
+    found: dict[int, list[Planned]] = {}
     ends_at = view.now + request.seconds
     for promise in view.kept:
         if promise is not own and promise.start_at < ends_at:

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from spritz.model.plan import Forecast
-from spritz.scheduling.forecast.held_jobs import Turns
+from spritz.scheduling.forecast.held_jobs import HeldJobs
 from spritz.scheduling.forecast.lanes import Lanes
-from spritz.scheduling.forecast.starts import Groups, as_arrays, promised, reckoned, together
+from spritz.scheduling.forecast.starts import Groups, as_arrays, estimated_starts, planned_starts, together
 from spritz.scheduling.plan.cycle import decide
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def forecast(cycle: Cycle, *, held: bool) -> Forecast:
     known = _waiting_for_room(cycle, room)
     to_come = snapshot.to_come.values()
     if held and (cycle.held or cycle.capped or to_come):
-        turns = Turns(snapshot, cycle.limits, cycle.licensing.pool, room, cycle.begun, cycle.notes.tasks_left)
+        turns = HeldJobs(snapshot, cycle.limits, cycle.licensing.pool, room, cycle.begun, cycle.notes.tasks_left)
         settled = started | cycle.promises.told
         turns.hold(cycle.held.values(), settled)
         turns.cap(record for record in cycle.capped.values() if record.id not in settled)
@@ -65,7 +65,7 @@ class Room:
 def _waiting_for_room(cycle: Cycle, room: Room) -> list[Starts]:
     backfill, started, gangs = cycle.promises, cycle.started, cycle.snapshot.queue.gangs
     planned = ((record.id, item) for record, item in backfill.planned if record.id not in started)
-    known, told = promised(planned)
+    known, told = planned_starts(planned)
     shapes = [
         shape
         for shape in backfill.waiting.values()
@@ -73,7 +73,7 @@ def _waiting_for_room(cycle: Cycle, room: Room) -> list[Starts]:
         and not shape.request.reservation
         and not (shape.request.licenses and cycle.kept.licenses is not None)
     ]
-    others: Sequence[Starts] = reckoned(shapes, told | started, *room()) if shapes else []
+    others: Sequence[Starts] = estimated_starts(shapes, told | started, *room()) if shapes else []
     if gangs:
         together(others, {number: whole for whole, waiting in gangs.items() for number in waiting})
     return [*known, *others]

@@ -12,12 +12,12 @@ from msgspec import Struct
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from spritz.scheduling.forecast.held_groups import Line
+    from spritz.scheduling.forecast.held_groups import HeldGroup
     from spritz.scheduling.view.charges import Charge
     from spritz.scheduling.view.records import JobRecord
 
 
-class End(Struct, frozen=True, gc=False):
+class JobEnd(Struct, frozen=True, gc=False):
     """A job is over at its time limit: what it counted, its licenses, and its array (0: none)."""
 
     charge: Charge
@@ -35,10 +35,10 @@ class Arrival(Struct, frozen=True):
     apart: bool
 
 
-class Look(Struct, frozen=True):
+class Recheck(Struct, frozen=True):
     """Minutes of use have faded enough for the first job of the line."""
 
-    line: Line
+    line: HeldGroup
 
 
 class Call(Struct, frozen=True):

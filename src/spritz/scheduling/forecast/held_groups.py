@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from spritz.scheduling.view.request import Request
 
 
-class Entry:
+class HeldEntry:
     """A job, or tasks of an array (`tasks`, a mask); so many starts are `left`. It may stand in several lines."""
 
     __slots__ = ("left", "record", "tasks")
@@ -45,7 +45,7 @@ class Entry:
         return taken
 
 
-class Line:
+class HeldGroup:
     """`array`: the only one whose tasks stand here, of which no more than `most` may run at a time (0: any jobs)."""
 
     __slots__ = (
@@ -72,7 +72,7 @@ class Line:
         self.array = array
         self.most = most
         self.group: Group | None = None
-        self._entries: list[tuple[SortKey, int, Entry]] = []
+        self._entries: list[tuple[SortKey, int, HeldEntry]] = []
         self._done = 0
         #: tasks that were let in, and when the first and the last of them were
         self.let_in = 0
@@ -95,11 +95,11 @@ class Line:
         if self.array:
             yield self.array
 
-    def add(self, key: SortKey, entry: Entry) -> None:
+    def add(self, key: SortKey, entry: HeldEntry) -> None:
         insort(self._entries, (key, len(self._entries), entry), lo=self._done)
 
     @property
-    def first(self) -> tuple[SortKey, Entry] | None:
+    def first(self) -> tuple[SortKey, HeldEntry] | None:
         """Whose turn it is."""
         entries = self._entries
         while self._done < len(entries):
@@ -116,7 +116,7 @@ class Line:
         self.last_at = at
         self.let_in += tasks
 
-    def rest(self) -> Iterator[Entry]:
+    def rest(self) -> Iterator[HeldEntry]:
         """All that are left, in order; each is taken before the next."""
         while (first := self.first) is not None:
             yield first[1]

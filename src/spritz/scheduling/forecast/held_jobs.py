@@ -25,10 +25,10 @@ from spritz.model.limits.ledger import Ledger
 from spritz.model.limits.minutes import Minutes, out_of_minutes
 from spritz.model.rules.licenses import NOTHING, LicensePool
 from spritz.scheduling.forecast.dependencies import Conditions
-from spritz.scheduling.forecast.held_events import Arrival, Call, End, Look
-from spritz.scheduling.forecast.held_groups import Entry, Line
-from spritz.scheduling.forecast.limit_minutes import minutes_ahead
-from spritz.scheduling.forecast.starts import Found
+from spritz.scheduling.forecast.held_events import Arrival, Call, JobEnd, Recheck
+from spritz.scheduling.forecast.held_groups import HeldEntry, HeldGroup
+from spritz.scheduling.forecast.limit_minutes import future_minutes
+from spritz.scheduling.forecast.starts import ExpectedStarts
 from spritz.scheduling.plan.cycle import Begun
 from spritz.scheduling.plan.feasible import UNSEEN
 from spritz.scheduling.plan.verdicts import partition_verdict
@@ -61,7 +61,7 @@ NO_CHARGE = Charge((), ())
 Admitted = tuple["JobRecord", int, Charge, "Mapping[str, int]"]
 
 
-class Turns:
+class HeldJobs:
     """`limits` and `licenses` are as after the cycle's starts, which are `begun`. `tasks_left`: pending tasks of an
     array after these, as a mask.
     """
@@ -94,15 +94,15 @@ class Turns:
         self._begun = begun
         #: tasks that have been let go and have no start yet, and arrivals to come
         self._waiting = self._arrivals = 0
-        self._events: list[tuple[float, int, End | Arrival | Call | Look]] = []
-        self._lines: dict[tuple[Request, int], Line | None] = {}
-        self._touched: dict[object, list[Line]] = {}
-        self._entries: dict[tuple[int, int], Entry] = {}
+        self._events: list[tuple[float, int, JobEnd | Arrival | Call | Recheck]] = []
+        self._lines: dict[tuple[Request, int], HeldGroup | None] = {}
+        self._touched: dict[object, list[HeldGroup]] = {}
+        self._entries: dict[tuple[int, int], HeldEntry] = {}
         self._asked: dict[tuple[JobSpec, bool, bool, int], list[tuple[int, Request]]] = {}
-        self._found = Found()
+        self._found = ExpectedStarts()
         self._conditions: Conditions | None = None
         self._starting = limits.starting
-        self._minutes = minutes_ahead(limits) if self._rules.foresees else None
+        self._minutes = future_minutes(limits) if self._rules.foresees else None
 
     # -- who waits
 
@@ -132,7 +132,7 @@ class Turns:
 
     def _wait(
         self, record: JobRecord, key: SortKey, request: Request, tasks: int, *, held: bool = False
-    ) -> Line | None:
+    ) -> HeldGroup | None:
         """`held`: limits or licenses are what holds it back."""
         most = self._snapshot.array_limits.get(record.array_job_id, 0) if record.array_job_id else 0
         array = record.array_job_id if most else 0
@@ -141,12 +141,12 @@ class Turns:
             return None
         entry = self._entries.get((record.id, tasks))
         if entry is None:
-            entry = self._entries[record.id, tasks] = Entry(record, tasks)
+            entry = self._entries[record.id, tasks] = HeldEntry(record, tasks)
             self._waiting += entry.left
         line.add(key, entry)
         return line
 
-    def _line(self, request: Request, record: JobRecord, array: int, most: int, *, held: bool) -> Line | None:
+    def _line(self, request: Request, record: JobRecord, array: int, most: int, *, held: bool) -> HeldGroup | None:
         """None: what holds it back is not foreseen, or holds it back for good."""
         known = self._lines.get((request, array))
         if known is not None or (request, array) in self._lines:
@@ -157,7 +157,7 @@ class Turns:
             account, user, qos, exempt = request.billed
             party = self._rules.party(account, user, request.partition, qos, exempt)
             tres = tuple(self._rules.priced(request.partition, wanted_by(record.spec, request)))
-        made = Line(request, party, tres, array, most)
+        made = HeldGroup(request, party, tres, array, most)
         never = made.limited and self._never(made)
         unforeseen = held and self._fits(made, self._now) is not None
         line = None if never or unforeseen else made
@@ -203,7 +203,7 @@ class Turns:
     def _expect(self, conditions: Conditions, record: JobRecord, at: float) -> None:
         """One that waits for room starts then, and further tasks of an array when there is room for them."""
         request = record.entries[0][1].request
-        tasks = Entry(record, self._tasks_left(record))
+        tasks = HeldEntry(record, self._tasks_left(record))
         conditions.placed(record, tasks.take(1), at, _end(request, at))
         most = self._snapshot.array_limits.get(record.array_job_id, 0)
         while tasks.left:
@@ -223,7 +223,7 @@ class Turns:
         events = self._events
         while events and (self._waiting or self._arrivals):
             at = events[0][0]
-            some: dict[int, Line] = {}
+            some: dict[int, HeldGroup] = {}
             while events and events[0][0] == at:
                 _at, _order, event = heappop(events)
                 if isinstance(event, Call):
@@ -246,7 +246,7 @@ class Turns:
         found = [
             (
                 max(ends_at, self._now),
-                End(
+                JobEnd(
                     record.charge or NO_CHARGE,
                     record.licenses,
                     record.array_job_id,
@@ -257,20 +257,22 @@ class Turns:
             for ends_at, number in self._snapshot.ends
             if (record := records[number]).charge is not None or record.licenses or record.array_job_id
         ]
-        found += [(ends_at, End(charge, NOTHING, 0, ends_at, factor)) for ends_at, charge, factor in self._starting]
+        found += [(ends_at, JobEnd(charge, NOTHING, 0, ends_at, factor)) for ends_at, charge, factor in self._starting]
         arrays = [one for one in self._begun if one.record.array_job_id]
-        found += [(one.ends_at, End(NO_CHARGE, NOTHING, one.record.array_job_id, one.ends_at, 1.0)) for one in arrays]
+        found += [
+            (one.ends_at, JobEnd(NO_CHARGE, NOTHING, one.record.array_job_id, one.ends_at, 1.0)) for one in arrays
+        ]
         self._events += [(at, next(self._order), end) for at, end in found]
         heapify(self._events)
 
-    def _stirred(self, event: End | Arrival | Look, at: float) -> Iterable[Line]:
+    def _stirred(self, event: JobEnd | Arrival | Recheck, at: float) -> Iterable[HeldGroup]:
         """Lines that may move now."""
-        if isinstance(event, Look):
+        if isinstance(event, Recheck):
             self._arrivals -= 1
             return (event.line,)
-        return self._over(event, at) if isinstance(event, End) else self._come(event, at)
+        return self._over(event, at) if isinstance(event, JobEnd) else self._come(event, at)
 
-    def _over(self, end: End, at: float) -> Iterator[Line]:
+    def _over(self, end: JobEnd, at: float) -> Iterator[HeldGroup]:
         """What the job had is given back. Returns lines that wait for some of it."""
         charge = end.charge
         if charge.keys:
@@ -283,7 +285,7 @@ class Turns:
         for key in (*charge.keys, *end.licenses, end.array):
             yield from self._touched.get(key, ())
 
-    def _come(self, arrival: Arrival, at: float) -> Iterator[Line]:
+    def _come(self, arrival: Arrival, at: float) -> Iterator[HeldGroup]:
         """The job, or a task of it, waits for no other any more. Returns lines in which it stands."""
         self._arrivals -= 1
         record = arrival.record
@@ -317,7 +319,7 @@ class Turns:
         if found is not None and at < found.end_at:
             self._place(record, tasks, max(at, found.start_at), (), request)
 
-    def _fits(self, line: Line, at: float) -> Mapping[str, int] | None:
+    def _fits(self, line: HeldGroup, at: float) -> Mapping[str, int] | None:
         """The licenses that a job of the line gets; None if it must wait."""
         self._checks += 1
         request, party = line.request, line.party
@@ -333,14 +335,14 @@ class Turns:
                 return None
         return self._licenses.choose(line.licenses)
 
-    def _look_at(self, line: Line, at: float) -> None:
+    def _look_at(self, line: HeldGroup, at: float) -> None:
         """Ask again then, or earlier if something ends."""
         if at < NEVER and at != line.look_at:
             line.look_at = at
             self._arrivals += 1
-            heappush(self._events, (at, next(self._order), Look(line)))
+            heappush(self._events, (at, next(self._order), Recheck(line)))
 
-    def _never(self, line: Line) -> bool:
+    def _never(self, line: HeldGroup) -> bool:
         """It is too much by itself, or held back by what is not foreseen."""
         request, party = line.request, line.party
         minutes = request.time_limit_minutes
@@ -356,7 +358,7 @@ class Turns:
                 return True
         return LicensePool(self._licenses.total.items()).choose(line.licenses) is None
 
-    def _let_in(self, lines: Iterable[Line], at: float) -> None:
+    def _let_in(self, lines: Iterable[HeldGroup], at: float) -> None:
         """Those that may start by now, in order of the queue; then all of a line get their nodes together."""
         queue = []
         for number, line in enumerate(lines):
@@ -365,7 +367,7 @@ class Turns:
             elif (first := line.first) is not None:
                 queue.append((first[0], number, line))
         heapify(queue)
-        admitted: dict[int, tuple[Line, list[Admitted]]] = {}
+        admitted: dict[int, tuple[HeldGroup, list[Admitted]]] = {}
         while queue and self._checks < CHECKS:
             _key, number, line = heappop(queue)
             first = line.first
@@ -398,7 +400,7 @@ class Turns:
         for line, some in admitted.values():
             self._start(line, some, at)
 
-    def _start_all(self, line: Line, at: float) -> None:
+    def _start_all(self, line: HeldGroup, at: float) -> None:
         """Nothing but room holds these back."""
         some: list[Admitted] = []
         for entry in line.rest():
@@ -408,7 +410,7 @@ class Turns:
             line.note(len(some), at)
             self._start(line, some, at)
 
-    def _start(self, line: Line, some: Sequence[Admitted], at: float) -> None:
+    def _start(self, line: HeldGroup, some: Sequence[Admitted], at: float) -> None:
         """These get nodes from then on."""
         times, nodes = self._room(line.request, len(some), at)
         self._waiting -= len(some)
@@ -416,7 +418,7 @@ class Turns:
             self._place(record, tasks, start_at, chosen, line.request)
             if line.limited:
                 factor = line.party.usage_factor if line.party is not None else 1.0
-                end = End(charge, licenses, record.array_job_id, at + line.request.seconds, factor)
+                end = JobEnd(charge, licenses, record.array_job_id, at + line.request.seconds, factor)
                 heappush(self._events, (start_at + line.request.seconds, next(self._order), end))
 
     def _place(

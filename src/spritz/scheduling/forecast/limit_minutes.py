@@ -32,15 +32,15 @@ _ROUNDS = 8
 _STEPS, _HALF_LIVES = 50, 64.0
 
 
-def minutes_ahead(limits: Limits) -> MinutesAhead:
+def future_minutes(limits: Limits) -> FutureMinutes:
     """Limits on minutes after the starts of a cycle, as time goes on."""
     minutes = Minutes(limits.minutes.usage.copy(), limits.minutes.committed.fork())
     for _ends_at, charge, factor in limits.starting:
         minutes.usage.change(charge.keys, rates_of(charge.tres, 0.0, factor), 1, limits.now)
-    return MinutesAhead(minutes, safe=limits.safe)
+    return FutureMinutes(minutes, safe=limits.safe)
 
 
-class MinutesAhead:
+class FutureMinutes:
     """`minutes` must be its own: it is changed."""
 
     def __init__(self, minutes: Minutes, *, safe: bool) -> None:

@@ -17,7 +17,7 @@ from spritz.scheduling.forecast.lanes import Group, Lanes
 
 if TYPE_CHECKING:
     from spritz.scheduling.view.eligibility import Eligibility
-    from spritz.scheduling.view.planned_starts import Promise
+    from spritz.scheduling.view.planned_starts import FutureStart
     from spritz.scheduling.view.profile import Floats
     from spritz.scheduling.view.records import Shape
     from spritz.scheduling.view.request import Request
@@ -35,7 +35,7 @@ class Starts:
         self.nodes = nodes
 
 
-class Found:
+class ExpectedStarts:
     """Expected starts so far: one for each job, the earliest."""
 
     def __init__(self) -> None:
@@ -58,13 +58,13 @@ class Found:
         ]
 
 
-def promised(told: Iterable[tuple[int, Promise]]) -> tuple[list[Starts], set[int]]:
+def planned_starts(told: Iterable[tuple[int, FutureStart]]) -> tuple[list[Starts], set[int]]:
     """Starts of jobs that have promises, the earliest where there are several; and the numbers of these jobs."""
-    first: dict[int, Promise] = {}
+    first: dict[int, FutureStart] = {}
     for job_id, promise in told:
         if job_id not in first or promise.start_at < first[job_id].start_at:
             first[job_id] = promise
-    by_size: dict[int, list[tuple[int, Promise]]] = {}
+    by_size: dict[int, list[tuple[int, FutureStart]]] = {}
     for job_id, promise in first.items():
         by_size.setdefault(len(promise.parts), []).append((job_id, promise))
     starts = [
@@ -113,7 +113,7 @@ class Groups:
         return self._groups[kind]
 
 
-def reckoned(shapes: Sequence[Shape], known: Collection[int], lanes: Lanes, groups_of: Groups) -> list[Starts]:
+def estimated_starts(shapes: Sequence[Shape], known: Collection[int], lanes: Lanes, groups_of: Groups) -> list[Starts]:
     """Starts of all jobs of these shapes that are not in `known`, in order of the queue.
 
     A job that waits in several partitions can be there more than once.

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from spritz.model.resources import mask_of
 from spritz.scheduling.view.capacity import open_to, shared_out
 from spritz.scheduling.view.holders import holders_of
-from spritz.scheduling.view.planned_starts import PROMISED
+from spritz.scheduling.view.planned_starts import FUTURE
 from spritz.scheduling.view.profile import NEVER, FutureRows
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ def spares(rows: FutureRows, index_of: Mapping[str, int], allocation: Allocation
     if request.whole or request.share_rows or request.choosy:
         # These look at who else is on a node, and promises count as being there.
         found = [rows[index_of[name]] for name in allocation.held if name in index_of]
-        return not any(job_id <= PROMISED for row in found for job_id in row.holders)
+        return not any(job_id <= FUTURE for row in found for job_id in row.holders)
     return all(
         fits(rows[index], part, request.uid, flexible=rows.is_flexible(index))
         for index, part in ((index_of[part.node], part) for part in allocation.nodes)
@@ -49,7 +49,7 @@ def fits(row: NodeRow, part: NodeAllocation, uid: int, *, flexible: bool) -> boo
         if mask & ~free and not (flexible and mask.bit_count() <= free.bit_count()):
             return False
     return not any(
-        job_id <= PROMISED and (holder.whole or bool(holder.mcs) or (holder.user_exclusive and holder.uid != uid))
+        job_id <= FUTURE and (holder.whole or bool(holder.mcs) or (holder.user_exclusive and holder.uid != uid))
         for job_id, holder in row.holders.items()
     )
 
@@ -73,7 +73,7 @@ def is_free(row: NodeRow, part: NodeAllocation, request: Request) -> bool:
 def all_free(table: NodeTable, placed: Iterable[tuple[Request, Allocation]]) -> bool:
     """Is exactly this free on the table, of each beside those before it? The table is the caller's to change."""
     for number, (request, allocation) in enumerate(placed):
-        holders = holders_of(allocation, request, PROMISED - number, request.uid, table, NEVER)
+        holders = holders_of(allocation, request, FUTURE - number, request.uid, table, NEVER)
         for (index, holder), part in zip(holders, allocation.nodes, strict=False):
             if not is_free(table.rows[index], part, request):
                 return False

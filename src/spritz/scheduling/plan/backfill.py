@@ -20,10 +20,10 @@ from msgspec.structs import replace
 from spritz.model.limits.flags import NO_RESERVE
 from spritz.scheduling.placement.earliest import earliest
 from spritz.scheduling.placement.exact import all_free
-from spritz.scheduling.plan.backfill_limits import Allowance
+from spritz.scheduling.plan.backfill_limits import BackfillLimits
 from spritz.scheduling.plan.gangs import start_later, where_promised
 from spritz.scheduling.plan.overtaking import Overtaking
-from spritz.scheduling.view.planned_starts import Promise, planned
+from spritz.scheduling.view.planned_starts import FutureStart, to_plan
 from spritz.scheduling.view.profile import NEVER
 from spritz.scheduling.view.reservations import crossed
 
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from spritz.model.resources import Allocation
     from spritz.scheduling.plan.gangs import Choices, Gang, Placed
     from spritz.scheduling.plan.notes import Notes
-    from spritz.scheduling.plan.planned_starts import Kept
-    from spritz.scheduling.view.parameters import Policy
+    from spritz.scheduling.plan.planned_starts import PlannedStarts
+    from spritz.scheduling.view.parameters import Parameters
     from spritz.scheduling.view.profile import Profile
     from spritz.scheduling.view.records import JobRecord, Shape
     from spritz.scheduling.view.request import Request
@@ -43,15 +43,15 @@ if TYPE_CHECKING:
     from spritz.scheduling.view.table import NodeTable
 
 
-class Promises:
+class Backfill:
     """Promises as this cycle changes them."""
 
     def __init__(
         self,
         snapshot: Snapshot,
         table: NodeTable,
-        policy: Policy,
-        kept: Kept,
+        policy: Parameters,
+        kept: PlannedStarts,
         *,
         full: bool,
     ) -> None:
@@ -64,12 +64,12 @@ class Promises:
         #: by shape: jobs of it that have been seen to wait
         self._seen: Counter[int] = Counter()
         #: those that may be told: (job, promise)
-        self.planned: list[tuple[JobRecord, Promise]] = []
+        self.planned: list[tuple[JobRecord, FutureStart]] = []
         #: promises that were made before so many had joined the queue have been dropped, but for those of jobs before
         self._renewed, self.planned_of = 0, Counter[int]()
         #: shapes whose jobs wait for room
         self.waiting: dict[int, Shape] = {}
-        self._allowance = Allowance(snapshot, policy, full=full)
+        self._allowance = BackfillLimits(snapshot, policy, full=full)
         #: by request: no start of it comes before this, so that equal requests start in order
         self._since: dict[Request, float] = {}
         #: likewise of whole heterogeneous jobs: by what their components ask for
@@ -129,7 +129,7 @@ class Promises:
         request = shape.request
         for place in places:
             items = self.kept.ledger.of(request)
-            promise: Promise | None = items[place] if place < len(items) else None
+            promise: FutureStart | None = items[place] if place < len(items) else None
             freed = self._snapshot.partition_freed.get(request.partition, 0)
             first = head and promise is not None and promise.freed != freed
             if promise is None:
@@ -152,7 +152,7 @@ class Promises:
             self._allowance.count(record, request)
         return len(self.kept.ledger) <= self._policy.promises_max
 
-    def _new(self, record: JobRecord, request: Request, *, head: bool) -> Promise | None:
+    def _new(self, record: JobRecord, request: Request, *, head: bool) -> FutureStart | None:
         if not self._allowance.may_have(record, request, len(self.kept.ledger), head=head):
             return None
         self._make_way(record)
@@ -184,7 +184,7 @@ class Promises:
             found = None if at is None or at > until else earliest(view, request, eligibility, at, until)
         return found
 
-    def _improved(self, promise: Promise) -> Promise:
+    def _improved(self, promise: FutureStart) -> FutureStart:
         """An earlier one in its stead, if something has been freed that allows it and nobody else's is broken; or one
         at the same time on nodes that are busy until then, so that others can use what is free.
         """
@@ -266,8 +266,8 @@ class Promises:
             self._order[line] = max(self._order.get(line, 0.0), promise.start_at)
 
     def _new_together(
-        self, gang: Gang, choices: Sequence[Choices], before: list[Promise] | None, *, head: bool
-    ) -> list[Promise]:
+        self, gang: Gang, choices: Sequence[Choices], before: list[FutureStart] | None, *, head: bool
+    ) -> list[FutureStart]:
         records = gang.records
         if before is None and (
             (self.passed_over and not self._full)
@@ -309,7 +309,7 @@ class Promises:
         return made
 
     def _start_later(
-        self, choices: Sequence[Choices], since: float, until: float, without: Sequence[Promise]
+        self, choices: Sequence[Choices], since: float, until: float, without: Sequence[FutureStart]
     ) -> tuple[float, list[Placed]] | None:
         found = self._room_later(choices, since, until, without)
         while found is not None:
@@ -320,7 +320,7 @@ class Promises:
         return found
 
     def _room_later(
-        self, choices: Sequence[Choices], since: float, until: float, without: Sequence[Promise]
+        self, choices: Sequence[Choices], since: float, until: float, without: Sequence[FutureStart]
     ) -> tuple[float, list[Placed]] | None:
         profile = self.kept.profile().fork(self._table.fork())
         for promise in without:
@@ -352,14 +352,14 @@ class Promises:
         # Jobs that should have ended by now may still be there.
         return found if found is not None and all_free(self._table.fork(), found) else None
 
-    def _where_promised(self, own: Sequence[Promise]) -> list[Placed] | None:
+    def _where_promised(self, own: Sequence[FutureStart]) -> list[Placed] | None:
         profile = self.kept.profile().fork(self._table.fork())
         for promise in own:
             profile.let_go(promise)
         now, eligibility = self._snapshot.now, self._snapshot.eligibility
         return where_promised(profile, self.kept.reserved, own, eligibility, now, self._trial)
 
-    def _trial(self, profile: Profile, request: Request, at: float, allocation: Allocation) -> Promise:
+    def _trial(self, profile: Profile, request: Request, at: float, allocation: Allocation) -> FutureStart:
         """One that is made to be tried, and told to nobody."""
         return self.kept.ledger.make(profile, request, at, allocation, uid=request.uid)
 
@@ -388,4 +388,4 @@ class Promises:
         if not self.kept.changed and not moved:
             return None
         places = self._overtaking.places() if self._overtaking is not None else {}
-        return planned(self.kept.ledger, self._snapshot.queue.shapes, holders, places)
+        return to_plan(self.kept.ledger, self._snapshot.queue.shapes, holders, places)

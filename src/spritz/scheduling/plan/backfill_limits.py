@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING
 from spritz.scheduling.view.charges import least_priority
 
 if TYPE_CHECKING:
-    from spritz.scheduling.view.parameters import Policy
+    from spritz.scheduling.view.parameters import Parameters
     from spritz.scheduling.view.records import JobRecord
     from spritz.scheduling.view.request import Request
     from spritz.scheduling.view.snapshot import Snapshot
 
 
-class Allowance:
+class BackfillLimits:
     """Counts of one cycle. A quick one (`full` False) gives promises to the first of each partition alone."""
 
-    def __init__(self, snapshot: Snapshot, policy: Policy, *, full: bool) -> None:
+    def __init__(self, snapshot: Snapshot, policy: Parameters, *, full: bool) -> None:
         self._snapshot = snapshot
         self._policy = policy
         self._full = full

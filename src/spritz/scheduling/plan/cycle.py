@@ -19,23 +19,23 @@ from spritz.model.job_tres import allocated_pairs
 from spritz.model.plan import Plan, PlannedPreemption, PlannedStart
 from spritz.model.reasons import Reason
 from spritz.scheduling.plan import gang_cycle
-from spritz.scheduling.plan.backfill import Promises
+from spritz.scheduling.plan.backfill import Backfill
 from spritz.scheduling.plan.complete_wait import waiting_partitions
 from spritz.scheduling.plan.gangs import gangs_of
-from spritz.scheduling.plan.licenses import NONE_ASKED, Licensing
+from spritz.scheduling.plan.licenses import NONE_ASKED, Licenses
 from spritz.scheduling.plan.limits import Limits
 from spritz.scheduling.plan.notes import PRIORITY, Notes
-from spritz.scheduling.plan.planned_starts import Kept
-from spritz.scheduling.plan.power_up import POWERED, Waking
-from spritz.scheduling.plan.predicted_order import Neediest, Shortest, predicted
+from spritz.scheduling.plan.planned_starts import PlannedStarts
+from spritz.scheduling.plan.power_up import POWERED, PowerUpBudget
+from spritz.scheduling.plan.predicted_order import ShortestOrder, SlowdownOrder, predicted
 from spritz.scheduling.plan.preemption import Preemptor
 from spritz.scheduling.plan.reservation_preemption import make_room
-from spritz.scheduling.plan.start_now import Search
+from spritz.scheduling.plan.start_now import StartSearch
 from spritz.scheduling.plan.verdicts import partition_verdict, reserved_verdict, stuck_verdict
 from spritz.scheduling.view.charges import wanted_by
 from spritz.scheduling.view.findings import Findings
 from spritz.scheduling.view.holders import holders_of
-from spritz.scheduling.view.parameters import policy_of
+from spritz.scheduling.view.parameters import parameters_of
 from spritz.scheduling.view.records import Verdict
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from spritz.model.resources import Allocation
     from spritz.notation.licenses import Needs
     from spritz.scheduling.plan.gangs import Gang
-    from spritz.scheduling.plan.start_now import Found
+    from spritz.scheduling.plan.start_now import Start
     from spritz.scheduling.view.nodes import Holder
     from spritz.scheduling.view.records import Entry, JobRecord, Rank, Shape, SortKey
     from spritz.scheduling.view.request import Request
@@ -139,7 +139,7 @@ class Cycle:
 
     def __init__(self, snapshot: Snapshot, budget: int | None, full: bool) -> None:
         self.snapshot = snapshot
-        self.policy = policy_of(snapshot.settings)
+        self.policy = parameters_of(snapshot.settings)
         self.full = full
         self.budget = budget
         #: from outside, before all jobs had been looked at
@@ -166,24 +166,24 @@ class Cycle:
         #: records of arrays of which as many tasks run as may
         self.capped: dict[int, JobRecord] = {}
         self.begun: list[Begun] = []
-        self.kept = Kept(snapshot, self.table, self.policy, self.rank)
-        self.promises = Promises(snapshot, self.table, self.policy, self.kept, full=full)
-        self.licensing = Licensing(snapshot, self.kept)
+        self.kept = PlannedStarts(snapshot, self.table, self.policy, self.rank)
+        self.promises = Backfill(snapshot, self.table, self.policy, self.kept, full=full)
+        self.licensing = Licenses(snapshot, self.kept)
         #: with bf_predict=slowdown: who is looked at first
-        self._needs: Neediest | None = None
+        self._needs: SlowdownOrder | None = None
         if self.policy.predict_slowdown:
-            self._needs = Neediest(self._predicted, self.kept.ledger, self.kept.overdue, snapshot.now)
+            self._needs = SlowdownOrder(self._predicted, self.kept.ledger, self.kept.overdue, snapshot.now)
         #: with bf_predict: those behind the first blocked job of their partition
-        self.shortest = Shortest(self._predicted, self._needs)
+        self.shortest = ShortestOrder(self._predicted, self._needs)
         #: partitions whose first blocked job has been found
         self.headed: set[tuple[str, str]] = set()
-        self.search = Search(snapshot, self.findings, self.table, self.policy, self.kept, self.headed, self.roomy)
+        self.search = StartSearch(snapshot, self.findings, self.table, self.policy, self.kept, self.headed, self.roomy)
         self._array_starts: dict[int, int] = {}
         self._gates: dict[int, Verdict | None] = {}
         self.notes = Notes(snapshot, self.findings, self.policy.resolution_seconds)
         self.preemptor = Preemptor(snapshot, self.findings, quick=not full and budget is not None)
         self.preemptions: list[PlannedPreemption] = []
-        self.waking = Waking(snapshot.powered)
+        self.waking = PowerUpBudget(snapshot.powered)
         self._taken = 0
         #: array tasks that wait for others to make room, by the array's number
         self._promised_tasks: dict[int, int] = {}
@@ -343,7 +343,7 @@ class Cycle:
         left = self.notes.tasks_left(record) & ~self._promised_tasks.get(record.id, 0)
         return (left & -left).bit_length() - 1 if left else _NO_TASK
 
-    def start(self, record: JobRecord, request: Request, found: Found, task_id: int | None, licenses: Needs) -> None:
+    def start(self, record: JobRecord, request: Request, found: Start, task_id: int | None, licenses: Needs) -> None:
         """The job starts there, with these licenses."""
         allocation, minutes = found
         self.starts.append(
@@ -362,7 +362,7 @@ class Cycle:
             self.started.add(record.id)
 
     def _take(
-        self, record: JobRecord, request: Request, found: Found, licenses: Needs | None = None
+        self, record: JobRecord, request: Request, found: Start, licenses: Needs | None = None
     ) -> list[tuple[int, Holder]]:
         """The job has these resources from now on. `licenses` None: those that are free."""
         allocation, minutes = found

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 PAUSE_SECONDS = 20.0
 
 
-class InVain:
+class FailedPreemptions:
     """What was in vain, in this cycle (`found`) and before it."""
 
     def __init__(self, snapshot: Snapshot, findings: Findings) -> None:

@@ -15,7 +15,7 @@ from spritz.model.job import JobSpec
 from spritz.scheduling.placement.place import place
 from spritz.scheduling.plan.gangs import fits_empty
 from spritz.scheduling.view.findings import ANSWERS_MAX
-from spritz.scheduling.view.parameters import policy_of
+from spritz.scheduling.view.parameters import parameters_of
 from spritz.scheduling.view.resolve import boots_of, resolve
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ def _requests(spec: JobSpec, snapshot: Snapshot) -> list[Request]:
     lifted = snapshot.rules.placing(spec.qos)
     boots = boots_of(spec, snapshot.settings) if spec.features else ()
     found = [replace(resolve(spec, home, snapshot.settings, lifted), switches=0, boots=boots) for home in homes]
-    if policy_of(snapshot.settings).any_constraint:
+    if parameters_of(snapshot.settings).any_constraint:
         found = [replace(one, features="") for one in found]
     # What nodes say of themselves changes any time.
     found = [replace(one, extra="") for one in found]

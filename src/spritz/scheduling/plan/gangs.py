@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from spritz.model.resources import Allocation
     from spritz.scheduling.view.eligibility import Eligibility
-    from spritz.scheduling.view.planned_starts import Promise
+    from spritz.scheduling.view.planned_starts import FutureStart
     from spritz.scheduling.view.profile import Profile
     from spritz.scheduling.view.records import JobRecord, Rank, Shape, SortKey
     from spritz.scheduling.view.request import Request
@@ -99,7 +99,7 @@ def start_now(
     choices: Sequence[Choices],
     eligibility: Eligibility,
     now: float,
-    own: Collection[Promise],
+    own: Collection[FutureStart],
     accept: Callable[[int, Placed | None], bool],
 ) -> list[Placed] | None:
     """A place for every component on `table`, beside what is promised to others; None if there is none.
@@ -145,14 +145,14 @@ def start_later(
     eligibility: Eligibility,
     since: float,
     until: float,
-    make: Callable[[Profile, Request, float, Allocation], Promise],
+    make: Callable[[Profile, Request, float, Allocation], FutureStart],
 ) -> tuple[float, list[Placed]] | None:
     """The first moment from `since` to `until` at which all can start, and where; None if none was found.
 
     `profile` is the caller's to change, and is as before afterwards.
     """
     views = Views(profile, reserved)
-    held: list[Promise] = []
+    held: list[FutureStart] = []
     #: nodes of `held`
     taken: set[str] = set()
 
@@ -214,10 +214,10 @@ def start_later(
 def where_promised(
     profile: Profile,
     reserved: Reserved,
-    own: Sequence[Promise],
+    own: Sequence[FutureStart],
     eligibility: Eligibility,
     at: float,
-    make: Callable[[Profile, Request, float, Allocation], Promise],
+    make: Callable[[Profile, Request, float, Allocation], FutureStart],
 ) -> list[Placed] | None:
     """Places for all at that moment on the nodes that they were promised for another one; None if these are not free.
 
@@ -250,12 +250,12 @@ class Views:
         self._reserved = reserved
         self._made: dict[tuple[str, int], Profile] = {("", -1): profile}
 
-    def hold(self, promise: Promise) -> None:
+    def hold(self, promise: FutureStart) -> None:
         """For a while this is kept."""
         for view in self._made.values():
             view.hold(promise)
 
-    def let_go(self, promise: Promise) -> None:
+    def let_go(self, promise: FutureStart) -> None:
         """It is kept no longer."""
         for view in self._made.values():
             view.let_go(promise)

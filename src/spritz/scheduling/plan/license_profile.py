@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from spritz.notation.licenses import Needs
-    from spritz.scheduling.view.planned_starts import Promise
+    from spritz.scheduling.view.planned_starts import FutureStart
     from spritz.scheduling.view.request import Request
     from spritz.scheduling.view.snapshot import Snapshot
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 Change = tuple[float, int]
 
 
-class LicensesAhead:
+class LicenseProfile:
     """Changes of use by license, ascending, apart for jobs of each reservation that has licenses of its own: what these
     use is a part of what is reserved.
     """
@@ -54,13 +54,13 @@ class LicensesAhead:
         """A job has them from now on. One that should have ended may end any moment."""
         self._add(reservation, needs, -NEVER, max(ends_at, nextafter(self._now, NEVER)))
 
-    def hold(self, promise: Promise) -> None:
+    def hold(self, promise: FutureStart) -> None:
         """They are promised."""
         needs = self.needs(promise.request)
         if needs:
             self._add(promise.request.reservation, needs, promise.start_at, promise.end_at)
 
-    def let_go(self, promise: Promise) -> None:
+    def let_go(self, promise: FutureStart) -> None:
         """They are promised no longer."""
         changes = self._changes.get(self._part(promise.request.reservation), {})
         for name, count in (self.needs(promise.request) or {}).items():
@@ -68,7 +68,7 @@ class LicensesAhead:
                 del changes[name][bisect_left(changes[name], change)]
 
     @contextmanager
-    def without(self, promises: Iterable[Promise]) -> Iterator[None]:
+    def without(self, promises: Iterable[FutureStart]) -> Iterator[None]:
         """For a while these do not count."""
         promises = tuple(promises)
         for promise in promises:

@@ -16,22 +16,22 @@ if TYPE_CHECKING:
 
     from spritz.model.resources import Allocation
     from spritz.notation.licenses import Needs
-    from spritz.scheduling.plan.planned_starts import Kept
-    from spritz.scheduling.view.planned_starts import Promise
+    from spritz.scheduling.plan.planned_starts import PlannedStarts
+    from spritz.scheduling.view.planned_starts import FutureStart
     from spritz.scheduling.view.records import JobRecord, Rank
     from spritz.scheduling.view.request import Request
     from spritz.scheduling.view.snapshot import Snapshot
 
 #: what a job may have, and promises that are broken by it
-Licensed = tuple["Needs", "list[Promise]"]
+Licensed = tuple["Needs", "list[FutureStart]"]
 
 NONE_ASKED: Licensed = ({}, [])
 
 
-class Licensing:
+class Licenses:
     """`pool`: what is taken as of now. `ahead`: are licenses planned ahead?"""
 
-    def __init__(self, snapshot: Snapshot, kept: Kept) -> None:
+    def __init__(self, snapshot: Snapshot, kept: PlannedStarts) -> None:
         self._snapshot = snapshot
         self._kept = kept
         self.pool = snapshot.licenses.copy()

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from spritz.scheduling.view.planned_starts import Ledger
+    from spritz.scheduling.view.planned_starts import FutureStarts
     from spritz.scheduling.view.records import JobRecord
     from spritz.scheduling.view.request import Request
 
@@ -21,7 +21,7 @@ class Overdue:
 
     __slots__ = ("_counts", "_holders")
 
-    def __init__(self, ledger: Ledger, now: float) -> None:
+    def __init__(self, ledger: FutureStarts, now: float) -> None:
         self._counts: dict[Request, int] = {}
         self._holders: dict[Request, int] = {}
         if not ledger.starts or ledger.starts[0] >= now:

@@ -4,9 +4,9 @@ The first job of a partition does not wait for what was promised to those behind
 could start earlier without their promises, it does. Others wait for such promises, as long as the order stays as it is.
 
 Priorities change by themselves (fair-share, age up to PriorityMaxAge). A promise says in which order the jobs were when
-it was made (`Promise.place`). In a full cycle a job that is ahead of promises of a smaller place has overtaken their
-jobs: if it could start earlier without them it does, and they are made again behind it. Where the order is another
-altogether, all are made again. Nobody is overtaken by one that ranks lower.
+it was made (`FutureStart.place`). In a full cycle a job that is ahead of promises of a smaller place has overtaken
+their jobs: if it could start earlier without them it does, and they are made again behind it. Where the order is
+another altogether, all are made again. Nobody is overtaken by one that ranks lower.
 
 Source: slurm.conf(5) SchedulerParameters bf_*: each cycle of Slurm's backfill goes by the priorities of that time.
 """
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from spritz.model.resources import Allocation
-    from spritz.scheduling.plan.planned_starts import Kept
-    from spritz.scheduling.view.planned_starts import Promise
+    from spritz.scheduling.plan.planned_starts import PlannedStarts
+    from spritz.scheduling.view.planned_starts import FutureStart
 
 #: Jobs of one cycle of which it is tried whether others are in their way; with more of them all is made again.
 TRIES = 16
@@ -31,24 +31,24 @@ _NO_PLACE = 1 << 62
 class Overtaking:
     """Of one full cycle, which looks at jobs in their order."""
 
-    def __init__(self, kept: Kept) -> None:
+    def __init__(self, kept: PlannedStarts) -> None:
         self._kept = kept
         promises = (promise for items in kept.ledger.promises.values() for promise in items)
         #: those not yet looked at, by place, the last first
         self._unseen = sorted((one for one in promises if one.place), key=lambda one: one.place, reverse=True)
         self._done: set[int] = set()
         #: those looked at, in this order
-        self._order: list[Promise] = []
+        self._order: list[FutureStart] = []
         self._tries = 0
 
-    def seen(self, promise: Promise) -> None:
+    def seen(self, promise: FutureStart) -> None:
         """Its job has had its turn."""
         self._done.add(id(promise))
         self._order.append(promise)
 
     def made_anew(
-        self, promise: Promise, search: Callable[[], tuple[float, Allocation] | None], *, first: bool
-    ) -> Promise:
+        self, promise: FutureStart, search: Callable[[], tuple[float, Allocation] | None], *, first: bool
+    ) -> FutureStart:
         """The promise, which is kept, or an earlier one that is, for the sake of which others have been dropped.
 
         `search`: the first start beside all that is kept. `first`: it goes before all whose jobs have not had their
@@ -76,7 +76,7 @@ class Overtaking:
         """The order in which jobs were looked at, by `id` of their promises."""
         return {id(promise): place for place, promise in enumerate(self._order, 1)}
 
-    def _overtaken(self, place: int) -> list[Promise]:
+    def _overtaken(self, place: int) -> list[FutureStart]:
         """Promises of a smaller place whose jobs have not had their turn."""
         unseen, kept = self._unseen, self._kept.ledger
         while unseen and (id(unseen[-1]) in self._done or unseen[-1] not in kept.of(unseen[-1].request)):

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from spritz.scheduling.placement.exact import clash, fits, is_free
-from spritz.scheduling.plan.license_profile import LicensesAhead
+from spritz.scheduling.plan.license_profile import LicenseProfile
 from spritz.scheduling.plan.overdue import Overdue
-from spritz.scheduling.view.planned_starts import Promise
+from spritz.scheduling.view.planned_starts import FutureStart
 from spritz.scheduling.view.profile import FutureRows
 from spritz.scheduling.view.reservations import view_of
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from spritz.model.resources import Allocation
     from spritz.notation.licenses import Needs
-    from spritz.scheduling.view.parameters import Policy
+    from spritz.scheduling.view.parameters import Parameters
     from spritz.scheduling.view.profile import Floats, Profile
     from spritz.scheduling.view.records import JobRecord, Rank, Shape, SortKey
     from spritz.scheduling.view.request import Request
@@ -34,11 +34,11 @@ if TYPE_CHECKING:
     from spritz.scheduling.view.table import Ints, NodeTable
 
 
-class Kept:
+class PlannedStarts:
     """Promises that others have to leave alone. `before_reading` is called before anybody looks at them."""
 
     def __init__(
-        self, snapshot: Snapshot, table: NodeTable, policy: Policy, rank: Callable[[Shape, SortKey], Rank]
+        self, snapshot: Snapshot, table: NodeTable, policy: Parameters, rank: Callable[[Shape, SortKey], Rank]
     ) -> None:
         self._rank = rank
         self._snapshot = snapshot
@@ -52,9 +52,9 @@ class Kept:
         self.changed = False
         self.overdue = Overdue(self.ledger, snapshot.now)
         #: with bf_licenses
-        self.licenses: LicensesAhead | None = None
+        self.licenses: LicenseProfile | None = None
         if policy.licenses_ahead and snapshot.licenses.total:
-            self.licenses = LicensesAhead(snapshot)
+            self.licenses = LicenseProfile(snapshot)
             for promises in self.ledger.promises.values():
                 for promise in promises:
                     self.licenses.hold(promise)
@@ -88,9 +88,9 @@ class Kept:
             starts = sorted((*starts, *self.reserved.starts()))
         return sorted(set(starts[bisect_left(starts, first) : bisect_right(starts, last)]))
 
-    def beside(self, request: Request, ends_at: float) -> Beside:
+    def beside(self, request: Request, ends_at: float) -> Leftover:
         """What the first job of the request would find that starts now: its own promise is no hindrance."""
-        return Beside(self.view(request), ends_at, next(iter(self.ledger.of(request)), None))
+        return Leftover(self.view(request), ends_at, next(iter(self.ledger.of(request)), None))
 
     def flexible(self, index: int) -> bool:
         """Is all that is promised on this node a matter of counts?"""
@@ -105,7 +105,7 @@ class Kept:
         ends_at: float,
         *,
         any_age: bool,
-    ) -> list[Promise] | None:
+    ) -> list[FutureStart] | None:
         """Promises that the allocation would break; None if it must not.
 
         It may break those of jobs that rank lower, if they were made before this job came (or with `any_age`), or on
@@ -113,7 +113,7 @@ class Kept:
         """
         self.before_reading()
         late = frozenset(record.expected_nodes) if self.overdue.has(record) else frozenset()
-        clashing: list[Promise] = []
+        clashing: list[FutureStart] = []
         # What it was promised in any of its partitions is no hindrance: `redeem` drops all of these when it starts.
         own = self.own(record)
         view = self.view(request)
@@ -129,7 +129,7 @@ class Kept:
             for hold, holder in here:
                 if hold in clashing or not (crowded or clash(holder, part)):
                     continue
-                if not isinstance(hold, Promise) or not self._yields(
+                if not isinstance(hold, FutureStart) or not self._yields(
                     hold, record, key, any_age=any_age or part.node in late
                 ):
                     return None
@@ -139,14 +139,14 @@ class Kept:
     def _is_reserved(self, view: Profile, names: Iterable[str], ends_at: float) -> bool:
         """Is any of these nodes, which a job keeps empty, reserved before then as jobs of the view see it?"""
         holds = (view.holds.get(self._table.index_of[name], ()) for name in names)
-        return any(not isinstance(hold, Promise) and hold.start_at < ends_at for some in holds for hold, _ in some)
+        return any(not isinstance(hold, FutureStart) and hold.start_at < ends_at for some in holds for hold, _ in some)
 
-    def own(self, *records: JobRecord) -> list[Promise]:
+    def own(self, *records: JobRecord) -> list[FutureStart]:
         """What these jobs have been promised, in any of their partitions."""
         shapes = [shape for record in records for _key, shape in record.entries]
         return [promise for shape in shapes for promise in self.ledger.of(shape.request)[:1]]
 
-    def _yields(self, promise: Promise, record: JobRecord, key: Rank, *, any_age: bool) -> bool:
+    def _yields(self, promise: FutureStart, record: JobRecord, key: Rank, *, any_age: bool) -> bool:
         shape = self._snapshot.queue.shapes.get(promise.request)
         if shape is None:
             return True
@@ -154,12 +154,12 @@ class Kept:
         other = self._rank(shape, shape.keys[min(place, len(shape.keys) - 1)])
         return other > key and (any_age or record.queued > promise.queued)
 
-    def take_back(self, promises: Iterable[Promise]) -> None:
+    def take_back(self, promises: Iterable[FutureStart]) -> None:
         """These are not kept: a job that outranks theirs starts."""
         for promise in promises:
             self.drop(promise)
 
-    def of(self, request: Request) -> Promise | None:
+    def of(self, request: Request) -> FutureStart | None:
         """What the first job of the request has been promised."""
         return next(iter(self.ledger.of(request)), None)
 
@@ -196,7 +196,7 @@ class Kept:
             for promise in self.ledger.of(shape.request)[:1]:
                 self._let_go(promise)
 
-    def keep(self, promise: Promise) -> None:
+    def keep(self, promise: FutureStart) -> None:
         """From now on nobody may take what it needs."""
         self.ledger.keep(self.profile(), promise)
         for view in self._views.values():
@@ -205,12 +205,12 @@ class Kept:
             self.licenses.hold(promise)
         self.changed = True
 
-    def drop(self, promise: Promise) -> None:
+    def drop(self, promise: FutureStart) -> None:
         """It is kept no longer."""
         self._let_go(promise)
         self.changed = True
 
-    def _let_go(self, promise: Promise) -> None:
+    def _let_go(self, promise: FutureStart) -> None:
         self.ledger.drop(self.profile(), promise)
         for view in self._views.values():
             view.let_go(promise)
@@ -219,7 +219,9 @@ class Kept:
 
     # -- licenses
 
-    def licensed_from(self, requests: Sequence[Request], since: float, without: Sequence[Promise] = ()) -> float | None:
+    def licensed_from(
+        self, requests: Sequence[Request], since: float, without: Sequence[FutureStart] = ()
+    ) -> float | None:
         """The first moment from `since` on at which licenses are free for jobs of all these requests at once; None if
         there is none. `without`: promises that do not count.
         """
@@ -228,7 +230,7 @@ class Kept:
         with self.licenses.without(without):
             return self.licenses.first_of_all(requests, since)
 
-    def outranked_for(self, record: JobRecord, key: Rank, request: Request, needs: Needs) -> list[Promise] | None:
+    def outranked_for(self, record: JobRecord, key: Rank, request: Request, needs: Needs) -> list[FutureStart] | None:
         """With bf_licenses: promises that a start now with these licenses would break; None if it must not. As
         `outranked`.
         """
@@ -280,10 +282,10 @@ class Kept:
         return view
 
 
-class Beside:
+class Leftover:
     """What promises leave to a job that starts now and ends at some time: single rows, or all of the table."""
 
-    def __init__(self, profile: Profile, ends_at: float, own: Promise | None) -> None:
+    def __init__(self, profile: Profile, ends_at: float, own: FutureStart | None) -> None:
         without = () if own is None else (own,)
         self.rows = FutureRows(profile, None, ends_at, without)
         self._make: Callable[[Ints | None], NodeTable] = lambda only: profile.at(None, ends_at, without, only=only)

@@ -17,19 +17,19 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from spritz.model.resources import Allocation
-    from spritz.scheduling.view.powered_nodes import Powered
+    from spritz.scheduling.view.powered_nodes import PoweredNodes
     from spritz.scheduling.view.request import Request
     from spritz.scheduling.view.snapshot import Snapshot
 
 POWERED = Verdict(Reason.MAX_POWERED_UP_NODES)
 
 
-class Waking:
+class PowerUpBudget:
     """What one cycle may call up."""
 
     __slots__ = ("_left", "_powered", "_woken")
 
-    def __init__(self, powered: Powered) -> None:
+    def __init__(self, powered: PoweredNodes) -> None:
         self._powered = powered
         self._left = powered.left
         self._woken: set[str] = set()

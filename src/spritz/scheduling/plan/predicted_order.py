@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from spritz.model.predict import Predictor
     from spritz.scheduling.plan.overdue import Overdue
     from spritz.scheduling.view.findings import Findings
-    from spritz.scheduling.view.planned_starts import Ledger
+    from spritz.scheduling.view.planned_starts import FutureStarts
     from spritz.scheduling.view.records import JobRecord, Rank, Shape, SortKey
     from spritz.scheduling.view.request import Request
 
@@ -36,14 +36,14 @@ def predicted(record: JobRecord, run_times: Predictor, findings: Findings) -> fl
     return known[1]
 
 
-class Neediest:
+class SlowdownOrder:
     """Jobs by expected slowdown, largest first, for one cycle. A request that has been promised a start goes before all
     others of its PriorityTier, and of its jobs the one that was told, so that nobody is promised what another has.
     """
 
     __slots__ = ("_keys", "_ledger", "_now", "_overdue", "_predict")
 
-    def __init__(self, predict: Predict, ledger: Ledger, overdue: Overdue, now: float) -> None:
+    def __init__(self, predict: Predict, ledger: FutureStarts, overdue: Overdue, now: float) -> None:
         self._predict, self._ledger, self._overdue, self._now = predict, ledger, overdue, now
         self._keys: dict[int, list[SortKey]] = {}
 
@@ -77,14 +77,14 @@ class Neediest:
         return -expected_slowdown(waited, self._predict(record))
 
 
-class Shortest:
+class ShortestOrder:
     """Shapes whose jobs have been put in this order, for one cycle. `needs`: in which order they come before that
     (None: by priority).
     """
 
     __slots__ = ("_keys", "_needs", "_predict", "heads")
 
-    def __init__(self, predict: Predict, needs: Neediest | None) -> None:
+    def __init__(self, predict: Predict, needs: SlowdownOrder | None) -> None:
         self._predict, self._needs = predict, needs
         self._keys: dict[int, list[SortKey]] = {}
         #: first blocked jobs that had been found when shapes were last put in order

@@ -31,11 +31,11 @@ from spritz.model.plan import PlannedPreemption, PlannedVictim
 from spritz.model.preempting import exempt_until, preempt_mode, reclaim_mode, spared, words_of
 from spritz.model.preemption import PreemptMode
 from spritz.model.resources import mask_of
-from spritz.scheduling.plan.failed_preemptions import InVain
+from spritz.scheduling.plan.failed_preemptions import FailedPreemptions
 from spritz.scheduling.plan.preemption_bound import Bound
-from spritz.scheduling.plan.preemption_rules import Preys
-from spritz.scheduling.plan.victim_nodes import NODES_MIN, NODES_TIMES, Occupied, Prey, nodes_for, ranked
-from spritz.scheduling.plan.victims import TRIALS, Cleared, Search, Victim, remove
+from spritz.scheduling.plan.preemption_rules import PreemptionRules
+from spritz.scheduling.plan.victim_nodes import NODES_MIN, NODES_TIMES, Occupied, VictimKind, nodes_for, ranked
+from spritz.scheduling.plan.victims import TRIALS, Cleared, Victim, VictimSearch, remove
 from spritz.scheduling.view.occupants import JOBS
 
 if TYPE_CHECKING:
@@ -64,10 +64,10 @@ NEVER = float("inf")
 
 #: what decides about a preemptor's victims, but for priorities: its kind, the guarantees of its account, and of these
 #: those with room for it
-Line = tuple["Kind", tuple["Guarantee", ...], tuple["Guarantee", ...]]
+Preempting = tuple["Kind", tuple["Guarantee", ...], tuple["Guarantee", ...]]
 
 
-class Verdict(Struct, frozen=True):
+class Preemption(Struct, frozen=True):
     """The job will have `allocation`: now, if `at_once`, else when others have left. `planned`: what must be done."""
 
     allocation: Allocation
@@ -95,14 +95,14 @@ class Preemptor:
         self._bounds: dict[tuple[Kind, ...], Bound] = {}
         #: somebody must be made room for, and was not looked at since this cycle is quick
         self.put_off = False
-        self.in_vain = InVain(snapshot, findings)
+        self.in_vain = FailedPreemptions(snapshot, findings)
         #: by kinds that may be preempted
         self._occupied: dict[tuple[Kind, ...], Occupied] = {}
         #: the cycle's table without those who are leaving; and by preemptor's kind, without all its victims
         self._base: NodeTable | None = None
-        self._cleared: dict[Line, Cleared] = {}
+        self._cleared: dict[Preempting, Cleared] = {}
         #: by preemptor's kind, where priorities do not matter: `_candidates`
-        self._listed: dict[Line, tuple[list[Victim], float]] = {}
+        self._listed: dict[Preempting, tuple[list[Victim], float]] = {}
         self._standing: Standing | None = None
         modes = [self.policy.mode, *(words_of(item.preempt_mode) for item in snapshot.partitions.values())]
         modes += [words_of(one.record.preempt_mode) for one in snapshot.rules.qos.values()]
@@ -110,7 +110,7 @@ class Preemptor:
         self.placements = 0
         if self.enabled:
             snapshot.occupants.settle(snapshot.records)
-        self._preys = Preys(snapshot, snapshot.occupants.kinds() if self.enabled else [])
+        self._preys = PreemptionRules(snapshot, snapshot.occupants.kinds() if self.enabled else [])
         #: left of `TRIALS` for all requests of the cycle
         self._trials_left = TRIALS * self.policy.reorder_count
 
@@ -169,7 +169,7 @@ class Preemptor:
         accept: Callable[[Allocation], bool],
         apart: Callable[[], Ints],
         roomy: tuple[Guarantee, ...] = (),
-    ) -> Verdict | None:
+    ) -> Preemption | None:
         """How the job, for which `table` has no room, can have some; None if it cannot.
 
         `accept` says whether an allocation leaves alone what earlier jobs will need, `apart` where it certainly does;
@@ -192,7 +192,7 @@ class Preemptor:
         pool = licenses.copy()
         for other in self._leaving:
             pool.give_back(other.record.licenses)
-        search = Search(self.snapshot, request, self._base, accept, pool, self._trials_left, apart)
+        search = VictimSearch(self.snapshot, request, self._base, accept, pool, self._trials_left, apart)
         # What is about to be free anyway comes first: then nobody else need be looked at.
         allocation = search.place_on(self._base) if self._leaving and search.licensed([]) else None
         found: list[Victim] | None = []
@@ -256,7 +256,7 @@ class Preemptor:
     # -- a few of many
 
     def _on_shortlist(
-        self, search: Search, record: JobRecord, request: Request, preys: list[Kind]
+        self, search: VictimSearch, record: JobRecord, request: Request, preys: list[Kind]
     ) -> list[Victim] | None:
         """Victims on the nodes that by counts need the fewest and cheapest; None if these do not do."""
         assert self._base is not None
@@ -294,7 +294,7 @@ class Preemptor:
                 mode = preempt_mode(self.policy, self._preys.party(kind))
                 suspends = mode is PreemptMode.SUSPEND
                 exempt = 0 if suspends else self._preys.exempt(kind)
-                some.append(Prey(kind, float(self._preys.tier(*kind)), float(exempt), suspends))
+                some.append(VictimKind(kind, float(self._preys.tier(*kind)), float(exempt), suspends))
             found = self._occupied[tuple(preys)] = Occupied(snapshot.occupants, some, snapshot.now)
         return found
 
@@ -331,11 +331,13 @@ class Preemptor:
                 self._listed[line] = known
         return known
 
-    def _is_steady(self, line: Line) -> bool:
+    def _is_steady(self, line: Preempting) -> bool:
         """The same for all jobs of the line, whatever their priorities."""
         return self._preys.of(line[0])[1] and not (line[2] and self._by_priority)
 
-    def _with_borrowers(self, line: Line, who: Party, found: list[Victim], first: float) -> tuple[list[Victim], float]:
+    def _with_borrowers(
+        self, line: Preempting, who: Party, found: list[Victim], first: float
+    ) -> tuple[list[Victim], float]:
         """The same, with all that must give back what the job's account is guaranteed."""
         _kind, own, roomy = line
         found, known = list(found), {victim.record.id for victim in found}
@@ -379,7 +381,7 @@ class Preemptor:
 
     def _victims(
         self,
-        search: Search,
+        search: VictimSearch,
         record: JobRecord,
         request: Request,
         candidates: list[Victim],
@@ -405,7 +407,7 @@ class Preemptor:
         allocation: Allocation,
         found: list[Victim],
         table: NodeTable,
-    ) -> Verdict:
+    ) -> Preemption:
         at_once = are_suspended(found)
         if at_once:
             present = table.fork()
@@ -424,7 +426,7 @@ class Preemptor:
                 victims=self.planned(told),
                 priority=self.priority(record, request),
             )
-        return Verdict(allocation, at_once, planned)
+        return Preemption(allocation, at_once, planned)
 
     # -- candidates
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 HIGHEST, LOWEST = 1 << 62, -1
 
 
-class Preys:
+class PreemptionRules:
     """What is known of kinds and victims in one cycle. `kinds`: those of which something runs."""
 
     def __init__(self, snapshot: Snapshot, kinds: list[Kind]) -> None:

@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
     from spritz.model.limits.guarantees import Guarantee
     from spritz.model.resources import Allocation
-    from spritz.scheduling.plan.planned_starts import Kept
+    from spritz.scheduling.plan.planned_starts import PlannedStarts
     from spritz.scheduling.view.findings import Findings
-    from spritz.scheduling.view.parameters import Policy
+    from spritz.scheduling.view.parameters import Parameters
     from spritz.scheduling.view.records import Entry, JobRecord, Rank, Shape
     from spritz.scheduling.view.request import Request
     from spritz.scheduling.view.snapshot import Snapshot
@@ -35,10 +35,10 @@ if TYPE_CHECKING:
 FEW_NODES = 8
 
 #: an allocation, and the time limit in minutes that goes with it (None: the request's)
-Found = tuple["Allocation", int | None]
+Start = tuple["Allocation", int | None]
 
 
-class Search:
+class StartSearch:
     """The places of one cycle. `headed`, `table` and `kept` are the cycle's own, and change under way; `roomy` says
     which guarantees have room for a job.
     """
@@ -48,8 +48,8 @@ class Search:
         snapshot: Snapshot,
         findings: Findings,
         table: NodeTable,
-        policy: Policy,
-        kept: Kept,
+        policy: Parameters,
+        kept: PlannedStarts,
         headed: set[tuple[str, str]],
         roomy: Callable[[JobRecord, Request], tuple[Guarantee, ...]],
     ) -> None:
@@ -72,7 +72,7 @@ class Search:
 
     # -- one job
 
-    def find(self, record: JobRecord, key: Rank, shape: Shape) -> Found | None:
+    def find(self, record: JobRecord, key: Rank, shape: Shape) -> Start | None:
         """A place that is free now and promised to nobody else for as long as the job lasts, and the time limit if it
         is not the request's.
         """
@@ -86,7 +86,7 @@ class Search:
             return None
         return found
 
-    def _look_for(self, record: JobRecord, key: Rank, shape: Shape) -> Found | None:
+    def _look_for(self, record: JobRecord, key: Rank, shape: Shape) -> Start | None:
         request, eligibility = shape.request, self._snapshot.eligibility
         freed = self._snapshot.partition_freed.get(request.partition, 0)
         failures = self._findings.failures
@@ -143,7 +143,7 @@ class Search:
         limit = self._policy.starts_max
         return not self._policy.builtin and (limit is None or self.backfilled < limit)
 
-    def _beside_promises(self, allocation: Allocation, request: Request, within: Ints | None) -> Found | None:
+    def _beside_promises(self, allocation: Allocation, request: Request, within: Ints | None) -> Start | None:
         """The allocation, or another if need be, that breaks no promise; with --time-min for a shorter time."""
         now = self._snapshot.now
         found = self._until(now + request.seconds, allocation, request, within)
@@ -151,7 +151,7 @@ class Search:
             return None if found is None else (found, None)
         # End before some promise begins: the latest that will do.
         starts = self._kept.starts_between(now + request.time_min_minutes * 60.0, now + request.seconds)
-        best: Found | None = None
+        best: Start | None = None
         low, high = 0, len(starts)
         while low < high:
             middle = (low + high) // 2

@@ -53,7 +53,7 @@ LEAVES = 4
 IDLE = 3
 
 
-class Prey(Struct, frozen=True):
+class VictimKind(Struct, frozen=True):
     """Jobs of a kind that may be preempted. `tier`: lower ones go first; `exempt_seconds` after its start one may not
     be (0: at once); `suspends`: they keep memory and devices.
     """
@@ -70,7 +70,7 @@ class Occupied:
     Whoever is exempt is left out where all of its kind on a node are.
     """
 
-    def __init__(self, occupants: Occupants, preys: Iterable[Prey], now: float) -> None:
+    def __init__(self, occupants: Occupants, preys: Iterable[VictimKind], now: float) -> None:
         count = len(occupants.table.rows)
         self.held: Ints = np.zeros((3 + len(occupants.table.gres), count), np.int64)
         self.prices: Floats = np.zeros((PRICES, count))

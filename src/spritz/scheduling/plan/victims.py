@@ -99,7 +99,7 @@ class Cleared:
             self.crowd[index] = sum(not (victim.suspends and victim.record.stopped) for victim in here)
 
 
-class Search:
+class VictimSearch:
     """Victims for one request on one table. `accept`: does it break no promise there? `apart`: nodes of which nothing
     is promised for as long as the job would last.
     """

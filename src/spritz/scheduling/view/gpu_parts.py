@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 Parts = tuple[int, ...]
 
 
-class Parted:
+class GpuParts:
     """The numbers that have been given out. They only grow; `full` says when their owner should begin again."""
 
     __slots__ = ("_numbers", "parts")

@@ -1,6 +1,6 @@
 """What happens on one node in time to come: jobs end, holds begin and end.
 
-Owns the order of these changes (`Changes`) and the least of what is free through several of them (`Least`). Most holds
+Owns the order of these changes (`Timeline`) and the least of what is free through several of them (`Least`). Most holds
 are promises, which need so many CPUs and devices and not particular ones. A hold that is flexible takes its own if
 they are free when it begins, and others if not; so a job may start on any of them as long as there are enough at all
 times. That is safe: what is asked for in whole cores and single devices can be given out from first start to last if
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from spritz.scheduling.view.profile import Hold
 
 
-class Changes:
+class Timeline:
     """All changes of one node in order of time: `moments` ascending. First who gives back, then who takes."""
 
     __slots__ = ("_at", "_avoid", "flexible", "moments")
@@ -75,7 +75,7 @@ def events_ahead(
 def counts_ahead(
     row: NodeRow, holds: Sequence[tuple[Hold, Holder]], kinds: tuple[tuple[str, str], ...]
 ) -> tuple[list[float], list[tuple[int, ...]]] | None:
-    """Moments, and the counts (`NodeRow.counts`) now and from each of them on: what `Changes` would find, by addition
+    """Moments, and the counts (`NodeRow.counts`) now and from each of them on: what `Timeline` would find, by addition
     alone. None where that is not certain.
     """
     events = events_ahead(row, holds, kinds)

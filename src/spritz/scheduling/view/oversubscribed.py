@@ -26,7 +26,7 @@ Ints = npt.NDArray[np.int64]
 Key = tuple[object, ...]
 
 
-class Company:
+class Oversubscribed:
     """The columns of one table. Forks share those that neither has changed, and know which are `_wanted`.
 
     Invariant: a column is true of every node but those in its `_stale`.
@@ -40,14 +40,14 @@ class Company:
         self._stale: dict[Key, set[int]] = {}
         self._wanted: dict[Key, Request] = {}
 
-    def fork(self, rows: Sequence[NodeRow]) -> Company:
+    def fork(self, rows: Sequence[NodeRow]) -> Oversubscribed:
         """Columns of one's own for a table that begins with these rows. They are brought up to date here first, so that
         what one cycle has asked for is there for the next.
         """
         for request in self._wanted.values():
             self.cpus(rows, request)
         self._own.clear()
-        other = Company()
+        other = Oversubscribed()
         other._wanted, other._columns = self._wanted, dict(self._columns)
         other._stale = {key: set() for key in self._columns}
         return other

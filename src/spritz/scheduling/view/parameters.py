@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 SELDOM_SECONDS = 10 * 365 * 86_400.0
 
 
-class Policy(Struct, frozen=True, kw_only=True):
+class Parameters(Struct, frozen=True, kw_only=True):
     """Times in seconds; limits on counts are None where there is none."""
 
     #: SchedulerType=sched/builtin: strict order, nobody overtakes within a partition
@@ -98,13 +98,13 @@ class Policy(Struct, frozen=True, kw_only=True):
     burst_seconds_max: float = 1.0
 
 
-def policy_of(settings: ClusterSettings) -> Policy:
+def parameters_of(settings: ClusterSettings) -> Parameters:
     """What the configuration asks for."""
     return _policy(settings.scheduler_parameters, settings.scheduler_builtin)
 
 
 @lru_cache(maxsize=16)
-def _policy(parameters: tuple[tuple[str, str], ...], builtin: bool) -> Policy:
+def _policy(parameters: tuple[tuple[str, str], ...], builtin: bool) -> Parameters:
     given = {key.lower(): value for key, value in parameters}
 
     def number(name: str) -> int | None:
@@ -119,7 +119,7 @@ def _policy(parameters: tuple[tuple[str, str], ...], builtin: bool) -> Policy:
         """-1: only when there is something new."""
         return SELDOM_SECONDS if given.get(name) == "-1" else float(number(name) or default)
 
-    return Policy(
+    return Parameters(
         builtin=builtin,
         easy=given.get("bf_policy", "").lower() == "easy" or "bf_predict" in given,
         predict="bf_predict" in given,

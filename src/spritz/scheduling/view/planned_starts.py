@@ -1,9 +1,9 @@
 """When and where a blocked job will start, and the promises made to those that wait.
 
-`earliest` looks for the first moment at which a request fits into a profile. A `Promise` is such a start, exact to the
-device, if every running job lasts to its limit and promises before it are kept. `Ledger` keeps the promises from cycle
-to cycle: equal requests share them, the earliest to the first in the queue. A later job may start only beside what is
-promised, so a promised start moves forward, or back for those that came later but rank higher.
+`earliest` looks for the first moment at which a request fits into a profile. A `FutureStart` is such a start, exact to
+the device, if every running job lasts to its limit and promises before it are kept. `FutureStarts` keeps the promises
+from cycle to cycle: equal requests share them, the earliest to the first in the queue. A later job may start only
+beside what is promised, so a promised start moves forward, or back for those that came later but rank higher.
 
 Source: Lifka 1995 (EASY: one promise); Mu'alem and Feitelson 2001 (conservative: a promise each); slurm.conf(5) bf_*.
 """
@@ -29,10 +29,10 @@ if TYPE_CHECKING:
     from spritz.scheduling.view.request import Request
 
 #: Holders with this number or less are promises: no job and no start of a cycle has one.
-PROMISED = -(1 << 50)
+FUTURE = -(1 << 50)
 
 
-class Promise(Hold):
+class FutureStart(Hold):
     """A job of this request will start at `start_at` with `allocation`. `provisional`: made in passing by a quick
     cycle, to be made again in its turn. `freed`: what had been freed when it was last looked at. `queued`: how many
     jobs had joined the queue when it was made. `holder`: the job that was told of it (0: none). `place`: its job's in
@@ -49,9 +49,9 @@ class Promise(Hold):
     holder: int
     place: int
 
-    def copied(self) -> Promise:
+    def copied(self) -> FutureStart:
         """The same again, for a cycle to change: those that it was given are the projection's."""
-        other = Promise(self.start_at, self.end_at, self.parts)
+        other = FutureStart(self.start_at, self.end_at, self.parts)
         for name in ("flexible", *self.__slots__):
             setattr(other, name, getattr(self, name))
         return other
@@ -71,7 +71,7 @@ def is_flexible(request: Request, parts: Sequence[tuple[int, Holder]], rows: Seq
     return request.grain is not Grain.CPU or all(rows[index].hardware.threads == 1 for index, _holder in parts)
 
 
-class Ledger:
+class FutureStarts:
     """Promises by request, those of each ascending by start. Invariant: every promise of it is held in its profile, and
     no request has more of them than jobs that wait.
     """
@@ -84,14 +84,14 @@ class Ledger:
         self._numbers = [0]
         #: of the memory, when promises were last checked against nodes that are down
         self.up_version = 0
-        self.promises: dict[Request, tuple[Promise, ...]] = {}
+        self.promises: dict[Request, tuple[FutureStart, ...]] = {}
         #: of all of them, ascending
         self.starts: list[float] = []
         self._made = 0
 
-    def fork(self) -> Ledger:
+    def fork(self) -> FutureStarts:
         """A ledger of one's own; promises themselves do not change."""
-        other = Ledger()
+        other = FutureStarts()
         other.promises, other.starts = dict(self.promises), list(self.starts)
         other._made, other.version, other.up_version = self._made, self.version, self.up_version
         other._numbers = self._numbers
@@ -100,30 +100,32 @@ class Ledger:
     def __len__(self) -> int:
         return len(self.starts)
 
-    def of(self, request: Request) -> tuple[Promise, ...]:
+    def of(self, request: Request) -> tuple[FutureStart, ...]:
         """Those of one request."""
         return self.promises.get(request, ()) if self.promises else ()
 
-    def make(self, profile: Profile, request: Request, start_at: float, allocation: Allocation, *, uid: int) -> Promise:
+    def make(
+        self, profile: Profile, request: Request, start_at: float, allocation: Allocation, *, uid: int
+    ) -> FutureStart:
         """A promise, not yet kept."""
         self._made += 1
-        number = PROMISED - self._made
+        number = FUTURE - self._made
         parts = holders_of(allocation, request, number, uid, profile.table, start_at + request.seconds)
-        promise = Promise(start_at, start_at + request.seconds, parts)
+        promise = FutureStart(start_at, start_at + request.seconds, parts)
         promise.allocation, promise.request = allocation, request
         promise.flexible = is_flexible(request, parts, profile.table.rows)
         promise.provisional, promise.freed, promise.queued, promise.holder = False, 0, 0, 0
         promise.place = 0
         return promise
 
-    def moved(self, profile: Profile, promise: Promise, start_at: float, allocation: Allocation) -> Promise:
+    def moved(self, profile: Profile, promise: FutureStart, start_at: float, allocation: Allocation) -> FutureStart:
         """One in its stead, not yet kept and told to nobody."""
         uid = promise.parts[0][1].uid
         other = self.make(profile, promise.request, start_at, allocation, uid=uid)
         other.freed, other.queued, other.place = promise.freed, promise.queued, promise.place
         return other
 
-    def keep(self, profile: Profile, promise: Promise) -> None:
+    def keep(self, profile: Profile, promise: FutureStart) -> None:
         """From now on nobody may take what it needs."""
         items = self.of(promise.request)
         place = bisect_right(items, promise.start_at, key=_order)
@@ -131,7 +133,7 @@ class Ledger:
         insort(self.starts, promise.start_at)
         profile.hold(promise)
 
-    def drop(self, profile: Profile, promise: Promise) -> None:
+    def drop(self, profile: Profile, promise: FutureStart) -> None:
         """It is kept no longer."""
         items = self.promises[promise.request]
         place = items.index(promise)
@@ -146,8 +148,8 @@ class Ledger:
         profile.let_go(promise)
 
 
-def planned(
-    ledger: Ledger, shapes: Mapping[Request, Shape], holders: Mapping[int, int], places: Mapping[int, int]
+def to_plan(
+    ledger: FutureStarts, shapes: Mapping[Request, Shape], holders: Mapping[int, int], places: Mapping[int, int]
 ) -> tuple[PlannedPromise, ...]:
     """All promises of a ledger as a plan has them. `holders`: jobs that were told of them just now, and `places`: their
     order where that has been looked at, by `id` of the promise.
@@ -174,14 +176,14 @@ def planned(
     return tuple(found)
 
 
-def is_same(promise: Promise, planned: PlannedPromise) -> bool:
+def is_same(promise: FutureStart, to_plan: PlannedPromise) -> bool:
     """Does the plan keep this promise?"""
     return (
-        promise.start_at == planned.start_at
-        and promise.provisional == planned.provisional
-        and promise.allocation == planned.allocation
+        promise.start_at == to_plan.start_at
+        and promise.provisional == to_plan.provisional
+        and promise.allocation == to_plan.allocation
     )
 
 
-def _order(promise: Promise) -> float:
+def _order(promise: FutureStart) -> float:
     return promise.start_at

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from spritz.model.power import PowerPolicy
 
 
-class Powered:
+class PoweredNodes:
     """Which nodes are powered up, where that is limited."""
 
     __slots__ = ("_most", "_names", "_resumes")

@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from spritz.scheduling import kernels
-from spritz.scheduling.view.node_timeline import Changes, Least, counts_ahead, events_ahead
+from spritz.scheduling.view.node_timeline import Least, Timeline, counts_ahead, events_ahead
 from spritz.scheduling.view.nodes import Holder, NodeRow
 from spritz.scheduling.view.table import Bools, Ints, NodeTable, is_choosy
 
@@ -342,7 +342,7 @@ class Profile:
             # Jobs only give back: the least is what is free at first.
             return row.after(begun)
         row = row.copy()
-        changes = Changes(row, holds)
+        changes = Timeline(row, holds)
         least: Least | None = None
         for at in changes.moments:
             if at > begun and least is None:
@@ -442,7 +442,7 @@ def _played(
     row: NodeRow, holds: Sequence[tuple[Hold, Holder]], kinds: tuple[tuple[str, str], ...]
 ) -> tuple[list[float], list[tuple[int, ...]]]:
     """As `counts_ahead`, for any row: every change is made, one after the other."""
-    changes = Changes(row, holds)
+    changes = Timeline(row, holds)
     found = [tuple(row.counts(kinds))]
     row = row.copy()
     for at in changes.moments:

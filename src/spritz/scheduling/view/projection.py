@@ -31,9 +31,9 @@ from spritz.scheduling.view.findings import Memory
 from spritz.scheduling.view.hardware import Hardware
 from spritz.scheduling.view.nodes import ASLEEP_WEIGHT, NodeRow, weight_of
 from spritz.scheduling.view.occupants import Occupants
-from spritz.scheduling.view.parameters import policy_of
-from spritz.scheduling.view.planned_starts import Ledger
-from spritz.scheduling.view.powered_nodes import Powered
+from spritz.scheduling.view.parameters import parameters_of
+from spritz.scheduling.view.planned_starts import FutureStarts
+from spritz.scheduling.view.powered_nodes import PoweredNodes
 from spritz.scheduling.view.priority import Pricing, totals_of
 from spritz.scheduling.view.profile import Profile
 from spritz.scheduling.view.records import Failure, JobRecord, Queue
@@ -81,7 +81,7 @@ class Projection:
         self.rules = Rules(Policy())
         self.in_use = LimitLedger()
         self.nodes: dict[str, Node] = {}
-        self.powered = Powered(settings.power)
+        self.powered = PoweredNodes(settings.power)
         self.table = NodeTable(())
         self.eligibility = Eligibility(self.table, {})
         self._price()
@@ -100,7 +100,7 @@ class Projection:
         self.partition_freed: dict[str, int] = {}
         self.memory = Memory()
         #: starts promised to waiting jobs, and what every node will have free
-        self.ledger = Ledger()
+        self.ledger = FutureStarts()
         self.profile = Profile(self.table)
         self.reserved = Reserved()
         self.occupants = Occupants(self.table, ())
@@ -207,7 +207,7 @@ class Projection:
 
     def _look_at_workload(self, now: float) -> None:
         """What GPUs are kept together for: all that waits and runs, looked at anew from time to time."""
-        if not policy_of(self.settings).by_fragment:
+        if not parameters_of(self.settings).by_fragment:
             self.eligibility.workload = None
             return
         count = len(self.records)
@@ -259,7 +259,7 @@ class Projection:
         """Nodes, partitions or settings changed: a new table, and a new look at every job."""
         self.outdated = False
         limits_policy.make_rules(self, self.rules.policy)
-        self.powered = Powered(self.settings.power, self.nodes.values())
+        self.powered = PoweredNodes(self.settings.power, self.nodes.values())
         self.table = NodeTable(self._row(index, node) for index, node in enumerate(self.nodes.values()))
         self._find_members()
         self._price()
@@ -274,7 +274,7 @@ class Projection:
                 running_jobs.count_owner(self, record, 1)
             self.place(record)
         self.memory = Memory()
-        self.ledger = Ledger()
+        self.ledger = FutureStarts()
         self.profile = Profile(self.table)
         self.reserved.book(self.profile)
         self.eligibility.reserve(self.reserved)

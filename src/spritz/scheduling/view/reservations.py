@@ -1,8 +1,8 @@
 """Reservations as a cycle sees them: holds in the profile of free resources, and views of it for jobs inside one.
 
 A job of no reservation finds reserved CPUs taken for the whole span; that is all that keeps it off. A job inside one
-reads a `View`: the profile without the reservations that give way to its own. Which job may use which is decided in
-`model.rules.reservation_use`.
+reads a `ReservationView`: the profile without the reservations that give way to its own. Which job may use which is
+decided in `model.rules.reservation_use`.
 
 Source: scontrol(1) RESERVATIONS.
 """
@@ -151,7 +151,7 @@ class Reserved:
         return gives_way(item, self.by_name.get(request.reservation), request.leaving_seconds)
 
     def seen_by(self, request: Request) -> tuple[str, int]:
-        """Requests of the same see the same reservations: `View` of them. ("", -1): all."""
+        """Requests of the same see the same reservations: `ReservationView` of them. ("", -1): all."""
         leaving = request.leaving_seconds
         return request.reservation, leaving if any(one.lets_in(leaving) for one in self.by_name.values()) else -1
 
@@ -203,7 +203,7 @@ class _Watched(set[int]):
             follower.add(item)
 
 
-class View(Profile):
+class ReservationView(Profile):
     """A profile as jobs of one reservation see it."""
 
     __slots__ = ("_stale",)
@@ -216,14 +216,14 @@ class View(Profile):
         return self._stale
 
 
-def view_of(profile: Profile, reserved: Reserved, request: Request) -> View:
+def view_of(profile: Profile, reserved: Reserved, request: Request) -> ReservationView:
     """The profile without what gives way to jobs of the request, and with nothing beside their reservation's cores."""
     profile.settle()
     table = profile.table
     watched = table.stale
     if not isinstance(watched, _Watched):
         watched = table.stale = _Watched(watched)
-    view = View.__new__(View)
+    view = ReservationView.__new__(ReservationView)
     view._stale = set()
     profile.fork_into(view, table)
     watched.followers.append(view._stale)

@@ -22,7 +22,7 @@ from spritz.model.rules.sharing import consumables, has_segment, is_user_exclusi
 from spritz.model.rules.time_limit import granted_minutes
 from spritz.notation.licenses import LicenseError
 from spritz.notation.licenses import parse as license_choices
-from spritz.scheduling.view.parameters import policy_of
+from spritz.scheduling.view.parameters import parameters_of
 from spritz.scheduling.view.request import Grain, Need, Request
 
 if TYPE_CHECKING:
@@ -50,10 +50,10 @@ def resolve(
     licenses, refusal = _licenses(spec.licenses)
     limit = granted_minutes(spec, partition, qos_flags)
     grain, memory_counts = consumables(partition, settings)
-    soft = (spec.time_min_minutes or 0) if policy_of(settings).soft_limits else 0
+    soft = (spec.time_min_minutes or 0) if parameters_of(settings).soft_limits else 0
     return Request(
         partition=partition.name,
-        extra=spec.extra if policy_of(settings).extra_constraints else "",
+        extra=spec.extra if parameters_of(settings).extra_constraints else "",
         limited=exceeded(spec, partition, settings, qos_flags),
         nodes_min=nodes_min,
         nodes_max=nodes_max,
@@ -112,7 +112,7 @@ def resolve(
         grain=Grain(grain) if grain in _GRAINS else Grain.CORE,
         block_cores=_block_cores(spec.distribution, settings),
         least_loaded=settings.least_loaded or partition.lln,
-        at_end=_is_serial(spec, nodes_max, tasks) and policy_of(settings).serial_at_end,
+        at_end=_is_serial(spec, nodes_max, tasks) and parameters_of(settings).serial_at_end,
         max_cpus_per_node=partition.max_cpus_per_node,
         max_cpus_per_socket=partition.max_cpus_per_socket,
         time_limit_minutes=limit,

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from spritz.scheduling.view.findings import Memory
     from spritz.scheduling.view.nodes import NodeRow
     from spritz.scheduling.view.occupants import Occupants
-    from spritz.scheduling.view.planned_starts import Ledger, Promise
-    from spritz.scheduling.view.powered_nodes import Powered
+    from spritz.scheduling.view.planned_starts import FutureStart, FutureStarts
+    from spritz.scheduling.view.powered_nodes import PoweredNodes
     from spritz.scheduling.view.priority import Pricing
     from spritz.scheduling.view.profile import Profile
     from spritz.scheduling.view.records import JobRecord, Shape
@@ -69,8 +69,8 @@ class ReadLedger(Protocol):
     """The planned starts, for reading."""
 
     @property
-    def promises(self) -> Mapping[Request, Sequence[Promise]]: ...
-    def fork(self) -> Ledger:
+    def promises(self) -> Mapping[Request, Sequence[FutureStart]]: ...
+    def fork(self) -> FutureStarts:
         """A ledger of one's own."""
 
 
@@ -100,7 +100,7 @@ class Snapshot(Struct, frozen=True, kw_only=True):
     licenses: LicensePool
     ledger: ReadLedger
     profile: ReadProfile
-    powered: Powered
+    powered: PoweredNodes
     pricing: Pricing
     rules: Rules
     in_use: LimitLedger

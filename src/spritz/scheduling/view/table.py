@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from spritz.model.resources import mask_of
-from spritz.scheduling.view.gpu_parts import Parted
-from spritz.scheduling.view.oversubscribed import Company
+from spritz.scheduling.view.gpu_parts import GpuParts
+from spritz.scheduling.view.oversubscribed import Oversubscribed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -106,13 +106,13 @@ class NodeTable:
         self.cpus_total = np.array([row.hardware.cpus.bit_count() for row in self.rows], np.int64)
         self.memory_total = np.array([row.hardware.memory_mib for row in self.rows], np.int64)
         self.freed, self.parted = np.zeros(count, np.int64), np.zeros(count, np.int64)
-        self.numbers: Parted | None = None
+        self.numbers: GpuParts | None = None
         self.tmp = np.array([row.hardware.tmp_mib for row in self.rows], np.int64)
         kinds = sorted(
             {(name, kind) for row in self.rows for name, pool in row.hardware.pools.items() for kind in pool.counts}
         )
         self.gres = {kind: np.zeros(count, np.int64) for kind in kinds}
-        self.company: Company | None = Company()
+        self.company: Oversubscribed | None = Oversubscribed()
         #: nodes on which somebody, now or by a promise, may keep others off what counts say is free
         self.choosy_now: set[int] = set()
         self.choosy_then: set[int] = set()
@@ -150,7 +150,7 @@ class NodeTable:
         """A table with these rows after all others; they have no GRES that is new to it. Rows are shared with it."""
         new, other = NodeTable(rows), NodeTable.__new__(NodeTable)
         other.rows = [*self.rows, *rows]
-        other._own, other.numbers, other.company = self._own, self.numbers, Company()
+        other._own, other.numbers, other.company = self._own, self.numbers, Oversubscribed()
         other.choosy_now, other.choosy_then = set(self.choosy_now), set(self.choosy_then)
         other.keeps_gpu_cores = self.keeps_gpu_cores or new.keeps_gpu_cores
         first = len(self.rows)
@@ -163,9 +163,9 @@ class NodeTable:
         other.gres = {kind: np.concatenate((column, new.gres.get(kind, none))) for kind, column in self.gres.items()}
         return other
 
-    def keep_parts(self) -> Parted:
+    def keep_parts(self) -> GpuParts:
         """Number GPUs that are partly used, from the beginning."""
-        self.numbers = Parted()
+        self.numbers = GpuParts()
         self.parted = np.array([self.numbers.number(row) for row in self.rows], np.int64)
         return self.numbers
 

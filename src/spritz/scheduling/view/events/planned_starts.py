@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from spritz.model.plan import Plan, PlannedPromise
     from spritz.scheduling.view.hardware import Hardware
     from spritz.scheduling.view.nodes import Holder
-    from spritz.scheduling.view.planned_starts import Promise
+    from spritz.scheduling.view.planned_starts import FutureStart
     from spritz.scheduling.view.projection import Projection
     from spritz.scheduling.view.records import JobRecord
     from spritz.scheduling.view.request import Request
@@ -82,7 +82,7 @@ def _take_over(projection: Projection, promises: Sequence[PlannedPromise]) -> bo
     return complete
 
 
-def keep_again(projection: Projection, promises: list[Promise], before: dict[str, Hardware]) -> None:
+def keep_again(projection: Projection, promises: list[FutureStart], before: dict[str, Hardware]) -> None:
     """Promises outlive a new table, if all their nodes are there and have the hardware that they had."""
     table, ledger, profile = projection.table, projection.ledger, projection.profile
     for old in promises:

@@ -15,7 +15,7 @@ from spritz.model.node_features import boots_from
 from spritz.model.partition import Partition
 from spritz.model.rules.access import barred
 from spritz.scheduling.view.charges import billed
-from spritz.scheduling.view.parameters import policy_of
+from spritz.scheduling.view.parameters import parameters_of
 from spritz.scheduling.view.priority import NEVER
 from spritz.scheduling.view.resolve import boots_of, resolve
 
@@ -139,7 +139,7 @@ def _widen(projection: Projection, now: float) -> None:
 
 def switches_until(settings: ClusterSettings, record: JobRecord) -> float:
     """Until when the job insists on few leaf switches (--switches=COUNT@TIME, max_switch_wait)."""
-    longest = policy_of(settings).switch_wait_seconds
+    longest = parameters_of(settings).switch_wait_seconds
     asked = record.spec.switch_wait_seconds
     return record.eligible_at + (longest if asked is None else min(asked, longest))
 
