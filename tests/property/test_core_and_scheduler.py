@@ -390,7 +390,7 @@ def scheduler_obstacle(snapshot: Snapshot, record: JobRecord, request: Request, 
     verdict = partition_verdict(snapshot, request) or snapshot.reserved.verdict(request, snapshot.now)
     if verdict is not None:
         return verdict.reason.value
-    if not cycle.licensing.free(request):
+    if not cycle.licenses.free(request):
         return "licenses"
     if cycle.limits.verdict(record, request, allocation) is not None:
         return "limits of accounting"

@@ -56,7 +56,7 @@ def test_arrays_say_what_rows_say(
         bound = (int(tasks[row.index]), int(devices[row.index]))
         assert bound[0] >= exact[0], f"{row.name}: arrays say {bound}, the row {exact}"
         assert bound[1] >= exact[1] or not exact[0]
-        if counts_suffice(table, request) and row.index not in table.choosy:
+        if counts_suffice(table, request) and row.index not in table.exclusive:
             assert bound == exact
 
 

@@ -113,7 +113,7 @@ def test_the_table_is_as_one_made_anew() -> None:
     here.submit(spec(1, sharing=Sharing.USER, uid=3))
     here.cycle()
     before = [row.key() for row in here.projection.table.rows]
-    assert here.projection.table.choosy
+    assert here.projection.table.exclusive
     here.projection.rebuild()
     assert [row.key() for row in here.projection.table.rows] == before
-    assert here.projection.table.choosy
+    assert here.projection.table.exclusive

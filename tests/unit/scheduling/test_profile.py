@@ -114,17 +114,17 @@ def test_counts_ahead_by_addition_are_those_of_rows_on_which_every_change_is_mad
                 certain += bool(holds)
                 changes, copied = Timeline(row, holds), row.copy()
                 counts = [tuple(row.counts(kinds))]
-                for at in changes.moments:
+                for at in changes.breakpoints:
                     changes.make(copied, at)
                     counts.append(tuple(copied.counts(kinds)))
-                assert found == (changes.moments, counts)
+                assert found == (changes.breakpoints, counts)
     assert certain > 60
 
 
 @pytest.mark.skipif(not kernels.compiled, reason="installed without a C compiler")
 def test_a_node_is_worked_out_alike_with_and_without_the_compiled_part() -> None:
-    """Nodes of one thread a core and of two, with more moments than there was room for, and promises that have become
-    too many.
+    """Nodes of one thread a core and of two, with more breakpoints than there was room for, and promises that have
+    become too many.
     """
     rng = random.Random(5)
     seen = 0
@@ -204,8 +204,10 @@ def _portrait(profile: Profile) -> list[object]:
     profile.settle()
     found: list[object] = [profile.held_from.tolist()]
     for index, times in enumerate(profile.times):
-        moments = int((times < NEVER).sum())
-        found.append((times[:moments].tolist(), [column[index, :moments].tolist() for column in profile.counts]))
+        breakpoints = int((times < NEVER).sum())
+        found.append(
+            (times[:breakpoints].tolist(), [column[index, :breakpoints].tolist() for column in profile.counts])
+        )
     return found
 
 

@@ -339,7 +339,7 @@ def test_work_grows_with_the_moments_and_not_with_the_jobs_held_back(monkeypatch
     monkeypatch.setattr(Lanes, "starts", counted)
     assert len(starts(site.plan())) == 399
     assert len(searches) <= 210
-    assert not site.projection.to_come.keys() & set(held)
+    assert not site.projection.ineligible.keys() & set(held)
     searches.clear()
     site.plan(budget=64)
     assert not searches

@@ -99,7 +99,7 @@ class Room:
     def _in_the_way(self, allocation: Allocation) -> list[int]:
         """Jobs that hold what the allocation needs, or that let nobody in beside them."""
         table, request = self._view.table, self._request
-        alone = request.whole or request.choosy
+        alone = request.whole or request.exclusive
         found: dict[int, None] = {}
         for part in allocation.nodes:
             for number, holder in table.rows[table.index_of[part.node]].holders.items():

@@ -131,7 +131,7 @@ class PlanView:
     def request_in(record: JobRecord, allocation: Allocation) -> Request | None:
         """What the waiting job asks of this partition, and in this reservation."""
         for _key, shape in record.entries:
-            if shape.request.line == (allocation.partition, allocation.reservation):
+            if shape.request.queue_key == (allocation.partition, allocation.reservation):
                 return shape.request
         return None
 

@@ -220,14 +220,14 @@ class _Name:
 
 
 class Conditions:
-    """Of all jobs `to_come`. Say of each `wanted` record when its parts start (`placed`), then `begin`."""
+    """Of all jobs `ineligible`. Say of each `wanted` record when its parts start (`placed`), then `begin`."""
 
     def __init__(
-        self, records: Mapping[int, JobRecord], to_come: Iterable[JobRecord], now: float, arrive: Arrive, call: Call
+        self, records: Mapping[int, JobRecord], ineligible: Iterable[JobRecord], now: float, arrive: Arrive, call: Call
     ) -> None:
         self._records = records
         self._now = now
-        self._waiters = [_Waiter(record, arrive) for record in to_come]
+        self._waiters = [_Waiter(record, arrive) for record in ineligible]
         self._targets: dict[tuple[int, int | None], _Target] = {}
         self._names: dict[tuple[int, str], _Name] = {}
         self._begun = False

@@ -35,15 +35,15 @@ def forecast(cycle: Cycle, *, held: bool) -> Forecast:
     snapshot, started = cycle.snapshot, cycle.started
     room = Room(cycle)
     known = _waiting_for_room(cycle, room)
-    to_come = snapshot.to_come.values()
-    if held and (cycle.held or cycle.capped or to_come):
-        turns = HeldJobs(snapshot, cycle.limits, cycle.licensing.pool, room, cycle.begun, cycle.notes.tasks_left)
-        settled = started | cycle.promises.told
+    ineligible = snapshot.ineligible.values()
+    if held and (cycle.held or cycle.capped or ineligible):
+        turns = HeldJobs(snapshot, cycle.limits, cycle.licenses.pool, room, cycle.begun, cycle.notes.tasks_left)
+        settled = started | cycle.backfill.told_ids
         turns.hold(cycle.held.values(), settled)
         turns.cap(record for record in cycle.capped.values() if record.id not in settled)
-        turns.come(to_come, known)
+        turns.come(ineligible, known)
         later = turns.starts()
-        together(later, {record.id: record.het_job_id for record in to_come if record.het_job_id})
+        together(later, {record.id: record.het_job_id for record in ineligible if record.het_job_id})
         known += later
     return as_arrays(known)
 
@@ -57,21 +57,21 @@ class Room:
 
     def __call__(self) -> tuple[Lanes, Groups]:
         if self._made is None:
-            lanes = Lanes(self._cycle.kept.profile(), self._cycle.snapshot.now)
+            lanes = Lanes(self._cycle.planned.profile(), self._cycle.snapshot.now)
             self._made = lanes, Groups(lanes, self._cycle.snapshot.eligibility)
         return self._made
 
 
 def _waiting_for_room(cycle: Cycle, room: Room) -> list[Starts]:
-    backfill, started, gangs = cycle.promises, cycle.started, cycle.snapshot.queue.gangs
-    planned = ((record.id, item) for record, item in backfill.planned if record.id not in started)
+    backfill, started, gangs = cycle.backfill, cycle.started, cycle.snapshot.queue.gangs
+    planned = ((record.id, item) for record, item in backfill.told if record.id not in started)
     known, told = planned_starts(planned)
     shapes = [
         shape
         for shape in backfill.waiting.values()
-        if len(shape.keys) > backfill.planned_of[shape.order]
+        if len(shape.keys) > backfill.told_of[shape.order]
         and not shape.request.reservation
-        and not (shape.request.licenses and cycle.kept.licenses is not None)
+        and not (shape.request.licenses and cycle.planned.licenses is not None)
     ]
     others: Sequence[Starts] = estimated_starts(shapes, told | started, *room()) if shapes else []
     if gangs:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def counts_suffice(table: NodeTable, request: Request) -> bool:
-    """Is `capacity_columns` exact for this request, but for nodes that are `NodeTable.choosy`? Not where sockets,
+    """Is `capacity_columns` exact for this request, but for nodes that are `NodeTable.exclusive`? Not where sockets,
     neighbours on the node, single devices or cores matter.
     """
     names = [name for name, _kind in request.node_needs] + [need.name for need in request.gres_task]
@@ -36,10 +36,10 @@ def counts_suffice(table: NodeTable, request: Request) -> bool:
     return not (
         request.tasks_per_socket
         or request.gpu_types
-        or (request.share_rows and table.company is None)
+        or (request.share_rows and table.oversubscribed is None)
         or request.shares_over
         or request.enforce_binding
-        or request.choosy
+        or request.exclusive
         or request.grain is Grain.SOCKET
         or request.max_cpus_per_node < INFINITE
         or request.max_cpus_per_socket < INFINITE
@@ -156,8 +156,8 @@ def needed(table: NodeTable, request: Request) -> list[tuple[Ints, int]]:
     tests: list[tuple[Ints, int]] = []
     if not request.share_rows:
         tests.append((table.cpus if request.grain is Grain.CPU else table.core_cpus, request.cpus_floor))
-    elif table.company is not None:
-        tests.append((table.company.cpus(table.rows, request), request.cpus_floor))
+    elif table.oversubscribed is not None:
+        tests.append((table.oversubscribed.cpus(table.rows, request), request.cpus_floor))
     if request.memory_per_node and request.memory_counts:
         tests.append((table.memory, request.memory_per_node))
     for need in (*request.gres_node, *request.gres_task):
@@ -187,11 +187,11 @@ def could_hold(table: NodeTable, request: Request, choices: Iterable[Choice]) ->
 
 def _cpus(table: NodeTable, request: Request, nodes: Ints) -> tuple[Ints, Ints]:
     """CPUs that can be given, in whole grains, and CPUs in a grain."""
-    if request.share_rows and table.company is None:
+    if request.share_rows and table.oversubscribed is None:
         return table.cpus_total[nodes], np.ones(len(nodes), np.int64)
     threads = np.ones(len(nodes), np.int64) if request.grain is Grain.CPU else table.threads[nodes]
-    if request.share_rows and table.company is not None:
-        return table.company.cpus(table.rows, request)[nodes], threads
+    if request.share_rows and table.oversubscribed is not None:
+        return table.oversubscribed.cpus(table.rows, request)[nodes], threads
     return (table.cpus if request.grain is Grain.CPU else table.core_cpus)[nodes], threads
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from spritz.scheduling.view.table import Ints
 
 #: Moments at which a place is looked for before giving up on one request.
-MOMENTS_MAX = 256
+BREAKPOINTS_MAX = 256
 
 
 def earliest(
@@ -46,7 +46,7 @@ def earliest(
     tried = 0
     for horizon, openings in searches(profile, request, nodes, since):
         at = openings.first(target.nodes_min)
-        while tried < MOMENTS_MAX and at <= min(horizon, until) and at < NEVER:
+        while tried < BREAKPOINTS_MAX and at <= min(horizon, until) and at < NEVER:
             within = openings.at(at)
             if within is not None:
                 tried += 1
@@ -57,7 +57,7 @@ def earliest(
                 if allocation is not None:
                     return at, allocation
             at = openings.after(at)
-        if horizon > until or tried == MOMENTS_MAX:
+        if horizon > until or tried == BREAKPOINTS_MAX:
             break
     return None
 
@@ -85,7 +85,7 @@ def _by_counts(
         since,
         seconds,
         until,
-        MOMENTS_MAX,
+        BREAKPOINTS_MAX,
     )
     if found is None:
         return None, True

@@ -24,7 +24,7 @@ def spares(rows: FutureRows, index_of: Mapping[str, int], allocation: Allocation
 
     No only means that another place must be looked for on those themselves.
     """
-    if request.whole or request.share_rows or request.choosy:
+    if request.whole or request.share_rows or request.exclusive:
         # These look at who else is on a node, and promises count as being there.
         found = [rows[index_of[name]] for name in allocation.held if name in index_of]
         return not any(job_id <= FUTURE for row in found for job_id in row.holders)
@@ -90,7 +90,7 @@ def _as_much(row: NodeRow, cpus: int) -> bool:
 
 def clash(holder: Holder, part: NodeAllocation) -> bool:
     """Do both want the same CPUs or devices, or memory that may not be there for both? Never wrongly no."""
-    if holder.choosy or holder.cpus & mask_of(part.cpus):
+    if holder.exclusive or holder.cpus & mask_of(part.cpus):
         return True
     if holder.memory_mib and part.memory_mib:
         return True

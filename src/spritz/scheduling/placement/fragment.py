@@ -77,7 +77,7 @@ class Workload:
                     self._shares[name] = max(pools[name].shares.values())
         self.model_of: Ints = np.array(found, np.int64)
         self.tasks = _typical(requests, list(sets), self._shares)
-        self._numbers = table.numbers
+        self._numbers = table.gpu_parts
         #: by what a job takes of a node: states, ascending, and the points of each
         self._known: dict[tuple[int, int, int, bool], tuple[Ints, Ints]] = {}
 
@@ -102,8 +102,8 @@ class Workload:
         whole = table.gres.get(("gpu", ""))
         state = (table.cpus[nodes] << _GPU_BITS) + (0 if whole is None else whole[nodes])
         state = ((state << _MODEL_BITS) + self.model_of[nodes]) << _PART_BITS
-        if table.numbers is not None and table.numbers is self._numbers:
-            state += table.parted[nodes]
+        if table.gpu_parts is not None and table.gpu_parts is self._numbers:
+            state += table.gpu_part_numbers[nodes]
         keys, points = self._known.get((*part, request.whole), _NOTHING)
         at = np.minimum(np.searchsorted(keys, state), len(keys) - 1)
         strange = keys[at] != state

@@ -97,7 +97,8 @@ class Openings:
             able &= member[cells.node]
         some = _able(profile, request, cells, np.flatnonzero(able), least)
         if horizon < NEVER:
-            # Of the nodes that may serve by then, all moments count: they must stay able for as long as the job lasts.
+            # Of the nodes that may serve by then, all breakpoints count: they must stay able for as long as the job
+            # lasts.
             node = cells.node[some]
             cells = profile.cells(NEVER, node[_firsts(node)])
             some = _able(profile, request, cells, np.flatnonzero(cells.ends > since), least)

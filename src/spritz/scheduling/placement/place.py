@@ -141,8 +141,8 @@ def _place_on(
     choice = choice.only(able)
     tasks, gpus = capacity_columns(table, request, choice.nodes)
     exact = counts_suffice(table, request)
-    if exact and (choosy := table.choosy):
-        tasks, gpus = _let_in(table, request, choice.nodes, choosy, tasks, gpus)
+    if exact and (exclusive := table.exclusive):
+        tasks, gpus = _let_in(table, request, choice.nodes, exclusive, tasks, gpus)
     if fabric is not None:
         return _place_near(table, request, _Able(choice, tasks, gpus, exact), required, prefer, fabric)
     weights = _weights(table, choice)
@@ -187,11 +187,11 @@ def _choose(
 
 
 def _let_in(
-    table: NodeTable, request: Request, nodes: Ints, choosy: set[int], tasks: Ints, gpus: Ints
+    table: NodeTable, request: Request, nodes: Ints, exclusive: set[int], tasks: Ints, gpus: Ints
 ) -> tuple[Ints, Ints]:
     """Tasks and GPUs of each node, none where others keep the request off."""
     tasks, gpus = tasks.copy(), gpus.copy()
-    for place in np.flatnonzero(np.isin(nodes, list(choosy)) & (tasks > 0)).tolist():
+    for place in np.flatnonzero(np.isin(nodes, list(exclusive)) & (tasks > 0)).tolist():
         if not open_to(table.rows[int(nodes[place])], request):
             tasks[place] = gpus[place] = 0
     return tasks, gpus

@@ -67,7 +67,7 @@ def scheme_for(eligibility: Eligibility, table: NodeTable, request: Request, cho
 
     Kept in `eligibility.derived`: all tables there are of the same nodes.
     """
-    if not kernels.compiled or table.choosy or choice.groups:
+    if not kernels.compiled or table.exclusive or choice.groups:
         return None
     if choice.boots is not None or eligibility.workload is not None:
         return None
@@ -84,7 +84,7 @@ def scheme_for(eligibility: Eligibility, table: NodeTable, request: Request, cho
 
 def scheme_of(table: NodeTable, request: Request) -> Scheme | None:
     """The scheme; None where more than counts decides, or another order. The same for tables of the same nodes
-    on which nobody is choosy."""
+    on which no job keeps others off."""
     target = target_of(request)
     least = least_counts(table, request, target.each if target.tasks is None else 1)
     if least is None or request.tmp_mib or request.at_end:
@@ -147,7 +147,7 @@ def choose(
     until: float,
     tries: int,
 ) -> tuple[float, int, list[int] | None] | None:
-    """The first moment from `since` to `until` at which the job fits for so long, by counts, how many moments were
+    """The first moment from `since` to `until` at which the job fits for so long, by counts, how many breakpoints were
     tried, and what `Scheme.portions` reads (None: runs of neighbours do not suffice, and a better search must say).
     None if it never does.
 

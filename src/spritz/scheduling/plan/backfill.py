@@ -59,17 +59,17 @@ class Backfill:
         self._table = table
         self._policy = policy
         self._full = full
-        self.kept = kept
+        self.planned = kept
         kept.before_reading = self._make_deferred
         #: by shape: jobs of it that have been seen to wait
         self._seen: Counter[int] = Counter()
         #: those that may be told: (job, promise)
-        self.planned: list[tuple[JobRecord, FutureStart]] = []
+        self.told: list[tuple[JobRecord, FutureStart]] = []
         #: promises that were made before so many had joined the queue have been dropped, but for those of jobs before
-        self._renewed, self.planned_of = 0, Counter[int]()
+        self._renewed, self.told_of = 0, Counter[int]()
         #: shapes whose jobs wait for room
         self.waiting: dict[int, Shape] = {}
-        self._allowance = BackfillLimits(snapshot, policy, full=full)
+        self._limits = BackfillLimits(snapshot, policy, full=full)
         #: by request: no start of it comes before this, so that equal requests start in order
         self._since: dict[Request, float] = {}
         #: likewise of whole heterogeneous jobs: by what their components ask for
@@ -87,7 +87,7 @@ class Backfill:
         #: with predictions a promise is kept whoever has come to rank before its job
         self._overtaking = Overtaking(kept) if full and not policy.predict else None
         #: promises of earlier cycles whose jobs have not been looked at yet
-        self._old = len(self.kept.ledger)
+        self._old = len(self.planned.ledger)
 
     # -- making promises
 
@@ -99,13 +99,13 @@ class Backfill:
         tasks = 1 if record.tasks is None else min(record.tasks.bit_count(), self._policy.promises_per_array)
         self._seen[shape.order] += tasks
         if request.lifts(NO_RESERVE):
-            self._headless.update((request.line,) if head else ())
+            self._headless.update((request.queue_key,) if head else ())
             return False
-        head = head or request.line in self._headless
-        self._headless.discard(request.line)
+        head = head or request.queue_key in self._headless
+        self._headless.discard(request.queue_key)
         if self._full:
             return self._promise(record, shape, range(position, position + tasks), head=head)
-        promised = len(self.kept.ledger.of(request))
+        promised = len(self.planned.ledger.of(request))
         if not self.passed_over and promised >= position + tasks:
             self._promise(record, shape, range(position, position + tasks), head=head)
             self.passed_over = promised < len(shape.keys)
@@ -117,7 +117,7 @@ class Backfill:
 
     def pass_over(self, count: int) -> None:
         """So many jobs wait and are not looked at."""
-        self.passed_over = self.passed_over or count > len(self.kept.ledger)
+        self.passed_over = self.passed_over or count > len(self.planned.ledger)
 
     def _make_deferred(self) -> None:
         deferred, self._deferred = self._deferred, []
@@ -128,7 +128,7 @@ class Backfill:
         """Promises to a job or to several tasks. True: look at the next of the shape as well."""
         request = shape.request
         for place in places:
-            items = self.kept.ledger.of(request)
+            items = self.planned.ledger.of(request)
             promise: FutureStart | None = items[place] if place < len(items) else None
             freed = self._snapshot.partition_freed.get(request.partition, 0)
             first = head and promise is not None and promise.freed != freed
@@ -147,24 +147,24 @@ class Backfill:
             self._since[request] = promise.start_at
             self._order[request.partition] = max(self._order.get(request.partition, 0.0), promise.start_at)
             if place == places.start:
-                self.planned.append((record, promise))
-                self.planned_of[shape.order] += 1
-            self._allowance.count(record, request)
-        return len(self.kept.ledger) <= self._policy.promises_max
+                self.told.append((record, promise))
+                self.told_of[shape.order] += 1
+            self._limits.count(record, request)
+        return len(self.planned.ledger) <= self._policy.promises_max
 
     def _new(self, record: JobRecord, request: Request, *, head: bool) -> FutureStart | None:
-        if not self._allowance.may_have(record, request, len(self.kept.ledger), head=head):
+        if not self._limits.may_have(record, request, len(self.planned.ledger), head=head):
             return None
         self._make_way(record)
         # The first of a partition is not passed over, however far away its start is.
         found = self._search(request, NEVER if head else self._policy.window_seconds)
         if found is None:
             return None
-        promise = self.kept.ledger.make(self.kept.profile(), request, *found, uid=record.spec.uid)
+        promise = self.planned.ledger.make(self.planned.profile(), request, *found, uid=record.spec.uid)
         promise.provisional, promise.queued = not self._full, self._snapshot.queue.count
         promise.freed = self._snapshot.partition_freed.get(request.partition, 0)
-        self.kept.keep(promise)
-        self._allowance.note(record)
+        self.planned.keep(promise)
+        self._limits.note(record)
         return promise
 
     def _search(self, request: Request, window_seconds: float) -> tuple[float, Allocation] | None:
@@ -172,13 +172,13 @@ class Backfill:
         since = max(now, self._since.get(request, now))
         if self._policy.builtin:
             since = max(since, self._order.get(request.partition, now))
-        begins, ends = self.kept.reserved.window(request)
+        begins, ends = self.planned.reserved.window(request)
         since, until = max(since, begins), min(now + window_seconds, ends)
-        view, eligibility = self.kept.view(request), self._snapshot.eligibility
+        view, eligibility = self.planned.view(request), self._snapshot.eligibility
         found = earliest(view, request, eligibility, since, until)
         while found is not None and (request.licenses or request.soft_minutes):
-            at = self.kept.licensed_from([request], found[0])
-            at = crossed(self.kept.reserved, request, found[1], found[0]) or at
+            at = self.planned.licensed_from([request], found[0])
+            at = crossed(self.planned.reserved, request, found[1], found[0]) or at
             if at == found[0]:
                 break
             found = None if at is None or at > until else earliest(view, request, eligibility, at, until)
@@ -191,23 +191,23 @@ class Backfill:
         freed = self._snapshot.partition_freed.get(promise.request.partition, 0)
         if promise.freed == freed:
             return promise
-        self.kept.drop(promise)
+        self.planned.drop(promise)
         found = self._search(promise.request, NEVER)
         idle = self._table.idle_cpus
         if found is not None and (found[0], idle(found[1])) < (promise.start_at, idle(promise.allocation)):
-            better = self.kept.ledger.moved(self.kept.profile(), promise, *found)
+            better = self.planned.ledger.moved(self.planned.profile(), promise, *found)
         else:
             better = promise.copied()
         better.freed = freed
-        self.kept.keep(better)
+        self.planned.keep(better)
         return better
 
     def _drop_void(self) -> None:
         """Those made in passing, and those whose time has come and that could not be kept."""
-        for items in list(self.kept.ledger.promises.values()):
+        for items in list(self.planned.ledger.promises.values()):
             for promise in list(items):
                 if promise.provisional or promise.start_at < self._snapshot.now:
-                    self.kept.drop(promise)
+                    self.planned.drop(promise)
 
     def _make_way(self, record: JobRecord) -> None:
         """A job without a promise gets one: promises of jobs not yet seen to wait, made before this one came, rank
@@ -222,12 +222,12 @@ class Backfill:
             return
         self._renewed = max(self._renewed, record.queued)
         shapes = self._snapshot.queue.shapes
-        for request in list(self.kept.ledger.promises):
+        for request in list(self.planned.ledger.promises):
             shape = shapes.get(request)
             kept = self._seen[shape.order] if shape is not None else 0
-            for promise in self.kept.ledger.of(request)[kept:]:
+            for promise in self.planned.ledger.of(request)[kept:]:
                 if promise.queued < record.queued or any(index in told for index, _holder in promise.parts):
-                    self.kept.drop(promise)
+                    self.planned.drop(promise)
                     self._old -= 1
 
     # -- heterogeneous jobs
@@ -237,12 +237,12 @@ class Backfill:
     ) -> None:
         """The components must wait: they keep the common start that they were promised, or get one, or an earlier."""
         self._make_deferred()
-        own = [[promise for request in some if (promise := self.kept.of(request)) is not None] for some in choices]
+        own = [[promise for request in some if (promise := self.planned.of(request)) is not None] for some in choices]
         kept = [some[0] for some in own if len(some) == 1]
         self.waiting.update((shape.order, shape) for some in shapes for shape in some)
         self._seen.update(shape.order for some in shapes for shape in some)
         if any(request.lifts(NO_RESERVE) for some in choices for request in some):
-            self._headless.update(request.line for some in choices for request in some if head)
+            self._headless.update(request.queue_key for some in choices for request in some if head)
             return
         if self._full:
             self._old -= sum(len(some) for some in own)
@@ -251,7 +251,7 @@ class Backfill:
             promise.freed != self._snapshot.partition_freed.get(promise.request.partition, 0) for promise in kept
         )
         if not whole or stale:
-            self.kept.take_back(promise for some in own for promise in some)
+            self.planned.take_back(promise for some in own for promise in some)
             before = kept if whole else None
             kept = self._new_together(gang, choices, before, head=head)
         if not kept:
@@ -260,8 +260,8 @@ class Backfill:
         for record, promise in zip(gang.records, kept, strict=True):
             if self._overtaking is not None:
                 self._overtaking.seen(promise)
-            self.planned.append((record, promise))
-            self._allowance.count(record, promise.request)
+            self.told.append((record, promise))
+            self._limits.count(record, promise.request)
             line = promise.request.partition
             self._order[line] = max(self._order.get(line, 0.0), promise.start_at)
 
@@ -272,14 +272,14 @@ class Backfill:
         if before is None and (
             (self.passed_over and not self._full)
             or not all(
-                self._allowance.may_have(one, some[0], len(self.kept.ledger), head=head)
+                self._limits.may_have(one, some[0], len(self.planned.ledger), head=head)
                 for one, some in zip(records, choices, strict=True)
             )
         ):
             return []
         for record in records if before is None else ():
             self._make_way(record)
-        now, ledger = self._snapshot.now, self.kept.ledger
+        now, ledger = self._snapshot.now, self.planned.ledger
         since = now
         if self._policy.builtin:
             since = max([now, *(self._order.get(request.partition, now) for some in choices for request in some)])
@@ -294,18 +294,18 @@ class Backfill:
             made = [promise.copied() for promise in before or ()]
         else:
             uid = records[0].spec.uid
-            made = [ledger.make(self.kept.profile(), request, found[0], part, uid=uid) for request, part in found[1]]
+            made = [ledger.make(self.planned.profile(), request, found[0], part, uid=uid) for request, part in found[1]]
         for promise in made:
             promise.freed = self._snapshot.partition_freed.get(promise.request.partition, 0)
             if before is None:
                 promise.provisional, promise.queued = not self._full, self._snapshot.queue.count
             elif found is not None:
                 promise.queued = min(one.queued for one in before)
-            self.kept.keep(promise)
+            self.planned.keep(promise)
         if made:
             self._gangs_since[kind] = made[0].start_at
         for record in records:
-            self._allowance.note(record)
+            self._limits.note(record)
         return made
 
     def _start_later(
@@ -313,7 +313,7 @@ class Backfill:
     ) -> tuple[float, list[Placed]] | None:
         found = self._room_later(choices, since, until, without)
         while found is not None:
-            at = self.kept.licensed_from([request for request, _allocation in found[1]], found[0], without)
+            at = self.planned.licensed_from([request for request, _allocation in found[1]], found[0], without)
             if at == found[0]:
                 break
             found = None if at is None or at > until else self._room_later(choices, at, until, without)
@@ -322,12 +322,12 @@ class Backfill:
     def _room_later(
         self, choices: Sequence[Choices], since: float, until: float, without: Sequence[FutureStart]
     ) -> tuple[float, list[Placed]] | None:
-        profile = self.kept.profile().fork(self._table.fork())
+        profile = self.planned.profile().fork(self._table.fork())
         for promise in without:
             profile.let_go(promise)
         return start_later(
             profile,
-            self.kept.reserved,
+            self.planned.reserved,
             choices,
             self._snapshot.eligibility,
             since,
@@ -338,8 +338,8 @@ class Backfill:
     def due_together(self, choices: Sequence[Choices]) -> list[Placed] | None:
         """What the components were promised for now, if all of that is free, or could be promised for now."""
         self._make_deferred()
-        own = [promise for some in choices for request in some if (promise := self.kept.of(request)) is not None]
-        due = [(one.request, allocation) for one in own if (allocation := self.kept.due(one.request)) is not None]
+        own = [promise for some in choices for request in some if (promise := self.planned.of(request)) is not None]
+        due = [(one.request, allocation) for one in own if (allocation := self.planned.due(one.request)) is not None]
         if len(due) == len(choices):
             return due if all_free(self._table.fork(), due) else None
         now, requests = self._snapshot.now, [request for some in choices for request in some]
@@ -353,39 +353,39 @@ class Backfill:
         return found if found is not None and all_free(self._table.fork(), found) else None
 
     def _where_promised(self, own: Sequence[FutureStart]) -> list[Placed] | None:
-        profile = self.kept.profile().fork(self._table.fork())
+        profile = self.planned.profile().fork(self._table.fork())
         for promise in own:
             profile.let_go(promise)
         now, eligibility = self._snapshot.now, self._snapshot.eligibility
-        return where_promised(profile, self.kept.reserved, own, eligibility, now, self._trial)
+        return where_promised(profile, self.planned.reserved, own, eligibility, now, self._trial)
 
     def _trial(self, profile: Profile, request: Request, at: float, allocation: Allocation) -> FutureStart:
         """One that is made to be tried, and told to nobody."""
-        return self.kept.ledger.make(profile, request, at, allocation, uid=request.uid)
+        return self.planned.ledger.make(profile, request, at, allocation, uid=request.uid)
 
     # -- results
 
     def tell(self, notes: Notes, started: set[int]) -> None:
         """Expected starts of jobs that have promises."""
-        for record, promise in self.planned:
+        for record, promise in self.told:
             if record.id not in started:
                 notes.expected(record, promise.start_at, promise.allocation.names)
 
     def due(self, started: set[int]) -> bool:
         """Has a job been promised what is free now, in place of others that rank lower? The next cycle starts it."""
         now = self._snapshot.now
-        return any(promise.start_at <= now and record.id not in started for record, promise in self.planned)
+        return any(promise.start_at <= now and record.id not in started for record, promise in self.told)
 
     @property
-    def told(self) -> set[int]:
+    def told_ids(self) -> set[int]:
         """Jobs that are promised a start."""
-        return {record.id for record, _promise in self.planned}
+        return {record.id for record, _promise in self.told}
 
     def list(self) -> tuple[PlannedPromise, ...] | None:
         """All promises that now hold; None if they are as they were."""
-        holders = {id(promise): record.id for record, promise in self.planned}
-        moved = self._policy.predict_slowdown and any(item.holder != record.id for record, item in self.planned)
-        if not self.kept.changed and not moved:
+        holders = {id(promise): record.id for record, promise in self.told}
+        moved = self._policy.predict_slowdown and any(item.holder != record.id for record, item in self.told)
+        if not self.planned.changed and not moved:
             return None
         places = self._overtaking.places() if self._overtaking is not None else {}
-        return to_plan(self.kept.ledger, self._snapshot.queue.shapes, holders, places)
+        return to_plan(self.planned.ledger, self._snapshot.queue.shapes, holders, places)

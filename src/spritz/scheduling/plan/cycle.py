@@ -115,9 +115,9 @@ def decide(
             continue
         go_on = cycle.consider(shape.jobs[key], rank, shape)
         cycle.visited += 1
-        if cycle.beyond:
+        if cycle.beyond_guarantee:
             # Further tasks of the array would borrow: they wait for their turn.
-            cycle.beyond = False
+            cycle.beyond_guarantee = False
             heapreplace(waiting, (cycle.rank_at(shape, position), order, position, shape))
             continue
         position += 1
@@ -159,31 +159,33 @@ class Cycle:
         self.started: set[int] = set()
         self._guarantees = bool(snapshot.rules.guarantees)
         #: the array that was looked at last has tasks left that are not within its account's guarantee, as others were
-        self.beyond = False
+        self.beyond_guarantee = False
         #: what is promised, and what that leaves to others
         #: shapes that limits or licenses hold back, by order
         self.held: dict[int, Shape] = {}
         #: records of arrays of which as many tasks run as may
         self.capped: dict[int, JobRecord] = {}
         self.begun: list[Begun] = []
-        self.kept = PlannedStarts(snapshot, self.table, self.policy, self.rank)
-        self.promises = Backfill(snapshot, self.table, self.policy, self.kept, full=full)
-        self.licensing = Licenses(snapshot, self.kept)
+        self.planned = PlannedStarts(snapshot, self.table, self.policy, self.rank)
+        self.backfill = Backfill(snapshot, self.table, self.policy, self.planned, full=full)
+        self.licenses = Licenses(snapshot, self.planned)
         #: with bf_predict=slowdown: who is looked at first
         self._needs: SlowdownOrder | None = None
         if self.policy.predict_slowdown:
-            self._needs = SlowdownOrder(self._predicted, self.kept.ledger, self.kept.overdue, snapshot.now)
+            self._needs = SlowdownOrder(self._predicted, self.planned.ledger, self.planned.overdue, snapshot.now)
         #: with bf_predict: those behind the first blocked job of their partition
         self.shortest = ShortestOrder(self._predicted, self._needs)
         #: partitions whose first blocked job has been found
-        self.headed: set[tuple[str, str]] = set()
-        self.search = StartSearch(snapshot, self.findings, self.table, self.policy, self.kept, self.headed, self.roomy)
+        self.blocked_queues: set[tuple[str, str]] = set()
+        self.search = StartSearch(
+            snapshot, self.findings, self.table, self.policy, self.planned, self.blocked_queues, self.open_guarantees
+        )
         self._array_starts: dict[int, int] = {}
         self._gates: dict[int, Verdict | None] = {}
         self.notes = Notes(snapshot, self.findings, self.policy.resolution_seconds)
         self.preemptor = Preemptor(snapshot, self.findings, quick=not full and budget is not None)
         self.preemptions: list[PlannedPreemption] = []
-        self.waking = PowerUpBudget(snapshot.powered)
+        self.power_up = PowerUpBudget(snapshot.powered)
         self._taken = 0
         #: array tasks that wait for others to make room, by the array's number
         self._promised_tasks: dict[int, int] = {}
@@ -203,13 +205,13 @@ class Cycle:
         """A quick cycle has found the first blocked job of a partition: shapes that failed, and that nothing freed
         since could help, need not be looked at one by one.
         """
-        return not self.full and len(self.headed) != self._skipped_at
+        return not self.full and len(self.blocked_queues) != self._skipped_at
 
     def without_hopeless(self, waiting: list[Entry]) -> list[Entry]:
         """Those that may start, or of which something else must be said than before."""
-        self._skipped_at = len(self.headed)
+        self._skipped_at = len(self.blocked_queues)
         kept, left_out = self.search.hopeful(waiting, self._could_preempt)
-        self.promises.pass_over(left_out)
+        self.backfill.pass_over(left_out)
         return kept
 
     def _could_preempt(self, shape: Shape) -> bool:
@@ -219,15 +221,15 @@ class Cycle:
 
     def has_new_head(self) -> bool:
         """A partition's first blocked job has been found since those behind were last put in order."""
-        return len(self.headed) != self.shortest.heads
+        return len(self.blocked_queues) != self.shortest.heads
 
     def shortest_first(self, waiting: list[Entry]) -> list[Entry]:
         """Behind the first blocked job of a partition, those of each PriorityTier go shortest prediction first."""
-        self.shortest.heads = len(self.headed)
+        self.shortest.heads = len(self.blocked_queues)
         found = []
         for entry in waiting:
             _rank, order, position, shape = entry
-            if shape.request.line in self.headed and shape not in self.shortest:
+            if shape.request.queue_key in self.blocked_queues and shape not in self.shortest:
                 self.shortest.put(shape, position)
                 entry = (self.rank_at(shape, 0), order, 0, shape)
             found.append(entry)
@@ -250,14 +252,14 @@ class Cycle:
         rest: Rank = key[1:] if self._needs is None else self._needs.rank(shape, key)
         if not self._guarantees:
             return key if self._needs is None else (key[0], *rest)
-        within = shape.request.guaranteed and self.roomy(shape.jobs[key], shape.request)
+        within = shape.request.guaranteed and self.open_guarantees(shape.jobs[key], shape.request)
         return (key[0], not within, *rest)
 
-    def roomy(self, record: JobRecord, request: Request) -> tuple[Guarantee, ...]:
+    def open_guarantees(self, record: JobRecord, request: Request) -> tuple[Guarantee, ...]:
         """Guarantees with room for the job."""
         if not request.guaranteed:
             return ()
-        return self.limits.roomy(record, request.partition, wanted_by(record.spec, request))
+        return self.limits.open_guarantees(record, request.partition, wanted_by(record.spec, request))
 
     def consider(self, record: JobRecord, key: Rank, shape: Shape) -> bool:
         """Start the job, or as many tasks of the array as may start; else see when it can.
@@ -267,7 +269,7 @@ class Cycle:
         if record.id in self.started:
             return True
         request = shape.request
-        if request.line in self._closed:
+        if request.queue_key in self._closed:
             self.notes.shape(shape, PRIORITY)
             return False
         verdict = self.gate(shape)
@@ -280,18 +282,23 @@ class Cycle:
             task_id = self._next_task(record)
             if task_id is _NO_TASK:
                 return True
-            if request.guaranteed and record.tasks is not None and not key[1] and not self.roomy(record, request):
-                self.beyond = True
+            if (
+                request.guaranteed
+                and record.tasks is not None
+                and not key[1]
+                and not self.open_guarantees(record, request)
+            ):
+                self.beyond_guarantee = True
                 return True
             limited = self.limits.verdict(record, request)
             if limited is not None:
                 return self._limited(shape, limited)
-            licensed = self.licensing.find(record, key, request)
+            licensed = self.licenses.find(record, key, request)
             found = self.search.find(record, key, shape) if licensed is not None else None
             limited = self.limits.verdict(record, request, found[0]) if found is not None else None
             if limited is not None:
                 return self._limited(shape, limited)
-            if found is not None and not self.waking.allows(found[0]):
+            if found is not None and not self.power_up.allows(found[0]):
                 self.notes.shape(shape, POWERED)
                 return False
             if found is None:
@@ -303,7 +310,7 @@ class Cycle:
             self.start(record, request, found, task_id, self._break_for(record, key, request))
             if record.tasks is None:
                 return True
-            if self.licensing.find(record, key, request) is None:
+            if self.licenses.find(record, key, request) is None:
                 return self._unlicensed(record, shape)
         return False
 
@@ -312,7 +319,7 @@ class Cycle:
         self.notes.shape(shape, verdict)
         self.held[shape.order] = shape
         if self.policy.stop_at_limits:
-            self._closed.add(shape.request.line)
+            self._closed.add(shape.request.queue_key)
         return False
 
     def gate(self, shape: Shape) -> Verdict | None:
@@ -322,8 +329,8 @@ class Cycle:
             found = partition_verdict(self.snapshot, request)
             self._gates[shape.order] = found or self.snapshot.reserved.verdict(request, self.snapshot.now)
         verdict = self._gates[shape.order]
-        later = self.preemptor.reclaims or self.licensing.ahead
-        if verdict is None and not later and not self.licensing.free(request):
+        later = self.preemptor.reclaims or self.licenses.ahead
+        if verdict is None and not later and not self.licenses.free(request):
             return LICENSES
         return verdict
 
@@ -354,7 +361,7 @@ class Cycle:
                 time_limit_minutes=minutes,
                 licenses=tuple(licenses.items()),
                 priority=self.snapshot.pricing.priority(record, request.partition, self.snapshot.now),
-                backfilled=request.line in self.headed,
+                backfilled=request.queue_key in self.blocked_queues,
             )
         )
         self._take(record, request, found, licenses)
@@ -374,21 +381,21 @@ class Cycle:
         for index, holder in holders:
             self.table.charge(index, holder)
         self.preemptor.charge(holders)
-        self.waking.take(allocation)
+        self.power_up.take(allocation)
         self.limits.take(record, allocation, request.time_limit_minutes if minutes is None else minutes)
         self.begun.append(Begun(record, ends_at))
-        self.kept.redeem(record)
-        if request.line in self.headed:
+        self.planned.redeem(record)
+        if request.queue_key in self.blocked_queues:
             self.search.backfilled += 1
-        self.licensing.take(request, allocation, ends_at, licenses)
+        self.licenses.take(request, allocation, ends_at, licenses)
         if record.array_job_id:
             self._array_starts[record.array_job_id] = self._array_starts.get(record.array_job_id, 0) + 1
         return holders
 
     def _break_for(self, record: JobRecord, key: Rank, request: Request) -> Needs:
         """Licenses that the job takes. Promises of these to jobs that rank lower are not kept."""
-        needs, broken = self.licensing.find(record, key, request) or NONE_ASKED
-        self.kept.take_back(broken)
+        needs, broken = self.licenses.find(record, key, request) or NONE_ASKED
+        self.planned.take_back(broken)
         return needs
 
     def hold(self, record: JobRecord, request: Request, allocation: Allocation) -> None:
@@ -408,7 +415,7 @@ class Cycle:
 
     def _unlicensed(self, record: JobRecord, shape: Shape) -> bool:
         """The job waits for licenses; with bf_licenses it is promised a start like others."""
-        if self.licensing.never(shape.request):
+        if self.licenses.never(shape.request):
             self.notes.shape(shape, LICENSES)
             self.held[shape.order] = shape
             return False
@@ -421,7 +428,7 @@ class Cycle:
         """
         request = shape.request
         stuck = stuck_verdict(self.snapshot, self.findings, shape)
-        asleep = lacking is None and self.waking.keeps_back(self.snapshot, request)
+        asleep = lacking is None and self.power_up.keeps_back(self.snapshot, request)
         if stuck is not None:
             self.notes.shape(shape, POWERED if asleep and stuck.reason in _NODES_AWAY else stuck)
             return False
@@ -432,13 +439,13 @@ class Cycle:
         reserved = lacking or reserved_verdict(self.snapshot, self.findings, self.table, request, nowhere=nowhere)
         if reserved is not None:
             self.notes.shape(shape, reserved)
-        head = request.line not in self.headed
+        head = request.queue_key not in self.blocked_queues
         if head:
             self.notes.job(record, reserved or Verdict(Reason.RESOURCES))
             if max(record.entries, key=self._entry_order)[1] is shape:
-                self.headed.add(request.line)
+                self.blocked_queues.add(request.queue_key)
             # else the job may yet start in another of its partitions, and the next one here is the first.
-        return self.promises.wait(record, shape, head=head)
+        return self.backfill.wait(record, shape, head=head)
 
     def _entry_order(self, entry: tuple[SortKey, Shape]) -> tuple[Rank, int]:
         """In which order its partitions are tried."""
@@ -449,33 +456,36 @@ class Cycle:
 
     def _make_room(self, record: JobRecord, key: Rank, request: Request, task_id: int | None) -> bool:
         """Others make room, or are doing so: the job starts, or has its place kept until they have left."""
-        if request.reservation and self._send_guests_away(record, key, request, task_id):
+        if request.reservation and self._preempt_outsiders(record, key, request, task_id):
             return True
         if not self.preemptor.enabled:
             return False
-        kept, ends_at = self.kept, self.snapshot.now + request.seconds
-        roomy = self.roomy(record, request)
+        kept, ends_at = self.planned, self.snapshot.now + request.seconds
+        guarantees = self.open_guarantees(record, request)
 
         def accept(allocation: Allocation) -> bool:
             """It breaks no promise to those before it, no limit, and takes no more back than is guaranteed."""
-            if not self.waking.allows(allocation):
+            if not self.power_up.allows(allocation):
                 return False
-            if not self.preemptor.reclaims and self.licensing.find(record, key, request) is None:
+            if not self.preemptor.reclaims and self.licenses.find(record, key, request) is None:
                 return False
             broken = kept.outranked(record, key, request, allocation, ends_at, any_age=True)
             if broken is None or self.limits.verdict(record, request, allocation) is not None:
                 return False
-            return roomy == () or self.limits.roomy(record, request.partition, allocated_pairs(allocation)) == roomy
+            return (
+                guarantees == ()
+                or self.limits.open_guarantees(record, request.partition, allocated_pairs(allocation)) == guarantees
+            )
 
         def apart() -> Ints:
             return kept.unpromised_until(ends_at, request)
 
-        pool = self.licensing.pool
-        pool = pool.without(self.licensing.reserved(request)) if request.licenses else pool
-        room = self.preemptor.find(record, request, task_id, self.table, pool, accept, apart, roomy)
-        if room is None and roomy:
+        pool = self.licenses.pool
+        pool = pool.without(self.licenses.reserved(request)) if request.licenses else pool
+        room = self.preemptor.find(record, request, task_id, self.table, pool, accept, apart, guarantees)
+        if room is None and guarantees:
             # More than is guaranteed may yet be had in the usual way.
-            roomy = ()
+            guarantees = ()
             room = self.preemptor.find(record, request, task_id, self.table, pool, accept, apart)
         self.search.examined += self.preemptor.placements
         self.preemptor.placements = 0
@@ -491,18 +501,18 @@ class Cycle:
         self.take_over(record, request, room.allocation, task_id)
         return True
 
-    def _send_guests_away(self, record: JobRecord, key: Rank, request: Request, task_id: int | None) -> bool:
+    def _preempt_outsiders(self, record: JobRecord, key: Rank, request: Request, task_id: int | None) -> bool:
         """Jobs of others that the reservation lets in leave it for this one, which has their place when they have."""
         planned = make_room(self.snapshot, self.table, record, request, task_id)
-        if planned is None or not self.licensing.free(request):
+        if planned is None or not self.licenses.free(request):
             return False
         if self.limits.verdict(record, request, planned.allocation) is not None:
             return False
         ends_at = self.snapshot.now + request.seconds
-        broken = self.kept.outranked(record, key, request, planned.allocation, ends_at, any_age=True)
+        broken = self.planned.outranked(record, key, request, planned.allocation, ends_at, any_age=True)
         if broken is None:
             return False
-        self.kept.take_back(broken)
+        self.planned.take_back(broken)
         self.preemptions.append(planned)
         self._wait_for_place(record, request, planned.allocation, task_id)
         return True
@@ -524,23 +534,23 @@ class Cycle:
         """The plan, with notes for jobs whose reason has changed. `forecast`: expected starts, of a full cycle."""
         complete = self.complete
         self.findings.planned = [(start.job_id, start.task_id) for start in self.starts]
-        self.promises.tell(self.notes, self.started)
-        if self.full and self.promises.due(self.started):
+        self.backfill.tell(self.notes, self.started)
+        if self.full and self.backfill.due(self.started):
             self.look_again_at = self.snapshot.now
         plan = Plan(
             starts=tuple(self.starts),
             preemptions=tuple(self.preemptions),
             notes=self.notes.collect(self.started, complete),
-            promises=self.promises.list(),
+            promises=self.backfill.list(),
             forecast=forecast,
             examined=self.search.examined,
             visited=self.visited,
             complete=complete,
-            no_room=tuple(self.preemptor.in_vain.found) if self.full else (),
+            no_room=tuple(self.preemptor.failed.found) if self.full else (),
             victims_wanted=self.preemptor.put_off,
-            look_again_at=min(filter(None, (self.look_again_at, self.preemptor.in_vain.look_again_at)), default=0.0),
+            look_again_at=min(filter(None, (self.look_again_at, self.preemptor.failed.look_again_at)), default=0.0),
         )
-        self.findings.made = plan, self.kept.version
+        self.findings.made = plan, self.planned.version
         return Result(plan, self.findings)
 
     def _check_planned(self) -> None:

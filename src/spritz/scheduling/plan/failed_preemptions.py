@@ -35,7 +35,7 @@ class FailedPreemptions:
         self,
         record: JobRecord,
         request: Request,
-        roomy: tuple[Guarantee, ...],
+        guarantees: tuple[Guarantee, ...],
         priority: int,
         spared_until: float = 0.0,
         *,
@@ -46,7 +46,7 @@ class FailedPreemptions:
             job_id=record.id,
             partition=request.partition,
             reservation=request.reservation,
-            guarantees=roomy,
+            guarantees=guarantees,
             freed=self._snapshot.partition_freed.get(request.partition, 0),
             at=self._snapshot.now,
             spared_until=spared_until,
@@ -62,11 +62,11 @@ class FailedPreemptions:
             self.look_again_at = min(self.look_again_at or spared_until, spared_until)
 
     def tried(
-        self, record: JobRecord, request: Request, roomy: tuple[Guarantee, ...], priority: int, bound: Bound
+        self, record: JobRecord, request: Request, guarantees: tuple[Guarantee, ...], priority: int, bound: Bound
     ) -> bool:
         """It was in vain before for a job of no lower priority, and nothing that matters has become free since."""
         snapshot = self._snapshot
-        before = self._findings.no_room_for(request, roomy)
+        before = self._findings.no_room_for(request, guarantees)
         if before is None:
             return False
         freed = snapshot.partition_freed.get(request.partition, 0)
@@ -75,7 +75,7 @@ class FailedPreemptions:
                 return True
             if bound.is_helped(request, snapshot.eligibility, before.freed):
                 return False
-            self.remember(record, request, roomy, priority, hopeless=True)
+            self.remember(record, request, guarantees, priority, hopeless=True)
             return True
         if priority > before.priority:
             return False

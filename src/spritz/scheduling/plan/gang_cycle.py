@@ -75,7 +75,7 @@ class Trial:
         self._cycle = cycle
         self._gang = gang
         self._limits: Limits = cycle.limits.fork()
-        self._licenses: LicensePool = cycle.licensing.pool.copy()
+        self._licenses: LicensePool = cycle.licenses.pool.copy()
         self._needs: Needs = {}
         self._allocations: list[Allocation] = []
         #: by component, those that it takes
@@ -87,18 +87,18 @@ class Trial:
         """May the component have it beside those before it? None: all begins again."""
         cycle = self._cycle
         if placed is None:
-            self._limits, self._licenses, self._needs = cycle.limits.fork(), cycle.licensing.pool.copy(), {}
+            self._limits, self._licenses, self._needs = cycle.limits.fork(), cycle.licenses.pool.copy(), {}
             self._allocations = []
             return True
         request, allocation = placed
         record = self._gang.records[index]
         verdict = self._limits.verdict(record, request, allocation)
-        chosen = self._licenses.choose(request.licenses, cycle.licensing.reserved(request)) if request.licenses else {}
+        chosen = self._licenses.choose(request.licenses, cycle.licenses.reserved(request)) if request.licenses else {}
         if chosen:
             needs = {name: count + self._needs.get(name, 0) for name, count in chosen.items()}
-            chosen = chosen if cycle.licensing.spared(self._gang.records, request, needs) else None
+            chosen = chosen if cycle.licenses.spared(self._gang.records, request, needs) else None
             self._needs |= needs
-        if verdict is None and not cycle.waking.allows(*self._allocations, allocation):
+        if verdict is None and not cycle.power_up.allows(*self._allocations, allocation):
             verdict = POWERED
         if verdict is not None or chosen is None:
             self.verdict = verdict or LICENSES
@@ -114,8 +114,8 @@ def _find(cycle: Cycle, shapes: Sequence[Sequence[Shape]], trial: Trial) -> list
     """A place for all of them that is free now and promised to nobody else."""
     if _is_late(cycle, shapes):
         return None
-    lines = {shape.request.line for some in shapes for shape in some}
-    snapshot, promises, kept = cycle.snapshot, cycle.promises, cycle.kept
+    lines = {shape.request.queue_key for some in shapes for shape in some}
+    snapshot, promises, kept = cycle.snapshot, cycle.backfill, cycle.planned
     # What was freed since, in any of its partitions, may help; so may promises to others that were dropped.
     freed = sum(snapshot.partition_freed.get(name, 0) for name in {line[0] for line in lines})
     last = shapes[0][0]
@@ -136,13 +136,13 @@ def _find(cycle: Cycle, shapes: Sequence[Sequence[Shape]], trial: Trial) -> list
 
 def _is_late(cycle: Cycle, shapes: Sequence[Sequence[Shape]]) -> bool:
     """Others of its lines are waited for, and nobody starts before them."""
-    lines = {shape.request.line for some in shapes for shape in some}
-    return bool(lines & cycle.headed) and not cycle.search.may_overtake()
+    lines = {shape.request.queue_key for some in shapes for shape in some}
+    return bool(lines & cycle.blocked_queues) and not cycle.search.may_overtake()
 
 
 def _place(cycle: Cycle, table: NodeTable, choices: Sequence[Choices], trial: Trial) -> list[Placed] | None:
     """Places for all components on that table, beside what is promised to others."""
-    snapshot, kept = cycle.snapshot, cycle.kept
+    snapshot, kept = cycle.snapshot, cycle.planned
     own = [promise for some in choices for one in some if (promise := kept.of(one)) is not None]
     cycle.search.examined += len(choices)
 
@@ -159,13 +159,13 @@ def _wait(cycle: Cycle, gang: Gang, shapes: Sequence[Sequence[Shape]], limit: Ve
         if None not in stuck:
             _say(cycle, gang, next(one for one in stuck if one is not None))
             return
-    never = any(all(cycle.licensing.never(shape.request) for shape in some) for some in shapes)
+    never = any(all(cycle.licenses.never(shape.request) for shape in some) for some in shapes)
     if limit is not None and (limit is not LICENSES or never):
         _say(cycle, gang, limit)
         return
-    lines = {shape.request.line for some in shapes for shape in some}
-    head = bool(lines - cycle.headed)
-    cycle.headed.update(lines)
+    lines = {shape.request.queue_key for some in shapes for shape in some}
+    head = bool(lines - cycle.blocked_queues)
+    cycle.blocked_queues.update(lines)
     for record, some in zip(gang.records, shapes, strict=True):
         verdict = next(
             (
@@ -178,16 +178,16 @@ def _wait(cycle: Cycle, gang: Gang, shapes: Sequence[Sequence[Shape]], limit: Ve
         for shape in some:
             cycle.notes.shape(shape, verdict)
         cycle.notes.job(record, verdict)
-    cycle.promises.wait_together(gang, [[shape.request for shape in some] for some in shapes], shapes, head=head)
+    cycle.backfill.wait_together(gang, [[shape.request for shape in some] for some in shapes], shapes, head=head)
 
 
 def _say(cycle: Cycle, gang: Gang, verdict: Verdict) -> None:
     """Of every component that waits for resources. No start can be promised."""
-    cycle.kept.take_back(
+    cycle.planned.take_back(
         promise
         for record in gang.records
         for shape in gang.shapes(record)
-        if (promise := cycle.kept.of(shape.request)) is not None
+        if (promise := cycle.planned.of(shape.request)) is not None
     )
     for record in gang.records:
         cycle.notes.job(record, verdict)

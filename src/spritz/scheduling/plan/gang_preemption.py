@@ -74,8 +74,8 @@ def _commit(cycle: Cycle, gang: Gang, placed: Sequence[Placed], attempt: _Attemp
     parts = []
     for index, (record, (request, allocation)) in enumerate(zip(gang.records, placed, strict=True)):
         ends_at = cycle.snapshot.now + request.seconds
-        broken = cycle.kept.outranked(record, gang.key, request, allocation, ends_at, any_age=True)
-        cycle.kept.take_back(broken or ())
+        broken = cycle.planned.outranked(record, gang.key, request, allocation, ends_at, any_age=True)
+        cycle.planned.take_back(broken or ())
         if at_once:
             cycle.take_over(record, request, allocation)
         else:
@@ -117,7 +117,7 @@ class _Attempt:
         self._choices = choices
         self.preemptor = cycle.preemptor.trial(cycle.table)
         self._table = cycle.table.fork()
-        self._limits, self._licenses = cycle.limits.fork(), cycle.licensing.pool.copy()
+        self._limits, self._licenses = cycle.limits.fork(), cycle.licenses.pool.copy()
         self.claimant: dict[int, int] = {}
         self.victims: list[Victim] = []
 
@@ -154,17 +154,17 @@ class _Attempt:
     def _room(self, index: int, request: Request) -> Allocation | None:
         """Free once others have left."""
         cycle, record = self._cycle, self._gang.records[index]
-        roomy: tuple[Guarantee, ...] = ()
+        guarantees: tuple[Guarantee, ...] = ()
         if request.guaranteed:
-            roomy = self._limits.roomy(record, request.partition, wanted_by(record.spec, request))
-        pool = self._licenses.without(cycle.licensing.reserved(request)) if request.licenses else self._licenses
-        for mine in (roomy, ()) if roomy else ((),):
+            guarantees = self._limits.open_guarantees(record, request.partition, wanted_by(record.spec, request))
+        pool = self._licenses.without(cycle.licenses.reserved(request)) if request.licenses else self._licenses
+        for mine in (guarantees, ()) if guarantees else ((),):
 
             def accept(found: Allocation, mine: tuple[Guarantee, ...] = mine) -> bool:
                 return self._permits(index, request, found, mine)
 
             def apart() -> Ints:
-                return cycle.kept.unpromised_until(cycle.snapshot.now + request.seconds, request)
+                return cycle.planned.unpromised_until(cycle.snapshot.now + request.seconds, request)
 
             before = len(self.preemptor.chosen)
             room = self.preemptor.find(record, request, None, self._table, pool, accept, apart, mine)
@@ -174,15 +174,18 @@ class _Attempt:
                 return room.allocation
         return None
 
-    def _permits(self, index: int, request: Request, found: Allocation, roomy: tuple[Guarantee, ...]) -> bool:
+    def _permits(self, index: int, request: Request, found: Allocation, guarantees: tuple[Guarantee, ...]) -> bool:
         """It breaks no promise to those before it, no limit, and takes no more back than is guaranteed."""
         cycle, record = self._cycle, self._gang.records[index]
         ends_at = cycle.snapshot.now + request.seconds
-        if cycle.kept.outranked(record, self._gang.key, request, found, ends_at, any_age=True) is None:
+        if cycle.planned.outranked(record, self._gang.key, request, found, ends_at, any_age=True) is None:
             return False
         if self._limits.verdict(record, request, found) is not None:
             return False
-        return roomy == () or self._limits.roomy(record, request.partition, allocated_pairs(found)) == roomy
+        return (
+            guarantees == ()
+            or self._limits.open_guarantees(record, request.partition, allocated_pairs(found)) == guarantees
+        )
 
     def _take(self, index: int, request: Request, allocation: Allocation) -> None:
         cycle, record = self._cycle, self._gang.records[index]
@@ -193,4 +196,4 @@ class _Attempt:
         self.preemptor.charge(holders)
         self._limits.take(record, allocation, request.time_limit_minutes)
         if request.licenses:
-            self._licenses.take(self._licenses.choose(request.licenses, cycle.licensing.reserved(request)) or {})
+            self._licenses.take(self._licenses.choose(request.licenses, cycle.licenses.reserved(request)) or {})

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 ORDERS_MAX = 6
 BARRED_MAX = 8
 #: Moments at which a common start is looked for.
-MOMENTS_MAX = 64
+BREAKPOINTS_MAX = 64
 #: Before all times that mean none.
 LAST = np.finfo(np.float64).max
 #: As holders, components that a search has put have numbers from here downwards, beside those of cycles and promises.
@@ -189,7 +189,7 @@ def start_later(
         range(len(choices)), key=lambda index: (*_descending(choices[index]), _reach(eligibility, choices[index]))
     )
     enough = Enough(profile, choices, until)
-    for _ in range(MOMENTS_MAX):
+    for _ in range(BREAKPOINTS_MAX):
         at = enough.first(at)
         if at > until or at == NEVER:
             return None
@@ -204,7 +204,7 @@ def start_later(
             begin()
             if found is not None:
                 return at, found
-        later = profile.next_moment(at)
+        later = profile.next_breakpoint(at)
         if later > until or later == NEVER:
             return None
         at = later
@@ -284,25 +284,25 @@ class Enough:
         needs = [(0, self._cpus), *([(gpu, self._gpus)] if gpu is not None else ())]
         times = profile.times[:, 1:]
         changes = np.nonzero(times <= min(until, LAST))
-        moments = times[changes]
-        order = np.argsort(moments, kind="stable")
-        #: moments, ascending, and whether enough is free from each on; the first is before all
-        self._moments = np.append(-NEVER, moments[order])
-        self._enough = np.ones(len(self._moments), np.bool_)
+        breakpoints = times[changes]
+        order = np.argsort(breakpoints, kind="stable")
+        #: breakpoints, ascending, and whether enough is free from each on; the first is before all
+        self._breakpoints = np.append(-NEVER, breakpoints[order])
+        self._enough = np.ones(len(self._breakpoints), np.bool_)
         for column, need in needs:
             counts = profile.counts[column]
             more = (counts[:, 1:] - counts[:, :-1])[changes][order]
             self._enough &= int(counts[:, 0].sum()) + np.append(0, np.cumsum(more)) >= need
         # Of changes at one moment the last counts.
-        self._enough[:-1] &= self._moments[:-1] < self._moments[1:]
+        self._enough[:-1] &= self._breakpoints[:-1] < self._breakpoints[1:]
 
     def first(self, since: float) -> float:
         """The first moment from then on; NEVER if there is none."""
-        place = int(np.searchsorted(self._moments, since, "right")) - 1
+        place = int(np.searchsorted(self._breakpoints, since, "right")) - 1
         if self._enough[place]:
             return since
         later = self._enough[place + 1 :].nonzero()[0]
-        return float(self._moments[place + 1 + later[0]]) if len(later) else NEVER
+        return float(self._breakpoints[place + 1 + later[0]]) if len(later) else NEVER
 
     def lasts(self, at: float) -> bool:
         """Is so much free from that moment until the first of them ends?"""

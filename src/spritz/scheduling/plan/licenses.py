@@ -33,7 +33,7 @@ class Licenses:
 
     def __init__(self, snapshot: Snapshot, kept: PlannedStarts) -> None:
         self._snapshot = snapshot
-        self._kept = kept
+        self._planned = kept
         self.pool = snapshot.licenses.copy()
         self.ahead = kept.licenses is not None
         #: in use by jobs of each reservation; made when some are reserved
@@ -51,21 +51,21 @@ class Licenses:
         found: list[Licensed] = []
         for needs in license_choices(request.licenses):
             if self.pool.available(needs, reserved):
-                void = self._kept.outranked_for(record, key, request, needs)
+                void = self._planned.outranked_for(record, key, request, needs)
                 found += [(needs, void)] if void is not None else []
         return min(found, key=lambda one: len(one[1]), default=None)
 
     def never(self, request: Request) -> bool:
         """Is no return of theirs planned?"""
-        return self._kept.licenses is None or self._kept.licenses.needs(request) is None
+        return self._planned.licenses is None or self._planned.licenses.needs(request) is None
 
     def spared(self, records: Iterable[JobRecord], request: Request, needs: Mapping[str, int]) -> bool:
         """May components of one heterogeneous job have these together, beside what others were promised?"""
-        ahead, now = self._kept.licenses, self._snapshot.now
+        ahead, now = self._planned.licenses, self._snapshot.now
         if ahead is None or not needs:
             return True
-        self._kept.before_reading()
-        with ahead.without(self._kept.own(*records)):
+        self._planned.before_reading()
+        with ahead.without(self._planned.own(*records)):
             return ahead.first(request, needs, now) == now
 
     def reserved(self, request: Request) -> Mapping[str, int]:
@@ -94,14 +94,14 @@ class Licenses:
         if needs is None:
             needs = self._chosen(request, license_choices(request.licenses))
         self.pool.take(needs)
-        if self._kept.licenses is not None:
-            self._kept.licenses.take(needs, ends_at, allocation.reservation)
+        if self._planned.licenses is not None:
+            self._planned.licenses.take(needs, ends_at, allocation.reservation)
         if allocation.reservation:
             self._use_in(allocation.reservation, needs)
 
     def _chosen(self, request: Request, choices: Sequence[Needs]) -> Needs:
         """Of those that are there the first that nobody was promised."""
-        ahead, now, reserved = self._kept.licenses, self._snapshot.now, self.reserved(request)
+        ahead, now, reserved = self._planned.licenses, self._snapshot.now, self.reserved(request)
         there = [needs for needs in choices if self.pool.available(needs, reserved)]
         spared = there if ahead is None else [needs for needs in there if ahead.first(request, needs, now) == now]
         return next(iter(spared or there), {})

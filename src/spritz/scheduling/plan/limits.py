@@ -72,7 +72,9 @@ class Limits:
             return Verdict(Reason.QOS_USAGE_THRESHOLD) if factor < party.threshold else None
         return None
 
-    def roomy(self, record: JobRecord, partition: str, pairs: Iterable[tuple[str, int]]) -> tuple[Guarantee, ...]:
+    def open_guarantees(
+        self, record: JobRecord, partition: str, pairs: Iterable[tuple[str, int]]
+    ) -> tuple[Guarantee, ...]:
         """Guarantees of the job's account, and of those above, that have room for so much more; nearest first."""
         spec = record.spec
         own = self._rules.party(spec.account, spec.user, partition, spec.qos).guarantees
@@ -83,7 +85,9 @@ class Limits:
         """Would the first job of the shape take no more than its account is guaranteed?"""
         request = shape.request
         record = shape.jobs[shape.keys[0]]
-        return bool(request.guaranteed and self.roomy(record, request.partition, wanted_by(record.spec, request)))
+        return bool(
+            request.guaranteed and self.open_guarantees(record, request.partition, wanted_by(record.spec, request))
+        )
 
     def take(self, record: JobRecord, allocation: Allocation, minutes: int) -> None:
         """A job starts, for at most so long."""

@@ -32,7 +32,7 @@ class Overtaking:
     """Of one full cycle, which looks at jobs in their order."""
 
     def __init__(self, kept: PlannedStarts) -> None:
-        self._kept = kept
+        self._planned = kept
         promises = (promise for items in kept.ledger.promises.values() for promise in items)
         #: those not yet looked at, by place, the last first
         self._unseen = sorted((one for one in promises if one.place), key=lambda one: one.place, reverse=True)
@@ -62,14 +62,14 @@ class Overtaking:
             rivals = [rival for rival in rivals if rival.start_at < promise.end_at]
         if not rivals:
             return promise
-        self._kept.take_back((*rivals, promise))
+        self._planned.take_back((*rivals, promise))
         found = search()
         if found is None or found[0] >= promise.start_at:
             for one in (promise, *(rivals if again else ())):
-                self._kept.keep(one)
+                self._planned.keep(one)
             return promise
-        better = self._kept.ledger.moved(self._kept.profile(), promise, *found)
-        self._kept.keep(better)
+        better = self._planned.ledger.moved(self._planned.profile(), promise, *found)
+        self._planned.keep(better)
         return better
 
     def places(self) -> dict[int, int]:
@@ -78,7 +78,7 @@ class Overtaking:
 
     def _overtaken(self, place: int) -> list[FutureStart]:
         """Promises of a smaller place whose jobs have not had their turn."""
-        unseen, kept = self._unseen, self._kept.ledger
+        unseen, kept = self._unseen, self._planned.ledger
         while unseen and (id(unseen[-1]) in self._done or unseen[-1] not in kept.of(unseen[-1].request)):
             unseen.pop()
         found = []

@@ -95,7 +95,7 @@ class Preemptor:
         self._bounds: dict[tuple[Kind, ...], Bound] = {}
         #: somebody must be made room for, and was not looked at since this cycle is quick
         self.put_off = False
-        self.in_vain = FailedPreemptions(snapshot, findings)
+        self.failed = FailedPreemptions(snapshot, findings)
         #: by kinds that may be preempted
         self._occupied: dict[tuple[Kind, ...], Occupied] = {}
         #: the cycle's table without those who are leaving; and by preemptor's kind, without all its victims
@@ -110,7 +110,7 @@ class Preemptor:
         self.placements = 0
         if self.enabled:
             snapshot.occupants.settle(snapshot.records)
-        self._preys = PreemptionRules(snapshot, snapshot.occupants.kinds() if self.enabled else [])
+        self._rules = PreemptionRules(snapshot, snapshot.occupants.kinds() if self.enabled else [])
         #: left of `TRIALS` for all requests of the cycle
         self._trials_left = TRIALS * self.policy.reorder_count
 
@@ -168,24 +168,24 @@ class Preemptor:
         licenses: LicensePool,
         accept: Callable[[Allocation], bool],
         apart: Callable[[], Ints],
-        roomy: tuple[Guarantee, ...] = (),
+        guarantees: tuple[Guarantee, ...] = (),
     ) -> Preemption | None:
         """How the job, for which `table` has no room, can have some; None if it cannot.
 
         `accept` says whether an allocation leaves alone what earlier jobs will need, `apart` where it certainly does;
-        `roomy`: guarantees that have room for the job.
+        `open_guarantees`: guarantees that have room for the job.
         """
         if not self.enabled:
             return None
-        preys = self._preys.kinds if roomy else self._preys.of(self._preys.kind_of(record, request))[0]
-        if not preys and not self._leaving:
+        victim_kinds = self._rules.kinds if guarantees else self._rules.of(self._rules.kind_of(record, request))[0]
+        if not victim_kinds and not self._leaving:
             return None
-        bound = self._bound(preys, table)
+        bound = self._bound(victim_kinds, table)
         priority = self.priority(record, request)
-        if self.in_vain.tried(record, request, roomy, priority, bound):
+        if self.failed.tried(record, request, guarantees, priority, bound):
             return None
         if not bound.could_hold(request, self.snapshot.eligibility):
-            self.in_vain.remember(record, request, roomy, priority, hopeless=True)
+            self.failed.remember(record, request, guarantees, priority, hopeless=True)
             return None
         self._make_base(table)
         assert self._base is not None, "it has just been made"
@@ -197,24 +197,24 @@ class Preemptor:
         allocation = search.place_on(self._base) if self._leaving and search.licensed([]) else None
         found: list[Victim] | None = []
         spared_until = 0.0
-        many = allocation is None and self._are_many(preys)
+        many = allocation is None and self._are_many(victim_kinds)
         if many:
-            found = self._on_shortlist(search, record, request, preys) if not roomy else None
+            found = self._on_shortlist(search, record, request, victim_kinds) if not guarantees else None
             allocation = search.result if found is not None else None
         if allocation is None and many and self._quick:
             self.put_off = True
             self.placements += search.placements
             return None
         if allocation is None:
-            candidates, spared_until = self._candidates(record, request, roomy)
-            found = self._victims(search, record, request, candidates, roomy) if candidates else None
+            candidates, spared_until = self._candidates(record, request, guarantees)
+            found = self._victims(search, record, request, candidates, guarantees) if candidates else None
             allocation = search.result if found is not None else None
         self.placements += search.placements
         self._trials_left -= search.trials
         if allocation is None or found is None:
-            self.in_vain.wait_for(spared_until)
+            self.failed.wait_for(spared_until)
             if not self._taken:
-                self.in_vain.remember(record, request, roomy, priority, spared_until)
+                self.failed.remember(record, request, guarantees, priority, spared_until)
             return None
         verdict = self._verdict(record, request, task_id, allocation, found, table)
         self._taken.update(victim.record.id for victim in found)
@@ -233,38 +233,38 @@ class Preemptor:
 
     def planned(self, victims: Iterable[Victim]) -> tuple[PlannedVictim, ...]:
         """As the core is told of them."""
-        return tuple(self._preys.planned(victim) for victim in victims)
+        return tuple(self._rules.planned(victim) for victim in victims)
 
     def could_preempt(self, record: JobRecord, request: Request) -> bool:
         """Is there anything that it could ask to have back?"""
         if not self.enabled:
             return False
-        return bool(request.guaranteed or self._leaving or self._preys.of(self._preys.kind_of(record, request))[0])
+        return bool(request.guaranteed or self._leaving or self._rules.of(self._rules.kind_of(record, request))[0])
 
-    def _bound(self, preys: list[Kind], table: NodeTable) -> Bound:
+    def _bound(self, victim_kinds: list[Kind], table: NodeTable) -> Bound:
         """What is left without any of these. It is as of the first question, since when only more has been taken."""
-        found = self._bounds.get(tuple(preys))
+        found = self._bounds.get(tuple(victim_kinds))
         if found is None:
-            found = Bound(table, self.snapshot.occupants, preys, self.snapshot.empty_table())
-            self._bounds[tuple(preys)] = found
+            found = Bound(table, self.snapshot.occupants, victim_kinds, self.snapshot.empty_table())
+            self._bounds[tuple(victim_kinds)] = found
         return found
 
-    def _are_many(self, preys: list[Kind]) -> bool:
+    def _are_many(self, victim_kinds: list[Kind]) -> bool:
         counts = self.snapshot.occupants.counts
-        return sum(counts[kind] for kind in preys) > QUICK_PARTS
+        return sum(counts[kind] for kind in victim_kinds) > QUICK_PARTS
 
     # -- a few of many
 
     def _on_shortlist(
-        self, search: VictimSearch, record: JobRecord, request: Request, preys: list[Kind]
+        self, search: VictimSearch, record: JobRecord, request: Request, victim_kinds: list[Kind]
     ) -> list[Victim] | None:
         """Victims on the nodes that by counts need the fewest and cheapest; None if these do not do."""
         assert self._base is not None
         if self.policy.strict_order or not search.licensed([]):
             return None
         snapshot = self.snapshot
-        who = self._preys.party(self._preys.kind_of(record, request), self.priority(record, request))
-        occupied = self._occupied_by(preys)
+        who = self._rules.party(self._rules.kind_of(record, request), self.priority(record, request))
+        occupied = self._occupied_by(victim_kinds)
         held = occupied.without(self._given_up())
         nodes = nodes_for(
             request,
@@ -278,54 +278,54 @@ class Preemptor:
         within = int(np.searchsorted(np.cumsum(held[JOBS, nodes]), QUICK_PARTS, side="right"))
         few = max(NODES_MIN, NODES_TIMES * request.nodes_min)
         for count in dict.fromkeys((min(few, within), within)):
-            candidates = self._on_nodes(who, preys, nodes[:count].tolist())
+            candidates = self._on_nodes(who, victim_kinds, nodes[:count].tolist())
             cleared = Cleared(self._base, candidates)
             found = search.best(cleared, ranked(cleared, self._base, request)) if candidates else None
             if found is not None:
                 return found
         return None
 
-    def _occupied_by(self, preys: list[Kind]) -> Occupied:
-        found = self._occupied.get(tuple(preys))
+    def _occupied_by(self, victim_kinds: list[Kind]) -> Occupied:
+        found = self._occupied.get(tuple(victim_kinds))
         if found is None:
             snapshot = self.snapshot
             some = []
-            for kind in preys:
-                mode = preempt_mode(self.policy, self._preys.party(kind))
+            for kind in victim_kinds:
+                mode = preempt_mode(self.policy, self._rules.party(kind))
                 suspends = mode is PreemptMode.SUSPEND
-                exempt = 0 if suspends else self._preys.exempt(kind)
-                some.append(VictimKind(kind, float(self._preys.tier(*kind)), float(exempt), suspends))
-            found = self._occupied[tuple(preys)] = Occupied(snapshot.occupants, some, snapshot.now)
+                exempt = 0 if suspends else self._rules.exempt(kind)
+                some.append(VictimKind(kind, float(self._rules.tier(*kind)), float(exempt), suspends))
+            found = self._occupied[tuple(victim_kinds)] = Occupied(snapshot.occupants, some, snapshot.now)
         return found
 
     def _given_up(self) -> Iterator[tuple[int, tuple[int, ...]]]:
         """What jobs that have been taken in this cycle held of which nodes."""
         kinds, rows = self.snapshot.occupants.parts, self.snapshot.table.rows
         for job_id in self._taken:
-            for index in self._preys.indexes(self.snapshot.records[job_id]):
+            for index in self._rules.indexes(self.snapshot.records[job_id]):
                 holder = rows[index].holders.get(job_id)
                 if holder is not None:
                     yield index, holder.taken(kinds, rows[index].hardware)
 
-    def _on_nodes(self, who: Party, preys: list[Kind], nodes: list[int]) -> list[Victim]:
+    def _on_nodes(self, who: Party, victim_kinds: list[Kind], nodes: list[int]) -> list[Victim]:
         """All on these nodes that may be preempted."""
         occupants, records = self.snapshot.occupants, self.snapshot.records
-        numbers = {kind: {number for index in nodes for number in occupants.on(index, kind)} for kind in preys}
+        numbers = {kind: {number for index in nodes for number in occupants.on(index, kind)} for kind in victim_kinds}
         some = {kind: [records[number] for number in sorted(known - self._taken)] for kind, known in numbers.items()}
-        return self._preys.among(who, some)[0]
+        return self._rules.among(who, some)[0]
 
     def _candidates(
-        self, record: JobRecord, request: Request, roomy: tuple[Guarantee, ...]
+        self, record: JobRecord, request: Request, guarantees: tuple[Guarantee, ...]
     ) -> tuple[list[Victim], float]:
         """All that the job may preempt, and when the first is exempt no more of those that it must not yet (0.0)."""
-        kind = self._preys.kind_of(record, request)
-        line = (kind, self._own(record, kind), roomy)
+        kind = self._rules.kind_of(record, request)
+        line = (kind, self._own(record, kind), guarantees)
         known = self._listed.get(line)
         if known is None:
-            who = self._preys.party(kind, self.priority(record, request))
-            some = {one: self._running.get(one, []) for one in self._preys.of(kind)[0]}
-            known = self._preys.among(who, some)
-            if roomy:
+            who = self._rules.party(kind, self.priority(record, request))
+            some = {one: self._running.get(one, []) for one in self._rules.of(kind)[0]}
+            known = self._rules.among(who, some)
+            if guarantees:
                 known = self._with_borrowers(line, who, *known)
             if self._is_steady(line):
                 self._listed[line] = known
@@ -333,13 +333,13 @@ class Preemptor:
 
     def _is_steady(self, line: Preempting) -> bool:
         """The same for all jobs of the line, whatever their priorities."""
-        return self._preys.of(line[0])[1] and not (line[2] and self._by_priority)
+        return self._rules.of(line[0])[1] and not (line[2] and self._by_priority)
 
     def _with_borrowers(
         self, line: Preempting, who: Party, found: list[Victim], first: float
     ) -> tuple[list[Victim], float]:
         """The same, with all that must give back what the job's account is guaranteed."""
-        _kind, own, roomy = line
+        _kind, own, guarantees = line
         found, known = list(found), {victim.record.id for victim in found}
         if self._standing is None:
             self._standing = Standing(
@@ -349,12 +349,12 @@ class Preemptor:
                 if one.allocation is not None
             )
         for where, records in self._running.items():
-            seconds = self._preys.exempt(where)
+            seconds = self._rules.exempt(where)
             for other in records:
-                if other.id in known or spared(self.policy, self._preys.priority(other)):
+                if other.id in known or spared(self.policy, self._rules.priority(other)):
                     continue
-                one = lender(roomy, own, self._own(other, where), self._standing.within(other.id))
-                whom = self._preys.party(where, self._preys.priority(other))
+                one = lender(guarantees, own, self._own(other, where), self._standing.within(other.id))
+                whom = self._rules.party(where, self._rules.priority(other))
                 mode = reclaim_mode(self.policy, who, whom) if one else PreemptMode.OFF
                 if one is None or mode is PreemptMode.OFF:
                     continue
@@ -369,7 +369,7 @@ class Preemptor:
                 else:
                     # The youngest first, before all that may be preempted for another reason.
                     cost = (1.0, -NEVER, -other.started_at, -float(other.id))
-                    found.append(Victim(other, mode, self._preys.indexes(other), cost))
+                    found.append(Victim(other, mode, self._rules.indexes(other), cost))
         return found, first
 
     def _own(self, record: JobRecord, kind: Kind) -> tuple[Guarantee, ...]:
@@ -385,11 +385,11 @@ class Preemptor:
         record: JobRecord,
         request: Request,
         candidates: list[Victim],
-        roomy: tuple[Guarantee, ...],
+        guarantees: tuple[Guarantee, ...],
     ) -> list[Victim] | None:
         assert self._base is not None
-        kind = self._preys.kind_of(record, request)
-        line = (kind, self._own(record, kind), roomy)
+        kind = self._rules.kind_of(record, request)
+        line = (kind, self._own(record, kind), guarantees)
         cleared = self._cleared.get(line) if self._is_steady(line) else None
         if cleared is None:
             cleared = Cleared(self._base, candidates)
@@ -440,7 +440,7 @@ class Preemptor:
                 snapshot.records[job_id] for job_id in snapshot.occupants.leaving() if job_id in snapshot.records
             ]
             self._made_leaving = [
-                self._preys.victim(record, PreemptMode.CANCEL)
+                self._rules.victim(record, PreemptMode.CANCEL)
                 for record in records
                 if record.allocation is not None and (record.preempting or snapshot.now - record.ends_at < patience)
             ]

@@ -31,7 +31,7 @@ class Bound:
     def __init__(self, table: NodeTable, occupants: Occupants, kinds: Iterable[Kind], empty: NodeTable) -> None:
         bound = table.fork()
         # Its rows are those of the jobs that are still there.
-        bound.company = None
+        bound.oversubscribed = None
         gone = [occupants.held[kind] for kind in (*kinds, LEAVING) if kind in occupants.held]
         if gone:
             taken: Ints = np.add.reduce([held.astype(np.int64) for held in gone])

@@ -23,34 +23,34 @@ if TYPE_CHECKING:
 def make_room(
     snapshot: Snapshot, table: NodeTable, record: JobRecord, request: Request, task_id: int | None
 ) -> PlannedPreemption | None:
-    """The youngest guests that must leave for the job, which waits in its reservation; None if that would not help, or
-    enough of them are leaving already.
+    """The youngest outsiders that must leave for the job, which waits in its reservation; None if that would not help,
+    or enough of them are leaving already.
     """
     mine = snapshot.reserved.by_name.get(request.reservation)
     if mine is None or not mine.max_start_delay_seconds or not mine.active(snapshot.now):
         return None
-    guests = _guests(snapshot, mine)
-    if not guests:
+    outsiders = _guests(snapshot, mine)
+    if not outsiders:
         return None
     trial = table.fork()
-    leaving = [guest for guest in guests if guest.preempting]
-    staying = [guest for guest in guests if not guest.preempting]
-    for guest in leaving:
-        _remove(trial, guest)
+    leaving = [outsider for outsider in outsiders if outsider.preempting]
+    staying = [outsider for outsider in outsiders if not outsider.preempting]
+    for outsider in leaving:
+        _remove(trial, outsider)
     allocation = place(trial, request, snapshot.eligibility)
     if allocation is not None:
         return None
     gone: list[JobRecord] = []
-    for guest in sorted(staying, key=lambda guest: (-guest.started_at, -guest.id)):
-        _remove(trial, guest)
-        gone.append(guest)
+    for outsider in sorted(staying, key=lambda outsider: (-outsider.started_at, -outsider.id)):
+        _remove(trial, outsider)
+        gone.append(outsider)
         allocation = place(trial, request, snapshot.eligibility)
         if allocation is not None:
             break
     if allocation is None:
         return None
     wanted, mode = set(allocation.names), guest_mode(snapshot.settings.preemption)
-    victims = tuple(PlannedVictim(guest.id, mode) for guest in gone if wanted & set(guest.names))
+    victims = tuple(PlannedVictim(outsider.id, mode) for outsider in gone if wanted & set(outsider.names))
     return PlannedPreemption(job_id=record.id, task_id=task_id, allocation=allocation, victims=victims)
 
 

@@ -39,8 +39,8 @@ Start = tuple["Allocation", int | None]
 
 
 class StartSearch:
-    """The places of one cycle. `headed`, `table` and `kept` are the cycle's own, and change under way; `roomy` says
-    which guarantees have room for a job.
+    """The places of one cycle. `blocked_queues`, `table` and `kept` are the cycle's own, and change under way;
+    `open_guarantees` says which guarantees have room for a job.
     """
 
     def __init__(
@@ -50,16 +50,16 @@ class StartSearch:
         table: NodeTable,
         policy: Parameters,
         kept: PlannedStarts,
-        headed: set[tuple[str, str]],
-        roomy: Callable[[JobRecord, Request], tuple[Guarantee, ...]],
+        blocked_queues: set[tuple[str, str]],
+        guarantees: Callable[[JobRecord, Request], tuple[Guarantee, ...]],
     ) -> None:
         self._snapshot = snapshot
         self._findings = findings
         self._table = table
         self._policy = policy
-        self._kept = kept
-        self._headed = headed
-        self._roomy = roomy
+        self._planned = kept
+        self._blocked_queues = blocked_queues
+        self._open_guarantees = guarantees
         #: placements tried
         self.examined = 0
         #: jobs started behind the first blocked one of their partition
@@ -76,11 +76,11 @@ class StartSearch:
         """A place that is free now and promised to nobody else for as long as the job lasts, and the time limit if it
         is not the request's.
         """
-        if shape.request.line in self._headed and not self.may_overtake():
+        if shape.request.queue_key in self._blocked_queues and not self.may_overtake():
             return None
         found = self._look_for(record, key, shape)
         if found is None:
-            due = self._kept.due(shape.request)
+            due = self._planned.due(shape.request)
             found = None if due is None else (due, None)
         if found is not None and crossed(self._snapshot.reserved, shape.request, found[0], self._snapshot.now):
             return None
@@ -109,14 +109,14 @@ class StartSearch:
             allocation = place(early, request, eligibility, within=within) or allocation
         found = self._beside_promises(allocation, request, within)
         if found is None:
-            ahead = bool(self._roomy(record, request))
-            void = self._kept.outranked(
+            ahead = bool(self._open_guarantees(record, request))
+            void = self._planned.outranked(
                 record, key, request, allocation, self._snapshot.now + request.seconds, any_age=ahead
             )
             if void is not None:
-                self._kept.take_back(void)
+                self._planned.take_back(void)
                 found = allocation, None
-        failures[shape] = Failure(freed, self._kept.version) if found is None else None
+        failures[shape] = Failure(freed, self._planned.version) if found is None else None
         return found
 
     def _early_first(self, table: NodeTable, request: Request, ends_at: float) -> NodeTable | None:
@@ -126,14 +126,14 @@ class StartSearch:
         eligibility = self._snapshot.eligibility
         if not plain(request) or eligibility.workload is not None or eligibility.fabrics.get(request.partition):
             return None
-        held_from = self._kept.held_from(request)
+        held_from = self._planned.held_from(request)
         early = (held_from >= ends_at) & (held_from < NEVER)
         return table.weighted(2 * table.weight - early) if early.any() else None
 
     def _within(self, shape: Shape) -> Ints | None:
         """The few nodes freed since a request of one node failed: no other can serve it. None: look at all."""
         failure = self._findings.failure(shape)
-        if failure is None or shape.request.nodes_max != 1 or failure.version not in (None, self._kept.version):
+        if failure is None or shape.request.nodes_max != 1 or failure.version not in (None, self._planned.version):
             return None
         changed = self._changed.get(failure.freed)
         return np.array(changed) if changed and len(changed) <= FEW_NODES else None
@@ -150,7 +150,7 @@ class StartSearch:
         if found is not None or not request.time_min_minutes:
             return None if found is None else (found, None)
         # End before some promise begins: the latest that will do.
-        starts = self._kept.starts_between(now + request.time_min_minutes * 60.0, now + request.seconds)
+        starts = self._planned.starts_between(now + request.time_min_minutes * 60.0, now + request.seconds)
         best: Start | None = None
         low, high = 0, len(starts)
         while low < high:
@@ -166,12 +166,12 @@ class StartSearch:
     def _until(
         self, ends_at: float, allocation: Allocation, request: Request, within: Ints | None
     ) -> Allocation | None:
-        if not self._kept.any_before(ends_at):
+        if not self._planned.any_before(ends_at):
             return allocation
-        beside = self._kept.beside(request, ends_at)
+        beside = self._planned.beside(request, ends_at)
         if spares(beside.rows, self._table.index_of, allocation, request):
             return allocation
-        if within is not None and len(within) == 1 and self._kept.flexible(int(within[0])):
+        if within is not None and len(within) == 1 and self._planned.flexible(int(within[0])):
             # The only node there is has not so much to give.
             return None
         table = beside.table(within)
@@ -184,7 +184,7 @@ class StartSearch:
             if self._helped(shape, failure.freed):
                 return False
             self._findings.failures[shape] = Failure(freed, failure.version)
-        return failure.version is None or failure.version == self._kept.version
+        return failure.version is None or failure.version == self._planned.version
 
     def _helped(self, shape: Shape, since: int) -> bool:
         """Has a node that could serve the request been freed since?"""
@@ -195,14 +195,14 @@ class StartSearch:
         if len(changed) > FEW_NODES:
             nodes = self._snapshot.eligibility.nodes(request)
             return could_serve(self._table, request, nodes[self._table.freed[nodes] > since])
-        roomy = [index for index in changed if shape.could_use(rows[index])]
-        if not roomy:
+        able = [index for index in changed if shape.could_use(rows[index])]
+        if not able:
             return False
         nodes = self._snapshot.eligibility.nodes(request)
-        at = np.searchsorted(nodes, roomy)
+        at = np.searchsorted(nodes, able)
         own = [
             index
-            for index, place in zip(roomy, at.tolist(), strict=True)
+            for index, place in zip(able, at.tolist(), strict=True)
             if place < len(nodes) and nodes[place] == index
         ]
         return bool(own) and could_serve(self._table, request, np.array(own))
@@ -213,7 +213,11 @@ class StartSearch:
         """Those that may start, or of which something else must be said than before; and how many jobs are left out.
         `could_preempt`: might others make room for it?
         """
-        up_version, rooms, headed = self._snapshot.memory.up_version, self._snapshot.partition_freed, self._headed
+        up_version, rooms, blocked_queues = (
+            self._snapshot.memory.up_version,
+            self._snapshot.partition_freed,
+            self._blocked_queues,
+        )
         findings, renewed = self._findings, self._findings.renewed
         # What this cycle has looked at. The others, which may be many, are as earlier cycles left them.
         touched = {*findings.failures, *findings.stuck}
@@ -222,7 +226,7 @@ class StartSearch:
         kept, left_out = [], 0
         for entry in waiting:
             shape = entry[3]
-            failure, stuck, line, verdict = shape.failure, shape.stuck, shape.line, shape.verdict
+            failure, stuck, line, verdict = shape.failure, shape.stuck, shape.queue_key, shape.verdict
             if findings.forgotten or shape in touched:
                 failure, stuck = findings.failure(shape), findings.stuck_at(shape)
             if (
@@ -232,7 +236,7 @@ class StartSearch:
                 or (verdict is not PRIORITY and verdict != PRIORITY)
                 or stuck is None
                 or stuck[0] != up_version
-                or line not in headed
+                or line not in blocked_queues
                 or could_preempt(shape)
             ):
                 kept.append(entry)

@@ -70,13 +70,13 @@ class Occupied:
     Whoever is exempt is left out where all of its kind on a node are.
     """
 
-    def __init__(self, occupants: Occupants, preys: Iterable[VictimKind], now: float) -> None:
+    def __init__(self, occupants: Occupants, victim_kinds: Iterable[VictimKind], now: float) -> None:
         count = len(occupants.table.rows)
         self.held: Ints = np.zeros((3 + len(occupants.table.gres), count), np.int64)
         self.prices: Floats = np.zeros((PRICES, count))
         self.tiers: Floats = np.zeros(count)
         kept_by_suspended = np.isin(np.arange(len(self.held)), (CPUS, JOBS), invert=True)[:, None]
-        for prey in preys:
+        for prey in victim_kinds:
             held, prices = occupants.held[prey.kind], occupants.prices[prey.kind]
             if prey.exempt_seconds:
                 spared = prices[FIRST] + prey.exempt_seconds > now

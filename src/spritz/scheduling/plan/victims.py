@@ -315,8 +315,8 @@ def _grafted(base: NodeTable, cleared: Cleared, nodes: Ints) -> NodeTable:
     table, other = base.fork(), cleared.table
     for index in nodes.tolist():
         table.rows[index] = other.rows[index]
-    if table.company is not None:
-        table.company.touch(nodes.tolist())
+    if table.oversubscribed is not None:
+        table.oversubscribed.touch(nodes.tolist())
     for mine, theirs in (
         (table.cpus, other.cpus),
         (table.core_cpus, other.core_cpus),

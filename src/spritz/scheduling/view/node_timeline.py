@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
 
 class Timeline:
-    """All changes of one node in order of time: `moments` ascending. First who gives back, then who takes."""
+    """All changes of one node in order of time: `breakpoints` ascending. First who gives back, then who takes."""
 
-    __slots__ = ("_at", "_avoid", "flexible", "moments")
+    __slots__ = ("_at", "_avoid", "breakpoints", "flexible")
 
     def __init__(self, row: NodeRow, holds: Iterable[tuple[Hold, Holder]]) -> None:
         at: dict[float, tuple[list[int], list[tuple[Hold, Holder]]]] = {}
@@ -41,7 +41,7 @@ class Timeline:
                 self._avoid |= holder.cpus
                 self.flexible = False
         self._at = at
-        self.moments = sorted(at)
+        self.breakpoints = sorted(at)
 
     def make(self, row: NodeRow, at: float) -> None:
         """What happens at this moment, on a row on which everything before has happened."""
@@ -85,21 +85,21 @@ def counts_ahead(
     for at, sign, taken in events:
         changes.setdefault(at, []).append((sign, taken))
     now = row.counts(kinds)
-    moments, found = sorted(changes), [tuple(now)]
+    breakpoints, found = sorted(changes), [tuple(now)]
     # Nobody is there once all who are have gone.
     state = [now[0], now[2], -sum(sign * taken[2] for _at, sign, taken in events), *now[4:]]
-    for at in moments:
+    for at in breakpoints:
         for sign, taken in changes[at]:
             state = [have + sign * count for have, count in zip(state, taken, strict=True)]
         if state[0] < 0 or min(state[3:], default=0) < 0:
             # More is promised than there is (a job's end has moved): rows say what is left.
             return None
         found.append((state[0], state[0], state[1], not state[2], *state[3:]))
-    return moments, found
+    return breakpoints, found
 
 
 class Least:
-    """What is free on a node at all of several moments."""
+    """What is free on a node at all of several breakpoints."""
 
     __slots__ = ("_begin", "_cores", "_devices", "_flexible", "_row")
 

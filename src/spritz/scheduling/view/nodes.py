@@ -86,7 +86,7 @@ class Holder:
         self._taken: tuple[tuple[tuple[str, str], ...], tuple[int, ...]] | None = None
 
     @property
-    def choosy(self) -> bool:
+    def exclusive(self) -> bool:
         """Others may be kept off, though something of the node is free."""
         return self.whole or self.user_exclusive or bool(self.mcs)
 

@@ -1,11 +1,11 @@
 """What every node will have free at any time to come, if running jobs last to their limits and promises are kept.
 
-`Profile` holds, for each node, the moments at which something changes there and the counts from each moment on; so one
-array expression finds when a request could first start. Reservations of any kind subtract from it as promises do:
+`Profile` holds, for each node, the breakpoints at which something changes there and the counts from each moment on; so
+one array expression finds when a request could first start. Reservations of any kind subtract from it as promises do:
 `hold` and `let_go`. `Profile.at` is the table as a job would find it that starts then and lasts so long: `place` reads
 it like the present one.
 
-Counts are upper bounds between two moments, rows are exact. Decides nothing.
+Counts are upper bounds between two breakpoints, rows are exact. Decides nothing.
 
 Source: slurm.conf(5) SchedulerParameters=bf_*; the profile of conservative backfill (Mu'alem and Feitelson 2001).
 """
@@ -22,7 +22,7 @@ import numpy.typing as npt
 from spritz.scheduling import kernels
 from spritz.scheduling.view.node_timeline import Least, Timeline, counts_ahead, events_ahead
 from spritz.scheduling.view.nodes import Holder, NodeRow
-from spritz.scheduling.view.table import Bools, Ints, NodeTable, is_choosy
+from spritz.scheduling.view.table import Bools, Ints, NodeTable, is_exclusive
 
 Floats = npt.NDArray[np.float64]
 
@@ -30,10 +30,10 @@ NEVER = float("inf")
 #: More than any count.
 MOST = np.iinfo(np.int64).max
 #: Moments for which a profile has room at first, per node.
-MOMENTS = 4
+BREAKPOINTS = 4
 #: For one of so many nodes what is free is rather worked out aside than put into arrays of one's own.
 ASIDE_SHARE = 32
-#: Starts are first looked for among the first so many parts of all moments to come; fewer than FEW are not divided.
+#: Starts are first looked for among the first so many parts of all breakpoints to come; fewer than FEW are not divided.
 SHARES = (64, 8)
 FEW = 64
 
@@ -102,8 +102,8 @@ class Profile:
         #: of GRES: the columns from the fifth on
         self.kinds = tuple(table.gres)
         count = len(table.rows)
-        self.times: Floats = np.full((count, MOMENTS), NEVER)
-        self.counts = [np.zeros((count, MOMENTS), np.int64) for _ in range(4 + len(self.kinds))]
+        self.times: Floats = np.full((count, BREAKPOINTS), NEVER)
+        self.counts = [np.zeros((count, BREAKPOINTS), np.int64) for _ in range(4 + len(self.kinds))]
         self.held_from: Floats = np.full(count, NEVER)
         #: by node
         self.holds: dict[int, tuple[tuple[Hold, Holder], ...]] = {}
@@ -113,7 +113,7 @@ class Profile:
         self._horizons: list[float] | None = None
         #: nodes on which counts could not simply be added up
         self._played: set[int] = set()
-        #: moments of nodes that have been worked out so far
+        #: breakpoints of nodes that have been worked out so far
         self.worked_out = 0
         table.stale.update(range(count))
 
@@ -169,8 +169,8 @@ class Profile:
         """Subtract it."""
         for index, holder in hold.parts:
             self.holds[index] = (*self.holds.get(index, ()), (hold, holder))
-            if is_choosy(holder):
-                self.table.choosy_then.add(index)
+            if is_exclusive(holder):
+                self.table.exclusive_later.add(index)
             if self._put(index, hold, holder):
                 self.held_from[index] = min(self.held_from[index], hold.start_at)
             else:
@@ -183,8 +183,8 @@ class Profile:
         if index in self.stale or index in self._played:
             return False
         self._own()
-        cpus, memory, company, *devices = holder.taken(self.kinds, self.table.rows[index].hardware)
-        amounts = (cpus, cpus, memory, company, *devices)
+        cpus, memory, oversubscribed, *devices = holder.taken(self.kinds, self.table.rows[index].hardware)
+        amounts = (cpus, cpus, memory, oversubscribed, *devices)
         done = kernels.timeline_hold(self.times, tuple(self.counts), index, hold.start_at, holder.ends_at, amounts)
         self.worked_out += 2 * done
         return done
@@ -193,8 +193,8 @@ class Profile:
         """Give it back."""
         for index, _holder in hold.parts:
             left = tuple(item for item in self.holds.get(index, ()) if item[0] is not hold)
-            if index in self.table.choosy_then and not any(is_choosy(other) for _hold, other in left):
-                self.table.choosy_then.discard(index)
+            if index in self.table.exclusive_later and not any(is_exclusive(other) for _hold, other in left):
+                self.table.exclusive_later.discard(index)
             if left:
                 self.holds[index] = left
             else:
@@ -205,7 +205,7 @@ class Profile:
         self.held_from[index] = min((hold.start_at for hold, _ in self.holds.get(index, ())), default=NEVER)
         self.stale.add(index)
 
-    # -- moments
+    # -- breakpoints
 
     def settle(self, only: Iterable[int] | None = None) -> None:
         """Work out again the nodes that have changed (of `only` these)."""
@@ -231,9 +231,9 @@ class Profile:
     def _least(self, index: int, begun: float, until: float) -> list[int]:
         """The least that the node has of everything from `begun` to `until`."""
         row, holds = self.table.rows[index], self.holds.get(index, ())
-        moments, found = counts_ahead(row, holds, self.kinds) or _played(row, holds, self.kinds)
+        breakpoints, found = counts_ahead(row, holds, self.kinds) or _played(row, holds, self.kinds)
         self.worked_out += len(found)
-        first, last = bisect_right(moments, begun), bisect_left(moments, until)
+        first, last = bisect_right(breakpoints, begun), bisect_left(breakpoints, until)
         return [min(values) for values in zip(*found[first : last + 1], strict=True)]
 
     def _work_out(self, index: int) -> None:
@@ -241,16 +241,16 @@ class Profile:
         if kernels.compiled and self._add_up(index, row, holds):
             return
         added = counts_ahead(row, holds, self.kinds)
-        moments, found = added or _played(row, holds, self.kinds)
+        breakpoints, found = added or _played(row, holds, self.kinds)
         if added is None:
             self._played.add(index)
         else:
             self._played.discard(index)
-        self.worked_out += len(moments) + 1
-        if len(moments) >= self.times.shape[1]:
-            self._widen(len(moments) + 1)
+        self.worked_out += len(breakpoints) + 1
+        if len(breakpoints) >= self.times.shape[1]:
+            self._widen(len(breakpoints) + 1)
         self.times[index, 0] = -NEVER
-        self.times[index, 1 : len(found)] = moments
+        self.times[index, 1 : len(found)] = breakpoints
         self.times[index, len(found) :] = NEVER
         for column, values in zip(self.counts, zip(*found, strict=True), strict=True):
             column[index, : len(found)] = values
@@ -261,18 +261,18 @@ class Profile:
         if events is None:
             return False
         now = row.counts(self.kinds)
-        moments = kernels.timeline_put(self.times, tuple(self.counts), index, now, events)
-        if moments >= self.times.shape[1]:
-            self._widen(moments + 1)
+        breakpoints = kernels.timeline_put(self.times, tuple(self.counts), index, now, events)
+        if breakpoints >= self.times.shape[1]:
+            self._widen(breakpoints + 1)
             kernels.timeline_put(self.times, tuple(self.counts), index, now, events)
-        if moments < 0:
+        if breakpoints < 0:
             return False
         self._played.discard(index)
-        self.worked_out += moments + 1
+        self.worked_out += breakpoints + 1
         return True
 
-    def _widen(self, moments: int) -> None:
-        more = max(moments, 2 * self.times.shape[1]) - self.times.shape[1]
+    def _widen(self, breakpoints: int) -> None:
+        more = max(breakpoints, 2 * self.times.shape[1]) - self.times.shape[1]
         self.times = np.pad(self.times, ((0, 0), (0, more)), constant_values=NEVER)
         self.counts = [np.pad(column, ((0, 0), (0, more))) for column in self.counts]
         self._flat = None
@@ -280,12 +280,12 @@ class Profile:
     # -- questions
 
     def cells(self, horizon: float = NEVER, nodes: Ints | None = None) -> Cells:
-        """The moments of these nodes (None: of all) that begin by then."""
+        """The breakpoints of these nodes (None: of all) that begin by then."""
         self.settle()
         return Cells(self.times, horizon, nodes)
 
     def cells_at(self, places: Ints) -> Cells:
-        """The moments at these places of the flat table."""
+        """The breakpoints at these places of the flat table."""
         width = self.times.shape[1]
         cells = Cells.__new__(Cells)
         flat = self.times.reshape(-1)
@@ -305,7 +305,7 @@ class Profile:
             self._horizons = [float(ends[len(ends) // share]) for share in SHARES if len(ends) >= share * FEW]
         return [*(at for at in self._horizons if at > since), NEVER]
 
-    def next_moment(self, at: float) -> float:
+    def next_breakpoint(self, at: float) -> float:
         """When something changes next on some node."""
         self.settle()
         later = self.times[self.times > at]
@@ -314,14 +314,14 @@ class Profile:
     def flat(self) -> NodeTable:
         """Every moment of every node as a node of its own, in order: for array expressions over all of them."""
         self.settle()
-        table, moments = self.table, self.times.shape[1]
+        table, breakpoints = self.table, self.times.shape[1]
         flat = self._flat
         if flat is None:
             flat = self._flat = NodeTable.__new__(NodeTable)
             for name in ("threads", "cpus_total", "memory_total", "tmp", "weight", "up"):
-                setattr(flat, name, np.repeat(getattr(table, name), moments))
+                setattr(flat, name, np.repeat(getattr(table, name), breakpoints))
             flat.cpus, flat.core_cpus, flat.memory = (column.reshape(-1) for column in self.counts[:3])
-            flat.company = None
+            flat.oversubscribed = None
             flat.gres = {kind: column.reshape(-1) for kind, column in zip(self.kinds, self.counts[4:], strict=True)}
         flat.idle = self.counts[3].reshape(-1) > 0
         return flat
@@ -344,7 +344,7 @@ class Profile:
         row = row.copy()
         changes = Timeline(row, holds)
         least: Least | None = None
-        for at in changes.moments:
+        for at in changes.breakpoints:
             if at > begun and least is None:
                 least = Least(row, flexible=changes.flexible)
             if at >= until:
@@ -396,8 +396,8 @@ class Profile:
                     column[index] = least
         table.rows = FutureRows(self, start_at, until, without)
         own = {index for hold in without for index, _holder in hold.parts}
-        if table.company is not None:
-            table.company.touch((*own, *(held_nodes if start_at is None else nodes).tolist()))
+        if table.oversubscribed is not None:
+            table.oversubscribed.touch((*own, *(held_nodes if start_at is None else nodes).tolist()))
         for index in own:
             for column, count in zip(columns, table.rows[index].counts(self.kinds), strict=True):
                 column[index] = count
@@ -445,10 +445,10 @@ def _played(
     changes = Timeline(row, holds)
     found = [tuple(row.counts(kinds))]
     row = row.copy()
-    for at in changes.moments:
+    for at in changes.breakpoints:
         changes.make(row, at)
         found.append(tuple(row.counts(kinds)))
-    return changes.moments, found
+    return changes.breakpoints, found
 
 
 def cells_of(cells: Cells, which: Bools | Ints) -> Cells:

@@ -110,7 +110,7 @@ class Projection:
         self._node_partitions: list[list[str]] = []
         self._hardware: dict[NodeCapacity, Hardware] = {}
         #: jobs that are to join the queue when their begin times or other jobs let them
-        self.to_come: dict[int, JobRecord] = {}
+        self.ineligible: dict[int, JobRecord] = {}
         #: jobs whose rank has changed by itself, and when that was last looked for
         self.reorder: dict[int, JobRecord] = {}
         self.priorities_at = 0.0
@@ -192,7 +192,7 @@ class Projection:
             reserved=self.reserved,
             occupants=self.occupants,
             run_times=self.run_times,
-            to_come=self.to_come,
+            ineligible=self.ineligible,
             owners=self.owners,
         )
 
@@ -216,7 +216,7 @@ class Projection:
             self._workload_at, self._workload_jobs = now, count
             requests = [(shape.request, len(shape.keys)) for shape in self.queue.shapes.values()]
             requests += [(record.request, 1) for record in self.records.values() if record.request is not None]
-            if self.table.numbers is None or self.table.numbers.full:
+            if self.table.gpu_parts is None or self.table.gpu_parts.full:
                 self.table.keep_parts()
             old = self.eligibility.workload
             self.eligibility.workload = WorkloadSample(requests, old and (old.derived or old.before))

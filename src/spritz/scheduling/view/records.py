@@ -144,7 +144,7 @@ class JobRecord:
         )
 
     @property
-    def to_come(self) -> bool:
+    def awaits_eligibility(self) -> bool:
         """It waits for its begin time or for other jobs, and will be in the queue once these let it."""
         return self.pending and not self.held and self.reason in (Reason.DEPENDENCY, Reason.BEGIN_TIME)
 
@@ -223,8 +223,8 @@ class Shape:
         "floor",
         "jobs",
         "keys",
-        "line",
         "order",
+        "queue_key",
         "request",
         "stuck",
         "verdict",
@@ -240,7 +240,7 @@ class Shape:
         self.verdict: Verdict | None = None
         self.stuck: tuple[int, Verdict | None] | None = None
         #: the request's
-        self.line = request.line
+        self.queue_key = request.queue_key
         #: CPUs and GPUs that each node of the job gives at least; where CPUs are shared, free ones do not matter
         self.floor = (0 if request.share_rows else request.cpus_floor, request.gpus_floor)
         self._fit: Request | None = None

@@ -159,7 +159,7 @@ class Request(Struct, frozen=True, kw_only=True, cache_hash=True):
         return flag in self.qos_flags
 
     @property
-    def choosy(self) -> bool:
+    def exclusive(self) -> bool:
         """It looks at who else is on its nodes."""
         return self.user_exclusive or bool(self.mcs) or self.segment_alone
 
@@ -170,7 +170,7 @@ class Request(Struct, frozen=True, kw_only=True, cache_hash=True):
         return self.whole or self.gres_total is not None or any(need.name in _GPUS for need in needs)
 
     @property
-    def line(self) -> tuple[str, str]:
+    def queue_key(self) -> tuple[str, str]:
         """Jobs of one line wait for each other."""
         return self.partition, self.reservation
 

@@ -110,7 +110,7 @@ class Snapshot(Struct, frozen=True, kw_only=True):
     reserved: Reserved
     occupants: Occupants
     run_times: Predictor
-    to_come: Mapping[int, JobRecord]
+    ineligible: Mapping[int, JobRecord]
     owners: Mapping[int, int]
 
     def empty_table(self) -> NodeTable:

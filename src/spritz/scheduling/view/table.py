@@ -34,7 +34,7 @@ _COLUMNS = (
     "idle",
     "memory",
     "memory_total",
-    "parted",
+    "gpu_part_numbers",
     "threads",
     "tmp",
     "up",
@@ -42,7 +42,7 @@ _COLUMNS = (
 )
 
 
-def is_choosy(holder: Holder) -> bool:
+def is_exclusive(holder: Holder) -> bool:
     """May others be kept off, though something of the node is free? A suspended job has given back its CPUs, and still
     has the node for itself.
     """
@@ -54,31 +54,31 @@ class NodeTable:
 
     Columns are int64[node] (bool where they say yes or no): `cpus` free CPUs, `core_cpus` those in wholly free cores,
     `memory`, `idle` nobody holds anything, `up`, and one per (GRES name, type) in `gres`. `threads`, `weight`,
-    `cpus_total`, `memory_total`, `tmp` never change. `parted` numbers what is free of GPUs that are partly used, once
-    somebody asks for that (`keep_parts`); `numbers` has the numbers, which forks share.
-    `freed` is the projection's count at which something on the node was last freed. `stale` are the nodes that have
-    changed since somebody emptied it; so are `changed`, for somebody else. `company` has the CPUs that may be shared;
-    None where columns are no counts of these rows.
+    `cpus_total`, `memory_total`, `tmp` never change. `gpu_part_numbers` numbers what is free of GPUs that are partly
+    used, once somebody asks for that (`keep_parts`); `numbers` has the numbers, which forks share. `freed` is the
+    projection's count at which something on the node was last freed. `stale` are the nodes that have changed since
+    somebody emptied it; so are `changed`, for somebody else. `oversubscribed` has the CPUs that may be shared; None
+    where columns are no counts of these rows.
     """
 
     __slots__ = (
         "_own",
         "changed",
-        "choosy_now",
-        "choosy_then",
-        "company",
         "core_cpus",
         "cpus",
         "cpus_total",
+        "exclusive_later",
+        "exclusive_now",
         "freed",
+        "gpu_part_numbers",
+        "gpu_parts",
         "gres",
         "idle",
         "index_of",
         "keeps_gpu_cores",
         "memory",
         "memory_total",
-        "numbers",
-        "parted",
+        "oversubscribed",
         "rows",
         "stale",
         "threads",
@@ -105,21 +105,21 @@ class NodeTable:
         self.weight = np.array([row.weight for row in self.rows], np.int64)
         self.cpus_total = np.array([row.hardware.cpus.bit_count() for row in self.rows], np.int64)
         self.memory_total = np.array([row.hardware.memory_mib for row in self.rows], np.int64)
-        self.freed, self.parted = np.zeros(count, np.int64), np.zeros(count, np.int64)
-        self.numbers: GpuParts | None = None
+        self.freed, self.gpu_part_numbers = np.zeros(count, np.int64), np.zeros(count, np.int64)
+        self.gpu_parts: GpuParts | None = None
         self.tmp = np.array([row.hardware.tmp_mib for row in self.rows], np.int64)
         kinds = sorted(
             {(name, kind) for row in self.rows for name, pool in row.hardware.pools.items() for kind in pool.counts}
         )
         self.gres = {kind: np.zeros(count, np.int64) for kind in kinds}
-        self.company: Oversubscribed | None = Oversubscribed()
+        self.oversubscribed: Oversubscribed | None = Oversubscribed()
         #: nodes on which somebody, now or by a promise, may keep others off what counts say is free
-        self.choosy_now: set[int] = set()
-        self.choosy_then: set[int] = set()
+        self.exclusive_now: set[int] = set()
+        self.exclusive_later: set[int] = set()
         for index in range(count):
             self.refresh(index)
-            if any(map(is_choosy, self.rows[index].holders.values())):
-                self.choosy_now.add(index)
+            if any(map(is_exclusive, self.rows[index].holders.values())):
+                self.exclusive_now.add(index)
 
     def fork(self) -> NodeTable:
         """A table of one's own: cheap, since rows are shared until one of them changes."""
@@ -127,15 +127,15 @@ class NodeTable:
         other.rows = list(self.rows)
         other._own = set()
         other.stale, other.changed = set(), set()
-        other.choosy_now, other.choosy_then = set(self.choosy_now), set(self.choosy_then)
+        other.exclusive_now, other.exclusive_later = set(self.exclusive_now), set(self.exclusive_later)
         other.index_of, other.keeps_gpu_cores = self.index_of, self.keeps_gpu_cores
         other.core_cpus, other.cpus, other.memory = self.core_cpus.copy(), self.cpus.copy(), self.memory.copy()
         other.idle, other.up, other.freed = self.idle.copy(), self.up, self.freed
         other.threads, other.weight, other.tmp = self.threads, self.weight, self.tmp
         other.cpus_total, other.memory_total = self.cpus_total, self.memory_total
-        other.numbers, other.parted = self.numbers, self.parted.copy()
+        other.gpu_parts, other.gpu_part_numbers = self.gpu_parts, self.gpu_part_numbers.copy()
         other.gres = {kind: column.copy() for kind, column in self.gres.items()}
-        other.company = None if self.company is None else self.company.fork(self.rows)
+        other.oversubscribed = None if self.oversubscribed is None else self.oversubscribed.fork(self.rows)
         return other
 
     def weighted(self, weight: Ints) -> NodeTable:
@@ -150,8 +150,8 @@ class NodeTable:
         """A table with these rows after all others; they have no GRES that is new to it. Rows are shared with it."""
         new, other = NodeTable(rows), NodeTable.__new__(NodeTable)
         other.rows = [*self.rows, *rows]
-        other._own, other.numbers, other.company = self._own, self.numbers, Oversubscribed()
-        other.choosy_now, other.choosy_then = set(self.choosy_now), set(self.choosy_then)
+        other._own, other.gpu_parts, other.oversubscribed = self._own, self.gpu_parts, Oversubscribed()
+        other.exclusive_now, other.exclusive_later = set(self.exclusive_now), set(self.exclusive_later)
         other.keeps_gpu_cores = self.keeps_gpu_cores or new.keeps_gpu_cores
         first = len(self.rows)
         other.changed = set()
@@ -165,9 +165,9 @@ class NodeTable:
 
     def keep_parts(self) -> GpuParts:
         """Number GPUs that are partly used, from the beginning."""
-        self.numbers = GpuParts()
-        self.parted = np.array([self.numbers.number(row) for row in self.rows], np.int64)
-        return self.numbers
+        self.gpu_parts = GpuParts()
+        self.gpu_part_numbers = np.array([self.gpu_parts.number(row) for row in self.rows], np.int64)
+        return self.gpu_parts
 
     def emptied(self, all_up: bool = False) -> NodeTable:
         """The same nodes without any job; `all_up`: as if every one of them were usable."""
@@ -209,13 +209,13 @@ class NodeTable:
         """A job takes its part of a node."""
         self.row(index).charge(holder)
         self.refresh(index)
-        if is_choosy(holder):
-            self.choosy_now.add(index)
+        if is_exclusive(holder):
+            self.exclusive_now.add(index)
 
     @property
-    def choosy(self) -> set[int]:
+    def exclusive(self) -> set[int]:
         """Nodes of which counts may say too much."""
-        return self.choosy_now | self.choosy_then
+        return self.exclusive_now | self.exclusive_later
 
     def release(self, index: int, job_id: int) -> bool:
         """A job gives its part of a node back; False if it held nothing there."""
@@ -223,8 +223,8 @@ class NodeTable:
             return False
         self.row(index).release(job_id)
         self.refresh(index)
-        if index in self.choosy_now and not any(map(is_choosy, self.rows[index].holders.values())):
-            self.choosy_now.discard(index)
+        if index in self.exclusive_now and not any(map(is_exclusive, self.rows[index].holders.values())):
+            self.exclusive_now.discard(index)
         return True
 
     def refresh(self, index: int) -> None:
@@ -232,14 +232,14 @@ class NodeTable:
         row = self.rows[index]
         self.stale.add(index)
         self.changed.add(index)
-        if self.company is not None:
-            self.company.touch((index,))
+        if self.oversubscribed is not None:
+            self.oversubscribed.touch((index,))
         counts = row.counts(self.gres)
         self.cpus[index], self.core_cpus[index], self.memory[index], self.idle[index] = counts[:4]
         if self._own is None:
             self.up[index] = row.up
-        if self.numbers is not None:
-            self.parted[index] = self.numbers.number(row)
+        if self.gpu_parts is not None:
+            self.gpu_part_numbers[index] = self.gpu_parts.number(row)
         for column, count in zip(self.gres.values(), counts[4:], strict=True):
             column[index] = count
 

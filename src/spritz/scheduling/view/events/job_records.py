@@ -78,7 +78,7 @@ def forget(projection: Projection, job_id: int) -> None:
     _leave_account(projection, record)
     projection.unplaced.pop(job_id, None)
     projection.reorder.pop(job_id, None)
-    projection.to_come.pop(job_id, None)
+    projection.ineligible.pop(job_id, None)
     if record.entries:
         projection.queue.remove(record)
     if job_id not in projection.array_running:

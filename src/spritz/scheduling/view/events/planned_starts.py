@@ -33,7 +33,7 @@ def adopt(projection: Projection, plan: Plan) -> None:
     for vain in plan.no_room:
         record = projection.records.get(vain.job_id)
         for _key, shape in record.entries if record is not None else ():
-            if shape.request.line == (vain.partition, vain.reservation):
+            if shape.request.queue_key == (vain.partition, vain.reservation):
                 projection.memory.put_no_room(shape.request, vain)
     if plan.promises is None or _take_over(projection, plan.promises):
         made, version = projection.memory.made
@@ -51,7 +51,7 @@ def _take_over(projection: Projection, promises: Sequence[PlannedPromise]) -> bo
         record = projection.records.get(item.job_id)
         line = item.allocation.partition, item.allocation.reservation
         entries = record.entries if record is not None else ()
-        mine = [shape.request for _key, shape in entries if shape.request.line == line]
+        mine = [shape.request for _key, shape in entries if shape.request.queue_key == line]
         if not mine or not all(name in there for name in item.allocation.names):
             complete = False
             continue

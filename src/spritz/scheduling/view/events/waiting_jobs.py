@@ -81,10 +81,10 @@ def settle(projection: Projection, now: float, reorder_max: int | None = None) -
         queued = record.queued if record.id not in projection.unplaced else 0
         if record.entries:
             projection.queue.remove(record)
-        if record.to_come:
-            projection.to_come[record.id] = record
+        if record.awaits_eligibility:
+            projection.ineligible[record.id] = record
         else:
-            projection.to_come.pop(record.id, None)
+            projection.ineligible.pop(record.id, None)
         if record.waiting:
             projection.queue.add(record, _entries(projection, record, now))
             # One that only moves has not come later than the promises that there are.
