@@ -139,15 +139,15 @@ def _spared(view: PlanView, record: JobRecord, before: float) -> str:
 
 
 def _why_coarse(view: PlanView, at: float) -> str:
-    policy = parameters_of(view.snapshot.settings)
+    parameters = parameters_of(view.snapshot.settings)
     text = "a rough estimate, either way: "
-    if policy.easy:
-        option = "bf_predict" if policy.predict else "bf_policy=easy"
+    if parameters.easy:
+        option = "bf_predict" if parameters.predict else "bf_policy=easy"
         return text + f"only the first job of each partition is promised its start ({option})"
-    if at > view.now + policy.window_seconds:
-        return text + f"starts are promised only {format_span(policy.window_seconds)} ahead (bf_window)"
-    if len(view.kept) >= policy.promises_max:
-        return text + f"only {count(policy.promises_max, 'job')} are promised a start (bf_max_job_test)"
+    if at > view.now + parameters.window_seconds:
+        return text + f"starts are promised only {format_span(parameters.window_seconds)} ahead (bf_window)"
+    if len(view.kept) >= parameters.promises_max:
+        return text + f"only {count(parameters.promises_max, 'job')} are promised a start (bf_max_job_test)"
     return text + "the scheduler's limits on promised starts (bf_max_job_*) leave this job out"
 
 

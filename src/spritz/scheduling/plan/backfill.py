@@ -50,14 +50,14 @@ class Backfill:
         self,
         snapshot: Snapshot,
         table: NodeTable,
-        policy: Parameters,
+        parameters: Parameters,
         kept: PlannedStarts,
         *,
         full: bool,
     ) -> None:
         self._snapshot = snapshot
         self._table = table
-        self._policy = policy
+        self._parameters = parameters
         self._full = full
         self.planned = kept
         kept.before_reading = self._make_deferred
@@ -69,7 +69,7 @@ class Backfill:
         self._renewed, self.told_of = 0, Counter[int]()
         #: shapes whose jobs wait for room
         self.waiting: dict[int, Shape] = {}
-        self._limits = BackfillLimits(snapshot, policy, full=full)
+        self._limits = BackfillLimits(snapshot, parameters, full=full)
         #: by request: no start of it comes before this, so that equal requests start in order
         self._since: dict[Request, float] = {}
         #: likewise of whole heterogeneous jobs: by what their components ask for
@@ -85,7 +85,7 @@ class Backfill:
         if full:
             self._drop_void()
         #: with predictions a promise is kept whoever has come to rank before its job
-        self._overtaking = Overtaking(kept) if full and not policy.predict else None
+        self._overtaking = Overtaking(kept) if full and not parameters.predict else None
         #: promises of earlier cycles whose jobs have not been looked at yet
         self._old = len(self.planned.ledger)
 
@@ -96,7 +96,7 @@ class Backfill:
         request = shape.request
         self.waiting[shape.order] = shape
         position = self._seen[shape.order]
-        tasks = 1 if record.tasks is None else min(record.tasks.bit_count(), self._policy.promises_per_array)
+        tasks = 1 if record.tasks is None else min(record.tasks.bit_count(), self._parameters.promises_per_array)
         self._seen[shape.order] += tasks
         if request.lifts(NO_RESERVE):
             self._headless.update((request.queue_key,) if head else ())
@@ -137,7 +137,7 @@ class Backfill:
             elif self._full:
                 self._old -= 1
                 # With predictions a promise is a bound: what is gained goes to those behind.
-                promise = promise if self._policy.predict else self._improved(promise)
+                promise = promise if self._parameters.predict else self._improved(promise)
             if promise is None:
                 self.passed_over = True
                 return False
@@ -150,14 +150,14 @@ class Backfill:
                 self.told.append((record, promise))
                 self.told_of[shape.order] += 1
             self._limits.count(record, request)
-        return len(self.planned.ledger) <= self._policy.promises_max
+        return len(self.planned.ledger) <= self._parameters.promises_max
 
     def _new(self, record: JobRecord, request: Request, *, head: bool) -> FutureStart | None:
         if not self._limits.may_have(record, request, len(self.planned.ledger), head=head):
             return None
         self._make_way(record)
         # The first of a partition is not passed over, however far away its start is.
-        found = self._search(request, NEVER if head else self._policy.window_seconds)
+        found = self._search(request, NEVER if head else self._parameters.window_seconds)
         if found is None:
             return None
         promise = self.planned.ledger.make(self.planned.profile(), request, *found, uid=record.spec.uid)
@@ -170,7 +170,7 @@ class Backfill:
     def _search(self, request: Request, window_seconds: float) -> tuple[float, Allocation] | None:
         now = self._snapshot.now
         since = max(now, self._since.get(request, now))
-        if self._policy.builtin:
+        if self._parameters.builtin:
             since = max(since, self._order.get(request.partition, now))
         begins, ends = self.planned.reserved.window(request)
         since, until = max(since, begins), min(now + window_seconds, ends)
@@ -281,12 +281,12 @@ class Backfill:
             self._make_way(record)
         now, ledger = self._snapshot.now, self.planned.ledger
         since = now
-        if self._policy.builtin:
+        if self._parameters.builtin:
             since = max([now, *(self._order.get(request.partition, now) for some in choices for request in some)])
         # Of those that want the same none goes before one that is ahead in the queue.
         kind = tuple(replace(one, component=0) for some in choices for one in some)
         since = max(since, self._gangs_since.get(kind, now))
-        until = NEVER if head else now + self._policy.window_seconds
+        until = NEVER if head else now + self._parameters.window_seconds
         if before is not None:
             until = nextafter(before[0].start_at, 0.0)
         found = self._start_later(choices, since, until, ())
@@ -345,7 +345,7 @@ class Backfill:
         now, requests = self._snapshot.now, [request for some in choices for request in some]
         if any(one.segment_alone for one in requests):
             return None
-        if self._policy.builtin and any(self._order.get(one.partition, now) > now for one in requests):
+        if self._parameters.builtin and any(self._order.get(one.partition, now) > now for one in requests):
             return None
         later = self._start_later(choices, now, now, own)
         found = later[1] if later is not None else self._where_promised(own) if len(own) == len(choices) else None
@@ -384,7 +384,7 @@ class Backfill:
     def list(self) -> tuple[PlannedPromise, ...] | None:
         """All promises that now hold; None if they are as they were."""
         holders = {id(promise): record.id for record, promise in self.told}
-        moved = self._policy.predict_slowdown and any(item.holder != record.id for record, item in self.told)
+        moved = self._parameters.predict_slowdown and any(item.holder != record.id for record, item in self.told)
         if not self.planned.changed and not moved:
             return None
         places = self._overtaking.places() if self._overtaking is not None else {}

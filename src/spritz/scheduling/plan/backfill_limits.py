@@ -20,35 +20,35 @@ if TYPE_CHECKING:
 class BackfillLimits:
     """Counts of one cycle. A quick one (`full` False) gives promises to the first of each partition alone."""
 
-    def __init__(self, snapshot: Snapshot, policy: Parameters, *, full: bool) -> None:
+    def __init__(self, snapshot: Snapshot, parameters: Parameters, *, full: bool) -> None:
         self._snapshot = snapshot
-        self._policy = policy
+        self._parameters = parameters
         self._full = full
         self._users: Counter[object] = Counter()
         self._once: set[int] = set()
 
     def may_have(self, record: JobRecord, request: Request, made: int, *, head: bool) -> bool:
         """May the job have a promise beside so many that there are? `head`: it is the first of its partition."""
-        policy, now = self._policy, self._snapshot.now
+        parameters, now = self._parameters, self._snapshot.now
         if head or not self._full:
             return head
-        if policy.easy or made >= policy.promises_max:
+        if parameters.easy or made >= parameters.promises_max:
             return False
-        if policy.promise_once and record.id in self._once:
+        if parameters.promise_once and record.id in self._once:
             return False
-        if now - record.eligible_at < policy.promise_age_seconds:
+        if now - record.eligible_at < parameters.promise_age_seconds:
             return False
-        least = max(policy.promise_priority_min, least_priority(self._snapshot.rules, request))
+        least = max(parameters.promise_priority_min, least_priority(self._snapshot.rules, request))
         if least and self._snapshot.pricing.priority(record, request.partition, now) < least:
             return False
         user, home, account = record.spec.uid, request.partition, record.spec.account
         return not any(
             limit is not None and self._users[key] >= limit
             for key, limit in (
-                (user, policy.promises_per_user),
-                (home, policy.promises_per_partition),
-                ((user, home), policy.promises_per_user_partition),
-                (("account", account), policy.promises_per_account),
+                (user, parameters.promises_per_user),
+                (home, parameters.promises_per_partition),
+                ((user, home), parameters.promises_per_user_partition),
+                (("account", account), parameters.promises_per_account),
             )
         )
 

@@ -88,13 +88,13 @@ def decide(
     cycle = Cycle(snapshot, budget, budget is None if expect is None else expect)
     rank_of = cycle.rank
     shapes: Iterable[Shape] = snapshot.queue.shapes.values()
-    closed, cycle.look_again_at = waiting_partitions(snapshot, apart=cycle.policy.waits_apart)
+    closed, cycle.look_again_at = waiting_partitions(snapshot, apart=cycle.parameters.waits_apart)
     if closed:
         cycle.stopped = True
         shapes = [shape for shape in shapes if shape.request.partition not in closed]
     gangs: list[Gang] = []
     if snapshot.queue.gangs:
-        gangs = gangs_of(snapshot, cycle.policy.gang_priority, rank_of)
+        gangs = gangs_of(snapshot, cycle.parameters.gang_priority, rank_of)
         gangs = [gang for gang in gangs if not gang.partitions & closed]
         shapes = [shape for shape in shapes if not shape.request.component]
     waiting: list[Entry] = [(rank_of(shape, cycle.shortest.first(shape)), shape.order, 0, shape) for shape in shapes]
@@ -128,7 +128,7 @@ def decide(
         if cycle.may_skip():
             waiting = cycle.without_hopeless(waiting)
             heapify(waiting)
-        if cycle.policy.predict and cycle.has_new_head():
+        if cycle.parameters.predict and cycle.has_new_head():
             waiting = cycle.shortest_first(waiting)
             heapify(waiting)
     return cycle
@@ -139,7 +139,7 @@ class Cycle:
 
     def __init__(self, snapshot: Snapshot, budget: int | None, full: bool) -> None:
         self.snapshot = snapshot
-        self.policy = parameters_of(snapshot.settings)
+        self.parameters = parameters_of(snapshot.settings)
         self.full = full
         self.budget = budget
         #: from outside, before all jobs had been looked at
@@ -166,23 +166,29 @@ class Cycle:
         #: records of arrays of which as many tasks run as may
         self.capped: dict[int, JobRecord] = {}
         self.begun: list[Begun] = []
-        self.planned = PlannedStarts(snapshot, self.table, self.policy, self.rank)
-        self.backfill = Backfill(snapshot, self.table, self.policy, self.planned, full=full)
+        self.planned = PlannedStarts(snapshot, self.table, self.parameters, self.rank)
+        self.backfill = Backfill(snapshot, self.table, self.parameters, self.planned, full=full)
         self.licenses = Licenses(snapshot, self.planned)
         #: with bf_predict=slowdown: who is looked at first
         self._needs: SlowdownOrder | None = None
-        if self.policy.predict_slowdown:
+        if self.parameters.predict_slowdown:
             self._needs = SlowdownOrder(self._predicted, self.planned.ledger, self.planned.overdue, snapshot.now)
         #: with bf_predict: those behind the first blocked job of their partition
         self.shortest = ShortestOrder(self._predicted, self._needs)
         #: partitions whose first blocked job has been found
         self.blocked_queues: set[tuple[str, str]] = set()
         self.search = StartSearch(
-            snapshot, self.findings, self.table, self.policy, self.planned, self.blocked_queues, self.open_guarantees
+            snapshot,
+            self.findings,
+            self.table,
+            self.parameters,
+            self.planned,
+            self.blocked_queues,
+            self.open_guarantees,
         )
         self._array_starts: dict[int, int] = {}
         self._gates: dict[int, Verdict | None] = {}
-        self.notes = Notes(snapshot, self.findings, self.policy.resolution_seconds)
+        self.notes = Notes(snapshot, self.findings, self.parameters.resolution_seconds)
         self.preemptor = Preemptor(snapshot, self.findings, quick=not full and budget is not None)
         self.preemptions: list[PlannedPreemption] = []
         self.power_up = PowerUpBudget(snapshot.powered)
@@ -196,7 +202,7 @@ class Cycle:
         """No budget is left."""
         if self.budget is None:
             return False
-        most = self.policy.quick_starts_max
+        most = self.parameters.quick_starts_max
         return self.search.examined >= self.budget or (most is not None and len(self.starts) >= most)
 
     # -- many shapes at once
@@ -318,7 +324,7 @@ class Cycle:
         """With assoc_limit_stop nobody behind a job that a limit holds back starts in its partition."""
         self.notes.shape(shape, verdict)
         self.held[shape.order] = shape
-        if self.policy.stop_at_limits:
+        if self.parameters.stop_at_limits:
             self._closed.add(shape.request.queue_key)
         return False
 

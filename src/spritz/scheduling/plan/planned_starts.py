@@ -38,7 +38,7 @@ class PlannedStarts:
     """Promises that others have to leave alone. `before_reading` is called before anybody looks at them."""
 
     def __init__(
-        self, snapshot: Snapshot, table: NodeTable, policy: Parameters, rank: Callable[[Shape, SortKey], Rank]
+        self, snapshot: Snapshot, table: NodeTable, parameters: Parameters, rank: Callable[[Shape, SortKey], Rank]
     ) -> None:
         self._rank = rank
         self._snapshot = snapshot
@@ -53,7 +53,7 @@ class PlannedStarts:
         self.overdue = Overdue(self.ledger, snapshot.now)
         #: with bf_licenses
         self.licenses: LicenseProfile | None = None
-        if policy.licenses_ahead and snapshot.licenses.total:
+        if parameters.licenses_ahead and snapshot.licenses.total:
             self.licenses = LicenseProfile(snapshot)
             for promises in self.ledger.promises.values():
                 for promise in promises:

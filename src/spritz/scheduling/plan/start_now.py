@@ -48,7 +48,7 @@ class StartSearch:
         snapshot: Snapshot,
         findings: Findings,
         table: NodeTable,
-        policy: Parameters,
+        parameters: Parameters,
         kept: PlannedStarts,
         blocked_queues: set[tuple[str, str]],
         guarantees: Callable[[JobRecord, Request], tuple[Guarantee, ...]],
@@ -56,7 +56,7 @@ class StartSearch:
         self._snapshot = snapshot
         self._findings = findings
         self._table = table
-        self._policy = policy
+        self._parameters = parameters
         self._planned = kept
         self._blocked_queues = blocked_queues
         self._open_guarantees = guarantees
@@ -140,8 +140,8 @@ class StartSearch:
 
     def may_overtake(self) -> bool:
         """May one more job start behind the first blocked one of its partition?"""
-        limit = self._policy.starts_max
-        return not self._policy.builtin and (limit is None or self.backfilled < limit)
+        limit = self._parameters.starts_max
+        return not self._parameters.builtin and (limit is None or self.backfilled < limit)
 
     def _beside_promises(self, allocation: Allocation, request: Request, within: Ints | None) -> Start | None:
         """The allocation, or another if need be, that breaks no promise; with --time-min for a shorter time."""
