@@ -394,7 +394,7 @@ def promised(site: Site) -> dict[int, float]:
     projection = site.projection
     projection.snapshot(site.now)
     found: dict[int, float] = {}
-    for request, promises in projection.ledger.promises.items():
+    for request, promises in projection.ledger.by_request.items():
         shape = projection.queue.shapes[request]
         for key, promise in zip(shape.keys, promises, strict=False):
             if promise.provisional:

@@ -13,7 +13,7 @@ Six packages; each imports only those to its right (`.importlinter`):
 - `kernels`: inner loops over arrays, compiled where there is a C compiler.
 
 A **request** is what a job asks of one partition, resolved. A **shape** is all waiting jobs with equal requests. A
-**promise**, or planned start, is the latest time at which a waiting job will start, and its nodes. A **full** cycle
+**planned start** (`FutureStart`) is the latest time at which a waiting job will start, and its nodes. A **full** cycle
 renews the planned starts; a **quick** one keeps them and has a budget.
 
     projection = Projection()
@@ -23,11 +23,11 @@ renews the planned starts; a **quick** one keeps them and has a budget.
     plan, findings = cycle.run(snapshot, budget) # -> model.plan.Plan, for ApplyPlan; budget: placements to try
     plan, findings = full_cycle.run(snapshot)    # a full cycle, with expected starts
     projection.remember(findings)                # before the next event: later cycles skip what cannot have changed
-    projection.adopt(plan)                       # once its starts are applied: promises live on (else none are kept)
+    projection.adopt(plan)                       # once its starts are applied: takes over the planned starts
     projection.set_priority_inputs(inputs)       # what accounting knows: fair share, associations, QOS
     refusal = feasible.check_request(spec, snapshot)      # (ESLURM name, words) if it could never run, else None
 
 Invariants: a plan never gives a CPU, device, MiB or license twice; every job gets all it asked for or nothing; a later
-job never delays a promise; equal snapshots (promises included) give equal plans. Tests: tests/unit/scheduling,
-tests/property/test_scheduling*.py.
+job never delays a planned start; equal snapshots (planned starts included) give equal plans. Tests:
+tests/unit/scheduling, tests/property/test_scheduling*.py.
 """

@@ -27,7 +27,7 @@ def four(**fields: object) -> Site:
 def promised(site: Site) -> dict[int, float]:
     """Promised starts, by component."""
     found = {}
-    for request, items in site.projection.ledger.promises.items():
+    for request, items in site.projection.ledger.by_request.items():
         if request.component:
             found[request.component] = items[0].start_at
     return found
@@ -72,7 +72,7 @@ def test_what_was_found_for_a_promise_is_not_lost_when_the_search_does_not_find_
     assert promised(site) == {first: start_at, first + 1: start_at, first + 2: start_at}
     where = {
         request.component: items[0].allocation.names
-        for request, items in site.projection.ledger.promises.items()
+        for request, items in site.projection.ledger.by_request.items()
         if request.component
     }
     monkeypatch.setattr(gangs, "together", lambda *ignored: None)

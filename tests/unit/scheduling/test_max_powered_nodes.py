@@ -42,7 +42,7 @@ def test_nodes_that_are_up_are_had_and_waited_for() -> None:
     short = site.submit(spec(2, time_limit_minutes=5))
     assert not site.cycle()
     assert site.reason(second) == "MaxPoweredUpNodes"
-    promises = [one for ones in site.projection.ledger.promises.values() for one in ones]
+    promises = [one for ones in site.projection.ledger.by_request.values() for one in ones]
     assert (site.now + 600, ("n1", "n2")) in [(one.start_at, one.allocation.names) for one in promises]
     large = site.submit(spec(6, 3))
     site.cycle()

@@ -33,7 +33,7 @@ def promised(site: Site) -> list[tuple[float, tuple[str, ...]]]:
     site.projection.snapshot(site.now)
     return [
         (promise.start_at - 1000.0, promise.allocation.names)
-        for promises in site.projection.ledger.promises.values()
+        for promises in site.projection.ledger.by_request.values()
         for promise in promises
     ]
 
@@ -122,7 +122,7 @@ def test_promises_of_a_plan_that_was_made_before_a_node_went_are_not_kept_on_it(
     site.apply(ClusterConfigured(at=site.now, settings=site.settings, nodes=left, partitions=(home,)))
     site.projection.snapshot(site.now)  # a quick pass has looked meanwhile
     site.projection.adopt(plan)
-    kept = [one.allocation.names for ones in site.projection.ledger.promises.values() for one in ones]
+    kept = [one.allocation.names for ones in site.projection.ledger.by_request.values() for one in ones]
     assert not [names for names in kept if gone in names]
     assert site.cycle()[second].names == tuple(config.name for config in left)
 

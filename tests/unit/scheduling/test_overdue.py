@@ -52,7 +52,7 @@ def test_those_planned_behind_it_keep_their_order_too() -> None:
     assert list(site.cycle(100)) == [first]
     begun = site.now
     site.cycle()
-    promised = {item.holder: item.start_at for items in site.projection.ledger.promises.values() for item in items}
+    promised = {item.holder: item.start_at for items in site.projection.ledger.by_request.values() for item in items}
     assert promised == {second: begun + 3600, third: begun + 5400}
     site.now += 3640
     site.end(first)

@@ -263,7 +263,7 @@ def test_a_promise_beside_later_ones_on_shared_cpus_is_kept() -> None:
     site.cycle()
     (start_at,) = {
         promise.start_at
-        for request, promises in site.projection.ledger.promises.items()
+        for request, promises in site.projection.ledger.by_request.items()
         for promise in promises
         if site.projection.queue.shapes[request].jobs[site.projection.queue.shapes[request].keys[0]].id == waits
     }

@@ -62,10 +62,10 @@ def test_those_of_whom_nobody_is_in_the_way_keep_what_they_were_promised() -> No
     rich = submit(here, "rich", 60, node_list=("n0",))
     poor = submit(here, "poor", 30, node_list=("n1",))
     assert expected(here, rich, poor) == [10, 20]
-    before = {id(one) for items in here.projection.ledger.promises.values() for one in items}
+    before = {id(one) for items in here.projection.ledger.by_request.values() for one in items}
     shares(here, "x", "poor", "rich")
     assert expected(here, rich, poor) == [10, 20]
-    assert before == {id(one) for items in here.projection.ledger.promises.values() for one in items}
+    assert before == {id(one) for items in here.projection.ledger.by_request.values() for one in items}
 
 
 def test_an_order_that_is_another_altogether_holds_after_one_full_cycle() -> None:

@@ -56,7 +56,7 @@ def test_starts_are_promised_to_so_many_jobs_of_a_partition() -> None:
     for _ in range(5):
         site.submit(spec(8, 1))
     site.cycle()
-    assert sum(len(promises) for promises in site.projection.ledger.promises.values()) == 2
+    assert sum(len(promises) for promises in site.projection.ledger.by_request.values()) == 2
 
 
 def test_bound_gpus_are_enforced_for_all_but_those_who_say_no() -> None:

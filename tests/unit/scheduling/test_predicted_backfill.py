@@ -25,7 +25,7 @@ def site_of(nodes: int = 2, settings: ClusterSettings = PREDICT) -> Site:
 
 def promised_to(site: Site) -> list[int]:
     """Jobs that have been told a start."""
-    return [item.holder for promises in site.projection.ledger.promises.values() for item in promises]
+    return [item.holder for promises in site.projection.ledger.by_request.values() for item in promises]
 
 
 def run(site: Site, seconds: float, **asked: object) -> None:
@@ -76,7 +76,7 @@ def test_what_is_gained_goes_to_those_behind_and_the_promise_is_kept() -> None:
     # By its limit the second runs until an hour has passed: so may others.
     filler = site.submit(spec(1, time_limit_minutes=55), priority=1)
     assert list(site.cycle()) == [filler]
-    (promise,) = (promise for promises in site.projection.ledger.promises.values() for promise in promises)
+    (promise,) = (promise for promises in site.projection.ledger.by_request.values() for promise in promises)
     assert promise.start_at == begun + 3600
     assert site.jobs[head].state.value == "PENDING"
 

@@ -25,7 +25,7 @@ def take(snapshot: Snapshot) -> None:
 
 
 def hold(snapshot: Snapshot) -> None:
-    for promise in (promise for items in snapshot.ledger.promises.values() for promise in items):
+    for promise in (promise for items in snapshot.ledger.by_request.values() for promise in items):
         promise.freed += 1
 
 

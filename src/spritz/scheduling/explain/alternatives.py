@@ -157,7 +157,7 @@ def changes(spec: JobSpec, told: Explanation, projection: Projection, now: float
 
 
 def _starts_of_others(told: Explanation, projection: Projection, now: float) -> list[float]:
-    """Until when what is free now may be used: the next promised starts and reservations."""
+    """Until when what is free now may be used: the next planned starts and reservations."""
     starts = {other.start_at for other in told.ahead.first} | set(projection.reserved.starts())
     return sorted(at for at in starts if at > now)[:4]
 

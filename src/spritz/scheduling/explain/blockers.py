@@ -1,4 +1,4 @@
-"""Which running jobs must end before a job can start: on the nodes that it is promised beside those ahead of it, or, if
+"""Which running jobs must end before a job can start: on the nodes that it is planned beside those ahead of it, or, if
 nobody is ahead, anywhere.
 
 They suffice, once those ahead are served: with all of them gone the planner's own `place` finds room on the present
@@ -43,7 +43,7 @@ MINIMISE_MAX = 64
 class Room:
     """Who must leave the nodes for one request. `start_at` is when the last of them ends (inf: nobody's end helps).
 
-    `own`: the start that is promised to the job beside those ahead of it, or those that start with it; then only its
+    `own`: the start that is planned to the job beside those ahead of it, or those that start with it; then only its
     nodes are looked at. Without it those who must leave are found as if no other job waited.
     """
 
@@ -56,7 +56,7 @@ class Room:
         if self._fits(_with_mates(view, request)) or (own is not None and self._beside_others(own)):
             return
         self._within = None
-        # A profile of its own, without what is promised to others.
+        # A profile of its own, without what is planned to others.
         found = earliest(Profile(view.table.fork()), request, view.snapshot.eligibility, view.now)
         if found is None:
             self.start_at = float("inf")
@@ -69,7 +69,7 @@ class Room:
         self._choose(numbers, ends)
 
     def _beside_others(self, own: Planned) -> bool:
-        """Those who stand in the way of what is promised; False if that is not only running jobs."""
+        """Those who stand in the way of what is planned; False if that is not only running jobs."""
         self._within = np.array(sorted({index for index, _holder in own.parts}), np.int64)
         ends = self._ends()
         numbers = [number for number, ends_at in ends.items() if ends_at <= own.start_at]
@@ -129,14 +129,14 @@ class Room:
 
 
 def _with_mates(view: PlanView, request: Request) -> NodeTable:
-    """As it is, but for what is free and promised to components that start together with this one."""
+    """As it is, but for what is free and planned to components that start together with this one."""
     if not request.component:
         return view.table
     table = view.table.fork()
-    for promise in view.kept:
-        mate = promise.request is not request and starts_together(view, request, promise.request)
-        if mate and all(_is_free(table.rows[index], holder) for index, holder in promise.parts):
-            for index, holder in promise.parts:
+    for future_start in view.kept:
+        mate = future_start.request is not request and starts_together(view, request, future_start.request)
+        if mate and all(_is_free(table.rows[index], holder) for index, holder in future_start.parts):
+            for index, holder in future_start.parts:
                 table.charge(index, holder)
     return table
 

@@ -1,4 +1,5 @@
-"""What an explanation reads: the snapshot as it will be once the plan's starts are taken, and what the plan promises.
+"""What an explanation reads: the snapshot as it will be once the plan's starts are taken, and what the plan planned
+starts.
 
 Source: DESIGN, snapshot -> plan.
 """
@@ -34,7 +35,7 @@ STARTING = -(1 << 44)
 
 
 class Planned:
-    """A promised start: what it takes, from when on, and whose it is."""
+    """A planned start: what it takes, from when on, and whose it is."""
 
     __slots__ = ("end_at", "names", "parts", "request", "start_at")
 
@@ -114,7 +115,7 @@ class PlanView:
         if self.plan.promises is None:
             return [
                 Planned(item.start_at, item.end_at, request, item.allocation.names, list(item.parts))
-                for request, items in self.snapshot.ledger.promises.items()
+                for request, items in self.snapshot.ledger.by_request.items()
                 for item in items
             ]
         found = []
@@ -173,12 +174,16 @@ class PlanView:
         return starts[place], tuple(rows[index].name for index in nodes[first : ends[place]])
 
     def promise_of(self, record: JobRecord) -> Planned | None:
-        """The promised start that the forecast of this job rests on; None if it is a reckoning."""
+        """The planned start that the forecast of this job rests on; None if it is a reckoning."""
         start_at, names = self.forecast(record.id)
         if not start_at:
             return None
         asked = {shape.request for _key, shape in record.entries}
-        for promise in self.kept:
-            if promise.request in asked and promise.start_at == start_at and set(promise.names) == set(names):
-                return promise
+        for future_start in self.kept:
+            if (
+                future_start.request in asked
+                and future_start.start_at == start_at
+                and set(future_start.names) == set(names)
+            ):
+                return future_start
         return None

@@ -87,11 +87,11 @@ def start_of(view: PlanView, record: JobRecord) -> Start | None:
     at, names = view.forecast(record.id)
     if not at:
         return None
-    promise = view.promise_of(record)
-    if promise is None:
+    future_start = view.promise_of(record)
+    if future_start is None:
         return Start(at, names)
-    cpus = sum(holder.cpus.bit_count() for _index, holder in promise.parts)
-    return Start(at, promise.names, False, cpus, promise.request.partition)
+    cpus = sum(holder.cpus.bit_count() for _index, holder in future_start.parts)
+    return Start(at, future_start.names, False, cpus, future_start.request.partition)
 
 
 def expected(view: PlanView, record: JobRecord) -> Expected:

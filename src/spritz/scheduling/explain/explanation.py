@@ -112,7 +112,7 @@ def requests_of(view: PlanView, record: JobRecord) -> tuple[Request, ...]:
 
 
 def _room(view: PlanView, record: JobRecord, requests: Sequence[Request], own: Planned | None) -> Room | None:
-    """Of the partition where it could start first; None if it does not wait for room. `own`: what it is promised."""
+    """Of the partition where it could start first; None if it does not wait for room. `own`: what it is planned."""
     if not record.entries or record.id in view.starts or record.id in view.preemptions:
         return None
     if own is not None:
@@ -144,7 +144,7 @@ def _with_components(view: PlanView, record: JobRecord, summary: str, kept: bool
 
 
 def _lacks_room(view: PlanView, record: JobRecord) -> bool:
-    """Somebody must end first: on the nodes that it is promised beside those with which it starts, else anywhere."""
+    """Somebody must end first: on the nodes that it is planned beside those with which it starts, else anywhere."""
     own = view.promise_of(record)
     if own is not None:
         return Room(view, own.request, own).start_at > view.now

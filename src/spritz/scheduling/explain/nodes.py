@@ -113,7 +113,7 @@ def able(row: NodeRow, request: Request, least: tuple[int, int]) -> bool:
 
 
 def partition_view(view: PlanView, request: Request, own: Planned | None = None) -> PartitionView:
-    """All nodes of the cluster, as this request finds them. `own`: what is promised to the job itself."""
+    """All nodes of the cluster, as this request finds them. `own`: what is planned to the job itself."""
     groups: dict[tuple[int, str, tuple[str, ...]], list[tuple[str, Finding]]] = {}
     snapshot = view.snapshot
     least = least_portion(request)
@@ -215,14 +215,14 @@ def _test(
     if not able(row, request, least):
         return _busy(row, request, least)
     held = row.copy()
-    for promise in kept:
-        for index, holder in promise.parts:
+    for future_start in kept:
+        for index, holder in future_start.parts:
             if index == row.index:
                 held.charge(holder)
     if held.holders.keys() - row.holders.keys() and not able(held, request, least):
-        if all(starts_together(view, request, promise.request) for promise in kept):
+        if all(starts_together(view, request, future_start.request) for future_start in kept):
             return Finding("kept", "free, but kept for a component that starts with it")
-        first = min(promise.start_at for promise in kept)
+        first = min(future_start.start_at for future_start in kept)
         wait = "from now on" if first <= view.now else "soon"
         return Finding("kept", f"free, but {wait} kept for jobs ahead of it")
     taken = _reserved(view, row, request)
@@ -347,11 +347,11 @@ def starts_together(view: PlanView, request: Request, other: Request) -> bool:
 
 
 def _kept_by_node(view: PlanView, request: Request, own: Planned | None) -> dict[int, list[Planned]]:
-    """Promises to others that begin before this job would be over, by node."""
+    """Planned starts to others that begin before this job would be over, by node."""
     found: dict[int, list[Planned]] = {}
     ends_at = view.now + request.seconds
-    for promise in view.kept:
-        if promise is not own and promise.start_at < ends_at:
-            for index, _holder in promise.parts:
-                found.setdefault(index, []).append(promise)
+    for future_start in view.kept:
+        if future_start is not own and future_start.start_at < ends_at:
+            for index, _holder in future_start.parts:
+                found.setdefault(index, []).append(future_start)
     return found

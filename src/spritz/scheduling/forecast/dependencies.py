@@ -250,7 +250,7 @@ class Conditions:
                 waiter.go()
 
     def placed(self, record: JobRecord, tasks: int, start_at: float, end_at: float) -> None:
-        """It starts then, or these tasks of an array do, and has ended at that time (NEVER: nobody knows when)."""
+        """It starts then, or these tasks of an array do, and has ended at that time (NEVER: unknown)."""
         if record.id not in self.wanted:
             return
         whole, parts = _whole(record), tasks.bit_count() or 1

@@ -1,7 +1,4 @@
-"""What happens in the reckoning of expected starts (`turns`): kinds of events, which no journal has.
-
-Source: ours.
-"""
+"""Events of the simulation in `held_jobs`. They are never journaled."""
 
 from __future__ import annotations
 

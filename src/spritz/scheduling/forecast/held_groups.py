@@ -1,6 +1,6 @@
-"""Jobs of one request that wait for their turns: who they are to the limits, what each takes, and who is next.
+"""Held-back jobs of one request: which limits bind them, what each counts towards them, and which is next.
 
-Source: ours; `turns` asks for it.
+Used by `held_jobs`.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
-"""When jobs come under the limits that hold them back, get the licenses that they lack, have their begin times, or
-what they depend on is over: a reckoning over the ends of what runs and of what is to start, by their time limits.
+"""Estimated starts of jobs held back by limits, licenses, begin times or dependencies.
 
-Moment by moment: at the end of a job its share goes back, at other times jobs are let go, and whoever waits for that is
-asked in order of the queue. Those that are let in get nodes after all that have an expected start already (`lanes`).
-Fair share, preemption and reservations by name are not foreseen. Estimates for `squeue --start`, and never promises: no
-decision rests on them.
+A discrete-event simulation: running jobs, and those with expected starts, end at their time limits. An end gives back
+the job's share of limits and its licenses; begin times and dependencies let jobs go. After each event the groups that
+wait for it are asked in order of rank. Jobs that are let in get nodes after all that have an expected start (`lanes`).
+Fair share, preemption and named reservations are not simulated. No decision depends on these estimates.
 
 Source: docs/decisions/0123, 0141.
 """
@@ -62,8 +61,8 @@ Admitted = tuple["JobRecord", int, Charge, "Mapping[str, int]"]
 
 
 class HeldJobs:
-    """`limits` and `licenses` are as after the cycle's starts, which are `begun`. `tasks_left`: pending tasks of an
-    array after these, as a mask.
+    """The simulation. `limits` and `licenses`: state after the cycle's starts, which are `begun`. `tasks_left`: mask of
+    the array tasks still pending after these.
     """
 
     def __init__(
@@ -84,7 +83,7 @@ class HeldJobs:
         self._tasks_left = tasks_left
         self._order = count()
         self._checks = self._placements = 0
-        #: nobody is asked any more
+        #: `CHECKS` are used up
         self._spent = False
         self._running = dict(snapshot.array_running)
         for one in begun:
@@ -381,7 +380,7 @@ class HeldJobs:
             tasks = entry.take(1)
             charge = NO_CHARGE
             if line.party is not None:
-                # As if on nodes of its own: where it will be nobody knows.
+                # As if on nodes of its own, since its nodes are not known yet.
                 nodes = range(line.request.nodes_min) if self._rules.shares_nodes else ()
                 order = next(self._order)
                 charge = Charge(line.party.keys, line.tres, tuple(f"{order}/{place}" for place in nodes))
@@ -450,8 +449,8 @@ class HeldJobs:
         return times, nodes
 
     def _go_on(self, at: float) -> None:
-        """Nobody is asked any more. Lines that have begun to move go on at their pace; one that has not comes after all
-        before it that are under the same limits.
+        """`CHECKS` are used up. Groups that have begun to start go on at the same pace; a group that has not comes
+        after all higher-ranked groups under the same limits.
         """
         busy: dict[object, tuple[float, float]] = {}
         lines = [

@@ -1,10 +1,10 @@
-"""A quick reckoning of starts for jobs that have no promise: each node as lanes of CPUs, GPUs and memory, with the time
-from which each lane is free for good.
+"""A quick reckoning of starts for jobs that have no planned start: each node as lanes of CPUs, GPUs and memory, with
+the time from which each lane is free for good.
 
 Jobs are taken in order of the queue; each gets the nodes whose lanes are free first, and holds them for its time limit.
 No gap before a start is filled, and the farther back in the queue, the more jobs that need the same are reckoned at
-once (three times as many as before them), so the answer is an estimate and never a promise; nothing is given twice in
-it.
+once (three times as many as before them), so the answer is an estimate and never a planned start; nothing is given
+twice in it.
 
 Source: ours; squeue(1) --start asks for it.
 """

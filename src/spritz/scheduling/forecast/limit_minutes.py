@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from spritz.model.limits.rules import Party
     from spritz.scheduling.plan.limits import Limits
 
-#: A limit counts as reached a little before it is: whoever is let in is below.
+#: A limit counts as reached a little before it is, so that a job that is let in is below it.
 _BELOW = 1.0 - 1e-8
 #: Looking again at the moment that one limit gives, for others that are reached meanwhile.
 _ROUNDS = 8

@@ -1,4 +1,4 @@
-"""When and where every waiting job is expected to start, as arrays: promises first, and a reckoning for the others.
+"""Expected starts of jobs that wait for resources, as arrays: planned starts, and estimates for the other jobs.
 
 Source: squeue(1) --start.
 """
@@ -59,19 +59,21 @@ class ExpectedStarts:
 
 
 def planned_starts(told: Iterable[tuple[int, FutureStart]]) -> tuple[list[Starts], set[int]]:
-    """Starts of jobs that have promises, the earliest where there are several; and the numbers of these jobs."""
+    """Starts of jobs that have planned starts, the earliest where there are several; and the numbers of these jobs."""
     first: dict[int, FutureStart] = {}
-    for job_id, promise in told:
-        if job_id not in first or promise.start_at < first[job_id].start_at:
-            first[job_id] = promise
+    for job_id, future_start in told:
+        if job_id not in first or future_start.start_at < first[job_id].start_at:
+            first[job_id] = future_start
     by_size: dict[int, list[tuple[int, FutureStart]]] = {}
-    for job_id, promise in first.items():
-        by_size.setdefault(len(promise.parts), []).append((job_id, promise))
+    for job_id, future_start in first.items():
+        by_size.setdefault(len(future_start.parts), []).append((job_id, future_start))
     starts = [
         Starts(
             np.array([job_id for job_id, _ in some], np.int64),
-            np.array([promise.start_at for _, promise in some], np.float64),
-            np.array([index for _, promise in some for index, _holder in promise.parts], np.int64).reshape(-1, size),
+            np.array([future_start.start_at for _, future_start in some], np.float64),
+            np.array([index for _, future_start in some for index, _holder in future_start.parts], np.int64).reshape(
+                -1, size
+            ),
         )
         for size, some in by_size.items()
     ]

@@ -5,7 +5,7 @@
 `select`     which of them are taken, and how much goes to each
 `fabric`, `leaves`   the network: which leaf switches hold it, the fewest of them
 `counts`, `runs`, `cover`, `mixed`   kinds of requests that `select` leaves to them
-`fragment`   nodes ranked by what a request leaves of their GPUs that nobody can use
+`fragment`   nodes ranked by how much GPU capacity a request would leave fragmented
 `linked`     which devices of a node go together
 `share`      the exact CPUs, memory and devices on each
 `place`      all four in turn: the entry point

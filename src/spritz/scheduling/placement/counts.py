@@ -68,7 +68,7 @@ def by_company(table: NodeTable, request: Request, eligibility: Eligibility) -> 
     if not request.share_rows:
         yield request
         return
-    # Most jobs find CPUs that nobody uses, and those are chosen in compiled calls.
+    # Most jobs find unused CPUs, and those are chosen in compiled calls.
     yield replace(request, share_rows=0)
     ways = [replace(request, share_rows=rows) for rows in range(2, request.share_rows + 1)]
     choices = eligibility.choices(request)

@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
 
 def spares(rows: FutureRows, index_of: Mapping[str, int], allocation: Allocation, request: Request) -> bool:
-    """Does this allocation, found without regard to promises, fit `rows`, which have them (`Profile.at`)?
+    """Does this allocation, found without regard to planned starts, fit `rows`, which have them (`Profile.at`)?
 
     No only means that another place must be looked for on those themselves.
     """
     if request.whole or request.share_rows or request.exclusive:
-        # These look at who else is on a node, and promises count as being there.
+        # These look at who else is on a node, and planned starts count as being there.
         found = [rows[index_of[name]] for name in allocation.held if name in index_of]
         return not any(job_id <= FUTURE for row in found for job_id in row.holders)
     return all(
@@ -35,7 +35,8 @@ def spares(rows: FutureRows, index_of: Mapping[str, int], allocation: Allocation
 
 
 def fits(row: NodeRow, part: NodeAllocation, uid: int, *, flexible: bool) -> bool:
-    """Is exactly this free on the node for a job of this user, or, where promises there are `flexible`, as much?"""
+    """Is exactly this free on the node for a job of this user, or, where planned starts there are `flexible`, as much?
+    """
     cpus = mask_of(part.cpus)
     if part.memory_mib > row.free_memory_mib:
         return False

@@ -58,8 +58,8 @@ def place(
 ) -> Allocation | None:
     """Resources for one job of this request on `table` as it is, or None.
 
-    `prefer`: take nodes and CPUs that are busy on that table before others (for promises to a blocked job). `within`:
-    the only nodes that need be looked at, since the others cannot serve.
+    `prefer`: take nodes and CPUs that are busy on that table before others (for planned starts to a blocked job).
+    `within`: the only nodes that need be looked at, since the others cannot serve.
     """
     if request.node_counts:
         return _place_some(table, request, eligibility, prefer, within)
@@ -371,7 +371,7 @@ def _place_among(
         allocation, misfit = assign_all(table.rows, request, portions, prefer)
         if allocation is not None:
             return allocation
-        # Counts promised more than devices and cores together can hold: offer less.
+        # Counts planned more than devices and cores together can hold: offer less.
         if confirmed:
             candidates = [
                 smaller

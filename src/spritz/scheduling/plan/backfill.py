@@ -1,9 +1,9 @@
-"""The promises of one cycle: which jobs that must wait are told when they will start, and what that leaves to others.
+"""Backfill: plans starts for the jobs that must wait, so that jobs behind them cannot delay them.
 
-A full cycle goes through all waiting jobs in order. One that has a promise keeps it, or gets an earlier one if that
-breaks nobody else's. One that has none, and may have one, is given the first start that leaves alone the promises of
-those before it; promises of those behind it, which rank lower, are given anew after it. A quick cycle keeps what there
-is, and promises a start only to the first job of all that has none, for the time being.
+A full cycle goes through all waiting jobs in order of rank. A job with a planned start keeps it, or gets an earlier one
+that delays no other job's. A job without one gets, within its limits (`backfill_limits`), the earliest start that
+leaves the planned starts of higher-ranked jobs alone; those of lower-ranked jobs are planned again after it. A quick
+cycle keeps all planned starts, and plans one only for the first job that has none, provisionally.
 
 Source: slurm.conf(5) SchedulerParameters bf_max_job_*, bf_min_age_reserve, bf_min_prio_reserve, bf_one_resv_per_job,
 bf_window.
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 
 class Backfill:
-    """Promises as this cycle changes them."""
+    """The backfill stage of one cycle."""
 
     def __init__(
         self,
@@ -61,35 +61,36 @@ class Backfill:
         self._full = full
         self.planned = kept
         kept.before_reading = self._make_deferred
-        #: by shape: jobs of it that have been seen to wait
+        #: by number of the shape: how many of its jobs (or array tasks) wait so far
         self._seen: Counter[int] = Counter()
-        #: those that may be told: (job, promise)
+        #: jobs with their planned starts, in order of rank
         self.told: list[tuple[JobRecord, FutureStart]] = []
-        #: promises that were made before so many had joined the queue have been dropped, but for those of jobs before
+        #: planned starts that were made before so many had joined the queue have been dropped, but for those of jobs
+        #: before
         self._renewed, self.told_of = 0, Counter[int]()
-        #: shapes whose jobs wait for room
+        #: by number: shapes whose jobs wait for resources
         self.waiting: dict[int, Shape] = {}
         self._limits = BackfillLimits(snapshot, parameters, full=full)
-        #: by request: no start of it comes before this, so that equal requests start in order
+        #: by request: its latest planned start so far, so that equal requests start in order
         self._since: dict[Request, float] = {}
-        #: likewise of whole heterogeneous jobs: by what their components ask for
+        #: the same for heterogeneous jobs, by the requests of their components
         self._gangs_since: dict[tuple[Request, ...], float] = {}
-        #: with strict order: no start in the partition comes before this
+        #: with sched/builtin, by partition: the latest planned start so far
         self._order: dict[str, float] = {}
-        #: lines whose first job gets no promise: the next one is first in its stead
+        #: queues whose first blocked job gets no planned start (QOS NoReserve): the next job is the head
         self._headless: set[tuple[str, str]] = set()
-        #: some job that waits has no promise: in a quick cycle none behind it gets one
+        #: some waiting job has no planned start: in a quick cycle the jobs behind it get none
         self.passed_over = False
-        #: jobs whose turn it is, and to whom nothing has been promised yet: job, shape, places, whether it is a head
+        #: jobs whose turn it is, and to whom nothing has been planned yet: job, shape, places, whether it is a head
         self._deferred: list[tuple[JobRecord, Shape, range, bool]] = []
         if full:
             self._drop_void()
-        #: with predictions a promise is kept whoever has come to rank before its job
+        #: with bf_predict a planned start is kept even if other jobs rank higher by now
         self._overtaking = Overtaking(kept) if full and not parameters.predict else None
-        #: promises of earlier cycles whose jobs have not been looked at yet
+        #: planned starts of earlier cycles whose jobs have not been considered yet
         self._old = len(self.planned.ledger)
 
-    # -- making promises
+    # -- making planned starts
 
     def wait(self, record: JobRecord, shape: Shape, *, head: bool) -> bool:
         """The job must wait. True: look at the next one of its shape as well."""
@@ -110,13 +111,13 @@ class Backfill:
             self._promise(record, shape, range(position, position + tasks), head=head)
             self.passed_over = promised < len(shape.keys)
         elif not self.passed_over:
-            # It is made when somebody else could start, and not if nobody behind it fits anyway.
+            # Planning a start takes long: only do so if some job behind this one fits (`before_reading`).
             self._deferred.append((record, shape, range(position, position + tasks), head))
             self.passed_over = position + tasks < len(shape.keys) if head else promised < len(shape.keys)
         return False
 
     def pass_over(self, count: int) -> None:
-        """So many jobs wait and are not looked at."""
+        """`count` waiting jobs are not considered in this cycle."""
         self.passed_over = self.passed_over or count > len(self.planned.ledger)
 
     def _make_deferred(self) -> None:
@@ -125,29 +126,31 @@ class Backfill:
             self._promise(record, shape, places, head=head)
 
     def _promise(self, record: JobRecord, shape: Shape, places: range, *, head: bool) -> bool:
-        """Promises to a job or to several tasks. True: look at the next of the shape as well."""
+        """Planned starts to a job or to several tasks. True: look at the next of the shape as well."""
         request = shape.request
         for place in places:
             items = self.planned.ledger.of(request)
-            promise: FutureStart | None = items[place] if place < len(items) else None
+            future_start: FutureStart | None = items[place] if place < len(items) else None
             freed = self._snapshot.partition_freed.get(request.partition, 0)
-            first = head and promise is not None and promise.freed != freed
-            if promise is None:
-                promise = self._new(record, request, head=head)
+            first = head and future_start is not None and future_start.freed != freed
+            if future_start is None:
+                future_start = self._new(record, request, head=head)
             elif self._full:
                 self._old -= 1
-                # With predictions a promise is a bound: what is gained goes to those behind.
-                promise = promise if self._parameters.predict else self._improved(promise)
-            if promise is None:
+                # With predictions a planned start is a bound: what is gained goes to those behind.
+                future_start = future_start if self._parameters.predict else self._improved(future_start)
+            if future_start is None:
                 self.passed_over = True
                 return False
             if self._overtaking is not None:
-                promise = self._overtaking.made_anew(promise, lambda: self._search(request, NEVER), first=first)
-                self._overtaking.seen(promise)
-            self._since[request] = promise.start_at
-            self._order[request.partition] = max(self._order.get(request.partition, 0.0), promise.start_at)
+                future_start = self._overtaking.made_anew(
+                    future_start, lambda: self._search(request, NEVER), first=first
+                )
+                self._overtaking.seen(future_start)
+            self._since[request] = future_start.start_at
+            self._order[request.partition] = max(self._order.get(request.partition, 0.0), future_start.start_at)
             if place == places.start:
-                self.told.append((record, promise))
+                self.told.append((record, future_start))
                 self.told_of[shape.order] += 1
             self._limits.count(record, request)
         return len(self.planned.ledger) <= self._parameters.promises_max
@@ -160,12 +163,12 @@ class Backfill:
         found = self._search(request, NEVER if head else self._parameters.window_seconds)
         if found is None:
             return None
-        promise = self.planned.ledger.make(self.planned.profile(), request, *found, uid=record.spec.uid)
-        promise.provisional, promise.queued = not self._full, self._snapshot.queue.count
-        promise.freed = self._snapshot.partition_freed.get(request.partition, 0)
-        self.planned.keep(promise)
+        future_start = self.planned.ledger.make(self.planned.profile(), request, *found, uid=record.spec.uid)
+        future_start.provisional, future_start.queued = not self._full, self._snapshot.queue.count
+        future_start.freed = self._snapshot.partition_freed.get(request.partition, 0)
+        self.planned.keep(future_start)
         self._limits.note(record)
-        return promise
+        return future_start
 
     def _search(self, request: Request, window_seconds: float) -> tuple[float, Allocation] | None:
         now = self._snapshot.now
@@ -184,34 +187,35 @@ class Backfill:
             found = None if at is None or at > until else earliest(view, request, eligibility, at, until)
         return found
 
-    def _improved(self, promise: FutureStart) -> FutureStart:
-        """An earlier one in its stead, if something has been freed that allows it and nobody else's is broken; or one
-        at the same time on nodes that are busy until then, so that others can use what is free.
+    def _improved(self, future_start: FutureStart) -> FutureStart:
+        """An earlier planned start, if one is possible since something was freed; or one at the same time on nodes that
+        are busy until then, which leaves free nodes to other jobs; else the same again.
         """
-        freed = self._snapshot.partition_freed.get(promise.request.partition, 0)
-        if promise.freed == freed:
-            return promise
-        self.planned.drop(promise)
-        found = self._search(promise.request, NEVER)
+        freed = self._snapshot.partition_freed.get(future_start.request.partition, 0)
+        if future_start.freed == freed:
+            return future_start
+        self.planned.drop(future_start)
+        found = self._search(future_start.request, NEVER)
         idle = self._table.idle_cpus
-        if found is not None and (found[0], idle(found[1])) < (promise.start_at, idle(promise.allocation)):
-            better = self.planned.ledger.moved(self.planned.profile(), promise, *found)
+        if found is not None and (found[0], idle(found[1])) < (future_start.start_at, idle(future_start.allocation)):
+            better = self.planned.ledger.moved(self.planned.profile(), future_start, *found)
         else:
-            better = promise.copied()
+            better = future_start.copied()
         better.freed = freed
         self.planned.keep(better)
         return better
 
     def _drop_void(self) -> None:
-        """Those made in passing, and those whose time has come and that could not be kept."""
-        for items in list(self.planned.ledger.promises.values()):
-            for promise in list(items):
-                if promise.provisional or promise.start_at < self._snapshot.now:
-                    self.planned.drop(promise)
+        """Drop provisional planned starts, and those whose time has come without their jobs having started."""
+        for items in list(self.planned.ledger.by_request.values()):
+            for future_start in list(items):
+                if future_start.provisional or future_start.start_at < self._snapshot.now:
+                    self.planned.drop(future_start)
 
     def _make_way(self, record: JobRecord) -> None:
-        """A job without a promise gets one: promises of jobs not yet seen to wait, made before this one came, rank
-        lower, and will be made again after it. So will those on nodes on which it was told a start, and has lost it.
+        """A job without a planned start gets one: planned starts of jobs not yet seen to wait, made before this one
+        came, rank lower, and will be made again after it. So will those on nodes on which it was told a start, and has
+        lost it.
         """
         index_of = self._table.index_of
         told = (
@@ -222,12 +226,12 @@ class Backfill:
             return
         self._renewed = max(self._renewed, record.queued)
         shapes = self._snapshot.queue.shapes
-        for request in list(self.planned.ledger.promises):
+        for request in list(self.planned.ledger.by_request):
             shape = shapes.get(request)
             kept = self._seen[shape.order] if shape is not None else 0
-            for promise in self.planned.ledger.of(request)[kept:]:
-                if promise.queued < record.queued or any(index in told for index, _holder in promise.parts):
-                    self.planned.drop(promise)
+            for future_start in self.planned.ledger.of(request)[kept:]:
+                if future_start.queued < record.queued or any(index in told for index, _holder in future_start.parts):
+                    self.planned.drop(future_start)
                     self._old -= 1
 
     # -- heterogeneous jobs
@@ -235,9 +239,12 @@ class Backfill:
     def wait_together(
         self, gang: Gang, choices: Sequence[Choices], shapes: Sequence[Sequence[Shape]], *, head: bool
     ) -> None:
-        """The components must wait: they keep the common start that they were promised, or get one, or an earlier."""
+        """The components must wait: they keep the common start that they were planned, or get one, or an earlier."""
         self._make_deferred()
-        own = [[promise for request in some if (promise := self.planned.of(request)) is not None] for some in choices]
+        own = [
+            [future_start for request in some if (future_start := self.planned.of(request)) is not None]
+            for some in choices
+        ]
         kept = [some[0] for some in own if len(some) == 1]
         self.waiting.update((shape.order, shape) for some in shapes for shape in some)
         self._seen.update(shape.order for some in shapes for shape in some)
@@ -246,24 +253,25 @@ class Backfill:
             return
         if self._full:
             self._old -= sum(len(some) for some in own)
-        whole = len(kept) == len(choices) and len({promise.start_at for promise in kept}) == 1
+        whole = len(kept) == len(choices) and len({future_start.start_at for future_start in kept}) == 1
         stale = self._full and any(
-            promise.freed != self._snapshot.partition_freed.get(promise.request.partition, 0) for promise in kept
+            future_start.freed != self._snapshot.partition_freed.get(future_start.request.partition, 0)
+            for future_start in kept
         )
         if not whole or stale:
-            self.planned.take_back(promise for some in own for promise in some)
+            self.planned.take_back(future_start for some in own for future_start in some)
             before = kept if whole else None
             kept = self._new_together(gang, choices, before, head=head)
         if not kept:
             self.passed_over = True
             return
-        for record, promise in zip(gang.records, kept, strict=True):
+        for record, future_start in zip(gang.records, kept, strict=True):
             if self._overtaking is not None:
-                self._overtaking.seen(promise)
-            self.told.append((record, promise))
-            self._limits.count(record, promise.request)
-            line = promise.request.partition
-            self._order[line] = max(self._order.get(line, 0.0), promise.start_at)
+                self._overtaking.seen(future_start)
+            self.told.append((record, future_start))
+            self._limits.count(record, future_start.request)
+            line = future_start.request.partition
+            self._order[line] = max(self._order.get(line, 0.0), future_start.start_at)
 
     def _new_together(
         self, gang: Gang, choices: Sequence[Choices], before: list[FutureStart] | None, *, head: bool
@@ -291,17 +299,17 @@ class Backfill:
             until = nextafter(before[0].start_at, 0.0)
         found = self._start_later(choices, since, until, ())
         if found is None:
-            made = [promise.copied() for promise in before or ()]
+            made = [future_start.copied() for future_start in before or ()]
         else:
             uid = records[0].spec.uid
             made = [ledger.make(self.planned.profile(), request, found[0], part, uid=uid) for request, part in found[1]]
-        for promise in made:
-            promise.freed = self._snapshot.partition_freed.get(promise.request.partition, 0)
+        for future_start in made:
+            future_start.freed = self._snapshot.partition_freed.get(future_start.request.partition, 0)
             if before is None:
-                promise.provisional, promise.queued = not self._full, self._snapshot.queue.count
+                future_start.provisional, future_start.queued = not self._full, self._snapshot.queue.count
             elif found is not None:
-                promise.queued = min(one.queued for one in before)
-            self.planned.keep(promise)
+                future_start.queued = min(one.queued for one in before)
+            self.planned.keep(future_start)
         if made:
             self._gangs_since[kind] = made[0].start_at
         for record in records:
@@ -323,8 +331,8 @@ class Backfill:
         self, choices: Sequence[Choices], since: float, until: float, without: Sequence[FutureStart]
     ) -> tuple[float, list[Placed]] | None:
         profile = self.planned.profile().fork(self._table.fork())
-        for promise in without:
-            profile.let_go(promise)
+        for future_start in without:
+            profile.let_go(future_start)
         return start_later(
             profile,
             self.planned.reserved,
@@ -336,9 +344,14 @@ class Backfill:
         )
 
     def due_together(self, choices: Sequence[Choices]) -> list[Placed] | None:
-        """What the components were promised for now, if all of that is free, or could be promised for now."""
+        """What the components were planned for now, if all of that is free, or could be planned for now."""
         self._make_deferred()
-        own = [promise for some in choices for request in some if (promise := self.planned.of(request)) is not None]
+        own = [
+            future_start
+            for some in choices
+            for request in some
+            if (future_start := self.planned.of(request)) is not None
+        ]
         due = [(one.request, allocation) for one in own if (allocation := self.planned.due(one.request)) is not None]
         if len(due) == len(choices):
             return due if all_free(self._table.fork(), due) else None
@@ -354,36 +367,36 @@ class Backfill:
 
     def _where_promised(self, own: Sequence[FutureStart]) -> list[Placed] | None:
         profile = self.planned.profile().fork(self._table.fork())
-        for promise in own:
-            profile.let_go(promise)
+        for future_start in own:
+            profile.let_go(future_start)
         now, eligibility = self._snapshot.now, self._snapshot.eligibility
         return where_promised(profile, self.planned.reserved, own, eligibility, now, self._trial)
 
     def _trial(self, profile: Profile, request: Request, at: float, allocation: Allocation) -> FutureStart:
-        """One that is made to be tried, and told to nobody."""
+        """A planned start for a trial, not kept."""
         return self.planned.ledger.make(profile, request, at, allocation, uid=request.uid)
 
     # -- results
 
     def tell(self, notes: Notes, started: set[int]) -> None:
-        """Expected starts of jobs that have promises."""
-        for record, promise in self.told:
+        """Write the planned starts into the notes of their jobs."""
+        for record, future_start in self.told:
             if record.id not in started:
-                notes.expected(record, promise.start_at, promise.allocation.names)
+                notes.expected(record, future_start.start_at, future_start.allocation.names)
 
     def due(self, started: set[int]) -> bool:
-        """Has a job been promised what is free now, in place of others that rank lower? The next cycle starts it."""
+        """Is some planned start for now, on resources taken from lower-ranked jobs? The next cycle starts it."""
         now = self._snapshot.now
-        return any(promise.start_at <= now and record.id not in started for record, promise in self.told)
+        return any(future_start.start_at <= now and record.id not in started for record, future_start in self.told)
 
     @property
     def told_ids(self) -> set[int]:
-        """Jobs that are promised a start."""
+        """Jobs that are planned a start."""
         return {record.id for record, _promise in self.told}
 
     def list(self) -> tuple[PlannedPromise, ...] | None:
-        """All promises that now hold; None if they are as they were."""
-        holders = {id(promise): record.id for record, promise in self.told}
+        """All planned starts for the plan; None if this cycle changed none."""
+        holders = {id(future_start): record.id for record, future_start in self.told}
         moved = self._parameters.predict_slowdown and any(item.holder != record.id for record, item in self.told)
         if not self.planned.changed and not moved:
             return None

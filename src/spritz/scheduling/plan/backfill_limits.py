@@ -1,4 +1,4 @@
-"""Who may be promised a start: how many each user, account and partition may have, and from which age and priority on.
+"""Who may have a planned start: how many each user, account and partition may have, and from which age and priority on.
 
 Source: slurm.conf(5) SchedulerParameters bf_max_job_*, bf_min_age_reserve, bf_min_prio_reserve, bf_one_resv_per_job.
 """
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class BackfillLimits:
-    """Counts of one cycle. A quick one (`full` False) gives promises to the first of each partition alone."""
+    """Counts of one cycle. A quick one (`full` False) gives planned starts to the first of each partition alone."""
 
     def __init__(self, snapshot: Snapshot, parameters: Parameters, *, full: bool) -> None:
         self._snapshot = snapshot
@@ -28,7 +28,7 @@ class BackfillLimits:
         self._once: set[int] = set()
 
     def may_have(self, record: JobRecord, request: Request, made: int, *, head: bool) -> bool:
-        """May the job have a promise beside so many that there are? `head`: it is the first of its partition."""
+        """May the job have a planned start beside so many that there are? `head`: it is the first of its partition."""
         parameters, now = self._parameters, self._snapshot.now
         if head or not self._full:
             return head

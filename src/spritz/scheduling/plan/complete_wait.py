@@ -1,4 +1,4 @@
-"""Nobody starts while a job is completing, for so long at most: what has just been left is given out as a whole.
+"""CompleteWait: partitions in which no job starts while another is completing, so that its nodes are free together.
 
 Source: slurm.conf(5) CompleteWait, SchedulerParameters reduce_completing_frag.
 """
@@ -15,10 +15,9 @@ if TYPE_CHECKING:
 
 
 def waiting_partitions(snapshot: Snapshot, *, apart: bool) -> tuple[frozenset[str], float]:
-    """Partitions in which nobody starts now, and when that is over for the first of the jobs that complete (0.0: there
-    is none).
+    """Partitions in which no job may start now, and when the first of these waits is over (0.0: there is none).
 
-    `apart`: only partitions of such jobs, and those that share nodes with these.
+    `apart`: only the partitions of completing jobs, and partitions that share nodes with them.
     """
     wait, now = snapshot.settings.complete_wait_seconds, snapshot.now
     first = bisect_right(snapshot.ends, now - wait, key=lambda end: end[0]) if wait else len(snapshot.ends)

@@ -1,9 +1,9 @@
 """One scheduling cycle: a pure function from a snapshot to a plan.
 
-order -> limits -> place (`search`) -> backfill -> preempt -> notes. Jobs are looked at from first to last; equal
-requests (`Shape`) are tested once. A job that must wait is promised a start (`promises`), and those behind it start
-only if they leave it alone. A full cycle looks at promises again and says of every job when it will start (`forecast`);
-a quick one, which has a budget, keeps those that there are.
+Jobs are considered in order of rank. For each: gates and limits, a place that is free now (`start_now`), else victims
+(`preemption`), else a planned start (`backfill`); in the end the reasons that are news (`notes`). A job behind a
+planned start starts only if it does not delay it. Equal requests (`Shape`) are tested once. A full cycle renews the
+planned starts of all jobs; a quick one, which has a budget, keeps those that there are.
 
 Source: slurm.conf(5) SchedulerType, SchedulerParameters, PriorityTier; squeue(1) JOB REASON CODES.
 """
@@ -68,11 +68,11 @@ def run(
     expect: bool | None = None,
     stop: Callable[[], bool] = lambda: False,
 ) -> Result:
-    """Which jobs to start now, and why others wait.
+    """Decide which jobs to start now, and why the others wait.
 
-    `budget`: most placements to try (None: no limit). `expect`: a full cycle, which renews promises (by default one
-    without a budget). `stop`: asked before each job; once it says yes no more are looked at. The same arguments give
-    the same plan, if nothing stops it. Promises live on if the plan is given to `Projection.adopt`.
+    `budget`: most placements to try (None: no limit). `expect`: a full cycle, which renews planned starts (by default
+    one without a budget). `stop`: asked before each job; once it says yes no more are looked at. The same arguments
+    give the same plan, if nothing stops it. Planned starts live on if the plan is given to `Projection.adopt`.
     """
     return decide(snapshot, budget, expect=expect, stop=stop).result()
 
@@ -84,7 +84,7 @@ def decide(
     expect: bool | None = None,
     stop: Callable[[], bool] = lambda: False,
 ) -> Cycle:
-    """The same, as the cycle that decided it, for what is reckoned on top (`forecast.full_cycle`)."""
+    """As `run`, but returns the cycle itself: `forecast.full_cycle` estimates starts on top of it."""
     cycle = Cycle(snapshot, budget, budget is None if expect is None else expect)
     rank_of = cycle.rank
     shapes: Iterable[Shape] = snapshot.queue.shapes.values()
@@ -110,13 +110,13 @@ def decide(
         rank, order, position, shape = waiting[0]
         key = cycle.shortest.keys_of(shape)[position]
         if shape.request.guaranteed and rank != cycle.rank_at(shape, position):
-            # Jobs before it have used up what its account is guaranteed.
+            # Jobs before it have used up the guarantee of its account, so its rank is lower now.
             heapreplace(waiting, (cycle.rank_at(shape, position), order, position, shape))
             continue
         go_on = cycle.consider(shape.jobs[key], rank, shape)
         cycle.visited += 1
         if cycle.beyond_guarantee:
-            # Further tasks of the array would borrow: they wait for their turn.
+            # Further tasks of the array exceed the guarantee: they rank with other jobs that borrow.
             cycle.beyond_guarantee = False
             heapreplace(waiting, (cycle.rank_at(shape, position), order, position, shape))
             continue
@@ -142,15 +142,15 @@ class Cycle:
         self.parameters = parameters_of(snapshot.settings)
         self.full = full
         self.budget = budget
-        #: from outside, before all jobs had been looked at
+        #: `stop` ended it before all jobs were considered
         self.stopped = False
-        #: seconds since the epoch: until then nobody starts while a job is completing (0.0: nothing keeps them)
+        #: seconds since the epoch: when to run the next cycle at the latest (0.0: no such time)
         self.look_again_at = 0.0
-        #: how often a shape was looked at
+        #: how often a shape was considered
         self.visited = 0
-        #: heads that had been found when hopeless shapes were last left out
+        #: `len(blocked_queues)` when hopeless shapes were last left out
         self._skipped_at = 0
-        #: partitions in which nobody else starts
+        #: queues in which no further job starts (assoc_limit_stop)
         self._closed: set[tuple[str, str]] = set()
         self.findings = Findings(snapshot.memory)
         self.table = snapshot.table.fork()
@@ -158,24 +158,23 @@ class Cycle:
         self.starts: list[PlannedStart] = []
         self.started: set[int] = set()
         self._guarantees = bool(snapshot.rules.guarantees)
-        #: the array that was looked at last has tasks left that are not within its account's guarantee, as others were
+        #: the array considered last has tasks left that exceed the guarantee of its account
         self.beyond_guarantee = False
-        #: what is promised, and what that leaves to others
         #: shapes that limits or licenses hold back, by order
         self.held: dict[int, Shape] = {}
-        #: records of arrays of which as many tasks run as may
+        #: array records whose limit of running tasks (%) is reached
         self.capped: dict[int, JobRecord] = {}
         self.begun: list[Begun] = []
         self.planned = PlannedStarts(snapshot, self.table, self.parameters, self.rank)
         self.backfill = Backfill(snapshot, self.table, self.parameters, self.planned, full=full)
         self.licenses = Licenses(snapshot, self.planned)
-        #: with bf_predict=slowdown: who is looked at first
+        #: the order with bf_predict=slowdown
         self._needs: SlowdownOrder | None = None
         if self.parameters.predict_slowdown:
             self._needs = SlowdownOrder(self._predicted, self.planned.ledger, self.planned.overdue, snapshot.now)
-        #: with bf_predict: those behind the first blocked job of their partition
+        #: the order with bf_predict behind the first blocked job of a queue
         self.shortest = ShortestOrder(self._predicted, self._needs)
-        #: partitions whose first blocked job has been found
+        #: queues (partition, reservation) whose first blocked job has been found
         self.blocked_queues: set[tuple[str, str]] = set()
         self.search = StartSearch(
             snapshot,
@@ -193,13 +192,13 @@ class Cycle:
         self.preemptions: list[PlannedPreemption] = []
         self.power_up = PowerUpBudget(snapshot.powered)
         self._taken = 0
-        #: array tasks that wait for others to make room, by the array's number
+        #: masks of array tasks that wait for their victims to leave, by the number of the record
         self._promised_tasks: dict[int, int] = {}
         self._check_planned()
 
     @property
     def exhausted(self) -> bool:
-        """No budget is left."""
+        """The budget of placements or starts is used up."""
         if self.budget is None:
             return False
         most = self.parameters.quick_starts_max
@@ -242,7 +241,7 @@ class Cycle:
         return found
 
     def rank_at(self, shape: Shape, position: int) -> Rank:
-        """The place of that job of the shape among all."""
+        """The rank of the job at this position of the shape."""
         key = self.shortest.keys_of(shape)[position]
         return self.shortest.rank(shape, key) if shape in self.shortest else self.rank(shape, key)
 
@@ -262,7 +261,7 @@ class Cycle:
         return (key[0], not within, *rest)
 
     def open_guarantees(self, record: JobRecord, request: Request) -> tuple[Guarantee, ...]:
-        """Guarantees with room for the job."""
+        """Guarantees of the job's account that have room for it, nearest first."""
         if not request.guaranteed:
             return ()
         return self.limits.open_guarantees(record, request.partition, wanted_by(record.spec, request))
@@ -321,7 +320,7 @@ class Cycle:
         return False
 
     def _limited(self, shape: Shape, verdict: Verdict) -> bool:
-        """With assoc_limit_stop nobody behind a job that a limit holds back starts in its partition."""
+        """A limit holds the job back; with assoc_limit_stop also the jobs behind it in its queue."""
         self.notes.shape(shape, verdict)
         self.held[shape.order] = shape
         if self.parameters.stop_at_limits:
@@ -329,7 +328,7 @@ class Cycle:
         return False
 
     def gate(self, shape: Shape) -> Verdict | None:
-        """What keeps every job of the shape back, whatever is free."""
+        """What holds every job of the shape back, whatever is free; None if nothing does."""
         request = shape.request
         if shape.order not in self._gates:
             found = partition_verdict(self.snapshot, request)
@@ -357,7 +356,7 @@ class Cycle:
         return (left & -left).bit_length() - 1 if left else _NO_TASK
 
     def start(self, record: JobRecord, request: Request, found: Start, task_id: int | None, licenses: Needs) -> None:
-        """The job starts there, with these licenses."""
+        """Start the job there, with these licenses."""
         allocation, minutes = found
         self.starts.append(
             PlannedStart(
@@ -377,7 +376,7 @@ class Cycle:
     def _take(
         self, record: JobRecord, request: Request, found: Start, licenses: Needs | None = None
     ) -> list[tuple[int, Holder]]:
-        """The job has these resources from now on. `licenses` None: those that are free."""
+        """Take the resources on the cycle's own tables. `licenses` None: any that are free."""
         allocation, minutes = found
         # Every start gets a number that no job has; jobs before this cycle keep theirs.
         self._taken += 1
@@ -399,20 +398,20 @@ class Cycle:
         return holders
 
     def _break_for(self, record: JobRecord, key: Rank, request: Request) -> Needs:
-        """Licenses that the job takes. Promises of these to jobs that rank lower are not kept."""
+        """The licenses that the job takes; drops planned starts of lower-ranked jobs that need them."""
         needs, broken = self.licenses.find(record, key, request) or NONE_ASKED
         self.planned.take_back(broken)
         return needs
 
     def hold(self, record: JobRecord, request: Request, allocation: Allocation) -> None:
-        """These resources are the job's when others have left them: nobody behind it gets them."""
+        """Keep these resources, which victims still hold, from the jobs behind this one."""
         self._take(record, request, (allocation, None))
         self.notes.job(record, Verdict(Reason.RESOURCES))
 
     def take_over(
         self, record: JobRecord, request: Request, allocation: Allocation, task_id: int | None = None
     ) -> None:
-        """The job starts there at once: others stand aside."""
+        """The job starts there at once, since its victims are suspended."""
         self._take(record, request, (allocation, None))
         if self.notes.started(record, task_id):
             self.started.add(record.id)
@@ -420,7 +419,7 @@ class Cycle:
     # -- backfill
 
     def _unlicensed(self, record: JobRecord, shape: Shape) -> bool:
-        """The job waits for licenses; with bf_licenses it is promised a start like others."""
+        """The job lacks licenses. With bf_licenses it gets a planned start."""
         if self.licenses.never(shape.request):
             self.notes.shape(shape, LICENSES)
             self.held[shape.order] = shape
@@ -428,7 +427,7 @@ class Cycle:
         return self._blocked(record, shape, LICENSES)
 
     def _blocked(self, record: JobRecord, shape: Shape, lacking: Verdict | None = None) -> bool:
-        """The job must wait: say why, and promise it a start if it is its turn. True: look at the next of the shape.
+        """The job must wait: note why, and plan its start if it may have one. True: consider the next of the shape.
 
         `lacking`: what it waits for, if that is not room.
         """
@@ -450,18 +449,18 @@ class Cycle:
             self.notes.job(record, reserved or Verdict(Reason.RESOURCES))
             if max(record.entries, key=self._entry_order)[1] is shape:
                 self.blocked_queues.add(request.queue_key)
-            # else the job may yet start in another of its partitions, and the next one here is the first.
+            # Otherwise the job may still start in another of its partitions, and the next job here is the head.
         return self.backfill.wait(record, shape, head=head)
 
     def _entry_order(self, entry: tuple[SortKey, Shape]) -> tuple[Rank, int]:
-        """In which order its partitions are tried."""
+        """Sort key of a job's entries: the order in which its partitions are tried."""
         key, shape = entry
         return (key if self._needs is None else self.rank(shape, key), shape.order)
 
     # -- preempt
 
     def _make_room(self, record: JobRecord, key: Rank, request: Request, task_id: int | None) -> bool:
-        """Others make room, or are doing so: the job starts, or has its place kept until they have left."""
+        """Preempt for the job, or wait for victims that are leaving. True: its place is taken or kept."""
         if request.reservation and self._preempt_outsiders(record, key, request, task_id):
             return True
         if not self.preemptor.enabled:
@@ -470,7 +469,7 @@ class Cycle:
         guarantees = self.open_guarantees(record, request)
 
         def accept(allocation: Allocation) -> bool:
-            """It breaks no promise to those before it, no limit, and takes no more back than is guaranteed."""
+            """Breaks no planned start of a higher-ranked job and no limit, and reclaims no more than is guaranteed."""
             if not self.power_up.allows(allocation):
                 return False
             if not self.preemptor.reclaims and self.licenses.find(record, key, request) is None:
@@ -490,7 +489,7 @@ class Cycle:
         pool = pool.without(self.licenses.reserved(request)) if request.licenses else pool
         room = self.preemptor.find(record, request, task_id, self.table, pool, accept, apart, guarantees)
         if room is None and guarantees:
-            # More than is guaranteed may yet be had in the usual way.
+            # Beyond the guarantee the usual rules of preemption may still apply.
             guarantees = ()
             room = self.preemptor.find(record, request, task_id, self.table, pool, accept, apart)
         self.search.examined += self.preemptor.placements
@@ -524,7 +523,7 @@ class Cycle:
         return True
 
     def _wait_for_place(self, record: JobRecord, request: Request, allocation: Allocation, task_id: int | None) -> None:
-        """The job has its place when others have left it."""
+        """Keep the place until the victims have left."""
         self.hold(record, request, allocation)
         if task_id is not None and record.tasks is not None:
             self._promised_tasks[record.id] = self._promised_tasks.get(record.id, 0) | 1 << task_id
@@ -533,7 +532,7 @@ class Cycle:
 
     @property
     def complete(self) -> bool:
-        """All waiting jobs have been looked at."""
+        """All waiting jobs were considered."""
         return not self.exhausted and not self.stopped
 
     def result(self, forecast: Forecast | None = None) -> Result:
@@ -560,7 +559,7 @@ class Cycle:
         return Result(plan, self.findings)
 
     def _check_planned(self) -> None:
-        """Starts that the core dropped leave room that earlier failures did not see."""
+        """If the core dropped a start of the last plan, resources are free that earlier failures did not count on."""
         records = self.snapshot.records
         for job_id, task_id in self.snapshot.memory.planned:
             record = records.get(job_id)

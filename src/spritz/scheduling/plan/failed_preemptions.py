@@ -1,4 +1,4 @@
-"""For whom nobody could make room: not looked at again before something changes that matters.
+"""Requests for which no victims were found. They are not tried again before something relevant changes.
 
 Source: docs/decisions/0095-preemption-by-bounds.md.
 """
@@ -22,13 +22,13 @@ PAUSE_SECONDS = 20.0
 
 
 class FailedPreemptions:
-    """What was in vain, in this cycle (`found`) and before it."""
+    """Failures of this cycle (`found`), on top of those of earlier ones."""
 
     def __init__(self, snapshot: Snapshot, findings: Findings) -> None:
         self._snapshot = snapshot
         self._findings = findings
         self.found: list[NoRoom] = []
-        #: when the first that somebody waits for may be preempted, which must not be yet (0.0: nobody)
+        #: when the first exempt time (PreemptExemptTime) of a possible victim ends (0.0: none is exempt)
         self.look_again_at = 0.0
 
     def remember(
@@ -41,7 +41,7 @@ class FailedPreemptions:
         *,
         hopeless: bool = False,
     ) -> None:
-        """It was in vain, until somebody who is exempt now is so no more (0.0: nobody is)."""
+        """No victims were found. `spared_until`: end of the first exempt time that stood in the way (0.0: none did)."""
         found = NoRoom(
             job_id=record.id,
             partition=request.partition,
@@ -57,14 +57,14 @@ class FailedPreemptions:
         self.found.append(found)
 
     def wait_for(self, spared_until: float) -> None:
-        """Somebody is exempt until then (0.0: nobody is)."""
+        """Look again when this exempt time is over (0.0: there is none)."""
         if spared_until:
             self.look_again_at = min(self.look_again_at or spared_until, spared_until)
 
     def tried(
         self, record: JobRecord, request: Request, guarantees: tuple[Guarantee, ...], priority: int, bound: Bound
     ) -> bool:
-        """It was in vain before for a job of no lower priority, and nothing that matters has become free since."""
+        """Was this tried in vain for a job of at least this priority, and has nothing relevant been freed since?"""
         snapshot = self._snapshot
         before = self._findings.no_room_for(request, guarantees)
         if before is None:

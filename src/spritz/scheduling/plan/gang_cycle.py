@@ -1,8 +1,8 @@
-"""The turn of a heterogeneous job in a cycle: all components start, or each is told why it waits, and all are promised
+"""The turn of a heterogeneous job in a cycle: all components start, or each is told why it waits, and all are planned
 one start.
 
-The same rules as for a single job (`cycle`): limits, licenses, promises to others, who is first in its line, and who
-makes room (`gang_room`).
+The same rules as for a single job (`cycle`): limits, licenses, planned starts to others, who is first in its line, and
+who makes room (`gang_room`).
 
 Source: https://slurm.schedmd.com/heterogeneous_jobs.html.
 """
@@ -38,7 +38,7 @@ LICENSES = Verdict(Reason.LICENSES)
 
 
 def consider(cycle: Cycle, gang: Gang) -> None:
-    """Start all of it; else see when it can."""
+    """Start all components, or preempt for all, or plan one common start."""
     if not gang.complete:
         # Others are held or not eligible; what is not says that it waits for them.
         _say(cycle, gang, RESOURCES)
@@ -84,7 +84,7 @@ class Trial:
         self.verdict: Verdict | None = None
 
     def accept(self, index: int, placed: Placed | None) -> bool:
-        """May the component have it beside those before it? None: all begins again."""
+        """May the component have this place in addition to those before it? `placed` None: forget them all."""
         cycle = self._cycle
         if placed is None:
             self._limits, self._licenses, self._needs = cycle.limits.fork(), cycle.licenses.pool.copy(), {}
@@ -111,12 +111,12 @@ class Trial:
 
 
 def _find(cycle: Cycle, shapes: Sequence[Sequence[Shape]], trial: Trial) -> list[Placed] | None:
-    """A place for all of them that is free now and promised to nobody else."""
+    """A place for every component that is free now and does not delay planned starts of other jobs."""
     if _is_late(cycle, shapes):
         return None
     lines = {shape.request.queue_key for some in shapes for shape in some}
-    snapshot, promises, kept = cycle.snapshot, cycle.backfill, cycle.planned
-    # What was freed since, in any of its partitions, may help; so may promises to others that were dropped.
+    snapshot, future_starts, kept = cycle.snapshot, cycle.backfill, cycle.planned
+    # What was freed since, in any of its partitions, may help; so may planned starts to others that were dropped.
     freed = sum(snapshot.partition_freed.get(name, 0) for name in {line[0] for line in lines})
     last = shapes[0][0]
     if cycle.findings.failure(last) == Failure(freed, kept.version):
@@ -124,8 +124,8 @@ def _find(cycle: Cycle, shapes: Sequence[Sequence[Shape]], trial: Trial) -> list
     choices = [[shape.request for shape in some] for some in shapes]
     found = _place(cycle, cycle.table, choices, trial)
     if found is None and trial.verdict is None:
-        # What was promised for now, or would be next.
-        found = promises.due_together(choices)
+        # What was planned for now, or would be next.
+        found = future_starts.due_together(choices)
         trial.accept(0, None)
         if found is not None and not all(trial.accept(index, placed) for index, placed in enumerate(found)):
             found = None
@@ -135,15 +135,15 @@ def _find(cycle: Cycle, shapes: Sequence[Sequence[Shape]], trial: Trial) -> list
 
 
 def _is_late(cycle: Cycle, shapes: Sequence[Sequence[Shape]]) -> bool:
-    """Others of its lines are waited for, and nobody starts before them."""
+    """Blocked jobs of higher rank in these queues must start first (no more backfill is allowed)."""
     lines = {shape.request.queue_key for some in shapes for shape in some}
     return bool(lines & cycle.blocked_queues) and not cycle.search.may_overtake()
 
 
 def _place(cycle: Cycle, table: NodeTable, choices: Sequence[Choices], trial: Trial) -> list[Placed] | None:
-    """Places for all components on that table, beside what is promised to others."""
+    """Places for all components on that table, beside what is planned to others."""
     snapshot, kept = cycle.snapshot, cycle.planned
-    own = [promise for some in choices for one in some if (promise := kept.of(one)) is not None]
+    own = [future_start for some in choices for one in some if (future_start := kept.of(one)) is not None]
     cycle.search.examined += len(choices)
 
     def profile_of(request: Request, table: NodeTable) -> Profile:
@@ -182,12 +182,12 @@ def _wait(cycle: Cycle, gang: Gang, shapes: Sequence[Sequence[Shape]], limit: Ve
 
 
 def _say(cycle: Cycle, gang: Gang, verdict: Verdict) -> None:
-    """Of every component that waits for resources. No start can be promised."""
+    """Note the reason for every waiting component, and drop their planned starts."""
     cycle.planned.take_back(
-        promise
+        future_start
         for record in gang.records
         for shape in gang.shapes(record)
-        if (promise := cycle.planned.of(shape.request)) is not None
+        if (future_start := cycle.planned.of(shape.request)) is not None
     )
     for record in gang.records:
         cycle.notes.job(record, verdict)

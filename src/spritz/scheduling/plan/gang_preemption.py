@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from spritz.scheduling.view.request import Request
     from spritz.scheduling.view.table import Ints, NodeTable
 
-    #: places for all components on a table, beside what is promised to others; None if there are none
+    #: places for all components on a table, beside what is planned to others; None if there are none
     Find = Callable[[NodeTable], list[Placed] | None]
 
 #: As holders, components have numbers from here downwards while room is looked for.
@@ -175,7 +175,7 @@ class _Attempt:
         return None
 
     def _permits(self, index: int, request: Request, found: Allocation, guarantees: tuple[Guarantee, ...]) -> bool:
-        """It breaks no promise to those before it, no limit, and takes no more back than is guaranteed."""
+        """It breaks no planned start to those before it, no limit, and takes no more back than is guaranteed."""
         cycle, record = self._cycle, self._gang.records[index]
         ends_at = cycle.snapshot.now + request.seconds
         if cycle.planned.outranked(record, self._gang.key, request, found, ends_at, any_age=True) is None:

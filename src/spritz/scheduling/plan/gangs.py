@@ -1,9 +1,9 @@
 """Heterogeneous jobs: all components start in the same cycle, on resources of their own each, or none does.
 
 `Gang` is what waits of such a job. `start_now` finds a place for every component beside the others; `start_later` the
-first moment at which there is one, when those running end at their limits and promises are kept. Components are put one
-after the other, the most particular first; where one takes what only another could use, other orders are tried, and
-nodes that the later one needs are barred to the earlier. Decides nothing about other jobs.
+first moment at which there is one, when those running end at their limits and planned starts are kept. Components are
+put one after the other, the most particular first; where one takes what only another could use, other orders are tried,
+and nodes that the later one needs are barred to the earlier. Decides nothing about other jobs.
 
 Source: https://slurm.schedmd.com/heterogeneous_jobs.html; slurm.conf(5) SchedulerParameters=bf_hetjob_prio.
 """
@@ -40,7 +40,8 @@ BARRED_MAX = 8
 BREAKPOINTS_MAX = 64
 #: Before all times that mean none.
 LAST = np.finfo(np.float64).max
-#: As holders, components that a search has put have numbers from here downwards, beside those of cycles and promises.
+#: As holders, components that a search has put have numbers from here downwards, beside those of cycles and planned
+#: starts.
 _ALIAS = -(1 << 44)
 
 #: what a component may be placed by: any of these
@@ -102,9 +103,9 @@ def start_now(
     own: Collection[FutureStart],
     accept: Callable[[int, Placed | None], bool],
 ) -> list[Placed] | None:
-    """A place for every component on `table`, beside what is promised to others; None if there is none.
+    """A place for every component on `table`, beside what is planned to others; None if there is none.
 
-    `profile_of(request, table)`: the profile for jobs of the request over that table. `own`: promises that do not
+    `profile_of(request, table)`: the profile for jobs of the request over that table. `own`: planned starts that do not
     count. `accept(index, placed)`: may the component have this beside those before it (None: all begins again)?
     """
     trial = table
@@ -157,8 +158,8 @@ def start_later(
     taken: set[str] = set()
 
     def begin() -> None:
-        for promise in held:
-            views.let_go(promise)
+        for future_start in held:
+            views.let_go(future_start)
         held.clear()
         taken.clear()
 
@@ -178,9 +179,9 @@ def start_later(
         if found is None:
             return None
         taken.update(found[2].held)
-        promise = make(profile, found[1], at, found[2])
-        views.hold(promise)
-        held.append(promise)
+        future_start = make(profile, found[1], at, found[2])
+        views.hold(future_start)
+        held.append(future_start)
         return found[1], found[2]
 
     at, alone = since, dict[int, Start]()
@@ -219,16 +220,16 @@ def where_promised(
     at: float,
     make: Callable[[Profile, Request, float, Allocation], FutureStart],
 ) -> list[Placed] | None:
-    """Places for all at that moment on the nodes that they were promised for another one; None if these are not free.
+    """Places for all at that moment on the nodes that they were planned for another one; None if these are not free.
 
     Places for several are found by trial: those that were found once need not be found again. `profile`, without these
-    promises, is the caller's to change.
+    planned starts, is the caller's to change.
     """
     views, index_of = Views(profile, reserved), profile.table.index_of
     found: list[Placed] = []
-    for promise in own:
-        request = promise.request
-        nodes = np.array(sorted(index_of[name] for name in promise.allocation.names if name in index_of), np.intp)
+    for future_start in own:
+        request = future_start.request
+        nodes = np.array(sorted(index_of[name] for name in future_start.allocation.names if name in index_of), np.intp)
         start = views.earliest(request, eligibility, at, at, nodes)
         if start is None:
             return None
@@ -243,22 +244,22 @@ def _sight(request: Request) -> tuple[str, int]:
 
 
 class Views:
-    """A profile as each component sees it, while promises are tried on it."""
+    """A profile as each component sees it, while planned starts are tried on it."""
 
     def __init__(self, profile: Profile, reserved: Reserved) -> None:
         self._profile = profile
         self._reserved = reserved
         self._made: dict[tuple[str, int], Profile] = {("", -1): profile}
 
-    def hold(self, promise: FutureStart) -> None:
+    def hold(self, future_start: FutureStart) -> None:
         """For a while this is kept."""
         for view in self._made.values():
-            view.hold(promise)
+            view.hold(future_start)
 
-    def let_go(self, promise: FutureStart) -> None:
+    def let_go(self, future_start: FutureStart) -> None:
         """It is kept no longer."""
         for view in self._made.values():
-            view.let_go(promise)
+            view.let_go(future_start)
 
     def earliest(
         self, request: Request, eligibility: Eligibility, since: float, until: float, nodes: Ints | None

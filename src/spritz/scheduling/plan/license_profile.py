@@ -1,8 +1,8 @@
-"""Licenses in time to come (bf_licenses): running jobs give theirs back at their limits, promises and reservations take
-some.
+"""Licenses in time to come (bf_licenses): running jobs give theirs back at their limits, planned starts and
+reservations take some.
 
-A promise whose job may choose between licenses counts for the first of these that there are enough of at all; when its
-time comes it may take others.
+A planned start whose job may choose between licenses counts for the first of these that there are enough of at all;
+when its time comes it may take others.
 
 Source: slurm.conf(5) SchedulerParameters bf_licenses; sbatch(1) --licenses.
 """
@@ -54,30 +54,30 @@ class LicenseProfile:
         """A job has them from now on. One that should have ended may end any moment."""
         self._add(reservation, needs, -NEVER, max(ends_at, nextafter(self._now, NEVER)))
 
-    def hold(self, promise: FutureStart) -> None:
-        """They are promised."""
-        needs = self.needs(promise.request)
+    def hold(self, future_start: FutureStart) -> None:
+        """They are planned."""
+        needs = self.needs(future_start.request)
         if needs:
-            self._add(promise.request.reservation, needs, promise.start_at, promise.end_at)
+            self._add(future_start.request.reservation, needs, future_start.start_at, future_start.end_at)
 
-    def let_go(self, promise: FutureStart) -> None:
-        """They are promised no longer."""
-        changes = self._changes.get(self._part(promise.request.reservation), {})
-        for name, count in (self.needs(promise.request) or {}).items():
-            for change in ((promise.start_at, count), (promise.end_at, -count)):
+    def let_go(self, future_start: FutureStart) -> None:
+        """They are planned no longer."""
+        changes = self._changes.get(self._part(future_start.request.reservation), {})
+        for name, count in (self.needs(future_start.request) or {}).items():
+            for change in ((future_start.start_at, count), (future_start.end_at, -count)):
                 del changes[name][bisect_left(changes[name], change)]
 
     @contextmanager
-    def without(self, promises: Iterable[FutureStart]) -> Iterator[None]:
+    def without(self, future_starts: Iterable[FutureStart]) -> Iterator[None]:
         """For a while these do not count."""
-        promises = tuple(promises)
-        for promise in promises:
-            self.let_go(promise)
+        future_starts = tuple(future_starts)
+        for future_start in future_starts:
+            self.let_go(future_start)
         try:
             yield
         finally:
-            for promise in promises:
-                self.hold(promise)
+            for future_start in future_starts:
+                self.hold(future_start)
 
     def _part(self, reservation: str) -> str:
         return reservation if reservation in self._reserved else ""
@@ -92,7 +92,7 @@ class LicenseProfile:
     # -- questions
 
     def needs(self, request: Request) -> Needs | None:
-        """What a promise to the request takes; None if there are not so many."""
+        """What a planned start to the request takes; None if there are not so many."""
         for needs in license_choices(request.licenses):
             if all(count <= self._total.get(name, 0) for name, count in needs.items()):
                 return needs

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from spritz.scheduling.view.request import Request
     from spritz.scheduling.view.snapshot import Snapshot
 
-#: what a job may have, and promises that are broken by it
+#: the licenses that a job may have, and planned starts that it would break
 Licensed = tuple["Needs", "list[FutureStart]"]
 
 NONE_ASKED: Licensed = ({}, [])
@@ -40,7 +40,7 @@ class Licenses:
         self._in_reservations: dict[str, dict[str, int]] | None = None
 
     def free(self, request: Request) -> bool:
-        """Are they there, whoever they are promised to?"""
+        """Are enough licenses free, planned starts aside?"""
         return not request.licenses or self.pool.choose(request.licenses, self.reserved(request)) is not None
 
     def find(self, record: JobRecord, key: Rank, request: Request) -> Licensed | None:
@@ -56,11 +56,11 @@ class Licenses:
         return min(found, key=lambda one: len(one[1]), default=None)
 
     def never(self, request: Request) -> bool:
-        """Is no return of theirs planned?"""
+        """Is it unknown when they are free again (no bf_licenses, or too few in all)?"""
         return self._planned.licenses is None or self._planned.licenses.needs(request) is None
 
     def spared(self, records: Iterable[JobRecord], request: Request, needs: Mapping[str, int]) -> bool:
-        """May components of one heterogeneous job have these together, beside what others were promised?"""
+        """May components of one heterogeneous job have these together, beside what others were planned?"""
         ahead, now = self._planned.licenses, self._snapshot.now
         if ahead is None or not needs:
             return True
@@ -100,7 +100,7 @@ class Licenses:
             self._use_in(allocation.reservation, needs)
 
     def _chosen(self, request: Request, choices: Sequence[Needs]) -> Needs:
-        """Of those that are there the first that nobody was promised."""
+        """The first choice that is free and planned for no other job; else the first that is free."""
         ahead, now, reserved = self._planned.licenses, self._snapshot.now, self.reserved(request)
         there = [needs for needs in choices if self.pool.available(needs, reserved)]
         spared = there if ahead is None else [needs for needs in there if ahead.first(request, needs, now) == now]

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from spritz.scheduling.view.records import JobRecord, Shape
     from spritz.scheduling.view.snapshot import Snapshot
 
-#: who waits for these may have been promised a start
+#: who waits for these may have been planned a start
 PROMISED = (Reason.RESOURCES, Reason.LICENSES)
 PRIORITY = Verdict(Reason.PRIORITY)
 #: What no end of another job changes.

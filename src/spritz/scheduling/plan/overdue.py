@@ -1,9 +1,10 @@
-"""Promises whose time has come and that were not kept: a job ran past its limit, or its nodes were slow to be cleared.
+"""Planned starts whose time has come and that were not kept: a job ran past its limit, or its nodes were slow to be
+cleared.
 
 All that was planned behind such a job is late as well. It takes its place back from those that rank lower, and they are
 planned anew behind it; else a delay of a second would let them overtake it by hours.
 
-Source: docs/decisions/0097-promised-by-expected-slowdown.md.
+Source: docs/decisions/0097-planned-by-expected-slowdown.md.
 """
 
 from __future__ import annotations
@@ -26,11 +27,11 @@ class Overdue:
         self._holders: dict[Request, int] = {}
         if not ledger.starts or ledger.starts[0] >= now:
             return
-        for request, promises in ledger.promises.items():
-            count = sum(item.start_at < now and not item.provisional for item in promises)
+        for request, future_starts in ledger.by_request.items():
+            count = sum(item.start_at < now and not item.provisional for item in future_starts)
             if count:
                 self._counts[request] = count
-                self._holders[request] = promises[0].holder
+                self._holders[request] = future_starts[0].holder
 
     def has(self, record: JobRecord) -> bool:
         """Should a job like this one have started by now?"""

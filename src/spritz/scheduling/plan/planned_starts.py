@@ -1,7 +1,7 @@
-"""What is promised, as one cycle changes it, and what that leaves to those who would start now.
+"""The planned starts as one cycle changes them, and what they leave to jobs that could start now.
 
-Owns the cycle's ledger, the profile with its promises in it, the views of it from inside reservations, and the licenses
-that are promised (`licenses_ahead`). Who is promised what is `promises`.
+Owns the cycle's ledger, the profile with its planned starts, the views of it from inside reservations, and the license
+profile. Which jobs get planned starts is decided by `backfill`.
 
 Source: slurm.conf(5) SchedulerParameters bf_*.
 """
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 class PlannedStarts:
-    """Promises that others have to leave alone. `before_reading` is called before anybody looks at them."""
+    """Planned starts of one cycle. `before_reading` is called before they are read: it makes deferred ones."""
 
     def __init__(
         self, snapshot: Snapshot, table: NodeTable, parameters: Parameters, rank: Callable[[Shape, SortKey], Rank]
@@ -43,7 +43,7 @@ class PlannedStarts:
         self._rank = rank
         self._snapshot = snapshot
         self._table = table
-        #: what is promised as this cycle changes it
+        #: what is planned as this cycle changes it
         self.ledger = snapshot.ledger.fork()
         self._profile_made: Profile | None = None
         #: what jobs inside a reservation see, and those that it lets in
@@ -55,33 +55,33 @@ class PlannedStarts:
         self.licenses: LicenseProfile | None = None
         if parameters.licenses_ahead and snapshot.licenses.total:
             self.licenses = LicenseProfile(snapshot)
-            for promises in self.ledger.promises.values():
-                for promise in promises:
-                    self.licenses.hold(promise)
+            for future_starts in self.ledger.by_request.values():
+                for future_start in future_starts:
+                    self.licenses.hold(future_start)
         self.before_reading: Callable[[], None] = lambda: None
 
     @property
     def version(self) -> int:
-        """Grows with whatever may let a job start that promises kept back."""
+        """Changes whenever a job may be able to start that planned starts held back."""
         return self.ledger.version
 
     def any_before(self, ends_at: float) -> bool:
-        """Does some promise or reservation begin before that time?"""
+        """Does some planned start or reservation begin before that time?"""
         self.before_reading()
         starts = self.ledger.starts
         return (bool(starts) and starts[0] < ends_at) or self.reserved.first_start() < ends_at
 
     def held_from(self, request: Request) -> Floats:
-        """When something is first promised or reserved on each node, as jobs of the request see it (inf: never)."""
+        """When something is first planned or reserved on each node, as jobs of the request see it (inf: never)."""
         self.before_reading()
         return self.view(request).held_from
 
     def unpromised_until(self, ends_at: float, request: Request) -> Ints:
-        """Nodes of which nothing is promised or reserved before then, as jobs of the request see it."""
+        """Nodes of which nothing is planned or reserved before then, as jobs of the request see it."""
         return np.flatnonzero(self.held_from(request) >= ends_at)
 
     def starts_between(self, first: float, last: float) -> list[float]:
-        """Different starts of promises and reservations within these times, ascending."""
+        """Different starts of planned starts and reservations within these times, ascending."""
         self.before_reading()
         starts = self.ledger.starts
         if self.reserved.holds:
@@ -89,11 +89,11 @@ class PlannedStarts:
         return sorted(set(starts[bisect_left(starts, first) : bisect_right(starts, last)]))
 
     def beside(self, request: Request, ends_at: float) -> Leftover:
-        """What the first job of the request would find that starts now: its own promise is no hindrance."""
+        """What the first job of the request finds free now until `ends_at`, its own planned start aside."""
         return Leftover(self.view(request), ends_at, next(iter(self.ledger.of(request)), None))
 
     def flexible(self, index: int) -> bool:
-        """Is all that is promised on this node a matter of counts?"""
+        """Is all that is planned on this node a matter of counts?"""
         return self.profile().is_flexible(index)
 
     def outranked(
@@ -106,7 +106,7 @@ class PlannedStarts:
         *,
         any_age: bool,
     ) -> list[FutureStart] | None:
-        """Promises that the allocation would break; None if it must not.
+        """Planned starts that the allocation would break; None if it must not.
 
         It may break those of jobs that rank lower, if they were made before this job came (or with `any_age`), or on
         nodes where it should have started by now.
@@ -114,13 +114,13 @@ class PlannedStarts:
         self.before_reading()
         late = frozenset(record.expected_nodes) if self.overdue.has(record) else frozenset()
         clashing: list[FutureStart] = []
-        # What it was promised in any of its partitions is no hindrance: `redeem` drops all of these when it starts.
+        # What it was planned in any of its partitions is no hindrance: `redeem` drops all of these when it starts.
         own = self.own(record)
         view = self.view(request)
         for part in allocation.nodes:
             index = self._table.index_of[part.node]
             here = [item for item in view.holds.get(index, ()) if item[0] not in own and item[0].start_at < ends_at]
-            # Where any CPUs would do for a promise it is not these that count, but how many are left.
+            # Where any CPUs would do for a planned start it is not these that count, but how many are left.
             crowded = (
                 bool(here)
                 and view.is_flexible(index)
@@ -142,44 +142,44 @@ class PlannedStarts:
         return any(not isinstance(hold, FutureStart) and hold.start_at < ends_at for some in holds for hold, _ in some)
 
     def own(self, *records: JobRecord) -> list[FutureStart]:
-        """What these jobs have been promised, in any of their partitions."""
+        """What these jobs have been planned, in any of their partitions."""
         shapes = [shape for record in records for _key, shape in record.entries]
-        return [promise for shape in shapes for promise in self.ledger.of(shape.request)[:1]]
+        return [future_start for shape in shapes for future_start in self.ledger.of(shape.request)[:1]]
 
-    def _yields(self, promise: FutureStart, record: JobRecord, key: Rank, *, any_age: bool) -> bool:
-        shape = self._snapshot.queue.shapes.get(promise.request)
+    def _yields(self, future_start: FutureStart, record: JobRecord, key: Rank, *, any_age: bool) -> bool:
+        shape = self._snapshot.queue.shapes.get(future_start.request)
         if shape is None:
             return True
-        place = self.ledger.of(promise.request).index(promise)
+        place = self.ledger.of(future_start.request).index(future_start)
         other = self._rank(shape, shape.keys[min(place, len(shape.keys) - 1)])
-        return other > key and (any_age or record.queued > promise.queued)
+        return other > key and (any_age or record.queued > future_start.queued)
 
-    def take_back(self, promises: Iterable[FutureStart]) -> None:
-        """These are not kept: a job that outranks theirs starts."""
-        for promise in promises:
-            self.drop(promise)
+    def take_back(self, future_starts: Iterable[FutureStart]) -> None:
+        """Drop these, since a job of higher rank starts in their place."""
+        for future_start in future_starts:
+            self.drop(future_start)
 
     def of(self, request: Request) -> FutureStart | None:
-        """What the first job of the request has been promised."""
+        """What the first job of the request has been planned."""
         return next(iter(self.ledger.of(request)), None)
 
     def due(self, request: Request) -> Allocation | None:
-        """What the first job of the request was promised for now, if all of that is free: whatever was promised since
+        """What the first job of the request was planned for now, if all of that is free: whatever was planned since
         leaves it alone.
         """
-        promise, now = self.of(request), self._snapshot.now
-        if promise is None or promise.start_at > now or promise.provisional or request.segment_alone:
+        future_start, now = self.of(request), self._snapshot.now
+        if future_start is None or future_start.start_at > now or future_start.provisional or request.segment_alone:
             return None
-        assert len(promise.parts) == len(promise.allocation.nodes)
+        assert len(future_start.parts) == len(future_start.allocation.nodes)
         rows, holds = self._table.rows, self.view(request).holds
-        for (index, _holder), part in zip(promise.parts, promise.allocation.nodes, strict=True):
+        for (index, _holder), part in zip(future_start.parts, future_start.allocation.nodes, strict=True):
             if not is_free(rows[index], part, request):
                 return None
-            # A moment late, it would end a moment after others were promised to begin.
+            # A moment late, it would end a moment after others were planned to begin.
             late = now + request.seconds
-            if any(promise.end_at <= hold.start_at < late for hold, _holder in holds.get(index, ())):
+            if any(future_start.end_at <= hold.start_at < late for hold, _holder in holds.get(index, ())):
                 return None
-        return promise.allocation
+        return future_start.allocation
 
     def profile_over(self, table: NodeTable, request: Request) -> Profile:
         """What jobs of the request see over a fork of the cycle's table; for the caller alone."""
@@ -187,35 +187,35 @@ class PlannedStarts:
         return self.view(request).fork(table)
 
     def redeem(self, record: JobRecord) -> None:
-        """A job starts: the first promises made to its kind have done their duty, in each of its partitions.
+        """A job starts: drop the first planned start of its request in each of its partitions.
 
         The projection sees to the same when it hears of the start.
         """
         for _key, shape in record.entries:
             self.overdue.served(shape.request)
-            for promise in self.ledger.of(shape.request)[:1]:
-                self._let_go(promise)
+            for future_start in self.ledger.of(shape.request)[:1]:
+                self._let_go(future_start)
 
-    def keep(self, promise: FutureStart) -> None:
-        """From now on nobody may take what it needs."""
-        self.ledger.keep(self.profile(), promise)
+    def keep(self, future_start: FutureStart) -> None:
+        """Hold its resources from now on."""
+        self.ledger.keep(self.profile(), future_start)
         for view in self._views.values():
-            view.hold(promise)
+            view.hold(future_start)
         if self.licenses is not None:
-            self.licenses.hold(promise)
+            self.licenses.hold(future_start)
         self.changed = True
 
-    def drop(self, promise: FutureStart) -> None:
-        """It is kept no longer."""
-        self._let_go(promise)
+    def drop(self, future_start: FutureStart) -> None:
+        """Give its resources up."""
+        self._let_go(future_start)
         self.changed = True
 
-    def _let_go(self, promise: FutureStart) -> None:
-        self.ledger.drop(self.profile(), promise)
+    def _let_go(self, future_start: FutureStart) -> None:
+        self.ledger.drop(self.profile(), future_start)
         for view in self._views.values():
-            view.let_go(promise)
+            view.let_go(future_start)
         if self.licenses is not None:
-            self.licenses.let_go(promise)
+            self.licenses.let_go(future_start)
 
     # -- licenses
 
@@ -223,7 +223,7 @@ class PlannedStarts:
         self, requests: Sequence[Request], since: float, without: Sequence[FutureStart] = ()
     ) -> float | None:
         """The first moment from `since` on at which licenses are free for jobs of all these requests at once; None if
-        there is none. `without`: promises that do not count.
+        there is none. `without`: planned starts that do not count.
         """
         if self.licenses is None or not any(request.licenses for request in requests):
             return since
@@ -231,7 +231,7 @@ class PlannedStarts:
             return self.licenses.first_of_all(requests, since)
 
     def outranked_for(self, record: JobRecord, key: Rank, request: Request, needs: Needs) -> list[FutureStart] | None:
-        """With bf_licenses: promises that a start now with these licenses would break; None if it must not. As
+        """With bf_licenses: planned starts that a start now with these licenses would break; None if it must not. As
         `outranked`.
         """
         ahead, now = self.licenses, self._snapshot.now
@@ -244,12 +244,14 @@ class PlannedStarts:
                 return []
         late = self.overdue.has(record)
         weaker = [
-            promise
-            for items in self.ledger.promises.values()
-            for promise in items
-            if promise.request.licenses and promise not in own and self._yields(promise, record, key, any_age=late)
+            future_start
+            for items in self.ledger.by_request.values()
+            for future_start in items
+            if future_start.request.licenses
+            and future_start not in own
+            and self._yields(future_start, record, key, any_age=late)
         ]
-        weaker.sort(key=lambda promise: promise.start_at)
+        weaker.sort(key=lambda future_start: future_start.start_at)
         for count in range(1, len(weaker) + 1):
             with ahead.without([*own, *weaker[:count]]):
                 if ahead.first(request, needs, now) == now:
@@ -283,7 +285,7 @@ class PlannedStarts:
 
 
 class Leftover:
-    """What promises leave to a job that starts now and ends at some time: single rows, or all of the table."""
+    """What planned starts leave free for a job from now until it ends: single rows, or the whole table."""
 
     def __init__(self, profile: Profile, ends_at: float, own: FutureStart | None) -> None:
         without = () if own is None else (own,)

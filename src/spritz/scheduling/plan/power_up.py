@@ -35,18 +35,18 @@ class PowerUpBudget:
         self._woken: set[str] = set()
 
     def allows(self, *allocations: Allocation) -> bool:
-        """Can these start, as far as nodes must be called up?"""
+        """May the powered-down nodes of these allocations be powered up together?"""
         return self._left is None or len(self._sleepers(allocations)) <= self._left
 
     def take(self, allocation: Allocation) -> None:
-        """These nodes are called up."""
+        """Count the powered-down nodes of the allocation as powered up."""
         if self._left is not None:
             sleepers = self._sleepers((allocation,))
             self._woken |= sleepers
             self._left -= len(sleepers)
 
     def keeps_back(self, snapshot: Snapshot, request: Request) -> bool:
-        """No more may be called up, and there are some that might serve the request."""
+        """Does max_powered_nodes hold the request back: no node may be powered up, and some could serve it?"""
         if self._left != 0 or not snapshot.settings.power.resumes:
             return False
         nodes = snapshot.eligibility.nodes(request)

@@ -76,7 +76,7 @@ class Preemption(Struct, frozen=True):
 
 
 class Preemptor:
-    """Preemption within one cycle. Keeps what jobs before have been promised. `quick`: many victims are not looked
+    """Preemption within one cycle. Keeps what jobs before have been planned. `quick`: many victims are not looked
     for.
     """
 

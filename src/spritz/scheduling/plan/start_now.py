@@ -1,7 +1,6 @@
-"""Where a job of one cycle may start now: beside the promises, and not where it has failed before.
+"""Where a job of one cycle may start now without delaying planned starts.
 
-A request for which there was no place fails until something is freed that could carry a part of it
-(`Findings.failure`).
+A request that did not fit is skipped until a node is freed that could carry a part of it (`Findings.failure`).
 """
 
 from __future__ import annotations
@@ -73,8 +72,8 @@ class StartSearch:
     # -- one job
 
     def find(self, record: JobRecord, key: Rank, shape: Shape) -> Start | None:
-        """A place that is free now and promised to nobody else for as long as the job lasts, and the time limit if it
-        is not the request's.
+        """A place that is free now and, while the job lasts, not planned for another job; and the time limit if it is
+        not the request's (--time-min).
         """
         if shape.request.queue_key in self._blocked_queues and not self.may_overtake():
             return None
@@ -120,7 +119,7 @@ class StartSearch:
         return found
 
     def _early_first(self, table: NodeTable, request: Request, ends_at: float) -> NodeTable | None:
-        """The table with nodes first, among those of one weight, of which something is promised only after that time:
+        """The table with nodes first, among those of one weight, of which something is planned only after that time:
         others are left to jobs that last longer. None where there are none, or another order goes before.
         """
         eligibility = self._snapshot.eligibility
@@ -131,7 +130,7 @@ class StartSearch:
         return table.weighted(2 * table.weight - early) if early.any() else None
 
     def _within(self, shape: Shape) -> Ints | None:
-        """The few nodes freed since a request of one node failed: no other can serve it. None: look at all."""
+        """For a request of one node: the few nodes freed since it failed, as no other can serve it. None: all nodes."""
         failure = self._findings.failure(shape)
         if failure is None or shape.request.nodes_max != 1 or failure.version not in (None, self._planned.version):
             return None
@@ -144,12 +143,12 @@ class StartSearch:
         return not self._parameters.builtin and (limit is None or self.backfilled < limit)
 
     def _beside_promises(self, allocation: Allocation, request: Request, within: Ints | None) -> Start | None:
-        """The allocation, or another if need be, that breaks no promise; with --time-min for a shorter time."""
+        """The allocation, or another one, that breaks no planned start; with --time-min perhaps for a shorter time."""
         now = self._snapshot.now
         found = self._until(now + request.seconds, allocation, request, within)
         if found is not None or not request.time_min_minutes:
             return None if found is None else (found, None)
-        # End before some promise begins: the latest that will do.
+        # End before some planned start begins: the latest that will do.
         starts = self._planned.starts_between(now + request.time_min_minutes * 60.0, now + request.seconds)
         best: Start | None = None
         low, high = 0, len(starts)
@@ -179,7 +178,7 @@ class StartSearch:
         return place(table if early is None else early, request, self._snapshot.eligibility, within=within)
 
     def _still_fails(self, shape: Shape, failure: Failure, freed: int) -> bool:
-        """Nothing that was freed since the request failed helps it: no such node can carry any part of it."""
+        """Can no node freed since the request failed carry any part of it?"""
         if failure.freed != freed:
             if self._helped(shape, failure.freed):
                 return False
@@ -210,8 +209,10 @@ class StartSearch:
     # -- many shapes at once
 
     def hopeful(self, waiting: list[Entry], could_preempt: Callable[[Shape], bool]) -> tuple[list[Entry], int]:
-        """Those that may start, or of which something else must be said than before; and how many jobs are left out.
-        `could_preempt`: might others make room for it?
+        """Entries that may start or need another reason than before; and how many jobs are left out.
+
+        A shape is left out if it failed, no node freed since has the CPUs and GPUs of its smallest part, and its jobs
+        have the reason Priority already. `could_preempt`: may its jobs preempt others?
         """
         up_version, rooms, blocked_queues = (
             self._snapshot.memory.up_version,
@@ -221,7 +222,7 @@ class StartSearch:
         findings, renewed = self._findings, self._findings.renewed
         # What this cycle has looked at. The others, which may be many, are as earlier cycles left them.
         touched = {*findings.failures, *findings.stuck}
-        # Many shapes failed at the same time and need the same at least.
+        # Many shapes failed at the same time and have the same smallest part: the answer is shared.
         hopeful: dict[tuple[int, tuple[int, int]], bool] = {}
         kept, left_out = [], 0
         for entry in waiting:

@@ -100,8 +100,8 @@ class Cleared:
 
 
 class VictimSearch:
-    """Victims for one request on one table. `accept`: does it break no promise there? `apart`: nodes of which nothing
-    is promised for as long as the job would last.
+    """Victims for one request on one table. `accept`: does it break no planned start there? `apart`: nodes of which
+    nothing is planned for as long as the job would last.
     """
 
     def __init__(
@@ -130,8 +130,8 @@ class VictimSearch:
         self.result: Allocation | None = None
 
     def place_on(self, table: NodeTable) -> Allocation | None:
-        """A place on this table that is acceptable: where one would look first, else apart from all promises, else
-        anywhere but there.
+        """A place on this table that is acceptable: where one would look first, else apart from all planned starts,
+        else anywhere but there.
         """
         first = self._place(table)
         if first is None or self.accept(first):
@@ -199,7 +199,7 @@ class VictimSearch:
             return None
         bound = self._pruned(sums, bound)
         if any(len(victim.nodes) > 1 for victim in cleared.victims):
-            # Whoever holds one node is nowhere else: then the order of nodes has said all.
+            # Victims of one node each: the order of nodes is the order of victims.
             bound = self._fewer(sums, cleared.victims[: self.pool], bound) or bound
         bound = sorted(bound, key=lambda one: one.cost)
         sums.only(bound)

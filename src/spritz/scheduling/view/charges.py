@@ -49,7 +49,7 @@ def billed(rules: Rules, spec: JobSpec, partition: str, enforce: tuple[str, ...]
 
 
 def least_priority(rules: Rules, request: Request) -> int:
-    """MinPrioThreshold of whose job it is: with less it is promised no start."""
+    """MinPrioThreshold of whose job it is: with less it is planned no start."""
     if request.billed is None:
         return 0
     account, user, qos, exempt = request.billed

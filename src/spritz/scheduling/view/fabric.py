@@ -71,7 +71,7 @@ def _indexes(text: str, index_of: Mapping[str, int]) -> Ints:
 
 
 def empty_leaves(table: NodeTable, fabric: Fabric | None) -> Bools:
-    """bool[node]: nobody is on any node of its leaf."""
+    """bool[node]: no job is on any node of its leaf switch."""
     if fabric is None:
         return table.idle.copy()
     busy = np.bincount(fabric.leaf_of, weights=~table.idle) > 0

@@ -1,10 +1,10 @@
 """What happens on one node in time to come: jobs end, holds begin and end.
 
 Owns the order of these changes (`Timeline`) and the least of what is free through several of them (`Least`). Most holds
-are promises, which need so many CPUs and devices and not particular ones. A hold that is flexible takes its own if
-they are free when it begins, and others if not; so a job may start on any of them as long as there are enough at all
-times. That is safe: what is asked for in whole cores and single devices can be given out from first start to last if
-at no moment more is asked for than there is.
+are planned starts, which need so many CPUs and devices and not particular ones. A hold that is flexible takes its own
+if they are free when it begins, and others if not; so a job may start on any of them as long as there are enough at all
+times. That is safe: what is asked for in whole cores and single devices can be given out from first start to last if at
+no moment more is asked for than there is.
 
 Source: colouring of interval graphs; the profile is `profile`.
 """
@@ -86,13 +86,13 @@ def counts_ahead(
         changes.setdefault(at, []).append((sign, taken))
     now = row.counts(kinds)
     breakpoints, found = sorted(changes), [tuple(now)]
-    # Nobody is there once all who are have gone.
+    # A node is idle once all its jobs have ended.
     state = [now[0], now[2], -sum(sign * taken[2] for _at, sign, taken in events), *now[4:]]
     for at in breakpoints:
         for sign, taken in changes[at]:
             state = [have + sign * count for have, count in zip(state, taken, strict=True)]
         if state[0] < 0 or min(state[3:], default=0) < 0:
-            # More is promised than there is (a job's end has moved): rows say what is left.
+            # More is planned than there is (a job's end has moved): rows say what is left.
             return None
         found.append((state[0], state[0], state[1], not state[2], *state[3:]))
     return breakpoints, found

@@ -150,7 +150,7 @@ class Holder:
 class NodeRow:
     """One node: its hardware and what is free of it.
 
-    `free_cpus`: CPUs that nobody holds. `gres_free[name]`: mask of free devices; `counts_free[name, type]`: free
+    `free_cpus`: CPUs that no job holds. `gres_free[name]`: mask of free devices; `counts_free[name, type]`: free
     countable ones; `shares_free[name][device]`: free shares. Invariant: all three follow from `hardware` and `holders`.
     """
 
@@ -259,7 +259,7 @@ class NodeRow:
         return True
 
     def give_back(self, holder: Holder) -> None:
-        """What one held is free, where nobody else holds the same."""
+        """Free what the holder held, except where another holder has the same."""
         self.free_cpus |= holder.cpus
         self.free_memory_mib += holder.memory_mib
         self.give_back_gres(holder)
@@ -339,7 +339,7 @@ class NodeRow:
         }
 
     def counts(self, kinds: Iterable[tuple[str, str]]) -> list[int]:
-        """Free CPUs, CPUs in wholly free cores, memory, whether nobody is here, and free GRES of each of `kinds`."""
+        """Free CPUs, CPUs in wholly free cores, memory, whether no job is here, and free GRES of each of `kinds`."""
         cpus = cores = self.free_cpus
         if self.hardware.threads > 1:
             cores = self.hardware.core_cpus(self.hardware.whole_cores(cpus))

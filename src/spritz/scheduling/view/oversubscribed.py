@@ -1,4 +1,4 @@
-"""CPUs that jobs of partitions with OverSubscribe may still have, as columns beside those of a table of nodes.
+"""Columns of a table of nodes: CPUs that jobs of partitions with OverSubscribe may use.
 
 How many a node has left depends on who is on it, so the exact rule (`usable_cpus`) is asked, but only of nodes that
 have changed since. Columns appear as requests ask for them.
@@ -86,7 +86,7 @@ class Oversubscribed:
 
 
 def _room(row: NodeRow, request: Request) -> int:
-    """None beside a job that has the node for itself, though that may be suspended."""
+    """Zero if a job holds the node exclusively, even while suspended."""
     if any(holder.whole and not holder.stopped for holder in row.holders.values()):
         return 0
     return usable_cpus(row, request).bit_count()

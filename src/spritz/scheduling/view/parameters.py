@@ -24,19 +24,19 @@ SELDOM_SECONDS = 10 * 365 * 86_400.0
 class Parameters(Struct, frozen=True, kw_only=True):
     """Times in seconds; limits on counts are None where there is none."""
 
-    #: SchedulerType=sched/builtin: strict order, nobody overtakes within a partition
+    #: SchedulerType=sched/builtin: strict order, no backfill within a partition
     builtin: bool = False
-    #: bf_policy=easy: only the first blocked job of each partition is promised its start
+    #: bf_policy=easy: only the first blocked job of each partition is planned its start
     easy: bool = False
-    #: bf_predict: as with bf_policy=easy, but those behind go shortest prediction first, and promises are bounds
+    #: bf_predict: as with bf_policy=easy, but those behind go shortest prediction first, and planned starts are bounds
     predict: bool = False
-    #: bf_predict=slowdown: and the promise is for the job whose expected slowdown is largest, not for the first
+    #: bf_predict=slowdown: and the planned start is for the job whose expected slowdown is largest, not for the first
     predict_slowdown: bool = False
-    #: how far ahead starts are promised (bf_window)
+    #: how far ahead starts are planned (bf_window)
     window_seconds: float = 1440 * 60.0
     #: an expected start is news when it moved by as much (bf_resolution)
     resolution_seconds: float = 60.0
-    #: most jobs whose start is promised (bf_max_job_test)
+    #: most jobs whose start is planned (bf_max_job_test)
     promises_max: int = 500
     promises_per_user: int | None = None
     promises_per_partition: int | None = None
@@ -46,7 +46,7 @@ class Parameters(Struct, frozen=True, kw_only=True):
     promises_per_array: int = 20
     #: backfilled starts of one cycle (bf_max_job_start)
     starts_max: int | None = None
-    #: a job is promised a start only after it has waited so long (bf_min_age_reserve)
+    #: a job gets a planned start only after it has waited so long (bf_min_age_reserve)
     promise_age_seconds: float = 0.0
     #: and only with at least this priority (bf_min_prio_reserve)
     promise_priority_min: int = 0
@@ -56,7 +56,7 @@ class Parameters(Struct, frozen=True, kw_only=True):
     #: how priorities of the components of a heterogeneous job make one: min, avg or max (bf_hetjob_prio)
     gang_priority: str = "min"
 
-    #: jobs that wait for licenses are promised starts too, and others leave these alone (bf_licenses)
+    #: jobs that wait for licenses are planned starts too, and others leave these alone (bf_licenses)
     licenses_ahead: bool = False
 
     #: jobs are planned to last as long as their --time-min says (time_min_as_soft_limit)
@@ -64,7 +64,7 @@ class Parameters(Struct, frozen=True, kw_only=True):
 
     #: jobs of one CPU go to the last nodes (pack_serial_at_end)
     serial_at_end: bool = False
-    #: behind a job that a limit of its association holds back, nobody in its partition starts (assoc_limit_stop)
+    #: a job held back by a limit of its association blocks the jobs behind it in its partition (assoc_limit_stop)
     stop_at_limits: bool = False
     #: a job may ask for features that no node has yet (ignore_constraint_validation)
     any_constraint: bool = False

@@ -1,11 +1,11 @@
-"""When and where a blocked job will start, and the promises made to those that wait.
+"""Planned starts of waiting jobs: when, and on which nodes and devices, if every running job lasts to its limit.
 
-`earliest` looks for the first moment at which a request fits into a profile. A `FutureStart` is such a start, exact to
-the device, if every running job lasts to its limit and promises before it are kept. `FutureStarts` keeps the promises
-from cycle to cycle: equal requests share them, the earliest to the first in the queue. A later job may start only
-beside what is promised, so a promised start moves forward, or back for those that came later but rank higher.
+`FutureStarts` keeps them from cycle to cycle. They belong to requests: the earliest is for the first job of the
+request. A job that starts now must not use what they hold, so a planned start only gets earlier; it gets later only for
+a job of higher rank that came afterwards.
 
-Source: Lifka 1995 (EASY: one promise); Mu'alem and Feitelson 2001 (conservative: a promise each); slurm.conf(5) bf_*.
+Source: Lifka 1995 (EASY: one planned start); Mu'alem and Feitelson 2001 (conservative: one for each job);
+slurm.conf(5) bf_*.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from spritz.scheduling.view.records import Shape
     from spritz.scheduling.view.request import Request
 
-#: Holders with this number or less are promises: no job and no start of a cycle has one.
+#: Holders with this number or a smaller one are planned starts; jobs and starts of a cycle have larger ones.
 FUTURE = -(1 << 50)
 
 
@@ -50,7 +50,7 @@ class FutureStart(Hold):
     place: int
 
     def copied(self) -> FutureStart:
-        """The same again, for a cycle to change: those that it was given are the projection's."""
+        """A copy for a cycle to change: those of its snapshot belong to the projection."""
         other = FutureStart(self.start_at, self.end_at, self.parts)
         for name in ("flexible", *self.__slots__):
             setattr(other, name, getattr(self, name))
@@ -58,7 +58,7 @@ class FutureStart(Hold):
 
 
 def is_flexible(request: Request, parts: Sequence[tuple[int, Holder]], rows: Sequence[NodeRow]) -> bool:
-    """Would any CPUs, and any devices of the same type, do for this request?"""
+    """Is the request as well served by any other CPUs, and any other devices of the same type?"""
     if (
         request.tasks_per_socket
         or request.enforce_binding
@@ -72,27 +72,28 @@ def is_flexible(request: Request, parts: Sequence[tuple[int, Holder]], rows: Seq
 
 
 class FutureStarts:
-    """Promises by request, those of each ascending by start. Invariant: every promise of it is held in its profile, and
-    no request has more of them than jobs that wait.
+    """Planned starts by request, those of each ascending by start. Invariant: every planned start of it is held in its
+    profile, and no request has more of them than jobs that wait.
     """
 
-    __slots__ = ("_made", "_numbers", "promises", "starts", "up_version", "version")
+    __slots__ = ("_made", "_numbers", "by_request", "starts", "up_version", "version")
 
     def __init__(self) -> None:
-        #: the number of the last event that may let a job start that promises kept back; one of its own in all forks
+        #: the number of the last event that may let a job start that planned starts kept back; one of its own in all
+        #: forks
         self.version = 0
         self._numbers = [0]
-        #: of the memory, when promises were last checked against nodes that are down
+        #: of the memory, when planned starts were last checked against nodes that are down
         self.up_version = 0
-        self.promises: dict[Request, tuple[FutureStart, ...]] = {}
+        self.by_request: dict[Request, tuple[FutureStart, ...]] = {}
         #: of all of them, ascending
         self.starts: list[float] = []
         self._made = 0
 
     def fork(self) -> FutureStarts:
-        """A ledger of one's own; promises themselves do not change."""
+        """A ledger of one's own; planned starts themselves do not change."""
         other = FutureStarts()
-        other.promises, other.starts = dict(self.promises), list(self.starts)
+        other.by_request, other.starts = dict(self.by_request), list(self.starts)
         other._made, other.version, other.up_version = self._made, self.version, self.up_version
         other._numbers = self._numbers
         return other
@@ -102,60 +103,62 @@ class FutureStarts:
 
     def of(self, request: Request) -> tuple[FutureStart, ...]:
         """Those of one request."""
-        return self.promises.get(request, ()) if self.promises else ()
+        return self.by_request.get(request, ()) if self.by_request else ()
 
     def make(
         self, profile: Profile, request: Request, start_at: float, allocation: Allocation, *, uid: int
     ) -> FutureStart:
-        """A promise, not yet kept."""
+        """A planned start, not yet kept."""
         self._made += 1
         number = FUTURE - self._made
         parts = holders_of(allocation, request, number, uid, profile.table, start_at + request.seconds)
-        promise = FutureStart(start_at, start_at + request.seconds, parts)
-        promise.allocation, promise.request = allocation, request
-        promise.flexible = is_flexible(request, parts, profile.table.rows)
-        promise.provisional, promise.freed, promise.queued, promise.holder = False, 0, 0, 0
-        promise.place = 0
-        return promise
+        future_start = FutureStart(start_at, start_at + request.seconds, parts)
+        future_start.allocation, future_start.request = allocation, request
+        future_start.flexible = is_flexible(request, parts, profile.table.rows)
+        future_start.provisional, future_start.freed, future_start.queued, future_start.holder = False, 0, 0, 0
+        future_start.place = 0
+        return future_start
 
-    def moved(self, profile: Profile, promise: FutureStart, start_at: float, allocation: Allocation) -> FutureStart:
-        """One in its stead, not yet kept and told to nobody."""
-        uid = promise.parts[0][1].uid
-        other = self.make(profile, promise.request, start_at, allocation, uid=uid)
-        other.freed, other.queued, other.place = promise.freed, promise.queued, promise.place
+    def moved(
+        self, profile: Profile, future_start: FutureStart, start_at: float, allocation: Allocation
+    ) -> FutureStart:
+        """A replacement, not yet kept."""
+        uid = future_start.parts[0][1].uid
+        other = self.make(profile, future_start.request, start_at, allocation, uid=uid)
+        other.freed, other.queued, other.place = future_start.freed, future_start.queued, future_start.place
         return other
 
-    def keep(self, profile: Profile, promise: FutureStart) -> None:
-        """From now on nobody may take what it needs."""
-        items = self.of(promise.request)
-        place = bisect_right(items, promise.start_at, key=_order)
-        self.promises[promise.request] = (*items[:place], promise, *items[place:])
-        insort(self.starts, promise.start_at)
-        profile.hold(promise)
+    def keep(self, profile: Profile, future_start: FutureStart) -> None:
+        """Hold its resources in the profile from now on."""
+        items = self.of(future_start.request)
+        place = bisect_right(items, future_start.start_at, key=_order)
+        self.by_request[future_start.request] = (*items[:place], future_start, *items[place:])
+        insort(self.starts, future_start.start_at)
+        profile.hold(future_start)
 
-    def drop(self, profile: Profile, promise: FutureStart) -> None:
-        """It is kept no longer."""
-        items = self.promises[promise.request]
-        place = items.index(promise)
+    def drop(self, profile: Profile, future_start: FutureStart) -> None:
+        """Give its resources up."""
+        items = self.by_request[future_start.request]
+        place = items.index(future_start)
         left = items[:place] + items[place + 1 :]
         self._numbers[0] += 1
         self.version = self._numbers[0]
         if left:
-            self.promises[promise.request] = left
+            self.by_request[future_start.request] = left
         else:
-            del self.promises[promise.request]
-        del self.starts[bisect_left(self.starts, promise.start_at)]
-        profile.let_go(promise)
+            del self.by_request[future_start.request]
+        del self.starts[bisect_left(self.starts, future_start.start_at)]
+        profile.let_go(future_start)
 
 
 def to_plan(
     ledger: FutureStarts, shapes: Mapping[Request, Shape], holders: Mapping[int, int], places: Mapping[int, int]
 ) -> tuple[PlannedPromise, ...]:
-    """All promises of a ledger as a plan has them. `holders`: jobs that were told of them just now, and `places`: their
-    order where that has been looked at, by `id` of the promise.
+    """All planned starts of a ledger as a plan has them. `holders`: jobs that were told of them just now, and `places`:
+    their order where that has been looked at, by `id` of the planned start.
     """
     found = []
-    for request, items in ledger.promises.items():
+    for request, items in ledger.by_request.items():
         shape = shapes[request]
         # The last of them is the least likely to have started when the plan is taken up.
         last = shape.jobs[shape.keys[-1]].id
@@ -176,14 +179,14 @@ def to_plan(
     return tuple(found)
 
 
-def is_same(promise: FutureStart, to_plan: PlannedPromise) -> bool:
-    """Does the plan keep this promise?"""
+def is_same(future_start: FutureStart, to_plan: PlannedPromise) -> bool:
+    """Does the plan keep this planned start?"""
     return (
-        promise.start_at == to_plan.start_at
-        and promise.provisional == to_plan.provisional
-        and promise.allocation == to_plan.allocation
+        future_start.start_at == to_plan.start_at
+        and future_start.provisional == to_plan.provisional
+        and future_start.allocation == to_plan.allocation
     )
 
 
-def _order(promise: FutureStart) -> float:
-    return promise.start_at
+def _order(future_start: FutureStart) -> float:
+    return future_start.start_at

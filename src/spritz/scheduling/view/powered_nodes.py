@@ -29,20 +29,20 @@ class PoweredNodes:
 
     @property
     def left(self) -> int | None:
-        """So many more may be (None: no limit)."""
+        """How many more nodes may be powered up (None: no limit)."""
         return None if self._most is None else max(0, self._most - len(self._names))
 
     @property
     def resumes(self) -> bool:
-        """May one that is powered down be called up?"""
+        """May a powered-down node be powered up for a job?"""
         return self._resumes and self.left != 0
 
     def sleeps(self, name: str) -> bool:
-        """It is not among them."""
+        """Is the node powered down?"""
         return name not in self._names
 
     def put(self, *nodes: Node) -> bool:
-        """Their flags are these now. True: `resumes` has changed."""
+        """Take over the flags of these nodes. True if `resumes` changed."""
         if self._most is None:
             return False
         before = self.resumes

@@ -1,9 +1,9 @@
-"""What every node will have free at any time to come, if running jobs last to their limits and promises are kept.
+"""What every node will have free at any time to come, if running jobs last to their limits and planned starts are kept.
 
 `Profile` holds, for each node, the breakpoints at which something changes there and the counts from each moment on; so
-one array expression finds when a request could first start. Reservations of any kind subtract from it as promises do:
-`hold` and `let_go`. `Profile.at` is the table as a job would find it that starts then and lasts so long: `place` reads
-it like the present one.
+one array expression finds when a request could first start. Reservations of any kind subtract from it as planned starts
+do: `hold` and `let_go`. `Profile.at` is the table as a job would find it that starts then and lasts so long: `place`
+reads it like the present one.
 
 Counts are upper bounds between two breakpoints, rows are exact. Decides nothing.
 
@@ -355,7 +355,7 @@ class Profile:
         return row if least is None else least.row()
 
     def is_flexible(self, index: int) -> bool:
-        """May all that is promised there move to other CPUs and devices?"""
+        """May all that is planned there move to other CPUs and devices?"""
         return all(hold.flexible for hold, _holder in self.holds.get(index, ()))
 
     def at(

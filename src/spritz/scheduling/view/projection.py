@@ -3,8 +3,8 @@ all jobs.
 
 Owns `NodeTable`, `Queue` and the order of running jobs' ends. Decides nothing. `reset` builds the same from records
 after an image was loaded: projection(events) equals projection(records). What each event means is in `follow`; records
-of jobs are filled in `known`, those that wait are in `waiting`, those that hold resources in `running`, promises in
-`upkeep`.
+of jobs are filled in `known`, those that wait are in `waiting`, those that hold resources in `running`, planned starts
+in `upkeep`.
 
 Source: model.events.
 """
@@ -99,7 +99,7 @@ class Projection:
         self.freed = 0
         self.partition_freed: dict[str, int] = {}
         self.memory = Memory()
-        #: starts promised to waiting jobs, and what every node will have free
+        #: starts planned to waiting jobs, and what every node will have free
         self.ledger = FutureStarts()
         self.profile = Profile(self.table)
         self.reserved = Reserved()
@@ -222,8 +222,8 @@ class Projection:
             self.eligibility.workload = WorkloadSample(requests, old and (old.derived or old.before))
 
     def _renew(self, now: float, reorder_max: int | None) -> None:
-        """A new table for the nodes that there are now; promises on those that are as they were stay."""
-        kept = [promise for promises in self.ledger.promises.values() for promise in promises]
+        """A new table for the nodes that there are now; planned starts on those that are as they were stay."""
+        kept = [future_start for future_starts in self.ledger.by_request.values() for future_start in future_starts]
         before = {row.name: row.hardware for row in self.table.rows}
         self.rebuild()
         waiting_jobs.settle(self, now, reorder_max)
@@ -250,7 +250,7 @@ class Projection:
         self.memory.add(findings)
 
     def adopt(self, plan: Plan) -> None:
-        """Take over the promises of a plan, once its starts have been applied."""
+        """Take over the planned starts of a plan, once its starts have been applied."""
         planned_starts.adopt(self, plan)
 
     # -- nodes and partitions
@@ -299,8 +299,8 @@ class Projection:
                 self._node_partitions[index].append(name)
 
     def add_nodes(self, nodes: Sequence[Node]) -> None:
-        """Nodes after all others, which the partitions have already. Promises stay; a new kind of GRES takes a new
-        table.
+        """Nodes after all others, which the partitions have already. Planned starts stay; a new kind of GRES takes a
+        new table.
         """
         first = len(self.table.rows)
         self.nodes.update((node.config.name, node) for node in nodes)

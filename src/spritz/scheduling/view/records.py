@@ -201,8 +201,8 @@ class Verdict(Struct, frozen=True, gc=False):
 class Failure(Struct, frozen=True):
     """A request did not fit when `freed` was the projection's count.
 
-    It fits no better unless a node was freed since, or, where it fitted but for promises to others, one of them was
-    dropped since the ledger's `version` (None: it did not fit at all).
+    It fits no better unless a node was freed since, or, where it fitted but for planned starts to others, one of them
+    was dropped since the ledger's `version` (None: it did not fit at all).
     """
 
     freed: int
@@ -270,7 +270,7 @@ class Shape:
             self.keys.append(key)
         else:
             if key < self.keys[0] and self.failure is not None and self.failure.version is not None:
-                # What is promised to others may not hold back one that ranks higher.
+                # What is planned to others may not hold back one that ranks higher.
                 self.failure = None
             insort(self.keys, key)
         self.jobs[key] = record

@@ -35,9 +35,9 @@ if TYPE_CHECKING:
     from spritz.scheduling.view.request import Request
     from spritz.scheduling.view.table import NodeTable
 
-#: Holders with this number or less are reservations; promises, which they resemble, come before.
+#: Holders with this number or less are reservations; planned starts, which they resemble, come before.
 RESERVED = -(1 << 52)
-#: Occurrences of a recurring reservation that promised starts avoid.
+#: Occurrences of a recurring reservation that planned starts avoid.
 OCCURRENCES = 5
 
 #: stands for reservations that there are not, or that the job may not use; no reservation has this name

@@ -69,7 +69,7 @@ class ReadLedger(Protocol):
     """The planned starts, for reading."""
 
     @property
-    def promises(self) -> Mapping[Request, Sequence[FutureStart]]: ...
+    def by_request(self) -> Mapping[Request, Sequence[FutureStart]]: ...
     def fork(self) -> FutureStarts:
         """A ledger of one's own."""
 

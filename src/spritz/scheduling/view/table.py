@@ -43,8 +43,8 @@ _COLUMNS = (
 
 
 def is_exclusive(holder: Holder) -> bool:
-    """May others be kept off, though something of the node is free? A suspended job has given back its CPUs, and still
-    has the node for itself.
+    """May the holder keep other jobs off although something of the node is free? A suspended job has given back its
+    CPUs, and still has the node for itself.
     """
     return holder.user_exclusive or bool(holder.mcs) or (holder.whole and not holder.cpus)
 
@@ -53,7 +53,7 @@ class NodeTable:
     """Rows in configuration order, and their counts as columns.
 
     Columns are int64[node] (bool where they say yes or no): `cpus` free CPUs, `core_cpus` those in wholly free cores,
-    `memory`, `idle` nobody holds anything, `up`, and one per (GRES name, type) in `gres`. `threads`, `weight`,
+    `memory`, `idle` no job holds anything, `up`, and one per (GRES name, type) in `gres`. `threads`, `weight`,
     `cpus_total`, `memory_total`, `tmp` never change. `gpu_part_numbers` numbers what is free of GPUs that are partly
     used, once somebody asks for that (`keep_parts`); `numbers` has the numbers, which forks share. `freed` is the
     projection's count at which something on the node was last freed. `stale` are the nodes that have changed since
@@ -113,7 +113,7 @@ class NodeTable:
         )
         self.gres = {kind: np.zeros(count, np.int64) for kind in kinds}
         self.oversubscribed: Oversubscribed | None = Oversubscribed()
-        #: nodes on which somebody, now or by a promise, may keep others off what counts say is free
+        #: nodes on which somebody, now or by a planned start, may keep others off what counts say is free
         self.exclusive_now: set[int] = set()
         self.exclusive_later: set[int] = set()
         for index in range(count):
@@ -194,7 +194,7 @@ class NodeTable:
         return self.rows[index]
 
     def idle_cpus(self, allocation: Allocation) -> int:
-        """CPUs of an allocation that nobody uses."""
+        """How many CPUs of the allocation no job uses."""
         rows, index_of = self.rows, self.index_of
         return sum((mask_of(part.cpus) & rows[index_of[part.node]].free_cpus).bit_count() for part in allocation.nodes)
 

@@ -278,7 +278,7 @@ def _policy_amended(projection: Projection, event: cluster_events.PolicyAmended)
 
 
 def _usage_changed(projection: Projection, event: cluster_events.UsageReset | cluster_events.UsageAdopted) -> None:
-    """Whoever has used up his minutes may have some again."""
+    """Usage was reset: jobs out of minutes may be able to start."""
     projection.free_all()
 
 

@@ -1,9 +1,9 @@
-"""What becomes of promised starts between cycles: a plan's are taken over, those of jobs that start are used up, and
+"""What becomes of planned starts between cycles: a plan's are taken over, those of jobs that start are used up, and
 those that have become void are dropped.
 
-Decides nothing; who is promised what is `promises`.
+Decides nothing; who is planned what is `planned starts`.
 
-Source: docs/decisions/0030-promised-starts.md.
+Source: docs/decisions/0030-planned-starts.md.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def adopt(projection: Projection, plan: Plan) -> None:
-    """Take over the promises of a plan, once its starts have been applied; those that have become void since are
+    """Take over the planned starts of a plan, once its starts have been applied; those that have become void since are
     left out, and those of nodes that are there no more.
     """
     for vain in plan.no_room:
@@ -38,16 +38,16 @@ def adopt(projection: Projection, plan: Plan) -> None:
     if plan.promises is None or _take_over(projection, plan.promises):
         made, version = projection.memory.made
         if made is plan:
-            # Promises are as that cycle left them: what failed beside them, by its numbers, still does.
+            # Planned starts are as that cycle left them: what failed beside them, by its numbers, still does.
             projection.ledger.version = version
 
 
-def _take_over(projection: Projection, promises: Sequence[PlannedPromise]) -> bool:
+def _take_over(projection: Projection, future_starts: Sequence[PlannedPromise]) -> bool:
     """The ledger has these, all of them if True."""
     there = projection.table.index_of
     complete = True
     wanted: dict[Request, list[PlannedPromise]] = {}
-    for item in promises:
+    for item in future_starts:
         record = projection.records.get(item.job_id)
         line = item.allocation.partition, item.allocation.reservation
         entries = record.entries if record is not None else ()
@@ -57,17 +57,17 @@ def _take_over(projection: Projection, promises: Sequence[PlannedPromise]) -> bo
             continue
         for request in mine:
             wanted.setdefault(request, []).append(item)
-    for request, items in list(projection.ledger.promises.items()):
+    for request, items in list(projection.ledger.by_request.items()):
         left: dict[float, list[PlannedPromise]] = {}
         for item in wanted.get(request, ()):
             left.setdefault(item.start_at, []).append(item)
-        for promise in items:
-            alike = left.get(promise.start_at, [])
-            same = next((item for item in alike if is_same(promise, item)), None)
+        for future_start in items:
+            alike = left.get(future_start.start_at, [])
+            same = next((item for item in alike if is_same(future_start, item)), None)
             if same is None:
-                projection.ledger.drop(projection.profile, promise)
+                projection.ledger.drop(projection.profile, future_start)
             else:
-                promise.freed, promise.holder, promise.place = same.freed, same.holder, same.place
+                future_start.freed, future_start.holder, future_start.place = same.freed, same.holder, same.place
                 alike.remove(same)
         if request in wanted:
             wanted[request] = [item for alike in left.values() for item in alike]
@@ -75,78 +75,86 @@ def _take_over(projection: Projection, promises: Sequence[PlannedPromise]) -> bo
     for request, new in wanted.items():
         for item in new:
             uid = projection.records[item.job_id].spec.uid
-            promise = projection.ledger.make(projection.profile, request, item.start_at, item.allocation, uid=uid)
-            promise.provisional, promise.queued, promise.freed = item.provisional, item.queued, item.freed
-            promise.holder, promise.place = item.holder, item.place
-            projection.ledger.keep(projection.profile, promise)
+            future_start = projection.ledger.make(projection.profile, request, item.start_at, item.allocation, uid=uid)
+            future_start.provisional, future_start.queued, future_start.freed = (
+                item.provisional,
+                item.queued,
+                item.freed,
+            )
+            future_start.holder, future_start.place = item.holder, item.place
+            projection.ledger.keep(projection.profile, future_start)
     return complete
 
 
-def keep_again(projection: Projection, promises: list[FutureStart], before: dict[str, Hardware]) -> None:
-    """Promises outlive a new table, if all their nodes are there and have the hardware that they had."""
+def keep_again(projection: Projection, future_starts: list[FutureStart], before: dict[str, Hardware]) -> None:
+    """Planned starts outlive a new table, if all their nodes are there and have the hardware that they had."""
     table, ledger, profile = projection.table, projection.ledger, projection.profile
-    for old in promises:
+    for old in future_starts:
         names = old.allocation.names
         rows = [table.rows[table.index_of[name]] for name in names if name in table.index_of]
         if len(rows) < len(names) or any(row.hardware is not before.get(row.name) for row in rows):
             continue
-        promise = ledger.make(profile, old.request, old.start_at, old.allocation, uid=old.parts[0][1].uid)
-        promise.provisional, promise.queued, promise.holder = old.provisional, projection.queue.count, old.holder
-        promise.place = old.place
-        ledger.keep(profile, promise)
+        future_start = ledger.make(profile, old.request, old.start_at, old.allocation, uid=old.parts[0][1].uid)
+        future_start.provisional, future_start.queued, future_start.holder = (
+            old.provisional,
+            projection.queue.count,
+            old.holder,
+        )
+        future_start.place = old.place
+        ledger.keep(profile, future_start)
         projection.queue.shrunk.add(old.request)
 
 
 def redeem(projection: Projection, record: JobRecord, request: Request) -> None:
-    """A job of this request has started: the first promise to its kind is used up, in each of its partitions."""
+    """A job of this request has started: the first planned start to its kind is used up, in each of its partitions."""
     placed = record.id not in projection.unplaced
     others = [shape.request for _key, shape in record.entries] if placed and record.entries else None
     if others is None:
         others = [other for _tier, other in waiting_jobs.requests_of(projection, record)]
     for one in dict.fromkeys((request, *others)):
-        for promise in projection.ledger.of(one)[:1]:
-            projection.ledger.drop(projection.profile, promise)
+        for future_start in projection.ledger.of(one)[:1]:
+            projection.ledger.drop(projection.profile, future_start)
 
 
 def check_promises(projection: Projection) -> None:
-    """No more promises than jobs that wait, and none on nodes that are down."""
+    """No more planned starts than jobs that wait, and none on nodes that are down."""
     down = projection.ledger.up_version != projection.memory.up_version
     projection.ledger.up_version = projection.memory.up_version
     shrunk = projection.queue.shrunk
-    if not projection.ledger.promises or not (down or shrunk):
+    if not projection.ledger.by_request or not (down or shrunk):
         shrunk.clear()
         return
     for request in (
-        list(projection.ledger.promises) if down else [item for item in shrunk if projection.ledger.of(item)]
+        list(projection.ledger.by_request) if down else [item for item in shrunk if projection.ledger.of(item)]
     ):
-        promises = projection.ledger.of(request)
+        future_starts = projection.ledger.of(request)
         shape = projection.queue.shapes.get(request)
         count = len(shape.keys) if shape is not None else 0
-        if shape is not None and len(promises) > count:
+        if shape is not None and len(future_starts) > count:
             count = sum(record.tasks.bit_count() if record.tasks else 1 for record in shape.jobs.values())
-        void = list(promises[count:])
+        void = list(future_starts[count:])
         if down:
             rows = projection.table.rows
-            void += [item for item in promises[:count] if not all(rows[index].up for index, _ in item.parts)]
-        for promise in void:
-            projection.ledger.drop(projection.profile, promise)
+            void += [item for item in future_starts[:count] if not all(rows[index].up for index, _ in item.parts)]
+        for future_start in void:
+            projection.ledger.drop(projection.profile, future_start)
     shrunk.clear()
 
 
 def drop_broken(projection: Projection) -> None:
-    """Promises that a reservation breaks are void."""
-    for request, promises in list(projection.ledger.promises.items()):
-        for promise in list(promises):
-            parts = dict(promise.parts)
+    """Planned starts that a reservation breaks are void."""
+    for request, future_starts in list(projection.ledger.by_request.items()):
+        for future_start in list(future_starts):
+            parts = dict(future_start.parts)
             if any(
-                booking.start_at < promise.end_at
-                and booking.end_at > promise.start_at
+                booking.start_at < future_start.end_at
+                and booking.end_at > future_start.start_at
                 and not projection.reserved.gives_way(booking.reservation, request)
                 and any(index in parts and _overlap(holder, parts[index]) for index, holder in booking.parts)
                 for held in projection.reserved.holds.values()
                 for booking in held
             ):
-                projection.ledger.drop(projection.profile, promise)
+                projection.ledger.drop(projection.profile, future_start)
 
 
 def _overlap(one: Holder, other: Holder) -> bool:

@@ -43,7 +43,7 @@ def start(
     record.dependencies = ()
     record.allocation = allocation
     record.request = waiting_jobs.request_of(projection, record, allocation.partition)
-    if projection.ledger.promises:
+    if projection.ledger.by_request:
         planned_starts.redeem(projection, record, record.request)
     record.ends_at = _planned_end(record, ends_at or at + YEAR_SECONDS)
     record.started_at, record.suspended_seconds = at, 0.0
@@ -123,7 +123,7 @@ def suspend(projection: Projection, record: JobRecord, suspended: bool) -> None:
 
 
 def set_end(projection: Projection, record: JobRecord, ends_at: float, at: float) -> None:
-    """The end of a running job's time limit moved; what was promised for then must be reckoned again."""
+    """The end of a running job's time limit moved; what was planned for then must be reckoned again."""
     _move_end(projection, record, _planned_end(record, ends_at or at + YEAR_SECONDS))
     for name in record.all_names:
         index = projection.table.index_of.get(name)

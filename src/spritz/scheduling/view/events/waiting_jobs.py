@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 EXPEDITED_TIER = 1 << 16
 #: Jobs in reservations come before others.
 RESERVED_TIER = 1 << 17
-#: Jobs for which others were preempted come before all: what they were given back is not lost to somebody else.
+#: Jobs for which others were preempted come before all: no other job takes what their victims gave back.
 CLAIMING_TIER = 1 << 18
 
 
@@ -87,7 +87,7 @@ def settle(projection: Projection, now: float, reorder_max: int | None = None) -
             projection.ineligible.pop(record.id, None)
         if record.waiting:
             projection.queue.add(record, _entries(projection, record, now))
-            # One that only moves has not come later than the promises that there are.
+            # One that only moves has not come later than the planned starts that there are.
             record.queued = queued or record.queued
         elif is_ranked(projection, record):
             _rank(projection, record, now)
