@@ -1,9 +1,8 @@
-"""Which running jobs must end before a job can start: on the nodes that it is planned beside those ahead of it, or, if
-nobody is ahead, anywhere.
+"""Which running jobs must end before a job can start: on the nodes of its planned start, or anywhere if no job is
+ahead.
 
-They suffice, once those ahead are served: with all of them gone the planner's own `place` finds room on the present
-table, and licenses and limits allow it. None could be left out (up to `MINIMISE_MAX` jobs, beyond which a few may be
-too many).
+They suffice once the jobs ahead have started: without them `place` finds a place on the present table, and licenses and
+limits allow the start. None of them can be spared (up to `MINIMISE_MAX` jobs; beyond that a few may be too many).
 
 Source: squeue(1) --start; `backfill.earliest`.
 """
@@ -41,10 +40,10 @@ MINIMISE_MAX = 64
 
 
 class Room:
-    """Who must leave the nodes for one request. `start_at` is when the last of them ends (inf: nobody's end helps).
+    """The jobs that must leave nodes for one request. `start_at`: end of the last of them (inf: no end helps).
 
-    `own`: the start that is planned to the job beside those ahead of it, or those that start with it; then only its
-    nodes are looked at. Without it those who must leave are found as if no other job waited.
+    `own`: the planned start of the job, or those of all components; then only its nodes are considered. Without it, the
+    jobs are found as if no other job waited.
     """
 
     def __init__(self, view: PlanView, request: Request, own: Planned | None = None) -> None:
@@ -97,7 +96,7 @@ class Room:
         return ends
 
     def _in_the_way(self, allocation: Allocation) -> list[int]:
-        """Jobs that hold what the allocation needs, or that let nobody in beside them."""
+        """Jobs that hold what the allocation needs, or keep other jobs off its nodes."""
         table, request = self._view.table, self._request
         alone = request.whole or request.exclusive
         found: dict[int, None] = {}

@@ -122,8 +122,8 @@ def expected(view: PlanView, record: JobRecord) -> Expected:
 
 
 def _spared(view: PlanView, record: JobRecord, before: float) -> str:
-    """From when on, if before then, it may preempt somebody who is exempt yet, or take its own back. Whether that is
-    enough is seen then.
+    """When, before that time, the first exempt time ends that keeps the job from preempting others or reclaiming its
+    guarantee. Whether that suffices is only known then.
     """
     requests = {shape.request for _key, shape in record.entries}
     untils = [

@@ -1,9 +1,9 @@
-"""Room for a heterogeneous job that does not fit: running jobs make it for all of its components at once, or for none.
+"""Preemption for a heterogeneous job: for all of its components at once, or for none.
 
-Components get places one after the other: free ones, else such as others must leave; what each takes counts for those
-after it. Whoever would have to go is then taken off a table, and `find`, which will look for the start as well, is
-asked whether the whole job fits there; it is asked again without each of them, and whoever can be spared is. Nobody is
-told to go for a component alone. Victims that would only be suspended run on until all components can start at once.
+Each component gets a place in turn, a free one or one with victims; what it takes counts for the next ones. All victims
+are then removed from a table, and `find`, the search that also finds its start, must place the whole job there. It is
+repeated without each victim in turn, and a victim that can be spared is. No job is preempted for a single component.
+Victims that would only be suspended run on until all components can start at once.
 
 Source: https://slurm.schedmd.com/preempt.html; https://slurm.schedmd.com/heterogeneous_jobs.html.
 """

@@ -37,8 +37,10 @@ def predicted(record: JobRecord, run_times: Predictor, findings: Findings) -> fl
 
 
 class SlowdownOrder:
-    """Jobs by expected slowdown, largest first, for one cycle. A request that has been planned a start goes before all
-    others of its PriorityTier, and of its jobs the one that was told, so that nobody is planned what another has.
+    """Jobs by expected slowdown, largest first, for one cycle.
+
+    Requests with planned starts come first in their PriorityTier, and of their jobs the one that was told of the
+    planned start: else the same resources would be planned twice.
     """
 
     __slots__ = ("_keys", "_ledger", "_now", "_overdue", "_predict")
@@ -68,7 +70,7 @@ class SlowdownOrder:
         return (self._holder(shape.request) != record.id, self._slowdown(record), *key[2:])
 
     def _holder(self, request: Request) -> int | None:
-        """The job that was told of the first planned start (0: nobody was); None without a planned start."""
+        """The job that was told of the first planned start (0: no job was told); None without a planned start."""
         future_starts = self._ledger.of(request)
         return future_starts[0].holder if future_starts else self._overdue.holder(request)
 

@@ -1,18 +1,17 @@
-"""Who must make room so that a blocked job can start: the fewest running jobs, and of those the cheapest.
+"""Preemption: finds the victims that let a blocked job start, as few as possible, and of as few the cheapest.
 
-Used by the cycle for one blocked job after the other, in their order. A job for which all that it may preempt would not
-make room enough is known by counts (`occupants`). What is about to be free (jobs that have ended, or are in their grace
-time) comes first: a job that these will let start preempts nobody and has its place kept. Only
-then victims are looked for, and only such that `placement` itself, asked again without them, finds the job a place:
-whole jobs, as many as are needed and none in vain. Pure; changes nothing but forks of tables.
+The cycle asks for one blocked job after the other, in order of rank:
 
-An account that asks for no more than it is guaranteed takes it back from those who have borrowed it: they are victims
-too, the youngest first.
+1. If the job would not fit even with all possible victims gone, by counts, the search ends (`preemption_bound`).
+2. If it fits once jobs have left that have ended or are in their grace time, its place is kept and no job is preempted.
+3. Else victims are chosen: whole jobs, none of which can be spared. `placement` itself must find the job a place
+   without them.
 
-Who may be preempted depends on partition and QOS (`Kind`) and, with some modes, on priorities. For preemptors of one
-kind for which only the kind matters the table without all their victims is made once a cycle. Where many could be
-victims that takes long: they are looked for on a few nodes first (`shortlist`), and a quick cycle leaves the rest to a
-full one.
+A job within a guarantee of its account also preempts jobs that borrow from the guarantee, the youngest first.
+
+Which jobs may be preempted depends on partition and QOS (`Kind`) and, with some modes, on priorities. Where only the
+kind matters, the table without all possible victims is made once a cycle. With many possible victims the search begins
+on a few nodes (`victim_nodes`), and a quick cycle leaves the rest to a full one. Pure; changes only forks of tables.
 
 Source: slurm.conf(5) PreemptType, PreemptMode, PreemptExemptTime, PreemptParameters; sacctmgr(1) Preempt.
 """
@@ -76,9 +75,7 @@ class Preemption(Struct, frozen=True):
 
 
 class Preemptor:
-    """Preemption within one cycle. Keeps what jobs before have been planned. `quick`: many victims are not looked
-    for.
-    """
+    """Preemption within one cycle. `quick`: a search among many possible victims is left to a full cycle."""
 
     def __init__(self, snapshot: Snapshot, findings: Findings, *, quick: bool = False) -> None:
         self.snapshot = snapshot
@@ -93,7 +90,7 @@ class Preemptor:
         self._made_running: dict[Kind, list[JobRecord]] | None = None
         self._made_leaving: list[Victim] | None = None
         self._bounds: dict[tuple[Kind, ...], Bound] = {}
-        #: somebody must be made room for, and was not looked at since this cycle is quick
+        #: a search was left to the next full cycle
         self.put_off = False
         self.failed = FailedPreemptions(snapshot, findings)
         #: by kinds that may be preempted
@@ -193,7 +190,7 @@ class Preemptor:
         for other in self._leaving:
             pool.give_back(other.record.licenses)
         search = VictimSearch(self.snapshot, request, self._base, accept, pool, self._trials_left, apart)
-        # What is about to be free anyway comes first: then nobody else need be looked at.
+        # Jobs that are leaving anyway may suffice.
         allocation = search.place_on(self._base) if self._leaving and search.licensed([]) else None
         found: list[Victim] | None = []
         spared_until = 0.0

@@ -87,8 +87,8 @@ class PreemptionRules:
         return found
 
     def among(self, who: Party, some: dict[Kind, list[JobRecord]]) -> tuple[list[Victim], float]:
-        """Those of these jobs that `who` may preempt, and when the first of those that are exempt is so no more (0.0:
-        nobody is).
+        """The jobs among `some` that `who` may preempt; and when the first exempt time of the others ends (0.0: none is
+        exempt).
         """
         found: list[Victim] = []
         first = 0.0
@@ -123,8 +123,8 @@ class PreemptionRules:
         return tuple(index_of[name] for name in record.all_names if name in index_of)
 
     def _cost(self, record: JobRecord, mode: PreemptMode) -> Cost:
-        """Least first: lowest tier (or priority of the QOS) and priority, then the least work lost; or whoever started
-        last.
+        """Sort key, cheapest first: tier (or priority of the QOS), priority, then the least work lost, or the latest
+        start.
         """
         assert record.allocation is not None
         tier = self.tier(record.allocation.partition, record.spec.qos)

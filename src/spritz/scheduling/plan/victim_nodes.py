@@ -49,7 +49,7 @@ NODES_MIN = 32
 NODES_TIMES = 2
 LEAVES = 4
 
-#: `NodeRow.counts`: that nobody is on the node
+#: place in `NodeRow.counts`: is the node idle?
 IDLE = 3
 
 

@@ -184,8 +184,8 @@ class Eligibility:
         return np.array([index for index in nodes.tolist() if answers[self._extra[index]]], np.int64)
 
     def _own_first(self, choices: list[Choice], request: Request) -> list[Choice]:
-        """Before each choice the nodes of its reservation alone, then as many others with one of them: nobody else may
-        use what is reserved, and the others leave room for everybody.
+        """With a flexible reservation, prefer its nodes: first them alone, then others with at least one of them, then
+        the choice itself. Other jobs cannot use the reserved nodes.
         """
         own = self._flexible.get(request.reservation)
         if own is None:

@@ -1,9 +1,7 @@
-"""What the jobs of each kind (partition and QOS) hold of every node, as columns: a bound for preemption, and what to
-take the cheapest nodes by.
+"""What the running jobs of each kind (partition and QOS) hold of every node, as columns.
 
-If a request does not fit on what is free and what all that it may preempt hold together, nobody need be asked who would
-have to go. `Occupants` follows the projection's table, and looks again only at nodes that have changed; `Bound` is
-what one kind of preemptor could have at most. Counts alone: never less than there is.
+Preemption uses it as a bound (`plan.preemption_bound`) and to choose cheap nodes (`plan.victim_nodes`). `Occupants`
+follows the projection's table and works out only nodes that have changed. It counts: never less than there is.
 
 Source: ours; docs/decisions/0095-preemption-by-bounds.md.
 """

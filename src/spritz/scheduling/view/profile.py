@@ -79,7 +79,7 @@ class Cells:
 class Profile:
     """Arrays: `times` float64[node, moment] (inf: no more), and `counts[k]` int64[node, moment] for the columns of
     `NodeRow.counts`. Moment 0 is now. `held_from` float64[node]: start of the first hold there. Times and counts are
-    those of the last `settle`, and worked out only when somebody asks for them.
+    those of the last `settle`, and worked out only when they are read.
     """
 
     __slots__ = (

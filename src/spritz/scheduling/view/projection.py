@@ -1,10 +1,8 @@
-"""The scheduler's own picture of the cluster, kept up to date by events: each costs what it touches, never a pass over
-all jobs.
+"""The scheduler's projection of the events: nodes, jobs and the queue as cycles read them.
 
-Owns `NodeTable`, `Queue` and the order of running jobs' ends. Decides nothing. `reset` builds the same from records
-after an image was loaded: projection(events) equals projection(records). What each event means is in `follow`; records
-of jobs are filled in `known`, those that wait are in `waiting`, those that hold resources in `running`, planned starts
-in `upkeep`.
+Owns `NodeTable`, `Queue`, the profile, the planned starts and the order of running jobs' ends. Decides nothing. An
+event costs what it touches, never a pass over all jobs. `reset` builds the same from records after an image was loaded:
+projection(events) equals projection(records). What each event changes is in `view.events`.
 
 Source: model.events.
 """

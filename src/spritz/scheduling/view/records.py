@@ -295,7 +295,7 @@ class Queue:
         self.unsettled: dict[int, JobRecord] = {}
         #: components of heterogeneous jobs, by the number of the whole and their own
         self.gangs: dict[int, dict[int, JobRecord]] = {}
-        #: requests that fewer jobs make than before, until somebody empties it
+        #: requests with fewer jobs than when their planned starts were last checked
         self.shrunk: set[Request] = set()
         self._made = 0
         #: jobs that have joined so far

@@ -55,10 +55,10 @@ class NodeTable:
     Columns are int64[node] (bool where they say yes or no): `cpus` free CPUs, `core_cpus` those in wholly free cores,
     `memory`, `idle` no job holds anything, `up`, and one per (GRES name, type) in `gres`. `threads`, `weight`,
     `cpus_total`, `memory_total`, `tmp` never change. `gpu_part_numbers` numbers what is free of GPUs that are partly
-    used, once somebody asks for that (`keep_parts`); `numbers` has the numbers, which forks share. `freed` is the
-    projection's count at which something on the node was last freed. `stale` are the nodes that have changed since
-    somebody emptied it; so are `changed`, for somebody else. `oversubscribed` has the CPUs that may be shared; None
-    where columns are no counts of these rows.
+    used, after `keep_parts`; `gpu_parts` gives out the numbers, and forks share it. `freed` is the projection's count
+    at which something on the node was last freed. `stale` and `changed` are nodes that have changed since the profile
+    and `Occupants` last emptied them. `oversubscribed`: CPUs that may be shared (None: the columns are not counts of
+    these rows).
     """
 
     __slots__ = (
@@ -113,7 +113,7 @@ class NodeTable:
         )
         self.gres = {kind: np.zeros(count, np.int64) for kind in kinds}
         self.oversubscribed: Oversubscribed | None = Oversubscribed()
-        #: nodes on which somebody, now or by a planned start, may keep others off what counts say is free
+        #: nodes where a holder, now or in a planned start, may keep jobs off although counts say that something is free
         self.exclusive_now: set[int] = set()
         self.exclusive_later: set[int] = set()
         for index in range(count):
