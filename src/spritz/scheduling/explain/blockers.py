@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from spritz.scheduling.view.request import Request
     from spritz.scheduling.view.table import Ints, NodeTable
 
-#: So many jobs are tried one by one for being superfluous.
+#: How many jobs are tried one by one for being superfluous.
 MINIMISE_MAX = 64
 
 

@@ -174,7 +174,7 @@ class PlanView:
         return starts[place], tuple(rows[index].name for index in nodes[first : ends[place]])
 
     def promise_of(self, record: JobRecord) -> Planned | None:
-        """The planned start that the forecast of this job rests on; None if it is a reckoning."""
+        """The planned start behind the forecast of this job; None if the forecast is an estimate."""
         start_at, names = self.forecast(record.id)
         if not start_at:
             return None

@@ -66,7 +66,7 @@ _ESTIMATES = {
 
 
 class Start(Struct, frozen=True):
-    """`at` is seconds since the epoch; `now`: in this plan. `partition` "" where a reckoning does not tell it."""
+    """`at` is seconds since the epoch; `now`: in this plan. `partition` is "" where an estimate does not tell it."""
 
     at: float
     names: tuple[str, ...]

@@ -144,7 +144,7 @@ def _with_components(view: PlanView, record: JobRecord, summary: str, kept: bool
 
 
 def _lacks_room(view: PlanView, record: JobRecord) -> bool:
-    """Somebody must end first: on the nodes that it is planned beside those with which it starts, else anywhere."""
+    """The jobs that must end first: on the nodes of its planned start, or anywhere."""
     own = view.promise_of(record)
     if own is not None:
         return Room(view, own.request, own).start_at > view.now

@@ -63,7 +63,7 @@ class _Target:
         self._waiting: list[Callable[[float, float], None]] = []
 
     def take(self, parts: int, start_at: float, end_at: float) -> None:
-        """So many parts are there from then to then."""
+        """This number of parts runs from then to then."""
         self._left -= parts
         self._start_at = max(self._start_at, start_at)
         self._end_at = max(self._end_at, end_at)
@@ -118,7 +118,7 @@ class _Waiter:
         self._left = self.record.tasks or 0
 
     def wait_for_task(self, task_id: int, conditions: int) -> None:
-        """So many are this one's."""
+        """The task waits for this number of conditions."""
         self._by_task[task_id] = conditions, 0.0
 
     def met_by_task(self, at: float, task_id: int) -> None:

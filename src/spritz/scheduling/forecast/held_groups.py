@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class HeldEntry:
-    """A job, or tasks of an array (`tasks`, a mask); so many starts are `left`. It may stand in several lines."""
+    """A job, or tasks of an array (mask `tasks`), with `left` starts to come. It may be in several groups."""
 
     __slots__ = ("left", "record", "tasks")
 
@@ -31,7 +31,7 @@ class HeldEntry:
         self.left = tasks.bit_count() or 1
 
     def take(self, count: int) -> int:
-        """The next so many tasks, as a mask (0: it is no array)."""
+        """Take the next `count` tasks; returns their mask (0: not an array)."""
         self.left -= count
         if not self.tasks:
             return 0
@@ -110,7 +110,7 @@ class HeldGroup:
         return None
 
     def note(self, tasks: int, at: float) -> None:
-        """So many are let in."""
+        """Record that these tasks were let in."""
         if not self.let_in:
             self.first_at = at
         self.last_at = at

@@ -429,7 +429,7 @@ class HeldJobs:
             self._conditions.placed(record, tasks, at + more, _end(request, at + more))
 
     def _room(self, request: Request, tasks: int, since: float) -> tuple[list[float], list[Sequence[int]]]:
-        """When, and on which nodes, so many jobs start; fewer if there is room for no more."""
+        """When and on which nodes the next `tasks` tasks start; fewer if not all fit."""
         times: list[float] = []
         nodes: list[Sequence[int]] = []
         lanes, groups = self._room_of()

@@ -1,4 +1,4 @@
-"""A quick reckoning of starts for jobs that have no planned start: each node as lanes of CPUs, GPUs and memory, with
+"""A quick estimate of starts for jobs without a planned start: each node as lanes of CPUs, GPUs and memory, with
 the time from which each lane is free for good.
 
 Jobs are taken in order of the queue; each gets the nodes whose lanes are free first, and holds them for its time limit.
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from spritz.scheduling.view.request import Request
     from spritz.scheduling.view.table import Ints
 
-#: Memory is reckoned with in so many equal parts of a node.
+#: Memory counts in this number of equal parts of a node.
 MEMORY_PARTS = 16
 #: Nodes that are looked at closely for one request, besides those that one batch takes.
 POOL = 64
-#: and at least one of so many.
+#: and at least one node in this number.
 POOL_SHARE = 32
 
 
@@ -61,7 +61,7 @@ _NOTHING = _Need(1, (0, 0, 0), whole=False)
 
 
 class Lanes:
-    """`free_at[kind]`: float64[lane, node], ascending by lane: when so many lanes and one more are free for good."""
+    """`free_at[kind]`: float64[lane, node], ascending by lane: lane k is free for good from then on."""
 
     def __init__(self, profile: Profile, now: float) -> None:
         profile.settle()

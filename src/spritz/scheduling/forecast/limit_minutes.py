@@ -1,4 +1,4 @@
-"""Limits on TRES minutes as time goes on in a reckoning: what is used fades and grows, what is committed is used up.
+"""Limits on TRES minutes at future times: usage decays and grows, and committed minutes are used up.
 
 Between two changes of what runs both have closed forms (`model.limits.usage`), and so has the moment at which a job
 comes under its limits. Verdicts themselves are `model.limits.minutes`'s.
@@ -58,7 +58,7 @@ class FutureMinutes:
         self._minutes.committed.add(keys, tres, ends_at, factor, -1)
 
     def free_at(self, party: Party, tres: Tres, limit_minutes: int, at: float) -> float:
-        """From when on a job of these TRES and so many minutes is within its limits, if nothing else starts or ends
+        """From when on a job of these TRES and this time limit is within its limits, if nothing else starts or ends
         (NEVER: not before that).
         """
         wanted = dict(tres)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Starts:
-    """Starts of so many jobs on equally many nodes each: arrays `job_ids`, `start_at` [job], `nodes` [job, node]."""
+    """Starts of jobs that have the same number of nodes: arrays `job_ids`, `start_at` [job], `nodes` [job, node]."""
 
     __slots__ = ("job_ids", "nodes", "start_at")
 
@@ -81,7 +81,7 @@ def planned_starts(told: Iterable[tuple[int, FutureStart]]) -> tuple[list[Starts
 
 
 class Groups:
-    """Those of one reckoning: one for all requests that need the same of the same nodes."""
+    """Groups of one forecast: one for all requests that need the same resources of the same nodes."""
 
     def __init__(self, lanes: Lanes, eligibility: Eligibility) -> None:
         self._lanes = lanes

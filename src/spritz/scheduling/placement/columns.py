@@ -85,7 +85,7 @@ def capacity_columns(table: NodeTable, request: Request, nodes: Ints) -> tuple[I
 
 
 def least_counts(table: NodeTable, request: Request, tasks: int) -> dict[int, int] | None:
-    """What a node must have at least for so many tasks, by its place in `NodeRow.counts` (GRES in the table's order): a
+    """What a node must have at least for `tasks` tasks, by its place in `NodeRow.counts` (GRES in the table's order): a
     node that is up, with TmpDisk enough, has it exactly if `capacity_columns` and `needed` let it serve. None where
     nodes differ in what they need, or more than counts matters.
     """

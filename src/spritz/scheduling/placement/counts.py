@@ -72,5 +72,5 @@ def by_company(table: NodeTable, request: Request, eligibility: Eligibility) -> 
     yield replace(request, share_rows=0)
     ways = [replace(request, share_rows=rows) for rows in range(2, request.share_rows + 1)]
     choices = eligibility.choices(request)
-    # What fits beside few jobs fits beside more.
+    # What fits with few jobs on a CPU fits with more.
     yield from ways[bisect_left(ways, True, key=lambda way: could_hold(table, way, choices)) :]

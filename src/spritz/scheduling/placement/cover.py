@@ -1,4 +1,4 @@
-"""A limited number of nodes that carry so many tasks *and* so many GPUs: the one hard case of `select`.
+"""A limited number of nodes that together carry enough tasks *and* enough GPUs: the one hard case of `select`.
 
 Either sum alone is met by the largest nodes. For both, mixtures of the two sizes are tried first; what they miss is
 searched completely, up to `CELLS_MAX` steps of work. Above that only requests with hardly any slack can be missed.

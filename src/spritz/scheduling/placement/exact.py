@@ -1,4 +1,4 @@
-"""Is exactly this allocation free, on the table or beside planned starts?"""
+"""Is exactly this allocation free, on a table or in a profile with planned starts?"""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def is_free(row: NodeRow, part: NodeAllocation, request: Request) -> bool:
 
 
 def all_free(table: NodeTable, placed: Iterable[tuple[Request, Allocation]]) -> bool:
-    """Is exactly this free on the table, of each beside those before it? The table is the caller's to change."""
+    """Are exactly these allocations free on the table, all together? Changes the table."""
     for number, (request, allocation) in enumerate(placed):
         holders = holders_of(allocation, request, FUTURE - number, request.uid, table, NEVER)
         for (index, holder), part in zip(holders, allocation.nodes, strict=False):

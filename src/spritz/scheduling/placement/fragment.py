@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from spritz.scheduling.view.request import Request
     from spritz.scheduling.view.table import Bools, Ints, NodeTable
 
-#: Requests that stand for the workload: the most frequent, until they are so much of it, and no more than so many.
+#: The workload is represented by its most frequent requests: this share of it, and at most this number of requests.
 POPULAR = 0.95
 TYPICAL_MAX = 64
 

@@ -32,7 +32,7 @@ class Room:
     """What the nodes below each leaf could take.
 
     `sizes`: int64[leaf, 3], nodes that could serve, tasks and GPUs. `holds` also looks at single nodes, of which a job
-    may take only so many.
+    may take only a limited number.
     """
 
     __slots__ = ("_gpus", "_leaves", "_most", "_tasks", "sizes")

@@ -60,7 +60,7 @@ class QuickOpenings:
         self._profile, self._request = profile, request
 
     def first(self, nodes_min: int) -> float:
-        """Not before so many nodes have had an opening."""
+        """Earliest time by which `nodes_min` nodes have had an opening."""
         if self._count < nodes_min:
             return NEVER
         found: Floats = np.empty(self._count, np.float64)
@@ -118,7 +118,7 @@ class Openings:
         self._profile, self._request = profile, request
 
     def first(self, nodes_min: int) -> float:
-        """Not before so many nodes have had an opening."""
+        """Earliest time by which `nodes_min` nodes have had an opening."""
         ready = self.starts[_firsts(self.cells.node[self.open])]
         if len(ready) < nodes_min:
             return NEVER

@@ -489,7 +489,7 @@ _GROUP_ORDERS = (_in_order, _most_tasks, _most_gpus)
 
 
 def _group_nodes(candidates: list[Candidate], choice: Choice, required: frozenset[int]) -> frozenset[int] | None:
-    """Required nodes, and the first `count` that have each feature; None if there are not so many."""
+    """Required nodes, and the first `count` that have each feature; None if there are too few."""
     taken = set(required)
     for members, count in sorted(choice.groups, key=lambda group: len(group[0])):
         able = [each.index for each in candidates if each.index in members and each.index not in taken]

@@ -31,7 +31,8 @@ if TYPE_CHECKING:
 
 
 def assign(row: NodeRow, request: Request, tasks: int, gpus: int, prefer: int = 0) -> NodeAllocation | None:
-    """So many tasks (and GPUs of `gres_total`) on this node, or None if they do not fit after all.
+    """This node's part of the allocation for `tasks` tasks and `gpus` of `gres_total`; None if they do not fit after
+    all.
 
     `prefer` is a mask of CPUs to take before others.
     """
@@ -93,7 +94,7 @@ def _assign_from(
 
 
 def needs_of(request: Request, tasks: int, gpus: int) -> dict[tuple[str, str], int]:
-    """GRES for so many tasks on one node: (name, type) -> count."""
+    """GRES that these tasks need on one node: (name, type) -> count."""
     needs = dict(request.node_needs)
     for need in request.gres_task:
         needs[need.name, need.type] = needs.get((need.name, need.type), 0) + need.count * tasks
@@ -104,7 +105,7 @@ def needs_of(request: Request, tasks: int, gpus: int) -> dict[tuple[str, str], i
 
 
 def cpus_wanted(hardware: Hardware, request: Request, tasks: int, gpus: int) -> int:
-    """CPUs of one node for so many tasks and GPUs, in whole grains."""
+    """How many CPUs of one node these tasks and GPUs take, in whole grains."""
     if request.whole:
         return hardware.cpus.bit_count()
     threads = unit_threads(hardware, request)
@@ -204,7 +205,7 @@ def _counted(
 
 
 def _shared(row: NodeRow, request: Request, pool: GresPool, kind: str, count: int) -> list[GresAllocation] | None:
-    """Shares of devices. None if there are not so many."""
+    """Shares of devices; None if there are too few."""
     taken = _shares(row, request, pool, count)
     if taken is None:
         return None
@@ -332,7 +333,7 @@ def _whole_sockets(hardware: Hardware, usable: int, wanted: int, near: int, pref
 
 
 def _limit_sockets(hardware: Hardware, request: Request, usable: int, tasks: int, wanted: int) -> int:
-    """The CPUs that so many tasks take when each socket holds no more than --ntasks-per-socket of them."""
+    """The CPUs that `tasks` tasks take when each socket holds no more than --ntasks-per-socket of them."""
     threads = unit_threads(hardware, request)
     kept = 0
     for most, cpus in tasks_by_socket(usable, hardware, request):

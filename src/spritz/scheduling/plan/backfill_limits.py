@@ -28,7 +28,7 @@ class BackfillLimits:
         self._once: set[int] = set()
 
     def may_have(self, record: JobRecord, request: Request, made: int, *, head: bool) -> bool:
-        """May the job have a planned start beside so many that there are? `head`: it is the first of its partition."""
+        """May the job get a planned start? `head`: it is the first blocked job of its queue."""
         parameters, now = self._parameters, self._snapshot.now
         if head or not self._full:
             return head

@@ -88,7 +88,7 @@ def check_request(spec: JobSpec, snapshot: Snapshot, known: dict[Request, bool] 
 
 
 def check_whole(specs: Sequence[JobSpec], snapshot: Snapshot) -> Refusal | None:
-    """None if all components of a heterogeneous job could run beside each other; else why not."""
+    """None if all components of a heterogeneous job could run at the same time; else why not."""
     known: dict[Request, bool] = {}
     for spec in specs:
         refusal = check_request(spec, snapshot, known)

@@ -141,7 +141,7 @@ def _is_late(cycle: Cycle, shapes: Sequence[Sequence[Shape]]) -> bool:
 
 
 def _place(cycle: Cycle, table: NodeTable, choices: Sequence[Choices], trial: Trial) -> list[Placed] | None:
-    """Places for all components on that table, beside what is planned to others."""
+    """Places for all components on that table that break no planned start."""
     snapshot, kept = cycle.snapshot, cycle.planned
     own = [future_start for some in choices for one in some if (future_start := kept.of(one)) is not None]
     cycle.search.examined += len(choices)

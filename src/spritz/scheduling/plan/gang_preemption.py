@@ -33,12 +33,12 @@ if TYPE_CHECKING:
     from spritz.scheduling.view.request import Request
     from spritz.scheduling.view.table import Ints, NodeTable
 
-    #: places for all components on a table, beside what is planned to others; None if there are none
+    #: places for all components on a table that break no planned start; None if there are none
     Find = Callable[[NodeTable], list[Placed] | None]
 
 #: As holders, components have numbers from here downwards while room is looked for.
 _ALIAS = -(1 << 46)
-#: Of so many victims it is asked whether each can be spared.
+#: How many victims are tried for being spared.
 SPARED_MAX = 32
 
 
@@ -95,7 +95,7 @@ def _commit(cycle: Cycle, gang: Gang, placed: Sequence[Placed], attempt: _Attemp
 
 
 def _all_fit(cycle: Cycle, gang: Gang, placed: Sequence[Placed], victims: Iterable[Victim]) -> bool:
-    """Is there room for all components now, beside each other, when these stand aside?"""
+    """Do all components fit now, together, once these are suspended?"""
     table = cycle.table.fork()
     for victim in victims:
         remove(table, victim)

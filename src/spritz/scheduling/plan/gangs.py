@@ -103,7 +103,7 @@ def start_now(
     own: Collection[FutureStart],
     accept: Callable[[int, Placed | None], bool],
 ) -> list[Placed] | None:
-    """A place for every component on `table`, beside what is planned to others; None if there is none.
+    """A place on `table` for every component that breaks no planned start; None if there is none.
 
     `profile_of(request, table)`: the profile for jobs of the request over that table. `own`: planned starts that do not
     count. `accept(index, placed)`: may the component have this beside those before it (None: all begins again)?

@@ -92,7 +92,7 @@ class LicenseProfile:
     # -- questions
 
     def needs(self, request: Request) -> Needs | None:
-        """What a planned start to the request takes; None if there are not so many."""
+        """What a planned start to the request takes; None if there are too few in all."""
         for needs in license_choices(request.licenses):
             if all(count <= self._total.get(name, 0) for name, count in needs.items()):
                 return needs

@@ -60,7 +60,7 @@ class Licenses:
         return self._planned.licenses is None or self._planned.licenses.needs(request) is None
 
     def spared(self, records: Iterable[JobRecord], request: Request, needs: Mapping[str, int]) -> bool:
-        """May components of one heterogeneous job have these together, beside what others were planned?"""
+        """May the components of a heterogeneous job take these together without breaking planned starts?"""
         ahead, now = self._planned.licenses, self._snapshot.now
         if ahead is None or not needs:
             return True

@@ -80,7 +80,7 @@ def reserved_verdict(
 
 
 def _could_avoid(snapshot: Snapshot, findings: Findings, request: Request, met: list[Booking]) -> bool:
-    """Is there a place beside these occurrences for the request, were the nodes empty?"""
+    """Could the request start on empty nodes that these occurrences leave free?"""
     which = tuple((booking.reservation.name, booking.start_at) for booking in met)
     answer = findings.is_avoidable(which, request)
     if answer is None:
@@ -91,7 +91,7 @@ def _could_avoid(snapshot: Snapshot, findings: Findings, request: Request, met: 
 
 
 def _beside(snapshot: Snapshot, met: list[Booking]) -> Ints:
-    """Nodes of which no occurrence has all."""
+    """Nodes that no occurrence reserves as a whole."""
     kept = np.ones(len(snapshot.table.rows), np.bool_)
     kept[[index for booking in met for index, holder in booking.parts if holder.whole]] = False
     return np.flatnonzero(kept)

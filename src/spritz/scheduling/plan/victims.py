@@ -381,7 +381,7 @@ class Sums:
                 self.take_out(victim)
 
     def nodes_missing(self) -> int:
-        """So many more nodes must be able to serve, at least."""
+        """How many more nodes must at least become able to serve."""
         return max(0, min((self.target.nodes_min - sums[0] for _sizes, sums in self.choices), default=0))
 
     def _update(self, nodes: Iterable[int]) -> None:

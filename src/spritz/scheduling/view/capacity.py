@@ -136,7 +136,7 @@ def shared_out(row: NodeRow, request: Request) -> int:
     """Mask of CPUs that one more job of a partition with OverSubscribe cannot have: those of jobs that do not share
     with it, and those that as many share as may.
 
-    On a row that joins several moments (`changes.Least`) there may be more jobs than lie in so many rows.
+    On a row that joins several moments (`node_timeline.Least`) there may be more jobs than lie in so many rows.
     """
     foreign, shares = 0, []
     for holder in row.holders.values():
@@ -148,7 +148,7 @@ def shared_out(row: NodeRow, request: Request) -> int:
 
 
 def _cap_sockets(row: NodeRow, request: Request, cpus: int) -> int:
-    """MaxCPUsPerSocket: no more than so many CPUs of a socket for all jobs of the partition."""
+    """MaxCPUsPerSocket: the limit of CPUs of a socket for all jobs of the partition."""
     used = 0
     for holder in row.holders.values():
         if holder.partition == request.partition:
@@ -184,7 +184,7 @@ def _cpu_limit(row: NodeRow, request: Request) -> int:
 
 
 def tasks_in_cores(cores: int, threads: int, request: Request) -> int:
-    """Most tasks on so many whole cores of `threads` CPUs."""
+    """Most tasks on `cores` whole cores of `threads` CPUs."""
     each = request.cpus_per_task
     threads = min(threads, request.threads_used or threads)
     if not request.tasks_per_core:
@@ -195,7 +195,7 @@ def tasks_in_cores(cores: int, threads: int, request: Request) -> int:
 
 
 def cores_for_tasks(tasks: int, threads: int, request: Request) -> int:
-    """Fewest whole cores that hold so many tasks: the inverse of `tasks_in_cores`."""
+    """Fewest whole cores that hold `tasks` tasks: the inverse of `tasks_in_cores`."""
     each = request.cpus_per_task
     threads = min(threads, request.threads_used or threads)
     if not request.tasks_per_core:
@@ -258,7 +258,7 @@ def _tasks_by_gres(row: NodeRow, request: Request) -> int:
 
 
 def gres_free(row: NodeRow, needs: dict[tuple[str, str], int], over: str = "") -> bool:
-    """Are so many of each (name, type) free at once? `over`: `Request.shares_over`."""
+    """Are these counts of each (name, type) free at once? `over`: `Request.shares_over`."""
     totals: dict[str, int] = {}
     for (name, kind), count in needs.items():
         if row.count_free(name, kind, over) < count:

@@ -1,10 +1,10 @@
 """What happens on one node in time to come: jobs end, holds begin and end.
 
 Owns the order of these changes (`Timeline`) and the least of what is free through several of them (`Least`). Most holds
-are planned starts, which need so many CPUs and devices and not particular ones. A hold that is flexible takes its own
-if they are free when it begins, and others if not; so a job may start on any of them as long as there are enough at all
-times. That is safe: what is asked for in whole cores and single devices can be given out from first start to last if at
-no moment more is asked for than there is.
+are planned starts, which need a number of CPUs and devices and not particular ones. A hold that is flexible takes its
+own if they are free when it begins, and others if not; so a job may start on any of them as long as there are enough at
+all times. That is safe: what is asked for in whole cores and single devices can be given out from first start to last
+if at no moment more is asked for than there is.
 
 Source: colouring of interval graphs; the profile is `profile`.
 """
@@ -154,7 +154,7 @@ def _kinds(hardware: Hardware) -> Sequence[tuple[tuple[str, str], int]]:
 
 
 def _cores_from(hardware: Hardware, cpus: int, first: int, count: int) -> int:
-    """So many whole cores of `cpus`, those in `first` before others; fewer if there are no more."""
+    """Up to `count` whole cores of `cpus`, those in `first` before others."""
     cores = hardware.whole_cores(cpus)
     own = cores & hardware.whole_cores(first)
     found = lowest_bits(own, count) if own.bit_count() > count else own

@@ -1,4 +1,4 @@
-"""Multifactor priority: one reckoning of a job's factors, for the order of the queue and for sprio.
+"""Multifactor priority: a job's factors, for the order of the queue and for sprio.
 
     priority = site + age + association + fair share + job size + partition + QOS + TRES (each times its weight) - nice
 

@@ -31,9 +31,9 @@ NEVER = float("inf")
 MOST = np.iinfo(np.int64).max
 #: Moments for which a profile has room at first, per node.
 BREAKPOINTS = 4
-#: For one of so many nodes what is free is rather worked out aside than put into arrays of one's own.
+#: If no more than one node in this number is stale, it is worked out aside and the shared arrays are not copied.
 ASIDE_SHARE = 32
-#: Starts are first looked for among the first so many parts of all breakpoints to come; fewer than FEW are not divided.
+#: Starts are looked for in the first 1/64 of all breakpoints, then the first 1/8; fewer than FEW are not divided.
 SHARES = (64, 8)
 FEW = 64
 

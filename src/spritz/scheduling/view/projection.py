@@ -112,7 +112,7 @@ class Projection:
         #: jobs whose rank has changed by itself, and when that was last looked for
         self.reorder: dict[int, JobRecord] = {}
         self.priorities_at = 0.0
-        #: jobs that wait for no more than so many leaf switches
+        #: jobs that wait for a limited number of leaf switches (--switches)
         self.switch_waits: dict[int, JobRecord] = {}
         #: jobs that nodes may be rebooted for, later (--delay-boot)
         self.boot_waits: dict[int, JobRecord] = {}
@@ -315,7 +315,7 @@ class Projection:
         self._members_changed()
 
     def _members_changed(self) -> None:
-        """Other nodes may serve: what was found out of them is forgotten, and sizes are reckoned anew."""
+        """Partitions, features or places of nodes changed: forget findings, and work out job sizes again."""
         self._find_members()
         self.eligibility.reserve(self.reserved)
         planned, up_version = self.memory.planned, self.memory.up_version

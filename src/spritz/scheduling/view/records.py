@@ -260,7 +260,7 @@ class Shape:
         return not gpus or row.gres_free.get("gpu", 0).bit_count() >= gpus
 
     def could_use_any(self, rooms: list[tuple[int, int]]) -> bool:
-        """The same for nodes with so many free CPUs and GPUs."""
+        """The same for nodes given by (free CPUs, free GPUs)."""
         cpus, gpus = self.floor
         return any(free_cpus >= cpus and free_gpus >= gpus for free_cpus, free_gpus in rooms)
 

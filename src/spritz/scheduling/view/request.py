@@ -30,7 +30,7 @@ class Grain(str, Enum):
 
 
 class Need(Struct, frozen=True, gc=False):
-    """So many of one GRES; an empty type means any."""
+    """A count of one GRES; an empty type means any."""
 
     name: str
     type: str
@@ -64,7 +64,7 @@ class Request(Struct, frozen=True, kw_only=True, cache_hash=True):
     sockets_min: int
     cores_per_socket_min: int
     threads_min: int
-    #: at most so many CPUs of each core count for tasks (None: all)
+    #: how many CPUs of each core count for tasks (None: all)
     threads_used: int | None
     overcommit: bool
     memory_per_node: int | None
@@ -90,7 +90,7 @@ class Request(Struct, frozen=True, kw_only=True, cache_hash=True):
     features: str
     prefer: str
     node_list: tuple[str, ...]
-    #: --distribution=arbitrary: so many tasks on each of these nodes
+    #: --distribution=arbitrary: (node, tasks)
     tasks_by_node: tuple[tuple[str, int], ...]
     exclude: tuple[str, ...]
     contiguous: bool
@@ -99,7 +99,7 @@ class Request(Struct, frozen=True, kw_only=True, cache_hash=True):
     flat: bool
     #: most leaf switches (0: any number)
     switches: int
-    #: so many nodes each lie on one leaf (1: any)
+    #: --segment: this number of nodes each lies on one leaf switch (1: any)
     segment: int
     #: and no two such groups on one leaf
     segments_spread: bool
@@ -147,7 +147,7 @@ class Request(Struct, frozen=True, kw_only=True, cache_hash=True):
     boots_later: bool = False
     #: number of the component of a heterogeneous job that makes it, since that waits with others (0: no component)
     component: int = 0
-    #: --signal=R: it leaves reservations of others within so many seconds, once their jobs come (-1: it does not)
+    #: --signal=R: seconds within which it leaves reservations of others once their jobs come (-1: it does not)
     leaving_seconds: int = -1
     #: what the extra data of its nodes must say (extra_constraints)
     extra: str = ""
@@ -186,12 +186,12 @@ class Request(Struct, frozen=True, kw_only=True, cache_hash=True):
 
     @property
     def cpus_floor(self) -> int:
-        """Every node of the job gives at least so many CPUs."""
+        """The least number of CPUs that each node of the job gives."""
         return 1 if self.overcommit else max(self.cpus_per_task, self.cpus_per_node_min)
 
     @property
     def gpus_floor(self) -> int:
-        """Every node of the job gives at least so many GPUs."""
+        """The least number of GPUs that each node of the job gives."""
         each = sum(need.count for need in (*self.gres_node, *self.gres_task) if need.name == "gpu")
         return max(each, 1 if self.gres_total is not None else 0)
 

@@ -217,7 +217,7 @@ class ReservationView(Profile):
 
 
 def view_of(profile: Profile, reserved: Reserved, request: Request) -> ReservationView:
-    """The profile without what gives way to jobs of the request, and with nothing beside their reservation's cores."""
+    """The profile as jobs of the request see it: without reservations that give way, and confined to their own."""
     profile.settle()
     table = profile.table
     watched = table.stale

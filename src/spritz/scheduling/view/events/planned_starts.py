@@ -38,7 +38,7 @@ def adopt(projection: Projection, plan: Plan) -> None:
     if plan.promises is None or _take_over(projection, plan.promises):
         made, version = projection.memory.made
         if made is plan:
-            # Planned starts are as that cycle left them: what failed beside them, by its numbers, still does.
+            # Planned starts are as that cycle left them, so failures found with their version still hold.
             projection.ledger.version = version
 
 

@@ -123,7 +123,7 @@ def suspend(projection: Projection, record: JobRecord, suspended: bool) -> None:
 
 
 def set_end(projection: Projection, record: JobRecord, ends_at: float, at: float) -> None:
-    """The end of a running job's time limit moved; what was planned for then must be reckoned again."""
+    """The end of a running job's time limit moved; planned starts after it must be worked out again."""
     _move_end(projection, record, _planned_end(record, ends_at or at + YEAR_SECONDS))
     for name in record.all_names:
         index = projection.table.index_of.get(name)

@@ -59,7 +59,7 @@ class Cluster(Protocol):
 def settle(projection: Projection, now: float, reorder_max: int | None = None) -> None:
     """Put jobs into the queue, take them out or move them, as their records and the time say.
 
-    `reorder_max`: of those whose priorities have changed by themselves, move no more than so many now.
+    `reorder_max`: how many jobs to move at most whose priorities changed by themselves.
     """
     since = now - projection.priorities_at
     if projection.pricing.per_second and not 0 <= since < projection.settings.priority_policy.calc_period_seconds:
@@ -101,7 +101,7 @@ def is_ranked(projection: Projection, record: JobRecord) -> bool:
 
 
 def reckon(projection: Projection) -> None:
-    """What is about to change priorities finds those reckoned whose jobs have not been looked at yet."""
+    """Before priorities change: work out those of jobs that were not placed in the queue yet."""
     for record in projection.unplaced.values() if projection.settings.priority_policy.incr_only else ():
         if is_ranked(projection, record):
             _rank(projection, record, record.submitted_at)
