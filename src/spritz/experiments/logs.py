@@ -22,7 +22,7 @@ class Line:
 
 
 def files(directory: Path) -> list[tuple[int, int | None, Path]]:
-    """(restart, rank, file), the batch script's first with restart -1. Rank None: the script's, and srun's own."""
+    """(restart, rank, file): the batch script's with restart -1 and no rank, then each life's ranks and what srun said."""
     found: list[tuple[int, int | None, Path]] = []
     folder = directory / "log"
     if (folder / "job.log").exists():
@@ -33,7 +33,7 @@ def files(directory: Path) -> list[tuple[int, int | None, Path]]:
         return found
     for match in filter(None, map(_RANK.fullmatch, names)):
         found.append((int(match[1]), None if match[2] == "srun" else int(match[2]), folder / match[0]))
-    return sorted(found, key=lambda item: (item[0], item[1] is not None, item[1] or 0))
+    return sorted(found, key=lambda item: (item[0], item[1] is None, item[1] or 0))
 
 
 @dataclass

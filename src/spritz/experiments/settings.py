@@ -200,7 +200,7 @@ def per_node_gpus(options: RunOptions) -> str:
 
 def default_name(command: tuple[str, ...]) -> str:
     """A name from the command: the stem of its first script or program."""
-    for word in command:
+    for word in command[: command.index("-c")] if "-c" in command else command:
         stem = os.path.basename(word)
         if stem in ("python", "python3", "bash", "sh", "uv", "run", "-m", "torchrun", "accelerate", "launch", "-u"):
             continue

@@ -180,7 +180,7 @@ class _Waiting:
             if past is None:
                 return 1
             return past.exit_code or (128 + past.signal if past.signal else 0 if past.state == "COMPLETED" else 1)
-        if job.state == "PENDING" and self._told != job.reason:
+        if job.state == "PENDING" and job.reason not in ("None", self._told):
             self._told = job.reason
             start = f", expected to start at {job.started_at}" if job.started_at not in ("", "N/A") else ""
             self._terminal.err(f"spritz: job {self._job_id} waits: {job.reason}{start}\n")
