@@ -1,4 +1,5 @@
 """Test runs that end, and leave nothing behind: the side of pytest. `tests/watchdog.py` is the side outside of it.
+See docs/decisions/0159.
 
 - The run has one temporary directory. It is removed at the end, or stays if a test failed, and is named then.
 - The watchdog ends a test that has exceeded its limit for half a minute (pytest-timeout gets the first chance, and
