@@ -16,7 +16,6 @@ from spritz.core.decide import fit
 from spritz.core.reservations import check_reservation
 from spritz.core.rights import administers
 from spritz.core.turn import Refused, Turn
-from spritz.model.ids import INFINITE
 from spritz.model.job_gpus import gpus_each_node
 from spritz.model.limits import flags
 from spritz.model.node_features import Unclear, ways
