@@ -36,6 +36,8 @@ UNSEEN: dict[str, object] = {
     )
 }  # fmt: skip
 
+_UNAVAILABLE = "ESLURM_REQUESTED_NODE_CONFIG_UNAVAILABLE"
+
 #: an ESLURM name, and what stands in the way ("": Slurm's own text says it)
 Refusal = tuple[str, str]
 
@@ -64,7 +66,9 @@ def check_again(spec: JobSpec, projection: Projection, now: float) -> Refusal | 
         if len(known) >= ANSWERS_MAX:
             known.clear()
         known[key] = found
-    return known[key]
+    found = known[key]
+    # Slurm looks at a held job when it is released, and lets it wait then.
+    return None if spec.hold and found is not None and found[0] == _UNAVAILABLE else found
 
 
 def check_whole(specs: Sequence[JobSpec], snapshot: Snapshot) -> Refusal | None:
@@ -79,7 +83,7 @@ def check_whole(specs: Sequence[JobSpec], snapshot: Snapshot) -> Refusal | None:
     ]
     if fits_empty(snapshot.ideal_table(), choices, snapshot.eligibility):
         return None
-    return ("ESLURM_REQUESTED_NODE_CONFIG_UNAVAILABLE", "its components do not fit beside each other")
+    return (_UNAVAILABLE, "its components do not fit beside each other")
 
 
 def _requests(spec: JobSpec, snapshot: Snapshot) -> list[Request]:
@@ -105,4 +109,4 @@ def _refusal(request: Request, snapshot: Snapshot) -> Refusal | None:
         snapshot.memo.feasible[request] = place(snapshot.ideal_table(), request, snapshot.eligibility) is not None
     if snapshot.memo.feasible[request]:
         return None
-    return ("ESLURM_REQUESTED_NODE_CONFIG_UNAVAILABLE", "")
+    return (_UNAVAILABLE, "")

@@ -394,3 +394,29 @@ def test_what_cannot_be_read_at_the_launch_is_refused_at_the_submission(world: W
     job = world.submit(ALICE, hold=True)
     if field in PENDING:
         assert world.refused(UpdateJob(target=JobTarget(job), changes={field: "nope:"})) == "ESLURM_BAD_DIST"
+
+
+def test_a_deadline_without_a_limit_lets_the_limit_be_cut_to_it(world: World) -> None:
+    job_id = world.submit(deadline_at=world.now + 600)
+    assert world.job(job_id).spec.time_min_minutes == 1
+    world.start(job_id)
+    assert (world.job(job_id).time_limit_minutes or INFINITE) <= 10
+
+
+def test_time_min_beyond_the_deadline_is_refused_and_time_is_not(world: World) -> None:
+    """The latter ends at once as DEADLINE."""
+    assert world.submit_refused(deadline_at=world.now + 600, time_min_minutes=11) == "ESLURM_INVALID_TIME_MIN_LIMIT"
+    assert world.submit_refused(deadline_at=world.now - 1) == "ESLURM_INVALID_TIME_LIMIT"
+    job_id = world.submit(deadline_at=world.now + 600, time_limit_minutes=20)
+    world.advance(1)
+    assert world.job(job_id).state.value == "DEADLINE"
+
+
+def test_none_of_a_gres_that_is_not_there_may_be_asked_for(world: World) -> None:
+    world.start(world.submit(gres_per_node=(GresRequest(name="craynetwork", count=0),)))
+    assert world.submit_refused(gres_per_node=(GresRequest(name="craynetwork", count=1),)) == "ESLURM_INVALID_GRES"
+
+
+def test_a_held_job_may_ask_for_more_than_there_is(world: World) -> None:
+    assert world.submit(hold=True, cpus_per_task=10_000)
+    assert world.submit_refused(cpus_per_task=10_000) == "ESLURM_REQUESTED_NODE_CONFIG_UNAVAILABLE"

@@ -57,7 +57,7 @@ def obtain(
     """Submit the job and wait until it runs. Raises SpritzError, Revoked."""
     controller.send(request)
     # What follows is needed only now, and loading it takes as long as the controller takes to decide.
-    from spritz.model.commands.job import JobSubmitted
+    from spritz.model.commands.job import JobSubmitted, SubmitHetJob
 
     interrupts.handler = lambda number: controller.interrupt(number) if number not in HARMLESS else None
     try:
@@ -69,7 +69,9 @@ def obtain(
     assert submitted is not None, "a wait without a limit ends with an answer"
     for message in submitted.messages:
         context.info(message)
-    granted = _await(controller, submitted, context, words, quiet)
+    # In Slurm a scheduling pass alone starts a heterogeneous job, so that it always waits, and says so.
+    waits = isinstance(request, SubmitHetJob)
+    granted = _await(controller, submitted, context, words, quiet=quiet, waits=waits)
     if granted.job.state.active:
         return granted
     raise _ended(granted, request, context, words)
@@ -80,7 +82,7 @@ HARMLESS = (signal.SIGCONT, signal.SIGWINCH)
 
 
 def _await(
-    controller: Controller, submitted: JobSubmitted, context: Context, words: Words, quiet: bool
+    controller: Controller, submitted: JobSubmitted, context: Context, words: Words, *, quiet: bool, waits: bool
 ) -> AllocationGranted:
     from spritz.model.queries import AllocationGranted, AwaitAllocation
 
@@ -89,6 +91,12 @@ def _await(
     waited = False
     controller.send(asked)
     while True:
+        if waits and not waited:
+            waited = True
+            if not quiet:
+                if words.waiting:
+                    context.info(words.waiting.format(job_id))
+                context.info(f"job {job_id} queued and waiting for resources")
         try:
             granted = controller.wait(AllocationGranted, seconds=None if waited else _AT_ONCE_SECONDS)
         except Interrupted as interruption:
@@ -104,11 +112,7 @@ def _await(
             continue
         if granted is not None:
             break
-        waited = True
-        if not quiet:
-            if words.waiting:
-                context.info(words.waiting.format(job_id))
-            context.info(f"job {job_id} queued and waiting for resources")
+        waits = True
     if waited and granted.job.state.active and not quiet:
         context.info(f"job {job_id} has been allocated resources")
     return granted

@@ -78,6 +78,15 @@ def _software(paths: ClusterPaths, context: Context) -> Iterator[Finding]:
         )
 
 
+def _other_users(paths: ClusterPaths, context: Context) -> Iterator[Finding]:
+    if os.geteuid() == 0 and (closed := installed.closed_to_others()):
+        yield Finding(
+            NOTE,
+            f"other users cannot enter {closed}: commands and jobs of theirs end with Permission denied",
+            "install with a Python, and in a place, that all may read: see docs/how-to/several-users.md",
+        )
+
+
 def _configuration(paths: ClusterPaths, context: Context) -> Iterator[Finding]:
     from spritz.client.errors import ClientError
     from spritz.client.locate import find_slurm_conf
@@ -257,4 +266,13 @@ def _count(number: int, what: str) -> str:
     return f"{number} {what}{'' if number == 1 else 's'}"
 
 
-CHECKS: tuple[Check, ...] = (_software, _configuration, _directories, _daemons, _nodes, _accounting, _machine)
+CHECKS: tuple[Check, ...] = (
+    _software,
+    _other_users,
+    _configuration,
+    _directories,
+    _daemons,
+    _nodes,
+    _accounting,
+    _machine,
+)

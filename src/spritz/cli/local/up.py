@@ -11,6 +11,7 @@ import signal
 import sys
 import time
 
+from spritz import installed
 from spritz.cli.context import Context
 from spritz.cli.local import daemons, layout
 from spritz.cli.local.paths import ClusterPaths
@@ -233,6 +234,8 @@ def _greet(context: Context, paths: ClusterPaths, views: list[NodeView], seconds
     gpus = sum(gres.count for view in views for gres in view.node.config.capacity.gres if gres.name == "gpu")
     plural = "" if len(views) == 1 else "s"
     context.out(f"Up in {seconds:.1f} s: {len(views)} node{plural}, {cpus} CPUs, {gpus} GPUs in {paths.root}\n")
+    if os.geteuid() == 0 and (closed := installed.closed_to_others()):
+        context.out(f"  for root alone: other users cannot enter {closed} (docs/how-to/several-users.md)\n")
     if named:
         context.out(f"  export SLURM_CONF={paths.slurm_conf}    # points this shell at it\n")
     context.out("  sinfo                       # the nodes\n")

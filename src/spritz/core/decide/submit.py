@@ -200,6 +200,8 @@ def _owned(turn: Turn, spec: JobSpec, granted: tuple[str, ...]) -> JobSpec:
 
 def _completed(spec: JobSpec, partitions: list[Partition]) -> JobSpec:
     """The request with what it gets from its partitions: their names, DefaultTime and what they say of sharing."""
+    if spec.deadline_at and spec.time_limit_minutes is None and not spec.time_min_minutes:
+        spec = replace(spec, time_min_minutes=1)  # so that its limit can be cut to end by then
     spec = time_limit.with_default(spec, partitions[0])
     names = tuple(partition.name for partition in partitions)
     if spec.partitions != names:
