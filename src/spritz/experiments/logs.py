@@ -22,7 +22,7 @@ class Line:
 
 
 def files(directory: Path) -> list[tuple[int, int | None, Path]]:
-    """(restart, rank, file): the batch script's with restart -1 and no rank, then each life's ranks and what srun said."""
+    """(restart, rank, file). The batch script's has restart -1; it and srun's have no rank. In the order to read."""
     found: list[tuple[int, int | None, Path]] = []
     folder = directory / "log"
     if (folder / "job.log").exists():
