@@ -126,6 +126,8 @@ def energy_text(row: Row, *, convert: bool | None = None) -> str:
     """
     from spritz.model.ids import STEP_MAX
 
+    if row.step is None and not row.job.ended_at:
+        return ""
     joules = energy(row)
     counted = any(step.step_id <= STEP_MAX for step in row.steps)
     if not joules and not counted and row.step is None and row.job.tres_allocated:

@@ -80,7 +80,7 @@ def create_reservation(turn: Turn, command: CreateReservation) -> ReservationMad
         licenses=asked.licenses or (),
     )
     _check_licenses(state, draft, turn.now)
-    draft = _with_people(draft, asked)
+    draft = _with_people(state, draft, asked)
     draft = _with_purge(draft, asked)
     draft, wanted = _with_place(state, draft, asked)
     turn.record(ReservationCreated(at=turn.now, reservation=place(state, draft, wanted, turn.now)))
@@ -147,7 +147,7 @@ def _check_end(start_at: float, end_at: float, flags: tuple[str, ...], now: floa
         raise Refused("ESLURM_INVALID_TIME_VALUE", hint="it would last until after it begins again")
 
 
-def _with_people(draft: Reservation, asked: ReservationRequest) -> Reservation:
+def _with_people(state: State, draft: Reservation, asked: ReservationRequest) -> Reservation:
     """Users, accounts and groups as asked; lists with += and -= change those that there are."""
     users, users_denied = draft.users, draft.users_denied
     if asked.users is not None:
@@ -157,6 +157,9 @@ def _with_people(draft: Reservation, asked: ReservationRequest) -> Reservation:
     if asked.accounts is not None:
         accounts, accounts_denied = asked.accounts, asked.accounts_denied
     accounts = _changed(accounts, asked.accounts_added, asked.accounts_removed)
+    unknown = [name for name in accounts if not state.rules.has_account(name)] if state.rules.known else []
+    if unknown:
+        raise Refused("ESLURM_INVALID_ACCOUNT", hint=f"there is no account {unknown[0]}")
     groups, gids = draft.groups, draft.gids
     if asked.groups is not None:
         groups, gids = asked.groups, asked.gids
@@ -288,7 +291,7 @@ def update_reservation(turn: Turn, command: UpdateReservation) -> Done:
             old.max_start_delay_seconds if asked.max_start_delay_seconds is None else asked.max_start_delay_seconds
         ),
     )
-    draft = _with_purge(_with_people(draft, asked), asked)
+    draft = _with_purge(_with_people(state, draft, asked), asked)
     draft = _moved(turn, draft, asked)
     if (draft.licenses, draft.start_at, draft.end_at) != (old.licenses, old.start_at, old.end_at):
         _check_licenses(state, draft, turn.now)
