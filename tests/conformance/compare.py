@@ -25,6 +25,7 @@ from .transcript import BOUND, Case, Expected, Mismatch, Place, Ran, check, leav
 _CHANCE = (
     (re.compile(r"(?<= )0:\d\d(?= |\Z)|\b00:0\d:\d\d(?:\.\d+)?\b"), "elapsed"),
     (re.compile(r"\bPort=\d+|\bPID=\d+|(?<=pid )\d+"), "n"),
+    (re.compile(r"(?<=Submitted batch job )\d+|(?<=[Jj]ob allocation )\d+|(?<=srun: [Jj]ob )\d+|(?<=salloc: job )\d+"), "new"),
     (re.compile(r"\(1[78]\d{8}\)"), "(epoch)"),
     (re.compile(r"\b1[78]\d{8}\b"), "epoch"),
 )
@@ -116,7 +117,7 @@ def _without_chance(line: str, values: dict[str, str]) -> str:
         line = pattern.sub(f"{{{name}}}", line)
     for name, value in values.items():
         if name.startswith("job") and len(value) > 4:
-            line = re.sub(rf"(?<![\d.]){value}(?!\d)", f"{{{name}}}", line)
+            line = re.sub(rf"(?<!\d){value}(?!\d)", f"{{{name}}}", line)
     return line
 
 

@@ -286,6 +286,8 @@ def _more(job: Job) -> list[str]:
         lines.append(f"Switches={spec.switches}@{format_duration(_SWITCH_WAIT if wait is None else wait)}")
     if spec.kill_on_invalid_dependency:
         lines.append("KillOInInvalidDependent=Yes")
+    if spec.spread:
+        lines.append("SpreadJob=Yes")
     if spec.cpus_per_gpu:
         lines.append(f"CpusPerTres=gres/gpu:{spec.cpus_per_gpu}")
     if spec.memory_mib_per_gpu:

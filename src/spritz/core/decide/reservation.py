@@ -56,8 +56,6 @@ def create_reservation(turn: Turn, command: CreateReservation) -> ReservationMad
     state, asked = turn.state, command.request
     number = state.next_reservation_id
     name = asked.name or _invented_name(asked, number)
-    if name in state.reservations:
-        raise Refused("ESLURM_RESERVATION_NAME_DUP")
     if "," in name or not name.isprintable() or " " in name or len(name) > 255 or name[0] == "-":
         raise Refused("ESLURM_RESERVATION_INVALID", hint="a name has neither commas nor blanks, nor a dash in front")
     if not (asked.users or asked.accounts or asked.groups):
@@ -83,7 +81,10 @@ def create_reservation(turn: Turn, command: CreateReservation) -> ReservationMad
     draft = _with_people(state, draft, asked)
     draft = _with_purge(draft, asked)
     draft, wanted = _with_place(state, draft, asked)
-    turn.record(ReservationCreated(at=turn.now, reservation=place(state, draft, wanted, turn.now)))
+    draft = place(state, draft, wanted, turn.now)
+    if name in state.reservations:  # as Slurm: that its nodes are taken is said before
+        raise Refused("ESLURM_RESERVATION_NAME_DUP")
+    turn.record(ReservationCreated(at=turn.now, reservation=draft))
     _advance(turn, turn.state.reservations[name])
     return ReservationMade(name=name)
 
