@@ -3,7 +3,8 @@
     python -m tests.conformance.compare REAL/slurm.conf OURS/slurm.conf FILE.txt [words of case names]
 
 FILE.txt is in the format of README.md; expected lines are needed only where a command waits (`$~`). What is meant to
-differ is in `meant.txt`, with its reason, and is counted apart. Nothing is written: `record` keeps what is worth keeping.
+differ is in `meant.txt`, with its reason, and is counted apart. Nothing is written: `record` keeps what is worth
+keeping.
 """
 
 from __future__ import annotations
@@ -25,7 +26,12 @@ from .transcript import BOUND, Case, Expected, Mismatch, Place, Ran, check, leav
 _CHANCE = (
     (re.compile(r"(?<= )0:\d\d(?= |\Z)|\b00:0\d:\d\d(?:\.\d+)?\b"), "elapsed"),
     (re.compile(r"\bPort=\d+|\bPID=\d+|(?<=pid )\d+"), "n"),
-    (re.compile(r"(?<=Submitted batch job )\d+|(?<=[Jj]ob allocation )\d+|(?<=srun: [Jj]ob )\d+|(?<=salloc: job )\d+"), "new"),
+    (
+        re.compile(
+            r"(?<=Submitted batch job )\d+|(?<=[Jj]ob allocation )\d+|(?<=srun: [Jj]ob )\d+|(?<=salloc: job )\d+"
+        ),
+        "new",
+    ),
     (re.compile(r"\(1[78]\d{8}\)"), "(epoch)"),
     (re.compile(r"\b1[78]\d{8}\b"), "epoch"),
 )

@@ -263,7 +263,10 @@ def conditions(query: SelectJobs, cluster_id: int) -> list[ColumnElement[bool]]:
     """What SQL can check, within one cluster."""
     found = matching(query, cluster_id)
     # As Slurm has it, a requeued job is a new record only once it may run again; until then its last life is shown.
-    found.append(or_(_jobs.state != "PENDING", _jobs.restart_count == 0, _jobs.eligible_at > 0.0))
+    runnable = _jobs.eligible_at > 0.0
+    if query.ends_at:
+        runnable = _jobs.eligible_at.between(0.1, query.ends_at)
+    found.append(or_(_jobs.state != "PENDING", _jobs.restart_count == 0, runnable))
     if query.reasons:
         table = schema.pending_reasons.c
         waited = select(table.number).where(table.cluster_id == cluster_id, table.reason.in_(query.reasons))

@@ -146,7 +146,7 @@ def help_text(program: str, synopsis: str, rows: Iterable[Row], footer: str = ""
         lines = [f"{program} {synopsis}", "    Valid <OPTION> values are:"]
         lines += ["   " + line for row in rows for line in _help_lines(row)]
         return "\n".join([*lines, *(["", footer] if footer else [])]) + "\n"
-    last = {"Help options:": ("help", "usage")}
+    last: dict[str, tuple[str, ...]] = {"Help options:": ("help", "usage")}
     lines = [f"Usage: {program} {synopsis}"]
     if program in _LAUNCHERS:
         last["Other options:"] = ("version",)

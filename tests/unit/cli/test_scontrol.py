@@ -155,7 +155,7 @@ def test_ended_jobs_tell_how(site: Site) -> None:
         (["job", "abc"], "", "scontrol_print_job error: Invalid job id specified\n"),
         (["node", "nosuch"], "Node nosuch not found\n", ""),
         (["partition", "nosuch"], "Partition nosuch not found\n", ""),
-        (["step", "99"], "Job step 99 not found\n", ""),
+        (["step", "99"], "", "slurm_get_job_steps error: Invalid job id specified\n"),
         (["reservation", "nosuch"], "Reservation nosuch not found\n", ""),
     ],
 )

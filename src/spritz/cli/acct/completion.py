@@ -57,7 +57,7 @@ def show(given: Mapping[str, str], listing: Listing, now: float, context: Contex
     path = _path(given, context)
     try:
         stream = open(path, encoding="utf-8", errors="surrogateescape", newline="\n")  # noqa: SIM115 - closed below
-    except OSError as error:
+    except OSError:
         context.err(f"{path} is not a valid file\n")
         return 1
     code = 0

@@ -28,10 +28,7 @@ def run(session: Session, words: list[str]) -> int:
     try:
         answer = session.call(ListSteps(filter=wanted), Steps)
     except RemoteError as error:
-        if error.code == "ESLURM_INVALID_JOB_ID":
-            session.out(f"Job step {words[0]} not found\n")
-        else:
-            session.say(f"slurm_get_job_steps error: {error.message}")
+        session.say(f"slurm_get_job_steps error: {error.message}")
         return 1
     if not answer.steps:
         session.out(f"Job step {words[0]} not found\n" if words else "No job steps in the system\n")

@@ -130,7 +130,6 @@ def _value(session: Session, key: str, text: str, word: str) -> dict[str, object
     return {field: list(value) if isinstance(value, tuple) else value}
 
 
-
 class _Unread(SpritzError):
     """Words that Slurm's scontrol does not take; it then says `slurm_update error: No error` too."""
 

@@ -401,7 +401,7 @@ LETTERS: dict[str, Field] = {
     "s": Field("", (), lambda now: ""),
     "S": Field(
         "START_TIME",
-        ("state", "started_at", "expected_start_at", "spec.begin_at"),
+        ("state", "started_at", "expected_start_at", "spec.begin_at", "eligible_at"),
         job_times.start,
         sort=job_times.start_order,
     ),

@@ -114,7 +114,8 @@ def _times(job: Job, now: float, exempt_seconds: int | None) -> list[str]:
     )
     minimum = "N/A" if spec.time_min_minutes is None else format_minutes(spec.time_min_minutes)
     pending = job.state.value == "PENDING"
-    start = (job.expected_start_at or (spec.begin_at if spec.begin_at > now else 0.0)) if pending else job.started_at
+    begins = max(spec.begin_at, job.eligible_at)  # a requeued job becomes eligible at a moment to come
+    start = (job.expected_start_at or (begins if begins > now else 0.0)) if pending else job.started_at
     if job.state.ended and not start:
         start = job.ended_at  # a job that never ran: Slurm gives it the moment of its end
     limited = limit_minutes(job) < INFINITE

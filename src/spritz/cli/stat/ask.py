@@ -45,11 +45,8 @@ def lines(connection: Connection, wanted: list[JobReference], context: Context, 
         target = JobTarget(job_id=one.job_id, tasks=tasks)
         try:
             views = connection.call(ListSteps(filter=JobFilter(targets=(target,))), Steps).steps
-        except SpritzError as error:
-            if error.code == "ESLURM_INVALID_JOB_ID":
-                context.error(f"No steps running for job {name}")
-            else:
-                context.error(f"couldn't get steps for job {name}")
+        except SpritzError:
+            context.error(f"couldn't get steps for job {name}")
             continue
         if one.step is not None:
             views = [view for view in views if view.step.step_id == one.step]

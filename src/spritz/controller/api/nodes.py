@@ -149,9 +149,7 @@ def base_state(node: Node, use: NodeUse) -> NodeState:
     return NodeState.ALLOCATED if use.cpu_claims >= node.config.capacity.cpus else NodeState.MIXED
 
 
-def gres_used(
-    capacity: NodeCapacity, use: NodeUse, types: Sequence[str] = ()
-) -> tuple[tuple[str, str, int, str], ...]:
+def gres_used(capacity: NodeCapacity, use: NodeUse, types: Sequence[str] = ()) -> tuple[tuple[str, str, int, str], ...]:
     """(name, type, count, mask) in use, an item for each name and type, however many lines describe it.
 
     `types`: of GresTypes; as Slurm tells it, a node that has none of one uses none.

@@ -216,8 +216,7 @@ def finish(turn: Turn, job: Job, exit_status: int | None = None, gone: tuple[str
     if job.preempt_action == PreemptMode.REQUEUE.value:
         requeue_job(turn, job, JobState.PREEMPTED, exit_status=exit_status, gone=gone)
     else:
-        # Slurm keeps no status of a batch script that heeded the warning.
-        end_whole(turn, job, JobState.PREEMPTED, exit_status=SIGTERM if exit_status is None else 0, gone=gone)
+        end_whole(turn, job, JobState.PREEMPTED, exit_status=SIGTERM if exit_status is None else exit_status, gone=gone)
 
 
 def _warn(turn: Turn, job: Job, *, own_signal: bool) -> None:

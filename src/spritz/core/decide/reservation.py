@@ -81,9 +81,11 @@ def create_reservation(turn: Turn, command: CreateReservation) -> ReservationMad
     draft = _with_people(state, draft, asked)
     draft = _with_purge(draft, asked)
     draft, wanted = _with_place(state, draft, asked)
-    draft = place(state, draft, wanted, turn.now)
-    if name in state.reservations:  # as Slurm: that its nodes are taken is said before
+    if name in state.reservations:
+        # As Slurm: that its nodes are taken, be it by its namesake, is said before.
+        place(state, replace(draft, name=""), wanted, turn.now)
         raise Refused("ESLURM_RESERVATION_NAME_DUP")
+    draft = place(state, draft, wanted, turn.now)
     turn.record(ReservationCreated(at=turn.now, reservation=draft))
     _advance(turn, turn.state.reservations[name])
     return ReservationMade(name=name)
