@@ -64,7 +64,7 @@ def daemons(session: Session, words: list[str]) -> int:
     configs = [view.node.config for view in answer.nodes]
     if any({config.name, config.hostname.partition(".")[0]} & local for config in configs):
         names.append("slurmd")
-    session.out("".join(f"{name} " for name in names) + "\n")
+    session.out(" ".join(names) + (" \n" if names == ["slurmctld"] else "\n"))  # a blank behind it, as Slurm has it
     return 0
 
 
