@@ -27,7 +27,7 @@ def test_help_begins_with_the_usage_and_ends_with_options_for_help(command: str)
     assert [line.strip().partition(" ")[0] for line in lines[at + 1 :] if "--help" in line or "--usage" in line]
 
 
-@pytest.mark.parametrize("command", ("sbatch", "srun", "salloc"))
+@pytest.mark.parametrize("command", ["sbatch", "srun", "salloc"])
 def test_options_of_the_launchers_are_in_groups(command: str) -> None:
     lines = _lines(command)
     assert lines[:3] == [lines[0], "", "Parallel run options:"]

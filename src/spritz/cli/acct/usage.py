@@ -86,7 +86,8 @@ def amounts(column: str) -> Render:
             return ""
         items = getattr(row.step, column).split(",")
         items = items if items[0] else []
-        if not any(item.startswith("energy=") for item in items) and (items or column.endswith(("_ave", "_tot"))):
+        over = bool(row.step.ended_at) and column.endswith(("_ave", "_tot"))
+        if not any(item.startswith("energy=") for item in items) and (items or over):
             # As in Slurm, of a step whose energy nobody measured too.
             items.insert(1 if items and items[0].startswith("cpu=") else 0, "energy=0")
         return ",".join(_amount(item, style) for item in items)

@@ -32,7 +32,7 @@ def run(session: Session, words: list[str]) -> int:
         return 1
     if reference is not None and reference.task_ids is None:
         # Tasks of an array: what has its number first, then from the last to the first that began.
-        jobs.sort(key=lambda job: (job.id != job.array_job_id and bool(job.array_job_id), -job.id))
+        jobs.sort(key=lambda job: (0, job.id) if job.id == (job.array_job_id or job.id) else (1, -job.id))
     if session.json is not None:
         from spritz.cli.jsonview.jobs import show_records
 
