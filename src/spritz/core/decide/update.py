@@ -167,6 +167,8 @@ def draft(turn: Turn, job: Job, changes: dict[str, object], priority_now: int | 
         raise Refused("ESLURM_JOB_FINISHED")
     if job.state.active and names - ACTIVE:
         raise Refused("ESLURM_JOB_NOT_PENDING")
+    if job.state is JobState.PENDING and "end_at" in names:
+        raise Refused("ESLURM_JOB_NOT_RUNNING")
     spec = _freed(turn, _changed_spec(job.spec, changes), names)
     if job.priorities_reached and spec != job.spec:
         job = replace(job, priorities_reached=())
@@ -251,9 +253,7 @@ def _limits_of_running(job: Job, changes: dict[str, object]) -> Job:
         ends_at = 0.0 if granted >= INFINITE else job.started_at + granted * 60.0 + job.suspended_seconds
         job = replace(job, time_limit_minutes=granted, ends_at=ends_at)
     end_at = changes.get("end_at")
-    if end_at is not None and not job.state.active:
-        raise Refused("ESLURM_JOB_NOT_RUNNING")
-    if end_at is not None:
+    if end_at is not None and job.state.active:
         if not isinstance(end_at, (int, float)) or end_at <= job.started_at:
             raise Refused("ESLURM_INVALID_TIME_VALUE")
         granted = -int(-(end_at - job.started_at - job.suspended_seconds) // 60)
