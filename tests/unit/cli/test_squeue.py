@@ -309,7 +309,7 @@ def test_without_a_controller_the_error_says_so(site: Site, monkeypatch: pytest.
 
 def test_a_listing_asks_only_for_what_it_shows(site: Site) -> None:
     site.submit(hold=True)
-    assert site.run(main, "-v", "-h", "-r", "-o", "%i", "-S", "u").err == (
+    assert site.run(main, "-vv", "-h", "-r", "-o", "%i", "-S", "u").err == (
         "squeue: asking for 6 values of each job: id, array_job_id, array_task_id, array, het_job_id, spec.user\n"
     )
 

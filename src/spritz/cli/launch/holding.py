@@ -99,7 +99,7 @@ class Holding:
     def _one(self, given: Values) -> SubmitJob:
         context = self.context
         fields: dict[str, object] = {
-            "name": "interactive",
+            "name": "no-shell" if "no-shell" in given else "interactive",
             # Without a shell nobody holds the allocation: it stays until somebody cancels it.
             "interactive": "no-shell" not in given,
             "command": self.command[0] if self.command else "",

@@ -172,7 +172,7 @@ QOS: dict[str, Field] = {
     "preempt": Field("Preempt", 10, _of("q", "preempt")),
     "preemptexempttime": Field("PreemptExemptTime", 19, _seconds("q", "preempt_exempt_seconds")),
     "preemptmode": Field("PreemptMode", 11, lambda row: row["q"].preempt_mode or "cluster"),
-    "flags": Field("Flags", 20, _of("q", "flags")),
+    "flags": Field("Flags", 40, _of("q", "flags")),
     "usagethres": Field("UsageThres", 10, _number("usage_threshold")),
     "usagethreshold": Field("UsageThres", 10, _number("usage_threshold")),
     "usagefactor": Field("UsageFactor", 11, _number("usage_factor")),

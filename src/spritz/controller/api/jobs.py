@@ -82,6 +82,8 @@ class JobQueries:
         price = (
             (lambda job: context.forecasts.priority_of(job, now)) if asked and context.forecasts.multifactor else None
         )
+        preemption = state.settings.preemption
+        exempt = None if preemption.type == "none" else preemption.exempt_seconds
         for start in range(0, len(jobs) or 1, size):
             piece = jobs[start : start + size]
             if kept is not None:
@@ -93,7 +95,7 @@ class JobQueries:
                 if row is not None:
                     yield JobRows(now=now, version=version, rows=[row(job) for job in piece])
                 else:
-                    yield Jobs(now=now, version=version, jobs=piece)
+                    yield Jobs(now=now, version=version, jobs=piece, exempt_seconds=exempt)
             await context.clock.sleep(0)
 
     async def get_script(self, request: GetScript, call: Call) -> Script:
