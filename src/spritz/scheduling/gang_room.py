@@ -189,6 +189,9 @@ class _Attempt:
         ends_at = cycle.snapshot.now + request.seconds
         holders = holders_of(allocation, request, _ALIAS - index, record.spec.uid, self._table, ends_at)
         for node, holder in holders:
+            if cycle.policy.components_apart:
+                # The other components look for room elsewhere.
+                holder.whole, holder.cpus = True, self._table.rows[node].hardware.cpus
             self._table.charge(node, holder)
         self.preemptor.charge(holders)
         self._limits.take(record, allocation, request.time_limit_minutes)
