@@ -27,7 +27,7 @@ from spritz.core.eligibility import eligibility
 from spritz.core.priority import initial_priority
 from spritz.core.rights import administers, operates
 from spritz.core.turn import Refused, Turn
-from spritz.model.commands.job import JobSubmitted, SubmitHetJob, SubmitJob, WillRun
+from spritz.model.commands.job import SUBMIT_KEY_LENGTH_MAX, JobSubmitted, SubmitHetJob, SubmitJob, WillRun
 from spritz.model.events.job import JobQueued
 from spritz.model.job import ArrayState, Hold, Job, Sharing
 from spritz.model.job_tres import requested_pairs
@@ -124,6 +124,8 @@ def new_job(turn: Turn, command: SubmitJob, component: Component | None = None) 
     spec = _owned(turn, command.spec, command.granted)
     if spec.exempt or spec.time_granted:
         spec = replace(spec, exempt=(), time_granted=False)  # nobody asks for these
+    if len(command.submit_key) > SUBMIT_KEY_LENGTH_MAX:
+        raise Refused("ESLURM_PATHNAME_TOO_LONG", hint=f"a key has at most {SUBMIT_KEY_LENGTH_MAX} characters")
     if len(command.script) > state.settings.max_script_bytes:
         raise Refused("ESLURM_PATHNAME_TOO_LONG", hint="the script is larger than max_script_size")
     spec = with_counted_memory(state, with_alternates(state, spec))
