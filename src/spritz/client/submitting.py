@@ -28,8 +28,8 @@ UNKNOWN = "The controller's answer was lost, and the job may have been queued: s
 def ask_again(request: SubmitJob | SubmitHetJob, lost: ClientError) -> JobSubmitted:
     """The answer to a submission with a key, on new connections until MessageTimeout from now.
 
-    `lost`: how the answer was lost. Raises RemoteError if it is refused: nothing is queued; ClientError, which says that
-    the outcome is not known, if the controller does not come back.
+    `lost`: how the answer was lost. Raises RemoteError if it is refused: nothing is queued; ClientError, which says
+    that the outcome is not known, if the controller does not come back.
     """
     config = locate_controller()
     deadline = monotonic() + config.message_timeout_seconds
