@@ -424,3 +424,12 @@ def test_the_leader_of_a_heterogeneous_job_has_the_key(world: World) -> None:
     first = world.ok(whole, ALICE)
     again = world.ok(whole, ALICE)
     assert (again.reply, again.events) == (first.reply, ())
+
+
+@pytest.mark.parametrize("share", ["mps", "shard"])
+def test_a_job_has_whole_gpus_or_shares_of_them(make_world: Make, share: str) -> None:
+    """Source: answers of Slurm 22.05."""
+    world = make_world(settings=ClusterSettings(gres_types=("gpu", "mps", "shard")), hardware=capacity(gpus=2))
+    both = {name: (GresRequest(name=name, count=1),) for name in ("gpu", share)}
+    assert world.submit_refused(ALICE, gres_per_node=both["gpu"] + both[share]) == "ESLURM_INVALID_GRES"
+    assert world.submit_refused(ALICE, gpus=both["gpu"], gres_per_node=both[share]) == "ESLURM_INVALID_GRES"
