@@ -318,6 +318,8 @@ class Job(Struct, frozen=True, kw_only=True, omit_defaults=True):
     #: which of its `het_size` components; their numbers are consecutive, so this is `id - het_job_id`
     het_offset: int = 0
     het_size: int = 0
+    #: of the submission (`SubmitJob.submit_key`), on the record that its answer named
+    submit_key: str = ""
 
     @property
     def grows_older_since(self) -> float:

@@ -60,3 +60,10 @@ async def _run(program: str, variables: Mapping[str, str], timeout_seconds: floa
         os.killpg(process.pid, signal.SIGKILL)
         raise
     return f"{program}: exit status {status}" if status else ""
+
+
+def mail_program(configured: str) -> str:
+    """MailProg, or the default: /bin/mail, else /usr/bin/mail. Source: slurm.conf(5) MailProg."""
+    if configured == "/bin/mail" and not os.path.exists(configured) and os.path.exists("/usr/bin/mail"):
+        return "/usr/bin/mail"
+    return configured or "/bin/mail"

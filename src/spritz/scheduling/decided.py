@@ -16,7 +16,7 @@ from spritz.scheduling.guests import make_room
 from spritz.scheduling.happenings import Begun
 from spritz.scheduling.kept import Kept
 from spritz.scheduling.licensing import NONE_ASKED, Licensing
-from spritz.scheduling.limits import Limits, wanted_by
+from spritz.scheduling.limits import Limits
 from spritz.scheduling.notes import PRIORITY, Notes
 from spritz.scheduling.placement.holding import holders_of
 from spritz.scheduling.policy import policy_of
@@ -161,9 +161,7 @@ class Cycle:
 
     def roomy(self, record: JobRecord, request: Request) -> tuple[Guarantee, ...]:
         """Guarantees with room for the job."""
-        if not request.guaranteed:
-            return ()
-        return self.limits.roomy(record, request.partition, wanted_by(record.spec, request))
+        return self.limits.within_guarantees(record, request)
 
     def consider(self, record: JobRecord, key: Rank, shape: Shape) -> bool:
         """Start the job, or as many tasks of the array as may start; else see when it can.

@@ -81,7 +81,8 @@ def check_whole(specs: Sequence[JobSpec], snapshot: Snapshot) -> Refusal | None:
         [replace(one, uid=spec.uid) for one in _requests(spec, snapshot) if _refusal(one, snapshot) is None]
         for spec in specs
     ]
-    if fits_empty(snapshot.ideal_table(), choices, snapshot.eligibility):
+    apart = policy_of(snapshot.settings).components_apart
+    if fits_empty(snapshot.ideal_table(), choices, snapshot.eligibility, apart=apart):
         return None
     return (_UNAVAILABLE, "its components do not fit beside each other")
 

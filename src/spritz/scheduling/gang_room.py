@@ -16,7 +16,6 @@ from msgspec.structs import replace
 
 from spritz.model.job_tres import allocated_pairs
 from spritz.model.plan import PlannedPreemption
-from spritz.scheduling.limits import wanted_by
 from spritz.scheduling.placement.holding import holders_of
 from spritz.scheduling.placement.place import place
 from spritz.scheduling.preemption import all_fits, are_suspended, to_tell
@@ -154,9 +153,7 @@ class _Attempt:
     def _room(self, index: int, request: Request) -> Allocation | None:
         """Free once others have left."""
         cycle, record = self._cycle, self._gang.records[index]
-        roomy: tuple[Guarantee, ...] = ()
-        if request.guaranteed:
-            roomy = self._limits.roomy(record, request.partition, wanted_by(record.spec, request))
+        roomy = self._limits.within_guarantees(record, request)
         pool = self._licenses.without(cycle.licensing.reserved(request)) if request.licenses else self._licenses
         for mine in (roomy, ()) if roomy else ((),):
 
@@ -189,6 +186,9 @@ class _Attempt:
         ends_at = cycle.snapshot.now + request.seconds
         holders = holders_of(allocation, request, _ALIAS - index, record.spec.uid, self._table, ends_at)
         for node, holder in holders:
+            if cycle.policy.components_apart:
+                # The other components look for room elsewhere.
+                holder.whole, holder.cpus = True, self._table.rows[node].hardware.cpus
             self._table.charge(node, holder)
         self.preemptor.charge(holders)
         self._limits.take(record, allocation, request.time_limit_minutes)

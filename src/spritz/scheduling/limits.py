@@ -13,6 +13,7 @@ from spritz.model.limits.minutes import Minutes, out_of_minutes
 from spritz.model.limits.reasons import first_of
 from spritz.model.limits.usage import rates_of
 from spritz.model.reasons import Reason
+from spritz.model.rules.whole_nodes import with_whole_nodes
 from spritz.scheduling.minutes_ahead import MinutesAhead
 from spritz.scheduling.records import Verdict
 
@@ -71,6 +72,19 @@ def wanted_by(spec: JobSpec, request: Request) -> list[tuple[str, int]]:
     return wanted_pairs(spec, memory_consumable=request.memory_counts)
 
 
+def guaranteed_pairs(snapshot: Snapshot, spec: JobSpec, request: Request) -> list[tuple[str, int]]:
+    """What the job will hold, as guarantees count it: of whole nodes all that they have."""
+    pairs = wanted_by(spec, request)
+    if not request.whole:
+        return pairs
+    known = snapshot.memo.whole
+    if request not in known:
+        rows, nodes = snapshot.table.rows, snapshot.eligibility.nodes(request).tolist()
+        kinds = {id(rows[index].hardware): rows[index].hardware.capacity for index in nodes}
+        known[request] = tuple(kinds.values())
+    return with_whole_nodes(pairs, known[request], request.nodes_min)
+
+
 class Limits:
     """What is left under each limit while one cycle goes on."""
 
@@ -83,6 +97,7 @@ class Limits:
         self._minutes = snapshot.minutes.fork()
         self._inputs = snapshot.pricing.inputs
         self._now = snapshot.now
+        self._snapshot = snapshot
         self._safe = "safe" in snapshot.settings.enforce
 
     def fork(self) -> Limits:
@@ -91,6 +106,7 @@ class Limits:
         other._rules, other.in_use, other._minutes = self._rules, self.in_use.fork(), self._minutes.fork()
         other.starting = []
         other._inputs, other._now, other._safe = self._inputs, self._now, self._safe
+        other._snapshot = self._snapshot
         return other
 
     def minutes_ahead(self) -> MinutesAhead:
@@ -131,11 +147,17 @@ class Limits:
         wanted = dict(pairs) if own else {}
         return tuple(one for one in own if one.has_room(self.in_use.use(("a", one.id)).tres, wanted))
 
+    def within_guarantees(self, record: JobRecord, request: Request) -> tuple[Guarantee, ...]:
+        """Guarantees with room for what the waiting job will hold."""
+        if not request.guaranteed:
+            return ()
+        return self.roomy(record, request.partition, guaranteed_pairs(self._snapshot, record.spec, request))
+
     def within(self, shape: Shape) -> bool:
         """Would the first job of the shape take no more than its account is guaranteed?"""
         request = shape.request
         record = shape.jobs[shape.keys[0]]
-        return bool(request.guaranteed and self.roomy(record, request.partition, wanted_by(record.spec, request)))
+        return bool(self.within_guarantees(record, request))
 
     def take(self, record: JobRecord, allocation: Allocation, minutes: int) -> None:
         """A job starts, for at most so long."""

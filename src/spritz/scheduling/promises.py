@@ -335,6 +335,7 @@ class Promises:
             since,
             until,
             self._trial,
+            apart=self._policy.components_apart,
         )
 
     def due_together(self, choices: Sequence[Choices]) -> list[Placed] | None:

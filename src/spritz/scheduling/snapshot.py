@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from spritz.model.partition import Partition
     from spritz.model.plan import NoRoom, Plan
     from spritz.model.predict import Predictor
+    from spritz.model.resources import NodeCapacity
     from spritz.model.rules.licenses import LicensePool
     from spritz.scheduling.backfill import Ledger
     from spritz.scheduling.nodes import NodeRow
@@ -69,6 +70,7 @@ class Memo:
         "planned",
         "stuck",
         "up_version",
+        "whole",
     )
 
     def __init__(self) -> None:
@@ -83,6 +85,8 @@ class Memo:
         self.avoidable: dict[tuple[tuple[str, float], ...], dict[Request, bool]] = {}
         #: could the request run on the ideal table?
         self.feasible: Answers[bool] = Answers()
+        #: kinds of nodes that may serve a request for whole ones
+        self.whole: Answers[tuple[NodeCapacity, ...]] = Answers()
         #: why a submission can never run (None: it could), by what placement sees of it and the flags of its QOS
         self.checked: dict[tuple[JobSpec, frozenset[str]], tuple[str, str] | None] = {}
         #: why a request without its times could not start however long it waits, as nodes are up now (None: it can)

@@ -40,7 +40,8 @@ def made(make_world: MakeWorld, mode: str = "REQUEUE", grace: int = 0, **policy:
         )
         for name, tier in (("low", 1), ("high", 5))
     )
-    world: World = make_world(nodes=2, settings=ClusterSettings(preemption=rules, max_job_count=100), partitions=homes)
+    settings = ClusterSettings(preemption=rules, max_job_count=100, scheduler_parameters=(("hetjob_share_nodes", ""),))
+    world: World = make_world(nodes=2, settings=settings, partitions=homes)
     return world
 
 

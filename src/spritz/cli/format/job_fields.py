@@ -101,6 +101,14 @@ def _reservation(now: float, asked: str, allocation: Plain | None) -> str:
     return _or_null(now, inside or asked)
 
 
+def _reason(now: float, reason: str, detail: str, state: str, action: str) -> str:
+    """Differs: a running job that has been told to make room (GraceTime) says so, where Slurm says None
+    (docs/decisions/0162)."""
+    if action and state == "RUNNING" and reason in ("", "None"):
+        return "BeingPreempted"
+    return job_text.reason_text(reason, detail)
+
+
 def _node_list_or_reason(now: float, state: str, allocation: Plain | None, reason: str, detail: str) -> str:
     if state in _EXPLAINED:
         return f"({job_text.reason_text(reason, detail)})"
@@ -308,7 +316,7 @@ STATE = Field(
 STATE_COMPACT = Field(
     "ST", ("state", "flags"), lambda now, state, flags: job_text.state_compact(state, flags), sort=job_text.state_name
 )
-REASON = Field("REASON", ("reason", "reason_detail"), lambda now, r, d: job_text.reason_text(r, d))
+REASON = Field("REASON", ("reason", "reason_detail", "state", "preempt_action"), _reason)
 REASON_LIST = Field("NODELIST(REASON)", ("state", "allocation", "reason", "reason_detail"), _node_list_or_reason)
 GRES_PER_NODE = Field("TRES_PER_NODE", ("spec.gres_per_node", "spec.gpus_per_node"), _tres)
 

@@ -6,6 +6,7 @@ Source: srun(1), salloc(1); texts as Slurm 22.05 prints them.
 from __future__ import annotations
 
 import signal
+from time import monotonic, sleep
 
 from spritz.cli.launch.controller import PATIENCE_SECONDS, Interrupted
 from spritz.cli.silent import Silent
@@ -57,16 +58,15 @@ def obtain(
     """Submit the job and wait until it runs. Raises SpritzError, Revoked."""
     controller.send(request)
     # What follows is needed only now, and loading it takes as long as the controller takes to decide.
-    from spritz.model.commands.job import JobSubmitted, SubmitHetJob
+    from spritz.model.commands.job import SubmitHetJob
 
     interrupts.handler = lambda number: controller.interrupt(number) if number not in HARMLESS else None
     try:
-        submitted = controller.wait(JobSubmitted)
+        submitted = _submitted(controller, request)
     except RemoteError as error:
         raise refused(error, words) from error
     except Interrupted as error:
         raise Revoked from error
-    assert submitted is not None, "a wait without a limit ends with an answer"
     for message in submitted.messages:
         context.info(message)
     # In Slurm a scheduling pass alone starts a heterogeneous job, so that it always waits, and says so.
@@ -75,6 +75,35 @@ def obtain(
     if granted.job.state.active:
         return granted
     raise _ended(granted, request, context, words)
+
+
+def _submitted(controller: Controller, request: SubmitJob | SubmitHetJob) -> JobSubmitted:
+    """The answer to the submission that was sent; asked for again where it is lost, until MessageTimeout after that.
+
+    Raises RemoteError, Interrupted, ClientError.
+    """
+    from spritz.model.commands.job import JobSubmitted
+
+    deadline = 0.0
+    while True:
+        try:
+            if deadline:
+                controller.connect_patiently(max(0.0, deadline - monotonic()))
+                controller.send(request)
+            submitted = controller.wait(JobSubmitted)
+            assert submitted is not None, "a wait without a limit ends with an answer"
+            return submitted
+        except RemoteError:
+            raise
+        except ClientError as error:
+            from spritz.client.locate import locate_controller
+            from spritz.client.submitting import RETRY_SECONDS, outcome_unknown
+
+            controller.close()
+            if deadline and monotonic() + RETRY_SECONDS >= deadline:
+                raise outcome_unknown(error) from error
+            deadline = deadline or monotonic() + locate_controller().message_timeout_seconds
+            sleep(RETRY_SECONDS)
 
 
 #: signals that do not end the wait

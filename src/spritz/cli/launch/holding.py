@@ -16,6 +16,7 @@ from spritz.cli.launch.interrupts import Interrupts
 from spritz.cli.submit import spec, surroundings
 from spritz.client.errors import ClientError, RemoteError
 from spritz.client.locate import find_slurm_conf, read_keys
+from spritz.client.sync import submit_key
 from spritz.model.commands.job import SubmitJob
 from spritz.model.errors import SpritzError
 from spritz.notation import signals
@@ -117,6 +118,7 @@ class Holding:
         return SubmitJob(
             spec=spec.job_spec(fields),
             immediate_seconds=None if immediate is None else spec.immediate_seconds(immediate),
+            submit_key=submit_key(),
         )
 
     def _ring(self, waited_seconds: float) -> None:

@@ -14,6 +14,7 @@ from spritz.cli.options import Fatal
 from spritz.cli.submit import spec
 from spritz.client.errors import ClientError, RemoteError
 from spritz.client.locate import read_keys
+from spritz.client.sync import submit_key
 from spritz.model.errors import SpritzError
 from spritz.stepd.reactor import Reactor
 
@@ -192,6 +193,7 @@ class Session:
             spec=spec.job_spec(fields),
             test_only="test-only" in self.given,
             immediate_seconds=None if immediate is None else spec.immediate_seconds(immediate),
+            submit_key=submit_key(),
         )
 
     # -- the step

@@ -35,13 +35,15 @@ class Finding:
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Options of `spritz doctor`."""
-    parser.add_argument("--dir", metavar="DIR", help="directory of the cluster")
+    parser.add_argument(
+        "--dir", metavar="DIR", help="directory of the cluster (default: the one that commands find, as by SLURM_CONF)"
+    )
     parser.add_argument("--json", action="store_true", help="one JSON object")
 
 
 def run(arguments: Namespace, context: Context) -> int:
     """0: nothing is wrong; 1: something is."""
-    paths = ClusterPaths.of(arguments.dir, context.environ)
+    paths = ClusterPaths.of(arguments.dir, context.environ) if arguments.dir else _found(context)
     findings = [finding for check in CHECKS for finding in check(paths, context)]
     wrong = sum(finding.grade == WRONG for finding in findings)
     if arguments.json:
@@ -61,6 +63,35 @@ def run(arguments: Namespace, context: Context) -> int:
             context.out(f"         → {finding.advice}\n")
     context.out("Nothing is wrong.\n" if not wrong else f"{wrong} thing{'' if wrong == 1 else 's'} to mend.\n")
     return 1 if wrong else 0
+
+
+class SitePaths(ClusterPaths):
+    """A cluster that `spritz up` has not made: its slurm.conf is known, its daemons are whoever starts them's."""
+
+    def __init__(self, conf: str) -> None:
+        super().__init__(os.path.dirname(conf))
+        self.slurm_conf = os.path.abspath(conf)
+        self.controller_log = "slurmctld's log (SlurmctldLogFile)"
+        self.node_log = "slurmd's log (SlurmdLogFile)"
+        self.database_log = "slurmdbd's log (LogFile)"
+
+
+def _found(context: Context) -> ClusterPaths:
+    """The cluster that commands find; the user's default one if they find none."""
+    from spritz.client.errors import ClientError
+    from spritz.client.locate import find_slurm_conf
+
+    try:
+        conf = os.path.abspath(find_slurm_conf())
+    except ClientError:
+        return ClusterPaths.of(None, context.environ)
+    made = ClusterPaths(os.path.dirname(os.path.dirname(conf)))
+    return made if made.slurm_conf == conf and os.path.isdir(made.run) else SitePaths(conf)
+
+
+def _is_away(paths: ClusterPaths) -> bool:
+    """The controller does not run, and `_daemons` has said so."""
+    return not isinstance(paths, SitePaths) and daemons.living(paths)["slurmctld"] is None
 
 
 def _software(paths: ClusterPaths, context: Context) -> Iterator[Finding]:
@@ -119,8 +150,29 @@ def _configuration(paths: ClusterPaths, context: Context) -> Iterator[Finding]:
     )
 
 
+def _mail(paths: ClusterPaths, context: Context) -> Iterator[Finding]:
+    """Whether --mail-type leads anywhere. slurmctld runs here (README), so what is here counts."""
+    from spritz.client.errors import ClientError
+    from spritz.client.locate import read_keys
+    from spritz.runtime.programs import mail_program
+
+    if not os.path.exists(paths.slurm_conf):
+        return
+    try:
+        program = mail_program(read_keys(frozenset({"mailprog"}), paths.slurm_conf).get("mailprog", "/bin/mail"))
+    except ClientError:
+        return  # `_configuration` reports it
+    if not os.access(program, os.X_OK):
+        problem = "cannot be run" if os.path.exists(program) else "is missing"
+        yield Finding(
+            NOTE,
+            f"no mail is sent for --mail-type: {program} {problem}",
+            "install a program that provides it (mailutils, bsd-mailx), or set MailProg in slurm.conf",
+        )
+
+
 def _directories(paths: ClusterPaths, context: Context) -> Iterator[Finding]:
-    if not os.path.isdir(paths.root):
+    if isinstance(paths, SitePaths) or not os.path.isdir(paths.root):
         return
     for path in (paths.state, paths.spool, paths.log, paths.run):
         if not os.access(path, os.W_OK):
@@ -137,7 +189,7 @@ def _directories(paths: ClusterPaths, context: Context) -> Iterator[Finding]:
 
 
 def _daemons(paths: ClusterPaths, context: Context) -> Iterator[Finding]:
-    if not os.path.exists(paths.slurm_conf):
+    if isinstance(paths, SitePaths) or not os.path.exists(paths.slurm_conf):
         return
     logs = {"slurmctld": paths.controller_log, "slurmd": paths.node_log, "slurmdbd": paths.database_log}
     for name, pid in daemons.living(paths).items():
@@ -157,7 +209,7 @@ def _nodes(paths: ClusterPaths, context: Context) -> Iterator[Finding]:
     from spritz.client.sync import connect_controller
     from spritz.model.queries import ListNodes, Nodes
 
-    if daemons.living(paths)["slurmctld"] is None:
+    if _is_away(paths):
         return
     try:
         with connect_controller(locate_controller(paths.slurm_conf)) as controller:
@@ -190,7 +242,7 @@ def _accounting(paths: ClusterPaths, context: Context) -> Iterator[Finding]:
     from spritz.client.sync import connect_controller
     from spritz.model.diagnostics import Diagnostics, GetDiagnostics
 
-    if daemons.living(paths)["slurmctld"] is None:
+    if _is_away(paths):
         return
     try:
         with connect_controller(locate_controller(paths.slurm_conf)) as controller:
@@ -270,6 +322,7 @@ CHECKS: tuple[Check, ...] = (
     _software,
     _other_users,
     _configuration,
+    _mail,
     _directories,
     _daemons,
     _nodes,

@@ -16,6 +16,7 @@ from spritz.controller.api.kept_rows import KeptListings
 from spritz.controller.api.private import hides_jobs, may_see
 from spritz.controller.api.rows import row_of
 from spritz.controller.forecasts import EXPECTED, FIELDS
+from spritz.controller.listeners import Loss
 from spritz.core.rights import operates
 from spritz.model.errors import Rejection, SpritzError
 from spritz.model.job import Job
@@ -52,6 +53,10 @@ class JobQueries:
     def __init__(self, context: Context) -> None:
         self._context = context
         self._kept = KeptListings()
+
+    def follow(self) -> None:
+        """Hear from now on of jobs that are forgotten."""
+        self._context.writer.listeners.add("listings", self._kept.listen, Loss.REBUILD, self._kept.clear)
 
     async def list_jobs(self, request: ListJobs, call: Call) -> AsyncIterator[Struct]:
         """Stream the jobs that match."""

@@ -65,7 +65,15 @@ def _split(state: State, event: events.ArrayTaskSplit) -> None:
     pending = mask_of(array.array.pending) & ~(1 << task_id)
     state.put_job(replace(array, array=replace(array.array, pending=mask_text(pending))))
     state.put_job(
-        replace(array, id=event.job_id, array=None, array_of=shape, array_task_id=task_id, dependencies=dependencies)
+        replace(
+            array,
+            id=event.job_id,
+            array=None,
+            array_of=shape,
+            array_task_id=task_id,
+            dependencies=dependencies,
+            submit_key="",
+        )
     )
     state.job_count -= 1  # the task was counted with its array already
 

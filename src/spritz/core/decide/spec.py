@@ -264,6 +264,10 @@ def _check_gpus_agree(spec: JobSpec) -> None:
 _gres = attrgetter("gres_per_node", "gpus", "gpus_per_node", "gpus_per_task", "gpus_per_socket", "gres_per_task")
 
 
+#: GRES that are shares of GPUs
+SHARES = frozenset({"mps", "shard"})
+
+
 def _check_gres(settings: ClusterSettings, spec: JobSpec) -> None:
     known, groups = settings.gres_types, _gres(spec)
     if not any(groups):
@@ -272,6 +276,9 @@ def _check_gres(settings: ClusterSettings, spec: JobSpec) -> None:
         for item in requests:
             if item.count and item.name not in known:  # none of what is not there can be had
                 raise Refused("ESLURM_INVALID_GRES", hint=f"GresTypes does not name {item.name}")
+    names = {item.name for requests in groups for item in requests if item.count}
+    if "gpu" in names and names & SHARES:
+        raise Refused("ESLURM_INVALID_GRES", hint="a job has whole GPUs or shares of GPUs, not both")
     _check_types([item for requests in groups for item in requests])
     _check_gpus_agree(spec)
     counted = spec.gpus or spec.tasks_given or spec.tasks_per_node or spec.nodes_given
