@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import sqlite3
@@ -68,7 +69,7 @@ def test_runs_are_found_by_what_is_known_of_them(store: Store) -> None:
 def test_a_later_layout_is_refused(tmp_path: Path, store: Store) -> None:
     add(store, "x")
     store.close()
-    with sqlite3.connect(tmp_path / "runs.db") as database:
+    with contextlib.closing(sqlite3.connect(tmp_path / "runs.db")) as database, database:
         database.execute("UPDATE layout SET number = 99")
     with pytest.raises(ExperimentError, match="later release"):
         add(store, "x")
