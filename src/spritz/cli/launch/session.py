@@ -112,6 +112,12 @@ class Session:
             from spritz.cli.launch.request import job_id_of
 
             job_id = job_id_of(self.given)
+            if self.settings.verbose:
+                from spritz.cli.launch import verbose
+
+                if self.settings.verbose > 1:
+                    verbose.tell_surroundings(self.context, self.given.get("propagate"))
+                verbose.tell_job_around(self.context, job_id)
             self._check_nodes(job_id)
             return self._run_step(job_id)
         if "relative" in self.given:
@@ -143,10 +149,18 @@ class Session:
             from spritz.cli.submit.announce import test_only
 
             return test_only(self.controller, submit, self.context)
+        if self.settings.verbose > 1:
+            from spritz.cli.launch import verbose
+
+            verbose.tell_surroundings(self.context, self.given.get("propagate"))
         granted = allocation.obtain(
             self.controller, self.interrupts, submit, self.context, allocation.SRUN, quiet=self.settings.quiet
         )
         job_id = granted.job.id
+        if self.settings.verbose:
+            from spritz.cli.launch import verbose
+
+            verbose.tell_jobs(self.context, [one.job for one in granted.components] or [granted.job])
         self.granted(granted)
         self._job_id = job_id
         status = 1
@@ -211,6 +225,10 @@ class Session:
         self._run_site_program("prolog", self.settings.prolog, job_id)
         created = create(self.controller, asked, self.settings, context, immediate="immediate" in self.given)
         step = created.step
+        if self.settings.verbose:
+            from spritz.cli.launch import verbose
+
+            verbose.tell_launch(self.context, (step, *created.others), self.settings)
         if self.filters is not None:
             self.filters.after(step.job_id, step.step_id)
         run = StepRun(
