@@ -167,6 +167,6 @@ def step_environment(given: Values, context: Context, listener: Listener) -> dic
 def job_id_of(given: Values) -> int:
     """The job that the step belongs to: --jobid or SLURM_JOB_ID. Raises SpritzError."""
     text = given.get("jobid", "")
-    if not (text.isascii() and text.isdigit() and len(text) < 11):
+    if not (text.isascii() and text.isdigit() and len(text) < 11 and int(text)):
         raise SpritzError(f'Invalid numeric value "{text[:80]}" for --jobid.')
     return int(text)
