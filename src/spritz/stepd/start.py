@@ -163,6 +163,8 @@ class AsUser:
 def run_task_prolog(program: str, environment: dict[bytes, bytes]) -> None:
     """Run it as the user; `export NAME=value`, `unset NAME` and `print text` on its output have effect.
 
+    Where it fails the task is not started, and ends with its status.
+
     Source: slurm.conf(5) TaskProlog.
     """
     reader, writer = os.pipe()
@@ -172,17 +174,22 @@ def run_task_prolog(program: str, environment: dict[bytes, bytes]) -> None:
     except OSError as error:
         os.close(reader)
         os.close(writer)
-        say(f"slurmstepd: error: task_prolog: {program}: {error.strerror}")
-        return
+        say(f"slurmstepd: error: run_command: task_prolog can not be executed ({program}) {error.strerror}")
+        _end_for_prolog(1)
     os.close(writer)
     with open(reader, "rb") as output:
         said = output.read()
     status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
     if status:
-        say(f"slurmstepd: error: TaskProlog failed status={status}")
+        _end_for_prolog(max(status, 1))
     printed = apply_task_prolog(said, environment)
     if printed:
         os.write(1, printed)
+
+
+def _end_for_prolog(status: int) -> NoReturn:
+    say(f"slurmstepd: error: TaskProlog failed status={status}")
+    os._exit(status)
 
 
 def apply_task_prolog(said: bytes, environment: dict[bytes, bytes]) -> bytes:
