@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from spritz.model.step import Step, StepSpec
 
 _REHOLD_SECONDS = 1.0
+#: exit status of a step whose tasks were killed
+_KILLED = 128 + 9
 
 
 class Session:
@@ -222,7 +224,10 @@ class Session:
         listener = Listener()
         asked = self.step_request(job_id, listener)
         self.interrupts.handler = self._interrupt_wait
-        self._run_site_program("prolog", self.settings.prolog, job_id)
+        if failed := self._run_site_program("prolog", self.settings.prolog, job_id):
+            context.error(f"srun prolog failed rc = {failed}. Aborting step.")
+            listener.close()
+            return _KILLED
         created = create(self.controller, asked, self.settings, context, immediate="immediate" in self.given)
         step = created.step
         if self.settings.verbose:
@@ -253,14 +258,16 @@ class Session:
             return run.run()
         finally:
             self._aborted = signals.forced > 0
-            self._run_site_program("epilog", self.settings.epilog, job_id)
+            if failed := self._run_site_program("epilog", self.settings.epilog, job_id):
+                context.error(f"srun epilog failed status={failed}")
 
-    def _run_site_program(self, kind: str, program: str, job_id: int) -> None:
-        if program:
-            from spritz.cli.launch.site import run_program
+    def _run_site_program(self, kind: str, program: str, job_id: int) -> int:
+        if not program:
+            return 0
+        from spritz.cli.launch.site import run_program
 
-            variables = {"SLURM_JOB_ID": str(job_id), "SLURM_JOBID": str(job_id)}
-            run_program(program, f"{kind}_srun", self.command, variables, self.context)
+        variables = {"SLURM_JOB_ID": str(job_id), "SLURM_JOBID": str(job_id)}
+        return run_program(program, f"{kind}_srun", self.command, variables, self.context)
 
     def _broadcast(self, job_id: int) -> None:
         """Copy the program to the nodes first, and run the copy."""
