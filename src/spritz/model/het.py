@@ -1,7 +1,7 @@
 """What a heterogeneous job tells its processes of its components, and a step of the others that it spans.
 
-Source: https://slurm.schedmd.com/heterogeneous_jobs.html; variables as Slurm 22.05 sets them. The PACK_GROUP spelling
-of before 20.02 is left out.
+Source: https://slurm.schedmd.com/heterogeneous_jobs.html; variables as Slurm 22.05 sets them, in the spelling of before
+20.02 as well (PACK_GROUP), which Slurm still sets.
 """
 
 from __future__ import annotations
@@ -16,27 +16,32 @@ def variables(components: tuple[Component, ...]) -> Variables:
     """SLURM_HET_SIZE, and facts about each component with its number in their names."""
     if not components:
         return {}
-    found = {"SLURM_HET_SIZE": str(len(components))}
+    found = {name: str(len(components)) for name in ("SLURM_HET_SIZE", "SLURM_PACK_SIZE")}
     for number, component in enumerate(components):
         facts = _facts(component)
-        found |= {f"{name}_HET_GROUP_{number}": value for name, value in facts.items() if value}
+        for word in ("HET", "PACK"):
+            found |= {f"{name}_{word}_GROUP_{number}": value for name, value in facts.items() if value}
     return found
 
 
 def _facts(component: Component) -> Variables:
     job, spec, allocation = component.job, component.job.spec, component.job.allocation
     if allocation is None:
-        return {"SLURM_JOB_ID": str(job.id), "SLURM_JOB_NAME": spec.name}
+        return {"SLURM_JOB_ID": str(job.id), "SLURM_JOBID": str(job.id), "SLURM_JOB_NAME": spec.name}
     tasks = str(spec.tasks) if spec.tasks_given or spec.tasks_per_node else ""
+    names, count = hostlist.compress(allocation.names), str(len(allocation.nodes))
     return {
         "SLURM_JOB_ID": str(job.id),
+        "SLURM_JOBID": str(job.id),
         "SLURM_JOB_NAME": spec.name,
         "SLURM_JOB_ACCOUNT": spec.account,
         "SLURM_JOB_PARTITION": allocation.partition,
         "SLURM_JOB_QOS": spec.qos,
         "SLURM_JOB_RESERVATION": job.reservation,
-        "SLURM_JOB_NUM_NODES": str(len(allocation.nodes)),
-        "SLURM_JOB_NODELIST": hostlist.compress(allocation.names),
+        "SLURM_JOB_NUM_NODES": count,
+        "SLURM_NNODES": count,
+        "SLURM_JOB_NODELIST": names,
+        "SLURM_NODELIST": names,
         "SLURM_JOB_CPUS_PER_NODE": taskcounts.format(node.cpu_count for node in allocation.nodes),
         "SLURM_TASKS_PER_NODE": taskcounts.format(component.task_counts) if component.task_counts else "",
         "SLURM_NTASKS": tasks,

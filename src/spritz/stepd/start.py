@@ -210,11 +210,14 @@ def apply_task_prolog(said: bytes, environment: dict[bytes, bytes]) -> bytes:
 
 
 def find_program(name: str, environment: dict[bytes, bytes]) -> bytes:
-    """Path of a program as a shell finds it in the task's PATH; `name` itself where it finds none."""
+    """Path of a program as a shell finds it in the task's PATH; `name` itself where it finds none, or has none.
+
+    Source: srun(1) --export=NONE: a program must be named by its path then.
+    """
     wanted = octets(name)
     if b"/" in wanted:
         return os.path.join(os.getcwdb(), wanted)
-    for directory in environment.get(b"PATH", b"/usr/local/bin:/usr/bin:/bin").split(b":"):
+    for directory in path_of(environment):
         path = os.path.join(directory or b".", wanted)
         try:
             mode = os.stat(path).st_mode
@@ -223,6 +226,11 @@ def find_program(name: str, environment: dict[bytes, bytes]) -> bytes:
         if stat.S_ISREG(mode) and os.access(path, os.X_OK):
             return path
     return wanted
+
+
+def path_of(environment: dict[bytes, bytes]) -> list[bytes]:
+    """The directories in which programs are looked for."""
+    return environment[b"PATH"].split(b":") if b"PATH" in environment else []
 
 
 def execute(argv: tuple[str, ...], environment: dict[bytes, bytes]) -> NoReturn:
