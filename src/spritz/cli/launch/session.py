@@ -63,10 +63,13 @@ class Session:
         self.inside = inside
         self.streams: Streams
         self._reports_binding = False
+        self._binds = True
         configured = read_keys(KEYS)
         self.settings = Settings(given, configured, context.environ)
         self._tell_binding(configured)
         self.fields = spec.fields_of(given, spec.source_of(context))
+        if not self._binds and given["cpu-bind"].lower().partition("cpu:")[0].rpartition(",")[2] in ("map_", "mask_"):
+            self.fields["cpu_bind"] = ""  # CPUs that the step does not have would end it
         self.multi_prog: MultiProg = ()
         if "multi-prog" in given:
             self._read_multi_prog()
@@ -97,6 +100,7 @@ class Session:
         if configured.get("taskplugin", "task/none").lower() in ("none", "task/none"):
             if "cpu-bind" in self.given:
                 self.inform("cluster configuration lacks support for cpu binding")
+                self._binds = False
         elif "v" in words or "verbose" in words:
             self._reports_binding = True
 
