@@ -201,7 +201,8 @@ def _step_size_variables(step: Step, inherited: Variables) -> Variables:
         variables["SLURM_NTASKS_PER_NODE"] = str(spec.tasks_per_node)
     if spec.distribution:
         variables["SLURM_DISTRIBUTION"] = spec.distribution
-    elif "SLURM_DISTRIBUTION" not in inherited and len(step.nodes) > 1:
+    elif "SLURM_DISTRIBUTION" not in inherited and any(name.startswith("SLURM_MEM_PER_") for name in inherited):
+        # Without --distribution srun tells what it chose where --mem or its kin are given, and only then.
         variables["SLURM_DISTRIBUTION"] = "cyclic" if step.tasks <= len(step.nodes) else "block"
     if spec.gpu_bind:
         variables["SLURMD_TRES_BIND"] = f"gres/gpu:{spec.gpu_bind}"
