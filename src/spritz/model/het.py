@@ -12,36 +12,44 @@ from spritz.notation import hostlist, taskcounts
 Variables = dict[str, str]
 
 
-def variables(components: tuple[Component, ...]) -> Variables:
-    """SLURM_HET_SIZE, and facts about each component with its number in their names."""
+def variables(components: tuple[Component, ...], *, twice: bool = False) -> Variables:
+    """SLURM_HET_SIZE, and facts about each component with its number in their names.
+
+    `twice`: some by their older names as well, as salloc has them and a batch script has not.
+    """
     if not components:
         return {}
     found = {name: str(len(components)) for name in ("SLURM_HET_SIZE", "SLURM_PACK_SIZE")}
     for number, component in enumerate(components):
         facts = _facts(component)
+        if twice:
+            facts |= {older: facts[name] for name, older in _OLDER.items() if name in facts}
         for word in ("HET", "PACK"):
             found |= {f"{name}_{word}_GROUP_{number}": value for name, value in facts.items() if value}
     return found
 
 
+_OLDER = {
+    "SLURM_JOB_ID": "SLURM_JOBID",
+    "SLURM_JOB_NUM_NODES": "SLURM_NNODES",
+    "SLURM_JOB_NODELIST": "SLURM_NODELIST",
+}
+
+
 def _facts(component: Component) -> Variables:
     job, spec, allocation = component.job, component.job.spec, component.job.allocation
     if allocation is None:
-        return {"SLURM_JOB_ID": str(job.id), "SLURM_JOBID": str(job.id), "SLURM_JOB_NAME": spec.name}
+        return {"SLURM_JOB_ID": str(job.id), "SLURM_JOB_NAME": spec.name}
     tasks = str(spec.tasks) if spec.tasks_given or spec.tasks_per_node else ""
-    names, count = hostlist.compress(allocation.names), str(len(allocation.nodes))
     return {
         "SLURM_JOB_ID": str(job.id),
-        "SLURM_JOBID": str(job.id),
         "SLURM_JOB_NAME": spec.name,
         "SLURM_JOB_ACCOUNT": spec.account,
         "SLURM_JOB_PARTITION": allocation.partition,
         "SLURM_JOB_QOS": spec.qos,
         "SLURM_JOB_RESERVATION": job.reservation,
-        "SLURM_JOB_NUM_NODES": count,
-        "SLURM_NNODES": count,
-        "SLURM_JOB_NODELIST": names,
-        "SLURM_NODELIST": names,
+        "SLURM_JOB_NUM_NODES": str(len(allocation.nodes)),
+        "SLURM_JOB_NODELIST": hostlist.compress(allocation.names),
         "SLURM_JOB_CPUS_PER_NODE": taskcounts.format(node.cpu_count for node in allocation.nodes),
         "SLURM_TASKS_PER_NODE": taskcounts.format(component.task_counts) if component.task_counts else "",
         "SLURM_NTASKS": tasks,

@@ -267,7 +267,7 @@ class StepRun:
         """A task has called for the end of all."""
         if payload:
             self._abort_status = self._abort_status or protocol.unpack_status(payload) & 0xFF
-        self.abort(9 if payload else 0)
+        self.abort(9)
 
     def _greeted(self, link: Link, kind: int, payload: bytes) -> None:
         if kind == protocol.HELLO:
