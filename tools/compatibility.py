@@ -15,8 +15,21 @@ from spritz.cli.options import Row
 
 #: Slurm's commands, in the order of the page
 COMMANDS = (
-    *("sbatch", "srun", "salloc", "sattach", "sbcast", "squeue", "sinfo", "sprio", "scancel", "scontrol", "sacct"),
-    *("sacctmgr", "sreport", "sstat", "sdiag", "sshare"),
+    *(
+        "sbatch",
+        "srun",
+        "salloc",
+        "sattach",
+        "sbcast",
+        "sgather",
+        "squeue",
+        "sinfo",
+        "sprio",
+        "scancel",
+        "scontrol",
+        "sacct",
+    ),
+    *("sacct", "sacctmgr", "sreport", "sstat", "sdiag", "sshare"),
 )
 
 INTRODUCTION = """\

@@ -113,8 +113,8 @@ time.sleep(500)
 """
     )
     done = run(cluster, "srun", "--mpi=pmi2", "-N2", "-n2", "python3", "abort.py")
-    assert done.returncode != 0
-    assert b"task 0: Terminated" in done.stderr
+    assert done.returncode == 137
+    assert b"task 0: Killed" in done.stderr, "as with Slurm, which sends SIGKILL at once"
 
 
 def test_what_is_no_pmi_loses_its_connection_and_nothing_else(cluster: Cluster) -> None:

@@ -14,7 +14,7 @@ from spritz.core.effects import Effect, SignalOn, SuspendOn, TerminateJobOn
 from spritz.core.machine import Machine, Outcome
 from spritz.model.cluster import ClusterSettings
 from spritz.model.commands.cluster import ApplyPlan
-from spritz.model.job import EndSignal
+from spritz.model.job import EndSignal, suspension
 from spritz.model.partition import Partition
 from spritz.model.plan import Plan, PlannedPreemption, PlannedVictim
 from spritz.model.preemption import PreemptionPolicy, PreemptMode
@@ -172,6 +172,7 @@ def test_a_suspended_job_is_stopped_on_all_nodes_and_goes_on_after_a_restart_too
     world.finished(by)
     assert world.job(job).state is JobState.RUNNING
     assert world.job(job).suspended_seconds == 5
+    assert suspension(world.job(job)) == (world.now, 0), "as scontrol shows it: SuspendTime and SecsPreSuspend"
 
 
 def test_a_suspended_job_goes_on_when_a_lost_node_takes_the_preemptor_with_it(make_world: MakeWorld) -> None:

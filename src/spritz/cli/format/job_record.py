@@ -106,6 +106,7 @@ def limit_minutes(job: Job) -> int:
 
 
 def _times(job: Job, now: float, exempt_seconds: int | None) -> list[str]:
+    from spritz.model.job import suspension
     from spritz.notation.duration import format_duration, format_minutes
 
     spec = job.spec
@@ -121,7 +122,7 @@ def _times(job: Job, now: float, exempt_seconds: int | None) -> list[str]:
     limited = limit_minutes(job) < INFINITE
     planned = start + limit_minutes(job) * 60.0 if start else 0.0
     end = job.ended_at or ((planned if pending else job.ends_at) if limited else 0.0)
-    before = max(0, int(job.suspended_at - job.started_at - job.suspended_seconds)) if job.suspended_at else 0
+    suspended, before = suspension(job)
     by = "Backfill" if job.scheduler == "Backfill" else "Main"
     preempted = []
     if job.preempted_at and not pending:
@@ -134,7 +135,7 @@ def _times(job: Job, now: float, exempt_seconds: int | None) -> list[str]:
         f"AccrueTime={moment(job.grows_older_since)}",
         f"StartTime={moment(start)} EndTime={moment(end)} Deadline={moment(spec.deadline_at, 'N/A')}",
         *preempted,
-        f"SuspendTime={moment(job.suspended_at, 'None')} SecsPreSuspend={before} "
+        f"SuspendTime={moment(suspended, 'None')} SecsPreSuspend={before} "
         f"LastSchedEval={moment(job.last_evaluated_at)} Scheduler={by}",
     ]
 

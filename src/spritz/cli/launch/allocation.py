@@ -67,10 +67,12 @@ def obtain(
         raise refused(error, words) from error
     except Interrupted as error:
         raise Revoked from error
-    for message in submitted.messages:
-        context.info(message)
+    if not quiet:
+        for message in submitted.messages:
+            context.info(message)
     # In Slurm a scheduling pass alone starts a heterogeneous job, so that it always waits, and says so.
     waits = isinstance(request, SubmitHetJob)
+    quiet = quiet or _immediate_seconds(request) == 1
     granted = _await(controller, submitted, context, words, quiet=quiet, waits=waits)
     if granted.job.state.active:
         return granted
@@ -175,7 +177,12 @@ def refused(error: SpritzError, words: Words) -> SpritzError:
 def _ended(
     granted: AllocationGranted, request: SubmitJob | SubmitHetJob, context: Context, words: Words
 ) -> SpritzError:
-    if _immediate(request):
+    seconds = _immediate_seconds(request)
+    if seconds is not None:
+        if words is SALLOC:
+            context.info(words.revoked.format(granted.job.id))
+            if seconds > 1:
+                return SpritzError(f"{SRUN.refused}: Connection timed out")
         return SpritzError(f"{SRUN.refused}: {ESLURM['ESLURM_NODES_BUSY'][1]}", code="ESLURM_NODES_BUSY")
     context.info("Job has been cancelled")
     if words is SALLOC:
@@ -183,11 +190,12 @@ def _ended(
     return SpritzError(f"{words.refused}: {ESLURM['ESLURM_ALREADY_DONE'][1]}", code="ESLURM_ALREADY_DONE")
 
 
-def _immediate(request: SubmitJob | SubmitHetJob) -> bool:
+def _immediate_seconds(request: SubmitJob | SubmitHetJob) -> int | None:
+    """--immediate; 1 is the least, and means now."""
     from spritz.model.commands.job import SubmitHetJob
 
     leader = request.components[0] if isinstance(request, SubmitHetJob) else request
-    return leader.immediate_seconds is not None
+    return None if leader.immediate_seconds is None else max(leader.immediate_seconds, 1)
 
 
 def give_back(controller: Controller, job_id: int, exit_status: int) -> None:

@@ -152,7 +152,7 @@ class Holding:
         if granted.components:
             from spritz.model import het
 
-            environment |= het.variables(granted.components)
+            environment |= het.variables(granted.components, twice=True)
         argv = self.command or default_command(environment)
         try:
             self._running = Command(argv, environment, granted.job.spec.work_dir, self._command_ended)

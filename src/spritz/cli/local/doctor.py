@@ -203,6 +203,20 @@ def _daemons(paths: ClusterPaths, context: Context) -> Iterator[Finding]:
             yield Finding(OK, f"{name} runs (pid {pid})")
 
 
+def _containment(paths: ClusterPaths, context: Context) -> Iterator[Finding]:
+    """Whether slurmd could make the cgroups of its steps since it started: its log says where it could not."""
+    if daemons.living(paths).get("slurmd") is None:
+        return
+    since = _tail(paths.node_log).rpartition(" daemon.started ")[2]
+    lost = [line for line in since.splitlines() if " step.uncontained " in line]
+    if lost:
+        yield Finding(
+            WRONG,
+            "steps run without the cgroup that holds their limits: " + lost[-1].partition("step.uncontained ")[2][:200],
+            "`spritz down` and `spritz up`; running jobs end, queued ones stay",
+        )
+
+
 def _nodes(paths: ClusterPaths, context: Context) -> Iterator[Finding]:
     from spritz.client.errors import ClientError
     from spritz.client.locate import locate_controller
@@ -302,15 +316,19 @@ def _gpus() -> Finding:
         return Finding(OK, "no NVIDIA GPU here")
 
 
-def _last_error(path: str) -> str:
+def _tail(path: str, count: int = 1 << 16) -> str:
+    """The last bytes of a log; "" where there is none."""
     try:
         with open(path, "rb") as file:
             file.seek(0, os.SEEK_END)
-            file.seek(max(0, file.tell() - 8192))
-            lines = file.read().decode(errors="replace").splitlines()
+            file.seek(max(0, file.tell() - count))
+            return file.read().decode(errors="replace")
     except OSError:
         return ""
-    wanted = [line for line in lines if "error" in line.lower() or "fatal" in line.lower()]
+
+
+def _last_error(path: str) -> str:
+    wanted = [line for line in _tail(path, 8192).splitlines() if "error" in line.lower() or "fatal" in line.lower()]
     return wanted[-1].strip()[:200] if wanted else ""
 
 
@@ -325,6 +343,7 @@ CHECKS: tuple[Check, ...] = (
     _mail,
     _directories,
     _daemons,
+    _containment,
     _nodes,
     _accounting,
     _machine,

@@ -28,6 +28,7 @@ from spritz.core.priority import initial_priority
 from spritz.core.rights import administers, operates
 from spritz.core.turn import Refused, Turn
 from spritz.model.commands.job import SUBMIT_KEY_LENGTH_MAX, JobSubmitted, SubmitHetJob, SubmitJob, WillRun
+from spritz.model.errors import ESLURM
 from spritz.model.events.job import JobQueued
 from spritz.model.job import ArrayState, Hold, Job, Sharing
 from spritz.model.job_tres import requested_pairs
@@ -37,7 +38,7 @@ from spritz.model.resources import mask_of, mask_text
 from spritz.model.rules import time_limit
 from spritz.model.rules.components import components_share
 from spritz.model.rules.sharing import oversubscription
-from spritz.model.states import JobState
+from spritz.model.states import JobState, PartitionState
 from spritz.notation.ranges import RangeError, parse_array
 
 if TYPE_CHECKING:
@@ -57,12 +58,29 @@ def submit_job(turn: Turn, command: SubmitJob) -> JobSubmitted | WillRun:
         return WillRun(job_id=job.id, start_at=0.0, nodes="", cpus=0, partition=job.partition)
     if command.spec.batch and not (command.script or command.spec.script_key):
         raise Refused("ESLURM_JOB_SCRIPT_MISSING")
+    obstacle = "" if job.spec.batch else _obstacle(turn.state, job)
     if command.immediate_seconds is not None:
+        if command.immediate_seconds <= 1 and (obstacle or job.reason in _NOT_YET):
+            raise Refused("ESLURM_DEPENDENCY" if job.reason in _NOT_YET else obstacle)
         job = replace(job, start_by_at=turn.now + max(command.immediate_seconds, 1))
     turn.record(JobQueued(at=turn.now, job=job))
     if job.dependencies:
         _settle_dependencies(turn, job)
-    return JobSubmitted(job_id=job.id)
+    return JobSubmitted(job_id=job.id, messages=(ESLURM[obstacle][1],) if obstacle else ())
+
+
+#: reasons for which a job cannot start in the second in which it was submitted (`--immediate`)
+_NOT_YET = (Reason.BEGIN_TIME, Reason.DEPENDENCY, Reason.HELD_USER)
+
+
+def _obstacle(state: State, job: Job) -> str:
+    """The error that srun and salloc name while their job waits for it to be put right, "" for none."""
+    if job.hold is not Hold.NONE:
+        return "ESLURM_JOB_HELD"
+    if all(state.partitions[name].state is PartitionState.DOWN for name in job.spec.partitions or (job.partition,)):
+        return "ESLURM_PARTITION_DOWN"
+    limits = (Reason.PARTITION_NODE_LIMIT, Reason.PARTITION_TIME_LIMIT)
+    return "ESLURM_REQUESTED_PART_CONFIG_UNAVAILABLE" if job.reason in limits else ""
 
 
 def submit_het_job(turn: Turn, command: SubmitHetJob) -> JobSubmitted | WillRun:
