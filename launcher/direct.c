@@ -25,6 +25,9 @@
 #define STUCK_SECONDS 10
 #endif
 
+/* Jobs with less memory get no server. */
+#define ROOM_MIB 256
+
 void run_directly(const struct call *call, const struct place *found)
 {
     struct place place = *found;
@@ -65,6 +68,24 @@ static char **server_environment(const struct place *place)
     return kept;
 }
 
+static const char *server_name(const struct place *place)
+{
+    return place->of_job[0] ? place->of_job : place->base;
+}
+
+/* Whether this call is to start one, which the lock's size and time tell. A batch script's server costs memory and
+ * processors of its job, so that the first call only leaves a byte: a second one soon after is likely to be a loop. */
+static int may_start(const struct place *place, int lock, const struct stat *info)
+{
+    long long age = time(NULL) - info->st_mtime;
+    int lately = info->st_size > 0 && age >= 0 && age <= AGAIN_SECONDS;
+    if (!place->of_job[0])
+        return !lately && pwrite(lock, "1", 1, 0) == 1;
+    if (lately)
+        return info->st_size == 1 && pwrite(lock, "2", 1, 1) == 1;
+    return ftruncate(lock, 0) == 0 && pwrite(lock, "1", 1, 0) < 0;
+}
+
 /* Held by whoever starts, and then by the server as long as it listens. -1: somebody does already, or just did. */
 static int take_lock(const struct place *place, int replace)
 {
@@ -72,7 +93,7 @@ static int take_lock(const struct place *place, int replace)
     struct stat info;
     int lock;
 
-    snprintf(path, sizeof path, "/proc/self/fd/%d/%s.lock", place->directory, place->base);
+    snprintf(path, sizeof path, "/proc/self/fd/%d/%s.lock", place->directory, server_name(place));
     if (replace) {
         /* One that is ahead of a clock that was set back says nothing. */
         if (lstat(path, &info) == 0 && time(NULL) - info.st_mtime < STUCK_SECONDS && time(NULL) >= info.st_mtime)
@@ -86,9 +107,7 @@ static int take_lock(const struct place *place, int replace)
     lock = open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
     if (lock < 0)
         return -1;
-    if (flock(lock, LOCK_EX | LOCK_NB) == 0 && fstat(lock, &info) == 0 &&
-        (info.st_size == 0 || time(NULL) - info.st_mtime > AGAIN_SECONDS || time(NULL) < info.st_mtime) &&
-        pwrite(lock, "1", 1, 0) == 1)
+    if (flock(lock, LOCK_EX | LOCK_NB) == 0 && fstat(lock, &info) == 0 && may_start(place, lock, &info))
         return lock;
     close(lock);
     return -1;
@@ -99,7 +118,8 @@ static void become_server(const struct place *place, char **environment, int loc
 {
     char directory[PATH_MAX], link[64];
     char *words[] = {(char *)place->interpreter, "-P", (char *)place->script, "--serve", "--directory", directory,
-                     "--name", (char *)place->base, "--lock", "3", "--installed", (char *)place->script, NULL};
+                     "--name", (char *)server_name(place), "--lock", "3", "--installed", (char *)place->script,
+                     place->of_job[0] ? "--job" : NULL, "yes", NULL};
     ssize_t got;
     sigset_t none;
     cpu_set_t everywhere;
@@ -113,8 +133,10 @@ static void become_server(const struct place *place, char **environment, int loc
         signal(number, SIG_DFL);
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
-    memset(&everywhere, 0xff, sizeof everywhere);
-    sched_setaffinity(0, sizeof everywhere, &everywhere);
+    if (!place->of_job[0]) {
+        memset(&everywhere, 0xff, sizeof everywhere);
+        sched_setaffinity(0, sizeof everywhere, &everywhere);
+    }
     umask(077);
     lock = fcntl(lock, F_DUPFD, 3);
     if (lock < 0 || dup2(lock, 3) < 0)
@@ -132,6 +154,35 @@ static void become_server(const struct place *place, char **environment, int loc
     _exit(1);
 }
 
+/* A variable that is a number; -1 where there is none. */
+static long number_of(const char *name)
+{
+    const char *digit = getenv(name);
+    long number = digit && *digit ? 0 : -1;
+    for (; digit && *digit >= '0' && *digit <= '9' && number < 1L << 24; digit++)
+        number = number * 10 + *digit - '0';
+    return number;
+}
+
+/* A batch script without a terminal, since a job's server does not tell of commands that stop (keeper.py), and with
+ * memory to spare: a server and its children take some 40 MiB. */
+static int suits_job(const struct place *place)
+{
+    long of_node = number_of("SLURM_MEM_PER_NODE"), of_cpu = number_of("SLURM_MEM_PER_CPU");
+    int terminal;
+
+    if (!place->of_job[0])
+        return 0;
+    if (of_node < 0 && of_cpu >= 0)
+        of_node = of_cpu * number_of("SLURM_CPUS_ON_NODE");
+    if (of_node >= 0 && of_node < ROOM_MIB)
+        return 0;
+    terminal = open("/dev/tty", O_RDWR | O_NOCTTY | O_CLOEXEC);
+    if (terminal >= 0)
+        close(terminal);
+    return terminal < 0;
+}
+
 void start_server(const struct call *call, const struct place *found, int replace)
 {
     struct place place = *found;
@@ -139,8 +190,8 @@ void start_server(const struct call *call, const struct place *found, int replac
     int lock, intermediate;
 
     (void)call;
-    /* A server would end with the job, and its calls with it; and it would share the caller's low priority. */
-    if (getenv("SLURM_JOB_ID") || getpriority(PRIO_PROCESS, 0) > 0)
+    /* In a job a server ends with it, so that it must be the job's own; and it would share a caller's low priority. */
+    if ((getenv("SLURM_JOB_ID") && !suits_job(&place)) || getpriority(PRIO_PROCESS, 0) > 0)
         return;
     find_interpreter(&place);
     if (place.directory < 0 || !place.interpreter[0] || (lock = take_lock(&place, replace)) < 0)

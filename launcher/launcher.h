@@ -30,6 +30,7 @@ struct place {
     char script[PATH_MAX];      /* the Python entry point behind all commands, in the launcher's directory */
     char stamp[96];             /* of that file; another one after each installation */
     char base[32];              /* name of the socket: installation, namespaces and protocol */
+    char of_job[32];            /* the same of a batch script's own server; "" outside of one */
     char python_path[4096];     /* PYTHONPATH where Spritz itself is found there, else "" */
     char path[112];             /* of the directory that holds the user's socket; "" where it is too long */
     int directory;              /* that directory; -1 where none is safe */

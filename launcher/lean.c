@@ -156,6 +156,8 @@ long syscall(long number, ...)
 int close(int descriptor) { return (int)CALL(SYS_close, descriptor); }
 ssize_t read(int descriptor, void *data, size_t size) { return CALL(SYS_read, descriptor, data, size); }
 ssize_t write(int descriptor, const void *data, size_t size) { return CALL(SYS_write, descriptor, data, size); }
+int ftruncate(int descriptor, off_t size) { return (int)CALL(SYS_ftruncate, descriptor, size); }
+
 ssize_t pwrite(int descriptor, const void *data, size_t size, off_t at)
 {
     return CALL(SYS_pwrite64, descriptor, data, size, at);
@@ -183,6 +185,7 @@ uid_t geteuid(void) { return (uid_t)CALL(SYS_geteuid, 0); }
 gid_t getgid(void) { return (gid_t)CALL(SYS_getgid, 0); }
 gid_t getegid(void) { return (gid_t)CALL(SYS_getegid, 0); }
 pid_t setsid(void) { return (pid_t)CALL(SYS_setsid, 0); }
+pid_t getsid(pid_t pid) { return (pid_t)CALL(SYS_getsid, pid); }
 pid_t fork(void) { return (pid_t)CALL(SYS_clone, SIGCHLD, 0, 0, 0, 0); }
 pid_t waitpid(pid_t pid, int *status, int flags) { return (pid_t)CALL(SYS_wait4, pid, status, flags, 0); }
 int execve(const char *path, char *const argv[], char *const environment[])

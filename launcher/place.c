@@ -186,6 +186,13 @@ static int find_directory(struct place *place)
     return own_directory(AT_FDCWD, place->path);
 }
 
+/* A batch script leads a session, whose number is its job's alone as long as the job runs. Tasks have sessions, too, but
+ * a server for each of them would be too many. */
+static int in_batch_script(void)
+{
+    return getenv("SLURM_JOB_ID") && !getenv("SLURM_STEP_ID");
+}
+
 int find_place(const struct call *call, struct place *place)
 {
     uint64_t hash = 0xcbf29ce484222325ULL;
@@ -202,6 +209,11 @@ int find_place(const struct call *call, struct place *place)
         return -1;
     }
     snprintf(place->base, sizeof place->base, "commands-%016llx", (unsigned long long)hash);
+    if (in_batch_script()) {
+        pid_t session = getsid(0);
+        mix(&hash, &session, sizeof session);
+        snprintf(place->of_job, sizeof place->of_job, "commands-%016llx", (unsigned long long)hash);
+    }
     place->directory = find_directory(place);
     return 0;
 }

@@ -81,12 +81,17 @@ static int connect_system(const struct place *place)
 
 /* By its path, where that is short enough: by way of /proc the kernel would make directories there for this process
  * (place.c). Whoever could exchange a directory of the path in between would lead to a server of ours nevertheless. */
-static int connect_own(const struct place *place)
+static int connect_own(const struct place *place, const char *base)
 {
     char path[sizeof ((struct sockaddr_un *)0)->sun_path];
-    if (!place->path[0] || snprintf(path, sizeof path, "%s/%s", place->path, place->base) >= (int)sizeof path)
-        snprintf(path, sizeof path, "/proc/self/fd/%d/%s", place->directory, place->base);
+    if (!place->path[0] || snprintf(path, sizeof path, "%s/%s", place->path, base) >= (int)sizeof path)
+        snprintf(path, sizeof path, "/proc/self/fd/%d/%s", place->directory, base);
     return connect_socket(place->connection, path);
+}
+
+static int is_nobody_there(int status)
+{
+    return status < 0 && (errno == ENOENT || errno == ECONNREFUSED);
 }
 
 static int connect_server(const struct place *place)
@@ -94,8 +99,10 @@ static int connect_server(const struct place *place)
     int status, reason;
     if (place->directory < 0)
         return connect_system(place);
-    status = connect_own(place);
-    if (status == 0 || (errno != ENOENT && errno != ECONNREFUSED))
+    if (place->of_job[0] && !is_nobody_there(status = connect_own(place, place->of_job)))
+        return status;
+    status = connect_own(place, place->base);
+    if (!is_nobody_there(status))
         return status;
     reason = errno;
     status = connect_system(place);
@@ -299,7 +306,7 @@ enum outcome serve(const struct call *call, const struct place *place)
     if (pack(call, &message) == 0 && put_into_box(box[0], call, deadline) == 0) {
         if (connect_server(place) == 0)
             outcome = hand_over(&exchange, &message, deadline);
-        else if ((errno == ENOENT || errno == ECONNREFUSED) && place->directory >= 0)
+        else if (is_nobody_there(-1) && place->directory >= 0)
             outcome = OUTCOME_NOBODY;
         free(message.data);
     }

@@ -1,4 +1,5 @@
 """Test runs that end, and leave nothing behind: the side of pytest. `tests/watchdog.py` is the side outside of it.
+See docs/decisions/0159.
 
 - The run has one temporary directory. It is removed at the end, or stays if a test failed, and is named then.
 - The watchdog ends a test that has exceeded its limit for half a minute (pytest-timeout gets the first chance, and
@@ -143,8 +144,12 @@ def _untracked() -> set[str]:
 
 
 def _cgroups(pids: set[int]) -> list[Path]:
-    """Cgroups that tests have made themselves: their names end with the number of the test's process."""
-    return [path for path in Path("/sys/fs/cgroup").rglob("spritz_test_*") if int(path.name.rpartition("_")[2]) in pids]
+    """Cgroups that tests have made themselves: their names end with the number of the test's process.
+
+    Those of other programs come and go meanwhile, which os.walk bears and Path.rglob does not.
+    """
+    found = (Path(place, name) for place, names, _ in os.walk("/sys/fs/cgroup") for name in names)
+    return [path for path in found if path.name.startswith("spritz_test_") and int(path.name[12:]) in pids]
 
 
 def _users(pids: set[int]) -> list[str]:

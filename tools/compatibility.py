@@ -1,6 +1,7 @@
 """`docs/compatibility.md`: every option, field, keyword and key of Slurm's that we know, done or refused.
 
-Made of the very tables that the commands parse and print with, so that the page cannot promise what is not there.
+Made of the very tables that the commands parse and print with, so that the page cannot promise what is not there; and
+of what the comparison with a real Slurm sets aside.
 """
 
 from __future__ import annotations
@@ -14,8 +15,21 @@ from spritz.cli.options import Row
 
 #: Slurm's commands, in the order of the page
 COMMANDS = (
-    *("sbatch", "srun", "salloc", "sattach", "sbcast", "squeue", "sinfo", "sprio", "scancel", "scontrol", "sacct"),
-    *("sacctmgr", "sreport", "sstat", "sdiag", "sshare"),
+    *(
+        "sbatch",
+        "srun",
+        "salloc",
+        "sattach",
+        "sbcast",
+        "sgather",
+        "squeue",
+        "sinfo",
+        "sprio",
+        "scancel",
+        "scontrol",
+        "sacct",
+    ),
+    *("sacct", "sacctmgr", "sreport", "sstat", "sdiag", "sshare"),
 )
 
 INTRODUCTION = """\
@@ -53,7 +67,7 @@ def markdown() -> str:
     for title, entries in sections.items():
         done = sum(1 for _, refused, _ in entries if not refused)
         lines.append(f"| [{title}](#{_anchor(title)}) | {done} | {len(entries) - done} |")
-    lines += ["", *_configuration()]
+    lines += ["", *_configuration(), "", *_differences()]
     for title, entries in sections.items():
         lines += ["", f"## {title}", ""]
         lines += _table(entries) if entries else ["Not built yet.", ""]
@@ -132,6 +146,14 @@ def _partition_keys() -> list[Entry]:
     from spritz.cli.control.update_partition import REFUSED
 
     return sorted([*((name, "", "") for name in DONE), *((name, why, "") for name, why in REFUSED.items())])
+
+
+def _differences() -> list[str]:
+    """What is meant to be otherwise, as the side-by-side comparison sets it aside (`tests/conformance/meant.txt`)."""
+    from tests.conformance.meant import read
+
+    lines = ["## What commands print otherwise than Slurm 22.05", "", "| what | why |", "|---|---|"]
+    return lines + [f"| {what} | {why} |" for what, why in read().reasons if why]
 
 
 def _configuration() -> list[str]:

@@ -67,3 +67,20 @@ def prefix() -> str:
 def command(name: str) -> str:
     """Path of an installed command."""
     return os.path.join(prefix(), "bin", name)
+
+
+def closed_to_others() -> str:
+    """The first directory or file on the way to this installation that users other than its owner cannot use; "".
+
+    The mode decides, not who asks: root may enter everything.
+    """
+    for path in (sys.executable, os.path.realpath(sys.executable), os.path.dirname(__file__), command(_COMMAND)):
+        parts = path.split(os.sep)
+        for length in range(2, len(parts) + 1):
+            part = os.sep.join(parts[:length])
+            try:
+                if not os.stat(part).st_mode & 0o001 and (length < len(parts) or os.path.isdir(part)):
+                    return part
+            except OSError:
+                break  # nothing there: a command that is not installed
+    return ""

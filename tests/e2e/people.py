@@ -149,7 +149,7 @@ def interpreter(person: Person) -> tuple[list[str], dict[str, str]]:
         try:
             if person.run(candidate, "-c", "import spritz, msgspec, numpy", env=environment).returncode == 0:
                 return [candidate], environment
-        except PermissionError:
+        except (PermissionError, FileNotFoundError):
             continue
     pytest.skip("users cannot run this Python")
 

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import os
+import pwd
+import shutil
 import signal
+import stat
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -374,3 +378,30 @@ def listed(accounted: Accounted, entity: str, fields: str, *conditions: str) -> 
     """Rows of `sacctmgr show`."""
     lines = accounted.lines_of("sacctmgr", "-nP", "show", entity, f"format={fields}", *conditions)
     return [line.split("|") for line in lines]
+
+
+@pytest.mark.root
+@pytest.mark.skipif(os.getuid() != 0, reason="needs root to give it up")
+def test_started_as_root_its_database_belongs_to_slurmuser() -> None:
+    """The file and its directory are made before or after root is given up; SlurmUser must be able to use both."""
+    with tempfile.TemporaryDirectory() as name:
+        root = Path(name)
+        root.chmod(0o755)
+        database, conf, said = root / "lib/acct.db", root / "slurmdbd.conf", root / "said"
+        conf.write_text(
+            f"DbdPort={free_port()}\nSlurmUser=nobody\nPidFile={root}/run/slurmdbd.pid\n"
+            f"LogFile={root}/log/slurmdbd.log\nStorageType=accounting_storage/sqlite\nStorageLoc={database}\n"
+        )
+        conf.chmod(0o600)
+        shutil.chown(conf, "nobody")
+        with said.open("wb") as stderr:
+            daemon = subprocess.Popen(
+                [sys.executable, "-m", "spritz.accounting.main", "-D", "-f", str(conf)], stderr=stderr
+            )
+        try:
+            until(lambda: database.exists() and database.stat().st_size, lambda: f"tables are made: {said.read_text()}")
+            assert {path.stat().st_uid for path in (database, database.parent)} == {pwd.getpwnam("nobody").pw_uid}
+            assert stat.S_IMODE(database.stat().st_mode) == 0o600
+        finally:
+            daemon.terminate()
+            daemon.wait(PATIENCE_SECONDS)

@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 ROOT = Path(__file__).parents[2]
 COMMANDS = (
-    *("sbatch", "srun", "salloc", "sattach", "sbcast", "scancel", "squeue", "sinfo", "scontrol"),
+    *("sbatch", "srun", "salloc", "sattach", "sbcast", "sgather", "scancel", "squeue", "sinfo", "scontrol"),
     *("spritz", "slurmctld", "slurmd"),
 )
 

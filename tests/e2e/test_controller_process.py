@@ -6,6 +6,7 @@ Source: slurmctld(8).
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import pwd
 import resource
@@ -314,7 +315,7 @@ def test_changes_of_partitions_outlive_a_restart_with_R_only(controller: Control
 
 def damage(controller: ControllerProcess) -> None:
     """One byte of the last group of events with a submission is another, as after a fault of the disk."""
-    with sqlite3.connect(controller.state / "journal.db") as database:
+    with contextlib.closing(sqlite3.connect(controller.state / "journal.db")) as database, database:
         holding = "instr(payload, CAST('JobQueued' AS BLOB))"
         submissions = f"SELECT last, payload FROM groups WHERE {holding} ORDER BY last DESC"
         last, payload = database.execute(submissions).fetchone()
@@ -346,7 +347,7 @@ def test_a_damaged_journal_is_refused_and_i_saves_what_can_be_read(controller: C
 
 def store_last_group(controller: ControllerProcess, payload: bytes) -> bytes:
     """Replace the last group's payload, with the checksum that belongs to it; the payload of before."""
-    with sqlite3.connect(controller.state / "journal.db") as database:
+    with contextlib.closing(sqlite3.connect(controller.state / "journal.db")) as database, database:
         first, last, at, before = database.execute(
             "SELECT first, last, at, payload FROM groups ORDER BY last DESC LIMIT 1"
         ).fetchone()

@@ -14,8 +14,8 @@ from tests.e2e.commands import lines, run, start
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
-    """Four nodes with eight CPUs each, for all tests here."""
-    made = Cluster(nodes=4)
+    """Five nodes with eight CPUs each, for all tests here."""
+    made = Cluster(nodes=5)
     try:
         yield made.start()
     finally:
@@ -110,7 +110,7 @@ def test_a_component_that_waits_cannot_be_cancelled_alone(cluster: Cluster) -> N
 
 def test_what_can_never_run_beside_the_rest_is_refused_as_a_whole(cluster: Cluster) -> None:
     before = set(cluster.jobs())
-    whole = ("--exclusive", "-N2", ":", "--exclusive", "-N3", "--wrap", "true")
+    whole = ("--exclusive", "-N2", ":", "--exclusive", "-N4", "--wrap", "true")
     refused = run(cluster, "sbatch", *whole)
     assert "Requested node configuration is not available" in lines(refused.stderr)[-1]
     array = run(cluster, "sbatch", "--array=1-3", "-n1", ":", "-n1", "--wrap", "true")

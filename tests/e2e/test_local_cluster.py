@@ -395,6 +395,10 @@ def test_doctor_sees_a_drained_node_and_a_dead_slurmd(local: Local) -> None:
     found = local.doctor()
     assert any("node1" in text and "new disk" in text and "State=RESUME" in text for text in found["note"])
     assert "1 of 2 usable" in local("status").stdout
+    (log,) = local.directory.rglob("slurmd.log")
+    with log.open("a") as file:
+        file.write("[2026-01-01T00:00:00.000] step.uncontained label=7.0 directory=/gone error='No such file'\n")
+    assert any("without the cgroup" in text and "/gone" in text for text in local.doctor()["wrong"])
 
 
 def test_what_up_is_given_is_checked(local: Local) -> None:

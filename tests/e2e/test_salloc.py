@@ -104,3 +104,24 @@ def test_sbcast_needs_a_job(cluster: Cluster) -> None:
     done = run(cluster, "sbcast", "a", "b")
     assert done.returncode == 1
     assert b"Need a job id to run this command" in done.stderr
+
+
+def test_sgather_brings_each_nodes_file_here_and_removes_it_there(cluster: Cluster) -> None:
+    """sgather(1). The nodes of the test share a file system."""
+    work = cluster.work
+    make = "srun -N2 -n2 -Q sh -c 'mkdir -p local; echo $SLURMD_NODENAME > local/f'; "
+    done = run(cluster, "salloc", "-Q", "-N2", "sh", "-c", f"{make} sgather -kp local/f out/x && sgather -Ckr local d")
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert {path.name for path in (work / "out").iterdir()} == {"x.n1", "x.n2"}
+    assert (work / "out/x.n1").read_bytes() == (work / "d.n2/f").read_bytes() == (work / "local/f").read_bytes()
+    assert int((work / "out/x.n1").stat().st_mtime) == int((work / "local/f").stat().st_mtime)
+    done = run(cluster, "salloc", "-Q", "-N1", "sh", "-c", "sgather local/f taken; sgather -f local/f no && echo ok")
+    assert (done.stdout, (work / "local/f").exists(), list(work.glob("no.*"))) == (b"ok\n", False, [])
+    done = run(cluster, "salloc", "-Q", "-N1", "sgather", "local/f", "no")
+    assert (done.returncode, done.stderr.count(b"local/f: not a file that can be copied")) == (1, 1)
+
+
+def test_sgather_needs_a_job_and_two_names(cluster: Cluster) -> None:
+    assert b"only valid from within a Slurm job" in run(cluster, "sgather", "a", "b").stderr
+    assert b"Need two file names, have 1 names" in run(cluster, "sgather", "a").stderr
+    assert run(cluster, "sgather", "--help").stdout.startswith(b"Usage: sgather [OPTIONS] SOURCE DEST")

@@ -147,12 +147,6 @@ def test_commands_inside_a_job_use_a_server_that_is_there(
     assert len(launched.direct_calls()) == before
 
 
-def test_a_job_starts_no_server(launched: Launched) -> None:
-    """It would end with the job, in the middle of other calls."""
-    assert launched.run("squeue", "--version", SLURM_JOB_ID="1").returncode == 0
-    assert launched.servers() == []
-
-
 def test_a_removed_directory_is_no_reason_to_fail(launched: Launched) -> None:
     launched.warm()
     script = 'mkdir gone && cd gone && rmdir ../gone && squeue --version && echo "$PWD"'

@@ -165,12 +165,22 @@ def test_salloc_runs_the_sites_default_command_and_the_interactive_step(make_clu
 def test_srun_prolog_and_epilog_of_the_cluster_run_where_srun_runs(make_cluster: Make) -> None:
     cluster = configured(
         make_cluster(),
-        SrunProlog='echo "$SLURM_SCRIPT_CONTEXT $1 $2" >> $W/n; exit 1',
+        SrunProlog='echo "$SLURM_SCRIPT_CONTEXT $1 $2" >> $W/n',
         SrunEpilog='echo "$SLURM_SCRIPT_CONTEXT $SLURM_JOB_ID" >> $W/n',
     )
     assert srun(cluster, "sh", "-c", "echo step >> n; exit 3").returncode == 3
     assert [line.split()[0] for line in lines(cluster.work / "n")] == ["prolog_srun", "step", "epilog_srun"]
     assert lines(cluster.work / "n")[0] == "prolog_srun sh -c"
+
+
+def test_a_prolog_of_srun_that_fails_ends_it_and_an_epilog_that_fails_is_told(make_cluster: Make) -> None:
+    cluster = configured(make_cluster())
+    done = srun(cluster, "--prolog=/bin/false", "echo", "ran")
+    assert (done.returncode, done.stdout) == (137, "")
+    assert done.stderr == "srun: error: srun prolog failed rc = 1. Aborting step.\n"
+    done = srun(cluster, "--epilog=/bin/false", "echo", "ran")
+    assert (done.returncode, done.stdout) == (0, "ran\n")
+    assert done.stderr == "srun: error: srun epilog failed status=1\n"
 
 
 def test_options_of_srun_replace_the_clusters_prolog_and_epilog(make_cluster: Make) -> None:

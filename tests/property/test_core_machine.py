@@ -28,6 +28,7 @@ from spritz.model.commands.job import (
     CancelJobs,
     HoldJob,
     JobFilter,
+    JobSubmitted,
     JobTarget,
     ReleaseJob,
     RequeueJob,
@@ -98,6 +99,18 @@ class Conversation(RuleBasedStateMachine):
         return multiple(two_nodes, array, waiting)
 
     # -- users
+
+    @rule(caller=callers, key=st.sampled_from(["k1", "k2"]), array=st.sampled_from(["", "0-3"]))
+    def submit_again(self, caller: Caller, key: str, array: str) -> None:
+        """One key queues one job of its user for as long as that is known, however often its command asks."""
+        state = self.world.state
+        known = [job.id for job in state.jobs.values() if job.submit_key == key and job.spec.uid == caller.uid]
+        outcome = self.world.submit_outcome(caller, submit_key=key, array=array)
+        if known:
+            assert (outcome.reply, outcome.events) == (JobSubmitted(job_id=known[0]), ())
+        elif isinstance(outcome.reply, JobSubmitted):
+            again = self.world.submit_outcome(caller, submit_key=key, array=array)
+            assert (again.reply, again.events) == (outcome.reply, ())
 
     @rule(
         target=jobs,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -179,7 +181,7 @@ def test_state_and_projection_after_edits_are_those_of_the_whole_policy(first: P
     )
     made.ok(SetPolicy(policy=first))
     for number, (account, user, partition, qos) in enumerate(_JOBS[::5]):
-        fields = {"account": account, "user": user, "partitions": (partition,), "qos": qos}
+        fields: dict[str, Any] = {"account": account, "user": user, "partitions": (partition,), "qos": qos}
         outcome = made.submit_outcome(made_by(user), **fields)
         if outcome.rejection is None and number % 2:
             job = made.job(expect(outcome.reply, JobSubmitted).job_id)

@@ -84,9 +84,6 @@ def open_engine(url: URL, backup_host: str = "") -> Engine:
     if url.get_backend_name() == "sqlite":
         # Connections go from thread to thread, one at a time.
         options["connect_args"] = {"check_same_thread": False, "timeout": 30.0}
-        if url.database and not url.database.startswith("file:"):  # a SQLite URI names a database that is there
-            os.makedirs(os.path.dirname(os.path.abspath(url.database)), mode=0o700, exist_ok=True)
-            _create_private(url.database)
     else:
         options |= {"pool_pre_ping": True, "pool_recycle": 3600}
     try:
@@ -97,6 +94,10 @@ def open_engine(url: URL, backup_host: str = "") -> Engine:
         raise DatabaseError(f"no driver for {url.drivername}: {error}", hint=hint, temporary=False) from error
     if url.get_backend_name() == "sqlite":
         event.listen(engine, "connect", _prepare_sqlite)
+        if url.database and not url.database.startswith("file:"):  # a SQLite URI names a database that is there
+            path = url.database
+            # As SlurmUser, which slurmdbd becomes before it connects.
+            event.listen(engine, "do_connect", lambda *_: _create_private(path))
     elif backup_host:
         event.listen(engine, "do_connect", _or_to(backup_host))
     event.listen(engine, "handle_error", _renew)
@@ -106,6 +107,7 @@ def open_engine(url: URL, backup_host: str = "") -> Engine:
 def _create_private(path: str) -> None:
     """Create SQLite's file, which holds everybody's jobs, for its owner alone; its log takes the same mode."""
     try:
+        os.makedirs(os.path.dirname(os.path.abspath(path)), mode=0o700, exist_ok=True)
         os.close(os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
     except OSError:
         pass  # connecting says what is wrong, in the database's words

@@ -28,7 +28,7 @@ from spritz.model.events import reservation as reservation_events
 from spritz.model.events import step as step_events
 from spritz.model.reasons import Reason
 from spritz.model.resources import mask_of, mask_text
-from spritz.model.states import JobFlag
+from spritz.model.states import JobFlag, JobState
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -362,6 +362,8 @@ def _ended(ledger: Ledger, place: int, event: job_events.JobEnded) -> None:
     # Where the clock was set back meanwhile it ran for no time, rather than for less than none.
     record.started_at = min(record.started_at, event.at)
     record.exit_status, record.derived_exit_status = event.exit_status, event.derived_exit_status
+    if event.state is JobState.PREEMPTED:
+        record.exit_status = 0  # as Slurm has it
     record.cancelled_by = event.by_uid
     record.failed_node = event.failed_node or record.failed_node
 

@@ -88,6 +88,8 @@ def _run(options: Options, settings: DbdSettings, startup: Startup, user: User) 
         from spritz.accounting.store import Store
         from spritz.runtime.tasks import run
 
+        if url.get_backend_name() == "sqlite" and url.database and not url.database.startswith("file:"):
+            _prepare_directories((url.database,), user)
         engine = open_engine(url, settings.text("StorageBackupHost"))
         become(user)
         _open_log(options, settings, log_path)

@@ -160,7 +160,7 @@ class _Reading:
     def _statement(self, query: SelectJobs, *more: ColumnElement[bool]) -> Select[Any]:
         found = [*conditions(query, self._cluster_id), *more]
         # A sum is in no index: without statistics SQLite would walk all jobs in order to save the sorting of a few.
-        order = _jobs.job_id + 0 if found else _jobs.job_id
+        order = _jobs.job_id + 0 if len(found) > 1 else _jobs.job_id
         return select(schema.jobs).where(_jobs.cluster_id == self._cluster_id, *found).order_by(order, _jobs.number)
 
     def _blocked(self, jobs: list[JobRecord]) -> None:
@@ -262,6 +262,11 @@ def _newest_lives(records: list[JobRecord]) -> list[JobRecord]:
 def conditions(query: SelectJobs, cluster_id: int) -> list[ColumnElement[bool]]:
     """What SQL can check, within one cluster."""
     found = matching(query, cluster_id)
+    # As Slurm has it, a requeued job is a new record only once it may run again; until then its last life is shown.
+    runnable = _jobs.eligible_at > 0.0
+    if query.ends_at:
+        runnable = _jobs.eligible_at.between(0.1, query.ends_at)
+    found.append(or_(_jobs.state != "PENDING", _jobs.restart_count == 0, runnable))
     if query.reasons:
         table = schema.pending_reasons.c
         waited = select(table.number).where(table.cluster_id == cluster_id, table.reason.in_(query.reasons))
@@ -361,6 +366,8 @@ def _in_state(state: str, start: float | None, end: float | None) -> ColumnEleme
         times.append(began.between(start, end))
         # Nothing that was over at once was ever in the state.
         times[-1] = and_(times[-1], or_(over == 0.0, over > began))
+    if end and state == "PENDING":
+        live = and_(live, began <= end)  # not yet one that waits for its --begin
     return and_(began > 0.0, or_(live, *times))
 
 

@@ -122,32 +122,56 @@ def run_parse(
     try:
         return parse(rows, argv, stop_early=stop_early)
     except UsageError as error:
-        context.err(f'{context.program}: {error.message}\nTry "{context.program} --help" for more information\n')
+        context.err(f"{context.program}: {error.message}\n")
+        if context.program not in _WITHOUT_ADVICE:
+            context.err(f'Try "{context.program} --help" for more information\n')
         return exit_code
 
 
+#: commands that say no more than what is wrong
+_WITHOUT_ADVICE = ("sacct", "sstat")
+
+
+#: commands whose help begins with their name and a list of options, without groups
+_LISTS = ("scontrol", "sacct", "sacctmgr", "sreport", "sstat")
+#: commands whose options have groups with headings
+_LAUNCHERS = ("sbatch", "srun", "salloc")
+
+
 def help_text(program: str, synopsis: str, rows: Iterable[Row], footer: str = "") -> str:
-    """What `--help` prints: only options that work, aligned."""
-    lines = [f"Usage: {program} {synopsis}", ""]
-    for row in rows:
-        if row.refused or row.alias or not row.help:
-            continue
-        short = f"-{row.short}" if row.short else "  "
-        comma = ", " if row.short and row.name else "  "
-        long = ""
-        if row.name:
-            long = f"--{row.name}"
-            if row.argument == REQUIRED:
-                long += f"={row.metavar}"
-            elif row.argument == OPTIONAL:
-                long += row.metavar
-        elif row.metavar:
-            short += f" {row.metavar}"
-        spelling = f"  {short}{comma}{long}"
-        lines.append(f"{spelling:<32} {row.help}" if len(spelling) < 32 else f"{spelling}\n{'':<32} {row.help}")
-    if footer:
-        lines += ["", footer]
-    return "\n".join(lines) + "\n"
+    """What `--help` prints: only options that work, aligned. The words are ours, the layout is that of Slurm's command,
+    which completion scripts read."""
+    rows = [row for row in rows if row.help and not row.refused and not row.alias]
+    if program in _LISTS:
+        lines = [f"{program} {synopsis}", "    Valid <OPTION> values are:"]
+        lines += ["   " + line for row in rows for line in _help_lines(row)]
+        return "\n".join([*lines, *(["", footer] if footer else [])]) + "\n"
+    last: dict[str, tuple[str, ...]] = {"Help options:": ("help", "usage")}
+    lines = [f"Usage: {program} {synopsis}"]
+    if program in _LAUNCHERS:
+        last["Other options:"] = ("version",)
+        lines += ["", "Parallel run options:"]
+    apart = [name for names in last.values() for name in names]
+    lines += [line for row in rows if row.name not in apart for line in _help_lines(row)]
+    for heading, names in last.items():
+        lines += ["", heading, *(line for row in rows if row.name in names for line in _help_lines(row))]
+    return "\n".join([*lines, *(["", footer] if footer else [])]) + "\n"
+
+
+def _help_lines(row: Row) -> list[str]:
+    short = f"-{row.short}" if row.short else "  "
+    comma = ", " if row.short and row.name else "  "
+    long = ""
+    if row.name:
+        long = f"--{row.name}"
+        if row.argument == REQUIRED:
+            long += f"={row.metavar}"
+        elif row.argument == OPTIONAL:
+            long += row.metavar
+    elif row.metavar:
+        short += f" {row.metavar}"
+    spelling = f"  {short}{comma}{long}"
+    return [f"{spelling:<32} {row.help}"] if len(spelling) < 32 else [spelling, f"{'':<32} {row.help}"]
 
 
 def about(said: set[str], program: str, synopsis: str, rows: Iterable[Row], usage: str, context: Context) -> int:

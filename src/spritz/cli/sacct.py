@@ -76,7 +76,7 @@ OPTIONS: tuple[Option, ...] = (
     Option("yaml", "", "[=list|VERSION]", "full records as YAML"),
 )
 
-_SYNOPSIS = "[OPTIONS]"
+_SYNOPSIS = "[<OPTION>]"
 
 USAGE = "Usage: sacct [options]\n\tUse --help for help\n"
 
@@ -223,11 +223,13 @@ def _listing(given: dict[str, str], context: Context, *, logged: bool) -> Listin
 
 
 def _say_window(question: Question, context: Context) -> None:
-    from spritz.notation.times import format_time
+    from time import ctime
 
     start, end = question.query.starts_at, question.query.ends_at
-    since = format_time(start) if start is not None else "Epoch 0"
-    context.info(f"Jobs eligible from {since} - {format_time(end) if end is not None else 'Now'}")
+    since = ctime(start) if start is not None else "Epoch 0"
+    until = ctime(end) if end is not None else "Now"
+    states = ",".join(question.query.states) or "Eligible"
+    context.info(f"Jobs {states} in the time window from {since} to {until}")
 
 
 def _show(connection: Connection, question: Question, listing: Listing, *, header: bool) -> None:

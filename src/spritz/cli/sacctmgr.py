@@ -37,7 +37,7 @@ OPTIONS: tuple[Option, ...] = (
     Option("yaml", "", "[=list|VERSION]", "the same as YAML"),
 )
 
-_SYNOPSIS = "[OPTIONS] add|modify|delete|show ENTITY [where|set KEY=VALUE ...]"
+_SYNOPSIS = "[<OPTION>] add|modify|delete|show ENTITY [where|set KEY=VALUE ...]"
 _VERBS = (
     "add",
     "create",

@@ -31,7 +31,7 @@ OPTIONS: tuple[Row, ...] = (
     Row("version", "V", "", "the version"),
 )
 
-_SYNOPSIS = "[OPTIONS] jobid.stepid"
+_SYNOPSIS = "[options] <jobid.stepid>"
 
 
 def main(argv: list[str], context: Context) -> int:
@@ -66,7 +66,7 @@ def main(argv: list[str], context: Context) -> int:
 
 def _usage(problem: str, context: Context) -> int:
     context.error(problem)
-    context.err("Usage: sattach [options] <jobid.stepid>\n")
+    context.out("Usage: sattach [options] <jobid.stepid>\n")
     return 1
 
 

@@ -143,6 +143,7 @@ def _components(
 def _request(
     merged: Values, script: scripts.BatchScript, arguments: tuple[str, ...], argv: list[str], context: Context
 ) -> SubmitJob:
+    from spritz.client.sync import submit_key
     from spritz.model.commands.job import SubmitJob
 
     defaults: dict[str, object] = {
@@ -167,6 +168,7 @@ def _request(
         script=script.content,
         environment=surroundings.encoded(_environment(merged, context)),
         test_only="test-only" in merged,
+        submit_key=submit_key(),
     )
 
 
@@ -191,7 +193,7 @@ def _environment(merged: Values, context: Context) -> dict[str, str]:
 def _submit(
     request: SubmitJob | SubmitHetJob, merged: Values, context: Context, filtering: Filters | None = None
 ) -> int:
-    from spritz.client.errors import RemoteError
+    from spritz.client.errors import ClientError, RemoteError
     from spritz.client.sync import connect_controller
     from spritz.model.commands.job import JobSubmitted, SubmitHetJob
 
@@ -201,7 +203,14 @@ def _submit(
 
             return test_only(controller, request, context)
         try:
-            reply = controller.call(request, JobSubmitted)
+            try:
+                reply = controller.call(request, JobSubmitted)
+            except RemoteError:
+                raise
+            except ClientError as error:
+                from spritz.client.submitting import ask_again
+
+                reply = ask_again(request, error)
         except RemoteError as error:
             raise _failed(error) from error
         for message in reply.messages:

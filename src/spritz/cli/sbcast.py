@@ -55,8 +55,7 @@ def main(argv: list[str], context: Context) -> int:
         return about.answer("sbcast", _SYNOPSIS, OPTIONS, given, context)
     given = values.merge(_from_environment(context), given)
     if len(rest) != 2:
-        word = "Need two file names, have {} names" if len(rest) < 2 else "Too many file names: {}"
-        context.error(word.format(len(rest)))
+        context.err(f"Need two file names, have {len(rest)} names\n")
         context.err('Try "sbcast --help" for more information\n')
         return 1
     try:

@@ -109,8 +109,8 @@ def full_help() -> str:
     from spritz.cli.control.verbs import VERBS
     from spritz.cli.options import help_text
 
-    lines = ["Commands:"]
-    lines += [f"  {verb.name:<29} {verb.help}" for verb in VERBS if not verb.refused]
+    lines = ["    Valid <COMMAND> values are:"]
+    lines += [f"     {verb.name:<29} {verb.help}" for verb in VERBS if not verb.refused]
     lines += ["", "Entities of show: " + ", ".join(name for name, entity in ENTITIES.items() if not entity.refused)]
     return help_text("scontrol", _SYNOPSIS, OPTIONS, "\n".join(lines))
 

@@ -1,6 +1,6 @@
 """sdiag: how the controller fares: jobs that came and went, cycles, requests and the time they took.
 
-Lines about sizes of Slurm's backfill tables are left out: there are none. Source: sdiag(1); lines as 22.05 prints them.
+Source: sdiag(1); lines as 22.05 prints them.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 OPTIONS: tuple[Row, ...] = (
     Row("all", "a", "", "everything (also without this)"),
     Row("cluster", "M", "NAME", "ask this cluster: there is one"),
+    Row("clusters", "", "NAME", alias="cluster"),
     Row("help", "h", "", "this text"),
     Row("json", "", "[=list|VERSION]", "as JSON"),
     Row("reset", "r", "", "counters begin anew (administrators)"),
@@ -243,6 +244,8 @@ def _backfill_cycles(one: CycleCounts) -> list[str]:
     lines.append(f"\tLast queue length: {one.queue}")
     if one.count:
         lines.append(f"\tQueue length mean: {one.queue_total // one.count}")
+    # Programs look for these lines. They tell of a table of times that Slurm's backfill keeps, and ours has not.
+    lines += ["\tLast table size: 0", *(["\tMean table size: 0"] if one.count else [])]
     return lines
 
 

@@ -70,6 +70,8 @@ def main(argv: list[str], context: Context) -> int:
 
     check_form(found, ("format", "Format"))
     given = merge(found, OPTIONS, context)
+    if "verbose" in given:
+        given["verbose"] = str(sum(key == "verbose" for key, _ in found))
     if "summarize" in said and "format" not in said:
         given.pop("format", None)  # the environment's
     try:
@@ -88,6 +90,8 @@ def _run(given: dict[str, str], context: Context) -> int:
 
     seconds = _seconds(given, context)
     listing = Listing(given, context)
+    if "verbose" in given:
+        listing.say_options()
     if seconds:
         from time import sleep
 
@@ -99,7 +103,7 @@ def _run(given: dict[str, str], context: Context) -> int:
             if "json" in given:
                 listing.show_json(controller)
                 return 0
-            if "noheader" not in given and (seconds or "long" in given):
+            if "noheader" not in given and (seconds or given.keys() & {"long", "verbose"}):
                 from time import ctime
 
                 context.out(ctime() + "\n")

@@ -24,6 +24,14 @@ SUBCOMMANDS: dict[str, tuple[str, str]] = {
     "simulate": ("spritz.sim.command", "replay a trace of jobs under a policy or a slurm.conf, on virtual time"),
     "usage": ("spritz.cli.local.usage", "usage as the controller keeps it, and as accounting's records have it"),
     "shares": ("spritz.cli.local.shares", "what accounts are guaranteed, use, borrow and lend; who goes first"),
+    "gpus": ("spritz.cli.local.gpus", "which GPUs are free, of which type, on which nodes; when the next come free"),
+    # These speak only Slurm's public commands, and serve any cluster (docs/decisions/0170).
+    "run": ("spritz.experiments.commands.run", "run a command as a job, from a snapshot of the code as it is now"),
+    "runs": ("spritz.experiments.commands.runs", "list and search runs"),
+    "show": ("spritz.experiments.commands.show", "what is known of a run: code, environment, state, result"),
+    "diff": ("spritz.experiments.commands.diff", "how two runs differ: command, code, environment, result"),
+    "rerun": ("spritz.experiments.commands.rerun", "run a run again, exactly or with changes"),
+    "logs": ("spritz.experiments.commands.logs", "a run's output, of all ranks, live and after the end"),
     "env": ("spritz.cli.local.env", "print the lines that point a shell at the cluster in --dir"),
     "completion": ("spritz.cli.local.completion", "print tab completion for bash or zsh"),
 }

@@ -92,6 +92,8 @@ def main(argv: list[str], context: Context) -> int:
     ask.check_form(found, ("format",))
     ask.check_formats(found)
     given = ask.merge(found, OPTIONS, context)
+    if "verbose" in given:
+        given["verbose"] = str(sum(key == "verbose" for key, _ in found))
     if "long" in said and "Format" not in said:
         # The environment's form gives way to what the command line asks for.
         given.pop("format", None)
@@ -121,6 +123,10 @@ def _run(given: Mapping[str, str], context: Context) -> int:
 
     seconds = ask.iterate_seconds(given["iterate"], context) if "iterate" in given else 0
     show = _listing(given, context)
+    if "verbose" in given:
+        from spritz.cli.queue import verbose
+
+        context.out(verbose.text(given, int(given["verbose"])))
     if seconds:
         from time import sleep
 
@@ -131,7 +137,7 @@ def _run(given: Mapping[str, str], context: Context) -> int:
         with _connected(context) as controller:
             if given.get("nodelist"):
                 _check_nodes(given["nodelist"], controller)
-            if "noheader" not in given and (seconds or "long" in given):
+            if "noheader" not in given and (seconds or given.keys() & {"long", "verbose"}):
                 _print_date(context)
             if "clusters" in given and not given.keys() & {"noheader", "json"}:
                 context.out(f"CLUSTER: {given['clusters']}\n")

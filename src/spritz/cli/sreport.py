@@ -34,7 +34,7 @@ OPTIONS: tuple[Option, ...] = (
     Option("version", "V", "", "the version"),
 )
 
-_SYNOPSIS = "[OPTIONS] [cluster|job|reservation|user REPORT [CONDITIONS]]"
+_SYNOPSIS = "[<OPTION>] [cluster|job|reservation|user REPORT [CONDITIONS]]"
 _FOOTER = """\
 Reports:
   cluster      AccountUtilizationByUser, AccountUtilizationByQOS, UserUtilizationByAccount,

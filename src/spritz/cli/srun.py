@@ -44,10 +44,7 @@ def _main(argv: list[str], context: Context) -> int:
         from spritz.cli.clusters import chosen
 
         chosen(given["clusters"], context)
-    if "verbose" in given:
-        from spritz.cli.submit import listing
-
-        listing.show(given, context)
+    _list(given, context, inside)
     if given.get("gres", "").lower() == "help":
         from spritz.cli.submit.announce import gres_help
 
@@ -58,6 +55,15 @@ def _main(argv: list[str], context: Context) -> int:
     if filtering is not None:
         given = filtering.before(values.merge(filtering.defaults(), given), command)
     return _run(given, command, argv, context, inside, filtering)
+
+
+def _list(given: Values, context: Context, inside: bool) -> None:
+    """-v: the options; inside a job, with the name that it goes by."""
+    if "verbose" in given:
+        from spritz.cli.submit import listing
+
+        name = context.environ.get("SLURM_JOB_NAME", "") if inside else ""
+        listing.show({"job-name": name, **given} if name else given, context)
 
 
 def _asks_help(given: Values) -> bool:
@@ -105,6 +111,7 @@ def _run_together(argv: list[str], context: Context, inside: bool) -> int:
         # The leader alone is a job like others.
         return _run(parts[0][1], parts[0][2], argv, context, inside, filtering)
     for _group, given, _command in parts:
+        _list(given, context, inside)
         if "clusters" in given:
             from spritz.cli.clusters import chosen
 

@@ -31,7 +31,7 @@ OPTIONS: tuple[Option, ...] = (
     Option("version", "V", "", "the version"),
 )
 
-_SYNOPSIS = "[OPTIONS] -j JOB[.STEP],..."
+_SYNOPSIS = "[<OPTION>] -j <job(.stepid)>"
 
 USAGE = "Usage: sstat [options] -j <job(.stepid)>\n\tUse --help for help\n"
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import _socket
 import sys
-from posix import geteuid
+from posix import geteuid, urandom
 from time import monotonic, sleep
 
 from msgspec import DecodeError
@@ -319,6 +319,11 @@ class Keeper:
 
 #: Set by a process that serves many calls.
 keeper: Keeper | None = None
+
+
+def submit_key() -> str:
+    """A key that no other submission has (docs/decisions/0161)."""
+    return urandom(16).hex()
 
 
 def connect_controller(

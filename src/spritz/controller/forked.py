@@ -12,6 +12,7 @@ Source: docs/decisions/0008.
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import gc
 import os
 import signal
@@ -20,6 +21,10 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from spritz.runtime.log import Logger
+
+#: Loaded before any fork: in a child another thread's lock may be held for ever.
+_prctl = ctypes.CDLL(None).prctl
+_PR_SET_PDEATHSIG = 1
 
 #: Runs in the child and returns its result.
 Work = Callable[[], bytes]
@@ -38,6 +43,7 @@ class Child:
         self._loop = asyncio.get_running_loop()
         self._received = bytearray()
         descriptors: list[int] = []
+        parent = os.getpid()
         try:
             descriptors += os.pipe()
             descriptors += os.pipe()
@@ -48,7 +54,7 @@ class Child:
             raise
         self._result, theirs, gate, self._gate = descriptors
         if self.pid == 0:
-            _run_child(work, gate, theirs, nice)
+            _run_child(work, gate, theirs, nice, parent)
         os.close(theirs)
         os.close(gate)
         os.set_blocking(self._result, False)
@@ -104,10 +110,17 @@ def wait_for_go() -> bool:
     return os.read(_gate_of_child, 1) == b"1"
 
 
-def _run_child(work: Work, gate: int, result: int, nice: int) -> None:
-    """Everything the child does. Never returns."""
+def _run_child(work: Work, gate: int, result: int, nice: int, parent: int) -> None:
+    """Everything the child does. Never returns.
+
+    It dies with its parent: it bears the controller's command line, so that `spritz up` and administrators would take
+    it for a controller that lives, and start none until its work is done.
+    """
     status = 1
     try:
+        _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:  # killed before that
+            os._exit(status)
         global _gate_of_child
         _gate_of_child = gate
         gc.disable()

@@ -10,7 +10,6 @@ Source: sbatch(1) --mail-type; slurm.conf(5) MailProg, MailDomain.
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
@@ -25,6 +24,7 @@ from spritz.model.events import job as job_events
 from spritz.model.reasons import Reason
 from spritz.model.states import JobState
 from spritz.notation.octets import restored
+from spritz.runtime.programs import mail_program
 
 if TYPE_CHECKING:
     from spritz.controller.context import Context
@@ -220,10 +220,3 @@ class Mailer:
 
 def _is_summed_up(job: Job) -> bool:
     return bool(job.array_job_id) and "ARRAY_TASKS" not in job.spec.mail_types
-
-
-def mail_program(configured: str) -> str:
-    """MailProg, or the default: /bin/mail, else /usr/bin/mail. Source: slurm.conf(5) MailProg."""
-    if configured == "/bin/mail" and not os.path.exists(configured) and os.path.exists("/usr/bin/mail"):
-        return "/usr/bin/mail"
-    return configured or "/bin/mail"

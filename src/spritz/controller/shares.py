@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 #: So many associations take about 10 ms; more are reckoned in a child.
 INLINE_MAX = 800
 
+#: Fair share in priorities that are shown is no older: seconds. Reckoning it has the scheduler look at all jobs again.
+SHOWN_SECONDS = 5.0
+
 #: A clock that is set forward is noticed within so many seconds.
 _SLEEP_MAX = 3600.0
 
@@ -99,6 +102,12 @@ class Shares:
         if len(self._context.machine.state.rules.policy.associations) <= INLINE_MAX:
             return self._work()
         return self.figures
+
+    def refresh(self) -> None:
+        """Priorities are about to be shown: fair share in them is of this moment, or of a few seconds ago."""
+        few = len(self._context.machine.state.rules.policy.associations) <= INLINE_MAX
+        if few and not 0 <= self._context.clock.now() - self.at < SHOWN_SECONDS:
+            self._reckon()
 
     def _reckon(self) -> None:
         if self._timer is not None:

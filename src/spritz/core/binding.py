@@ -64,6 +64,15 @@ def cpu_masks(
     return tuple(masks)
 
 
+def names_others(bind: str, tasks: int, cpus: int) -> bool:
+    """Whether --cpu-bind lists CPUs that are not among these, of the step."""
+    wanted = parse_cpu_bind(bind) if bind else Binding()
+    if wanted.type not in ("map_cpu", "mask_cpu"):
+        return False
+    used = wanted.values[:tasks]
+    return any((value if wanted.type == "mask_cpu" else 1 << value) & ~cpus for value in used)
+
+
 def _kind_by_default(wanted: int, cpus: int, hardware: Hardware, default: str) -> str:
     """How tasks that want so many CPUs are bound without a word of the user's."""
     if default and not default.startswith("autobind="):

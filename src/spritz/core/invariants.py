@@ -228,6 +228,7 @@ _DERIVED = (
     "licenses_taken",
     "dependents",
     "singletons",
+    "submissions",
     "node_partitions",
     "reservations",
     "reserved",

@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from spritz.core.decide.fit import shapes_of
 from spritz.core.decide.reclaim import guarantees_of, standing
 from spritz.model.job_tres import allocated_pairs, wanted_pairs
 from spritz.model.rules.node_shape import cpu_mask, usable_memory_mib
-from spritz.model.rules.sharing import consumables
+from spritz.model.rules.sharing import consumables, wants_whole_nodes
+from spritz.model.rules.whole_nodes import with_whole_nodes
 from spritz.model.shares import ShareJob, ShareRow, Shares, ShareTotal
 
 if TYPE_CHECKING:
@@ -221,7 +223,12 @@ def _first(state: State, accounts: dict[str, Account], visible: Callable[[Job], 
 def _wanted(state: State, job: Job) -> list[tuple[str, int]]:
     home = state.partitions.get(job.partition)
     counts = state.settings.memory_consumable if home is None else consumables(home, state.settings)[1]
-    return wanted_pairs(job.spec, memory_consumable=counts)
+    pairs = wanted_pairs(job.spec, memory_consumable=counts)
+    if home is None or not wants_whole_nodes(job.spec, home, state.settings):
+        return pairs
+    named = frozenset(job.spec.node_list)
+    shapes = (shape for shape in shapes_of(state, home) if not named or not named.isdisjoint(shape.names))
+    return with_whole_nodes(pairs, [shape.capacity for shape in shapes], job.spec.nodes_min)
 
 
 def _givers(state: State, visible: Callable[[Job], bool]) -> list[ShareJob]:

@@ -102,6 +102,7 @@ class State:
         "singletons",
         "step_deadlines",
         "steps",
+        "submissions",
         "usage",
         "usage_reset_at",
         "uses",
@@ -172,6 +173,8 @@ class State:
         self.arrays_running: dict[int, int] = {}
         #: license -> how many running jobs hold
         self.licenses_taken: dict[str, int] = {}
+        #: (uid, key of the submission) -> the job that it queued
+        self.submissions: dict[tuple[int, str], int] = {}
         #: job number -> pending jobs with an open dependency on it
         self.dependents: dict[int, dict[int, None]] = {}
         #: (uid, job name) -> pending jobs that wait for a singleton
@@ -199,6 +202,8 @@ class State:
         if old is None:
             self.job_count += _weight(job)
             self._index_state(job)
+            if job.submit_key:
+                self.submissions[job.spec.uid, job.submit_key] = job_id
         elif old.state is not job.state or old.flags != job.flags or old.spec is not job.spec:
             self._unindex_state(old)
             self._index_state(job)
@@ -219,6 +224,8 @@ class State:
         self.job_count -= _weight(job)
         self._unindex_state(job)
         self._unindex_dependencies(job)
+        if job.submit_key:
+            self.submissions.pop((job.spec.uid, job.submit_key), None)
         if job.array_task_id is not None:
             tasks = self.arrays.get(job.array_job_id)
             if tasks is not None:

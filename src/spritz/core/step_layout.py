@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from spritz.core.binding import Hardware, cpu_masks, gpu_masks, near_cpus
+from spritz.core.binding import Hardware, cpu_masks, gpu_masks, names_others, near_cpus
 from spritz.core.step_room import Room, asks_gres, asks_memory, rooms_of
 from spritz.core.step_shares import shares_by_task, with_shared
 from spritz.core.turn import Refused
@@ -282,6 +282,11 @@ def _step_node(wish: Wish, room: Room, ids: tuple[int, ...], gres: tuple[GresAll
         if memory > room.memory_mib:
             raise Refused("ESLURM_INVALID_TASK_MEMORY")
     capacity = node.config.capacity
+    if names_others(spec.cpu_bind, tasks, cpus):
+        raise Refused(
+            "ESLURMD_CPU_BIND_ERROR",
+            hint=f"CPU binding outside of job step allocation, allocated CPUs are: 0x{cpus:X}",
+        )
     bound = cpu_masks(
         tasks, cpus, wish.cpus_per_task, Hardware(capacity), spec.cpu_bind, spec.distribution, wish.default_bind
     )

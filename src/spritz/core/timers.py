@@ -32,8 +32,8 @@ DEADLINE_GRACE_SECONDS = 1.0
 
 NEVER = float("inf")
 
-#: seconds between two looks of Slurm at the time limits of running jobs
-LIMITS_LOOKED_AT_SECONDS = 30.0
+#: seconds after the start of a job at which its steps are there to hear the warning of --signal
+LISTENING_SECONDS = 5.0
 
 K = TypeVar("K", int, str)
 
@@ -169,13 +169,14 @@ def _running_deadline(state: State, job: Job) -> float:
 def end_signal_at(job: Job) -> float:
     """When the signal of --signal is due; NEVER if none is, or it has been sent.
 
-    A job that has less time than it wants to be warned ahead is warned a while after its start, when its steps are
-    there to hear it: Slurm looks at time limits so often.
+    A job that has less time than it wants to be warned ahead is warned a moment after its start, when its steps are
+    there to hear it. Slurm, which looks at time limits every 30 s, warns it within those.
     """
     signal = job.spec.end_signal
     if signal is None or job.end_signal_sent or not job.ends_at:
         return NEVER
-    return max(job.ends_at - signal.seconds, min(job.started_at + LIMITS_LOOKED_AT_SECONDS, job.ends_at - 1.0))
+    at = job.ends_at - signal.seconds
+    return at if at > job.started_at else min(job.started_at + LISTENING_SECONDS, job.ends_at - 1.0)
 
 
 def _waiting_deadline(job: Job) -> float:

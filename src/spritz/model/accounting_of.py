@@ -79,7 +79,8 @@ def describe(record: JobRecord, job: Job, keep: frozenset[str]) -> None:
     record.suspended_at, record.suspended_seconds = job.suspended_at, job.suspended_seconds
     record.time_limit_minutes = spec.time_limit_minutes if job.time_limit_minutes is None else job.time_limit_minutes
     record.priority = job.priority
-    if job.state is not JobState.PENDING:  # a requeued job still has that of its earlier life
+    # A requeued job still has that of its earlier life; of a preempted one Slurm records none.
+    if job.state not in (JobState.PENDING, JobState.PREEMPTED):
         record.exit_status = job.exit_status
     record.derived_exit_status = job.derived_exit_status
     record.cancelled_by = job.cancelled_by_uid

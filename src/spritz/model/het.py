@@ -1,7 +1,7 @@
 """What a heterogeneous job tells its processes of its components, and a step of the others that it spans.
 
-Source: https://slurm.schedmd.com/heterogeneous_jobs.html; variables as Slurm 22.05 sets them. The PACK_GROUP spelling
-of before 20.02 is left out.
+Source: https://slurm.schedmd.com/heterogeneous_jobs.html; variables as Slurm 22.05 sets them, in the spelling of before
+20.02 as well (PACK_GROUP), which Slurm still sets.
 """
 
 from __future__ import annotations
@@ -12,15 +12,28 @@ from spritz.notation import hostlist, taskcounts
 Variables = dict[str, str]
 
 
-def variables(components: tuple[Component, ...]) -> Variables:
-    """SLURM_HET_SIZE, and facts about each component with its number in their names."""
+def variables(components: tuple[Component, ...], *, twice: bool = False) -> Variables:
+    """SLURM_HET_SIZE, and facts about each component with its number in their names.
+
+    `twice`: some by their older names as well, as salloc has them and a batch script has not.
+    """
     if not components:
         return {}
-    found = {"SLURM_HET_SIZE": str(len(components))}
+    found = {name: str(len(components)) for name in ("SLURM_HET_SIZE", "SLURM_PACK_SIZE")}
     for number, component in enumerate(components):
         facts = _facts(component)
-        found |= {f"{name}_HET_GROUP_{number}": value for name, value in facts.items() if value}
+        if twice:
+            facts |= {older: facts[name] for name, older in _OLDER.items() if name in facts}
+        for word in ("HET", "PACK"):
+            found |= {f"{name}_{word}_GROUP_{number}": value for name, value in facts.items() if value}
     return found
+
+
+_OLDER = {
+    "SLURM_JOB_ID": "SLURM_JOBID",
+    "SLURM_JOB_NUM_NODES": "SLURM_NNODES",
+    "SLURM_JOB_NODELIST": "SLURM_NODELIST",
+}
 
 
 def _facts(component: Component) -> Variables:

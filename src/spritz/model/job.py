@@ -268,6 +268,8 @@ class Job(Struct, frozen=True, kw_only=True, omit_defaults=True):
     suspended_at: float = 0.0
     #: total seconds spent suspended since the start
     suspended_seconds: float = 0.0
+    #: when it last went on after it was suspended; of a life before this one where it is earlier than the start
+    resumed_at: float = 0.0
     last_evaluated_at: float = 0.0
     expected_start_at: float = 0.0
     expected_nodes: tuple[str, ...] = ()
@@ -318,6 +320,8 @@ class Job(Struct, frozen=True, kw_only=True, omit_defaults=True):
     #: which of its `het_size` components; their numbers are consecutive, so this is `id - het_job_id`
     het_offset: int = 0
     het_size: int = 0
+    #: of the submission (`SubmitJob.submit_key`), on the record that its answer named
+    submit_key: str = ""
 
     @property
     def grows_older_since(self) -> float:
@@ -336,6 +340,14 @@ class Job(Struct, frozen=True, kw_only=True, omit_defaults=True):
     def reservation(self) -> str:
         """The reservation in which it runs, or ran; else those that it names, or ""."""
         return (self.allocation.reservation if self.allocation is not None else "") or self.spec.reservation
+
+
+def suspension(job: Job) -> tuple[float, int]:
+    """When it was last suspended or resumed (0.0: never), and how many seconds it had run before it was suspended."""
+    at = job.suspended_at or job.resumed_at
+    if not job.started_at or at < job.started_at:
+        return 0.0, 0
+    return at, max(0, int(at - job.started_at - job.suspended_seconds))
 
 
 class Component(Struct, frozen=True, kw_only=True):

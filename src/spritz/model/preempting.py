@@ -82,9 +82,6 @@ def may_preempt(policy: PreemptionPolicy, who: Party, whom: Party) -> bool:
     mode = preempt_mode(policy, whom)
     if mode is PreemptMode.OFF:
         return False
-    if mode is PreemptMode.SUSPEND and whom.partition.oversubscribe.upper().startswith("NO"):
-        # OverSubscribe=NO keeps CPUs to one job even while it stands still.
-        return False
     return "PRIORITY" not in _modes(policy, whom) or who.priority > whom.priority
 
 

@@ -38,6 +38,8 @@ def add(step: StepRecord, node: str, used: Usage) -> None:
     if step.node_count > 1:
         told = f"{node}:{write(totals(used))}"
         step.usage_nodes = f"{step.usage_nodes};{told}" if step.usage_nodes else told
+    if not (used.energy_joules or used.rss_peak_mib or used.vm_peak_mib or any(map(_seen, used.metrics))):
+        return  # it ended before anybody looked: as in Slurm its fields are empty, for 0 would say that it used nothing
     if used.metrics:
         measured = used.metrics
         if used.energy_joules:
@@ -66,6 +68,11 @@ def add(step: StepRecord, node: str, used: Usage) -> None:
         return  # A node that was lost or never ran has nothing to say.
     _add(step, "in", node, incoming)
     _add(step, "out", node, {"fs/disk": written})
+
+
+def _seen(metric: Metric) -> bool:
+    """A process that was looked at has memory."""
+    return metric.total > 0 and metric.name.removeprefix("out/") not in ("cpu", "fs/disk", "pages")
 
 
 def totals(used: Usage) -> dict[str, int]:

@@ -10,10 +10,16 @@ import errno
 import os
 import time
 from collections.abc import Iterator
+from zlib import crc32
 
 from spritz.stepd import devicefilter
 from spritz.stepd.account import group_name
 from spritz.stepd.confine import inherit_cpuset
+
+
+def directory_name(spool: str) -> str:
+    """Of the directories of the daemon with this spool, and of no other: it removes them when it ends."""
+    return f"spritz_{os.geteuid()}_{crc32(os.fsencode(os.path.realpath(spool))):08x}"
 
 
 def prepare_memory(name: str, *, root: str = "") -> str:

@@ -106,12 +106,12 @@ def _read(
     import socket
 
     from spritz.config.load import load
-    from spritz.node.cgroup import prepare_cores, prepare_devices, prepare_memory, sweep
+    from spritz.node.cgroup import directory_name, prepare_cores, prepare_devices, prepare_memory, sweep
     from spritz.node.settings import daemon_settings, holds, own_nodes
 
     config = load(path)
     nodes = [own] if own is not None else own_nodes(config, options.nodes, socket.gethostname(), some=again)
-    name = f"spritz_{os.geteuid()}"
+    name = directory_name(daemon_settings(config, nodes, hardware.topology).nodes[nodes[0].name].spool)
     groups = (
         prepare_memory(name),
         prepare_devices(name) if holds(config, "ConstrainDevices") else "",

@@ -5,6 +5,7 @@ Source: slurmctld(8), slurmd(8), slurmdbd(8): -h, -V; `fatal:` before what ends 
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Callable
 from typing import Protocol, TypeVar
@@ -37,6 +38,7 @@ def run_daemon(
         if options.version:
             sys.stdout.write(f"slurm {SLURM_VERSION}\n")
             return 0
+        _name_process(name)
         return start(options)
     except SpritzError as error:
         for line in error.message.splitlines() or [""]:
@@ -46,3 +48,9 @@ def run_daemon(
         return error.exit_code
     except KeyboardInterrupt:  # before it serves; from then on the signal is handled
         return 130
+
+
+def _name_process(name: str) -> None:
+    """What ps, top and `pgrep -x` show in place of Python."""
+    with contextlib.suppress(OSError), open("/proc/self/comm", "w", encoding="ascii") as file:
+        file.write(name)

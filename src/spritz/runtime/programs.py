@@ -6,15 +6,19 @@ Source: slurm.conf(5) Prolog, Epilog, PrologEpilogTimeout, HealthCheckProgram; p
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import glob
 import os
 import signal
+import subprocess
 from typing import TYPE_CHECKING
 
 from spritz.notation.octets import restored
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+_PIECE_BYTES = 1 << 16
 
 
 def programs_of(patterns: Sequence[str]) -> list[str]:
@@ -38,25 +42,65 @@ async def run_programs(
 
 async def _run(program: str, variables: Mapping[str, str], timeout_seconds: float, arguments: Sequence[str]) -> str:
     try:
-        process = await asyncio.create_subprocess_exec(
-            program,
-            *map(restored, arguments),
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.DEVNULL,
-            stderr=asyncio.subprocess.DEVNULL,
-            env={name: restored(value) for name, value in variables.items()},
-            cwd="/",
-            start_new_session=True,
-        )
+        process = _start(program, variables, arguments)
     except OSError as error:
         return f"{program}: {error.strerror}"
+    assert process.stdout is not None, "asked for"
+    output, exited = process.stdout.fileno(), os.pidfd_open(process.pid)
     try:
-        status = await asyncio.wait_for(process.wait(), timeout_seconds or None)
+        await asyncio.wait_for(_until_quiet(output, exited), timeout_seconds or None)
     except TimeoutError:
-        os.killpg(process.pid, signal.SIGKILL)
-        await process.wait()
-        return f"{program}: not done in {timeout_seconds:g} seconds"
-    except asyncio.CancelledError:
-        os.killpg(process.pid, signal.SIGKILL)
-        raise
-    return f"{program}: exit status {status}" if status else ""
+        if process.poll() is None:
+            _kill_group(process.pid)
+            await _readable(exited)
+            return f"{program}: not done in {timeout_seconds:g} seconds"
+    finally:
+        _kill_group(process.pid)
+        process.poll()
+        os.close(exited)
+        process.stdout.close()
+    return f"{program}: exit status {process.returncode}" if process.returncode else ""
+
+
+def _start(program: str, variables: Mapping[str, str], arguments: Sequence[str]) -> subprocess.Popen[bytes]:
+    # Not asyncio's: with uvloop the program inherits further descriptors of its own output, which never ends then.
+    return subprocess.Popen(
+        (program, *map(restored, arguments)),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        bufsize=0,
+        env={name: restored(value) for name, value in variables.items()},
+        cwd="/",
+        start_new_session=True,
+    )
+
+
+async def _until_quiet(output: int, exited: int) -> None:
+    """Until it has ended, and what it started has closed the output that it was given, as Slurm waits for it."""
+    while await _readable(output) and os.read(output, _PIECE_BYTES):
+        pass
+    await _readable(exited)
+
+
+async def _readable(descriptor: int) -> bool:
+    """Wait for it; True."""
+    loop, ready = asyncio.get_running_loop(), asyncio.Event()
+    loop.add_reader(descriptor, ready.set)
+    try:
+        return await ready.wait()
+    finally:
+        loop.remove_reader(descriptor)
+
+
+def _kill_group(pid: int) -> None:
+    """What the program has left, unless that has a session of its own."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(pid, signal.SIGKILL)
+
+
+def mail_program(configured: str) -> str:
+    """MailProg, or the default: /bin/mail, else /usr/bin/mail. Source: slurm.conf(5) MailProg."""
+    if configured == "/bin/mail" and not os.path.exists(configured) and os.path.exists("/usr/bin/mail"):
+        return "/usr/bin/mail"
+    return configured or "/bin/mail"

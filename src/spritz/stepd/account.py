@@ -168,12 +168,24 @@ class MemoryGroup:
     def __init__(self, parent: str) -> None:
         self.path = f"{parent}/{group_name(os.getpid())}"
         with contextlib.suppress(FileExistsError):  # of a process that had our number and was killed
-            os.mkdir(self.path)
+            try:
+                os.mkdir(self.path)
+            except FileNotFoundError:
+                self._restore(parent)
         self._unified = os.path.exists(f"{self.path}/memory.max")
         self._limits = (0, 0)
         self._write("cgroup.procs", os.getpid())
         protect_from_oom_killer()
         self._kills_before = self._all_kills()
+
+    def _restore(self, parent: str) -> None:
+        """Somebody has removed the daemon's group meanwhile: make it again, and ours in it."""
+        os.makedirs(parent, exist_ok=True)
+        control = f"{parent}/cgroup.subtree_control"
+        if os.path.exists(control):
+            with open(control, "w", encoding="ascii") as file:
+                file.write("+memory")
+        os.mkdir(self.path)
 
     def begin(self, limit_mib: int, swap_mib: int) -> None:
         """A step begins: hold its limit (0: none), and so much swap beyond it (-1: any).

@@ -1,22 +1,53 @@
-"""Programs that run when a task has ended, as its user and without its files. Source: slurm.conf(5) TaskEpilog."""
+"""Programs that run when a task has ended, as its user and without its files.
+
+Source: slurm.conf(5) TaskEpilog, srun(1) --task-epilog; the time they have and what is said as in Slurm 22.05.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
 
 from spritz.notation.octets import octets
 from spritz.stepd.reactor import close_in_child
 from spritz.stepd.spec import NOTHING, SupervisorSpec
 from spritz.stepd.start import become
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
 
-def start_epilogs(spec: SupervisorSpec, task_id: int, pid: int) -> list[int]:
+#: How long one may take.
+EPILOG_SECONDS = 5.0
+
+
+def start_epilogs(spec: SupervisorSpec, task_id: int, pid: int, say: Callable[[str], None]) -> list[int]:
     """Their process ids. `pid` was the task's."""
     environment = {b"SLURM_PROCID": b"%d" % task_id, b"SLURM_TASK_PID": b"%d" % pid}
     for variable in spec.environment:
         name, _, value = variable.partition(b"=")
         environment.setdefault(name, value)
-    return [_start(octets(program), spec, environment) for program in spec.task_epilogs]
+    started = []
+    for program in map(octets, spec.task_epilogs):
+        if os.access(program, os.X_OK):
+            started.append(_start(program, spec, environment))
+        else:
+            say(f"error: Could not run user task_epilog [{os.fsdecode(program)}]: access denied")
+            say(failed(-1))
+    return started
+
+
+def end_late(running: Iterable[int]) -> None:
+    """Kill what of these has not ended, with all that it started and that did not leave its group."""
+    for pid in running:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(pid, signal.SIGKILL)
+
+
+def failed(status: int) -> str:
+    """What is said of a wait status."""
+    return f"error: TaskEpilog failed status={status}"
 
 
 def _start(program: bytes, spec: SupervisorSpec, environment: dict[bytes, bytes]) -> int:

@@ -92,9 +92,8 @@ class Mpi:
             self._pmix = None
 
     def _abort(self) -> None:
-        """A task wants the whole step ended; the client has the other nodes' tasks ended."""
+        """A task wants the whole step ended. The client ends all, at once: who has called for that has time to exit."""
         self._audience.tell_primary(protocol.frame(protocol.PMI_ABORT))
-        self._terminate(self._spec.kill_wait_seconds)
 
     def _abort_pmix(self, rank: int, status: int | None) -> None:
         """A task wants that, or is lost. The client ends all, at once: who has called for the end has time to exit."""

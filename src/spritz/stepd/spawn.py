@@ -23,9 +23,6 @@ try:
 except ImportError:
     quick = None
 
-#: Where a program is looked for without PATH.
-_PATH = b"/usr/local/bin:/usr/bin:/bin"
-
 
 def start_task(
     spec: SupervisorSpec, task: TaskSpec, environment: dict[bytes, bytes], streams: start.Streams, kept: int = -1
@@ -73,7 +70,7 @@ def candidates(name: str, environment: dict[bytes, bytes]) -> tuple[bytes, ...]:
     wanted = octets(name)
     if b"/" in wanted:
         return (os.path.join(os.getcwdb(), wanted),)
-    places = environment.get(b"PATH", _PATH).split(b":")
+    places = start.path_of(environment)
     return (*[os.path.join(place or b".", wanted) for place in places], wanted)
 
 

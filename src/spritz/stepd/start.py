@@ -163,6 +163,8 @@ class AsUser:
 def run_task_prolog(program: str, environment: dict[bytes, bytes]) -> None:
     """Run it as the user; `export NAME=value`, `unset NAME` and `print text` on its output have effect.
 
+    Where it fails the task is not started, and ends with its status.
+
     Source: slurm.conf(5) TaskProlog.
     """
     reader, writer = os.pipe()
@@ -172,17 +174,22 @@ def run_task_prolog(program: str, environment: dict[bytes, bytes]) -> None:
     except OSError as error:
         os.close(reader)
         os.close(writer)
-        say(f"slurmstepd: error: task_prolog: {program}: {error.strerror}")
-        return
+        say(f"slurmstepd: error: run_command: task_prolog can not be executed ({program}) {error.strerror}")
+        _end_for_prolog(1)
     os.close(writer)
     with open(reader, "rb") as output:
         said = output.read()
     status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
     if status:
-        say(f"slurmstepd: error: TaskProlog failed status={status}")
+        _end_for_prolog(max(status, 1))
     printed = apply_task_prolog(said, environment)
     if printed:
         os.write(1, printed)
+
+
+def _end_for_prolog(status: int) -> NoReturn:
+    say(f"slurmstepd: error: TaskProlog failed status={status}")
+    os._exit(status)
 
 
 def apply_task_prolog(said: bytes, environment: dict[bytes, bytes]) -> bytes:
@@ -203,11 +210,14 @@ def apply_task_prolog(said: bytes, environment: dict[bytes, bytes]) -> bytes:
 
 
 def find_program(name: str, environment: dict[bytes, bytes]) -> bytes:
-    """Path of a program as a shell finds it in the task's PATH; `name` itself where it finds none."""
+    """Path of a program as a shell finds it in the task's PATH; `name` itself where it finds none, or has none.
+
+    Source: srun(1) --export=NONE: a program must be named by its path then.
+    """
     wanted = octets(name)
     if b"/" in wanted:
         return os.path.join(os.getcwdb(), wanted)
-    for directory in environment.get(b"PATH", b"/usr/local/bin:/usr/bin:/bin").split(b":"):
+    for directory in path_of(environment):
         path = os.path.join(directory or b".", wanted)
         try:
             mode = os.stat(path).st_mode
@@ -216,6 +226,11 @@ def find_program(name: str, environment: dict[bytes, bytes]) -> bytes:
         if stat.S_ISREG(mode) and os.access(path, os.X_OK):
             return path
     return wanted
+
+
+def path_of(environment: dict[bytes, bytes]) -> list[bytes]:
+    """The directories in which programs are looked for."""
+    return environment[b"PATH"].split(b":") if b"PATH" in environment else []
 
 
 def execute(argv: tuple[str, ...], environment: dict[bytes, bytes]) -> NoReturn:

@@ -20,7 +20,7 @@ import time
 
 from spritz.model.reports import StepFinished, TaskEnd
 from spritz.notation.octets import octets
-from spritz.stepd import control, processes, protocol, record
+from spritz.stepd import control, epilogs, processes, protocol, record
 from spritz.stepd.account import Account, MemoryGroup
 from spritz.stepd.audience import Audience
 from spritz.stepd.clients import ClientUnreachable
@@ -319,7 +319,10 @@ class Supervisor:
                 continue
             task = self._group.by_pid.get(pid)
             self._account.add(used, None if task is None else task.spec.task_id)
-            self._epilogs.discard(pid)
+            if pid in self._epilogs:
+                self._epilogs.discard(pid)
+                if status:
+                    self.say(epilogs.failed(status))
             if task is not None and task.status is None:
                 self._task_ended(task, status)
         self._step_on()
@@ -366,9 +369,10 @@ class Supervisor:
 
     def _run_epilogs(self, task: Task) -> None:
         if self.spec.task_epilogs:
-            from spritz.stepd.epilogs import start_epilogs
-
-            self._epilogs.update(start_epilogs(self.spec, task.spec.task_id, task.pid))
+            started = epilogs.start_epilogs(self.spec, task.spec.task_id, task.pid, self.say)
+            self._epilogs.update(started)
+            # A number is not used again while its process is not reaped, and what is reaped is no longer here.
+            self._reactor.after(epilogs.EPILOG_SECONDS, lambda: epilogs.end_late(self._epilogs.intersection(started)))
 
     # -- the end
 

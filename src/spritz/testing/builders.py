@@ -130,10 +130,11 @@ class World:
 
     # -- users
 
-    def submit_outcome(self, caller: Caller = ALICE, **fields: Any) -> Outcome:
+    def submit_outcome(self, caller: Caller = ALICE, *, submit_key: str = "", **fields: Any) -> Outcome:
         """Submit a job of these spec fields."""
         spec = job_spec(**fields)
-        return self.do(SubmitJob(spec=spec, script=b"#!/bin/sh\n" if spec.batch else b""), caller)
+        script = b"#!/bin/sh\n" if spec.batch else b""
+        return self.do(SubmitJob(spec=spec, script=script, submit_key=submit_key), caller)
 
     def submit(self, caller: Caller = ALICE, **fields: Any) -> int:
         """Submit a job that must be accepted; returns its number."""

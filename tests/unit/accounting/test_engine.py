@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sqlite3
 from pathlib import Path
 from typing import Any
@@ -70,7 +71,7 @@ def test_after_a_checkpoint_a_copy_of_the_file_alone_has_all_rows(tmp_path: Path
             connection.execute(text("INSERT INTO jobs VALUES (7)"))
         checkpoint(engine)
         copy.write_bytes(path.read_bytes())
-        with sqlite3.connect(copy) as found:
+        with contextlib.closing(sqlite3.connect(copy)) as found, found:
             assert found.execute("SELECT number FROM jobs").fetchall() == [(7,)]
         found.close()
     finally:

@@ -63,9 +63,17 @@ def test_tasks_are_named_by_their_rank() -> None:
 
 def test_what_no_task_has_used_is_none_of_a_task_of_that_node() -> None:
     many = step(tasks=4)
-    usage.add(many, "n1", Usage(metrics=(Metric("cpu", 5, 3, 1, 2, 0), Metric("pages", 2, 1, 0, 1, 0))))
-    usage.add(many, "n2", Usage(metrics=(Metric("cpu", 9, 8, 3, 1, 2),)))
+    memory = Metric("vmem", 9, 5, 0, 4, 1)
+    usage.add(many, "n1", Usage(metrics=(Metric("cpu", 5, 3, 1, 2, 0), Metric("pages", 2, 1, 0, 1, 0), memory)))
+    usage.add(many, "n2", Usage(metrics=(Metric("cpu", 9, 8, 3, 1, 2), memory)))
     assert (usage.parse(many.usage_in_min_node)["pages"], usage.parse(many.usage_in_min_task)["pages"]) == ("n2", "2")
+
+
+def test_a_step_that_ended_before_anybody_looked_has_no_measures() -> None:
+    one = step()
+    usage.add(one, "n1", Usage(cpu_user_seconds=0.002, metrics=(Metric("cpu", 2, 2, 0, 2, 0),)))
+    usage.average(one)
+    assert (one.usage_in_tot, one.usage_in_max_node, one.user_cpu_seconds) == ("", "", 0.002)
 
 
 def test_a_node_that_says_nothing_changes_nothing() -> None:

@@ -161,7 +161,7 @@ def test_a_steps_line() -> None:
     assert shown("jobid,jobname,partition,user,timelimit", a_job(), a_step()) == "12.batch|batch|||"
     assert shown("maxrss,maxrssnode,averss,avecpu,maxdiskread", a_job(), a_step()) == "10M|n1|10M|00:01:01|3M"
     assert shown("totalcpu,ncpus,ntasks,nodelist", a_job(), a_step()) == "01:01.750|4|1|n1"
-    assert shown("tresusageinmax", a_job(), a_step()) == "cpu=00:01:01,fs/disk=3145728,mem=10M,vmem=0"
+    assert shown("tresusageinmax", a_job(), a_step()) == "cpu=00:01:01,energy=0,fs/disk=3145728,mem=10M,vmem=0"
     assert shown("maxrss,reqmem", a_job(), a_step(), unit="K") == "10240K|"
     assert shown("reqmem", a_job(tres_requested="mem=4096M"), convert=False) == "4096M"
 
@@ -208,7 +208,7 @@ def test_disk_is_in_m_and_goes_to_a_larger_unit_while_nothing_is_lost() -> None:
 
     assert [disk(0), disk(60_000), disk(2_097_173_760), disk(2 << 30)] == ["0", "0.06M", "2000.02M", "2G"]
     assert [disk(60_000, unit="G"), disk(2_097_173_760, unit="G")] == ["0.06M", "1.95G"]
-    assert shown("tresusageinmax", a_job(), a_step(usage_in_max="fs/disk=59763"), unit="K") == "fs/disk=58.36K"
+    assert shown("tresusageinmax", a_job(), a_step(usage_in_max="fs/disk=59763"), unit="K") == "energy=0,fs/disk=58.36K"
 
 
 def test_what_22_05_writes_of_clocks_keys_and_qos_by_number() -> None:

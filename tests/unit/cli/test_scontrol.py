@@ -241,9 +241,9 @@ def test_a_pending_job_is_changed_key_by_key(site: Site) -> None:
         ("Partition=nosuch", "Invalid partition name specified for job {job}\n"),
         ("SiteFactor=1", "scontrol: error: update of SiteFactor is not supported by Spritz: "),
         ("MinMemoryNode=x", 'scontrol: error: Invalid memory specification "x"\n'),
-        ("StartTime=xyz", "scontrol: error: Invalid time specification: xyz\n"),
+        ("StartTime=xyz", "Invalid time specification (pos=0): xyz\nNo changes specified\n"),
         ("Dependency=nosuch:1", "scontrol: error: Job dependency problem"),
-        ("Requeue=maybe", 'scontrol: error: Invalid value "maybe": yes or no is accepted\n'),
+        ("Requeue=maybe", "scontrol: error: Invalid Requeue value: maybe\n"),
     ],
 )
 def test_bad_values_change_nothing(site: Site, word: str, error: str) -> None:
@@ -334,7 +334,7 @@ def test_nodes_are_drained_with_a_reason_and_resumed(site: Site) -> None:
     assert site.run(main, "update", "nodename=n1", "state=nosuch").err.startswith(
         "Invalid input: state=nosuch\nRequest aborted\n"
     )
-    assert "is not to be rebooted" in site.run(main, "update", "nodename=n1", "state=cancel_reboot").err
+    assert "Invalid node state specified" in site.run(main, "update", "nodename=n1", "state=cancel_reboot").err
 
 
 def test_a_reason_may_be_somebody_elses_word(site: Site) -> None:

@@ -130,6 +130,8 @@ Backfilling stats
 \tDepth Mean (try depth): 4
 \tLast queue length: 9
 \tQueue length mean: 6
+\tLast table size: 0
+\tMean table size: 0
 Latency for 1000 calls to gettimeofday(): 28 microseconds
 Remote Procedure Call statistics by message type
 \tREQUEST_SUBMIT_BATCH_JOB                ( 4003) count:8      ave_time:740    total_time:5926

@@ -8,6 +8,7 @@ import pytest
 
 from spritz.cli.scontrol import main as scontrol
 from spritz.cli.squeue import main
+from spritz.model.events.job import JobPreempted
 from spritz.notation.octets import plain
 from spritz.notation.times import format_time
 from spritz.testing.builders import ALICE, BOB
@@ -309,7 +310,7 @@ def test_without_a_controller_the_error_says_so(site: Site, monkeypatch: pytest.
 
 def test_a_listing_asks_only_for_what_it_shows(site: Site) -> None:
     site.submit(hold=True)
-    assert site.run(main, "-v", "-h", "-r", "-o", "%i", "-S", "u").err == (
+    assert site.run(main, "-vv", "-h", "-r", "-o", "%i", "-S", "u").err == (
         "squeue: asking for 6 values of each job: id, array_job_id, array_task_id, array, het_job_id, spec.user\n"
     )
 
@@ -358,3 +359,15 @@ def test_the_end_of_a_job_that_waits_follows_from_its_expected_start(site: Site,
     ]
     shown = "Unknown" if end == "NONE" else found
     assert f"StartTime={format_time(begin_at)} EndTime={shown}" in site.run(scontrol, "show", "job", str(job)).out
+
+
+def test_a_running_job_that_has_been_told_to_make_room_says_so(site: Site) -> None:
+    """In its GraceTime (docs/decisions/0162). States are Slurm's."""
+    victim = site.running()
+    world = site.world
+    event = JobPreempted(at=world.now, job_id=victim, mode="REQUEUE", ends_at=world.now + 60, by_job_id=0)
+    assert site.run(main, "-h", "-o", "%t %r").lines == ["R None"]
+    world.machine.apply(event)
+    world.events += (event,)
+    assert site.run(main, "-h", "-o", "%t %r").lines == ["R BeingPreempted"]
+    assert site.run(main, "-h", "-O", "statecompact:4,reason:20").lines == ["R   BeingPreempted      "]

@@ -19,7 +19,8 @@ OWN = {
     "salloc": "bell clusters get-user-env help immediate kill-command no-bell no-shell quiet usage verbose version",
     "srun": "bcast clusters disable-status epilog exact export het-group help immediate interactive jobid "
     "kill-on-bad-exit label mpi multi-prog overlap preserve-env prolog propagate pty quiet quit-on-interrupt relative "
-    "task-epilog task-prolog test-only unbuffered usage verbose version wait",
+    # Without effect, as the page of options says: how many threads launch a step changes nothing that is seen.
+    "task-epilog task-prolog test-only threads unbuffered usage verbose version wait",
 }
 
 

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import os
+import subprocess
+import sys
 from collections.abc import Callable
 
+import psutil
 import pytest
 
 from spritz.controller.forked import Child, wait_for_go
@@ -58,3 +61,28 @@ def test_a_fork_that_is_refused_leaves_no_descriptors(monkeypatch: pytest.Monkey
         assert sorted(os.listdir("/proc/self/fd")) == before
 
     asyncio.run(main())
+
+
+_ORPHAN = """
+import asyncio, os, time
+from spritz.controller.forked import Child
+from spritz.runtime.log import get_logger
+
+async def main():
+    child = Child("long", lambda: time.sleep(1000) or b"", lambda result: None, get_logger("x"), nice=0)
+    print(child.pid, flush=True)
+    await asyncio.sleep(1000)
+
+asyncio.run(main())
+"""
+
+
+def test_a_child_dies_with_a_parent_that_is_killed() -> None:
+    """Else it would be taken for a controller that lives, by its command line."""
+    parent = subprocess.Popen([sys.executable, "-c", _ORPHAN], stdout=subprocess.PIPE, text=True)
+    assert parent.stdout is not None
+    child = psutil.Process(int(parent.stdout.readline()))
+    parent.kill()
+    parent.communicate()
+    gone, _alive = psutil.wait_procs([child], timeout=100)
+    assert gone

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import msgspec
 import pytest
 from msgspec.structs import replace
@@ -9,6 +11,7 @@ from msgspec.structs import replace
 from spritz.controller.api.kept_rows import LISTINGS_MAX, KeptListings, KeptRows
 from spritz.controller.api.rows import row_of
 from spritz.model.errors import SpritzError
+from spritz.model.events.job import JobsPurged
 from spritz.model.job import Job, JobSpec
 from spritz.model.states import JobState
 
@@ -70,3 +73,14 @@ def test_only_the_latest_kinds_of_listings_are_kept() -> None:
     assert listings.of(("id",)) is not first
     with pytest.raises(SpritzError):
         listings.of(("nothing",))
+
+
+def test_rows_of_jobs_that_are_forgotten_are_kept_no_longer() -> None:
+    """Their records would stay in memory until the next listing."""
+    listings = KeptListings()
+    jobs = [replace(job) for job in JOBS]
+    before = [sys.getrefcount(job) for job in jobs]
+    listings.of(FIELDS).encoded(jobs)
+    assert [sys.getrefcount(job) for job in jobs] != before
+    listings.listen([JobsPurged(at=1.0, job_ids=tuple(job.id for job in jobs))])
+    assert [sys.getrefcount(job) for job in jobs] == before

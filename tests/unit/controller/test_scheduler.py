@@ -421,7 +421,7 @@ async def test_notes_are_cut_as_well() -> None:
 
 @story
 async def test_components_of_a_heterogeneous_job_start_in_one_slice() -> None:
-    bench = Bench(parameters=FULL_ALONE)
+    bench = Bench(parameters=(*FULL_ALONE, ("hetjob_share_nodes", "")))
     await bench.settle()
     bench.pause()
     spec = JobSpec(name="job", user="root", batch=True, script_key="k", time_limit_minutes=60)

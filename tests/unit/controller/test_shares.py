@@ -57,3 +57,31 @@ async def handed_on() -> None:
     assert special == {("chem", "bob", "debug"): 1.0}
     assert kept.current()[3].usage == pytest.approx(100.0)
     kept.stop()
+
+
+def test_priorities_that_are_shown_have_the_fair_share_of_this_moment() -> None:
+    """sprio and sshare tell the same; asked every moment, it is not reckoned each time."""
+    asyncio.run(refreshed())
+
+
+async def refreshed() -> None:
+    made = World()
+    made.ok(SetPolicy(policy=POLICY))
+    made.start(made.submit())
+    taken: list[object] = []
+    context: Any = SimpleNamespace(
+        machine=made.machine,
+        clock=SimpleNamespace(now=lambda: made.now),
+        writer=SimpleNamespace(listeners=Heard(), handle_own=made.do),
+        log=SimpleNamespace(error=lambda *_, **__: None),
+    )
+    kept = Shares(context, lambda factors, _special: taken.append(factors))
+    made.now += 1
+    kept.refresh()
+    assert len(taken) == 1
+    made.now += 100
+    kept.refresh()
+    kept.refresh()
+    assert len(taken) == 2
+    assert taken[0] != taken[1]
+    kept.stop()

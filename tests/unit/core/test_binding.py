@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from spritz.core.binding import Hardware, cpu_masks, gpu_masks, near_cpus
+from spritz.core.binding import Hardware, cpu_masks, gpu_masks, names_others, near_cpus
 from spritz.model.commands.cluster import Configure
 from spritz.model.partition import Partition
 from spritz.model.resources import GresCapacity, NodeCapacity
@@ -121,6 +121,13 @@ def test_nodes_that_agree_say_how_then_the_partition_then_the_cluster(
     job = world.submit(nodes_min=2, tasks=2)
     world.start(job, "n1", "n2", cpus=8)
     assert world.step(job, tasks=2, nodes_min=2).nodes[0].cpus_by_task == (expected,)
+
+
+@pytest.mark.parametrize(("bind", "refused"), [("map_cpu:1,2", False), ("map_cpu:1,7", True), ("mask_cpu:0xe,2", True)])
+def test_a_list_with_cpus_that_are_not_the_steps_is_known(bind: str, refused: bool) -> None:
+    assert names_others(bind, 2, 0b0110) is refused
+    assert names_others(f"verbose,{bind},0xff", 2, 0b0110) is refused, "what no task takes is not looked at"
+    assert not names_others("rank", 2, 0b0110)
 
 
 def test_a_cpu_that_is_not_the_steps_falls_back_to_all_that_is() -> None:

@@ -36,6 +36,10 @@ from spritz.testing.builders import ALICE, World, expect, only
 PENDING, RUNNING, CANCELLED = JobState.PENDING, JobState.RUNNING, JobState.CANCELLED
 
 
+#: components may be on one node
+SHARING = ClusterSettings(scheduler_parameters=(("hetjob_share_nodes", ""),))
+
+
 def states(world: World, first: int, size: int = 3) -> list[JobState]:
     return [world.job(first + offset).state for offset in range(size)]
 
@@ -111,7 +115,22 @@ def test_a_plan_without_one_of_them_starts_none(world: World) -> None:
     assert states(world, first) == [PENDING] * 3
 
 
-def test_components_never_take_the_same_resources(world: World) -> None:
+def test_components_are_on_nodes_of_their_own(make_world: Callable[..., World]) -> None:
+    """As in Slurm 22.05; hetjob_share_nodes lets them share."""
+    world = make_world()
+    first = queued(world, 2)
+    (message,) = world.start_het(first, "n1", "n1").reply.messages  # type: ignore[attr-defined]
+    assert "components on one node" in message
+    assert not world.start_het(first, "n1", "n2").reply.messages  # type: ignore[attr-defined]
+    named: list[dict[str, Any]] = [{"node_list": ("n1",)}, {"node_list": ("n1", "n2")}]
+    refused = world.submit_het(*named).rejection
+    assert refused is not None
+    assert refused.code == "ESLURM_INVALID_NODE_NAME"
+    assert make_world(settings=SHARING).submit_het(*named).rejection is None
+
+
+def test_components_never_take_the_same_resources(make_world: Callable[..., World]) -> None:
+    world = make_world(settings=SHARING)
     first = queued(world, 2)
     outcome = world.start_het(first, "n1", "n1", cpus=8)
     assert outcome.reply.messages  # type: ignore[attr-defined]
@@ -297,7 +316,8 @@ def test_a_lost_node_ends_every_component_once(world: World) -> None:
     world.check()
 
 
-def test_a_lost_node_that_two_components_hold_fails_the_whole_once(world: World) -> None:
+def test_a_lost_node_that_two_components_hold_fails_the_whole_once(make_world: Callable[..., World]) -> None:
+    world = make_world(settings=SHARING)
     first = queued(world, 2)
     world.start_het(first, "n2", "n2")
     assert states(world, first, 2) == [RUNNING] * 2
@@ -307,7 +327,8 @@ def test_a_lost_node_that_two_components_hold_fails_the_whole_once(world: World)
     world.check()
 
 
-def test_a_node_that_comes_back_empty_has_lost_the_whole_once(world: World) -> None:
+def test_a_node_that_comes_back_empty_has_lost_the_whole_once(make_world: Callable[..., World]) -> None:
+    world = make_world(settings=SHARING)
     first = queued(world, 2)
     world.start_het(first, "n2", "n2")
     world.now += 100

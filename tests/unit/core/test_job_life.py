@@ -254,11 +254,11 @@ def _start(world: World, job_id: int, shares: tuple[NodeAllocation, ...]) -> Pla
     return PlannedStart(job_id=job_id, allocation=Allocation(partition=world.job(job_id).partition, nodes=shares))
 
 
-@pytest.mark.parametrize(("seconds", "at"), [(60, 540.0), (600, 30.0), (3600, 30.0)])
+@pytest.mark.parametrize(("seconds", "at"), [(60, 540.0), (580, 20.0), (597, 3.0), (600, 5.0), (3600, 5.0)])
 def test_a_warning_of_the_end_comes_in_time_and_never_before_there_is_anybody_to_hear_it(
     world: World, seconds: int, at: float
 ) -> None:
-    """sbatch(1) --signal. A job shorter than its warning is warned when Slurm would first look at its limit."""
+    """sbatch(1) --signal. A job shorter than its warning is warned a moment after its start."""
     job_id = world.submit(time_limit_minutes=10, end_signal=EndSignal(signal=10, seconds=seconds))
     world.start(job_id, "n1")
     assert only(world.advance(at - 1), SignalOn) == []

@@ -14,7 +14,7 @@ from spritz.core.effects import Effect, SignalOn, SuspendOn, TerminateJobOn
 from spritz.core.machine import Machine, Outcome
 from spritz.model.cluster import ClusterSettings
 from spritz.model.commands.cluster import ApplyPlan
-from spritz.model.job import EndSignal
+from spritz.model.job import EndSignal, suspension
 from spritz.model.partition import Partition
 from spritz.model.plan import Plan, PlannedPreemption, PlannedVictim
 from spritz.model.preemption import PreemptionPolicy, PreemptMode
@@ -40,7 +40,8 @@ def made(make_world: MakeWorld, mode: str = "REQUEUE", grace: int = 0, **policy:
         )
         for name, tier in (("low", 1), ("high", 5))
     )
-    world: World = make_world(nodes=2, settings=ClusterSettings(preemption=rules, max_job_count=100), partitions=homes)
+    settings = ClusterSettings(preemption=rules, max_job_count=100, scheduler_parameters=(("hetjob_share_nodes", ""),))
+    world: World = make_world(nodes=2, settings=settings, partitions=homes)
     return world
 
 
@@ -171,6 +172,7 @@ def test_a_suspended_job_is_stopped_on_all_nodes_and_goes_on_after_a_restart_too
     world.finished(by)
     assert world.job(job).state is JobState.RUNNING
     assert world.job(job).suspended_seconds == 5
+    assert suspension(world.job(job)) == (world.now, 0), "as scontrol shows it: SuspendTime and SecsPreSuspend"
 
 
 def test_a_suspended_job_goes_on_when_a_lost_node_takes_the_preemptor_with_it(make_world: MakeWorld) -> None:

@@ -129,7 +129,8 @@ def test_only_administrators_make_and_delete_them(world: World) -> None:
 
 def test_two_may_overlap_only_with_a_flag_or_at_other_times(world: World) -> None:
     make(world)
-    assert refusal(world, name="r") == "ESLURM_RESERVATION_NAME_DUP"
+    assert refusal(world, name="r") == "ESLURM_RESERVATION_OVERLAP"
+    assert refusal(world, 3600, name="r") == "ESLURM_RESERVATION_NAME_DUP"
     assert refusal(world, 1800, name="s") == "ESLURM_RESERVATION_OVERLAP"
     make(world, 3600, name="after")
     make(world, name="over", flags=("OVERLAP",))

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.unit.scheduling.test_explain import told as explained
 from tests.unit.scheduling.test_guarantees import later, set_guarantees, site, submit
-from tests.unit.scheduling.test_preemption import run
+from tests.unit.scheduling.test_preemption import leave, run, states, victims
 
 from spritz.cli.local.shares import told
 from spritz.core.shares import beyond_cluster, share_out, shares
+from spritz.model.job import Sharing
 from spritz.model.shares import Shares
 
 
@@ -42,6 +46,36 @@ def test_who_has_lent_to_whom_and_who_gives_back_first() -> None:
     text = "\n".join(told(found))
     assert "gres/gpu: 8 in the cluster, 7 in use; 6 guaranteed to accounts, 2 open to all; 3 lent" in text
     assert f"{waiting} of vision, gres/gpu=2, in the share of ai" in text
+
+
+def test_a_job_that_wants_whole_nodes_wants_their_gpus() -> None:
+    """--exclusive without --gpus: what counts once it runs counts while it waits (docs/decisions/0036)."""
+    here = site({"ai": "gres/gpu=4"}, nodes=2)
+    guests = [submit(here, "guests", 4), submit(here, "guests", 4)]
+    run(here)
+    later(here)
+    alone: dict[str, Any] = {"gpus_per_node": 0, "sharing": Sharing.EXCLUSIVE}
+    mine = submit(here, "vision", **alone)
+    found = shares(here.machine.state, here.now)
+    assert [(row.waiting, row.waiting_within) for row in found.rows if row.account == "ai"] == [(1, 1)]
+    assert victims(run(here)) == [[guests[1]]]
+    leave(here)
+    run(here)
+    assert states(here, mine) == ["RUNNING"]
+    assert figures(shares(here.machine.state, here.now))["ai"] == (4, 4, 0, 0)
+
+
+def test_explain_says_that_a_job_exceeds_its_guarantee() -> None:
+    here = site({"ai": "gres/gpu=2"})
+    submit(here, "guests", 4)
+    run(here)
+    larger = submit(here, "vision", 3)
+    assert run(here).preemptions == ()
+    words = "It exceeds the guarantee of account ai, so nothing is preempted for it."
+    assert words in explained(here, larger).summary
+    guest = submit(here, "guests", 1)
+    run(here)
+    assert words not in explained(here, guest).summary
 
 
 def test_a_cluster_without_guarantees_says_how_to_set_one() -> None:

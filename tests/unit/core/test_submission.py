@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from spritz.core.decide.update import PENDING
 from spritz.model.cluster import Caller, ClusterSettings
 from spritz.model.commands.cluster import Configure, UpdatePartition
-from spritz.model.commands.job import JobSubmitted, JobTarget, SubmitJob, UpdateJob, WillRun
+from spritz.model.commands.job import JobSubmitted, JobTarget, SubmitHetJob, SubmitJob, UpdateJob, WillRun
 from spritz.model.commands.step import CreateStep
 from spritz.model.ids import INFINITE
 from spritz.model.partition import Partition
@@ -394,3 +394,68 @@ def test_what_cannot_be_read_at_the_launch_is_refused_at_the_submission(world: W
     job = world.submit(ALICE, hold=True)
     if field in PENDING:
         assert world.refused(UpdateJob(target=JobTarget(job), changes={field: "nope:"})) == "ESLURM_BAD_DIST"
+
+
+def test_a_deadline_without_a_limit_lets_the_limit_be_cut_to_it(world: World) -> None:
+    job_id = world.submit(deadline_at=world.now + 600)
+    assert world.job(job_id).spec.time_min_minutes == 1
+    world.start(job_id)
+    assert (world.job(job_id).time_limit_minutes or INFINITE) <= 10
+
+
+def test_time_min_beyond_the_deadline_is_refused_and_time_is_not(world: World) -> None:
+    """The latter ends at once as DEADLINE."""
+    assert world.submit_refused(deadline_at=world.now + 600, time_min_minutes=11) == "ESLURM_INVALID_TIME_MIN_LIMIT"
+    assert world.submit_refused(deadline_at=world.now - 1) == "ESLURM_INVALID_TIME_LIMIT"
+    job_id = world.submit(deadline_at=world.now + 600, time_limit_minutes=20)
+    world.advance(1)
+    assert world.job(job_id).state.value == "DEADLINE"
+
+
+def test_none_of_a_gres_that_is_not_there_may_be_asked_for(world: World) -> None:
+    world.start(world.submit(gres_per_node=(GresRequest(name="craynetwork", count=0),)))
+    assert world.submit_refused(gres_per_node=(GresRequest(name="craynetwork", count=1),)) == "ESLURM_INVALID_GRES"
+
+
+def test_a_held_job_may_ask_for_more_than_there_is(world: World) -> None:
+    assert world.submit(hold=True, cpus_per_task=10_000)
+    assert world.submit_refused(cpus_per_task=10_000) == "ESLURM_REQUESTED_NODE_CONFIG_UNAVAILABLE"
+
+
+def test_a_submission_that_is_asked_for_again_queues_nothing(make_world: Make) -> None:
+    """Its answer was lost (docs/decisions/0161). The key is its user's own."""
+    world = make_world(settings=ClusterSettings(min_job_age_seconds=60))
+    first = world.submit(ALICE, submit_key="k", name="once")
+    again = world.submit_outcome(ALICE, submit_key="k", name="once")
+    assert (again.reply, again.events) == (JobSubmitted(job_id=first), ())
+    assert world.submit(BOB, submit_key="k") != first
+    assert world.submit(ALICE, submit_key="other") != first
+    assert world.submit(ROOT, submit_key="k", uid=1001, gid=1001, user="alice", group="alice") == first
+    assert world.submit_outcome(submit_key="k" * 65).rejection is not None
+    world.cancel(first)
+    world.advance(30)
+    assert world.submit(ALICE, submit_key="k") == first, "known for as long as the job is"
+
+
+def test_tasks_of_an_array_have_no_key_of_their_own(world: World) -> None:
+    array = world.submit(ALICE, submit_key="k", array="0-2")
+    task = world.start(array, "n1", task=0)
+    assert (world.job(array).submit_key, world.job(task).submit_key) == ("k", "")
+    assert world.submit(ALICE, submit_key="k", array="0-2") == array
+
+
+def test_the_leader_of_a_heterogeneous_job_has_the_key(world: World) -> None:
+    parts = tuple(SubmitJob(spec=job_spec(), script=b"#!/bin/sh" if not place else b"") for place in range(2))
+    whole = SubmitHetJob(components=(replace(parts[0], submit_key="k"), parts[1]))
+    first = world.ok(whole, ALICE)
+    again = world.ok(whole, ALICE)
+    assert (again.reply, again.events) == (first.reply, ())
+
+
+@pytest.mark.parametrize("share", ["mps", "shard"])
+def test_a_job_has_whole_gpus_or_shares_of_them(make_world: Make, share: str) -> None:
+    """Source: answers of Slurm 22.05."""
+    world = make_world(settings=ClusterSettings(gres_types=("gpu", "mps", "shard")), hardware=capacity(gpus=2))
+    both = {name: (GresRequest(name=name, count=1),) for name in ("gpu", share)}
+    assert world.submit_refused(ALICE, gres_per_node=both["gpu"] + both[share]) == "ESLURM_INVALID_GRES"
+    assert world.submit_refused(ALICE, gpus=both["gpu"], gres_per_node=both[share]) == "ESLURM_INVALID_GRES"

@@ -6,7 +6,7 @@ import os
 import subprocess
 from pathlib import Path
 
-from spritz.node.cgroup import sweep
+from spritz.node.cgroup import directory_name, sweep
 
 
 def test_groups_of_the_dead_are_removed_and_no_others(tmp_path: Path) -> None:
@@ -26,3 +26,10 @@ def test_groups_of_the_dead_are_removed_and_no_others(tmp_path: Path) -> None:
     }
     sweep(str(tmp_path / "is not there"))
     sweep("")
+
+
+def test_every_daemon_has_directories_of_its_own(tmp_path: Path) -> None:
+    """What one of them removes when it ends, another one still uses."""
+    (tmp_path / "same").symlink_to("a")
+    assert directory_name(f"{tmp_path}/a") != directory_name(f"{tmp_path}/b")
+    assert directory_name(f"{tmp_path}/a") == directory_name(f"{tmp_path}/same")

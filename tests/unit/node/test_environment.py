@@ -18,7 +18,7 @@ _NOT_COMPARED = {
     "SLURM_JOB_GROUP",
     "SLURM_JOB_START_TIME",
     "SLURM_JOB_END_TIME",
-    "SLURM_OOMKILLSTEP",
+    "SLURM_OOM_KILL_STEP",
 }
 FACTS = NodeFacts(name="node3", cluster_name="real", slurm_conf="/etc/slurm/slurm.conf")
 GPU0 = (GresAllocation(name="gpu", count=1, indexes="1"),)

@@ -28,7 +28,7 @@ from spritz.scheduling.view.table import NodeTable
 
 #: class -> attributes that it fills when first asked
 WORKED_OUT: dict[type, frozenset[str]] = {
-    Eligibility: frozenset({"_all_nodes", "_choices", "derived"}),
+    Eligibility: frozenset({"_all_nodes", "_capacities", "_choices", "derived"}),
     WorkloadSample: frozenset({"before", "derived"}),
     Memory: frozenset({"_empty", "_ideal"}),
     Rules: frozenset({"_parties"}),

@@ -141,6 +141,7 @@ class Site:
         job = Job(
             id=job_id,
             spec=request,
+            partition=request.partitions[0],
             priority=priority,
             submitted_at=self.now,
             eligible_at=self.now,

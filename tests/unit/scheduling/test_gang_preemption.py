@@ -157,10 +157,10 @@ def test_whoever_goes_goes_for_a_job_that_starts_when_they_have_left(
 
 
 def test_a_heterogeneous_job_takes_back_what_its_account_is_guaranteed_and_no_more() -> None:
-    here = guaranteed({"ai": "gres/gpu=2"})
-    guests = [submit(here, "guests") for _ in range(4)]
+    here = guaranteed({"ai": "gres/gpu=2"}, nodes=2)
+    guests = [submit(here, "guests") for _ in range(8)]
     run(here)
-    assert states(here, *guests) == ["RUNNING"] * 4
+    assert states(here, *guests) == ["RUNNING"] * 8
     one = spec(batch=True, account="vision", user="vision", gpus_per_node=1, nodes=1, tasks=1, time_limit_minutes=600)
     mine = here.submit_het(one, one)
     assert len(preempted(run(here))) == 2

@@ -9,11 +9,12 @@ import pytest
 from msgspec import structs
 
 from spritz.model.events.job import JobHeld
-from spritz.model.job import Hold
+from spritz.model.job import Hold, Sharing
 from spritz.model.reasons import Reason
 from spritz.model.states import NodeFlag, NodeState
 from spritz.scheduling.placement.earliest import earliest
 from spritz.scheduling.plan import gangs
+from spritz.scheduling.plan.feasible import check_whole
 from spritz.scheduling.plan.gangs import fits_empty
 from spritz.scheduling.view.resolve import resolve
 from tests.unit.scheduling.site import SETTINGS, Site, gpus, node, partition, spec
@@ -41,8 +42,33 @@ def test_all_components_start_in_one_cycle_on_resources_of_their_own() -> None:
     assert len(started[first + 1].nodes) == 2
 
 
-def test_components_may_share_a_node() -> None:
-    site = Site([node("n1")])
+SHARING = structs.replace(SETTINGS, scheduler_parameters=(("hetjob_share_nodes", ""),))
+
+
+def test_components_are_on_nodes_of_their_own() -> None:
+    """As in Slurm, now and in what is promised."""
+    site = Site([node("n1"), node("n2")])
+    busy = site.submit(spec(4, node_list=("n2",), sharing=Sharing.EXCLUSIVE, time_limit_minutes=30))
+    site.cycle()
+    first = site.submit_het(spec(1), spec(1))
+    assert site.cycle() == {}
+    assert set(promised(site).values()) == {site.now + 1800.0}
+    site.end(busy)
+    started = site.cycle()
+    assert started[first].names != started[first + 1].names
+    assert check_whole([spec(1)] * 3, site.projection.snapshot(site.now)) is not None
+
+
+def test_components_take_the_nodes_that_only_they_can_use_last_of_all() -> None:
+    """The second one has n1 alone, so the first goes elsewhere."""
+    site = Site([node("n1"), node("n2")])
+    first = site.submit_het(spec(1), spec(1, node_list=("n1",)))
+    started = site.cycle()
+    assert (started[first].names, started[first + 1].names) == (("n2",), ("n1",))
+
+
+def test_components_share_a_node_where_the_site_lets_them() -> None:
+    site = Site([node("n1")], settings=SHARING)
     first = site.submit_het(spec(4), spec(4))
     assert sorted(site.cycle()) == [first, first + 1]
 
@@ -75,7 +101,7 @@ def test_what_was_found_for_a_promise_is_not_lost_when_the_search_does_not_find_
         for request, items in site.projection.ledger.by_request.items()
         if request.component
     }
-    monkeypatch.setattr(gangs, "together", lambda *ignored: None)
+    monkeypatch.setattr(gangs, "together", lambda *ignored, **apart: None)
     site.now += 60.0
     assert site.cycle() == {}
     site.end(busy)
@@ -126,7 +152,7 @@ def test_components_that_want_overlapping_sets_of_nodes_find_a_way() -> None:
 
 def test_the_lowest_priority_counts_unless_the_configuration_says_otherwise() -> None:
     for mode, before in (("", False), ("min", False), ("avg", True), ("max", True)):
-        parameters = (("bf_hetjob_prio", mode),) if mode else ()
+        parameters = (("hetjob_share_nodes", ""), *((("bf_hetjob_prio", mode),) if mode else ()))
         site = Site([node("n1")], settings=structs.replace(SETTINGS, scheduler_parameters=parameters))
         first = site.submit_het(spec(4), spec(4), priorities=[1, 100])
         single = site.submit(spec(8), priority=50)
@@ -180,7 +206,8 @@ def test_together_on_an_empty_cluster() -> None:
 
     def fit(*requests: object) -> bool:
         choices = [[resolve(request, part, SETTINGS)] for request in requests]  # type: ignore[arg-type]
-        return fits_empty(site.projection.snapshot(site.now).ideal_table(), choices, site.projection.eligibility)
+        table = site.projection.snapshot(site.now).ideal_table()
+        return fits_empty(table, choices, site.projection.eligibility, apart=True)
 
     assert fit(spec(nodes=2, tasks=16), spec(nodes=2, tasks=16))
     assert not fit(spec(nodes=2, tasks=16), spec(nodes=3, tasks=24))

@@ -335,12 +335,15 @@ def test_memory_and_gpus_stay_with_a_suspended_job() -> None:
     assert run(here).preemptions == ()
 
 
-def test_oversubscribe_no_forbids_suspension() -> None:
-    here = site("SUSPEND,GANG", nodes=1, low={"oversubscribe": "NO"})
-    here.submit(low(tasks=4))
+@pytest.mark.parametrize("kind", ["NO", "EXCLUSIVE", "YES", "FORCE"])
+def test_jobs_are_suspended_whatever_oversubscribe_says(kind: str) -> None:
+    """As Slurm 22.05 does, beside which this was tried."""
+    here = site("SUSPEND,GANG", nodes=1, low={"oversubscribe": kind})
+    first = here.submit(low(tasks=4))
     run(here)
-    here.submit(high(tasks=4))
-    assert run(here).preemptions == ()
+    second = here.submit(high(tasks=4))
+    run(here)
+    assert states(here, first, second) == ["SUSPENDED", "RUNNING"]
 
 
 @pytest.mark.parametrize("reclaim", [True, False])

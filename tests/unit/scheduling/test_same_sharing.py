@@ -111,8 +111,9 @@ def test_two_plans_together_do_not_give_a_partition_more_of_a_node_than_it_may_h
 
 def test_components_of_one_user_share_a_node_that_is_for_this_user_alone() -> None:
     """In whichever order: one of them with --exclusive=user."""
+    settings = replace(SETTINGS, scheduler_parameters=(("hetjob_share_nodes", ""),))
     for sharings in ((Sharing.USER, Sharing.DEFAULT), (Sharing.DEFAULT, Sharing.USER)):
-        site = Site(NODE)
+        site = Site(NODE, settings=settings)
         first = site.submit_het(*(spec(1, uid=5, user="alice", sharing=sharing) for sharing in sharings))
         specs = [site.jobs[first + offset].spec for offset in range(2)]
         assert check_whole(specs, site.projection.snapshot(site.now)) is None

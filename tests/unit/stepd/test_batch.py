@@ -239,6 +239,38 @@ def test_a_task_prolog_changes_the_environment_and_an_epilog_runs_at_the_end(zyg
     assert (tmp_path / "epilog.out").read_text() == "0\n"
 
 
+def test_a_task_prolog_that_fails_ends_the_task_before_it_began(zygote: Zygote, tmp_path: Path) -> None:
+    prolog = tmp_path / "prolog"
+    prolog.write_text("#!/bin/sh\nexit 7\n")
+    prolog.chmod(0o755)
+    result = zygote.batch("#!/bin/sh\necho ran\n", tmp_path / "out", task_prologs=(str(prolog),)).result()
+    assert result.tasks[0].status == 7 << 8
+    assert (tmp_path / "out").read_text() == "slurmstepd: error: TaskProlog failed status=7\n"
+
+
+def test_a_task_epilog_that_fails_or_is_not_there_is_told(zygote: Zygote, tmp_path: Path) -> None:
+    epilog = tmp_path / "epilog"
+    epilog.write_text("#!/bin/sh\nexit 3\n")
+    epilog.chmod(0o755)
+    result = zygote.batch("#!/bin/sh\n", tmp_path / "out", task_epilogs=("/no/such", str(epilog))).result()
+    assert result.tasks[0].status == 0
+    assert (tmp_path / "out").read_text().splitlines() == [
+        "slurmstepd: error: Could not run user task_epilog [/no/such]: access denied",
+        "slurmstepd: error: TaskEpilog failed status=-1",
+        "slurmstepd: error: TaskEpilog failed status=768",
+    ]
+
+
+def test_a_task_epilog_has_five_seconds(zygote: Zygote, tmp_path: Path) -> None:
+    """The limit is the one thing that ends this step."""
+    epilog = tmp_path / "epilog"
+    epilog.write_text("#!/bin/sh\nexec sleep 1000\n")
+    epilog.chmod(0o755)
+    result = zygote.batch("#!/bin/sh\n", tmp_path / "out", task_epilogs=(str(epilog),)).result()
+    assert result.tasks[0].status == 0
+    assert (tmp_path / "out").read_text() == "slurmstepd: error: TaskEpilog failed status=9\n"
+
+
 def test_an_environment_need_not_be_text(zygote: Zygote, tmp_path: Path) -> None:
     environment = (b"PATH=/usr/bin:/bin", b"ODD=\xff\xfe=x", b"EMPTY=")
     zygote.batch('#!/bin/sh\nprintf %s "$ODD" | od -An -tx1\n', tmp_path / "out", environment=environment).result()

@@ -47,7 +47,7 @@ def check_record(record: Record) -> None:
                 raise BookError(str(error)) from error
             for name in names:
                 if name not in _TRES and not (name.startswith(_TRES_KINDS) and name.partition("/")[2]):
-                    raise BookError(f"no TRES known by type {name}")
+                    raise BookError(f"slurmdb_format_tres_str: no TRES known by type {name}")
         if isinstance(value, int) and not isinstance(value, bool) and abs(value) > _COUNT_MAX:
             raise BookError(f"{field} is out of range: {value}")
     for field in ("name", "account", "user", "cluster", "partition", "parent", "server"):

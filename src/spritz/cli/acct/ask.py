@@ -59,9 +59,9 @@ def build(given: Given, cluster: str, now: float, context: Context) -> Question:
     for pick in picks:
         if pick.step_id is not None:
             steps.setdefault(pick.job_id + (pick.het_offset or 0), set()).add(pick.step_id)
-    for pick in picks:  # `-j 12,12.0`: the whole job is wanted too
-        if pick.step_id is None:
-            steps.pop(pick.job_id, None)
+    for pick in picks:  # `-j 12,12.0`, or -X: the whole job is wanted too
+        if pick.step_id is None or "allocations" in given:
+            steps.pop(pick.job_id + (pick.het_offset or 0), None)
     cpus, nodes = _range(given, "ncpus", "cpu"), _range(given, "nnodes", "node")
     low, high = _limit(given, "timelimit-min"), _limit(given, "timelimit-max")
     query = SelectJobs(
@@ -166,7 +166,7 @@ def _schedulers(text: str) -> tuple[str, ...]:
     found = []
     for word in words(text):
         if word.lower() not in _FLAGS:
-            raise Fatal(f"str_2_job_flags: Invalid job flag {word}")
+            raise SpritzError(f"str_2_job_flags: Invalid job flag {word}")
         found.append(_FLAGS[word.lower()])
     return () if "" in found else tuple(found)
 

@@ -57,8 +57,8 @@ def show(given: Mapping[str, str], listing: Listing, now: float, context: Contex
     path = _path(given, context)
     try:
         stream = open(path, encoding="utf-8", errors="surrogateescape", newline="\n")  # noqa: SIM115 - closed below
-    except OSError as error:
-        context.err(f"{path} is not a valid file: {error.strerror}\n")
+    except OSError:
+        context.err(f"{path} is not a valid file\n")
         return 1
     code = 0
     with stream:
@@ -81,13 +81,15 @@ def _path(given: Mapping[str, str], context: Context) -> str:
 
     if "file" in given:
         return os.path.join(context.cwd, given["file"])
+    from spritz.cli.silent import Silent
     from spritz.client.locate import read_keys
     from spritz.model.errors import SpritzError
 
     found = read_keys(frozenset(("jobcomptype", "jobcomploc")))
     kind = found.get("jobcomptype", "").lower().removeprefix("jobcomp/") or "none"
     if kind == "none":
-        raise SpritzError("Slurm job completion is disabled")
+        context.err("Slurm job completion is disabled\n")
+        raise Silent
     if kind != "filetxt":
         raise SpritzError(f"JobCompType=jobcomp/{kind} keeps no file of records: name one with --file")
     return found.get("jobcomploc") or _DEFAULT_PATH

@@ -126,5 +126,5 @@ def help_format(known: Mapping[str, Field] = FIELDS) -> str:
     names = [field.name for field in known.values()]
     lines = []
     for start in range(0, len(names), 4):
-        lines.append(" ".join(name.ljust(19) for name in names[start : start + 4]).rstrip())
+        lines.append(" ".join(name.ljust(19) for name in names[start : start + 4]))
     return "\n".join(lines) + "\n"

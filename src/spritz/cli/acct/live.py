@@ -116,7 +116,11 @@ def _picked(pick: JobPick, job: JobRecord) -> bool:
 
 def _in_window(query: SelectJobs, job: JobRecord) -> bool:
     start, end = query.starts_at or 0.0, query.ends_at
+    if job.state == "PENDING" and job.restart_count and not 0.0 < job.eligible_at <= (end or job.eligible_at):
+        return False
     if query.states:
+        if job.state == "PENDING" and end is not None and not 0.0 < job.eligible_at <= end:
+            return False
         if job.state not in query.states:
             return False
         return not job.ended_at or (job.ended_at >= start and (end is None or job.ended_at <= end))

@@ -82,8 +82,15 @@ def amounts(column: str) -> Render:
     """The whole list in words: `cpu=00:00:01,fs/disk=2012,mem=1288K`."""
 
     def render(row: Row, style: Style) -> str:
-        text = getattr(row.step, column) if row.step is not None else ""
-        return ",".join(_amount(item, style) for item in text.split(",")) if text else ""
+        if row.step is None:
+            return ""
+        items = getattr(row.step, column).split(",")
+        items = items if items[0] else []
+        over = bool(row.step.ended_at) and column.endswith(("_ave", "_tot"))
+        if not any(item.startswith("energy=") for item in items) and (items or over):
+            # As in Slurm, of a step whose energy nobody measured too.
+            items.insert(1 if items and items[0].startswith("cpu=") else 0, "energy=0")
+        return ",".join(_amount(item, style) for item in items)
 
     return render
 
@@ -126,6 +133,8 @@ def energy_text(row: Row, *, convert: bool | None = None) -> str:
     """
     from spritz.model.ids import STEP_MAX
 
+    if row.step is None and not row.job.ended_at:
+        return ""
     joules = energy(row)
     counted = any(step.step_id <= STEP_MAX for step in row.steps)
     if not joules and not counted and row.step is None and row.job.tres_allocated:

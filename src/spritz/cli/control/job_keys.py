@@ -17,6 +17,18 @@ if TYPE_CHECKING:
     Changes = dict[str, object]
 
 
+class NoChange(SpritzError):
+    """Slurm's scontrol says this, and that there is nothing to change."""
+
+
+class NotABoolean(SpritzError):
+    """Neither yes nor no; the message is the word."""
+
+
+class Plain(SpritzError):
+    """Said without the program's name before it."""
+
+
 class Key:
     """`changes` makes them of the text; `refused` says why there is none. `bare`: a word without a value."""
 
@@ -73,7 +85,7 @@ def _yes(text: str) -> bool:
         return True
     if text.lower() in ("no", "n", "0", "false"):
         return False
-    raise SpritzError(f'Invalid value "{text}": yes or no is accepted')
+    raise NotABoolean(text)
 
 
 def _flag(field: str) -> Key:
@@ -110,7 +122,7 @@ def _moment(field: str) -> Key:
         try:
             return {field: parse_time(text, SystemClock().now())}
         except TimeError as error:
-            raise SpritzError(f"Invalid time specification: {text}") from error
+            raise NoChange(str(error)) from error
 
     return Key(changes)
 
@@ -162,7 +174,7 @@ def _mail_types(text: str) -> Changes:
 
     words = parse(text)
     if words is None:
-        raise SpritzError(f"Invalid MailType: {text}")
+        raise Plain(f"Invalid MailType: {text}")
     return {"mail_types": list(words)}
 
 

@@ -101,7 +101,7 @@ def pid_info(session: Session, words: list[str]) -> int:
     word = words[0]
     found = _process(int(word)) if word.isascii() and word.isdigit() and len(word) < 10 else None
     if found is None:
-        session.context.error(f"{word} is no process of a job that can be seen from here")
+        session.say("Failed to locate job for requested pid")
         return 1
     from spritz.cli.format.record import moment
     from spritz.model.commands.job import JobFilter, JobTarget

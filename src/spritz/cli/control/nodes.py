@@ -110,7 +110,7 @@ def cancel_reboot(session: Session, words: list[str]) -> int:
     try:
         session.call(UpdateNode(names=names, state="CANCEL_REBOOT"), Done)
     except RemoteError as error:
-        session.say(f"scontrol_cancel_reboot error: {error.message}")
+        session.say(f"slurm_update error: {error.message}")
         session.hint(error.hint)
         return 1
     return 0

@@ -247,7 +247,7 @@ class _Reader:
         found = []
         if not sign and value[:1] in ("+", "-"):
             sign, value = value[0], value[1:]
-        for text in value.split(","):
+        for text in value.split(",") if value else ():
             name, equals, rest = text.partition("=")
             upper = name.upper()
             known = FLAGS.get(upper) or next(

@@ -51,12 +51,16 @@ ENTITIES: dict[str, Entity] = {
     "topoconf": Entity("topology:configuration"),
 }
 
+_KEYS = {"jobid": "jobs", "partitionname": "partitions", "reservationname": "reservations"}
+
 
 def run(session: Session, words: list[str]) -> int:
     """show"""
     name, equals, value = words[0].partition("=")  # `show job=7` is `show job 7`
     rest = [value, *words[1:]] if equals else words[1:]
     lower = name.lower()
+    # What a record calls itself names its kind too: `show ReservationName=r1`.
+    lower = _KEYS.get(lower, lower)
     entity = ENTITIES.get(lower) or ENTITIES.get(lower + "s")
     if entity is None:
         entity = next(

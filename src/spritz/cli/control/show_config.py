@@ -62,9 +62,9 @@ def daemons(session: Session, words: list[str]) -> int:
         names.append("slurmctld")
     answer = session.joined(ListNodes(all=True, pieces=True), Nodes, "nodes")
     configs = [view.node.config for view in answer.nodes]
-    if any({config.name, config.hostname.partition(".")[0], config.address} & local for config in configs):
+    if any({config.name, config.hostname.partition(".")[0]} & local for config in configs):
         names.append("slurmd")
-    session.out(" ".join(names) + "\n")
+    session.out(" ".join(names) + (" \n" if names == ["slurmctld"] else "\n"))  # a blank behind it, as Slurm has it
     return 0
 
 
@@ -87,7 +87,7 @@ def licenses(session: Session, words: list[str]) -> int:
             for name, count in _licenses(str(text or "")):
                 if name in used:
                     used[name] += count
-    for name, total in known.items():
+    for name, total in sorted(known.items()):
         if words and name != words[0]:
             continue
         separator = " " if session.oneliner else "\n    "

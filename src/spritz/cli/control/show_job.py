@@ -19,15 +19,20 @@ def run(session: Session, words: list[str]) -> int:
         try:
             reference = jobid.parse(word)
         except jobid.JobIdError:
+            reference = None
+        if reference is None or reference.step is not None:
             session.say("scontrol_print_job error: Invalid job id specified")
             return 1
     try:
-        now, jobs = fetch(session, reference)
+        now, jobs, exempt = fetch(session, reference)
     except RemoteError as error:
         if session.quiet:
             return 1
         session.say(f"slurm_load_jobs error: {error.message}")
         return 1
+    if reference is not None and reference.task_ids is None:
+        # Tasks of an array: what has its number first, then from the last to the first that began.
+        jobs.sort(key=lambda job: (0, job.id) if job.id == (job.array_job_id or job.id) else (1, -job.id))
     if session.json is not None:
         from spritz.cli.jsonview.jobs import show_records
 
@@ -41,12 +46,12 @@ def run(session: Session, words: list[str]) -> int:
         return 0
     from spritz.cli.format.job_record import record_text
 
-    session.out("".join([record_text(job, now, session.oneliner, session.details) for job in jobs]))
+    session.out("".join([record_text(job, now, session.oneliner, session.details, exempt) for job in jobs]))
     return 0
 
 
-def fetch(session: Session, reference: object) -> tuple[float, list[Job]]:
-    """The records; single tasks of an array's rest as records of their own."""
+def fetch(session: Session, reference: object) -> tuple[float, list[Job], int | None]:
+    """The records; single tasks of an array's rest as records of their own. And for how long none is preempted."""
     from spritz.model.commands.job import JobFilter, JobTarget
     from spritz.model.queries import Jobs, ListJobs
     from spritz.notation.jobid import JobReference
@@ -58,13 +63,13 @@ def fetch(session: Session, reference: object) -> tuple[float, list[Job]]:
         mask = "" if tasks is None else format(tasks, "x")
         wanted = JobFilter(targets=(JobTarget(reference.job_id, mask, component=reference.component),))
     controller = session.controller()
-    now, jobs = 0.0, []
+    now, jobs, exempt = 0.0, [], None
     # Whoever names a job may see it, hidden partition or not.
     asked = ListJobs(filter=wanted, all=session.all or reference is not None)
     for piece in controller.stream(asked, Jobs, timeout=controller.timeout_seconds):
-        now = piece.now
+        now, exempt = piece.now, piece.exempt_seconds
         jobs += piece.jobs
-    return now, [part for job in jobs for part in _parts(job, tasks)]
+    return now, [part for job in jobs for part in _parts(job, tasks)], exempt
 
 
 def _parts(job: Job, tasks: int | None) -> list[Job]:

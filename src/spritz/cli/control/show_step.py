@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from spritz.cli.format.record import join, moment
+from spritz.model.ids import STEP_MAX
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ def run(session: Session, words: list[str]) -> int:
     if words:
         target = target_of(words[0])
         if target is None:
-            session.say("Invalid job_step_id specified")
+            session.out("Job step 0.Invalid not found\n")
             return 1
         wanted = JobFilter(targets=(target,))
     try:
@@ -32,32 +33,36 @@ def run(session: Session, words: list[str]) -> int:
     if not answer.steps:
         session.out(f"Job step {words[0]} not found\n" if words else "No job steps in the system\n")
         return 1 if words else 0
-    session.out("".join([record_text(view, session.oneliner) for view in answer.steps]))
+    # The batch script begins before any other step.
+    views = sorted(answer.steps, key=lambda view: (view.step.job_id, view.step.step_id <= STEP_MAX, view.step.step_id))
+    session.out("".join([record_text(view, session.oneliner) for view in views]))
     return 0
 
 
 def record_text(view: StepView, oneliner: bool = False) -> str:
     """One step."""
-    from spritz.cli.format.step_fields import name_of_step, step_hosts, step_label
+    from spritz.cli.format.step_fields import cpus_of, name_of_step, step_hosts, step_label
     from spritz.notation.duration import format_minutes
     from spritz.notation.tres import format
 
     step, spec = view.step, view.step.spec
     label = step_label(step.job_id, view.array_job_id, view.array_task_id, step.step_id, view.het_job_id)
     minutes = spec.time_limit_minutes
-    cpus = sum(node.allocation.cpu_count for node in step.nodes)
+    proper = step.step_id <= STEP_MAX
     lines = [
         f"StepId={label} UserId={step.uid} StartTime={moment(step.started_at)} "
         f"TimeLimit={'UNLIMITED' if minutes is None else format_minutes(minutes)}",
         f"State={step.state.value} Partition={view.partition} NodeList={step_hosts(step.nodes)}",
-        f"Nodes={len(step.nodes)} CPUs={cpus} Tasks={step.tasks} "
+        f"Nodes={len(step.nodes)} CPUs={cpus_of(step.step_id, step.nodes)} Tasks={step.tasks} "
         f"Name={name_of_step(step.step_id, spec)} Network=(null)",
-        f"TRES={format(tres(view)) or '(null)'}",
+        f"TRES={(format(tres(view)) if cpus_of(step.step_id, step.nodes) else '') or '(null)'}",
         "ResvPorts=(null)",
         "CPUFreqReq=Default",
     ]
-    if spec.distribution:
-        lines[-1] += f" Dist={spec.distribution}"
+    if spec.distribution or proper:
+        # As Slurm lays tasks out unless told: in turn over the nodes where there is one for each, else node by node.
+        default = "Cyclic" if step.tasks <= len(step.nodes) else "Block"
+        lines[-1] += f" Dist={spec.distribution or default}"
     lines.append(f"SrunHost:Pid={spec.submit_host or '(null)'}:{spec.client_pid}")
     if spec.submit_line:
         lines.append(f"SubmitLine={spec.submit_line}")

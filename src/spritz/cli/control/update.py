@@ -55,7 +55,13 @@ def create(session: Session, words: list[str]) -> int:
     """create"""
     named = words[0].lower() if words[0].lower() in ("partition", "reservation", "node") else ""
     words = words[1:] if named else words
+    if named == "partition" and entity_of(words) is None:
+        session.context.error("Invalid input: partition  Request aborted")
+        return 1
     entity = ("reservation", "") if named == "reservation" else entity_of(words)
+    if entity is None and "=" not in words[0]:
+        session.context.error(f"Invalid creation entity: {words[0]}")
+        return 1
     if entity is None:
         session.say("No valid entity in create command")
         session.say('Input line must include either "Reservation" or "Partition"')
@@ -84,6 +90,9 @@ def delete(session: Session, words: list[str]) -> int:
     lower = key.lower()
     if len(words) == 2 and not name:
         name = words[1]  # `delete reservation NAME`
+    elif not name and lower != "node":
+        session.context.error("Proper format is 'delete <ENTITY>=<ID>' or 'delete <ENTITY> <ID>'")
+        return 1
     elif len(words) == 2:
         session.say("too many arguments for keyword:delete")
         return 1

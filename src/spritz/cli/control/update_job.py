@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from spritz.cli.control.job_keys import KEYS, minutes
+from spritz.cli.control.job_keys import KEYS, NoChange, NotABoolean, Plain, minutes
 from spritz.cli.control.jobs import items, target_of
 from spritz.cli.control.pairs import find, not_supported, split, unquoted
 from spritz.model.errors import ESLURM, SpritzError
@@ -49,7 +49,17 @@ def run(session: Session, words: list[str]) -> int:
         if entry.changes is None:
             session.context.error(f"update of {known} is not supported by Spritz: {entry.refused}")
             return 1
-        changes.update(entry.changes(value))
+        try:
+            changes.update(entry.changes(value))
+        except NoChange as error:
+            session.say(error.message)
+            session.say("No changes specified")
+            return 1
+        except Plain as error:
+            session.say(error.message)
+            return 1
+        except NotABoolean as error:
+            raise SpritzError(f"Invalid {known} value: {error.message}") from error
     if not changes and not limit:
         session.say("No changes specified")
         return 1
@@ -94,6 +104,8 @@ def _update(session: Session, word: str, changes: Changes, limit: str) -> int:
         answer = session.call(UpdateJob(target=target, changes=changes), Done)
     except RemoteError as error:
         session.plugins_told(error.told, refused=True)
+        if session.quiet:
+            return 1
         say_refused(session, word, target, error.message)
         session.hint(error.hint)
         return 1

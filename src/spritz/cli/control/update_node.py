@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from spritz.cli.control.pairs import find, not_supported, split, unquoted
+from spritz.model.errors import SpritzError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -27,6 +28,8 @@ STATES = (
     "UNDRAIN",
 )
 REFUSED_STATES: dict[str, str] = {}
+#: states that a node is in by itself: scontrol asks for them, and the controller refuses
+_BY_ITSELF = ("ALLOCATED", "ERROR", "MIXED", "UNKNOWN")
 
 
 class Key:
@@ -40,21 +43,26 @@ class Key:
         self.refused = refused
 
 
+class _NoWeight(SpritzError):
+    """After it nothing is left to change, which Slurm's scontrol says too."""
+
+
 def _words(text: str) -> list[str]:
     return [word for word in text.split(",") if word]
 
 
 def _count(text: str) -> int:
-    from spritz.cli.control.job_keys import number
+    from spritz.notation.errors import unsigned
 
-    return number(text, "Weight")
+    value = unsigned(text, 0xFFFFFFFD)
+    if value is None:
+        raise _NoWeight(f"Weight value ({text}) is not a valid number")
+    return value
 
 
 def _user(text: str) -> int:
     """A name or a number. Raises SpritzError."""
     import pwd
-
-    from spritz.model.errors import SpritzError
 
     if text.isascii() and text.isdecimal() and int(text) < 0xFFFFFFFF:
         return int(text)
@@ -131,7 +139,10 @@ def run(session: Session, words: list[str]) -> int:
         elif known == "ResumeAfter":
             seconds = _seconds(value)
         else:
-            changes[entry.field] = entry.parse(value)
+            try:
+                changes[entry.field] = entry.parse(value)
+            except _NoWeight as error:
+                session.context.error(error.message)
     if not state and not reason and uid is None and seconds is None and not changes:
         session.say("No changes specified")
         return 1
@@ -155,7 +166,6 @@ def _names(session: Session, text: str) -> list[str]:
         from spritz.model.queries import ListNodes, Nodes
 
         return [view.node.name for view in session.joined(ListNodes(all=True, pieces=True), Nodes, "nodes").nodes]
-    from spritz.model.errors import SpritzError
     from spritz.notation.hostlist import HostlistError, expand
 
     try:
@@ -167,7 +177,7 @@ def _names(session: Session, text: str) -> list[str]:
 def _state(session: Session, word: str, text: str) -> str | None:
     """The state's full name; None after saying why not."""
     upper = text.upper()
-    for name in sorted((*STATES, *REFUSED_STATES), key=len):
+    for name in sorted((*STATES, *REFUSED_STATES, *_BY_ITSELF), key=len):
         if upper and name.startswith(upper) and (len(upper) >= 3 or name == upper):
             if name in REFUSED_STATES:
                 session.context.error(f"node state {name} is not supported by Spritz: {REFUSED_STATES[name]}")
@@ -175,6 +185,6 @@ def _state(session: Session, word: str, text: str) -> str | None:
             return name
     session.say(f"Invalid input: {word}")
     session.say("Request aborted")
-    session.say(f"Valid states are: {' '.join(STATES)}")
+    session.say("Valid states are: NoResp DRAIN FAIL FUTURE RESUME POWER_DOWN POWER_UP UNDRAIN")
     session.say("Not all states are valid given a node's prior state")
     return None

@@ -5,7 +5,7 @@ Source: scontrol(1) PARTITIONS - SPECIFICATIONS FOR CREATE, UPDATE, AND DELETE C
 
 from __future__ import annotations
 
-from spritz.cli.control.pairs import find, not_supported, split, unquoted
+from spritz.cli.control.pairs import find, split, unquoted
 from spritz.model.errors import SpritzError
 
 TYPE_CHECKING = False
@@ -70,24 +70,26 @@ REFUSED = {
 _OTHER_NAMES = {"Shared": "OverSubscribe", "MaxTimeLimit": "MaxTime", "Priority": "PriorityTier"}
 
 
-def _changes(session: Session, words: list[str]) -> tuple[str, dict[str, object]] | int:
-    """(name, changes), or the status after saying what is wrong."""
+def _changes(session: Session, words: list[str]) -> tuple[str, dict[str, object]]:
+    """(name, changes). Raises SpritzError for what is wrong."""
     name = ""
     changes: dict[str, object] = {}
     table = {**dict.fromkeys(FIELDS, ""), **REFUSED, **dict.fromkeys(_OTHER_NAMES, "")}
     for word in words:
         key, value = split(word)
+        if "=" not in word:
+            raise _Unread(f"Invalid input: {word}  Request aborted")
         value = unquoted(value)
         if len(key) >= 3 and "partitionname".startswith(key.lower()):
             name = value
             continue
         found = find(key, table)
         if found is None:
-            return not_supported(session, word)
+            session.context.error(f"Update of this parameter is not supported: {word}\n")
+            raise _Unread("Request aborted")
         known, why = found
         if why:
-            session.context.error(f"update of a partition's {known} is not supported by Spritz: {why}")
-            return 1
+            raise SpritzError(f"update of a partition's {known} is not supported by Spritz: {why}")
         known = _OTHER_NAMES.get(known, known)
         changes.update(_value(session, known, value, word))
     return name, changes
@@ -128,6 +130,14 @@ def _value(session: Session, key: str, text: str, word: str) -> dict[str, object
     return {field: list(value) if isinstance(value, tuple) else value}
 
 
+class _Unread(SpritzError):
+    """Words that Slurm's scontrol does not take; it then says `slurm_update error: No error` too."""
+
+
+class _Asked(SpritzError):
+    """A value that Slurm's scontrol sends, so that its controller refuses it."""
+
+
 _WORDS = {
     "OverSubscribe": "NO, EXCLUSIVE, YES:#, and FORCE:#",
     "State": "UP, DOWN, DRAIN and INACTIVE",
@@ -144,15 +154,15 @@ def _refused(session: Session, entry: Key, text: str, word: str) -> SpritzError:
     if key == "MinNodes":
         return SpritzError(f'"{text}" is not a valid node count', hint=hint)
     if key == "TRESBillingWeights":
-        return SpritzError("Invalid TRESBillingWeights specification", hint=hint)
+        return _Asked("Invalid TRESBillingWeights specification", hint=hint)
     if entry.kind is BOOL or key in _WORDS:
         session.context.error(f"Invalid input: {word}")
-        return SpritzError(f"Acceptable {key} values are {_WORDS.get(key, 'YES and NO')}")
+        return _Unread(f"Acceptable {key} values are {_WORDS.get(key, 'YES and NO')}")
     if key in ("MaxTime", "DefaultTime"):
-        return SpritzError(f"Invalid input {word}", hint=hint)
+        return _Unread(f"Invalid input {word}", hint=hint)
     if key == "PreemptMode":
-        return SpritzError(f"Invalid input: {word}", hint=hint)
-    return SpritzError(f"Invalid {key} value: {text}", hint=hint)
+        return _Unread(f"Invalid input: {word}", hint=hint)
+    return _Unread(f"Invalid {key} value: {text}", hint=hint)
 
 
 def _job_defaults(text: str) -> dict[str, object]:
@@ -163,7 +173,7 @@ def _job_defaults(text: str) -> dict[str, object]:
         name, equals, amount = word.partition("=")
         field = fields.get(name.strip().lower())
         if field is None or not equals or not (amount.isascii() and amount.isdecimal()) or int(amount) >= 1 << 31:
-            raise SpritzError(f"Invalid JobDefaults specification: {text}")
+            raise _Asked("Invalid JobDefaults specification", hint=f"JobDefaults={text}")
         made[field] = int(amount)
     return made
 
@@ -194,12 +204,16 @@ def run(session: Session, words: list[str]) -> int:
     from spritz.model.commands.cluster import UpdatePartition
     from spritz.model.commands.job import Done
 
-    made = _changes(session, words)
-    if isinstance(made, int):
-        return made
-    name, changes = made
+    try:
+        name, changes = _changes(session, words)
+    except (_Asked, _Unread) as error:
+        if isinstance(error, _Unread):
+            session.context.error(error.message)
+        session.say(f"slurm_update error: {'No error' if isinstance(error, _Unread) else error.message}")
+        session.hint(error.hint)
+        return 1
     if not changes:
-        session.say("No changes specified")
+        session.context.error("No changes specified")
         return 1
     if "exclusive" in changes:
         from spritz.model.queries import ListPartitions, Partitions
@@ -219,16 +233,19 @@ def create(session: Session, words: list[str]) -> int:
     from spritz.model.commands.job import Done
     from spritz.model.partition import Partition
 
-    made = _changes(session, words)
-    if isinstance(made, int):
-        return made
-    name, changes = made
+    try:
+        name, changes = _changes(session, words)
+    except _Asked as error:
+        session.say(f"Error creating the partition: {error.message}")
+        session.hint(error.hint)
+        return 1
     if not name:
         session.say("PartitionName must be given.")
         return 1
     if "exclusive" in changes:
         changes.update(_exclusive(str(changes.pop("exclusive")), "NO"))
-    plain = {"name": name, **changes}
+    # As Slurm's: at least one node, where a partition of slurm.conf says none.
+    plain = {"name": name, "min_nodes": 1, **changes}
     partition = msgspec.convert(plain, Partition)
     try:
         session.call(CreatePartition(partition=partition), Done)

@@ -70,7 +70,7 @@ VERBS: tuple[Verb, ...] = (
     Verb("wait_job", "jobs:wait_job", "wait_job JOB: until it runs", few=1, many=1),
     Verb("write", "write:run", "write batch_script JOB [FILE|-]; write config [FILE]", few=1, many=3),
     Verb("explain", "explain:run", "explain JOBS: why they wait, and when they start", few=1),
-    Verb("reboot", "nodes:reboot", "reboot [ASAP] [nextstate=RESUME|DOWN] [reason=…] ALL|NODES", least=4, few=1),
+    Verb("reboot", "nodes:reboot", "reboot [ASAP] [nextstate=RESUME|DOWN] [reason=…] ALL|NODES", least=4),
     Verb("cancel_reboot", "nodes:cancel_reboot", "cancel_reboot NODES", least=3, few=1, many=1),
     Verb("reconfigure", "daemons:reconfigure", "read the configuration files again", many=0),
     Verb("ping", "daemons:ping", "are the controllers there?", many=0),
@@ -136,6 +136,9 @@ def call(session: Session, words: list[str]) -> int:
     if verb.refused:
         session.context.error(f"{verb.name} is not supported by Spritz: {verb.refused}")
         return 1
+    if not rest and verb.name == "errnumstr":
+        session.say("one arguments required for keyword:errnumstr")
+        return 1
     if len(rest) < verb.few:
         session.say(
             f"too few arguments for {word} keyword"
@@ -190,4 +193,5 @@ def _caller(name: str, rest: list[str]) -> str:
         "update": "slurm_update",
         "ping": "slurm_ping",
         "setdebug": "slurm_set_debug_level",
+        "schedloglevel": "slurm_set_schedlog_level",
     }.get(name, f"scontrol {name}")

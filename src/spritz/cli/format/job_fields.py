@@ -101,6 +101,14 @@ def _reservation(now: float, asked: str, allocation: Plain | None) -> str:
     return _or_null(now, inside or asked)
 
 
+def _reason(now: float, reason: str, detail: str, state: str, action: str) -> str:
+    """Differs: a running job that has been told to make room (GraceTime) says so, where Slurm says None
+    (docs/decisions/0162)."""
+    if action and state == "RUNNING" and reason in ("", "None"):
+        return "BeingPreempted"
+    return job_text.reason_text(reason, detail)
+
+
 def _node_list_or_reason(now: float, state: str, allocation: Plain | None, reason: str, detail: str) -> str:
     if state in _EXPLAINED:
         return f"({job_text.reason_text(reason, detail)})"
@@ -200,19 +208,21 @@ def _tres_alloc(
     overcommit: bool,
     mem_node: int | None,
     mem_cpu: int | None,
+    mem_counted: int,
     gres: list[Any],
     gpus: list[Any],
+    gpus_of_job: list[Any],
     billing: float | None,
     *,
     convert: bool = True,
 ) -> str:
     cpus = cpu_count(allocation, tasks, per_task, nodes, overcommit)
     count = len(allocation["nodes"]) if allocation else nodes
-    memory = mem_node * nodes if mem_node else mem_cpu * cpus if mem_cpu else 0
+    memory = mem_node * nodes if mem_node else mem_cpu * cpus if mem_cpu else mem_counted
     text = tres_alloc(allocation, cpus, memory, count, convert=convert, billing=billing)
     if allocation is None:
-        for one in (*gres, *gpus):
-            name, kind, number = one["name"], one.get("type", ""), one.get("count", 1) * nodes
+        for one, times in (*((one, nodes) for one in (*gres, *gpus)), *((one, 1) for one in gpus_of_job)):
+            name, kind, number = one["name"], one.get("type", ""), one.get("count", 1) * times
             text += f",gres/{name}={number}"
             if kind:
                 text += f",gres/{name}:{kind}={number}"
@@ -306,7 +316,7 @@ STATE = Field(
 STATE_COMPACT = Field(
     "ST", ("state", "flags"), lambda now, state, flags: job_text.state_compact(state, flags), sort=job_text.state_name
 )
-REASON = Field("REASON", ("reason", "reason_detail"), lambda now, r, d: job_text.reason_text(r, d))
+REASON = Field("REASON", ("reason", "reason_detail", "state", "preempt_action"), _reason)
 REASON_LIST = Field("NODELIST(REASON)", ("state", "allocation", "reason", "reason_detail"), _node_list_or_reason)
 GRES_PER_NODE = Field("TRES_PER_NODE", ("spec.gres_per_node", "spec.gpus_per_node"), _tres)
 
@@ -316,8 +326,10 @@ TRES_ALLOC = Field(
         *_SIZE,
         "spec.memory_mib_per_node",
         "spec.memory_mib_per_cpu",
+        "spec.memory_mib_counted",
         "spec.gres_per_node",
         "spec.gpus_per_node",
+        "spec.gpus",
         "billing",
     ),
     _tres_alloc,
@@ -397,7 +409,7 @@ LETTERS: dict[str, Field] = {
     "s": Field("", (), lambda now: ""),
     "S": Field(
         "START_TIME",
-        ("state", "started_at", "expected_start_at", "spec.begin_at"),
+        ("state", "started_at", "expected_start_at", "spec.begin_at", "eligible_at"),
         job_times.start,
         sort=job_times.start_order,
     ),

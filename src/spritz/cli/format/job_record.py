@@ -18,17 +18,24 @@ if TYPE_CHECKING:
     from spritz.model.resources import GresAllocation, GresRequest
 
 
-def record_text(job: Job, now: float, oneliner: bool = False, details: int = 0) -> str:
-    """One job."""
+#: SchedulerParameters=max_switch_wait, in seconds, where the job names no time itself
+_SWITCH_WAIT = 300
+
+
+def record_text(
+    job: Job, now: float, oneliner: bool = False, details: int = 0, exempt_seconds: int | None = None
+) -> str:
+    """One job. `exempt_seconds`: see `model.queries.Jobs`."""
     lines = [
         *_identity(job),
         *_state(job, details),
-        *_times(job, now),
+        *_times(job, now, exempt_seconds),
         *_place(job),
         *_size(job, details),
         *_request(job),
         *_files(job),
         *_more(job),
+        "",  # Slurm begins another line, and has nothing to say in it
     ]
     return join(lines, oneliner)
 
@@ -98,7 +105,8 @@ def limit_minutes(job: Job) -> int:
     return INFINITE if job.spec.time_limit_minutes is None else job.spec.time_limit_minutes
 
 
-def _times(job: Job, now: float) -> list[str]:
+def _times(job: Job, now: float, exempt_seconds: int | None) -> list[str]:
+    from spritz.model.job import suspension
     from spritz.notation.duration import format_duration, format_minutes
 
     spec = job.spec
@@ -107,24 +115,27 @@ def _times(job: Job, now: float) -> list[str]:
     )
     minimum = "N/A" if spec.time_min_minutes is None else format_minutes(spec.time_min_minutes)
     pending = job.state.value == "PENDING"
-    start = (job.expected_start_at or (spec.begin_at if spec.begin_at > now else 0.0)) if pending else job.started_at
+    begins = max(spec.begin_at, job.eligible_at)  # a requeued job becomes eligible at a moment to come
+    start = (job.expected_start_at or (begins if begins > now else 0.0)) if pending else job.started_at
     if job.state.ended and not start:
         start = job.ended_at  # a job that never ran: Slurm gives it the moment of its end
     limited = limit_minutes(job) < INFINITE
     planned = start + limit_minutes(job) * 60.0 if start else 0.0
     end = job.ended_at or ((planned if pending else job.ends_at) if limited else 0.0)
-    before = max(0, int(job.suspended_at - job.started_at - job.suspended_seconds)) if job.suspended_at else 0
+    suspended, before = suspension(job)
     by = "Backfill" if job.scheduler == "Backfill" else "Main"
     preempted = []
     if job.preempted_at and not pending:
         preempted.append(f"PreemptEligibleTime={moment(job.started_at)} PreemptTime={moment(job.preempted_at)}")
+    elif exempt_seconds is not None and start and not pending:
+        preempted.append(f"PreemptEligibleTime={moment(start + exempt_seconds)} PreemptTime=None")
     return [
         f"RunTime={format_duration(used)} TimeLimit={format_minutes(limit_minutes(job))} TimeMin={minimum}",
-        f"SubmitTime={moment(job.submitted_at)} EligibleTime={moment(job.eligible_at)}",
+        f"SubmitTime={moment(job.submitted_at)} EligibleTime={moment(job.eligible_at or spec.begin_at)}",
         f"AccrueTime={moment(job.grows_older_since)}",
         f"StartTime={moment(start)} EndTime={moment(end)} Deadline={moment(spec.deadline_at, 'N/A')}",
         *preempted,
-        f"SuspendTime={moment(job.suspended_at, 'None')} SecsPreSuspend={before} "
+        f"SuspendTime={moment(suspended, 'None')} SecsPreSuspend={before} "
         f"LastSchedEval={moment(job.last_evaluated_at)} Scheduler={by}",
     ]
 
@@ -221,9 +232,6 @@ def _request(job: Job) -> list[str]:
         f"OverSubscribe={job_text.SHARING[spec.sharing.value]} Contiguous={one_or_zero(spec.contiguous)} "
         f"Licenses={or_null(spec.licenses)} LicensesAlloc={or_null(held)} Network=(null)"
     )
-    if spec.switches:
-        wait = spec.switch_wait_seconds
-        lines.append(f"Switches={spec.switches}" + (f"@{format_duration(wait)}" if wait is not None else ""))
     return lines
 
 
@@ -271,8 +279,17 @@ def standard_paths(job: Job) -> tuple[str, str, str]:
 
 def _more(job: Job) -> list[str]:
     """What is there only if it was asked for."""
+    from spritz.notation.duration import format_duration
+
     spec = job.spec
     lines = []
+    if spec.switches:
+        wait = spec.switch_wait_seconds
+        lines.append(f"Switches={spec.switches}@{format_duration(_SWITCH_WAIT if wait is None else wait)}")
+    if spec.kill_on_invalid_dependency:
+        lines.append("KillOInInvalidDependent=Yes")
+    if spec.spread:
+        lines.append("SpreadJob=Yes")
     if spec.cpus_per_gpu:
         lines.append(f"CpusPerTres=gres/gpu:{spec.cpus_per_gpu}")
     if spec.memory_mib_per_gpu:
@@ -292,9 +309,7 @@ def _more(job: Job) -> list[str]:
     if per_task:
         lines.append(f"TresPerTask={','.join(per_task)}")
     if spec.mail_user or spec.mail_types:
-        lines.append(f"MailUser={or_null(spec.mail_user)} MailType={','.join(spec.mail_types) or 'NONE'}")
-    if spec.kill_on_invalid_dependency:
-        lines.append("KillOInInvalidDependent=Yes")
+        lines.append(f"MailUser={spec.mail_user or spec.user} MailType={','.join(spec.mail_types) or 'NONE'}")
     return lines
 
 

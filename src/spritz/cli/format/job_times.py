@@ -58,9 +58,10 @@ def left(
     )
 
 
-def start(now: float, state: str, started: float, expected: float, begin: float) -> str:
+def start(now: float, state: str, started: float, expected: float, begin: float, eligible: float = 0.0) -> str:
     """START_TIME."""
-    return moment(now, _expected(now, expected, begin) if state == "PENDING" else started)
+    # `eligible`: that of a requeued job, which waits for a moment, is to come.
+    return moment(now, _expected(now, expected, max(begin, eligible)) if state == "PENDING" else started)
 
 
 def end(
@@ -91,7 +92,7 @@ def limit_order(granted: int | None, asked: int | None) -> int:
     return granted if granted is not None else asked if asked is not None else INFINITE
 
 
-def start_order(state: str, started: float, expected: float, begin: float) -> float:
+def start_order(state: str, started: float, expected: float, begin: float, eligible: float = 0.0) -> float:
     """Of START_TIME."""
     return (expected or begin or float("inf")) if state == "PENDING" else started
 

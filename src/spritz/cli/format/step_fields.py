@@ -48,6 +48,11 @@ def step_hosts(nodes: tuple[StepNode, ...]) -> str:
     return compress(node.allocation.node for node in nodes)
 
 
+def cpus_of(step_id: int, nodes: tuple[StepNode, ...]) -> int:
+    """CPUs of a step. Slurm counts none for the batch script and the external step."""
+    return 0 if step_id in (STEP_BATCH, STEP_EXTERN) else sum(node.allocation.cpu_count for node in nodes)
+
+
 def _limit(now: float, minutes: int | None) -> str:
     from spritz.notation.duration import format_limit
 
@@ -111,7 +116,7 @@ NAMES: dict[str, Field] = {
     "network": Field("NETWORK", (), lambda now: NULL),
     "nodes": _NODES,
     "nodelist": _NODES,
-    "numcpus": Field("CPUS", ("step.nodes",), lambda now, nodes: str(sum(node.allocation.cpu_count for node in nodes))),
+    "numcpus": Field("CPUS", ("step.step_id", "step.nodes"), lambda now, number, nodes: str(cpus_of(number, nodes))),
     "numtasks": _TASKS,
     "partition": _PARTITION,
     "resvports": Field("RESV_PORTS", refused="ports are not reserved"),

@@ -70,6 +70,12 @@ class Listing:
         except HostlistError as error:
             raise SpritzError(str(error)) from error
 
+    def say_options(self) -> None:
+        """--verbose: what is asked for."""
+        from spritz.cli.info import verbose
+
+        self._context.out(verbose.text(self._given, self._columns((), {}), int(self._given["verbose"])))
+
     # -- asking
 
     def show(self, controller: Connection) -> None:
@@ -118,8 +124,6 @@ class Listing:
             nodes = controller.joined(ListNodes(all=True, pieces=True), Nodes, "nodes")
         except RemoteError as error:
             raise self._not_told("slurm_load_node", error) from error
-        if "verbose" in self._given:
-            self._context.info(f"{len(answer.partitions)} partitions and {len(nodes.nodes)} nodes")
         names = self._partitions
         partitions = [partition for partition in answer.partitions if not names or partition.name in names]
         if "all" not in self._given and not names:

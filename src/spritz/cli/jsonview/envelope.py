@@ -105,7 +105,7 @@ def meta(context: Context, version: str) -> dict[str, Any]:
             "type": "",
             "name": "",
             "data_parser": f"data_parser/{version}",
-            "accounting_storage": "accounting_storage/none",
+            "accounting_storage": f"accounting_storage/{_accounting()}",
         },
         "client": {"source": _terminal(), "user": name_of(os.getuid()), "group": group_of(os.getgid())},
         "command": [context.program],
@@ -115,6 +115,18 @@ def meta(context: Context, version: str) -> dict[str, Any]:
             "cluster": cluster_name(),
         },
     }
+
+
+def _accounting() -> str:
+    """AccountingStorageType of the configuration in use, without `accounting_storage/`."""
+    from spritz.client.errors import ClientError
+    from spritz.client.locate import read_keys
+
+    try:
+        found = read_keys(frozenset(("accountingstoragetype",)))
+    except ClientError:
+        return "none"
+    return found.get("accountingstoragetype", "").lower().removeprefix("accounting_storage/") or "none"
 
 
 def _terminal() -> str:

@@ -13,7 +13,7 @@ from spritz.cli.jsonview.envelope import show_records as print_records
 from spritz.cli.jsonview.pretty import Printer, Shared, record_of
 from spritz.cli.jsonview.values import exit_code, moment, number
 from spritz.model.ids import INFINITE
-from spritz.model.job import Hold, Job, JobSpec
+from spritz.model.job import Hold, Job, JobSpec, suspension
 from spritz.model.states import JobFlag
 from spritz.notation import dependency, tres
 from spritz.notation.gres import format_indexes
@@ -224,13 +224,13 @@ def _times(job: Job) -> Json:
         "eligible_time": moment(job.eligible_at),
         "end_time": moment(job.ended_at or (planned if pending else job.ends_at)),
         "last_sched_evaluation": moment(job.last_evaluated_at),
-        "pre_sus_time": moment(job.suspended_seconds),
+        "pre_sus_time": moment(suspension(job)[1]),
         "preempt_time": moment(job.preempted_at),
         "preemptable_time": moment(0),
         "resize_time": moment(0),
         "start_time": moment(start),
         "submit_time": moment(job.submitted_at),
-        "suspend_time": moment(job.suspended_at),
+        "suspend_time": moment(suspension(job)[0]),
         "time_limit": number(limit),
         "time_minimum": number(spec.time_min_minutes or 0),
     }

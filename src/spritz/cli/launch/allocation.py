@@ -6,6 +6,7 @@ Source: srun(1), salloc(1); texts as Slurm 22.05 prints them.
 from __future__ import annotations
 
 import signal
+from time import monotonic, sleep
 
 from spritz.cli.launch.controller import PATIENCE_SECONDS, Interrupted
 from spritz.cli.silent import Silent
@@ -57,22 +58,54 @@ def obtain(
     """Submit the job and wait until it runs. Raises SpritzError, Revoked."""
     controller.send(request)
     # What follows is needed only now, and loading it takes as long as the controller takes to decide.
-    from spritz.model.commands.job import JobSubmitted
+    from spritz.model.commands.job import SubmitHetJob
 
     interrupts.handler = lambda number: controller.interrupt(number) if number not in HARMLESS else None
     try:
-        submitted = controller.wait(JobSubmitted)
+        submitted = _submitted(controller, request)
     except RemoteError as error:
         raise refused(error, words) from error
     except Interrupted as error:
         raise Revoked from error
-    assert submitted is not None, "a wait without a limit ends with an answer"
-    for message in submitted.messages:
-        context.info(message)
-    granted = _await(controller, submitted, context, words, quiet)
+    if not quiet:
+        for message in submitted.messages:
+            context.info(message)
+    # In Slurm a scheduling pass alone starts a heterogeneous job, so that it always waits, and says so.
+    waits = isinstance(request, SubmitHetJob)
+    quiet = quiet or _immediate_seconds(request) == 1
+    granted = _await(controller, submitted, context, words, quiet=quiet, waits=waits)
     if granted.job.state.active:
         return granted
     raise _ended(granted, request, context, words)
+
+
+def _submitted(controller: Controller, request: SubmitJob | SubmitHetJob) -> JobSubmitted:
+    """The answer to the submission that was sent; asked for again where it is lost, until MessageTimeout after that.
+
+    Raises RemoteError, Interrupted, ClientError.
+    """
+    from spritz.model.commands.job import JobSubmitted
+
+    deadline = 0.0
+    while True:
+        try:
+            if deadline:
+                controller.connect_patiently(max(0.0, deadline - monotonic()))
+                controller.send(request)
+            submitted = controller.wait(JobSubmitted)
+            assert submitted is not None, "a wait without a limit ends with an answer"
+            return submitted
+        except RemoteError:
+            raise
+        except ClientError as error:
+            from spritz.client.locate import locate_controller
+            from spritz.client.submitting import RETRY_SECONDS, outcome_unknown
+
+            controller.close()
+            if deadline and monotonic() + RETRY_SECONDS >= deadline:
+                raise outcome_unknown(error) from error
+            deadline = deadline or monotonic() + locate_controller().message_timeout_seconds
+            sleep(RETRY_SECONDS)
 
 
 #: signals that do not end the wait
@@ -80,7 +113,7 @@ HARMLESS = (signal.SIGCONT, signal.SIGWINCH)
 
 
 def _await(
-    controller: Controller, submitted: JobSubmitted, context: Context, words: Words, quiet: bool
+    controller: Controller, submitted: JobSubmitted, context: Context, words: Words, *, quiet: bool, waits: bool
 ) -> AllocationGranted:
     from spritz.model.queries import AllocationGranted, AwaitAllocation
 
@@ -89,6 +122,12 @@ def _await(
     waited = False
     controller.send(asked)
     while True:
+        if waits and not waited:
+            waited = True
+            if not quiet:
+                if words.waiting:
+                    context.info(words.waiting.format(job_id))
+                context.info(f"job {job_id} queued and waiting for resources")
         try:
             granted = controller.wait(AllocationGranted, seconds=None if waited else _AT_ONCE_SECONDS)
         except Interrupted as interruption:
@@ -104,11 +143,7 @@ def _await(
             continue
         if granted is not None:
             break
-        waited = True
-        if not quiet:
-            if words.waiting:
-                context.info(words.waiting.format(job_id))
-            context.info(f"job {job_id} queued and waiting for resources")
+        waits = True
     if waited and granted.job.state.active and not quiet:
         context.info(f"job {job_id} has been allocated resources")
     return granted
@@ -142,7 +177,12 @@ def refused(error: SpritzError, words: Words) -> SpritzError:
 def _ended(
     granted: AllocationGranted, request: SubmitJob | SubmitHetJob, context: Context, words: Words
 ) -> SpritzError:
-    if _immediate(request):
+    seconds = _immediate_seconds(request)
+    if seconds is not None:
+        if words is SALLOC:
+            context.info(words.revoked.format(granted.job.id))
+            if seconds > 1:
+                return SpritzError(f"{SRUN.refused}: Connection timed out")
         return SpritzError(f"{SRUN.refused}: {ESLURM['ESLURM_NODES_BUSY'][1]}", code="ESLURM_NODES_BUSY")
     context.info("Job has been cancelled")
     if words is SALLOC:
@@ -150,11 +190,12 @@ def _ended(
     return SpritzError(f"{words.refused}: {ESLURM['ESLURM_ALREADY_DONE'][1]}", code="ESLURM_ALREADY_DONE")
 
 
-def _immediate(request: SubmitJob | SubmitHetJob) -> bool:
+def _immediate_seconds(request: SubmitJob | SubmitHetJob) -> int | None:
+    """--immediate; 1 is the least, and means now."""
     from spritz.model.commands.job import SubmitHetJob
 
     leader = request.components[0] if isinstance(request, SubmitHetJob) else request
-    return leader.immediate_seconds is not None
+    return None if leader.immediate_seconds is None else max(leader.immediate_seconds, 1)
 
 
 def give_back(controller: Controller, job_id: int, exit_status: int) -> None:

@@ -117,6 +117,10 @@ def worded(error: RemoteError, job_id: int, context: Context) -> SpritzError:
         context.error(f"Unable to confirm allocation for job {job_id}: {error.message}")
     elif error.code == "ESLURM_ALREADY_DONE":
         context.error(f"Slurm job {job_id} has expired")
+    elif error.code == "ESLURMD_CPU_BIND_ERROR":
+        if error.hint:
+            context.error(error.hint)
+        return SpritzError(f"Application launch failed: {error.message}", code=error.code)
     else:
         message = f"Unable to create step for job {job_id}: {error.message}"
         return SpritzError(message, code=error.code, hint=error.hint, details=error.details)

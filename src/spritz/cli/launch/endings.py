@@ -20,9 +20,18 @@ class Endings:
     """Collects the ends of tasks. Equal ones of a node that come together are told together.
 
     `say` prints an error line. `once`: the same exit code is told only once (SLURM_SRUN_REDUCE_TASK_EXIT_MSG).
+    `verbose` prints what is said of every end, with `name` of the step (-v).
     """
 
-    def __init__(self, tasks: int, say: Callable[[str], None], *, once: bool = False) -> None:
+    def __init__(
+        self,
+        tasks: int,
+        say: Callable[[str], None],
+        *,
+        once: bool = False,
+        verbose: Callable[[str], None] | None = None,
+        name: str = "",
+    ) -> None:
         self.states: dict[int, str] = {}
         #: wait status that counts: the highest signal, else the highest code
         self.worst = 0
@@ -35,6 +44,8 @@ class Endings:
         self._tasks = tasks
         self._say = say
         self._once = once
+        self._verbose = verbose
+        self._name = name
         self._told: set[int] = set()
         self._pending: dict[tuple[str, int, int], list[int]] = {}
 
@@ -60,7 +71,7 @@ class Endings:
         self.ended += 1
         self.states[task] = ABNORMAL if status else EXITED
         self.first_abnormal = self.first_abnormal or bool(status)
-        if status:
+        if status or self._verbose is not None:
             self._pending.setdefault((node, status, flags), []).append(task)
         if status & 0x7F:
             self.worst = max(self.worst, status, key=lambda one: one & 0x7F)
@@ -71,6 +82,11 @@ class Endings:
         """Say what was held back."""
         pending, self._pending = self._pending, {}
         for (node, status, flags), tasks in pending.items():
+            if self._verbose is not None:
+                _tell_notification(self._verbose, self._name, status, tasks)
+                if not status:
+                    self._verbose(f"launch/slurm: _task_finish: {node}: {_which(tasks)}: Completed")
+                    continue
             if self.silent or (self.interrupted and status & 0x7F):
                 continue
             if self._once and status in self._told:
@@ -90,6 +106,14 @@ class Endings:
             if tasks:
                 lines.append(f"{_which(tasks)}: {state}")
         return lines
+
+
+def _tell_notification(verbose: Callable[[str], None], name: str, status: int, tasks: list[int]) -> None:
+    """What -v says of tasks that ended with this wait status."""
+    count = f"{len(tasks)} task{'' if len(tasks) == 1 else 's'}"
+    verbose(
+        f"launch/slurm: _task_finish: Received task exit notification for {count} of {name} (status=0x{status:04x})."
+    )
 
 
 def _which(tasks: list[int]) -> str:

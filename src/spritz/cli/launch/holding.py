@@ -16,6 +16,7 @@ from spritz.cli.launch.interrupts import Interrupts
 from spritz.cli.submit import spec, surroundings
 from spritz.client.errors import ClientError, RemoteError
 from spritz.client.locate import find_slurm_conf, read_keys
+from spritz.client.sync import submit_key
 from spritz.model.commands.job import SubmitJob
 from spritz.model.errors import SpritzError
 from spritz.notation import signals
@@ -99,7 +100,7 @@ class Holding:
     def _one(self, given: Values) -> SubmitJob:
         context = self.context
         fields: dict[str, object] = {
-            "name": "interactive",
+            "name": "no-shell" if "no-shell" in given else "interactive",
             # Without a shell nobody holds the allocation: it stays until somebody cancels it.
             "interactive": "no-shell" not in given,
             "command": self.command[0] if self.command else "",
@@ -117,6 +118,7 @@ class Holding:
         return SubmitJob(
             spec=spec.job_spec(fields),
             immediate_seconds=None if immediate is None else spec.immediate_seconds(immediate),
+            submit_key=submit_key(),
         )
 
     def _ring(self, waited_seconds: float) -> None:
@@ -150,7 +152,7 @@ class Holding:
         if granted.components:
             from spritz.model import het
 
-            environment |= het.variables(granted.components)
+            environment |= het.variables(granted.components, twice=True)
         argv = self.command or default_command(environment)
         try:
             self._running = Command(argv, environment, granted.job.spec.work_dir, self._command_ended)

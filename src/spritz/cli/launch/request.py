@@ -156,6 +156,8 @@ def step_environment(given: Values, context: Context, listener: Listener) -> dic
     environment["SLURM_PRIO_PROCESS"] = str(os.getpriority(os.PRIO_PROCESS, 0))
     environment["SLURM_LAUNCH_NODE_IPADDR"] = environment["SLURM_SRUN_COMM_HOST"] = "127.0.0.1"
     environment["SLURM_SRUN_COMM_PORT"] = environment["SLURM_STEP_LAUNCHER_PORT"] = str(listener.port)
+    # As the level of its messages: 3 is info.
+    environment["SRUN_DEBUG"] = str(3 + len(given.get("verbose", "")) - len(given.get("quiet", "")))
     environment.setdefault("SLURM_SUBMIT_DIR", context.cwd)
     environment.setdefault("SLURM_SUBMIT_HOST", os.uname().nodename)
     if "preserve-env" not in given:
@@ -167,6 +169,6 @@ def step_environment(given: Values, context: Context, listener: Listener) -> dic
 def job_id_of(given: Values) -> int:
     """The job that the step belongs to: --jobid or SLURM_JOB_ID. Raises SpritzError."""
     text = given.get("jobid", "")
-    if not (text.isascii() and text.isdigit() and len(text) < 11):
+    if not (text.isascii() and text.isdigit() and len(text) < 11 and int(text)):
         raise SpritzError(f'Invalid numeric value "{text[:80]}" for --jobid.')
     return int(text)

@@ -70,7 +70,13 @@ class StepRun:
         self.name = f"StepId={step.job_id}.{step_text(step.step_id)}"
         self.settings = settings
         self.context = context
-        self.endings = Endings(step.tasks, context.error, once=settings.exit_messages_once)
+        self.endings = Endings(
+            step.tasks,
+            context.error,
+            once=settings.exit_messages_once,
+            verbose=context.info if settings.verbose else None,
+            name=self.name,
+        )
         self.links: list[Link] = []
         self.aborting = False
         self.input: Input | None = None
@@ -261,7 +267,7 @@ class StepRun:
         """A task has called for the end of all."""
         if payload:
             self._abort_status = self._abort_status or protocol.unpack_status(payload) & 0xFF
-        self.abort(9 if payload else 0)
+        self.abort(9)
 
     def _greeted(self, link: Link, kind: int, payload: bytes) -> None:
         if kind == protocol.HELLO:
@@ -281,6 +287,8 @@ class StepRun:
         link.started = True
         if self.report_binding:
             self._tell_binding(link, payload)
+        if self.settings.verbose:
+            self.context.info(f"launch/slurm: _task_start: Node {link.node}, {len(link.hello.task_ids)} tasks started")
         self.endings.started(link.hello.task_ids)
         if sum(one.started for one in self.links) == self._expected:
             self.on_started()

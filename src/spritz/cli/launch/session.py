@@ -14,6 +14,7 @@ from spritz.cli.options import Fatal
 from spritz.cli.submit import spec
 from spritz.client.errors import ClientError, RemoteError
 from spritz.client.locate import read_keys
+from spritz.client.sync import submit_key
 from spritz.model.errors import SpritzError
 from spritz.stepd.reactor import Reactor
 
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
     from spritz.model.step import Step, StepSpec
 
 _REHOLD_SECONDS = 1.0
+#: exit status of a step whose tasks were killed
+_KILLED = 128 + 9
 
 
 class Session:
@@ -61,10 +64,13 @@ class Session:
         self.inside = inside
         self.streams: Streams
         self._reports_binding = False
+        self._binds = True
         configured = read_keys(KEYS)
         self.settings = Settings(given, configured, context.environ)
         self._tell_binding(configured)
         self.fields = spec.fields_of(given, spec.source_of(context))
+        if not self._binds and given["cpu-bind"].lower().partition("cpu:")[0].rpartition(",")[2] in ("map_", "mask_"):
+            self.fields["cpu_bind"] = ""  # CPUs that the step does not have would end it
         self.multi_prog: MultiProg = ()
         if "multi-prog" in given:
             self._read_multi_prog()
@@ -95,6 +101,7 @@ class Session:
         if configured.get("taskplugin", "task/none").lower() in ("none", "task/none"):
             if "cpu-bind" in self.given:
                 self.inform("cluster configuration lacks support for cpu binding")
+                self._binds = False
         elif "v" in words or "verbose" in words:
             self._reports_binding = True
 
@@ -112,6 +119,12 @@ class Session:
             from spritz.cli.launch.request import job_id_of
 
             job_id = job_id_of(self.given)
+            if self.settings.verbose:
+                from spritz.cli.launch import verbose
+
+                if self.settings.verbose > 1:
+                    verbose.tell_surroundings(self.context, self.given.get("propagate"))
+                verbose.tell_job_around(self.context, job_id)
             self._check_nodes(job_id)
             return self._run_step(job_id)
         if "relative" in self.given:
@@ -143,10 +156,18 @@ class Session:
             from spritz.cli.submit.announce import test_only
 
             return test_only(self.controller, submit, self.context)
+        if self.settings.verbose > 1:
+            from spritz.cli.launch import verbose
+
+            verbose.tell_surroundings(self.context, self.given.get("propagate"))
         granted = allocation.obtain(
             self.controller, self.interrupts, submit, self.context, allocation.SRUN, quiet=self.settings.quiet
         )
         job_id = granted.job.id
+        if self.settings.verbose:
+            from spritz.cli.launch import verbose
+
+            verbose.tell_jobs(self.context, [one.job for one in granted.components] or [granted.job])
         self.granted(granted)
         self._job_id = job_id
         status = 1
@@ -192,6 +213,7 @@ class Session:
             spec=spec.job_spec(fields),
             test_only="test-only" in self.given,
             immediate_seconds=None if immediate is None else spec.immediate_seconds(immediate),
+            submit_key=submit_key(),
         )
 
     # -- the step
@@ -208,9 +230,16 @@ class Session:
         listener = Listener()
         asked = self.step_request(job_id, listener)
         self.interrupts.handler = self._interrupt_wait
-        self._run_site_program("prolog", self.settings.prolog, job_id)
+        if failed := self._run_site_program("prolog", self.settings.prolog, job_id):
+            context.error(f"srun prolog failed rc = {failed}. Aborting step.")
+            listener.close()
+            return _KILLED
         created = create(self.controller, asked, self.settings, context, immediate="immediate" in self.given)
         step = created.step
+        if self.settings.verbose:
+            from spritz.cli.launch import verbose
+
+            verbose.tell_launch(self.context, (step, *created.others), self.settings)
         if self.filters is not None:
             self.filters.after(step.job_id, step.step_id)
         run = StepRun(
@@ -235,14 +264,16 @@ class Session:
             return run.run()
         finally:
             self._aborted = signals.forced > 0
-            self._run_site_program("epilog", self.settings.epilog, job_id)
+            if failed := self._run_site_program("epilog", self.settings.epilog, job_id):
+                context.error(f"srun epilog failed status={failed}")
 
-    def _run_site_program(self, kind: str, program: str, job_id: int) -> None:
-        if program:
-            from spritz.cli.launch.site import run_program
+    def _run_site_program(self, kind: str, program: str, job_id: int) -> int:
+        if not program:
+            return 0
+        from spritz.cli.launch.site import run_program
 
-            variables = {"SLURM_JOB_ID": str(job_id), "SLURM_JOBID": str(job_id)}
-            run_program(program, f"{kind}_srun", self.command, variables, self.context)
+        variables = {"SLURM_JOB_ID": str(job_id), "SLURM_JOBID": str(job_id)}
+        return run_program(program, f"{kind}_srun", self.command, variables, self.context)
 
     def _broadcast(self, job_id: int) -> None:
         """Copy the program to the nodes first, and run the copy."""

@@ -1,6 +1,7 @@
-"""SrunProlog and SrunEpilog: programs that srun runs here around its step. What they exit with does not matter.
+"""SrunProlog and SrunEpilog: programs that srun runs here around its step. A prolog that fails ends it.
 
-Differs: the prolog runs before the step is made, not after, because the controller launches it at once.
+Differs: the prolog runs before the step is made, not after, because the controller launches it at once; so where it
+fails no task has begun.
 Source: srun(1) --prolog, --epilog; slurm.conf(5) SrunProlog, SrunEpilog.
 """
 
@@ -19,18 +20,20 @@ if TYPE_CHECKING:
 
 def run_program(
     program: str, script_context: str, command: Sequence[str], variables: Mapping[str, str], context: Context
-) -> None:
-    """Run it with the step's command as its arguments, and wait. `program` "" is none."""
-    if not program:
-        return
+) -> int:
+    """Run it with the step's command as its arguments, and wait; its exit status. One that is not there is passed by,
+    as in Slurm.
+    """
     if not os.access(program, os.X_OK):
-        context.error(f"Access denied for {program}: {_why_not(program)}")
-        return
+        context.info(f"Access denied for {program}: {_why_not(program)}")
+        return 0
     environment = {**context.environ, **variables, "SLURM_SCRIPT_CONTEXT": script_context}
     pid = os.fork()
     if pid:
-        os.waitpid(pid, 0)
-        return
+        status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        if status < 0:
+            context.error("script did not exit normally")
+        return status if status >= 0 else 1
     try:
         restore_in_child()
         os.execve(program, [program, *command], environment)

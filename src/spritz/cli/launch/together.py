@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 Program = tuple["Values", list[str]]
 
 _SUFFIX = "_HET_GROUP_"
+_OLD_SUFFIX = "_PACK_GROUP_"
 
 
 class Together(Session):
@@ -106,7 +107,7 @@ def environment_of(environ: Mapping[str, str], group: int) -> dict[str, str]:
     """Variables that there are of each component (NAME_HET_GROUP_n) say what the component of this number has."""
     own = f"{_SUFFIX}{group}"
     several = {name.partition(_SUFFIX)[0] for name in environ if _SUFFIX in name}
-    found = {name: value for name, value in environ.items() if name not in several}
+    found = {name: value for name, value in environ.items() if name not in several and _OLD_SUFFIX not in name}
     found |= {name.removesuffix(own): value for name, value in environ.items() if name.endswith(own)}
     for name in ("SLURM_JOB_ID", "SLURM_JOBID"):  # the whole goes by the leader's number
         if name in environ:

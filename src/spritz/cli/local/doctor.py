@@ -35,13 +35,15 @@ class Finding:
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Options of `spritz doctor`."""
-    parser.add_argument("--dir", metavar="DIR", help="directory of the cluster")
+    parser.add_argument(
+        "--dir", metavar="DIR", help="directory of the cluster (default: the one that commands find, as by SLURM_CONF)"
+    )
     parser.add_argument("--json", action="store_true", help="one JSON object")
 
 
 def run(arguments: Namespace, context: Context) -> int:
     """0: nothing is wrong; 1: something is."""
-    paths = ClusterPaths.of(arguments.dir, context.environ)
+    paths = ClusterPaths.of(arguments.dir, context.environ) if arguments.dir else _found(context)
     findings = [finding for check in CHECKS for finding in check(paths, context)]
     wrong = sum(finding.grade == WRONG for finding in findings)
     if arguments.json:
@@ -63,6 +65,35 @@ def run(arguments: Namespace, context: Context) -> int:
     return 1 if wrong else 0
 
 
+class SitePaths(ClusterPaths):
+    """A cluster that `spritz up` has not made: its slurm.conf is known, its daemons are whoever starts them's."""
+
+    def __init__(self, conf: str) -> None:
+        super().__init__(os.path.dirname(conf))
+        self.slurm_conf = os.path.abspath(conf)
+        self.controller_log = "slurmctld's log (SlurmctldLogFile)"
+        self.node_log = "slurmd's log (SlurmdLogFile)"
+        self.database_log = "slurmdbd's log (LogFile)"
+
+
+def _found(context: Context) -> ClusterPaths:
+    """The cluster that commands find; the user's default one if they find none."""
+    from spritz.client.errors import ClientError
+    from spritz.client.locate import find_slurm_conf
+
+    try:
+        conf = os.path.abspath(find_slurm_conf())
+    except ClientError:
+        return ClusterPaths.of(None, context.environ)
+    made = ClusterPaths(os.path.dirname(os.path.dirname(conf)))
+    return made if made.slurm_conf == conf and os.path.isdir(made.run) else SitePaths(conf)
+
+
+def _is_away(paths: ClusterPaths) -> bool:
+    """The controller does not run, and `_daemons` has said so."""
+    return not isinstance(paths, SitePaths) and daemons.living(paths)["slurmctld"] is None
+
+
 def _software(paths: ClusterPaths, context: Context) -> Iterator[Finding]:
     from spritz import SLURM_VERSION, __version__
 
@@ -75,6 +106,15 @@ def _software(paths: ClusterPaths, context: Context) -> Iterator[Finding]:
     elif os.path.exists(ours) and not os.path.samefile(first, ours):
         yield Finding(
             NOTE, f"another sbatch comes first on PATH: {first}", f'export PATH={os.path.dirname(ours)}:"$PATH"'
+        )
+
+
+def _other_users(paths: ClusterPaths, context: Context) -> Iterator[Finding]:
+    if os.geteuid() == 0 and (closed := installed.closed_to_others()):
+        yield Finding(
+            NOTE,
+            f"other users cannot enter {closed}: commands and jobs of theirs end with Permission denied",
+            "install with a Python, and in a place, that all may read: see docs/how-to/several-users.md",
         )
 
 
@@ -110,8 +150,29 @@ def _configuration(paths: ClusterPaths, context: Context) -> Iterator[Finding]:
     )
 
 
+def _mail(paths: ClusterPaths, context: Context) -> Iterator[Finding]:
+    """Whether --mail-type leads anywhere. slurmctld runs here (README), so what is here counts."""
+    from spritz.client.errors import ClientError
+    from spritz.client.locate import read_keys
+    from spritz.runtime.programs import mail_program
+
+    if not os.path.exists(paths.slurm_conf):
+        return
+    try:
+        program = mail_program(read_keys(frozenset({"mailprog"}), paths.slurm_conf).get("mailprog", "/bin/mail"))
+    except ClientError:
+        return  # `_configuration` reports it
+    if not os.access(program, os.X_OK):
+        problem = "cannot be run" if os.path.exists(program) else "is missing"
+        yield Finding(
+            NOTE,
+            f"no mail is sent for --mail-type: {program} {problem}",
+            "install a program that provides it (mailutils, bsd-mailx), or set MailProg in slurm.conf",
+        )
+
+
 def _directories(paths: ClusterPaths, context: Context) -> Iterator[Finding]:
-    if not os.path.isdir(paths.root):
+    if isinstance(paths, SitePaths) or not os.path.isdir(paths.root):
         return
     for path in (paths.state, paths.spool, paths.log, paths.run):
         if not os.access(path, os.W_OK):
@@ -128,7 +189,7 @@ def _directories(paths: ClusterPaths, context: Context) -> Iterator[Finding]:
 
 
 def _daemons(paths: ClusterPaths, context: Context) -> Iterator[Finding]:
-    if not os.path.exists(paths.slurm_conf):
+    if isinstance(paths, SitePaths) or not os.path.exists(paths.slurm_conf):
         return
     logs = {"slurmctld": paths.controller_log, "slurmd": paths.node_log, "slurmdbd": paths.database_log}
     for name, pid in daemons.living(paths).items():
@@ -142,13 +203,27 @@ def _daemons(paths: ClusterPaths, context: Context) -> Iterator[Finding]:
             yield Finding(OK, f"{name} runs (pid {pid})")
 
 
+def _containment(paths: ClusterPaths, context: Context) -> Iterator[Finding]:
+    """Whether slurmd could make the cgroups of its steps since it started: its log says where it could not."""
+    if daemons.living(paths).get("slurmd") is None:
+        return
+    since = _tail(paths.node_log).rpartition(" daemon.started ")[2]
+    lost = [line for line in since.splitlines() if " step.uncontained " in line]
+    if lost:
+        yield Finding(
+            WRONG,
+            "steps run without the cgroup that holds their limits: " + lost[-1].partition("step.uncontained ")[2][:200],
+            "`spritz down` and `spritz up`; running jobs end, queued ones stay",
+        )
+
+
 def _nodes(paths: ClusterPaths, context: Context) -> Iterator[Finding]:
     from spritz.client.errors import ClientError
     from spritz.client.locate import locate_controller
     from spritz.client.sync import connect_controller
     from spritz.model.queries import ListNodes, Nodes
 
-    if daemons.living(paths)["slurmctld"] is None:
+    if _is_away(paths):
         return
     try:
         with connect_controller(locate_controller(paths.slurm_conf)) as controller:
@@ -181,7 +256,7 @@ def _accounting(paths: ClusterPaths, context: Context) -> Iterator[Finding]:
     from spritz.client.sync import connect_controller
     from spritz.model.diagnostics import Diagnostics, GetDiagnostics
 
-    if daemons.living(paths)["slurmctld"] is None:
+    if _is_away(paths):
         return
     try:
         with connect_controller(locate_controller(paths.slurm_conf)) as controller:
@@ -241,15 +316,19 @@ def _gpus() -> Finding:
         return Finding(OK, "no NVIDIA GPU here")
 
 
-def _last_error(path: str) -> str:
+def _tail(path: str, count: int = 1 << 16) -> str:
+    """The last bytes of a log; "" where there is none."""
     try:
         with open(path, "rb") as file:
             file.seek(0, os.SEEK_END)
-            file.seek(max(0, file.tell() - 8192))
-            lines = file.read().decode(errors="replace").splitlines()
+            file.seek(max(0, file.tell() - count))
+            return file.read().decode(errors="replace")
     except OSError:
         return ""
-    wanted = [line for line in lines if "error" in line.lower() or "fatal" in line.lower()]
+
+
+def _last_error(path: str) -> str:
+    wanted = [line for line in _tail(path, 8192).splitlines() if "error" in line.lower() or "fatal" in line.lower()]
     return wanted[-1].strip()[:200] if wanted else ""
 
 
@@ -257,4 +336,15 @@ def _count(number: int, what: str) -> str:
     return f"{number} {what}{'' if number == 1 else 's'}"
 
 
-CHECKS: tuple[Check, ...] = (_software, _configuration, _directories, _daemons, _nodes, _accounting, _machine)
+CHECKS: tuple[Check, ...] = (
+    _software,
+    _other_users,
+    _configuration,
+    _mail,
+    _directories,
+    _daemons,
+    _containment,
+    _nodes,
+    _accounting,
+    _machine,
+)

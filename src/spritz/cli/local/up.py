@@ -11,6 +11,7 @@ import signal
 import sys
 import time
 
+from spritz import installed
 from spritz.cli.context import Context
 from spritz.cli.local import daemons, layout
 from spritz.cli.local.paths import ClusterPaths
@@ -205,6 +206,10 @@ def _daemon_environment(context: Context) -> dict[str, str]:
 def wait_for_nodes(paths: ClusterPaths) -> list[NodeView]:
     """Poll until every node is usable, and the controller knows who may use them. Raises SpritzError naming nodes that
     are not; without slurmdbd's word the cluster works, so that is waited for only a moment."""
+    from contextlib import suppress
+
+    from spritz.cli.local.account import give_account
+    from spritz.client.errors import ClientError
     from spritz.client.locate import locate_controller
     from spritz.client.sync import connect_controller
     from spritz.model.queries import Counters, ListNodes, Nodes, Statistics
@@ -218,7 +223,11 @@ def wait_for_nodes(paths: ClusterPaths) -> list[NodeView]:
             missing = [view.node.name for view in views if not view.node.registered_at]
             if not missing:
                 counters = controller.call(Statistics(), Counters).values
-                if counters.get("outbox.connected", 1.0) or time.monotonic() - began > ACCOUNTING_SECONDS:
+                known = bool(counters.get("outbox.connected", 1.0))
+                if known or time.monotonic() - began > ACCOUNTING_SECONDS:
+                    if known:
+                        with suppress(ClientError):  # the cluster works without, and the next `up` tries again
+                            give_account(paths.slurm_conf, _user_name(), controller, began + ACCOUNTING_SECONDS)
                     return views
             elif time.monotonic() > deadline:
                 raise SpritzError(
@@ -233,6 +242,8 @@ def _greet(context: Context, paths: ClusterPaths, views: list[NodeView], seconds
     gpus = sum(gres.count for view in views for gres in view.node.config.capacity.gres if gres.name == "gpu")
     plural = "" if len(views) == 1 else "s"
     context.out(f"Up in {seconds:.1f} s: {len(views)} node{plural}, {cpus} CPUs, {gpus} GPUs in {paths.root}\n")
+    if os.geteuid() == 0 and (closed := installed.closed_to_others()):
+        context.out(f"  for root alone: other users cannot enter {closed} (docs/how-to/several-users.md)\n")
     if named:
         context.out(f"  export SLURM_CONF={paths.slurm_conf}    # points this shell at it\n")
     context.out("  sinfo                       # the nodes\n")

@@ -80,7 +80,8 @@ def _need_qos(book: Book, rules: Rules, one: Association, context: Context) -> N
     if one.default_qos and one.default_qos not in {qos.name for qos in book.qos}:
         context.err(f"You gave a bad default qos '{one.default_qos}'.  Use 'list qos' to get complete list.\n")
         raise Silent
-    if one.default_qos and one.default_qos not in rules.edited(one).qos:
+    # What a cluster sets is for associations to inherit, and is not looked at, as in Slurm.
+    if one.default_qos and (one.parent or one.user) and one.default_qos not in rules.edited(one).qos:
         context.err(" These associations don't have access to their default qos.\n")
         context.err(" Please give them access before they the default can be set to this.\n")
         context.err(f"  DefQOS = {one.default_qos:<10} {_line(one).lstrip()}\n")
@@ -282,7 +283,10 @@ def delete_accounts(book: Book, asked: Conditions, context: Context) -> Edit:
         context.err(" You are not allowed to remove the root account.\n Use remove cluster instead.\n")
         raise Silent
     targets = [one for one in selected(book, asked, users=False) if one.account != "root"]
-    if not targets or not (asked.names or asked.accounts or asked.parents):
+    placed = {one.account for one in book.associations}
+    asked_names = {name.lower() for name in asked.names + asked.accounts}
+    alone = [] if asked.clusters else [one.name for one in book.accounts if one.name in asked_names - placed]
+    if not (targets or alone) or not (asked.names or asked.accounts or asked.parents):
         return " Nothing deleted\n", [], []
     doomed: dict[int, Association] = {one.id: one for one in targets}
     grown = True
@@ -299,9 +303,9 @@ def delete_accounts(book: Book, asked: Conditions, context: Context) -> Edit:
     names = {one.account for one in doomed.values()}
     left = {one.account for one in book.associations if one.id not in doomed}
     drops: list[Record] = list(doomed.values())
-    drops += [one for one in book.accounts if one.name in names - left]
+    drops += [one for one in book.accounts if one.name in names - left or one.name in alone]
     drops += [one for one in book.coordinators if one.account in names - left]
-    listed = [f"  {name}" for name in sorted({one.account for one in targets})]
+    listed = [f"  {name}" for name in sorted({one.account for one in targets}.union(alone))]
     listed += [f"  {name} (below)" for name in used]
     return "\n".join([" Deleting accounts...", *listed]) + "\n", [], drops
 

@@ -398,9 +398,13 @@ def _lower(words: list[str]) -> set[str]:
 
 
 def _problems(book: Book) -> Iterator[Row]:
-    """Accounts without users, users without associations or without a number on this machine."""
+    """Accounts without associations or users, users without a number on this machine or without associations."""
     import pwd
 
+    placed = {one.account for one in book.associations}
+    for account in book.accounts:
+        if account.name not in placed:
+            yield {"account": account.name, "problem": "Account has no Associations"}
     staffed = {(one.cluster, one.account) for one in book.associations if one.user}
     parents = {(one.cluster, one.parent) for one in book.associations if one.parent}
     for one in book.associations:
@@ -409,9 +413,10 @@ def _problems(book: Book) -> Iterator[Row]:
             yield {"cluster": one.cluster, "account": one.account, "problem": "Account has no users"}
     users = {one.user for one in book.associations if one.user}
     for person in book.users:
-        if person.name not in users:
-            yield {"user": person.name, "problem": "User has no associations"}
         try:
             pwd.getpwnam(person.name)
         except KeyError:
             yield {"user": person.name, "problem": "User does not have a uid"}
+            continue
+        if person.name not in users:
+            yield {"user": person.name, "problem": "User has no Associations"}

@@ -52,7 +52,7 @@ def _weighted(header: str, factor: str) -> Field:
 
 def _tres(now: float, weights: PriorityWeights, value: Sequence[tuple[str, float]] | None) -> str:
     if value is None:
-        return ",".join(f"{name}={int(weight)}" for name, weight in weights.tres)
+        return ",".join(f"{name}={int(weight)}" for name, weight in weights.tres) or "(null)"
     shares = dict(value)
     return ",".join(f"{name}={int(weight * shares[name])}" for name, weight in weights.tres if shares.get(name))
 
@@ -71,7 +71,7 @@ LETTERS: dict[str, Field] = {
     "A": _weighted("AGE", "age"),
     "b": _norm("ASSOC", "assoc"),
     "B": _weighted("ASSOC", "assoc"),
-    "c": Field("CLUSTER", refused="there is one cluster; federations are not built"),
+    "c": Field("CLUSTER", (), lambda now: "(null)"),
     "f": _norm("FAIRSHARE", "fairshare"),
     "F": _weighted("FAIRSHARE", "fairshare"),
     "i": Field("JOBID", ("job_id",), sort=lambda value: value),
@@ -116,7 +116,7 @@ def default_format(given: Mapping[str, str], weights: PriorityWeights) -> str:
             text += f" %10{normal}" if norm else f" %.10{weighted}"
     if every and not norm:
         text += " %.11N"
-    if weights.tres:
+    if every or weights.tres:
         text += " %20t" if norm else " %.20T"
     return text
 

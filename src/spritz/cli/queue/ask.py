@@ -84,12 +84,12 @@ def users(given: Given, context: Context) -> tuple[tuple[int, ...], bool]:
         return (os.getuid(),), "notme" in given
     if "user" not in given:
         return (), False
-    from spritz.cli.people import uid_of
+    from spritz.cli.people import name_of, uid_of
 
     numbers = []
     for name in words(given["user"]):
         uid = uid_of(name)
-        if uid is None:
+        if uid is None or (name.isdigit() and name_of(uid) == name):
             context.error(f"Invalid user: {name}\n")
         else:
             numbers.append(uid)

@@ -132,6 +132,8 @@ class Listing:
             chosen = self._chosen(now, piece)
             rows += chosen
             lines += self._lines.lines(now, chosen)
+        if "verbose" in self._given:
+            context.out(f"last_update_time={int(now)} records={len(rows)}\n")
         within: set[int] = set()
         if self._joins:
             changed, within = together.joined(rows, self._lines.index)
@@ -148,7 +150,7 @@ class Listing:
         from spritz.model.queries import JobRows, ListJobs
 
         request = ListJobs(filter=self._wanted, fields=self._lines.needs, all="all" in self._given)
-        if "verbose" in self._given:
+        if self._given.get("verbose", "0") > "1":
             self._context.info(f"asking for {len(request.fields)} values of each job: {', '.join(request.fields)}")
         for piece in controller.stream(request, JobRows, timeout=controller.timeout_seconds):
             yield piece.now, piece.rows  # type: ignore[misc]  # rows are only read, parts of arrays are copies

@@ -75,14 +75,14 @@ class StepListing:
             names=wanted.names,
             nodes=wanted.nodes,
         )
-        if "verbose" in self._given:
-            self._context.info(f"asking for steps: {asked}")
         try:
             answer = controller.joined(ListSteps(filter=asked, pieces=True), Steps, "steps")
         except RemoteError as error:
             if error.code != "ESLURM_INVALID_JOB_ID":
                 raise
             return 0.0, []
+        if "verbose" in self._given:
+            self._context.out(f"last_update_time={int(answer.now)} records={len(answer.steps)}\n")
         return answer.now, [view for view in answer.steps if self._is_meant(view)]
 
     def _is_meant(self, view: StepView) -> bool:

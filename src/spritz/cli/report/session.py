@@ -39,7 +39,7 @@ KINDS: dict[str, tuple[int, dict[str, int], str]] = {
         'Valid job reports are, "SizesByAccount, SizesByAccountAndWcKey, and  SizesByWckey"',
     ),
     "reservation": (2, {"Utilization": 1}, 'Valid reservation reports are, "Utilization"'),
-    "user": (1, {"TopUsage": 1}, 'Valid user reports are, "TopUsage"'),
+    "user": (1, {"TopUsage": 1}, 'Valid user reports are, "Top"'),
 }
 #: keywords without a report, and the letters that are enough
 PLAIN = {

@@ -120,6 +120,8 @@ class Answer:
             return list(known)
         wanted = [word.strip().lower() for word in asked.split(",")]
         found = [name for word in dict.fromkeys(wanted) for name in known if name.lower() == word]
+        # Slurm knows the TRES of AccountingStorageTRES before the first job, we know devices once they were used.
+        found = found or [word for word in wanted if word.startswith("gres/")]
         if not found:
             raise Fatal("No valid TRES given")
         return found

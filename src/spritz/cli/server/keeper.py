@@ -52,7 +52,8 @@ class Keeper:
     """Of a user's own server: children take calls from the listener themselves.
 
     `name` is the listener's, in `directory`. `is_current()` says whether calls still come here, and what is installed
-    is still this.
+    is still this. Without `tells_stops` launchers do not stop with their commands: all processes of a job stop and go
+    on together, and a launcher that heard of it late would stop again.
     """
 
     #: What children say is heard together: to be woken for each word would cost more than the words.
@@ -69,6 +70,7 @@ class Keeper:
         *,
         is_current: Callable[[], bool],
         idle_seconds: float = IDLE_SECONDS,
+        tells_stops: bool = True,
     ) -> None:
         self._listener = listener
         self._directory = directory
@@ -78,6 +80,7 @@ class Keeper:
         self._sources = sources
         self._is_current = is_current
         self._idle_seconds = idle_seconds
+        self._tells_stops = tells_stops
         self._control, self._childrens_control = socketpair(AF_UNIX, SOCK_SEQPACKET)
         self._lifeline, self._held = os.pipe2(os.O_CLOEXEC)
         self._surplus, self._surplus_end = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
@@ -292,7 +295,8 @@ class Keeper:
             # What it said before may not have been heard: a child that is gone must not become a caller's afterwards.
             self._hear()
             if os.WIFSTOPPED(status):
-                self._tell(pid, reply.STOPPED, os.WSTOPSIG(status))
+                if self._tells_stops:
+                    self._tell(pid, reply.STOPPED, os.WSTOPSIG(status))
                 self._halted.add(pid)
                 continue
             if pid in self._spares:

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 BACKLOG = 4096
+#: Without a call for so long a job's server gives its memory back to the job.
+JOB_IDLE_SECONDS = "60"
 #: where the server of all users listens
 SYSTEM_DIRECTORY = "/run/spritz"
 #: socket(7), since Linux 5.14
@@ -28,7 +30,8 @@ _KEPT = ("HOME", "PATH", "LC_ALL", "LANG", "LD_LIBRARY_PATH", "PYTHONHOME", "PYT
 
 
 def entry() -> None:
-    """`--directory DIR --name NAME --lock DESCRIPTOR --installed FILE [--idle SECONDS]`, from the launcher alone.
+    """`--directory DIR --name NAME --lock DESCRIPTOR --installed FILE [--idle SECONDS] [--job yes]`, from the launcher
+    alone.
 
     FILE may be relative to where the caller is: nothing else of that place is for the server.
     """
@@ -39,7 +42,11 @@ def entry() -> None:
     lock = int(given["--lock"])
     os.set_inheritable(lock, False)
     directory = open_directory(given["--directory"], others=False)
-    _serve(directory, given["--name"], lock, script, system=False, idle=given.get("--idle", ""))
+    in_job = "--job" in given
+    if in_job:
+        remove_left_over(directory)
+    idle = given.get("--idle", "") or (JOB_IDLE_SECONDS if in_job else "")
+    _serve(directory, given["--name"], lock, script, system=False, idle=idle, in_job=in_job)
 
 
 def entry_system() -> None:
@@ -63,10 +70,31 @@ def entry_system() -> None:
     for variable in list(os.environ):
         if variable not in _KEPT:
             del os.environ[variable]
-    _serve(directory, name, lock, script, system=True, idle="inf")
+    _serve(directory, name, lock, script, system=True, idle="inf", in_job=False)
 
 
-def _serve(directory: int, name: str, lock: int, script: str, *, system: bool, idle: str) -> None:
+def remove_left_over(directory: int) -> None:
+    """Sockets and locks of which no server holds the lock: jobs end, and their servers are killed with them."""
+    from fcntl import LOCK_EX, LOCK_NB, flock
+
+    for name in os.listdir(directory):
+        if not name.endswith(".lock"):
+            continue
+        try:
+            lock = os.open(name, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=directory)
+        except OSError:
+            continue
+        try:
+            flock(lock, LOCK_EX | LOCK_NB)
+            for left in (name.removesuffix(".lock"), name):
+                os.unlink(left, dir_fd=directory)
+        except OSError:
+            pass  # it is held, or another server was faster
+        finally:
+            os.close(lock)
+
+
+def _serve(directory: int, name: str, lock: int, script: str, *, system: bool, idle: str, in_job: bool) -> None:
     # Before the first import of what it is to hold.
     sources = Sources()
     is_installed = installation_check(script)
@@ -90,6 +118,7 @@ def _serve(directory: int, name: str, lock: int, script: str, *, system: bool, i
         sources,
         is_current=lambda: is_installed() and is_there(),
         idle_seconds=float(idle or IDLE_SECONDS),
+        tells_stops=not in_job,
     ).run()
     os._exit(0)
 

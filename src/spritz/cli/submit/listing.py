@@ -5,6 +5,9 @@ Source: recorded output of Slurm 22.05 (`sbatch -v`, `srun -v`).
 
 from __future__ import annotations
 
+from spritz.model.errors import SpritzError
+from spritz.notation.errors import NotationError
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from spritz.cli.context import Context
@@ -14,12 +17,42 @@ _RULE = "-------------------- --------------------"
 
 
 def show(given: Values, context: Context) -> None:
-    """One line an option, sorted by name; flags are `set`, repeated ones counted."""
+    """One line an option, sorted by name; flags are `set`, repeated ones counted.
+
+    Raises SpritzError where --quiet is given as well.
+    """
+    if "quiet" in given:
+        raise SpritzError("don't specify both --verbose (-v) and --quiet (-Q)")
     context.info("defined options")
     context.info(_RULE)
-    for name in sorted(given):
-        value = given[name]
-        shown = str(len(value)) if name in ("verbose", "quiet") else value or "set"
-        context.info(f"{name:<20}: {shown}")
+    for name in sorted(given.keys() - {"het-group"}):
+        context.info(f"{name:<20}: {_shown(name, given[name])}")
     context.info(_RULE)
     context.info("end of defined options")
+
+
+def _shown(name: str, value: str) -> str:
+    if name == "verbose":
+        return str(len(value))
+    if name == "immediate":
+        return value or "1"
+    if name == "no-kill" and value == "off":
+        return "unset"
+    try:
+        if name in ("time", "time-min"):
+            from spritz.notation import duration
+
+            return duration.format_minutes(duration.parse_minutes(value))
+        if name in ("begin", "deadline"):
+            from spritz.cli.submit.refusals import Source
+            from spritz.notation import times
+
+            return times.format_time(times.parse_time(value, Source().now))
+    except NotationError:
+        return value  # refused where it is put to use
+    if name == "exclusive":
+        return value or name
+    least, dash, most = value.partition("-")
+    if name == "nodes" and dash and least == most:
+        return least
+    return value or "set"

@@ -175,7 +175,7 @@ _TABLE: tuple[tuple[str, Row], ...] = (
     ("s", Row("wait-for-children", "", "", refused="a step ends with its tasks")),
     ("s", Row("resv-ports", "", "[=count]", refused="ports are not reserved")),
     ("s", Row("msg-timeout", "", "seconds", refused="MessageTimeout of slurm.conf holds")),
-    ("s", Row("threads", "T", "count", refused="the controller launches steps")),
+    ("s", Row("threads", "T", "count", "threads to launch the step with: without effect, the controller launches it")),
     ("s", Row("treewidth", "", "width", refused="the controller launches steps")),
     ("s", Row("slurmd-debug", "", "level", refused="use scontrol setdebug")),
     # -- salloc

@@ -335,7 +335,8 @@ def _group(fields: Fields, value: str, source: Source) -> None:
 
 
 def _wait_all_nodes(fields: Fields, value: str, source: Source) -> None:
-    nodecount.parse_count(value, "--wait-all-nodes", minimum=0)  # a job waits for all of its nodes anyway
+    if nodecount.parse_count(value, "--wait-all-nodes", minimum=0) > 1:  # a job waits for all of its nodes anyway
+        raise invalid("wait-all-nodes")
 
 
 def _consolidate_segments(fields: Fields, value: str, source: Source) -> None:

@@ -124,6 +124,9 @@ def _check(fields: Fields) -> None:
     hosts, most = fields.get("node_list"), _number(fields, "nodes_max", 0)
     if isinstance(hosts, tuple) and fields.get("nodes_given") and 0 < most < len(set(hosts)):
         raise SpritzError(f"invalid number of nodes (-N {len(set(hosts))}-{most})")
+    begin, deadline = fields.get("begin_at"), fields.get("deadline_at")
+    if isinstance(begin, int | float) and isinstance(deadline, int | float) and 0 < deadline < begin:
+        raise SpritzError("Incompatible begin and deadline time specification")
     _check_memory_of_gpus(fields)
     sized = fields.get("tasks_given") or fields.get("gpus") or fields.get("gpus_per_node") or fields.get("nodes_given")
     each = fields.get("gpus_per_task") or fields.get("gres_per_task")

@@ -33,11 +33,12 @@ def limits(wanted: str | None) -> tuple[ResourceLimit, ...]:
     """Soft limits to take along: all, none, or the names of `--propagate`. Raises SpritzError for an unknown name."""
     names = list(LIMITS)
     if wanted is not None and wanted.upper() not in ("", "ALL"):
-        names = [] if wanted.upper() == "NONE" else [word.upper().removeprefix("RLIMIT_") for word in wanted.split(",")]
+        names = [] if wanted.upper() == "NONE" else wanted.split(",")
     found = []
-    for name in names:
+    for word in names:
+        name = word.upper().removeprefix("RLIMIT_")
         if name not in LIMITS:
-            raise SpritzError(f"--propagate={wanted} is not valid.", details=(f"Bad rlimit name: {name.lower()}",))
+            raise SpritzError(f"--propagate={wanted} is not valid.", details=(f"Bad rlimit name: {word}",))
         found.append(ResourceLimit(name, resource.getrlimit(LIMITS[name])[0]))
     return tuple(found)
 

@@ -1,8 +1,8 @@
 """Names that option lists know (SchedulerParameters, SlurmctldParameters …), for hints and warnings.
 
 Slurm passes over an unknown option in silence; here it is warned of with the nearest name. Values of known ones are
-checked where used. `bf_policy`, `bf_predict`, `gpu_fragmentation` (see docs/decisions) and `private_hosts` are ours:
-with the last, nodes that share a machine see only their own name.
+checked where used. `bf_policy`, `bf_predict`, `gpu_fragmentation`, `hetjob_share_nodes` (see docs/decisions) and
+`private_hosts` are ours: with the last, nodes that share a machine see only their own name.
 Source: slurm.conf(5) and newer releases.
 """
 
@@ -24,8 +24,8 @@ OPTIONS: dict[str, tuple[str, ...]] = {
             bf_window_linear bf_yield_interval bf_yield_rpc_cnt bf_yield_sleep build_queue_timeout
             correspond_after_task_cnt default_gbytes default_queue_depth defer defer_batch delay_boot
             disable_hetjob_steps disable_job_shrink enable_hetjob_steps enable_job_state_cache enable_user_top
-            extra_constraints gpu_fragmentation ignore_constraint_validation Ignore_NUMA ignore_prefer_validation
-            jobs_per_user_per_hour
+            extra_constraints gpu_fragmentation hetjob_share_nodes ignore_constraint_validation Ignore_NUMA
+            ignore_prefer_validation jobs_per_user_per_hour
             max_array_tasks max_rpc_cnt max_sched_time max_script_size max_submit_line_size max_switch_wait
             no_backup_scheduling
             no_env_cache nohold_on_prolog_fail pack_serial_at_end partition_job_depth preempt_reorder_count

@@ -17,6 +17,7 @@ from spritz.controller.api.private import hides_jobs, may_see
 from spritz.controller.api.rows import row_of
 from spritz.controller.estimates import Estimates
 from spritz.controller.forecasts import EXPECTED, FIELDS
+from spritz.controller.listeners import Loss
 from spritz.core.rights import operates
 from spritz.model.errors import Rejection, SpritzError
 from spritz.model.job import Job
@@ -55,6 +56,10 @@ class JobQueries:
         self._kept = KeptListings()
         self._estimates = Estimates(context)
 
+    def follow(self) -> None:
+        """Hear from now on of jobs that are forgotten."""
+        self._context.writer.listeners.add("listings", self._kept.listen, Loss.REBUILD, self._kept.clear)
+
     async def list_jobs(self, request: ListJobs, call: Call) -> AsyncIterator[Struct]:
         """Stream the jobs that match."""
         context = self._context
@@ -88,6 +93,8 @@ class JobQueries:
         price = (
             (lambda job: context.forecasts.priority_of(job, now)) if asked and context.forecasts.multifactor else None
         )
+        preemption = state.settings.preemption
+        exempt = None if preemption.type == "none" else preemption.exempt_seconds
         for start in range(0, len(jobs) or 1, size):
             piece = jobs[start : start + size]
             if kept is not None:
@@ -99,7 +106,7 @@ class JobQueries:
                 if row is not None:
                     yield JobRows(now=now, version=version, rows=[row(job) for job in piece])
                 else:
-                    yield Jobs(now=now, version=version, jobs=piece)
+                    yield Jobs(now=now, version=version, jobs=piece, exempt_seconds=exempt)
             await context.clock.sleep(0)
 
     async def get_script(self, request: GetScript, call: Call) -> Script:

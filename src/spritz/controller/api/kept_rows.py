@@ -8,14 +8,19 @@ Source: docs/decisions/0042.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from msgspec import Raw
 from msgspec.msgpack import Encoder
 from msgspec.structs import replace
 
 from spritz.controller.api.rows import row_of
+from spritz.model.events.job import JobsPurged
 from spritz.model.job import Job
+
+if TYPE_CHECKING:
+    from spritz.model.events import Event
 
 #: Kinds of listings (by the fields they ask for) whose rows are kept, and rows of each: some 300 bytes a row.
 LISTINGS_MAX = 4
@@ -46,6 +51,11 @@ class KeptRows:
             parts.append(known[2])
         return Raw(b"".join(parts))
 
+    def forget(self, job_ids: Iterable[int]) -> None:
+        """These jobs are gone."""
+        for job_id in job_ids:
+            self._kept.pop(job_id, None)
+
 
 class KeptListings:
     """Kept rows by the fields of the listing; the kinds that were asked for last."""
@@ -60,6 +70,17 @@ class KeptListings:
         if len(self._listings) > LISTINGS_MAX:
             del self._listings[next(iter(self._listings))]
         return found
+
+    def listen(self, events: Sequence[Event]) -> None:
+        """Rows of jobs that are forgotten go with them: their records would stay in memory until the next listing."""
+        for event in events:
+            if isinstance(event, JobsPurged):
+                for rows in self._listings.values():
+                    rows.forget(event.job_ids)
+
+    def clear(self) -> None:
+        """Keep nothing."""
+        self._listings.clear()
 
 
 def _encoded(row: object) -> bytes:

@@ -16,7 +16,7 @@ from spritz.model.resources import mask_text
 from spritz.model.states import NodeFlag, NodeState
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable
+    from collections.abc import AsyncIterator, Awaitable, Sequence
 
     from spritz.client.handling import Call
     from spritz.controller.context import Context
@@ -108,7 +108,7 @@ class NodeQueries:
             state_names=(base.value, *(name for flag, name in _FLAG_NAMES if flags & flag)),
             cpus_allocated=min(use.cpu_claims, node.config.capacity.cpus),
             memory_allocated_mib=use.memory_mib,
-            gres_used=gres_used(node.config.capacity, use),
+            gres_used=gres_used(node.config.capacity, use, state.settings.gres_types),
             partitions=state.node_partitions.get(node.name, ()),
             jobs=tuple(use.jobs),
             sample=self._context.nodes.samples.get(node.name),
@@ -149,8 +149,11 @@ def base_state(node: Node, use: NodeUse) -> NodeState:
     return NodeState.ALLOCATED if use.cpu_claims >= node.config.capacity.cpus else NodeState.MIXED
 
 
-def gres_used(capacity: NodeCapacity, use: NodeUse) -> tuple[tuple[str, str, int, str], ...]:
-    """(name, type, count, mask) in use, an item for each name and type, however many lines describe it."""
+def gres_used(capacity: NodeCapacity, use: NodeUse, types: Sequence[str] = ()) -> tuple[tuple[str, str, int, str], ...]:
+    """(name, type, count, mask) in use, an item for each name and type, however many lines describe it.
+
+    `types`: of GresTypes; as Slurm tells it, a node that has none of one uses none.
+    """
     found: dict[tuple[str, str], tuple[int, int]] = {}
     for gres in capacity.gres:
         key = gres.name, gres.type
@@ -162,4 +165,6 @@ def gres_used(capacity: NodeCapacity, use: NodeUse) -> tuple[tuple[str, str, int
             mine = use.devices.get(gres.name, 0) & (((1 << gres.count) - 1) << gres.first_index)
             count, mask = count + mine.bit_count(), mask | mine
         found[key] = count, mask
+    names = {name for name, _ in found}
+    found |= {(name, ""): (0, 0) for name in types if name not in names}
     return tuple((*key, count, mask_text(mask)) for key, (count, mask) in found.items())

@@ -35,6 +35,7 @@ class PriorityQueries:
         jobs = [] if isinstance(found, Rejection) else found
         if not operates(context.machine.state, caller):
             jobs = visible_jobs(context.machine.state, jobs, caller)
+        context.shares.refresh()
         now, weights = context.clock.now(), context.forecasts.weights
         await context.writer.durable()
         for start in range(0, len(jobs) or 1, JOBS_PER_SLICE):

@@ -18,6 +18,7 @@ from spritz.controller.api.owner import owned
 from spritz.controller.api.will_run import Estimates
 from spritz.controller.api.with_plugins import Granted, Reply, WithPlugins
 from spritz.controller.blobs import USER_BYTES_MAX
+from spritz.core.decide.submit import known_submission
 from spritz.model.commands.job import SubmitHetJob
 from spritz.model.errors import Rejection
 from spritz.runtime.directory import group_name_of, person_of
@@ -65,6 +66,8 @@ class Submissions:
         """Stamp, store, decide; answered when durable."""
         context = self._context
         caller = context.identity.caller(call)
+        if known_submission(context.machine.state, command, caller):
+            return self._again(command, caller, call)
         refusal = self._refused(command, caller)
         if refusal is not None:
             return refusal
@@ -77,6 +80,8 @@ class Submissions:
         """The same for all components of a heterogeneous job at once."""
         context = self._context
         caller = context.identity.caller(call)
+        if command.components and known_submission(context.machine.state, command.components[0], caller):
+            return self._again(command, caller, call)
         for one in command.components:
             refusal = self._refused(one, caller)
             if refusal is not None:
@@ -85,6 +90,11 @@ class Submissions:
         if plugins is not None and command.components:
             return WithPlugins(context, plugins, caller, call).submit(self._admit_het, command.components)
         return self._admit_het(command.components, caller, call.reply)
+
+    def _again(self, command: SubmitJob | SubmitHetJob, caller: Caller, call: Call) -> Deferred:
+        """Queued already: the core says its number once that is durable. Plugins do not see it again."""
+        self._context.writer.handle(command, caller, call.reply)
+        return DEFERRED
 
     def _refused(self, command: SubmitJob, caller: Caller) -> Rejection | None:
         """What is settled before anybody else looks at the request."""

@@ -101,6 +101,7 @@ def _commands(context: Context, cluster: ClusterQueries, waiting: Waiting) -> _T
 def _queries(context: Context, cluster: ClusterQueries, waiting: Waiting) -> _Table:
     """What only asks."""
     jobs, steps, explain = JobQueries(context), StepQueries(context), ExplainQueries(context)
+    jobs.follow()
     fairshare = FairShareQueries(context)
     return {
         ListReservations: (ReservationApi(context).list_reservations, None),

@@ -65,7 +65,15 @@ def _split(state: State, event: events.ArrayTaskSplit) -> None:
     pending = mask_of(array.array.pending) & ~(1 << task_id)
     state.put_job(replace(array, array=replace(array.array, pending=mask_text(pending))))
     state.put_job(
-        replace(array, id=event.job_id, array=None, array_of=shape, array_task_id=task_id, dependencies=dependencies)
+        replace(
+            array,
+            id=event.job_id,
+            array=None,
+            array_of=shape,
+            array_task_id=task_id,
+            dependencies=dependencies,
+            submit_key="",
+        )
     )
     state.job_count -= 1  # the task was counted with its array already
 
@@ -268,17 +276,15 @@ def _preempted(state: State, event: events.JobPreempted) -> None:
 
 
 def _resumed(state: State, event: events.JobResumed) -> None:
-    job = state.jobs[event.job_id]
-    state.put_job(
-        replace(
-            job,
-            state=JobState.RUNNING,
-            suspended_at=0.0,
-            suspended_by="",
-            suspended_seconds=event.suspended_seconds,
-            ends_at=event.ends_at,
-        )
+    job = replace(
+        state.jobs[event.job_id],
+        state=JobState.RUNNING,
+        suspended_at=0.0,
+        suspended_by="",
+        suspended_seconds=event.suspended_seconds,
+        ends_at=event.ends_at,
     )
+    state.put_job(replace(job, resumed_at=event.resumed_at) if event.resumed_at else job)
     for share in state.held_shares(job):
         state.uses[share.node].resume(job.id)
 

@@ -84,9 +84,20 @@ def create_partition(turn: Turn, command: CreatePartition) -> Done:
     partition = command.partition
     if not partition.name or partition.name in turn.state.partitions:
         raise Refused("ESLURM_INVALID_PARTITION_NAME", hint="there is one of that name")
+    if not partition.preempt_mode:
+        words = ",".join(turn.state.settings.preemption.mode) or "OFF"
+        partition = msgspec.structs.replace(partition, preempt_mode=words)
     _check_nodes(turn, partition)
+    _check_qos(turn, partition.qos)
     turn.record(PartitionCreated(at=turn.now, partition=partition))
     return Done()
+
+
+def _check_qos(turn: Turn, name: str) -> None:
+    """Where accounting says which QOS there are, a partition's is one of them."""
+    known = turn.state.rules.qos
+    if name and known and name not in known:
+        raise Refused("ESLURM_INVALID_QOS", hint=f"there is no QOS {name}")
 
 
 def update_partition(turn: Turn, command: UpdatePartition) -> Done:
@@ -105,6 +116,8 @@ def update_partition(turn: Turn, command: UpdatePartition) -> Done:
     except msgspec.ValidationError as error:
         raise Refused("ESLURM_NOT_SUPPORTED", hint=str(error)) from error
     _check_nodes(turn, partition)
+    if partition.qos != old.qos:
+        _check_qos(turn, partition.qos)
     if partition != old:
         turn.record(PartitionUpdated(at=turn.now, partition=partition))
         follow_partitions(turn)

@@ -43,6 +43,7 @@ def go_on(turn: Turn, job: Job) -> None:
     turn.record(
         JobResumed(
             at=turn.now,
+            resumed_at=turn.now,
             job_id=job.id,
             ends_at=job.ends_at + seconds if job.ends_at else 0.0,
             suspended_seconds=job.suspended_seconds + seconds,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from spritz.core import het
 from spritz.core.decide.room import Room
 from spritz.core.decide.start import power_refusal, start_job, start_refusal
+from spritz.model.rules.components import components_share
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -36,13 +37,16 @@ def whole_refusal(state: State, starts: list[PlannedStart], now: float, room: Ro
     leader = state.jobs[state.jobs[starts[0].job_id].het_job_id]
     if sorted(start.job_id for start in starts) != [one.id for one in het.members(state, leader)]:
         return "not all components"
+    names = [name for start in starts for name in start.allocation.names]
+    if len(set(names)) < len(names) and not components_share(state.settings):
+        return "components on one node"
     room = room or Room(state)
     for start in starts:
         refusal = start_refusal(state, start, now, room)
         if refusal:
             return f"component {start.job_id}: {refusal}"
         room.take(state.jobs[start.job_id], start.allocation, start.licenses)
-    return power_refusal(state, {name for start in starts for name in start.allocation.names})
+    return power_refusal(state, set(names))
 
 
 def start_whole(turn: Turn, starts: list[PlannedStart]) -> None:

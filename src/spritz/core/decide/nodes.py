@@ -219,12 +219,17 @@ def _changed(turn: Turn, node: Node, changes: dict[str, object]) -> Node:
         try:
             if name == "features":
                 features = msgspec.convert(value, tuple[str, ...])
+                plain = node.features_changeable is None and "active_features" not in changes
+                if plain and not set(node.active) <= set(features):
+                    raise Refused("ESLURM_ACTIVE_FEATURE_NOT_SUBSET")
                 config = replace(config, features=features)
                 node = replace(node, features_active=active_with(node, features))
             elif name == "active_features":
                 active = msgspec.convert(value, tuple[str, ...])
                 if not set(active) <= set(replace(node, config=config).available):
                     raise Refused("ESLURM_ACTIVE_FEATURE_NOT_SUBSET")
+                if not active and node.available:
+                    raise Refused("ESLURM_NOT_SUPPORTED", hint="to leave none active, take them from AvailableFeatures")
                 node = replace(node, features_active=active)
             elif name == "topology":
                 text = msgspec.convert(value, str)

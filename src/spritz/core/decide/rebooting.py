@@ -90,7 +90,7 @@ def order_reboots(turn: Turn, nodes: Iterable[Node], features: tuple[str, ...] =
 def cancelled(node: Node) -> tuple[NodeState, int, str]:
     """State, flags and reason without the reboot: what ASAP has drained is drained no more."""
     if not node.flags & REBOOTS:
-        raise Refused("ESLURM_INVALID_NODE_STATE", message=f"{node.name} is not to be rebooted")
+        raise Refused("ESLURM_INVALID_NODE_STATE", hint=f"{node.name} is not to be rebooted")
     flags = node.flags & ~REBOOTS
     if node.flags & _DRAIN and node.reason.startswith(ASAP_REASON):
         flags &= ~_DRAIN

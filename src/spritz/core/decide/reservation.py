@@ -56,8 +56,6 @@ def create_reservation(turn: Turn, command: CreateReservation) -> ReservationMad
     state, asked = turn.state, command.request
     number = state.next_reservation_id
     name = asked.name or _invented_name(asked, number)
-    if name in state.reservations:
-        raise Refused("ESLURM_RESERVATION_NAME_DUP")
     if "," in name or not name.isprintable() or " " in name or len(name) > 255 or name[0] == "-":
         raise Refused("ESLURM_RESERVATION_INVALID", hint="a name has neither commas nor blanks, nor a dash in front")
     if not (asked.users or asked.accounts or asked.groups):
@@ -80,10 +78,15 @@ def create_reservation(turn: Turn, command: CreateReservation) -> ReservationMad
         licenses=asked.licenses or (),
     )
     _check_licenses(state, draft, turn.now)
-    draft = _with_people(draft, asked)
+    draft = _with_people(state, draft, asked)
     draft = _with_purge(draft, asked)
     draft, wanted = _with_place(state, draft, asked)
-    turn.record(ReservationCreated(at=turn.now, reservation=place(state, draft, wanted, turn.now)))
+    if name in state.reservations:
+        # As Slurm: that its nodes are taken, be it by its namesake, is said before.
+        place(state, replace(draft, name=""), wanted, turn.now)
+        raise Refused("ESLURM_RESERVATION_NAME_DUP")
+    draft = place(state, draft, wanted, turn.now)
+    turn.record(ReservationCreated(at=turn.now, reservation=draft))
     _advance(turn, turn.state.reservations[name])
     return ReservationMade(name=name)
 
@@ -147,7 +150,7 @@ def _check_end(start_at: float, end_at: float, flags: tuple[str, ...], now: floa
         raise Refused("ESLURM_INVALID_TIME_VALUE", hint="it would last until after it begins again")
 
 
-def _with_people(draft: Reservation, asked: ReservationRequest) -> Reservation:
+def _with_people(state: State, draft: Reservation, asked: ReservationRequest) -> Reservation:
     """Users, accounts and groups as asked; lists with += and -= change those that there are."""
     users, users_denied = draft.users, draft.users_denied
     if asked.users is not None:
@@ -157,6 +160,9 @@ def _with_people(draft: Reservation, asked: ReservationRequest) -> Reservation:
     if asked.accounts is not None:
         accounts, accounts_denied = asked.accounts, asked.accounts_denied
     accounts = _changed(accounts, asked.accounts_added, asked.accounts_removed)
+    unknown = [name for name in accounts if not state.rules.has_account(name)] if state.rules.known else []
+    if unknown:
+        raise Refused("ESLURM_INVALID_ACCOUNT", hint=f"there is no account {unknown[0]}")
     groups, gids = draft.groups, draft.gids
     if asked.groups is not None:
         groups, gids = asked.groups, asked.gids
@@ -288,7 +294,7 @@ def update_reservation(turn: Turn, command: UpdateReservation) -> Done:
             old.max_start_delay_seconds if asked.max_start_delay_seconds is None else asked.max_start_delay_seconds
         ),
     )
-    draft = _with_purge(_with_people(draft, asked), asked)
+    draft = _with_purge(_with_people(state, draft, asked), asked)
     draft = _moved(turn, draft, asked)
     if (draft.licenses, draft.start_at, draft.end_at) != (old.licenses, old.start_at, old.end_at):
         _check_licenses(state, draft, turn.now)

@@ -16,7 +16,6 @@ from spritz.core.decide import fit
 from spritz.core.reservations import check_reservation
 from spritz.core.rights import administers
 from spritz.core.turn import Refused, Turn
-from spritz.model.ids import INFINITE
 from spritz.model.job_gpus import gpus_each_node
 from spritz.model.limits import flags
 from spritz.model.node_features import Unclear, ways
@@ -265,14 +264,21 @@ def _check_gpus_agree(spec: JobSpec) -> None:
 _gres = attrgetter("gres_per_node", "gpus", "gpus_per_node", "gpus_per_task", "gpus_per_socket", "gres_per_task")
 
 
+#: GRES that are shares of GPUs
+SHARES = frozenset({"mps", "shard"})
+
+
 def _check_gres(settings: ClusterSettings, spec: JobSpec) -> None:
     known, groups = settings.gres_types, _gres(spec)
     if not any(groups):
         return
     for requests in groups:
         for item in requests:
-            if item.name not in known:
+            if item.count and item.name not in known:  # none of what is not there can be had
                 raise Refused("ESLURM_INVALID_GRES", hint=f"GresTypes does not name {item.name}")
+    names = {item.name for requests in groups for item in requests if item.count}
+    if "gpu" in names and names & SHARES:
+        raise Refused("ESLURM_INVALID_GRES", hint="a job has whole GPUs or shares of GPUs, not both")
     _check_types([item for requests in groups for item in requests])
     _check_gpus_agree(spec)
     counted = spec.gpus or spec.tasks_given or spec.tasks_per_node or spec.nodes_given
@@ -318,9 +324,11 @@ def _check_times(spec: JobSpec, now: float) -> None:
         raise Refused("ESLURM_INVALID_TIME_MIN_LIMIT")
     if not spec.deadline_at:
         return
-    minutes = shortest or (limit if limit and limit < INFINITE else 0) or 0
-    if spec.deadline_at < max(now, spec.begin_at) + minutes * 60.0:
+    if spec.deadline_at < max(now, spec.begin_at):
         raise Refused("ESLURM_INVALID_TIME_LIMIT", hint="it could not end before its --deadline")
+    # A --time that is too long is accepted, as in Slurm: the job ends as DEADLINE (`timers.pending_deadline`).
+    if shortest and spec.deadline_at < max(now, spec.begin_at) + shortest * 60.0:
+        raise Refused("ESLURM_INVALID_TIME_MIN_LIMIT", hint="it could not end before its --deadline")
 
 
 def _check_access(state: State, spec: JobSpec, partitions: list[Partition], caller: Caller) -> None:
@@ -366,7 +374,8 @@ def _check_limits(state: State, spec: JobSpec, partitions: list[Partition], ther
         if not queues_jobs(partition) and not there:
             refusals.append(Refused("ESLURM_PARTITION_NOT_AVAIL"))
             continue
-        refusal = _misfit_refusal(state, spec, partition)
+        # A held job is looked at when it is released, as in Slurm.
+        refusal = None if spec.hold else _misfit_refusal(state, spec, partition)
         if refusal is not None:
             refusals.append(refusal)
             continue

@@ -27,7 +27,8 @@ from spritz.core.eligibility import eligibility
 from spritz.core.priority import initial_priority
 from spritz.core.rights import administers, operates
 from spritz.core.turn import Refused, Turn
-from spritz.model.commands.job import JobSubmitted, SubmitHetJob, SubmitJob, WillRun
+from spritz.model.commands.job import SUBMIT_KEY_LENGTH_MAX, JobSubmitted, SubmitHetJob, SubmitJob, WillRun
+from spritz.model.errors import ESLURM
 from spritz.model.events.job import JobQueued
 from spritz.model.job import ArrayState, Hold, Job, Sharing
 from spritz.model.job_tres import requested_pairs
@@ -35,29 +36,51 @@ from spritz.model.mcs import BadLabel, label_of
 from spritz.model.reasons import Reason
 from spritz.model.resources import mask_of, mask_text
 from spritz.model.rules import time_limit
+from spritz.model.rules.components import components_share
 from spritz.model.rules.sharing import oversubscription
-from spritz.model.states import JobState
+from spritz.model.states import JobState, PartitionState
 from spritz.notation.ranges import RangeError, parse_array
 
 if TYPE_CHECKING:
     from spritz.core.state import State
+    from spritz.model.cluster import Caller
     from spritz.model.job import Dependency, JobSpec
     from spritz.model.partition import Partition
 
 
 def submit_job(turn: Turn, command: SubmitJob) -> JobSubmitted | WillRun:
     """Queue a job. With `test_only` nothing changes; the reply has no start time, which only a scheduler can tell."""
+    known = known_submission(turn.state, command, turn.caller)
+    if known:
+        return JobSubmitted(job_id=known)
     job = new_job(turn, command)
     if command.test_only:
         return WillRun(job_id=job.id, start_at=0.0, nodes="", cpus=0, partition=job.partition)
     if command.spec.batch and not (command.script or command.spec.script_key):
         raise Refused("ESLURM_JOB_SCRIPT_MISSING")
+    obstacle = "" if job.spec.batch else _obstacle(turn.state, job)
     if command.immediate_seconds is not None:
+        if command.immediate_seconds <= 1 and (obstacle or job.reason in _NOT_YET):
+            raise Refused("ESLURM_DEPENDENCY" if job.reason in _NOT_YET else obstacle)
         job = replace(job, start_by_at=turn.now + max(command.immediate_seconds, 1))
     turn.record(JobQueued(at=turn.now, job=job))
     if job.dependencies:
         _settle_dependencies(turn, job)
-    return JobSubmitted(job_id=job.id)
+    return JobSubmitted(job_id=job.id, messages=(ESLURM[obstacle][1],) if obstacle else ())
+
+
+#: reasons for which a job cannot start in the second in which it was submitted (`--immediate`)
+_NOT_YET = (Reason.BEGIN_TIME, Reason.DEPENDENCY, Reason.HELD_USER)
+
+
+def _obstacle(state: State, job: Job) -> str:
+    """The error that srun and salloc name while their job waits for it to be put right, "" for none."""
+    if job.hold is not Hold.NONE:
+        return "ESLURM_JOB_HELD"
+    if all(state.partitions[name].state is PartitionState.DOWN for name in job.spec.partitions or (job.partition,)):
+        return "ESLURM_PARTITION_DOWN"
+    limits = (Reason.PARTITION_NODE_LIMIT, Reason.PARTITION_TIME_LIMIT)
+    return "ESLURM_REQUESTED_PART_CONFIG_UNAVAILABLE" if job.reason in limits else ""
 
 
 def submit_het_job(turn: Turn, command: SubmitHetJob) -> JobSubmitted | WillRun:
@@ -66,6 +89,9 @@ def submit_het_job(turn: Turn, command: SubmitHetJob) -> JobSubmitted | WillRun:
     leader = components[0] if components else None
     if leader is None or len(components) > het.COMPONENTS_MAX:
         raise Refused("ESLURM_INVALID_JOB_ID", hint=f"a job has 1 to {het.COMPONENTS_MAX} components")
+    known = known_submission(turn.state, leader, turn.caller)
+    if known:
+        return JobSubmitted(job_id=known)
     if any(one.spec.array for one in components):
         raise Refused("ESLURM_INVALID_ARRAY")
     if leader.spec.batch and not leader.test_only and not (leader.script or leader.spec.script_key):
@@ -78,6 +104,9 @@ def submit_het_job(turn: Turn, command: SubmitHetJob) -> JobSubmitted | WillRun:
         if one.immediate_seconds is not None:
             job = replace(job, start_by_at=turn.now + max(one.immediate_seconds, 1))
         jobs.append(job)
+    named = [name for one in components for name in set(one.spec.node_list)]
+    if len(set(named)) < len(named) and not components_share(turn.state.settings):
+        raise Refused("ESLURM_INVALID_NODE_NAME", hint="two components ask for one node, and share none")
     if leader.test_only:
         return WillRun(job_id=first, start_at=0.0, nodes="", cpus=0, partition=jobs[0].partition)
     for job in jobs:
@@ -86,6 +115,14 @@ def submit_het_job(turn: Turn, command: SubmitHetJob) -> JobSubmitted | WillRun:
         if job.dependencies and turn.state.jobs[job.id].state is JobState.PENDING:
             _settle_dependencies(turn, turn.state.jobs[job.id])
     return JobSubmitted(job_id=first)
+
+
+def known_submission(state: State, command: SubmitJob, caller: Caller) -> int:
+    """The job that this very submission has queued already; 0: none. Its answer was lost, and is asked for again."""
+    if not command.submit_key or command.test_only:
+        return 0
+    uid = command.spec.uid if caller.admin and command.spec.uid >= 0 else caller.uid
+    return state.submissions.get((uid, command.submit_key), 0)
 
 
 class Component:
@@ -105,6 +142,8 @@ def new_job(turn: Turn, command: SubmitJob, component: Component | None = None) 
     spec = _owned(turn, command.spec, command.granted)
     if spec.exempt or spec.time_granted:
         spec = replace(spec, exempt=(), time_granted=False)  # nobody asks for these
+    if len(command.submit_key) > SUBMIT_KEY_LENGTH_MAX:
+        raise Refused("ESLURM_PATHNAME_TOO_LONG", hint=f"a key has at most {SUBMIT_KEY_LENGTH_MAX} characters")
     if len(command.script) > state.settings.max_script_bytes:
         raise Refused("ESLURM_PATHNAME_TOO_LONG", hint="the script is larger than max_script_size")
     spec = with_counted_memory(state, with_alternates(state, spec))
@@ -150,6 +189,7 @@ def new_job(turn: Turn, command: SubmitJob, component: Component | None = None) 
         het_job_id=het_job_id,
         het_offset=component.offset if component is not None else 0,
         het_size=component.size if component is not None else 0,
+        submit_key=command.submit_key if component is None or not component.offset else "",
     )
 
 
@@ -200,6 +240,8 @@ def _owned(turn: Turn, spec: JobSpec, granted: tuple[str, ...]) -> JobSpec:
 
 def _completed(spec: JobSpec, partitions: list[Partition]) -> JobSpec:
     """The request with what it gets from its partitions: their names, DefaultTime and what they say of sharing."""
+    if spec.deadline_at and spec.time_limit_minutes is None and not spec.time_min_minutes:
+        spec = replace(spec, time_min_minutes=1)  # so that its limit can be cut to end by then
     spec = time_limit.with_default(spec, partitions[0])
     names = tuple(partition.name for partition in partitions)
     if spec.partitions != names:

@@ -167,6 +167,8 @@ def draft(turn: Turn, job: Job, changes: dict[str, object], priority_now: int | 
         raise Refused("ESLURM_JOB_FINISHED")
     if job.state.active and names - ACTIVE:
         raise Refused("ESLURM_JOB_NOT_PENDING")
+    if job.state is JobState.PENDING and "end_at" in names:
+        raise Refused("ESLURM_JOB_NOT_RUNNING")
     spec = _freed(turn, _changed_spec(job.spec, changes), names)
     if job.priorities_reached and spec != job.spec:
         job = replace(job, priorities_reached=())

@@ -9,6 +9,9 @@ from msgspec import Struct
 
 from spritz.model.job import JobSpec
 
+#: Characters of a submission's key.
+SUBMIT_KEY_LENGTH_MAX = 64
+
 
 class JobTarget(Struct, frozen=True, gc=False):
     """A job, an array's own number, or some of an array's tasks. `tasks` is a mask in hexadecimal, "" for all.
@@ -28,6 +31,9 @@ class SubmitJob(Struct, frozen=True, kw_only=True):
     Script and environment travel beside the spec and are stored as blobs under their keys before the event is
     journaled.
     `immediate_seconds`: refuse or cancel unless it starts within so many seconds (None: not asked).
+    `submit_key`: chosen by the command, different for each submission. While the job that it queued is known, another
+    submission of the same user with this key queues nothing and is answered with that job's number: a command whose
+    answer was lost asks again (docs/decisions/0161). Of a heterogeneous job the leader's counts.
     """
 
     spec: JobSpec
@@ -38,6 +44,7 @@ class SubmitJob(Struct, frozen=True, kw_only=True):
     #: fields that a plugin of the site has set: the caller's rights do not bound them. The controller says it, whatever
     #: the caller did.
     granted: tuple[str, ...] = ()
+    submit_key: str = ""
 
 
 class SubmitHetJob(Struct, frozen=True, kw_only=True):

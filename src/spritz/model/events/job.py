@@ -173,11 +173,15 @@ class JobSuspended(Event, frozen=True, kw_only=True):
 
 
 class JobResumed(Event, frozen=True, kw_only=True):
-    """Processes go on; the time limit moved by the time suspended."""
+    """Processes go on; the time limit moved by the time suspended.
+
+    `resumed_at` is what the job's record keeps of `at`; 0.0 in events of format 1, whose images have no such field.
+    """
 
     job_id: int
     ends_at: float
     suspended_seconds: float
+    resumed_at: float = 0.0
 
 
 class JobPreempted(Event, frozen=True, kw_only=True):

@@ -196,6 +196,10 @@ class Rules:
         """A policy was heard of at all."""
         return self.version > 0
 
+    def has_account(self, name: str) -> bool:
+        """There is an account of that name."""
+        return name.lower() in self._accounts
+
     def default_account(self, user: str) -> str:
         """The user's default account ("": none)."""
         return self._kept.defaults.get(user, "")

@@ -30,11 +30,12 @@ class JobRows(Struct, frozen=True, kw_only=True):
 
 
 class Jobs(Struct, frozen=True, kw_only=True):
-    """Whole records."""
+    """Whole records. `exempt_seconds`: for how long a job that starts is not preempted (None: none ever is)."""
 
     now: float
     version: int
     jobs: list[Job]
+    exempt_seconds: int | None = None
 
 
 class GetScript(Struct, frozen=True, kw_only=True):

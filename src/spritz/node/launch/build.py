@@ -76,6 +76,8 @@ class NodeSetup(msgspec.Struct, frozen=True, kw_only=True):
     #: names of limits that are taken over from the submitter; None: all
     limits: frozenset[str] | None = None
     hosts_file: str = ""
+    #: what %N in file names is: the host's short name; "": the node's, which a virtual node's tasks see as their host's
+    host: str = ""
 
     @property
     def cgroups(self) -> frozenset[str]:
@@ -97,7 +99,7 @@ def batch_spec(message: LaunchBatch, directory: str, setup: NodeSetup) -> Superv
     node_index = job.allocation.names.index(message.node)
     share = job.allocation.nodes[node_index]
     variables = environment.batch_variables(job, node_index, message.task_counts, setup.facts, message.components)
-    where = streams.batch_streams(job, message.node)
+    where = streams.batch_streams(job, setup.host or message.node)
     variables["SLURM_PRIO_PROCESS"] = str(niceness.submitted(message.environment))
     memory, swap = setup.memory_rule.limits(share.memory_mib)
     denied, given = _devices(share.gres, setup)
@@ -223,7 +225,7 @@ def _task(job: Job, step: Step, node: str, node_index: int, local_id: int, setup
             mask = bound_gpus(_gpu_bind(job, step), gpus, local_id, len(share.task_ids))
         facts = setup.facts
         own |= visible(mask, facts.gpu_kinds, gpus if facts.local_gpus else 0, facts.gpu_uuids)
-    where = streams.step_streams(job, step, node, node_index, local_id)
+    where = streams.step_streams(job, step, setup.host or node, node_index, local_id)
     cpus = share.cpus_by_task[local_id] if share.cpus_by_task else share.allocation.cpus
     return TaskSpec(
         task_id=share.task_ids[local_id],

@@ -71,7 +71,7 @@ def job_variables(job: Job, node_index: int, facts: NodeFacts) -> Variables:
         "SLURM_NODEID": str(node_index),
         "SLURM_TOPOLOGY_ADDR": facts.address or facts.name,
         "SLURM_TOPOLOGY_ADDR_PATTERN": facts.address_pattern,
-        "SLURM_OOMKILLSTEP": "0",
+        "SLURM_OOM_KILL_STEP": "0",
     }
     optional = {
         "SLURM_JOB_ACCOUNT": spec.account,
@@ -201,8 +201,13 @@ def _step_size_variables(step: Step, inherited: Variables) -> Variables:
         variables["SLURM_NTASKS_PER_NODE"] = str(spec.tasks_per_node)
     if spec.distribution:
         variables["SLURM_DISTRIBUTION"] = spec.distribution
-    elif "SLURM_DISTRIBUTION" not in inherited:
+    elif "SLURM_DISTRIBUTION" not in inherited and any(name.startswith("SLURM_MEM_PER_") for name in inherited):
+        # Without --distribution srun tells what it chose where --mem or its kin are given, and only then.
         variables["SLURM_DISTRIBUTION"] = "cyclic" if step.tasks <= len(step.nodes) else "block"
+    if spec.gpu_bind:
+        variables["SLURMD_TRES_BIND"] = f"gres/gpu:{spec.gpu_bind}"
+    if spec.label:
+        variables["SLURM_LABELIO"] = "1"
     if spec.overcommit:
         variables["SLURM_OVERCOMMIT"] = "1"
     return variables

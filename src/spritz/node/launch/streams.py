@@ -27,7 +27,7 @@ class TaskStreams(Struct, frozen=True, gc=False):
     stderr: str
 
 
-def pattern_values(job: Job, node: str, node_index: int, task_id: int, step: str) -> dict[str, str | int]:
+def pattern_values(job: Job, host: str, node_index: int, task_id: int, step: str) -> dict[str, str | int]:
     """Values of the letters in file patterns."""
     task = job.array_task_id
     return {
@@ -36,7 +36,7 @@ def pattern_values(job: Job, node: str, node_index: int, task_id: int, step: str
         "b": task % 10 if task is not None else _NO_NUMBER,
         "J": f"{job.id}.{step}" if step != "batch" else str(job.id),
         "j": job.id,
-        "N": node,
+        "N": host,
         "n": node_index,
         "r": job.restart_count,
         "s": step if not step.isdigit() else int(step),
@@ -46,10 +46,10 @@ def pattern_values(job: Job, node: str, node_index: int, task_id: int, step: str
     }
 
 
-def batch_streams(job: Job, node: str) -> TaskStreams:
+def batch_streams(job: Job, host: str) -> TaskStreams:
     """Files of a batch script: standard error goes with standard output unless it has a file of its own."""
     spec = job.spec
-    values = pattern_values(job, node, 0, 0, "batch")
+    values = pattern_values(job, host, 0, 0, "batch")
     array = job.array_task_id is not None and bool(job.array_job_id)
     default = "slurm-%A_%a.out" if array else "slurm-%j.out"
 
@@ -64,13 +64,13 @@ def batch_streams(job: Job, node: str) -> TaskStreams:
     )
 
 
-def step_streams(job: Job, step: Step, node: str, node_index: int, local_id: int) -> TaskStreams:
+def step_streams(job: Job, step: Step, host: str, node_index: int, local_id: int) -> TaskStreams:
     """Streams of one task of a step; what has no file goes through the client."""
     spec = step.spec
     task_id = step.nodes[node_index].task_ids[local_id]
     if spec.pty and task_id != 0:
         return TaskStreams(NOTHING, NOTHING, NOTHING)
-    values = pattern_values(job, node, node_index, task_id, step_name(step.step_id))
+    values = pattern_values(job, host, node_index, task_id, step_name(step.step_id))
     work_dir = spec.work_dir or job.spec.work_dir
 
     def output(pattern: str) -> str:

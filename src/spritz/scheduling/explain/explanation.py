@@ -20,6 +20,7 @@ from spritz.scheduling.explain.limits import limits
 from spritz.scheduling.explain.nodes import partition_view
 from spritz.scheduling.explain.wording import asks, count, job_label, listed, record_label, resource
 from spritz.scheduling.placement.place import place
+from spritz.scheduling.view.charges import guaranteed_pairs
 from spritz.scheduling.view.events.waiting_jobs import request_of
 from spritz.scheduling.view.reservations import MAINTENANCE, OTHERS
 
@@ -50,6 +51,9 @@ def explain(view: PlanView, job: Job) -> Explanation:
     limited = any(rule.holds and rule.kind != "Reserved" for rule in rules)
     fits = room is not None and room.start_at <= view.now
     kept = fits and not (whom or limited) and verdict == "waits"
+    summary = _with_components(view, record, _summary(reason, detail, when, rules, views, who, kept), kept)
+    if verdict == "waits" and whom and not limited:
+        summary += _beyond_guarantee(view, record, requests)
     return Explanation(
         job=job_label(job),
         job_id=job.id,
@@ -57,7 +61,7 @@ def explain(view: PlanView, job: Job) -> Explanation:
         user=job.spec.user,
         state=job.state.value,
         verdict=verdict,
-        summary=_with_components(view, record, _summary(reason, detail, when, rules, views, who, kept), kept),
+        summary=summary,
         reason="" if when.sure == "now" else reason.value,
         reason_detail="" if when.sure == "now" else detail,
         partition=",".join(request.partition for request in requests),
@@ -141,6 +145,20 @@ def _with_components(view: PlanView, record: JobRecord, summary: str, kept: bool
         return f"There is room for it, but not for {listed(lacking)}, with which it starts."
     told = listed([record_label(other) for other in others])
     return f"{summary} It starts together with {told}." if others else summary
+
+
+def _beyond_guarantee(view: PlanView, record: JobRecord, requests: Sequence[Request]) -> str:
+    """Why a job of a guaranteed account must wait like any other; "" where that is not so."""
+    if record.id in view.preemptions:
+        return ""
+    for request in requests:
+        spec, rules = record.spec, view.snapshot.rules
+        own = rules.party(spec.account, spec.user, request.partition, spec.qos).guarantees if request.guaranteed else ()
+        wanted = dict(guaranteed_pairs(view.snapshot.eligibility, spec, request)) if own else {}
+        asked = [one for one in own if any(wanted.get(name) for name, _count in one.tres)]
+        if asked and not any(one.has_room(view.in_use.use(("a", one.id)).tres, wanted) for one in asked):
+            return f" It exceeds the guarantee of account {asked[0].account}, so nothing is preempted for it."
+    return ""
 
 
 def _lacks_room(view: PlanView, record: JobRecord) -> bool:

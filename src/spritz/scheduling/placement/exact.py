@@ -35,8 +35,7 @@ def spares(rows: FutureRows, index_of: Mapping[str, int], allocation: Allocation
 
 
 def fits(row: NodeRow, part: NodeAllocation, uid: int, *, flexible: bool) -> bool:
-    """Is exactly this free on the node for a job of this user, or, where planned starts there are `flexible`, as much?
-    """
+    """Is exactly this free there for a job of this user? Where planned starts are `flexible`: is as much free?"""
     cpus = mask_of(part.cpus)
     if part.memory_mib > row.free_memory_mib:
         return False

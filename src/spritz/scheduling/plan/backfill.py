@@ -341,6 +341,7 @@ class Backfill:
             since,
             until,
             self._trial,
+            apart=self._parameters.components_apart,
         )
 
     def due_together(self, choices: Sequence[Choices]) -> list[Placed] | None:

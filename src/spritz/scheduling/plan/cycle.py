@@ -32,7 +32,6 @@ from spritz.scheduling.plan.preemption import Preemptor
 from spritz.scheduling.plan.reservation_preemption import make_room
 from spritz.scheduling.plan.start_now import StartSearch
 from spritz.scheduling.plan.verdicts import partition_verdict, reserved_verdict, stuck_verdict
-from spritz.scheduling.view.charges import wanted_by
 from spritz.scheduling.view.findings import Findings
 from spritz.scheduling.view.holders import holders_of
 from spritz.scheduling.view.parameters import parameters_of
@@ -262,9 +261,7 @@ class Cycle:
 
     def open_guarantees(self, record: JobRecord, request: Request) -> tuple[Guarantee, ...]:
         """Guarantees of the job's account that have room for it, nearest first."""
-        if not request.guaranteed:
-            return ()
-        return self.limits.open_guarantees(record, request.partition, wanted_by(record.spec, request))
+        return self.limits.within_guarantees(record, request)
 
     def consider(self, record: JobRecord, key: Rank, shape: Shape) -> bool:
         """Start the job, or as many tasks of the array as may start; else see when it can.

@@ -37,6 +37,8 @@ UNSEEN: dict[str, object] = {
     )
 }  # fmt: skip
 
+_UNAVAILABLE = "ESLURM_REQUESTED_NODE_CONFIG_UNAVAILABLE"
+
 #: an ESLURM name, and what stands in the way ("": Slurm's own text says it)
 Refusal = tuple[str, str]
 
@@ -59,7 +61,7 @@ class Checks:
         projection = self._projection
         key = replace(spec, **UNSEEN), projection.rules.placing(spec.qos)
         if projection.is_current and projection.memory is self._memory and key in self._answers:
-            return self._answers[key]
+            return _unless_held(spec, self._answers[key])
         snapshot = projection.snapshot(now)
         if snapshot.memory is not self._memory:
             self._memory = snapshot.memory
@@ -69,7 +71,12 @@ class Checks:
             if len(known) >= ANSWERS_MAX:
                 known.clear()
         self._answers[key] = answer = check_request(spec, snapshot, self._feasible)
-        return answer
+        return _unless_held(spec, answer)
+
+
+def _unless_held(spec: JobSpec, answer: Refusal | None) -> Refusal | None:
+    """Slurm looks at a held job when it is released, and lets it wait then."""
+    return None if spec.hold and answer is not None and answer[0] == _UNAVAILABLE else answer
 
 
 def check_request(spec: JobSpec, snapshot: Snapshot, known: dict[Request, bool] | None = None) -> Refusal | None:
@@ -98,9 +105,10 @@ def check_whole(specs: Sequence[JobSpec], snapshot: Snapshot) -> Refusal | None:
         [replace(one, uid=spec.uid) for one in _requests(spec, snapshot) if _refusal(one, snapshot, known) is None]
         for spec in specs
     ]
-    if fits_empty(snapshot.ideal_table(), choices, snapshot.eligibility):
+    apart = parameters_of(snapshot.settings).components_apart
+    if fits_empty(snapshot.ideal_table(), choices, snapshot.eligibility, apart=apart):
         return None
-    return ("ESLURM_REQUESTED_NODE_CONFIG_UNAVAILABLE", "its components do not fit beside each other")
+    return (_UNAVAILABLE, "its components do not fit beside each other")
 
 
 def _requests(spec: JobSpec, snapshot: Snapshot) -> list[Request]:
@@ -126,4 +134,4 @@ def _refusal(request: Request, snapshot: Snapshot, known: dict[Request, bool]) -
         known[request] = place(snapshot.ideal_table(), request, snapshot.eligibility) is not None
     if known[request]:
         return None
-    return ("ESLURM_REQUESTED_NODE_CONFIG_UNAVAILABLE", "")
+    return (_UNAVAILABLE, "")

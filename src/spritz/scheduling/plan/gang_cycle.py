@@ -149,7 +149,16 @@ def _place(cycle: Cycle, table: NodeTable, choices: Sequence[Choices], trial: Tr
     def profile_of(request: Request, table: NodeTable) -> Profile:
         return kept.profile_over(table, request)
 
-    return start_now(table, profile_of, choices, snapshot.eligibility, snapshot.now, own, trial.accept)
+    return start_now(
+        table,
+        profile_of,
+        choices,
+        snapshot.eligibility,
+        snapshot.now,
+        own,
+        trial.accept,
+        apart=cycle.parameters.components_apart,
+    )
 
 
 def _wait(cycle: Cycle, gang: Gang, shapes: Sequence[Sequence[Shape]], limit: Verdict | None) -> None:

@@ -19,7 +19,6 @@ from spritz.model.plan import PlannedPreemption
 from spritz.scheduling.placement.place import place
 from spritz.scheduling.plan.preemption import all_fits, are_suspended, to_tell
 from spritz.scheduling.plan.victims import remove
-from spritz.scheduling.view.charges import wanted_by
 from spritz.scheduling.view.holders import holders_of
 
 if TYPE_CHECKING:
@@ -154,9 +153,7 @@ class _Attempt:
     def _room(self, index: int, request: Request) -> Allocation | None:
         """Free once others have left."""
         cycle, record = self._cycle, self._gang.records[index]
-        guarantees: tuple[Guarantee, ...] = ()
-        if request.guaranteed:
-            guarantees = self._limits.open_guarantees(record, request.partition, wanted_by(record.spec, request))
+        guarantees = self._limits.within_guarantees(record, request)
         pool = self._licenses.without(cycle.licenses.reserved(request)) if request.licenses else self._licenses
         for mine in (guarantees, ()) if guarantees else ((),):
 
@@ -192,6 +189,9 @@ class _Attempt:
         ends_at = cycle.snapshot.now + request.seconds
         holders = holders_of(allocation, request, _ALIAS - index, record.spec.uid, self._table, ends_at)
         for node, holder in holders:
+            if cycle.parameters.components_apart:
+                # The other components look for room elsewhere.
+                holder.whole, holder.cpus = True, self._table.rows[node].hardware.cpus
             self._table.charge(node, holder)
         self.preemptor.charge(holders)
         self._limits.take(record, allocation, request.time_limit_minutes)

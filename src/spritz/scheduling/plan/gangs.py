@@ -102,6 +102,8 @@ def start_now(
     now: float,
     own: Collection[FutureStart],
     accept: Callable[[int, Placed | None], bool],
+    *,
+    apart: bool,
 ) -> list[Placed] | None:
     """A place on `table` for every component that breaks no planned start; None if there is none.
 
@@ -136,7 +138,7 @@ def start_now(
             return request, allocation
         return None
 
-    return together(choices, eligibility, begin, put, table.index_of)
+    return together(choices, eligibility, begin, put, table.index_of, apart=apart)
 
 
 def start_later(
@@ -147,12 +149,14 @@ def start_later(
     since: float,
     until: float,
     make: Callable[[Profile, Request, float, Allocation], FutureStart],
+    *,
+    apart: bool,
 ) -> tuple[float, list[Placed]] | None:
     """The first moment from `since` to `until` at which all can start, and where; None if none was found.
 
     `profile` is the caller's to change, and is as before afterwards.
     """
-    views = Views(profile, reserved)
+    views, index_of = Views(profile, reserved), profile.table.index_of
     held: list[FutureStart] = []
     #: nodes of `held`
     taken: set[str] = set()
@@ -173,8 +177,8 @@ def start_later(
         return best
 
     def put(index: int, barred: Collection[int]) -> Placed | None:
-        found = alone.get(index) if not barred else None
-        if found is None or not taken.isdisjoint(found[2].held):
+        found = alone.get(index)
+        if found is None or not taken.isdisjoint(found[2].held) or _on_any(found[2], barred, index_of):
             found = first(index, at, at, barred)
         if found is None:
             return None
@@ -201,7 +205,7 @@ def start_later(
         if enough.first(at) > at:
             continue
         if enough.lasts(at):
-            found = together(choices, eligibility, begin, put, profile.table.index_of)
+            found = together(choices, eligibility, begin, put, index_of, apart=apart)
             begin()
             if found is not None:
                 return at, found
@@ -360,8 +364,13 @@ def together(
     begin: Callable[[], None],
     put: Callable[[int, Collection[int]], Placed | None],
     index_of: dict[str, int],
+    *,
+    apart: bool,
 ) -> list[Placed] | None:
-    """Put all components, each beside those before it. `begin` takes back what was put; `put(index, barred nodes)`."""
+    """Put all components, each beside those before it. `begin` takes back what was put; `put(index, barred nodes)`.
+
+    `apart`: no two of them on one node, as Slurm has it. Source: https://slurm.schedmd.com/heterogeneous_jobs.html.
+    """
     count = len(choices)
     order = sorted(
         range(count), key=lambda index: (_reach(eligibility, choices[index]), *_descending(choices[index]), index)
@@ -371,13 +380,16 @@ def together(
         for _ in range(BARRED_MAX):
             begin()
             placed: dict[int, Placed] = {}
+            taken: set[int] = set()
             stuck = -1
             for index in (*order[turn:], *order[:turn]):
-                found = put(index, barred.get(index, ()))
+                found = put(index, barred.get(index, set()) | taken)
                 if found is None:
                     stuck = index
                     break
                 placed[index] = found
+                if apart:
+                    taken.update(index_of[name] for name in found[1].names)
             if stuck < 0:
                 return [placed[index] for index in range(count)]
             if not placed and not barred.get(stuck):
@@ -406,6 +418,10 @@ def _bar(
     return False
 
 
+def _on_any(allocation: Allocation, barred: Collection[int], index_of: dict[str, int]) -> bool:
+    return bool(barred) and any(index_of[name] in barred for name in allocation.names)
+
+
 def _left(eligibility: Eligibility, request: Request, barred: Iterable[int]) -> Ints:
     nodes = eligibility.nodes(request)
     return nodes[~np.isin(nodes, list(barred))]
@@ -426,7 +442,7 @@ def _size(choices: Choices) -> tuple[int, int]:
     return max(((one.nodes_min, (one.tasks or 1) * one.cpus_per_task) for one in choices), default=(0, 0))
 
 
-def fits_empty(table: NodeTable, choices: Sequence[Choices], eligibility: Eligibility) -> bool:
+def fits_empty(table: NodeTable, choices: Sequence[Choices], eligibility: Eligibility, *, apart: bool) -> bool:
     """Is there a place for all of them on the table, if it were theirs alone?"""
     trial = table
 
@@ -444,4 +460,4 @@ def fits_empty(table: NodeTable, choices: Sequence[Choices], eligibility: Eligib
                 return request, allocation
         return None
 
-    return together(choices, eligibility, begin, put, table.index_of) is not None
+    return together(choices, eligibility, begin, put, table.index_of, apart=apart) is not None

@@ -12,7 +12,7 @@ from spritz.model.limits.check import exceeded
 from spritz.model.limits.minutes import out_of_minutes
 from spritz.model.limits.reasons import first_of
 from spritz.model.reasons import Reason
-from spritz.scheduling.view.charges import charge_of, count_in, wanted_by
+from spritz.scheduling.view.charges import charge_of, count_in, guaranteed_pairs
 from spritz.scheduling.view.records import Verdict
 
 if TYPE_CHECKING:
@@ -38,6 +38,7 @@ class Limits:
         self.minutes = snapshot.minutes.fork()
         self._inputs = snapshot.pricing.inputs
         self.now = snapshot.now
+        self._eligibility = snapshot.eligibility
         self.safe = "safe" in snapshot.settings.enforce
 
     def fork(self) -> Limits:
@@ -46,6 +47,7 @@ class Limits:
         other._rules, other.in_use, other.minutes = self._rules, self.in_use.fork(), self.minutes.fork()
         other.starting = []
         other._inputs, other.now, other.safe = self._inputs, self.now, self.safe
+        other._eligibility = self._eligibility
         return other
 
     def verdict(self, record: JobRecord, request: Request, allocation: Allocation | None = None) -> Verdict | None:
@@ -81,13 +83,17 @@ class Limits:
         wanted = dict(pairs) if own else {}
         return tuple(one for one in own if one.has_room(self.in_use.use(("a", one.id)).tres, wanted))
 
+    def within_guarantees(self, record: JobRecord, request: Request) -> tuple[Guarantee, ...]:
+        """Guarantees with room for what the waiting job will hold."""
+        if not request.guaranteed:
+            return ()
+        return self.open_guarantees(
+            record, request.partition, guaranteed_pairs(self._eligibility, record.spec, request)
+        )
+
     def within(self, shape: Shape) -> bool:
         """Would the first job of the shape take no more than its account is guaranteed?"""
-        request = shape.request
-        record = shape.jobs[shape.keys[0]]
-        return bool(
-            request.guaranteed and self.open_guarantees(record, request.partition, wanted_by(record.spec, request))
-        )
+        return bool(self.within_guarantees(shape.jobs[shape.keys[0]], shape.request))
 
     def take(self, record: JobRecord, allocation: Allocation, minutes: int) -> None:
         """A job starts, for at most so long."""

@@ -9,12 +9,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from spritz.model.job_tres import allocated_pairs, wanted_pairs
+from spritz.model.rules.whole_nodes import with_whole_nodes
 
 if TYPE_CHECKING:
     from spritz.model.job import JobSpec
     from spritz.model.limits.ledger import Key, Ledger
     from spritz.model.limits.rules import Rules
     from spritz.model.resources import Allocation
+    from spritz.scheduling.view.eligibility import Eligibility
     from spritz.scheduling.view.records import JobRecord
     from spritz.scheduling.view.request import Billed, Request
 
@@ -59,3 +61,9 @@ def least_priority(rules: Rules, request: Request) -> int:
 def wanted_by(spec: JobSpec, request: Request) -> list[tuple[str, int]]:
     """What the job will hold, as far as that is known."""
     return wanted_pairs(spec, memory_consumable=request.memory_counts)
+
+
+def guaranteed_pairs(eligibility: Eligibility, spec: JobSpec, request: Request) -> list[tuple[str, int]]:
+    """What the job will hold, as guarantees count it: of whole nodes all that they have."""
+    pairs = wanted_by(spec, request)
+    return with_whole_nodes(pairs, eligibility.capacities(request), request.nodes_min) if request.whole else pairs

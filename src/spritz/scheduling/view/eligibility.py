@@ -21,6 +21,7 @@ from spritz.scheduling.view.fabric import Fabric
 
 if TYPE_CHECKING:
     from spritz.model.partition import Partition
+    from spritz.model.resources import NodeCapacity
     from spritz.model.topology import Topology
     from spritz.notation.features import Constraint
     from spritz.scheduling.view.request import Request
@@ -41,6 +42,10 @@ class WorkloadSample:
         self.requests = requests
         self.derived: object = None
         self.before = before
+
+
+#: Requests whose capacities are kept at once.
+CAPACITIES_MAX = 4096
 
 
 class Choice(Struct, frozen=True):
@@ -82,6 +87,8 @@ class Eligibility:
         self._flexible: dict[str, Ints] = {}
         self._reserved_by: Reserved | None = None
         self._all_nodes: dict[tuple[object, ...], Ints] = {}
+        self._kinds = [row.hardware.capacity for row in table.rows]
+        self._capacities: dict[Request, tuple[NodeCapacity, ...]] = {}
         self._choices: dict[tuple[object, ...], tuple[Choice, ...]] = {}
         #: a cache of placement: valid for this object's nodes and partitions
         self.derived: dict[Request, object] = {}
@@ -97,6 +104,7 @@ class Eligibility:
         }
         self._all_nodes.clear()
         self._choices.clear()
+        self._capacities.clear()
 
     def _key(self, request: Request) -> tuple[object, ...]:
         key: tuple[object, ...] = (request.partition, request.features, request.prefer, request.exclude)
@@ -153,6 +161,16 @@ class Eligibility:
         if found is None:
             parts = [choice.nodes for choice in choices]
             found = self._all_nodes[key] = np.unique(np.concatenate(parts)) if parts else np.zeros(0, np.int64)
+        return found
+
+    def capacities(self, request: Request) -> tuple[NodeCapacity, ...]:
+        """The different capacities of nodes that may serve."""
+        found = self._capacities.get(request)
+        if found is None:
+            if len(self._capacities) >= CAPACITIES_MAX:
+                self._capacities.clear()
+            kinds = {id(kind): kind for kind in (self._kinds[index] for index in self.nodes(request).tolist())}
+            found = self._capacities[request] = tuple(kinds.values())
         return found
 
     def _work_out(self, request: Request) -> list[Choice]:

@@ -2,8 +2,8 @@
 
 Bad values are refused when the configuration is read (`config.check`); here they count as not given.
 
-Source: slurm.conf(5) SchedulerParameters, SchedulerType. `bf_policy`, `bf_predict` and `gpu_fragmentation` are ours:
-see docs/decisions.
+Source: slurm.conf(5) SchedulerParameters, SchedulerType. `bf_policy`, `bf_predict`, `gpu_fragmentation` and
+`hetjob_share_nodes` are ours: see docs/decisions.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
+
+from spritz.model.rules.components import SHARE_NODES
 
 if TYPE_CHECKING:
     from spritz.model.cluster import ClusterSettings
@@ -55,6 +57,8 @@ class Parameters(Struct, frozen=True, kw_only=True):
 
     #: how priorities of the components of a heterogeneous job make one: min, avg or max (bf_hetjob_prio)
     gang_priority: str = "min"
+    #: no two of them on one node, unless hetjob_share_nodes lets them
+    components_apart: bool = True
 
     #: jobs that wait for licenses are planned starts too, and others leave these alone (bf_licenses)
     licenses_ahead: bool = False
@@ -138,6 +142,7 @@ def _policy(parameters: tuple[tuple[str, str], ...], builtin: bool) -> Parameter
         promise_once="bf_one_resv_per_job" in given,
         # A heterogeneous job starts in its turn anyway; what else bf_hetjob_immediate says is this.
         gang_priority="min" if "bf_hetjob_immediate" in given else given.get("bf_hetjob_prio", "").lower() or "min",
+        components_apart=SHARE_NODES not in given,
         licenses_ahead="bf_licenses" in given and not builtin,
         soft_limits="time_min_as_soft_limit" in given and not builtin,
         serial_at_end="pack_serial_at_end" in given,

@@ -1,0 +1,95 @@
+"""What `srun -v` says of its job and step, line by line as scripts read it, and the part of `-vv` that costs nothing.
+
+Source: recorded output of Slurm 22.05 (`srun -v`, `srun -vv`). Left out are lines about threads and messages that there
+are none of here.
+"""
+
+from __future__ import annotations
+
+import os
+
+from spritz.cli.submit import surroundings
+from spritz.notation import hostlist, taskcounts
+from spritz.notation.ranges import format_ids
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from spritz.cli.context import Context
+    from spritz.cli.launch.settings import Settings
+    from spritz.model.job import Job
+    from spritz.model.step import Step
+
+#: As Slurm shows a limit that is none.
+_UNLIMITED = 2**64 - 1
+_RANK_NOT_GIVEN = 65534
+
+
+def tell_surroundings(context: Context, propagate: str | None) -> None:
+    """`-vv`: what of this process the tasks are given."""
+    for limit in sorted(surroundings.limits(propagate), key=lambda limit: limit.name != "CPU"):
+        soft = _UNLIMITED if limit.soft < 0 else limit.soft
+        _debug(context, f"propagating RLIMIT_{limit.name}={soft}")
+    _debug(context, f"propagating SLURM_PRIO_PROCESS={os.getpriority(os.PRIO_PROCESS, 0)}")
+    _debug(context, f"propagating UMASK={surroundings.umask():04o}")
+
+
+def tell_jobs(context: Context, jobs: Sequence[Job]) -> None:
+    """The job, or each component of it."""
+    for job in jobs:
+        if job.allocation is not None:
+            nodes = job.allocation.nodes
+            counts = _cpu_counts([node.cpu_count for node in nodes])
+            names = hostlist.compress(job.allocation.names)
+            context.info(f"jobid {job.id}: nodes({len(nodes)}):`{names}', cpu counts: {counts}")
+
+
+def tell_job_around(context: Context, job_id: int) -> None:
+    """The job that there was before. What it cannot tell, the step's refusal will."""
+    from spritz.client.errors import ClientError
+    from spritz.client.sync import connect_controller
+    from spritz.model.commands.job import JobFilter, JobTarget
+    from spritz.model.queries import Jobs, ListJobs
+
+    asked = ListJobs(filter=JobFilter(targets=(JobTarget(job_id),)), all=True)
+    try:
+        # A connection of its own: the answer comes in pieces, and on the session's each answer is one.
+        with connect_controller(wait_seconds=0.0) as connection:
+            for piece in connection.stream(asked, Jobs):
+                tell_jobs(context, piece.jobs)
+    except ClientError:
+        return
+
+
+def tell_launch(context: Context, steps: Sequence[Step], settings: Settings) -> None:
+    """What is started where; of every component's part."""
+    from spritz.model.ids import step_name
+
+    for step in steps:
+        name = f"StepId={step.job_id}.{step_name(step.step_id)}"
+        binding = step.spec.cpu_bind or "(null type)"
+        if settings.verbose > 1:
+            _debug(
+                context, f"requesting job {step.job_id}, user {step.uid}, nodes {len(step.nodes)} including ((null))"
+            )
+            cpus = sum(node.allocation.cpu_count for node in step.nodes)
+            relative = _RANK_NOT_GIVEN if step.spec.relative is None else step.spec.relative
+            _debug(context, f"cpus {cpus}, tasks {step.tasks}, name {step.spec.name}, relative {relative}")
+        context.info(f"launch/slurm: launch_p_step_launch: CpuBindType={binding}")
+        if settings.verbose > 1:
+            _debug(context, f"mpi/{step.spec.mpi}: mpi_p_client_prelaunch: Using mpi/{step.spec.mpi}")
+        for node in step.nodes:
+            tasks = [str(task) for task in node.task_ids]
+            shown = tasks[0] if len(tasks) == 1 else f"[{format_ids(node.task_ids)}]"
+            context.info(f"launching {name} on host {node.allocation.node}, {len(tasks)} tasks: {shown}")
+    context.info("route/default: init: route default plugin loaded")
+
+
+def _cpu_counts(counts: list[int]) -> str:
+    """`2(x1),1(x3)`: as SLURM_JOB_CPUS_PER_NODE, with a factor of one too."""
+    return ",".join(part if "(" in part else f"{part}(x1)" for part in taskcounts.format(counts).split(","))
+
+
+def _debug(context: Context, text: str) -> None:
+    context.info(f"debug:  {text}")

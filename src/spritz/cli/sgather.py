@@ -1,0 +1,123 @@
+"""sgather: bring a file from every node of the job here, as DEST.NODE.
+
+Each node's part is a step that writes an archive to its standard output: so it goes the way that all output goes, and
+runs as the user. Source: sgather(1).
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+import tarfile
+
+from spritz.cli.context import Context
+from spritz.cli.options import Row, run_parse
+from spritz.cli.submit import values
+from spritz.notation import hostlist
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from spritz.cli.submit.values import Values
+
+OPTIONS: tuple[Row, ...] = (
+    Row("compress", "C", "", "compress the file on its way", env="COMPRESS"),
+    Row("fanout", "F", "count", refused="every node is read directly", env="FANOUT"),
+    Row("force", "f", "", "pass by nodes that do not have the file", env="FORCE"),
+    Row("keep", "k", "", "leave the file on the nodes; it is removed otherwise", env="KEEP"),
+    Row("preserve", "p", "", "keep times and mode", env="PRESERVE"),
+    Row("recursive", "r", "", "a directory, with all that is in it"),
+    Row("timeout", "t", "seconds", refused="MessageTimeout of slurm.conf counts", env="TIMEOUT"),
+    Row("verbose", "v", "", "tell what is done"),
+    Row("help", "", "", "this text"),
+    Row("usage", "", "", "a short usage"),
+    Row("version", "V", "", "the version"),
+)
+
+_SYNOPSIS = "[OPTIONS] SOURCE DEST"
+
+
+def main(argv: list[str], context: Context) -> int:
+    """0 when the file of every node is here; 1 otherwise."""
+    parsed = run_parse(OPTIONS, argv, context)
+    if isinstance(parsed, int):
+        return parsed
+    found, rest = parsed
+    given = values.from_parsed(found)
+    if given.keys() & {"version", "help", "usage"}:
+        from spritz.cli.launch import about
+
+        return about.answer("sgather", _SYNOPSIS, OPTIONS, given, context)
+    given = values.merge(_from_environment(context), given)
+    if len(rest) != 2:
+        context.error(f"Need two file names, have {len(rest)} names")
+        context.err('Try "sgather --help" for more information\n')
+        return 1
+    nodes = context.environ.get("SLURM_JOB_NODELIST", "")
+    if not nodes or "SLURM_JOB_ID" not in context.environ:
+        context.error("Command only valid from within a Slurm job")
+        return 1
+    # Every node, also after one that failed: the rest may be all that somebody wants.
+    return max(_gather(node, given, rest[0], rest[1], context) for node in hostlist.expand(nodes))
+
+
+def _from_environment(context: Context) -> Values:
+    found: Values = {}
+    for row in OPTIONS:
+        if row.env and context.environ.get("SGATHER_" + row.env) is not None:
+            if row.refused:
+                from spritz.cli.options import refusal
+
+                raise refusal(row)
+            found[row.name] = ""
+    return found
+
+
+def _gather(node: str, given: Values, source: str, destination: str, context: Context) -> int:
+    from spritz.cli.launch.holding import own_srun
+
+    directory, name = os.path.split(os.path.abspath(os.path.join(context.cwd, source)))
+    wanted = "-e" if "recursive" in given else "-f"
+    missing = "exit 0" if "force" in given else 'echo "$0/$1: not a file that can be copied" >&2; exit 1'
+    # What changes while it is read, and has to be removed, is not: tar says so by its status.
+    script = f'test {wanted} "$0/$1" || {{ {missing}; }}; tar -C "$0" -c{"z" * ("compress" in given)}f - -- "$1"'
+    if "keep" not in given:
+        script += ' && rm -rf -- "$0/$1"'
+    step = (own_srun(), "-Q", "--overlap", "-N1", "-n1", "-w", node, "sh", "-c", script, directory, name)
+    path = f"{os.path.join(context.cwd, destination)}.{node}"
+    if "verbose" in given:
+        context.info(f"{node}: {shlex.quote(source)} to {path}")
+    with subprocess.Popen(
+        step, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, env=dict(context.environ), cwd=context.cwd
+    ) as running:
+        assert running.stdout is not None, "asked for"
+        try:
+            with tarfile.open(fileobj=running.stdout, mode="r|*") as archive:
+                # As it is: the step is the user's own, and its tar wrote it. (Python before 3.11.4 knows no filters.)
+                archive.extraction_filter = lambda member, path: member
+                for member in archive:
+                    _put(archive, member, name, path, preserve="preserve" in given)
+        except tarfile.ReadError:
+            pass  # nothing came: the step says why
+        except (OSError, tarfile.TarError) as error:
+            context.error(f"{node}: {error}")
+            running.stdout.read()
+            running.wait()
+            return 1
+    return 1 if running.returncode else 0
+
+
+def _put(archive: tarfile.TarFile, member: tarfile.TarInfo, name: str, path: str, *, preserve: bool) -> None:
+    """Under the new name, which takes the place of the old one's first part."""
+    directory, base = os.path.split(path)
+    member.name = base + member.name.removeprefix(name)
+    archive.extract(member, directory)
+    if not preserve and not member.issym():
+        os.utime(os.path.join(directory, member.name))
+
+
+def entry() -> None:
+    """Console script."""
+    from spritz.cli.entry import run
+
+    run("sgather", main)

@@ -1,0 +1,17 @@
+"""Runs in front of any Slurm: what code ran, with what, and what came of it.
+
+It speaks only Slurm's public commands (22.05 and newer), so it serves a Spritz cluster and any other Slurm alike, and
+imports no package of ours but `notation`.
+
+`slurm`      sbatch, squeue, sacct and scancel as functions
+`home`       where runs and snapshots are kept
+`snapshot`   the working tree as a content-addressed tree in a git repository of our own
+`secrets`    what must not be written down, in variables, arguments and addresses
+`settings`   options of `spritz run`: command line, then spritz.yaml, then defaults
+`surroundings` what a run was started with: environment, packages, driver
+`record`     a run's record, and the events that its job writes
+`store`      the index of all runs
+`script`     the batch script of a run, by template
+`states`     what became of a run, from its events and from Slurm
+`commands`   run, runs, show, diff, rerun, logs: one module each
+"""

@@ -1,0 +1,87 @@
+"""Show how two runs differ: command, options, code, environment and results."""
+
+from __future__ import annotations
+
+import shlex
+from argparse import ArgumentParser, Namespace
+from pathlib import Path
+from typing import Any
+
+from spritz.experiments import record, snapshot, states, submission
+from spritz.experiments.home import home
+from spritz.experiments.interface import Terminal, reporting
+from spritz.experiments.store import Store
+
+#: variables that differ between any two shells
+_PASSING = ("SSH_", "XDG_", "TERM", "SHLVL", "OLDPWD", "_", "WINDOWID", "DBUS_", "TMUX")
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """The command line."""
+    parser.add_argument("old", metavar="RUN")
+    parser.add_argument("new", metavar="RUN")
+    parser.add_argument("--stat", action="store_true", help="files and counts of lines in place of the code's changes")
+
+
+@reporting
+def run(arguments: Namespace, terminal: Terminal) -> int:
+    """0."""
+    base = home()
+    store = Store(base)
+    entries = [store.get(name, submission.user()) for name in (arguments.old, arguments.new)]
+    states.refresh(store, entries)
+    entries = [store.get(entry.name, entry.owner) for entry in entries]
+    old, new = (record.read(Path(entry.directory)) for entry in entries)
+    parts: list[tuple[str, list[str]]] = [
+        ("Command", _changed({"": shlex.join(old.command)}, {"": shlex.join(new.command)})),
+        ("Options", _changed(_flat(old.options), _flat(new.options))),
+        ("Environment", _environment(old.surroundings, new.surroundings)),
+        ("Data", _changed({"": ", ".join(old.data)}, {"": ", ".join(new.data)})),
+        ("Result", _changed(_result(entries[0]), _result(entries[1]))),
+    ]
+    terminal.out(f"{old.name} → {new.name}\n")
+    for title, lines in parts:
+        if lines:
+            terminal.out(f"\n{title}\n" + "".join(f"  {line}\n" for line in lines))
+    trees = old.code.get("tree", ""), new.code.get("tree", "")
+    if trees[0] == trees[1]:
+        terminal.out("\nThe code is the same.\n" if trees[0] else "")
+    elif all(trees):
+        options = ("--stat",) if arguments.stat else ()
+        terminal.out("\nCode\n" + snapshot.diff(base / "snapshots.git", *trees, *options))
+    return 0
+
+
+def _result(entry: Any) -> dict[str, str]:
+    taken = f"{entry.ended_at - entry.started_at:.0f} s" if entry.ended_at and entry.started_at else ""
+    return {"state": entry.state, "time": taken, **{name: f"{value:g}" for name, value in entry.metrics.items()}}
+
+
+def _flat(options: dict[str, Any]) -> dict[str, str]:
+    return {name: str(value) for name, value in options.items() if name != "name"}
+
+
+def _environment(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
+    packages = [
+        dict(package.split("==", 1) for package in side.get("python", {}).get("packages", [])) for side in (old, new)
+    ]
+    variables = [
+        {name: value for name, value in side.get("variables", {}).items() if not name.startswith(_PASSING)}
+        for side in (old, new)
+    ]
+    simple = [
+        {key: str(value) for key, value in side.items() if key in ("host", "driver", "container", "modules", "conda")}
+        | {"python": side.get("python", {}).get("python", "")}
+        for side in (old, new)
+    ]
+    return [*_changed(*simple), *_changed(*packages), *_changed(*variables)]
+
+
+def _changed(old: dict[str, str], new: dict[str, str]) -> list[str]:
+    lines = []
+    for name in sorted({*old, *new}):
+        before, after = old.get(name, ""), new.get(name, "")
+        if before != after:
+            label = f"{name}: " if name else ""
+            lines.append(f"{label}{before or '(none)'} → {after or '(none)'}")
+    return lines

@@ -1,0 +1,65 @@
+"""Show a run's output: of all ranks, live or after the end, the failure said first."""
+
+from __future__ import annotations
+
+import re
+import time
+from argparse import ArgumentParser, Namespace
+from pathlib import Path
+
+from spritz.experiments import failures, logs, slurm, states, submission
+from spritz.experiments.errors import ExperimentError
+from spritz.experiments.home import home
+from spritz.experiments.interface import Terminal, reporting
+from spritz.experiments.store import Store
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """The command line."""
+    parser.add_argument("run", metavar="RUN")
+    parser.add_argument("-f", "--follow", action="store_true", help="go on until the run ends")
+    parser.add_argument("--rank", type=int, help="one rank's output alone")
+    parser.add_argument("--grep", metavar="PATTERN", help="lines that match this regular expression")
+    parser.add_argument("-n", "--tail", type=int, metavar="N", help="the last N lines")
+
+
+@reporting
+def run(arguments: Namespace, terminal: Terminal) -> int:
+    """0; with --grep 1 if nothing matches."""
+    store = Store(home())
+    entry = store.get(arguments.run, submission.user())
+    states.refresh(store, [entry])
+    entry = store.get(entry.name, entry.owner)
+    directory = Path(entry.directory)
+    try:
+        pattern = re.compile(arguments.grep) if arguments.grep else None
+    except re.error as error:
+        raise ExperimentError(f"--grep {arguments.grep}: {error}", exit_code=2) from error
+    if said := failures.explain(directory, entry.state, entry.exit_code):
+        terminal.err(f"{entry.name} {entry.state}: {said}\n")
+    tail = logs.Tail(directory, arguments.rank)
+    show = logs.printer(
+        terminal.out,
+        labels=lambda: (
+            arguments.rank is None and sum(1 for _, rank, _ in logs.files(directory) if rank is not None) > 1
+        ),
+    )
+    lines = [line for line in tail.read(last=not arguments.follow) if pattern is None or pattern.search(line.text)]
+    count = len(lines)
+    for line in lines[-arguments.tail :] if arguments.tail else lines:
+        show(line)
+    while arguments.follow and entry.state not in slurm.FINAL and entry.state != "LOST":
+        asked_at = time.monotonic()
+        while time.monotonic() - asked_at < 2.0:
+            for line in tail.read():
+                if pattern is None or pattern.search(line.text):
+                    count += 1
+                    show(line)
+            time.sleep(0.1)
+        states.refresh(store, [entry])
+        entry = store.get(entry.name, entry.owner)
+    for line in tail.read(last=True):
+        if pattern is None or pattern.search(line.text):
+            count += 1
+            show(line)
+    return 0 if count or pattern is None else 1

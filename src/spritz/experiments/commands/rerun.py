@@ -1,0 +1,90 @@
+"""Run a run again: the same code, command and options, or with some of them changed."""
+
+from __future__ import annotations
+
+import os
+from argparse import ArgumentParser, Namespace
+from pathlib import Path
+from typing import Any
+
+from spritz.experiments import record, secrets, settings, submission
+from spritz.experiments.commands import run as run_command
+from spritz.experiments.errors import ExperimentError
+from spritz.experiments.home import home
+from spritz.experiments.interface import Terminal, reporting
+from spritz.experiments.store import Store
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """The command line."""
+    parser.add_argument("run", metavar="RUN")
+    parser.add_argument("--set", action="append", default=[], dest="changes", metavar="NAME=VALUE",
+                        help="change --NAME VALUE or NAME=VALUE of the command, or add --NAME=VALUE")  # fmt: skip
+    parser.add_argument("--new-code", action="store_true", help="with the code as it is now in this directory")
+    parser.add_argument("-d", "--detach", action="store_true", help="return when the job is queued")
+    run_command.add_options(parser)
+
+
+@reporting
+def run(arguments: Namespace, terminal: Terminal) -> int:
+    """The command's exit status; with -d 0."""
+    base = home()
+    store = Store(base)
+    entry = store.get(arguments.run, submission.user())
+    old = record.read(Path(entry.directory))
+    if any(secrets.MASK in word for word in old.command):
+        raise ExperimentError(
+            f"{old.name} had secrets in its arguments, which are not kept",
+            hint="`spritz show` has the command; run it again with `spritz run`",
+        )
+    before: dict[str, Any] = {
+        name: tuple(value) if isinstance(value, list) else value for name, value in old.options.items()
+    }
+    masked = [name for name, value in old.options.get("env", {}).items() if value == secrets.MASK]
+    before["env"] = {name: value for name, value in old.options.get("env", {}).items() if name not in masked}
+    before["env"] |= {name: os.environ[name] for name in masked if name in os.environ}
+    code = None if arguments.new_code else submission.snapshot_of(old)
+    if code is None and not old.code and not arguments.new_code:
+        raise ExperimentError(
+            f"{old.name} ran in place, without a snapshot of its code",
+            hint="--new-code runs with the code in this directory",
+        )
+    options = run_command.options_of(arguments, settings.Settings(run=before))
+    queued = submission.launch(
+        submission.Request(
+            command=tuple(changed(old.command, arguments.changes)),
+            directory=Path.cwd() if code is None else Path(code.root) / code.directory,
+            options=options,
+            settings=settings.read(Path.cwd()) if arguments.new_code else settings.Settings(),
+            parent=old.name,
+            code=code,
+        ),
+        store,
+    )
+    if arguments.detach:
+        terminal.out(f"{queued.name}\n")
+        terminal.err(f"Submitted batch job {queued.job_id}; `spritz logs -f {queued.name}` shows its output\n")
+        return 0
+    return run_command.follow(queued, store, terminal)
+
+
+def changed(command: list[str], changes: list[str]) -> list[str]:
+    """The command with these settings. Raises ExperimentError for a change without a name."""
+    words = list(command)
+    for change in changes:
+        name, equals, value = change.partition("=")
+        name = name.lstrip("-")
+        if not equals or not name:
+            raise ExperimentError(f"--set {change}: NAME=VALUE is expected", exit_code=2)
+        forms = {f"--{name}", f"-{name}", f"--{name.replace('_', '-')}"}
+        for place, word in enumerate(words):
+            key, has_value, _ = word.partition("=")
+            if has_value and (key in forms or key == name):
+                words[place] = f"{key}={value}"
+                break
+            if word in forms and place + 1 < len(words) and not words[place + 1].startswith("--"):
+                words[place + 1] = value
+                break
+        else:
+            words.append(f"--{name}={value}")
+    return words

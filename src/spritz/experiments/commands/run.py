@@ -1,0 +1,187 @@
+"""Run a command as a Slurm job, from a snapshot of the code as it is now.
+
+In the foreground the job's output appears here, Ctrl-C stops the job, and the exit status is the command's. With -d the
+command returns when the job is queued.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from argparse import ArgumentParser, Namespace
+from pathlib import Path
+
+from spritz.experiments import failures, logs, record, settings, slurm, states, submission
+from spritz.experiments.errors import ExperimentError
+from spritz.experiments.home import home
+from spritz.experiments.interface import Terminal, reporting
+from spritz.experiments.record import Run
+from spritz.experiments.store import Store
+
+#: how often new output is looked for, and Slurm is asked
+_LOOK_SECONDS = 0.1
+_ASK_SECONDS = 5.0
+
+
+def add_options(parser: ArgumentParser) -> None:
+    """Options of a run, which other subcommands have too."""
+    group = parser.add_argument_group("the job, as in sbatch")
+    group.add_argument("-J", "--name", metavar="NAME", help="name of the run (default: from the command)")
+    group.add_argument("-N", "--nodes", metavar="N")
+    group.add_argument("--gpus", "-G", metavar="[TYPE:]N", help="GPUs of the whole job")
+    group.add_argument("--gpus-per-node", metavar="[TYPE:]N")
+    group.add_argument("--tasks-per-node", metavar="N", help="processes on each node")
+    group.add_argument("-c", "--cpus-per-task", metavar="N")
+    group.add_argument("--mem", metavar="SIZE")
+    group.add_argument("-t", "--time", metavar="TIME", help="30, 2:00:00, 1-00:00 …; also 90m, 2h, 3d")
+    group.add_argument("-p", "--partition", metavar="NAMES")
+    group.add_argument("-A", "--account", metavar="NAME")
+    group.add_argument("-q", "--qos", metavar="NAME")
+    group.add_argument("-C", "--constraint", metavar="FEATURES")
+    group.add_argument("--reservation", metavar="NAME")
+    group.add_argument("--slurm", action="append", default=[], metavar="OPTION", help="another option for sbatch")
+    group = parser.add_argument_group("the run")
+    group.add_argument(
+        "--template", metavar="NAME", help="plain, tasks, torchrun, accelerate, deepspeed, lightning, ray, mpi"
+    )
+    group.add_argument("--env", action="append", default=[], metavar="NAME=VALUE", help="a variable for the job")
+    group.add_argument("--tag", action="append", default=[], dest="tags", metavar="TAG")
+    group.add_argument(
+        "--data", action="append", default=[], metavar="NAME@VERSION", help="data that the run reads, for the record"
+    )
+    group.add_argument("--no-snapshot", action="store_true", help="run in this directory in place of a snapshot of it")
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """The command line."""
+    add_options(parser)
+    parser.add_argument("-d", "--detach", action="store_true", help="return when the job is queued")
+    parser.add_argument("command", nargs=argparse.REMAINDER, metavar="-- COMMAND …")
+
+
+def options_of(arguments: Namespace, found: settings.Settings) -> settings.RunOptions:
+    """The options said, over those of spritz.yaml. Raises ExperimentError."""
+    env: dict[str, str] = {}
+    for item in arguments.env:
+        name, equals, value = item.partition("=")
+        if not name:
+            raise ExperimentError(f"--env {item}: NAME=VALUE is expected", exit_code=2)
+        env[name] = value if equals else os.environ.get(name, "")
+    given = {name: getattr(arguments, name) for name in (*settings.SLURM_OPTIONS, "name", "template", "tasks_per_node")}
+    given |= {name: tuple(getattr(arguments, name)) for name in ("slurm", "tags", "data")}
+    given["time"] = minutes(arguments.time or "")
+    return settings.merged(found, given | {"env": env})
+
+
+def minutes(text: str) -> str:
+    """`90m`, `2h` and `3d` as Slurm writes them; anything else as it is."""
+    factors = {"m": 1, "h": 60, "d": 1440}
+    if text and text[-1] in factors:
+        try:
+            return str(max(1, round(float(text[:-1]) * factors[text[-1]])))
+        except ValueError:
+            pass
+    return text
+
+
+@reporting
+def run(arguments: Namespace, terminal: Terminal) -> int:
+    """The command's exit status; with -d 0."""
+    directory = Path.cwd()
+    found = settings.read(directory)
+    words = arguments.command[1:] if arguments.command[:1] == ["--"] else arguments.command
+    request = submission.Request(
+        command=tuple(words),
+        directory=directory,
+        options=options_of(arguments, found),
+        settings=found,
+        take_snapshot=not arguments.no_snapshot,
+    )
+    store = Store(home())
+    queued = submission.launch(request, store)
+    if arguments.detach:
+        terminal.out(f"{queued.name}\n")
+        terminal.err(f"Submitted batch job {queued.job_id}; `spritz logs -f {queued.name}` shows its output\n")
+        return 0
+    return follow(queued, store, terminal)
+
+
+def follow(queued: Run, store: Store, terminal: Terminal) -> int:
+    """Show the run's output until it ends; its exit status. Ctrl-C cancels the job."""
+    directory = record.directory_of(home(), queued.name)
+    terminal.err(f"spritz: run {queued.name}, job {queued.job_id}\n")
+    tail = logs.Tail(directory)
+    several: list[bool] = []
+
+    def labels() -> bool:
+        if not several and sum(1 for _, rank, _ in logs.files(directory) if rank is not None) > 1:
+            several.append(True)
+        return bool(several)
+
+    show = logs.printer(terminal.out, labels=labels)
+    waiting = _Waiting(queued.job_id, terminal)
+    try:
+        while True:
+            for line in tail.read():
+                waiting.over()
+                show(line)
+            sys.stdout.flush()
+            if (status := _ended(directory)) is not None:
+                break
+            if (status := waiting.look()) is not None:
+                break
+            time.sleep(_LOOK_SECONDS)
+    except KeyboardInterrupt:
+        terminal.err(f"\nspritz: cancelling job {queued.job_id}\n")
+        slurm.cancel(queued.job_id)
+        return 130
+    for line in tail.read(last=True):
+        show(line)
+    entry = store.get(queued.name, queued.user)
+    states.refresh(store, [entry])
+    entry = store.get(queued.name, queued.user)
+    state = entry.state if entry.state in slurm.FINAL else "FAILED" if status else "COMPLETED"
+    if said := failures.explain(directory, state, status):
+        terminal.err(f"spritz: {queued.name} {state}: {said}\n")
+    return status
+
+
+def _ended(directory: Path) -> int | None:
+    """The exit status that the job's script has told for its newest life."""
+    said = record.events(directory)
+    if said and said[-1]["event"] == "ended":
+        return int(said[-1]["status"])
+    return None
+
+
+class _Waiting:
+    """Asks Slurm now and then: why the job waits, and whether it has ended without a word."""
+
+    def __init__(self, job_id: str, terminal: Terminal) -> None:
+        self._job_id = job_id
+        self._terminal = terminal
+        self._asked_at = time.monotonic()
+        self._told = ""
+
+    def over(self) -> None:
+        """There is output."""
+        self._told = "running"
+
+    def look(self) -> int | None:
+        """The exit status to leave with if the job is gone; None while it lives."""
+        if time.monotonic() - self._asked_at < (_ASK_SECONDS if self._told else 1.0):
+            return None
+        self._asked_at = time.monotonic()
+        job = slurm.queued([self._job_id]).get(self._job_id)
+        if job is None or job.state in slurm.FINAL:
+            past = slurm.accounted([self._job_id]).get(self._job_id) or job
+            if past is None:
+                return 1
+            return past.exit_code or (128 + past.signal if past.signal else 0 if past.state == "COMPLETED" else 1)
+        if job.state == "PENDING" and job.reason not in ("None", self._told):
+            self._told = job.reason
+            start = f", expected to start at {job.started_at}" if job.started_at not in ("", "N/A") else ""
+            self._terminal.err(f"spritz: job {self._job_id} waits: {job.reason}{start}\n")
+        return None

@@ -1,0 +1,110 @@
+"""List runs, newest first; search them by name, command, branch, tag, time, state and metric."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from argparse import ArgumentParser, Namespace
+from dataclasses import asdict
+from datetime import datetime
+
+from spritz.experiments import states, submission
+from spritz.experiments.errors import ExperimentError
+from spritz.experiments.home import home
+from spritz.experiments.interface import Terminal, reporting
+from spritz.experiments.store import Entry, Query, Store
+
+_METRIC = re.compile(r"([\w./-]+)(>=|<=|=|>|<)(-?[\d.eE+-]+)\Z")
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """The command line."""
+    parser.add_argument("text", nargs="?", default="", help="part of the name or command, a job number, a commit")
+    parser.add_argument("--branch", default="")
+    parser.add_argument("--tag", default="")
+    parser.add_argument("--state", default="", help="states, as in squeue: running,failed …")
+    parser.add_argument("--group", default="", help="runs of a sweep or pipeline")
+    parser.add_argument("--metric", action="append", default=[], metavar="NAME>VALUE", help="also < >= <= =")
+    parser.add_argument("--since", default="", help="a date, or 2h, 3d, 1w ago")
+    parser.add_argument("--user", default="", help="another user's (default: yours; where the index is shared)")
+    parser.add_argument("-n", "--limit", type=int, default=20, help="at most so many (0: all; default 20)")
+    parser.add_argument("--json", action="store_true")
+
+
+@reporting
+def run(arguments: Namespace, terminal: Terminal) -> int:
+    """0."""
+    store = Store(home())
+    owner = arguments.user or submission.user()
+    if owner == submission.user():
+        states.refresh(store, store.open_runs(owner))
+    entries = store.find(
+        Query(
+            owner=owner,
+            text=arguments.text,
+            branch=arguments.branch,
+            tag=arguments.tag,
+            states=tuple(state.strip().upper() for state in arguments.state.split(",") if state.strip()),
+            group=arguments.group,
+            since=since(arguments.since) if arguments.since else 0.0,
+            metrics=tuple(_metric(text) for text in arguments.metric),
+            limit=arguments.limit,
+        )
+    )
+    if arguments.json:
+        terminal.out(json.dumps({"runs": [asdict(entry) for entry in entries]}, indent=1) + "\n")
+    else:
+        terminal.out(table(entries))
+    return 0
+
+
+def _metric(text: str) -> tuple[str, str, float]:
+    match = _METRIC.fullmatch(text)
+    try:
+        if match is None:
+            raise ValueError
+        return match[1], match[2], float(match[3])
+    except ValueError:
+        raise ExperimentError(f"--metric {text}: NAME>VALUE is expected", exit_code=2) from None
+
+
+def since(text: str) -> float:
+    """A time from a date or an age. Raises ExperimentError."""
+    factors = {"m": 60, "h": 3600, "d": 86_400, "w": 604_800}
+    if text[-1] in factors and text[:-1].replace(".", "").isdigit():
+        return time.time() - float(text[:-1]) * factors[text[-1]]
+    try:
+        return datetime.fromisoformat(text).timestamp()
+    except ValueError:
+        raise ExperimentError(f"--since {text}: a date as 2026-11-23, or an age as 2h, 3d, 1w", exit_code=2) from None
+
+
+def table(entries: list[Entry]) -> str:
+    """Columns as wide as their values, two blanks between them."""
+    if not entries:
+        return "No runs yet: `spritz run -- python train.py` starts one.\n"
+    rows = [("RUN", "STATE", "JOB", "STARTED", "TIME", "CODE", "COMMAND")]
+    for entry in entries:
+        begin = entry.started_at or entry.created_at
+        end = entry.ended_at or (time.time() if entry.started_at else None)
+        rows.append(
+            (
+                entry.name,
+                entry.state + (f" {entry.exit_code}" if entry.exit_code else ""),
+                entry.job_id,
+                datetime.fromtimestamp(begin).strftime("%m-%d %H:%M"),
+                clock(end - entry.started_at) if end and entry.started_at else "-",
+                f"{entry.branch}@{entry.commit_id[:8]}" if entry.commit_id else entry.tree[:8],
+                entry.command if len(entry.command) <= 60 else entry.command[:59] + "…",
+            )
+        )
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    lines = ["  ".join(value.ljust(width) for value, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    return "\n".join(lines) + "\n"
+
+
+def clock(duration: float) -> str:
+    """Hours, minutes and seconds."""
+    whole = max(0, int(duration))
+    return f"{whole // 3600}:{whole // 60 % 60:02}:{whole % 60:02}"

@@ -1,0 +1,84 @@
+"""Show everything that is known of a run: command, code, environment, resources, state and result."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from argparse import ArgumentParser, Namespace
+from dataclasses import asdict
+from datetime import datetime
+from pathlib import Path
+
+from spritz.experiments import failures, record, states, submission
+from spritz.experiments.commands.runs import clock
+from spritz.experiments.home import home
+from spritz.experiments.interface import Terminal, reporting
+from spritz.experiments.store import Store
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """The command line."""
+    parser.add_argument("run", metavar="RUN", help="name of a run, its beginning (the newest counts), or a job number")
+    parser.add_argument("--json", action="store_true")
+
+
+@reporting
+def run(arguments: Namespace, terminal: Terminal) -> int:
+    """0."""
+    store = Store(home())
+    entry = store.get(arguments.run, submission.user())
+    states.refresh(store, [entry])
+    entry = store.get(entry.name, entry.owner)
+    directory = Path(entry.directory)
+    known = record.read(directory)
+    if arguments.json:
+        terminal.out(
+            json.dumps({"run": asdict(known), "index": asdict(entry), "events": record.events(directory)}, indent=1)
+        )
+        terminal.out("\n")
+        return 0
+    code = known.code
+    python = known.surroundings.get("python", {})
+    lines = [
+        f"{entry.name}  {entry.state}" + (f", exit status {entry.exit_code}" if entry.exit_code is not None else "")
+    ]
+    if said := failures.explain(directory, entry.state, entry.exit_code):
+        lines.append(f"  {said}")
+    lines += ["", f"Command    {shlex.join(known.command)}", f"Job        {entry.job_id}  {_options(known.options)}"]
+    if entry.started_at:
+        begin = datetime.fromtimestamp(entry.started_at).isoformat(" ", "seconds")
+        lines.append(
+            f"Time       {begin}" + (f" for {clock(entry.ended_at - entry.started_at)}" if entry.ended_at else "")
+        )
+    if code:
+        state = "changed" if code.get("dirty") else "clean"
+        at = f"{code.get('branch') or 'detached'} {code['commit'][:12]} ({state})" if code.get("commit") else "no git"
+        lines.append(f"Code       {at}{', not pushed' if code.get('unpushed') else ''}, tree {code['tree'][:12]}")
+        lines += [f"           submodule {name} {commit[:12]}" for name, commit in code.get("submodules", {}).items()]
+    else:
+        lines.append("Code       run in place, no snapshot")
+    if python.get("python"):
+        lines.append(
+            f"Python     {python['python']}, {len(python.get('packages', []))} packages ({python['executable']})"
+        )
+    for label, values in (("Tags", known.tags), ("Data", known.data)):
+        if values:
+            lines.append(f"{label:<11}{', '.join(values)}")
+    for label, value in (("Parent", known.parent), ("Group", known.group)):
+        if value:
+            lines.append(f"{label:<11}{value}")
+    if entry.metrics:
+        lines.append("Metrics    " + ", ".join(f"{name} {value:g}" for name, value in sorted(entry.metrics.items())))
+    lines.append(f"Directory  {directory}")
+    terminal.out("\n".join(lines) + "\n")
+    return 0
+
+
+def _options(options: dict[str, object]) -> str:
+    parts = []
+    for name, value in options.items():
+        if name in ("name", "tags", "data", "env"):
+            continue
+        shown = " ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+        parts.append(f"{name.replace('_', '-')} {shown}")
+    return ", ".join(parts)

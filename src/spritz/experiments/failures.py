@@ -1,0 +1,98 @@
+"""Why a run failed, in words: from what its logs say and how Slurm says that it ended."""
+
+from __future__ import annotations
+
+import re
+import signal
+from collections.abc import Iterable
+from pathlib import Path
+
+from spritz.experiments import logs
+
+#: pattern in a log -> what it means and what helps; the first that matches counts, so causes stand before effects
+_KNOWN: tuple[tuple[str, str], ...] = (
+    (r"torch\.(?:cuda\.)?OutOfMemoryError|CUDA out of memory|HIP out of memory|CUDA_ERROR_OUT_OF_MEMORY",
+     "a GPU ran out of memory: a smaller batch, gradient accumulation or checkpointing, or GPUs with more memory"),
+    (r"(?:Out Of Memory|oom[_-]kill event|Detected \d+ oom_kill)",
+     "the job ran out of main memory: ask for more with --mem"),
+    (r"(?:NCCL|RCCL).*(?:[Tt]imeout|timed out)|Watchdog caught collective operation timeout",
+     "a collective operation timed out: one rank hung, died or ran ahead; the first rank that failed is the cause"),
+    (r"NCCL (?:error|WARN)|ncclSystemError|ncclUnhandledCudaError|ncclInternalError",
+     "NCCL failed: NCCL_DEBUG=INFO in env: says why"),
+    (r"ModuleNotFoundError: No module named '([^']+)'|ImportError: (.*)",
+     "a Python module is missing or broken: is the environment the one that you tried it in?"),
+    (r"device-side assert triggered|CUDA error: an illegal memory access",
+     "a CUDA kernel failed; CUDA_LAUNCH_BLOCKING=1 names it"),
+    (r"No CUDA GPUs are available|no CUDA-capable device", "no GPU in the job: ask with --gpus"),
+    (r"No space left on device|Disk quota exceeded", "the file system is full"),
+    (r"Address already in use", "the rendezvous port is taken: another job on this node uses it"),
+    (r"PermissionError|Permission denied", "a file may not be read or written"),
+    (r"FileNotFoundError: .*|No such file or directory",
+     "a file is missing: only the snapshot of the code is in the job's directory"),
+    (r"^\w*(?:Error|Exception)\b.*", "the program raised an exception"),
+)  # fmt: skip
+_PATTERNS = tuple((re.compile(pattern, re.MULTILINE), meaning) for pattern, meaning in _KNOWN)
+_TAIL_BYTES = 64 << 10
+
+_STATES = {
+    "TIMEOUT": "it reached its time limit",
+    "OUT_OF_MEMORY": "it ran out of main memory: ask for more with --mem",
+    "NODE_FAIL": "a node failed",
+    "PREEMPTED": "it was preempted by a job of higher priority",
+    "CANCELLED": "it was cancelled",
+    "DEADLINE": "it could not end before its deadline",
+    "BOOT_FAIL": "a node did not boot",
+    "LOST": "Slurm does not know the job any more, and it never said that it had ended",
+}
+
+
+def explain(directory: Path, state: str, exit_code: int | None) -> str:
+    """One or two lines; "" if it did not fail."""
+    if state == "COMPLETED" or state not in (*_STATES, "FAILED"):
+        return ""
+    parts = [_STATES[state] if state in _STATES else ending(exit_code)]
+    if state != "CANCELLED" and (cause := first_cause(directory)):
+        parts.append(cause)
+    return "; ".join(parts)
+
+
+def ending(exit_code: int | None) -> str:
+    """An exit status in words."""
+    if exit_code is None:
+        return "it failed"
+    if exit_code > 128:
+        try:
+            return f"it was killed by {signal.Signals(exit_code - 128).name}"
+        except ValueError:
+            pass
+    known = {
+        126: "its command could not be executed",
+        127: "its command was not found",
+        66: "its code or directory was missing",
+    }
+    return known.get(exit_code, f"it ended with exit status {exit_code}")
+
+
+def first_cause(directory: Path) -> str:
+    """The earliest known cause in the newest life's logs, with the rank and the line that says it."""
+    newest = max((restart for restart, _, _ in logs.files(directory)), default=0)
+    for pattern, meaning in _PATTERNS:
+        for rank, text in _tails(directory, newest):
+            match = pattern.search(text)
+            if match:
+                line = text[text.rfind("\n", 0, match.start()) + 1 :].splitlines()[0].strip()
+                where = f"rank {rank}: " if rank is not None else ""
+                return f"{meaning}\n  {where}{line[:300]}"
+    return ""
+
+
+def _tails(directory: Path, restart: int) -> Iterable[tuple[int | None, str]]:
+    for life, rank, path in logs.files(directory):
+        if rank is not None and life != restart:
+            continue
+        try:
+            with path.open("rb") as file:
+                file.seek(max(0, path.stat().st_size - _TAIL_BYTES))
+                yield rank, file.read().decode("utf-8", "replace")
+        except OSError:
+            continue

@@ -1,0 +1,45 @@
+"""Where runs are kept: a directory that login and compute nodes share.
+
+    runs.db            the index (`store`); or another database by SPRITZ_RUN_STORE
+    snapshots.git      snapshots of code (`snapshot`)
+    runs/NAME/         one run: run.json, job.sh, events.jsonl, log/, code/
+
+It is $SPRITZ_HOME, else $XDG_DATA_HOME/spritz, else ~/.local/share/spritz.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+from spritz.experiments.errors import ExperimentError
+
+#: A run is refused where less than this is free: its record and first checkpoint would fail half-way.
+FREE_BYTES_MIN = 64 << 20
+
+
+def home() -> Path:
+    """The directory, made if it is missing. Raises ExperimentError if it cannot be used."""
+    given = os.environ.get("SPRITZ_HOME")
+    base = os.environ.get("XDG_DATA_HOME") or os.path.expanduser("~/.local/share")
+    path = Path(given) if given else Path(base) / "spritz"
+    try:
+        path.mkdir(parents=True, exist_ok=True, mode=0o700)
+    except OSError as error:
+        raise ExperimentError(
+            f"cannot make {path}: {error.strerror}", hint="SPRITZ_HOME names another directory for runs"
+        ) from error
+    if not os.access(path, os.W_OK | os.X_OK):
+        raise ExperimentError(f"{path} is not writable", hint="SPRITZ_HOME names another directory for runs")
+    return path.absolute()
+
+
+def need_space(path: Path, more: int = 0) -> None:
+    """Raises ExperimentError unless the file system has room for `more` bytes and a margin."""
+    free = shutil.disk_usage(path).free
+    if free < FREE_BYTES_MIN + more:
+        raise ExperimentError(
+            f"{path} has {free >> 20} MiB free; a run needs {(FREE_BYTES_MIN + more) >> 20}",
+            hint="remove old runs (`spritz runs --help`), or set SPRITZ_HOME to another file system",
+        )

@@ -1,0 +1,78 @@
+"""Logs of a run: of the batch script and of each rank, read while they grow and after the end."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+#: RESTART-RANK.log, and RESTART-srun.log with what srun says; a task that never started writes none
+_RANK = re.compile(r"(\d+)-(\d+|srun)\.log\Z")
+_PIECE_BYTES = 1 << 16
+
+
+@dataclass(frozen=True, order=True)
+class Line:
+    """One line of a log, without its end. `rank` is None for the batch script's."""
+
+    restart: int
+    rank: int | None
+    text: str
+
+
+def files(directory: Path) -> list[tuple[int, int | None, Path]]:
+    """(restart, rank, file). The batch script's has restart -1; it and srun's have no rank. In the order to read."""
+    found: list[tuple[int, int | None, Path]] = []
+    folder = directory / "log"
+    if (folder / "job.log").exists():
+        found.append((-1, None, folder / "job.log"))
+    try:
+        names = sorted(path.name for path in folder.iterdir())
+    except OSError:
+        return found
+    for match in filter(None, map(_RANK.fullmatch, names)):
+        found.append((int(match[1]), None if match[2] == "srun" else int(match[2]), folder / match[0]))
+    return sorted(found, key=lambda item: (item[0], item[1] is None, item[1] or 0))
+
+
+@dataclass
+class Tail:
+    """Reads what has been added to a run's logs since it was last asked."""
+
+    directory: Path
+    rank: int | None = None
+    _at: dict[Path, int] = field(default_factory=dict)
+    _rest: dict[Path, bytes] = field(default_factory=dict)
+
+    def read(self, *, last: bool = False) -> Iterator[Line]:
+        """New whole lines; with `last` also one without an end."""
+        for restart, rank, path in files(self.directory):
+            if self.rank is not None and rank is not None and rank != self.rank:
+                continue
+            yield from self._read(restart, rank, path, last)
+
+    def _read(self, restart: int, rank: int | None, path: Path, last: bool) -> Iterator[Line]:
+        try:
+            with path.open("rb") as file:
+                file.seek(self._at.get(path, 0))
+                while data := file.read(_PIECE_BYTES):
+                    self._at[path] = self._at.get(path, 0) + len(data)
+                    *lines, rest = (self._rest.get(path, b"") + data).split(b"\n")
+                    self._rest[path] = rest
+                    for line in lines:
+                        yield Line(restart, rank, line.decode("utf-8", "replace"))
+        except OSError:
+            return
+        if last and self._rest.get(path):
+            yield Line(restart, rank, self._rest.pop(path).decode("utf-8", "replace"))
+
+
+def printer(write: Callable[[str], None], *, labels: Callable[[], bool]) -> Callable[[Line], None]:
+    """Prints lines, with the rank before them where there are several."""
+
+    def show(line: Line) -> None:
+        label = f"{line.rank}: " if line.rank is not None and labels() else ""
+        write(f"{label}{line.text}\n")
+
+    return show

@@ -1,0 +1,97 @@
+"""One run on disk: what it was started with, and what its job says of itself.
+
+`run.json` is written once, before the job is queued, and again when the job's number is known. `events.jsonl` is
+appended to by the job: lines as {"event": "started", "at": 1700000000.0, "restart": 0, …}. Files, not a database: the
+job may run where nothing of ours is installed, and lines of a few hundred bytes are appended whole on any file system.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from spritz.experiments.errors import ExperimentError
+
+#: of run.json; a newer one is refused
+FORMAT = 1
+
+
+@dataclass(kw_only=True)
+class Run:
+    """A run's record. Secrets are masked in all of it."""
+
+    name: str
+    user: str
+    created_at: float
+    command: list[str]
+    options: dict[str, Any] = field(default_factory=dict)
+    #: `Snapshot` as a mapping; empty where the run uses its directory in place
+    code: dict[str, Any] = field(default_factory=dict)
+    surroundings: dict[str, Any] = field(default_factory=dict)
+    tags: list[str] = field(default_factory=list)
+    data: list[str] = field(default_factory=list)
+    parent: str = ""
+    group: str = ""
+    job_id: str = ""
+    cluster: str = ""
+    format: int = FORMAT
+
+
+def directory_of(home: Path, name: str) -> Path:
+    """Where the run is."""
+    return home / "runs" / name
+
+
+def write(directory: Path, run: Run) -> None:
+    """Replace the record as a whole."""
+    text = json.dumps(asdict(run), indent=1, ensure_ascii=False)
+    descriptor, path = tempfile.mkstemp(dir=directory, prefix=".run-")
+    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(path, directory / "run.json")
+
+
+def read(directory: Path) -> Run:
+    """The record. Raises ExperimentError if it is damaged, or of a later release."""
+    path = directory / "run.json"
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ExperimentError(f"{directory.name}: no such run") from None
+    except (OSError, ValueError) as error:
+        raise ExperimentError(f"{path}: {error}") from error
+    if data.get("format", 0) > FORMAT:
+        raise ExperimentError(f"{path} was written by a later release of spritz", hint="use that release, or upgrade")
+    known = Run.__dataclass_fields__
+    return Run(**{key: value for key, value in data.items() if key in known})
+
+
+def append(directory: Path, event: str, at: float, **values: Any) -> None:
+    """Add a line to the run's events."""
+    line = json.dumps({"event": event, "at": at, **values}) + "\n"
+    descriptor = os.open(directory / "events.jsonl", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    try:
+        os.write(descriptor, line.encode())
+    finally:
+        os.close(descriptor)
+
+
+def events(directory: Path) -> list[dict[str, Any]]:
+    """What the job has said so far; a line that is being written is left out."""
+    try:
+        text = (directory / "events.jsonl").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return []
+    found = []
+    for line in text.splitlines():
+        try:
+            found.append(json.loads(line))
+        except ValueError:
+            continue
+    return found

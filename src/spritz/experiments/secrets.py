@@ -1,0 +1,81 @@
+"""What must not be written down: values of variables and arguments that are secrets by name or by shape."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+
+MASK = "********"
+
+_NAME = re.compile(
+    r"(?:^|[_\-.])(?:token|secret|passw(?:or)?d|passwd|pwd|passphrase|credentials?|api[_-]?key|access[_-]?key|"
+    r"private[_-]?key|auth[_-]?key|apikey|cookie|session[_-]?key|dsn)(?:$|[_\-.0-9])",
+    re.IGNORECASE,
+)
+#: `pwd` alone is the working directory
+_NOT = frozenset({"PWD", "OLDPWD"})
+
+#: tokens by their shape: GitHub, GitLab, Hugging Face, OpenAI and Anthropic, AWS, Slack, Google, JWT, PEM
+_SHAPE = re.compile(
+    r"\b(?:gh[pousr]_[A-Za-z0-9]{20,}|github_pat_\w{20,}|glpat-[\w-]{15,}|hf_[A-Za-z0-9]{20,}|sk-[\w-]{16,}|"
+    r"(?:AKIA|ASIA)[A-Z0-9]{16}|xox[abprs]-[\w-]{10,}|AIza[\w-]{30,}|eyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]{8,})|"
+    r"-----BEGIN [A-Z ]*PRIVATE KEY-----"
+)
+#: https://user:password@host
+_ADDRESS = re.compile(r"(?<=://)([^/\s:@]*):([^/\s@]+)@")
+
+
+def is_secret_name(name: str) -> bool:
+    """Whether a variable or option of this name holds a secret."""
+    return name not in _NOT and _NAME.search(name.lstrip("-")) is not None
+
+
+def masked_text(text: str) -> str:
+    """The text without tokens that are known by their shape, and without passwords in addresses."""
+    return _ADDRESS.sub(rf"\1:{MASK}@", _SHAPE.sub(MASK, text))
+
+
+def masked_environment(environment: Mapping[str, str]) -> dict[str, str]:
+    """The variables, secrets masked."""
+    return {
+        name: MASK if is_secret_name(name) and value else masked_text(value)
+        for name, value in sorted(environment.items())
+    }
+
+
+def secret_values(environment: Mapping[str, str]) -> list[str]:
+    """Values of secret variables, longest first: they may occur in arguments as well. Short ones are no secrets."""
+    values = {value for name, value in environment.items() if is_secret_name(name) and len(value) >= 8}
+    return sorted(values, key=len, reverse=True)
+
+
+def split_arguments(
+    arguments: Sequence[str], environment: Mapping[str, str] | None = None
+) -> tuple[list[str], dict[int, str]]:
+    """The arguments as they may be written down, and those that hold secrets: place -> the argument as given."""
+    known = secret_values(environment or {})
+    written: list[str] = []
+    hidden: dict[int, str] = {}
+    follows = False
+    for place, argument in enumerate(arguments):
+        name, equals, value = argument.partition("=")
+        if follows and not argument.startswith("-"):
+            safe = MASK
+        elif equals and value and is_secret_name(name):
+            safe = f"{name}={MASK}"
+        else:
+            safe = masked_text(argument)
+            for secret in known:
+                safe = safe.replace(secret, MASK)
+        follows = not equals and argument.startswith("-") and is_secret_name(argument)
+        written.append(safe)
+        if safe != argument:
+            hidden[place] = argument
+    return written, hidden
+
+
+def without(text: str, secrets: Iterable[str]) -> str:
+    """The text with each of these values masked."""
+    for secret in secrets:
+        text = text.replace(secret, MASK)
+    return text

@@ -1,0 +1,210 @@
+"""What a run asks for: command line first, then `spritz.yaml` of the directory or one above it, then defaults.
+
+run:                      # options of `spritz run`, with underscores
+  partition: gpu
+  gpus: 4
+  time: 2:00:00
+  template: torchrun
+  setup: [module load cuda]
+  env: {OMP_NUM_THREADS: 8}
+  slurm: ["--mem-per-gpu=64G"]
+snapshot:
+  max_file: 200M
+  max_total: 2G
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any
+
+from spritz.experiments.errors import ExperimentError
+from spritz.notation.names import nearest
+
+FILE = "spritz.yaml"
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunOptions:
+    """Options of a run. Those that Slurm has are handed to it as they are."""
+
+    name: str = ""
+    template: str = ""
+    nodes: str = ""
+    tasks_per_node: str = ""
+    gpus: str = ""
+    gpus_per_node: str = ""
+    cpus_per_task: str = ""
+    mem: str = ""
+    time: str = ""
+    partition: str = ""
+    account: str = ""
+    qos: str = ""
+    constraint: str = ""
+    reservation: str = ""
+    #: further options for sbatch, one a string
+    slurm: tuple[str, ...] = ()
+    #: shell lines before the command, on the first node
+    setup: tuple[str, ...] = ()
+    env: dict[str, str] = field(default_factory=dict)
+    tags: tuple[str, ...] = ()
+    #: names of data versions that the run reads, as given by the user
+    data: tuple[str, ...] = ()
+
+
+#: options of ours -> option of sbatch
+SLURM_OPTIONS = {
+    "nodes": "--nodes",
+    "gpus": "--gpus",
+    "gpus_per_node": "--gpus-per-node",
+    "cpus_per_task": "--cpus-per-task",
+    "mem": "--mem",
+    "time": "--time",
+    "partition": "--partition",
+    "account": "--account",
+    "qos": "--qos",
+    "constraint": "--constraint",
+    "reservation": "--reservation",
+}
+_NAMES = tuple(item.name for item in fields(RunOptions))
+_LISTS = frozenset({"slurm", "setup", "tags", "data"})
+
+
+@dataclass(frozen=True)
+class Settings:
+    """`spritz.yaml`, checked."""
+
+    path: Path | None = None
+    run: dict[str, Any] = field(default_factory=dict)
+    file_bytes_max: int | None = None
+    tree_bytes_max: int | None = None
+
+
+def read(directory: Path) -> Settings:
+    """The nearest spritz.yaml from `directory` upwards. Raises ExperimentError naming file and key."""
+    for place in (directory, *directory.parents):
+        path = place / FILE
+        if path.is_file():
+            return _read(path)
+        if (place / ".git").exists():
+            break
+    return Settings()
+
+
+def _read(path: Path) -> Settings:
+    import yaml
+
+    try:
+        data = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise ExperimentError(f"{path}: {error}") from error
+    if not isinstance(data, dict):
+        raise ExperimentError(f"{path}: a mapping is expected")
+    _need_known(path, "", data, ("run", "snapshot", "sweep", "pipeline", "track", "guard"))
+    run = data.get("run") or {}
+    if not isinstance(run, dict):
+        raise ExperimentError(f"{path}: run: a mapping is expected")
+    _need_known(path, "run: ", run, _NAMES)
+    snapshot = data.get("snapshot") or {}
+    _need_known(path, "snapshot: ", snapshot, ("max_file", "max_total"))
+    return Settings(
+        path,
+        {name: _value(path, name, value) for name, value in run.items()},
+        _bytes(path, snapshot, "max_file"),
+        _bytes(path, snapshot, "max_total"),
+    )
+
+
+def _need_known(path: Path, where: str, given: dict[Any, Any], names: tuple[str, ...]) -> None:
+    for key in given:
+        if key not in names:
+            near = nearest(str(key), names)
+            raise ExperimentError(f"{path}: {where}unknown key {key!r}" + (f" (did you mean {near}?)" if near else ""))
+
+
+def _value(path: Path, name: str, value: Any) -> Any:
+    if name in _LISTS:
+        items = value if isinstance(value, list) else [value]
+        return tuple(str(item) for item in items)
+    if name == "env":
+        if not isinstance(value, dict):
+            raise ExperimentError(f"{path}: run: env: a mapping is expected")
+        return {str(key): str(item) for key, item in value.items()}
+    if isinstance(value, list | dict):
+        raise ExperimentError(f"{path}: run: {name}: a single value is expected")
+    if name == "time" and isinstance(value, int):
+        return _clock(value)
+    return str(value)
+
+
+def _clock(value: int) -> str:
+    """YAML reads 2:00:00 as 7200, in base sixty; a plain number means minutes, as in Slurm."""
+    return str(value) if value < 3600 else f"{value // 3600}:{value // 60 % 60:02}:{value % 60:02}"
+
+
+def _bytes(path: Path, snapshot: dict[str, Any], key: str) -> int | None:
+    if key not in snapshot:
+        return None
+    return parse_bytes(str(snapshot[key]), f"{path}: snapshot: {key}")
+
+
+def parse_bytes(text: str, what: str) -> int:
+    """`200M` and its like in bytes. Raises ExperimentError."""
+    number, unit = text.strip().upper().removesuffix("B"), 1
+    for letter, factor in (("K", 1 << 10), ("M", 1 << 20), ("G", 1 << 30), ("T", 1 << 40)):
+        if number.endswith(letter):
+            number, unit = number[:-1], factor
+    try:
+        return int(float(number) * unit)
+    except ValueError:
+        raise ExperimentError(f"{what}: {text!r} is no size, as 200M or 2G") from None
+
+
+def merged(settings: Settings, given: dict[str, Any]) -> RunOptions:
+    """The file's options with those of the command line over them; lists are joined."""
+    values = dict(settings.run)
+    for name, value in given.items():
+        if value in (None, "", (), {}):
+            continue
+        if name in _LISTS:
+            values[name] = (*values.get(name, ()), *value)
+        elif name == "env":
+            values[name] = {**values.get(name, {}), **value}
+        else:
+            values[name] = str(value)
+    return replace(RunOptions(), **values)
+
+
+def sbatch_options(options: RunOptions) -> list[str]:
+    """The options that Slurm has, as words for sbatch."""
+    words = [f"{word}={getattr(options, name)}" for name, word in SLURM_OPTIONS.items() if getattr(options, name)]
+    return [*words, *options.slurm]
+
+
+def per_node_gpus(options: RunOptions) -> str:
+    """GPUs of each node as the template needs them: a number, "" if none were asked for. Raises ExperimentError."""
+    if options.gpus_per_node:
+        return options.gpus_per_node.rpartition(":")[2]
+    if not options.gpus:
+        return ""
+    count = options.gpus.rpartition(":")[2]
+    nodes = options.nodes or "1"
+    if not count.isdigit() or not nodes.isdigit():
+        raise ExperimentError(f"--gpus={options.gpus} --nodes={nodes}: this template needs --gpus-per-node")
+    if int(count) % int(nodes):
+        raise ExperimentError(f"--gpus={count} cannot be divided over {nodes} nodes; say --gpus-per-node")
+    return str(int(count) // int(nodes))
+
+
+def default_name(command: tuple[str, ...]) -> str:
+    """A name from the command: the stem of its first script or program."""
+    for word in command[: command.index("-c")] if "-c" in command else command:
+        stem = os.path.basename(word)
+        if stem in ("python", "python3", "bash", "sh", "uv", "run", "-m", "torchrun", "accelerate", "launch", "-u"):
+            continue
+        if word.startswith("-"):
+            continue
+        return stem.rsplit(".", 1)[0] or "run"
+    return os.path.basename(command[0]) if command else "run"

@@ -1,0 +1,156 @@
+"""Slurm's public commands as functions, in the formats that 22.05 and newer share."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from spritz.experiments.errors import ExperimentError
+
+#: states in which a job will not change any more
+FINAL = frozenset(
+    ["BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED"]
+) | {"REVOKED", "TIMEOUT"}
+_SECONDS = 60.0
+#: sbatch's words where the controller is busy or restarting; a submission that was refused so was not queued
+_TRANSIENT = ("Unable to contact slurm controller", "temporarily unable to accept job")
+
+
+@dataclass(frozen=True)
+class JobState:
+    """What Slurm says of a job."""
+
+    job_id: str
+    state: str
+    reason: str = ""
+    exit_code: int = 0
+    signal: int = 0
+    nodes: str = ""
+    restarts: int = 0
+    started_at: str = ""
+    ended_at: str = ""
+
+
+def call(
+    command: Sequence[str], *, environment: Mapping[str, str] | None = None, cwd: str | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run one of Slurm's commands. Raises ExperimentError if there is none, or it does not answer in a minute."""
+    try:
+        return subprocess.run(
+            list(command),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="backslashreplace",
+            timeout=_SECONDS,
+            cwd=cwd,
+            env=None if environment is None else dict(environment),
+        )
+    except FileNotFoundError as error:
+        raise ExperimentError(
+            f"{command[0]}: not found", hint="put Slurm's commands on PATH, or start a cluster with `spritz up`"
+        ) from error
+    except subprocess.TimeoutExpired as error:
+        raise ExperimentError(f"{command[0]} did not answer in {_SECONDS:g} s") from error
+
+
+def said(done: subprocess.CompletedProcess[str]) -> str:
+    """The command's complaint, without its name."""
+    lines = [line.partition(": ")[2] or line for line in done.stderr.strip().splitlines()]
+    return "; ".join(line.removeprefix("error: ") for line in lines if line) or f"exit status {done.returncode}"
+
+
+def submit(script: str, options: Iterable[str] = (), *, environment: Mapping[str, str] | None = None) -> str:
+    """The id of the job that `sbatch` queued for the file `script`. Raises ExperimentError."""
+    for patience in (0.5, 1.0, 2.0, 0.0):
+        done = call(["sbatch", "--parsable", *options, script], environment=environment)
+        if done.returncode == 0:
+            return done.stdout.strip().splitlines()[-1].partition(";")[0]
+        if not patience or not any(words in done.stderr for words in _TRANSIENT):
+            break
+        time.sleep(patience)
+    raise ExperimentError(f"sbatch: {said(done)}")
+
+
+def cancel(*job_ids: str, signal: str = "") -> None:
+    """Cancel or signal jobs. Raises ExperimentError; jobs that have ended already are no error."""
+    options = ["--signal", signal] if signal else []
+    done = call(["scancel", *options, *job_ids])
+    if done.returncode and "already completing or completed" not in done.stderr and "Invalid job id" not in done.stderr:
+        raise ExperimentError(f"scancel: {said(done)}")
+
+
+def queued(job_ids: Iterable[str]) -> dict[str, JobState]:
+    """Jobs that the controller knows, by id. Array tasks stand under `ID_INDEX`."""
+    wanted = list(dict.fromkeys(job_ids))
+    found: dict[str, JobState] = {}
+    for at in range(0, len(wanted), 500):
+        done = call(
+            ["squeue", "-h", "-r", "-t", "all", "-j", ",".join(wanted[at : at + 500]), "-o", "%i|%T|%r|%N|%S|%e"]
+        )
+        if done.returncode and "Invalid job id" not in done.stderr:
+            raise ExperimentError(f"squeue: {said(done)}")
+        for line in done.stdout.splitlines():
+            job_id, state, reason, nodes, start, end = line.split("|", 5)
+            found[job_id] = JobState(job_id, state, reason, nodes=nodes, started_at=start, ended_at=end)
+    return found
+
+
+def accounted(job_ids: Iterable[str]) -> dict[str, JobState]:
+    """Jobs that accounting has records of, by id; empty where there is no accounting."""
+    wanted = list(dict.fromkeys(job_ids))
+    found: dict[str, JobState] = {}
+    for at in range(0, len(wanted), 500):
+        fields = "JobID,State,ExitCode,NodeList,Restarts,Start,End"
+        done = call(["sacct", "-nPX", "-j", ",".join(wanted[at : at + 500]), "-o", fields])
+        if done.returncode:
+            return found
+        for line in done.stdout.splitlines():
+            job_id, state, code, nodes, restarts, start, end = line.split("|")
+            status, _, signal = code.partition(":")
+            found[job_id] = JobState(
+                job_id,
+                state.split()[0],
+                exit_code=int(status or 0),
+                signal=int(signal or 0),
+                nodes=nodes,
+                restarts=int(restarts or 0),
+                started_at=start,
+                ended_at=end,
+            )
+    return found
+
+
+def shown(job_id: str) -> dict[str, str]:
+    """`scontrol show job` as a mapping; empty if the controller has forgotten the job."""
+    done = call(["scontrol", "-o", "show", "job", job_id])
+    if done.returncode:
+        return {}
+    fields: dict[str, str] = {}
+    for word in done.stdout.split():
+        key, equals, value = word.partition("=")
+        if equals and key not in fields:
+            fields[key] = value
+    return fields
+
+
+def version() -> str:
+    """The cluster's words for its release, as `slurm 22.05.8`."""
+    return call(["sinfo", "--version"]).stdout.strip()
+
+
+def cluster_name() -> str:
+    """ClusterName; "" if the controller does not answer."""
+    for line in call(["scontrol", "show", "config"]).stdout.splitlines():
+        key, equals, value = line.partition("=")
+        if equals and key.strip() == "ClusterName":
+            return value.strip()
+    return ""
+
+
+def in_job() -> bool:
+    """Whether this process is part of a job."""
+    return "SLURM_JOB_ID" in os.environ

@@ -1,0 +1,371 @@
+"""The working tree as it is now, kept by its content: what a job runs from, whatever is edited while it waits.
+
+A snapshot is a git tree in a bare repository of our own, with a commit that keeps it. The user's repository is read and
+never written: its index is copied, so that only files that have changed since are read, and new objects go into our
+repository. Objects that the user's repository has are packed into ours as well, so a snapshot outlives it.
+Without git in the directory the same is done from an empty index, which is kept for the next time.
+
+Tracked files and untracked ones that are not ignored are in it; `.spritzignore` (patterns as in .gitignore) leaves out
+more. Submodules are in it with their files. Files under Git LFS are in it with their content, not as pointers.
+
+Source: git-add(1), git-write-tree(1), git-pack-objects(1), gitattributes(5).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from spritz.experiments.errors import ExperimentError
+
+IGNORE_FILE = ".spritzignore"
+#: a snapshot holds code: larger files and amounts are refused unless the caller raises the limit
+FILE_BYTES_MAX = 100 << 20
+TREE_BYTES_MAX = 1 << 30
+
+#: content goes in and out as it is: no clean or smudge filter, no line endings, no hooks
+_PLAIN = (
+    *("-c", "filter.lfs.clean=", "-c", "filter.lfs.smudge=", "-c", "filter.lfs.process="),
+    *("-c", "filter.lfs.required=false", "-c", "core.autocrlf=false", "-c", "core.hooksPath=/dev/null"),
+    *("-c", "core.safecrlf=false", "-c", "core.fsmonitor=false", "-c", "core.untrackedCache=false"),
+    *("-c", "core.looseCompression=1", "-c", "gc.auto=0", "-c", "advice.addEmbeddedRepo=false"),
+)
+_LFS_POINTER = b"version https://git-lfs.github.com/spec/"
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """Code as it was."""
+
+    #: git object name of the tree in our repository
+    tree: str
+    #: what the paths of the tree are relative to
+    root: str
+    #: the working directory, relative to `root`
+    directory: str
+    #: of the user's repository; "" without one
+    commit: str = ""
+    branch: str = ""
+    remote: str = ""
+    #: whether the tree differs from `commit`
+    dirty: bool = False
+    #: whether no remote branch has `commit`, so that others cannot get it
+    unpushed: bool = False
+    #: paths of submodules -> their commits
+    submodules: Mapping[str, str] = field(default_factory=dict)
+
+
+def take(
+    directory: Path, store: Path, *, file_bytes_max: int = FILE_BYTES_MAX, tree_bytes_max: int = TREE_BYTES_MAX
+) -> Snapshot:
+    """Keep the tree around `directory` in the repository `store`.
+
+    Raises ExperimentError if git is missing or fails, and, naming them, for files that are too large.
+    """
+    if shutil.which("git") is None:
+        raise ExperimentError("git: not found", hint="snapshots of code need git on PATH; --no-snapshot runs in place")
+    directory = Path(os.path.realpath(directory))
+    _make_store(store)
+    root = _root_of(directory)
+    limits = _Limits(file_bytes_max, tree_bytes_max)
+    tree, submodules = _tree_of(root if root is not None else directory, store, limits, is_git=root is not None)
+    if root is None:
+        _keep(store, tree, ())
+        return Snapshot(tree, str(directory), ".")
+    commit = _git(root, "rev-parse", "--verify", "-q", "HEAD", check=False).strip()
+    branch = _git(root, "symbolic-ref", "-q", "--short", "HEAD", check=False).strip()
+    _keep(store, tree, (_git_directory(root) / "objects",))
+    at_commit = _git(root, "rev-parse", f"{commit}^{{tree}}", check=False).strip() if commit else ""
+    return Snapshot(
+        tree=tree,
+        root=str(root),
+        directory=os.path.relpath(directory, root),
+        commit=commit,
+        branch=branch,
+        remote=_git(root, "remote", "get-url", "origin", check=False).strip(),
+        dirty=tree != at_commit,
+        unpushed=bool(commit) and not _git(root, "branch", "-r", "--contains", commit, check=False).strip(),
+        submodules=submodules,
+    )
+
+
+def diff(store: Path, old: str, new: str, *options: str) -> str:
+    """What changed between two trees, as `git diff` shows it."""
+    return _git(store, "--git-dir", str(store), "diff", *options, old, new)
+
+
+def checkout_lines(store: Path, tree: str, target: str) -> str:
+    """Shell commands that lay the tree down in `$target`, complete or not at all."""
+    plain = " ".join(f"'{word}'" if "=" in word else word for word in _PLAIN)
+    return f"""\
+if [ ! -e {target}/.git-snapshot-done ]; then
+    rm -rf {target}; mkdir -p {target}
+    index=$(mktemp)
+    GIT_INDEX_FILE=$index git --git-dir={_quoted(store)} {plain} read-tree {tree} &&
+        GIT_INDEX_FILE=$index git --git-dir={_quoted(store)} {plain} --work-tree={target} checkout-index -a -q -f &&
+        touch {target}/.git-snapshot-done || {{ echo "spritz: cannot check out the snapshot {tree}" >&2; exit 66; }}
+    rm -f "$index"
+fi
+"""
+
+
+def _quoted(path: Path) -> str:
+    import shlex
+
+    return shlex.quote(str(path))
+
+
+@dataclass
+class _Limits:
+    file_bytes_max: int
+    tree_bytes_max: int
+    seen: int = 0
+
+    def need(self, root: Path, names: Iterable[str]) -> None:
+        """Raises ExperimentError, naming the largest, if files that would be read are too large."""
+        sizes = []
+        for name in names:
+            with suppress(OSError):
+                status = os.lstat(root / name)
+                sizes.append((status.st_size, name))
+        large = sorted((item for item in sizes if item[0] > self.file_bytes_max), reverse=True)
+        if large:
+            listed = ", ".join(f"{name} ({_size(size)})" for size, name in large[:5])
+            more = f" and {len(large) - 5} more" if len(large) > 5 else ""
+            raise ExperimentError(
+                f"too large for a snapshot of code (limit {_size(self.file_bytes_max)} a file): {listed}{more}",
+                hint=f"name data and checkpoints in .gitignore or {IGNORE_FILE}, or raise snapshot: max_file in "
+                "spritz.yaml",
+            )
+        self.seen += sum(size for size, _ in sizes)
+        if self.seen > self.tree_bytes_max:
+            largest = ", ".join(f"{name} ({_size(size)})" for size, name in sorted(sizes, reverse=True)[:5])
+            raise ExperimentError(
+                f"{_size(self.seen)} of changed and untracked files are too much for a snapshot of code (limit "
+                f"{_size(self.tree_bytes_max)}); the largest: {largest}",
+                hint=f"name data and checkpoints in .gitignore or {IGNORE_FILE}, or raise snapshot: max_total in "
+                "spritz.yaml",
+            )
+
+
+def _size(count: int) -> str:
+    for unit, factor in (("GB", 1 << 30), ("MB", 1 << 20), ("KB", 1 << 10)):
+        if count >= factor:
+            return f"{count / factor:.1f} {unit}"
+    return f"{count} B"
+
+
+def _make_store(store: Path) -> None:
+    if (store / "HEAD").exists():
+        return
+    store.parent.mkdir(parents=True, exist_ok=True)
+    # Two first runs at once: each makes its own, one of them gets the name.
+    made = Path(tempfile.mkdtemp(prefix="snapshots-", dir=store.parent))
+    _git(made, "init", "-q", "--bare", str(made))
+    try:
+        made.rename(store)
+    except OSError:
+        shutil.rmtree(made, ignore_errors=True)
+        if not (store / "HEAD").exists():
+            raise
+
+
+def _root_of(directory: Path) -> Path | None:
+    done = _run(directory, ("rev-parse", "--show-toplevel"))
+    if done.returncode == 0:
+        return Path(os.fsdecode(done.stdout.rstrip(b"\n")))
+    if b"dubious ownership" in done.stderr:
+        raise ExperimentError(
+            f"git does not trust the repository around {directory}, which belongs to another user",
+            hint=f"git config --global --add safe.directory {directory}",
+        )
+    return None
+
+
+def _git_directory(root: Path) -> Path:
+    """Of the objects: the common one, for a linked work tree."""
+    return (root / _git(root, "rev-parse", "--git-common-dir").rstrip("\n")).resolve()
+
+
+def _tree_of(root: Path, store: Path, limits: _Limits, *, is_git: bool) -> tuple[str, dict[str, str]]:
+    """The tree of the files below `root`, and its submodules with their commits."""
+    with tempfile.TemporaryDirectory(prefix="index-", dir=store) as scratch:
+        index = Path(scratch) / "index"
+        kept = None
+        if is_git:
+            own = root / _git(root, "rev-parse", "--git-path", "index").rstrip("\n")
+            environment = {
+                "GIT_INDEX_FILE": str(index),
+                "GIT_OBJECT_DIRECTORY": str(store / "objects"),
+                "GIT_ALTERNATE_OBJECT_DIRECTORIES": str(_git_directory(root) / "objects"),
+            }
+            base: tuple[str, ...] = ()
+        else:
+            kept = own = store / "indexes" / hashlib.sha256(os.fsencode(root)).hexdigest()[:16]
+            environment = {"GIT_INDEX_FILE": str(index)}
+            base = ("--git-dir", str(store), "--work-tree", str(root))
+        with suppress(FileNotFoundError):
+            shutil.copy2(own, index)
+        git = _Git(root, environment, base)
+        ignored = git.exclude_file(Path(scratch))
+        if ignored is not None:
+            git(
+                "-c",
+                f"core.excludesFile={ignored}",
+                "ls-files",
+                "-z",
+                "-ci",
+                "--exclude-standard",
+                then=("update-index", "-z", "--force-remove", "--stdin"),
+            )
+            git.base = (*git.base, "-c", f"core.excludesFile={ignored}")
+        new = _names(git("ls-files", "-z", "-o", "--exclude-standard"))
+        changed = _names(git("diff-files", "-z", "--name-only", "--ignore-submodules=all"))
+        limits.need(root, (name for name in {*new, *changed} if not name.endswith("/")))
+        git("add", "-A", "--ignore-errors", ".")
+        submodules = _add_submodules(git, root, store, limits) if is_git else {}
+        if is_git:
+            _add_lfs(git, root, limits)
+        tree = git("write-tree").strip()
+        if kept is not None:
+            kept.parent.mkdir(exist_ok=True)
+            shutil.copy2(index, f"{kept}.{os.getpid()}")
+            os.replace(f"{kept}.{os.getpid()}", kept)
+        return tree, submodules
+
+
+def _add_submodules(git: _Git, root: Path, store: Path, limits: _Limits) -> dict[str, str]:
+    """Replace commits of submodules, and of repositories inside the tree, by their files."""
+    found: dict[str, str] = {}
+    for line in _names(git("ls-files", "-s", "-z")):
+        meta, _, name = line.partition("\t")
+        mode, commit, _ = meta.split(" ")
+        if mode != "160000":
+            continue
+        found[name] = commit
+        if not (root / name / ".git").exists():
+            continue  # not checked out: there are no files of it
+        tree, inner = _tree_of(root / name, store, limits, is_git=True)
+        _keep(store, tree, (_git_directory(root / name) / "objects",))
+        found.update({f"{name}/{path}": other for path, other in inner.items()})
+        git("update-index", "--force-remove", "--", name)
+        git("read-tree", f"--prefix={name}/", tree)
+    return found
+
+
+def _add_lfs(git: _Git, root: Path, limits: _Limits) -> None:
+    """Files under Git LFS with their content, where the index has a pointer and the work tree the content."""
+    if not (root / ".gitattributes").exists():
+        return
+    names = _names(git("ls-files", "-z", "--", ":(attr:filter=lfs)"))
+    real = []
+    for name in names:
+        with suppress(OSError), open(root / name, "rb") as file:
+            if not file.read(len(_LFS_POINTER)).startswith(_LFS_POINTER):
+                real.append(name)
+    limits.need(root, real)
+    for name in real:
+        blob = git("hash-object", "-w", "--no-filters", "--", name).strip()
+        git("update-index", "--cacheinfo", f"100644,{blob},{name}")
+
+
+def _keep(store: Path, tree: str, objects: Sequence[Path]) -> None:
+    """A commit for the tree in our repository, and the objects that only the user's repository has."""
+    reference = f"refs/snapshots/{tree}"
+    at = ("--git-dir", str(store))
+    if _git(store, *at, "rev-parse", "-q", "--verify", reference, check=False).strip():
+        return
+    ours = _git(
+        store, *at, "for-each-ref", "--count=50", "--sort=-creatordate", "--format=%(objectname)", "refs/snapshots"
+    )
+    environment = {
+        "GIT_AUTHOR_NAME": "spritz", "GIT_AUTHOR_EMAIL": "spritz@localhost",
+        "GIT_COMMITTER_NAME": "spritz", "GIT_COMMITTER_EMAIL": "spritz@localhost",
+        "GIT_ALTERNATE_OBJECT_DIRECTORIES": os.pathsep.join(map(str, objects)),
+    }  # fmt: skip
+    git = _Git(store, environment, at)
+    commit = git("commit-tree", "-m", "snapshot", tree).strip()
+    if objects:
+        # What earlier snapshots have is here already; the rest is one pack, whoever holds it now.
+        wanted = "\n".join([commit, *(f"^{one}" for one in ours.split())]) + "\n"
+        git("pack-objects", "--revs", "-q", "--window=0", str(store / "objects" / "pack" / "pack"), given=wanted)
+    git("update-ref", reference, commit)
+
+
+class _Git:
+    """git with an index of its own."""
+
+    def __init__(self, cwd: Path, environment: Mapping[str, str], base: tuple[str, ...] = ()) -> None:
+        self._cwd = cwd
+        self._environment = environment
+        self.base = base
+
+    def __call__(self, *words: str, then: tuple[str, ...] = (), given: str = "") -> str:
+        """Its output; with `then`, that of a second command that reads it. Raises ExperimentError."""
+        output = self._checked(words, os.fsencode(given))
+        return os.fsdecode(self._checked(then, output) if then else output)
+
+    def _checked(self, words: tuple[str, ...], given: bytes) -> bytes:
+        done = _run(self._cwd, (*self.base, *words), self._environment, given)
+        # `git add --ignore-errors` says 1 for files that it may not read or that vanished: told, the rest is in.
+        if done.returncode and not (words[:1] == ("add",) and done.returncode == 1):
+            raise _failed(words, done)
+        if done.returncode:
+            unreadable = [
+                line for line in os.fsdecode(done.stderr).splitlines() if line.startswith(("error: ", "fatal: "))
+            ]
+            raise ExperimentError(
+                f"cannot snapshot {self._cwd}: {'; '.join(unreadable[:3]) or 'git add failed'}",
+                hint=f"name files that are not code in .gitignore or {IGNORE_FILE}",
+            )
+        return done.stdout
+
+    def exclude_file(self, scratch: Path) -> Path | None:
+        """The user's own excludes and .spritzignore in one file; None without the latter."""
+        own = self._cwd / IGNORE_FILE
+        if not own.exists():
+            return None
+        users = os.fsdecode(_run(self._cwd, ("config", "--path", "core.excludesFile")).stdout).strip()
+        default = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "git" / "ignore"
+        texts = []
+        for path in (Path(users) if users else default, own):
+            with suppress(OSError):
+                texts.append(path.read_bytes())
+        target = scratch / "exclude"
+        target.write_bytes(b"\n".join(texts) + b"\n")
+        return target
+
+
+def _git(cwd: Path, *words: str, check: bool = True) -> str:
+    done = _run(cwd, words)
+    if check and done.returncode:
+        raise _failed(words, done)
+    return os.fsdecode(done.stdout) if done.returncode == 0 else ""
+
+
+def _run(
+    cwd: Path, words: Sequence[str], environment: Mapping[str, str] | None = None, given: bytes = b""
+) -> subprocess.CompletedProcess[bytes]:
+    # A caller inside a hook or an alias of git has these set, for another repository.
+    inherited = {
+        key: value for key, value in os.environ.items() if not key.startswith("GIT_") or key == "GIT_SSH_COMMAND"
+    }
+    inherited |= {"GIT_OPTIONAL_LOCKS": "0", "LC_ALL": "C", **(environment or {})}
+    return subprocess.run(["git", *_PLAIN, *words], cwd=cwd, env=inherited, input=given, capture_output=True)
+
+
+def _failed(words: Sequence[str], done: subprocess.CompletedProcess[bytes]) -> ExperimentError:
+    name = next((word for word in words if not word.startswith("-")), "git")
+    reason = os.fsdecode(done.stderr).strip() or f"exit status {done.returncode}"
+    return ExperimentError(f"git {name}: {reason}")
+
+
+def _names(output: str) -> list[str]:
+    return [name for name in output.split("\0") if name]

@@ -1,0 +1,70 @@
+"""What became of runs: from the events that their jobs wrote, and from Slurm for those that could not."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from spritz.experiments import record, slurm
+from spritz.experiments.store import Entry, Store
+
+#: accounting may lag behind the queue; a job that neither knows after this is lost
+_FORGOTTEN_SECONDS = 120.0
+
+
+def refresh(store: Store, entries: Iterable[Entry]) -> None:
+    """Bring the index up to date for these runs, with one question to Slurm for all of them."""
+    asked = [entry for entry in entries if entry.job_id]
+    if not asked:
+        return
+    job_ids = [entry.job_id for entry in asked]
+    queue = slurm.queued(job_ids)
+    gone = [job_id for job_id in job_ids if job_id not in queue or queue[job_id].state in slurm.FINAL]
+    past = slurm.accounted(gone) if gone else {}
+    for entry in asked:
+        values = values_of(entry, queue.get(entry.job_id), past.get(entry.job_id))
+        if any(getattr(entry, key) != value for key, value in values.items()):
+            store.change(entry.name, entry.owner, **values)
+
+
+def values_of(entry: Entry, queued: slurm.JobState | None, past: slurm.JobState | None) -> dict[str, Any]:
+    """Columns of the index by what is known now."""
+    said = record.events(Path(entry.directory))
+    starts = [event for event in said if event["event"] == "started"]
+    ends = [event for event in said if event["event"] == "ended"]
+    values: dict[str, Any] = {}
+    if starts:
+        values["started_at"] = starts[0]["at"]
+    known = past or queued
+    if queued is not None and queued.state not in slurm.FINAL:
+        paused = said and said[-1]["event"] == "paused" and queued.state == "PENDING"
+        values["state"] = "PAUSED" if paused else queued.state
+        return values
+    latest = starts[-1]["restart"] if starts else 0
+    ended = next((event for event in reversed(ends) if event["restart"] >= latest), None)
+    if known is not None:
+        values["state"] = known.state
+        values["exit_code"] = ended["status"] if ended else _code(known)
+        values["ended_at"] = ended["at"] if ended else seconds(known.ended_at) or time.time()
+    elif ended is not None:
+        values["state"] = "COMPLETED" if ended["status"] == 0 else "FAILED"
+        values["exit_code"], values["ended_at"] = ended["status"], ended["at"]
+    elif time.time() - entry.created_at > _FORGOTTEN_SECONDS:
+        values["state"] = "LOST"
+        values["ended_at"] = time.time()
+    return values
+
+
+def _code(known: slurm.JobState) -> int:
+    return 128 + known.signal if known.signal else known.exit_code
+
+
+def seconds(text: str) -> float:
+    """Slurm's time of day since the epoch; 0.0 for Unknown and its like."""
+    try:
+        return datetime.fromisoformat(text).timestamp()
+    except ValueError:
+        return 0.0

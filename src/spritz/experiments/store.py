@@ -1,0 +1,301 @@
+"""The index of all runs: SQLite in the home directory, or any database of SQLAlchemy by $SPRITZ_RUN_STORE.
+
+What a run *is* stands in its directory (`record`); the index finds runs quickly, gives out names, and keeps the last
+known state. It may be made again from the directories.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sqlite3
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from spritz.experiments.errors import ExperimentError
+
+if TYPE_CHECKING:
+    from sqlalchemy.engine import Connection, Engine
+
+    from spritz.experiments.record import Run
+
+#: of the tables; a newer one is refused
+LAYOUT = 1
+
+#: an index on a network file system waits so long for another writer
+_LOCK_SECONDS = 20.0
+
+_TABLES = (
+    """CREATE TABLE IF NOT EXISTS runs (
+        name VARCHAR(200) NOT NULL, owner VARCHAR(100) NOT NULL, created_at FLOAT NOT NULL, job_id VARCHAR(40),
+        state VARCHAR(30) NOT NULL, exit_code INTEGER, started_at FLOAT, ended_at FLOAT, branch VARCHAR(300),
+        commit_id VARCHAR(64), tree VARCHAR(64), parent VARCHAR(200), run_group VARCHAR(200), command TEXT NOT NULL,
+        tags TEXT NOT NULL, metrics TEXT NOT NULL, directory TEXT NOT NULL, PRIMARY KEY (owner, name))""",
+    "CREATE INDEX IF NOT EXISTS runs_created ON runs (owner, created_at)",
+    "CREATE INDEX IF NOT EXISTS runs_open ON runs (owner, state)",
+    "CREATE TABLE IF NOT EXISTS layout (number INTEGER NOT NULL)",
+)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A run as the index knows it."""
+
+    name: str
+    owner: str
+    created_at: float
+    job_id: str
+    state: str
+    exit_code: int | None
+    started_at: float | None
+    ended_at: float | None
+    branch: str
+    commit_id: str
+    tree: str
+    parent: str
+    run_group: str
+    command: str
+    tags: tuple[str, ...]
+    metrics: dict[str, float]
+    directory: str
+
+
+_COLUMNS = tuple(Entry.__dataclass_fields__)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Query:
+    """Which runs. Texts match a part, whatever the case."""
+
+    owner: str = ""
+    text: str = ""
+    branch: str = ""
+    tag: str = ""
+    states: tuple[str, ...] = ()
+    group: str = ""
+    since: float = 0.0
+    until: float = 0.0
+    #: (metric, operator, value), as ("accuracy", ">", 0.9)
+    metrics: tuple[tuple[str, str, float], ...] = ()
+    limit: int = 0
+
+
+class Store:
+    """Raises ExperimentError where the database is locked, read-only, full, damaged or of a later release."""
+
+    def __init__(self, home: Path) -> None:
+        self._url = os.environ.get("SPRITZ_RUN_STORE") or f"sqlite:///{home}/runs.db"
+        self._engine: Engine | None = None
+
+    def close(self) -> None:
+        """Give the connection back."""
+        if self._engine is not None:
+            self._engine.dispose()
+            self._engine = None
+
+    def reserve(self, base: str, owner: str, created_at: float, directory: Path, command: str) -> str:
+        """A free name made of `base` (BASE-1, BASE-2 …), with a row that holds it."""
+        clean = re.sub(r"[^A-Za-z0-9._-]+", "-", base).strip("-.") or "run"
+        from sqlalchemy.exc import IntegrityError
+
+        for _ in range(1000):
+            number = self._next_number(clean, owner)
+            name = f"{clean}-{number}"
+            try:
+                with self._begin() as connection:
+                    self._insert(connection, name, owner, created_at, str(directory / name), command)
+                return name
+            except IntegrityError:
+                continue  # somebody has taken it meanwhile
+        raise ExperimentError(f"no free name for a run {clean}")
+
+    def _next_number(self, base: str, owner: str) -> int:
+        with self._begin() as connection:
+            rows = _execute(
+                connection,
+                "SELECT name FROM runs WHERE owner = :owner AND name LIKE :like",
+                owner=owner,
+                like=f"{base}-%",
+            )
+            numbers = [int(name[len(base) + 1 :]) for (name,) in rows if name[len(base) + 1 :].isdigit()]
+        return max(numbers, default=0) + 1
+
+    def _insert(self, connection: Connection, name: str, owner: str, at: float, directory: str, command: str) -> None:
+        values = {
+            "name": name, "owner": owner, "created_at": at, "job_id": "", "state": "CREATED", "exit_code": None,
+            "started_at": None, "ended_at": None, "branch": "", "commit_id": "", "tree": "", "parent": "",
+            "run_group": "", "command": command, "tags": "[]", "metrics": "{}", "directory": directory,
+        }  # fmt: skip
+        names = ", ".join(values)
+        _execute(connection, f"INSERT INTO runs ({names}) VALUES ({', '.join(f':{key}' for key in values)})", **values)
+
+    def queued(self, run: Run, state: str = "PENDING") -> None:
+        """The run's job is in the queue."""
+        self.change(
+            run.name,
+            run.user,
+            job_id=run.job_id,
+            state=state,
+            branch=run.code.get("branch", ""),
+            commit_id=run.code.get("commit", ""),
+            tree=run.code.get("tree", ""),
+            parent=run.parent,
+            run_group=run.group,
+            tags=json.dumps(run.tags),
+        )
+
+    def change(self, name: str, owner: str, **values: Any) -> None:
+        """Set columns of a run."""
+        with self._begin() as connection:
+            given = ", ".join(f"{key} = :{key}" for key in values)
+            _execute(connection, f"UPDATE runs SET {given} WHERE owner = :o AND name = :n", o=owner, n=name, **values)
+
+    def remove(self, name: str, owner: str) -> None:
+        """Forget the run."""
+        with self._begin() as connection:
+            _execute(connection, "DELETE FROM runs WHERE owner = :o AND name = :n", o=owner, n=name)
+
+    def find(self, query: Query) -> list[Entry]:
+        """Runs, newest first."""
+        where, values = _conditions(query)
+        text = f"SELECT {', '.join(_COLUMNS)} FROM runs {where} ORDER BY created_at DESC, name DESC"
+        if query.limit and not query.metrics:
+            text += f" LIMIT {query.limit:d}"
+        with self._begin() as connection:
+            entries = [_entry(row) for row in _execute(connection, text, **values)]
+        if query.metrics:
+            entries = [entry for entry in entries if _meets(entry, query.metrics)]
+        return entries[: query.limit] if query.limit else entries
+
+    def get(self, name: str, owner: str) -> Entry:
+        """The run of that name or job number, or the newest whose name begins so (`train`: train-12)."""
+        with self._begin() as connection:
+            rows = list(
+                _execute(
+                    connection,
+                    f"SELECT {', '.join(_COLUMNS)} FROM runs WHERE owner = :o AND "
+                    "(name = :n OR job_id = :n OR name LIKE :like) ORDER BY created_at DESC",
+                    o=owner, n=name, like=f"{name}-%",
+                )
+            )  # fmt: skip
+        entries = [_entry(row) for row in rows]
+        for entry in entries:
+            if name in (entry.name, entry.job_id):
+                return entry
+        if entries:
+            return entries[0]
+        raise ExperimentError(f"{name}: no such run", hint="`spritz runs` lists them")
+
+    def open_runs(self, owner: str) -> list[Entry]:
+        """Runs whose last known state is not final."""
+        return self.find(Query(owner=owner, states=("CREATED", "PENDING", "RUNNING", "PAUSED", "SUSPENDED")))
+
+    @contextmanager
+    def _begin(self) -> Iterator[Connection]:
+        from sqlalchemy.exc import DBAPIError, IntegrityError, OperationalError
+
+        try:
+            with self._open().begin() as connection:
+                yield connection
+        except IntegrityError:
+            raise
+        except OperationalError as error:
+            raise _unusable(self._url, error) from error
+        except DBAPIError as error:
+            raise ExperimentError(f"{self._url}: {error.orig}") from error
+
+    def _open(self) -> Engine:
+        if self._engine is not None:
+            return self._engine
+        from sqlalchemy import create_engine, event, text
+
+        if self._url.startswith("sqlite:"):
+            engine = create_engine(self._url, connect_args={"timeout": _LOCK_SECONDS})
+
+            @event.listens_for(engine, "connect")
+            def begin(connection: sqlite3.Connection, _: object) -> None:
+                # No write-ahead log: its shared memory does not work on network file systems.
+                connection.execute("PRAGMA journal_mode=TRUNCATE")
+                connection.execute("PRAGMA synchronous=NORMAL")
+        else:
+            engine = create_engine(self._url)
+        with engine.begin() as connection:
+            if not engine.dialect.has_table(connection, "layout"):
+                for statement in _TABLES:
+                    connection.execute(text(statement))
+                connection.execute(text("INSERT INTO layout (number) VALUES (:number)"), {"number": LAYOUT})
+            number = connection.execute(text("SELECT max(number) FROM layout")).scalar() or 0
+        if number > LAYOUT:
+            raise ExperimentError(f"{self._url} was made by a later release of spritz", hint="use that release")
+        self._engine = engine
+        return engine
+
+
+def _execute(connection: Connection, statement: str, **values: Any) -> Any:
+    from sqlalchemy import text
+
+    return connection.execute(text(statement), values)
+
+
+def _unusable(url: str, error: Exception) -> ExperimentError:
+    reason = str(getattr(error, "orig", error))
+    if "locked" in reason:
+        return ExperimentError(
+            f"the index of runs ({url}) has been locked for {_LOCK_SECONDS:g} s by another process",
+            hint="on a network file system locks may be left behind: see who holds it with `fuser`, or set SPRITZ_HOME",
+        )
+    if "full" in reason:
+        return ExperimentError(f"the file system of the index of runs ({url}) is full")
+    if "readonly" in reason or "unable to open" in reason:
+        return ExperimentError(f"the index of runs ({url}) cannot be written: {reason}")
+    return ExperimentError(f"the index of runs ({url}): {reason}")
+
+
+def _conditions(query: Query) -> tuple[str, dict[str, Any]]:
+    parts: list[str] = []
+    values: dict[str, Any] = {}
+    for column, value in (("owner", query.owner), ("branch", query.branch), ("run_group", query.group)):
+        if value:
+            parts.append(f"{column} = :{column}")
+            values[column] = value
+    if query.text:
+        parts.append(
+            "(lower(name) LIKE :text OR lower(command) LIKE :text OR job_id = :plain OR commit_id LIKE :begin)"
+        )
+        values |= {"text": f"%{query.text.lower()}%", "plain": query.text, "begin": f"{query.text}%"}
+    if query.tag:
+        parts.append("tags LIKE :tag")
+        values["tag"] = f"%{json.dumps(query.tag)}%"
+    if query.states:
+        parts.append(f"state IN ({', '.join(f':s{n}' for n in range(len(query.states)))})")
+        values |= {f"s{n}": state for n, state in enumerate(query.states)}
+    if query.since:
+        parts.append("created_at >= :since")
+        values["since"] = query.since
+    if query.until:
+        parts.append("created_at < :until")
+        values["until"] = query.until
+    return ("WHERE " + " AND ".join(parts)) if parts else "", values
+
+
+def _meets(entry: Entry, wanted: Iterable[tuple[str, str, float]]) -> bool:
+    for name, operator, value in wanted:
+        have = entry.metrics.get(name)
+        if have is None or not {
+            ">": have > value, ">=": have >= value, "<": have < value, "<=": have <= value, "=": have == value,
+        }[operator]:  # fmt: skip
+            return False
+    return True
+
+
+def _entry(row: Sequence[Any]) -> Entry:
+    values = dict(zip(_COLUMNS, row, strict=True))
+    values["tags"] = tuple(json.loads(values["tags"] or "[]"))
+    values["metrics"] = json.loads(values["metrics"] or "{}")
+    for key in ("job_id", "branch", "commit_id", "tree", "parent", "run_group"):
+        values[key] = values[key] or ""
+    return Entry(**values)

@@ -1,0 +1,161 @@
+"""From a command to a queued run."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import shlex
+import shutil
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from spritz.experiments import record, script, secrets, slurm, snapshot, surroundings
+from spritz.experiments.errors import ExperimentError
+from spritz.experiments.home import home, need_space
+from spritz.experiments.record import Run
+from spritz.experiments.settings import RunOptions, Settings, default_name
+from spritz.experiments.store import Store
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """A run that is wanted."""
+
+    command: tuple[str, ...]
+    directory: Path
+    options: RunOptions
+    settings: Settings = field(default_factory=Settings)
+    take_snapshot: bool = True
+    parent: str = ""
+    group: str = ""
+    #: code of an earlier run, in place of a new snapshot
+    code: snapshot.Snapshot | None = None
+    environment: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
+
+
+def user() -> str:
+    """Who we are, for the index."""
+    return getpass.getuser()
+
+
+def launch(request: Request, store: Store) -> Run:
+    """Queue the run; nothing is left behind if it cannot be. Raises ExperimentError."""
+    if not request.command:
+        raise ExperimentError("no command given", hint="spritz run [options] -- python train.py", exit_code=2)
+    base = home()
+    need_space(base)
+    repository = base / "snapshots.git"
+    code = request.code
+    if code is None and request.take_snapshot:
+        code = _snapshot(request, repository)
+    need_program(request, code)
+    written, hidden = secrets.split_arguments(request.command, request.environment)
+    created_at = time.time()
+    name = store.reserve(
+        request.options.name or default_name(request.command), user(), created_at, base / "runs", shlex.join(written)
+    )
+    directory = record.directory_of(base, name)
+    try:
+        (directory / "log").mkdir(parents=True)
+        options = {key: value for key, value in asdict(request.options).items() if value}
+        if "env" in options:
+            options["env"] = secrets.masked_environment(options["env"])
+        run = Run(
+            name=name,
+            user=user(),
+            created_at=created_at,
+            command=written,
+            options=options,
+            code={} if code is None else {**asdict(code), "remote": secrets.masked_text(code.remote)},
+            surroundings=surroundings.collect(base, request.directory, request.environment),
+            tags=list(request.options.tags),
+            data=list(request.options.data),
+            parent=request.parent,
+            group=request.group,
+        )
+        record.write(directory, run)
+        environment = dict(request.environment)
+        environment |= {script.SECRET_VARIABLE.format(place): value for place, value in hidden.items()}
+        visible = {key: value for key, value in request.options.env.items() if not secrets.is_secret_name(key)}
+        environment |= {key: value for key, value in request.options.env.items() if key not in visible}
+        path = directory / "job.sh"
+        path.write_text(
+            script.text(
+                script.Job(
+                    name=name,
+                    directory=directory,
+                    options=_with_env(request.options, visible),
+                    command=request.command,
+                    hidden=hidden,
+                    tree="" if code is None else code.tree,
+                    repository=repository,
+                    work_directory=str(request.directory) if code is None else code.directory,
+                )
+            ),
+            encoding="utf-8",
+        )
+        # An allocation around us must not shape the new job: sbatch reads SBATCH_* only, srun in the job SLURM_*.
+        for key in [key for key in environment if key.startswith(("SLURM_", "SPRITZ_RUN")) and key != "SLURM_CONF"]:
+            del environment[key]
+        run.job_id = slurm.submit(str(path), environment=environment)
+    except BaseException:
+        store.remove(name, user())
+        shutil.rmtree(directory, ignore_errors=True)
+        raise
+    record.write(directory, run)
+    store.queued(run)
+    return run
+
+
+def _with_env(options: RunOptions, env: dict[str, str]) -> RunOptions:
+    from dataclasses import replace
+
+    return replace(options, env=env)
+
+
+def _snapshot(request: Request, repository: Path) -> snapshot.Snapshot:
+    settings = request.settings
+    return snapshot.take(
+        request.directory,
+        repository,
+        file_bytes_max=settings.file_bytes_max or snapshot.FILE_BYTES_MAX,
+        tree_bytes_max=settings.tree_bytes_max or snapshot.TREE_BYTES_MAX,
+    )
+
+
+def need_program(request: Request, code: snapshot.Snapshot | None) -> None:
+    """Raises ExperimentError if the command's program, or the script that it names, is not there."""
+    program = request.command[0]
+    # With setup lines or a module the program may be found in the job alone.
+    path = request.environment.get("PATH")
+    if not request.options.setup and "/" not in program and shutil.which(program, path=path) is None:
+        raise ExperimentError(
+            f"{program}: command not found", hint="setup: lines of spritz.yaml run before the command, in the job"
+        )
+    for word in request.command if "/" in program else request.command[1:]:
+        if word.startswith("-"):
+            if word in ("-c", "-m"):
+                return
+            continue
+        if word.endswith((".py", ".sh")):
+            if code is None:
+                exists = (request.directory / word).exists()
+            elif request.code is not None:
+                return
+            else:
+                exists = (request.directory / word).exists()
+            if not exists:
+                raise ExperimentError(f"{word}: no such file in {request.directory}")
+        return
+
+
+def snapshot_of(run: Run) -> snapshot.Snapshot | None:
+    """The code that the run used; None if it ran in place."""
+    return snapshot.Snapshot(**run.code) if run.code else None
+
+
+def words(command: Sequence[str]) -> str:
+    """The command as one would type it."""
+    return shlex.join(command)

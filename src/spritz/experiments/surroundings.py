@@ -1,0 +1,86 @@
+"""What a run was started with, beside its code: Python and its packages, variables, driver, modules, machine.
+
+Collected where `spritz run` is called, which is where the environment is that the job inherits.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from spritz.experiments import secrets
+
+#: prints the packages of another interpreter without starting pip: 60 ms for 300 packages
+_LIST = """
+import importlib.metadata as m, json, sys
+found = sorted({f"{d.metadata['Name']}=={d.version}" for d in m.distributions() if d.metadata['Name']}, key=str.lower)
+print(json.dumps({"python": sys.version.split()[0], "executable": sys.executable, "packages": found}))
+"""
+
+
+def collect(home: Path, directory: Path, environment: Mapping[str, str]) -> dict[str, Any]:
+    """The surroundings, secrets masked. What cannot be found out is left out."""
+    found: dict[str, Any] = {
+        "host": platform.node(),
+        "system": platform.platform(),
+        "python": _python(home, environment),
+        "variables": secrets.masked_environment(environment),
+    }
+    if "CONDA_PREFIX" in environment:
+        found["conda"] = {"prefix": environment["CONDA_PREFIX"], "name": environment.get("CONDA_DEFAULT_ENV", "")}
+    if environment.get("LOADEDMODULES"):
+        found["modules"] = environment["LOADEDMODULES"].split(":")
+    for name in ("uv.lock", "poetry.lock", "pixi.lock", "conda-lock.yml", "requirements.txt", "environment.yml"):
+        path = directory / name
+        with suppress(OSError):
+            found.setdefault("lock_files", {})[name] = hashlib.sha256(path.read_bytes()).hexdigest()
+    for name in ("SINGULARITY_CONTAINER", "APPTAINER_CONTAINER"):
+        if environment.get(name):
+            found["container"] = environment[name]
+    driver = Path("/proc/driver/nvidia/version")
+    with suppress(OSError):
+        found["driver"] = driver.read_text(encoding="utf-8").splitlines()[0].strip()
+    return found
+
+
+def _python(home: Path, environment: Mapping[str, str]) -> dict[str, Any]:
+    """The interpreter that `python` is in the environment, and its packages; kept until its directory changes."""
+    path = shutil.which("python", path=environment.get("PATH")) or shutil.which("python3", path=environment.get("PATH"))
+    if path is None:
+        return {}
+    prefix = Path(path).parent.parent
+    stamps = [str(path)]
+    for place in (prefix, *prefix.glob("lib/python3*/site-packages")):
+        with suppress(OSError):
+            stamps.append(f"{place}:{place.stat().st_mtime_ns}")
+    key = hashlib.sha256("\n".join(stamps).encode()).hexdigest()[:20]
+    kept = home / "environments" / f"{key}.json"
+    with suppress(OSError, ValueError):
+        known: dict[str, Any] = json.loads(kept.read_text(encoding="utf-8"))
+        return known
+    done = subprocess.run([path, "-c", _LIST], capture_output=True, text=True, env=dict(environment))
+    try:
+        found: dict[str, Any] = json.loads(done.stdout)
+    except ValueError:
+        return {"executable": path}
+    found["id"] = key
+    with suppress(OSError):
+        kept.parent.mkdir(exist_ok=True)
+        scratch = kept.with_suffix(f".{os.getpid()}")
+        scratch.write_text(json.dumps(found), encoding="utf-8")
+        os.replace(scratch, kept)
+    return found
+
+
+def our_python() -> str:
+    """The interpreter that runs us."""
+    return sys.executable

@@ -1,0 +1,20 @@
+"""May components of a heterogeneous job be on one node together?
+
+Differs: `hetjob_share_nodes` is ours (docs/decisions/0074), for clusters of a node or two; Slurm keeps components
+apart.
+
+Source: https://slurm.schedmd.com/heterogeneous_jobs.html; answers of Slurm 22.05.
+"""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from spritz.model.cluster import ClusterSettings
+
+SHARE_NODES = "hetjob_share_nodes"
+
+
+def components_share(settings: ClusterSettings) -> bool:
+    """SchedulerParameters=hetjob_share_nodes."""
+    return any(name == SHARE_NODES for name, _value in settings.scheduler_parameters)

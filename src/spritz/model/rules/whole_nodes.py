@@ -1,0 +1,36 @@
+"""What a job that must have whole nodes will hold at least, whatever it asks for of them.
+
+Guarantees look at it while the job waits (docs/decisions/0036): what it holds counts, so must what it wants.
+"""
+
+from __future__ import annotations
+
+from spritz.model.rules.node_shape import cpu_mask
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from spritz.model.resources import NodeCapacity
+
+
+def with_whole_nodes(
+    pairs: Iterable[tuple[str, int]], capacities: Iterable[NodeCapacity], nodes: int
+) -> list[tuple[str, int]]:
+    """TRES asked for, raised to what so many nodes have, of each TRES as many as the node with the fewest.
+
+    `capacities`: of the nodes that may serve it, each kind once. Memory is left as it was asked for.
+    """
+    least: dict[str, int] | None = None
+    for capacity in capacities:
+        own = {"cpu": cpu_mask(capacity).bit_count()}
+        for line in capacity.gres:
+            for name in (f"gres/{line.name}", f"gres/{line.name}:{line.type}" if line.type else ""):
+                if name:
+                    own[name] = own.get(name, 0) + line.count
+        least = own if least is None else {name: min(count, own.get(name, 0)) for name, count in least.items()}
+    found = dict(pairs)
+    for name, count in (least or {}).items():
+        if count:
+            found[name] = max(found.get(name, 0), count * nodes)
+    return list(found.items())

@@ -1,0 +1,46 @@
+"""The first cause is found among the ranks' logs, and ends are told in words."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from spritz.experiments import failures
+
+
+def write(directory: Path, **logs: str) -> Path:
+    (directory / "log").mkdir()
+    for name, text in logs.items():
+        (directory / "log" / f"{name.strip('r').replace('_', '-')}.log").write_text(text)
+    return directory
+
+
+def test_running_out_of_gpu_memory_stands_before_the_time_out_that_it_causes(tmp_path: Path) -> None:
+    directory = write(
+        tmp_path,
+        r0_0="[rank0]: Watchdog caught collective operation timeout: WorkNCCL\n",
+        r0_1="step 1\ntorch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB\n",
+    )
+    said = failures.explain(directory, "FAILED", 1)
+    assert said.startswith("it ended with exit status 1; a GPU ran out of memory")
+    assert "rank 1: torch.OutOfMemoryError: CUDA out of memory" in said
+
+
+def test_only_the_newest_life_counts(tmp_path: Path) -> None:
+    directory = write(tmp_path, r0_0="CUDA out of memory\n", r1_0="ModuleNotFoundError: No module named 'x'\n")
+    assert "a Python module is missing" in failures.explain(directory, "FAILED", 1)
+
+
+@pytest.mark.parametrize(
+    ("state", "code", "words"),
+    [
+        ("TIMEOUT", None, "it reached its time limit"),
+        ("FAILED", 137, "it was killed by SIGKILL"),
+        ("FAILED", 127, "its command was not found"),
+        ("CANCELLED", None, "it was cancelled"),
+        ("COMPLETED", 0, ""),
+    ],
+)
+def test_ends_in_words(tmp_path: Path, state: str, code: int | None, words: str) -> None:
+    assert failures.explain(write(tmp_path), state, code) == words

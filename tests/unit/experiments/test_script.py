@@ -1,0 +1,45 @@
+"""The batch script is a shell script whatever words are in the command, and holds no secret."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from spritz.experiments import script
+from spritz.experiments.errors import ExperimentError
+from spritz.experiments.settings import RunOptions
+
+
+def job(template: str, command: tuple[str, ...], **options: object) -> script.Job:
+    return script.Job(
+        name="r-1",
+        directory=Path("/home/o'neil/runs/r-1"),
+        options=RunOptions(template=template, **options),  # type: ignore[arg-type]  # by name
+        command=command,
+        hidden={1: "secret"},
+        tree="0123",
+        repository=Path("/home/o'neil/snapshots.git"),
+        work_directory="a dir",
+    )
+
+
+@pytest.mark.parametrize("template", script.TEMPLATES)
+def test_every_template_is_a_shell_script(template: str) -> None:
+    text = script.text(job(template, ("python", "secret", "it's", '$HOME `x` "y"', "\n"), gpus="2"))
+    checked = subprocess.run(["bash", "-n"], input=text, text=True, capture_output=True)
+    assert (checked.returncode, checked.stderr) == (0, "")
+    assert "secret" not in text.lower().replace("spritz_argument", "")
+    assert '"$SPRITZ_ARGUMENT_1"' in text
+
+
+def test_values_with_blanks_are_one_word_for_sbatch() -> None:
+    text = script.text(job("plain", ("true", "x"), constraint="a&b", slurm=("--comment=two words",)))
+    assert '#SBATCH --comment="two words"\n' in text
+    assert "#SBATCH --constraint=a&b\n" in text
+
+
+def test_an_unknown_template_is_refused_with_the_nearest() -> None:
+    with pytest.raises(ExperimentError, match=r"no such template \(did you mean torchrun\?\)"):
+        script.text(job("torchrn", ("true", "x")))

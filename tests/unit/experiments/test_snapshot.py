@@ -1,0 +1,193 @@
+"""The snapshot holds what a clone with the user's changes would, and the user's repository is left alone."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import threading
+from pathlib import Path
+
+import pytest
+
+from spritz.experiments import snapshot
+from spritz.experiments.errors import ExperimentError
+
+IDENTITY = (
+    "-c",
+    "user.name=a",
+    "-c",
+    "user.email=a@b",
+    "-c",
+    "commit.gpgsign=false",
+    "-c",
+    "protocol.file.allow=always",
+)
+
+
+def git(directory: Path, *words: str) -> str:
+    return subprocess.run(["git", *IDENTITY, *words], cwd=directory, check=True, capture_output=True, text=True).stdout
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """A repository with one commit."""
+    path = tmp_path / "project"
+    path.mkdir()
+    git(path, "init", "-q", "-b", "main")
+    (path / ".gitignore").write_text("*.ckpt\n")
+    (path / "train.py").write_text("print(1)\n")
+    (path / "lib").mkdir()
+    (path / "lib" / "net.py").write_text("x = 1\n")
+    git(path, "add", "-A")
+    git(path, "commit", "-q", "-m", "one")
+    return path
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    return tmp_path / "home" / "snapshots.git"
+
+
+def laid_down(store: Path, tree: str, target: Path) -> dict[str, str]:
+    """Files of the tree as the job's script checks them out."""
+    script = snapshot.checkout_lines(store, tree, str(target))
+    subprocess.run(["bash", "-euc", script], check=True, cwd=target.parent)
+    return {
+        str(path.relative_to(target)): os.readlink(path) if path.is_symlink() else path.read_text()
+        for path in sorted(target.rglob("*"))
+        if (path.is_file() or path.is_symlink()) and path.name != ".git-snapshot-done"
+    }
+
+
+def test_changed_untracked_and_deleted_files_are_as_in_the_directory(
+    project: Path, store: Path, tmp_path: Path
+) -> None:
+    (project / "train.py").write_text("print(2)\n")
+    (project / "new file é.py").write_text("new\n")
+    (project / "model.ckpt").write_text("large")
+    (project / "lib" / "net.py").unlink()
+    (project / "link").symlink_to("train.py")
+    (project / "run.sh").write_text("#!/bin/sh\n")
+    (project / "run.sh").chmod(0o755)
+    before = git(project, "status", "--porcelain"), (project / ".git" / "index").read_bytes()
+    taken = snapshot.take(project / "lib", store)
+    assert (taken.root, taken.directory, taken.branch) == (str(project), "lib", "main")
+    assert taken.commit == git(project, "rev-parse", "HEAD").strip()
+    assert taken.dirty
+    assert taken.unpushed
+    assert laid_down(store, taken.tree, tmp_path / "code") == {
+        ".gitignore": "*.ckpt\n",
+        "link": "train.py",
+        "new file é.py": "new\n",
+        "run.sh": "#!/bin/sh\n",
+        "train.py": "print(2)\n",
+    }
+    assert os.access(tmp_path / "code" / "run.sh", os.X_OK)
+    assert (git(project, "status", "--porcelain"), (project / ".git" / "index").read_bytes()) == before
+
+
+def test_a_clean_tree_is_the_commits_and_is_kept_when_the_repository_is_gone(
+    project: Path, store: Path, tmp_path: Path
+) -> None:
+    taken = snapshot.take(project, store)
+    assert not taken.dirty
+    assert taken.tree == git(project, "rev-parse", "HEAD^{tree}").strip()
+    project.rename(tmp_path / "elsewhere")
+    git(store, "gc", "-q", "--prune=now")
+    assert laid_down(store, taken.tree, tmp_path / "code")["lib/net.py"] == "x = 1\n"
+
+
+def test_equal_trees_are_kept_once(project: Path, store: Path) -> None:
+    first = snapshot.take(project, store)
+    count = sum(1 for _ in store.rglob("*"))
+    assert snapshot.take(project, store) == first
+    assert sum(1 for _ in store.rglob("*")) == count
+
+
+def test_no_objects_are_written_to_the_users_repository(project: Path, store: Path) -> None:
+    (project / "train.py").write_text("print(3)\n")
+    before = sorted((project / ".git" / "objects").rglob("*"))
+    snapshot.take(project, store)
+    assert sorted((project / ".git" / "objects").rglob("*")) == before
+
+
+def test_spritzignore_leaves_out_tracked_files_too(project: Path, store: Path, tmp_path: Path) -> None:
+    (project / ".spritzignore").write_text("lib/\nnotes*\n")
+    (project / "notes.txt").write_text("x")
+    files = laid_down(store, snapshot.take(project, store).tree, tmp_path / "code")
+    assert sorted(files) == [".gitignore", ".spritzignore", "train.py"]
+
+
+def test_a_directory_without_git_is_kept_as_it_is(store: Path, tmp_path: Path) -> None:
+    plain = tmp_path / "plain"
+    (plain / "sub").mkdir(parents=True)
+    (plain / "a.py").write_text("1")
+    (plain / "sub" / "b.py").write_text("2")
+    first = snapshot.take(plain, store)
+    assert (first.commit, first.root) == ("", str(plain))
+    (plain / "a.py").write_text("changed")
+    second = snapshot.take(plain, store)
+    assert laid_down(store, first.tree, tmp_path / "one") == {"a.py": "1", "sub/b.py": "2"}
+    assert laid_down(store, second.tree, tmp_path / "two") == {"a.py": "changed", "sub/b.py": "2"}
+    assert not list(plain.rglob(".git"))
+
+
+def test_submodules_are_in_it_with_their_changed_files(project: Path, store: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+    git(other, "init", "-q", "-b", "main")
+    (other / "data.py").write_text("old\n")
+    git(other, "add", "-A")
+    git(other, "commit", "-q", "-m", "one")
+    git(project, "submodule", "--quiet", "add", str(other), "deps/other")
+    git(project, "commit", "-q", "-m", "with a submodule")
+    (project / "deps" / "other" / "data.py").write_text("changed\n")
+    taken = snapshot.take(project, store)
+    assert list(taken.submodules) == ["deps/other"]
+    assert laid_down(store, taken.tree, tmp_path / "code")["deps/other/data.py"] == "changed\n"
+
+
+def test_files_under_lfs_have_their_content(project: Path, store: Path, tmp_path: Path) -> None:
+    (project / ".gitattributes").write_text("*.bin filter=lfs diff=lfs merge=lfs -text\n")
+    (project / "weights.bin").write_text("version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 4\n")
+    off = ("-c", "filter.lfs.clean=", "-c", "filter.lfs.process=", "-c", "filter.lfs.required=false")
+    git(project, *off, "add", "-A")
+    git(project, *off, "commit", "-q", "-m", "pointer")
+    (project / "weights.bin").write_text("real")  # as git-lfs would have it in the work tree
+    files = laid_down(store, snapshot.take(project, store).tree, tmp_path / "code")
+    assert files["weights.bin"] == "real"
+
+
+def test_a_large_file_is_refused_by_name_before_it_is_read(project: Path, store: Path) -> None:
+    with (project / "data.tar").open("wb") as file:
+        file.truncate(20 << 30)
+    with pytest.raises(ExperimentError, match=r"data\.tar \(20\.0 GB\)") as refused:
+        snapshot.take(project, store)
+    assert ".spritzignore" in refused.value.hint
+
+
+def test_too_much_in_all_is_refused(project: Path, store: Path) -> None:
+    for number in range(4):
+        (project / f"part{number}").write_bytes(b"x" * 1000)
+    with pytest.raises(ExperimentError, match=r"3\.9 KB of changed and untracked files"):
+        snapshot.take(project, store, tree_bytes_max=3000)
+
+
+def test_two_first_snapshots_at_once_make_one_repository(project: Path, store: Path) -> None:
+    found: list[snapshot.Snapshot] = []
+    threads = [threading.Thread(target=lambda: found.append(snapshot.take(project, store))) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(found) == 4
+    assert len({taken.tree for taken in found}) == 1
+    assert [path.name for path in store.parent.iterdir()] == ["snapshots.git"]
+
+
+def test_variables_of_a_hook_do_not_lead_to_another_repository(
+    project: Path, store: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("GIT_DIR", str(tmp_path / "nowhere"))
+    monkeypatch.setenv("GIT_INDEX_FILE", str(tmp_path / "none"))
+    assert snapshot.take(project, store).branch == "main"

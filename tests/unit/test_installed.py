@@ -1,0 +1,40 @@
+"""What an installation says of itself."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from spritz import installed
+
+
+@pytest.fixture
+def public_directory() -> Iterator[Path]:
+    """A directory that others may enter, which pytest's are not."""
+    with tempfile.TemporaryDirectory() as name:
+        Path(name).chmod(0o755)
+        yield Path(name)
+
+
+def test_an_installation_that_others_cannot_enter_is_named(
+    public_directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever asks: root could enter everything."""
+    home = public_directory / "home"
+    package = home / "venv/lib/python3/site-packages/spritz"
+    package.mkdir(parents=True)
+    python = home / "venv/bin/python"
+    python.parent.mkdir()
+    python.touch(mode=0o755)
+    monkeypatch.setattr(sys, "executable", str(python))
+    monkeypatch.setattr(installed, "__file__", str(package / "installed.py"))
+    assert installed.closed_to_others() == ""
+    home.chmod(0o700)
+    assert installed.closed_to_others() == str(home)
+    home.chmod(0o711)
+    package.chmod(0o750)
+    assert installed.closed_to_others() == str(package)
