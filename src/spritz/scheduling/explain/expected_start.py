@@ -95,7 +95,7 @@ def start_of(view: PlanView, record: JobRecord) -> Start | None:
 
 
 def expected(view: PlanView, record: JobRecord) -> Expected:
-    """The same, for people."""
+    """The expected start in words: how sure it is, when and where."""
     start = start_of(view, record)
     if start is None:
         return Expected(sure="unknown", text=_why_unknown(view, record) + _spared(view, record, NEVER))

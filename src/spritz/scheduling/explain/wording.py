@@ -61,7 +61,7 @@ def resource(what: str) -> str:
 
 
 def amount(what: str, number: int) -> str:
-    """So much of a resource."""
+    """A quantity as text: memory and disk with their unit, others as they are."""
     return memory(number) if what in ("memory", "disk") else str(number)
 
 

@@ -34,7 +34,7 @@ def parts_of(record: JobRecord) -> int:
 
 
 def tasks_in(mask: int) -> Iterator[int]:
-    """Array tasks, in order."""
+    """Numbers of the array tasks in a mask, ascending."""
     while mask:
         yield (mask & -mask).bit_length() - 1
         mask &= mask - 1

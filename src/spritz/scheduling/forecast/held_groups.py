@@ -100,7 +100,7 @@ class HeldGroup:
 
     @property
     def first(self) -> tuple[SortKey, HeldEntry] | None:
-        """Whose turn it is."""
+        """The first entry that is left, with its sort key; None if all have started."""
         entries = self._entries
         while self._done < len(entries):
             key, _number, entry = entries[self._done]

@@ -217,7 +217,7 @@ class HeldJobs:
     # -- what happens
 
     def starts(self) -> list[Starts]:
-        """Of all of them."""
+        """Run the simulation; returns the expected starts of all jobs that it knows."""
         self._ends()
         events = self._events
         while events and (self._waiting or self._arrivals):

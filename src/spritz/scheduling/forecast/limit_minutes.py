@@ -53,7 +53,7 @@ class FutureMinutes:
         self._minutes.committed.add(keys, tres, ends_at, factor)
 
     def end(self, keys: tuple[Key, ...], tres: Tres, at: float, ends_at: float, factor: float) -> None:
-        """It does so no more."""
+        """A job ends at `at` that was to run until `ends_at`: its usage stops growing and its commitment goes."""
         self._minutes.usage.change(keys, rates_of(tres, 0.0, factor), -1, at)
         self._minutes.committed.add(keys, tres, ends_at, factor, -1)
 

@@ -53,7 +53,7 @@ class BackfillLimits:
         )
 
     def count(self, record: JobRecord, request: Request) -> None:
-        """The job has one."""
+        """Count the planned start of this job towards the limits."""
         user, home = record.spec.uid, request.partition
         self._users.update((user, home, (user, home), ("account", record.spec.account)))
 

@@ -573,7 +573,7 @@ _NODES_AWAY = frozenset({Reason.RESOURCES, Reason.NODES_NOT_AVAILABLE})
 
 
 class Begun(Struct, frozen=True, gc=False):
-    """A start of this cycle."""
+    """A start of this cycle, and when it ends by its time limit."""
 
     record: JobRecord
     ends_at: float

@@ -121,7 +121,7 @@ class _Attempt:
         self.victims: list[Victim] = []
 
     def place_all(self, order: Iterable[int]) -> bool:
-        """Every component, in this order."""
+        """Find places for all components, in this order; False if one finds none."""
         return all(self._place(index) for index in order)
 
     def placed_on(self, find: Find) -> list[Placed] | None:

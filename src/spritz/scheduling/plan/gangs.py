@@ -64,7 +64,7 @@ class Gang:
 
     @property
     def partitions(self) -> set[str]:
-        """In which some component waits."""
+        """Partitions in which some component waits."""
         return {shape.request.partition for record in self.records for _key, shape in record.entries}
 
     def shapes(self, record: JobRecord) -> list[Shape]:
@@ -261,7 +261,7 @@ class Views:
             view.hold(future_start)
 
     def let_go(self, future_start: FutureStart) -> None:
-        """It is kept no longer."""
+        """Give the resources of the planned start back in all views."""
         for view in self._made.values():
             view.let_go(future_start)
 

@@ -55,13 +55,13 @@ class LicenseProfile:
         self._add(reservation, needs, -NEVER, max(ends_at, nextafter(self._now, NEVER)))
 
     def hold(self, future_start: FutureStart) -> None:
-        """They are planned."""
+        """Subtract the licenses of a planned start while it lasts."""
         needs = self.needs(future_start.request)
         if needs:
             self._add(future_start.request.reservation, needs, future_start.start_at, future_start.end_at)
 
     def let_go(self, future_start: FutureStart) -> None:
-        """They are planned no longer."""
+        """Give the licenses of a planned start back."""
         changes = self._changes.get(self._part(future_start.request.reservation), {})
         for name, count in (self.needs(future_start.request) or {}).items():
             for change in ((future_start.start_at, count), (future_start.end_at, -count)):

@@ -42,7 +42,7 @@ class Limits:
         self.safe = "safe" in snapshot.settings.enforce
 
     def fork(self) -> Limits:
-        """To try starts in."""
+        """A copy in which to try starts."""
         other = Limits.__new__(Limits)
         other._rules, other.in_use, other.minutes = self._rules, self.in_use.fork(), self.minutes.fork()
         other.starting = []

@@ -268,7 +268,7 @@ class PlannedStarts:
 
     @property
     def reserved(self) -> Reserved:
-        """All reservations."""
+        """All reservations of the snapshot."""
         return self._snapshot.reserved
 
     def view(self, request: Request) -> Profile:

@@ -50,7 +50,7 @@ class SlowdownOrder:
         self._keys: dict[int, list[SortKey]] = {}
 
     def first(self, shape: Shape) -> SortKey:
-        """The first of its jobs."""
+        """Sort key of the job of the shape that is considered first."""
         kept = self._keys.get(shape.order)
         return kept[0] if kept is not None else min(shape.keys, key=lambda key: self._need(shape, key))
 
@@ -102,7 +102,7 @@ class ShortestOrder:
         self._keys[shape.order] = [key for _seconds, key in pairs]
 
     def first(self, shape: Shape) -> SortKey:
-        """The first of its jobs."""
+        """Sort key of the job of the shape that is considered first."""
         return shape.keys[0] if self._needs is None else self._needs.first(shape)
 
     def keys_of(self, shape: Shape) -> list[SortKey]:

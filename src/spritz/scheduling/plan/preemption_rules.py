@@ -41,7 +41,7 @@ class PreemptionRules:
         self._priorities: dict[int, int] = {}
 
     def kind_of(self, record: JobRecord, request: Request) -> Kind:
-        """Of a job that waits."""
+        """Kind (partition and QOS) of a waiting job that asks for this."""
         return request.partition, record.spec.qos
 
     def party(self, kind: Kind, priority: int = 0) -> Party:

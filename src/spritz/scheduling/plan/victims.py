@@ -69,7 +69,7 @@ def remove(table: NodeTable, victim: Victim) -> None:
 
 
 def stand_aside(row: NodeRow, victim: Victim) -> None:
-    """The same on one node."""
+    """Remove the victim from one node; if it is to be suspended, it keeps its memory and devices."""
     holder = row.holders.get(victim.record.id)
     if holder is not None:
         row.release(victim.record.id)
@@ -350,7 +350,7 @@ class Sums:
             self.choices.append((dict(zip(choice.nodes.tolist(), sizes, strict=True)), sums))
 
     def take_out(self, victim: Victim) -> None:
-        """Without this job."""
+        """Remove this job from the table and the sums."""
         job_id = victim.record.id
         holders = [
             (index, self.table.rows[index].holders[job_id])
@@ -363,7 +363,7 @@ class Sums:
         self._update(index for index, _holder in holders)
 
     def put_back(self, victim: Victim) -> None:
-        """With it again."""
+        """Put this job back into the table and the sums."""
         del self.out[victim.record.id]
         holders = self._holders.pop(victim.record.id)
         for index, holder in holders:

@@ -94,7 +94,7 @@ class Eligibility:
         self.derived: dict[Request, object] = {}
 
     def reserve(self, reserved: Reserved) -> None:
-        """Reservations have changed."""
+        """Take over the reservations, and forget the answers that depend on them."""
         self._reserved_by = reserved
         self._reserved = {
             name: None if nodes is None else self._indexes(nodes) for name, nodes in reserved.nodes().items()

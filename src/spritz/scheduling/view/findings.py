@@ -70,7 +70,7 @@ class Memory:
         _add(self.no_room, {(request, found.guarantees): found})
 
     def add(self, findings: Findings) -> None:
-        """What a cycle found out."""
+        """Add what a cycle found out to what is known."""
         self.planned, self.made = findings.planned, findings.made
         for which, answers in findings.avoidable.items():
             self.avoidable.setdefault(which, {}).update(answers)

@@ -27,7 +27,7 @@ _POWERED_DOWN: int = NodeFlag.POWERED_DOWN.value
 
 
 def weight_of(node: Node) -> int:
-    """Lower ones are taken first."""
+    """Weight by which nodes are taken, lower ones first; powered-down nodes come last."""
     return node.config.weight + (ASLEEP_WEIGHT if node.flags & _POWERED_DOWN else 0)
 
 
@@ -139,7 +139,7 @@ class Holder:
         )
 
     def until(self, ends_at: float) -> Holder:
-        """The same with another end."""
+        """A copy of the holder that ends at another time."""
         other = Holder.__new__(Holder)
         for name in Holder.__slots__:
             setattr(other, name, getattr(self, name))
@@ -243,7 +243,7 @@ class NodeRow:
             self._take(holder)
 
     def charge(self, holder: Holder) -> None:
-        """A job takes its part."""
+        """Give the holder its part of the node."""
         self.holders[holder.job_id] = holder
         self._take(holder)
 

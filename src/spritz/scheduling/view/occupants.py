@@ -92,7 +92,7 @@ class Occupants:
         return self._on.get(index, {}).get(kind, [])
 
     def kinds(self) -> list[Kind]:
-        """Kinds of which something runs."""
+        """Kinds of which some job runs, those that are leaving aside."""
         return [kind for kind in self.held if kind != LEAVING]
 
     def leaving(self) -> list[int]:

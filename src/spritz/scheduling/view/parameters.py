@@ -103,7 +103,7 @@ class Parameters(Struct, frozen=True, kw_only=True):
 
 
 def parameters_of(settings: ClusterSettings) -> Parameters:
-    """What the configuration asks for."""
+    """The parameters that a configuration asks for (cached)."""
     return _policy(settings.scheduler_parameters, settings.scheduler_builtin)
 
 
@@ -116,7 +116,7 @@ def _policy(parameters: tuple[tuple[str, str], ...], builtin: bool) -> Parameter
         return int(value) if value.isascii() and value.isdigit() else None
 
     def limit(name: str) -> int | None:
-        """0 means none."""
+        """The number given for an option; None if it is 0 or not given: no limit."""
         return number(name) or None
 
     def interval(name: str, default: int) -> float:

@@ -102,7 +102,7 @@ class FutureStarts:
         return len(self.starts)
 
     def of(self, request: Request) -> tuple[FutureStart, ...]:
-        """Those of one request."""
+        """Planned starts of one request, the earliest first."""
         return self.by_request.get(request, ()) if self.by_request else ()
 
     def make(
@@ -122,7 +122,7 @@ class FutureStarts:
     def moved(
         self, profile: Profile, future_start: FutureStart, start_at: float, allocation: Allocation
     ) -> FutureStart:
-        """A replacement, not yet kept."""
+        """A replacement at another time or place, not yet kept."""
         uid = future_start.parts[0][1].uid
         other = self.make(profile, future_start.request, start_at, allocation, uid=uid)
         other.freed, other.queued, other.place = future_start.freed, future_start.queued, future_start.place

@@ -156,7 +156,7 @@ class Pricing:
         return _clip(self._value(job, partition, now) - _site(job))
 
     def factors(self, job: Waiting, partition: str, now: float) -> PriorityFactors:
-        """All parts of it."""
+        """All factors of the priority, as sprio shows them."""
         spec = job.spec
         plain = PriorityFactors(
             job_id=job.id, partition=partition, user=spec.user, account=spec.account, qos=spec.qos, nice=spec.nice

@@ -134,7 +134,7 @@ class Profile:
         return other
 
     def fork_into(self, other: Profile, table: NodeTable) -> None:
-        """Make `other` such a profile."""
+        """Make `other` a fork of this profile over another table."""
         other.table = table
         other.kinds = self.kinds
         other.holds, other.held_from = dict(self.holds), self.held_from.copy()
@@ -166,7 +166,7 @@ class Profile:
     # -- holds
 
     def hold(self, hold: Hold) -> None:
-        """Subtract it."""
+        """Subtract what the hold takes while it lasts."""
         for index, holder in hold.parts:
             self.holds[index] = (*self.holds.get(index, ()), (hold, holder))
             if is_exclusive(holder):
@@ -190,7 +190,7 @@ class Profile:
         return done
 
     def let_go(self, hold: Hold) -> None:
-        """Give it back."""
+        """Give back what the hold takes."""
         for index, _holder in hold.parts:
             left = tuple(item for item in self.holds.get(index, ()) if item[0] is not hold)
             if index in self.table.exclusive_later and not any(is_exclusive(other) for _hold, other in left):
@@ -452,7 +452,7 @@ def _played(
 
 
 def cells_of(cells: Cells, which: Bools | Ints) -> Cells:
-    """Some of them."""
+    """The cells at these positions."""
     some = Cells.__new__(Cells)
     some.place, some.node = cells.place[which], cells.node[which]
     some.begins, some.ends = cells.begins[which], cells.ends[which]

@@ -348,7 +348,7 @@ class Projection:
         self._reserved_anew(reservation, old)
 
     def drop_reservation(self, name: str) -> None:
-        """A reservation is gone."""
+        """A reservation was deleted."""
         old = self.reserved.by_name.get(name)
         self.reserved.drop(name, self.profile)
         self._reserved_anew(None, old)

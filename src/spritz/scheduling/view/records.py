@@ -159,7 +159,7 @@ class JobRecord:
         return self.allocation.held if self.allocation is not None else ()
 
     def set_reason(self, reason: Reason, detail: str = "") -> None:
-        """Why it waits."""
+        """Set why the job waits."""
         self.reason = reason
         self.reason_detail = detail
 
@@ -192,7 +192,7 @@ class JobRecord:
 
 
 class Verdict(Struct, frozen=True, gc=False):
-    """A reason with its detail."""
+    """Why a job waits: a reason and its detail, as squeue shows them."""
 
     reason: Reason
     detail: str = ""

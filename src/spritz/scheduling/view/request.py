@@ -155,7 +155,7 @@ class Request(Struct, frozen=True, kw_only=True, cache_hash=True):
     qos_flags: frozenset[str] = qos_flag.NONE
 
     def lifts(self, flag: str) -> bool:
-        """Has its QOS this flag?"""
+        """Has the QOS of the job this flag?"""
         return flag in self.qos_flags
 
     @property

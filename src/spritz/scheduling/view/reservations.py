@@ -98,7 +98,7 @@ class Reserved:
             profile.hold(hold)
 
     def drop(self, name: str, profile: Profile) -> None:
-        """Remove one."""
+        """Remove a reservation and give back what it holds."""
         for hold in self.holds.pop(name, ()):
             profile.let_go(hold)
         self.by_name.pop(name, None)
@@ -123,7 +123,7 @@ class Reserved:
         return min((hold.start_at for holds in self.holds.values() for hold in holds), default=NEVER)
 
     def starts(self) -> list[float]:
-        """All beginnings."""
+        """Start times of all occurrences, seconds since the epoch."""
         return [hold.start_at for holds in self.holds.values() for hold in holds]
 
     def verdict(self, request: Request, now: float) -> Verdict | None:

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 class ReadTable(Protocol):
-    """The nodes, for reading."""
+    """The table of nodes, for reading; `fork` it to change something."""
 
     @property
     def rows(self) -> Sequence[NodeRow]: ...
@@ -53,7 +53,7 @@ class ReadTable(Protocol):
 
 
 class ReadQueue(Protocol):
-    """The queue, for reading."""
+    """The queue of waiting jobs, for reading."""
 
     @property
     def shapes(self) -> Mapping[Request, Shape]: ...
@@ -66,7 +66,7 @@ class ReadQueue(Protocol):
 
 
 class ReadLedger(Protocol):
-    """The planned starts, for reading."""
+    """The planned starts, for reading; `fork` them to change something."""
 
     @property
     def by_request(self) -> Mapping[Request, Sequence[FutureStart]]: ...

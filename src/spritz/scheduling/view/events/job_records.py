@@ -69,7 +69,7 @@ def add(projection: Projection, record: JobRecord) -> None:
 
 
 def forget(projection: Projection, job_id: int) -> None:
-    """The record is gone."""
+    """Remove the record of a job, and all that the projection knows of it."""
     record = projection.records.pop(job_id, None)
     projection.reached.pop(job_id, None)
     projection.marked.pop(job_id, None)
