@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from spritz.accounting.options import USAGE, Options, parse
 from spritz.model.errors import SpritzError
 from spritz.runtime.command import run_daemon
+from spritz.runtime.service import held_pid_file, make_directory, open_log, serve_detached, set_nice
 
 if TYPE_CHECKING:
     from spritz.config.loaded import DbdSettings
@@ -32,7 +33,6 @@ def main(argv: list[str]) -> int:
 def _start(options: Options) -> int:
     from spritz.accounting.configuration import check_permissions, find_slurmdbd_conf
     from spritz.config.load import load_slurmdbd
-    from spritz.runtime.daemonize import daemonize, foreground
     from spritz.runtime.privilege import UnknownUser, is_root, lookup_user
 
     path = os.path.abspath(options.config_file or find_slurmdbd_conf())
@@ -47,16 +47,7 @@ def _start(options: Options) -> int:
             f"slurmdbd must be started as root or as SlurmUser {user.name}({user.uid})",
             hint="SlurmUser of slurmdbd.conf sets another user",
         )
-    startup = foreground(systemd=options.systemd) if options.foreground else daemonize()
-    if options.foreground:
-        return _run(options, settings, startup, user)
-    try:
-        status = _run(options, settings, startup, user)
-    except SpritzError as error:
-        startup.failed("\n".join(f"slurmdbd: fatal: {line}" for line in error.message.splitlines()))
-        os._exit(error.exit_code)
-    startup.failed("")
-    return status
+    return serve_detached("slurmdbd", options, lambda startup: _run(options, settings, startup, user))
 
 
 def _run(options: Options, settings: DbdSettings, startup: Startup, user: User) -> int:
@@ -64,23 +55,13 @@ def _run(options: Options, settings: DbdSettings, startup: Startup, user: User) 
     from spritz.accounting.configuration import database_url
     from spritz.runtime import log
     from spritz.runtime.limits import allow_many_files
-    from spritz.runtime.pidfile import AlreadyRunning, PidFile
     from spritz.runtime.privilege import become
 
-    if options.nice is not None:
-        os.setpriority(os.PRIO_PROCESS, 0, options.nice)
+    set_nice(options.nice)
     pid_path, log_path = settings.text("PidFile"), settings.text("LogFile")
-    _prepare_directories((pid_path, log_path), user)
-    pid_file = PidFile(pid_path)
-    try:
-        pid_file.acquire()
-        if os.geteuid() == 0:
-            os.chown(pid_path, user.uid, user.gid)
-    except AlreadyRunning as error:
-        raise SpritzError(f"slurmdbd is running already (pid {error.pid}, {error.filename})") from error
-    except OSError as error:
-        raise SpritzError(f"cannot write PidFile {pid_path}: {error.strerror}") from error
-    try:
+    for path in filter(None, (pid_path, log_path)):
+        make_directory(os.path.dirname(path), owner=user)
+    with held_pid_file("slurmdbd", "PidFile", pid_path, user) as pid_file:
         url = database_url(settings)
         # Imported before root is given up: SlurmUser may not be able to read where we are installed.
         from spritz.accounting.daemon import serve
@@ -89,10 +70,18 @@ def _run(options: Options, settings: DbdSettings, startup: Startup, user: User) 
         from spritz.runtime.tasks import run
 
         if url.get_backend_name() == "sqlite" and url.database and not url.database.startswith("file:"):
-            _prepare_directories((url.database,), user)
+            make_directory(os.path.dirname(url.database), owner=user)
         engine = open_engine(url, settings.text("StorageBackupHost"))
         become(user)
-        _open_log(options, settings, log_path)
+        open_log(
+            "slurmdbd",
+            options,
+            key="LogFile",
+            path=log_path,
+            level=settings.text("DebugLevel"),
+            syslog_level=settings.text("DebugLevelSyslog"),
+            time_format=settings.text("LogTimeFormat"),
+        )
         if options.change_directory:
             os.chdir(os.path.dirname(log_path) or "/var/tmp")
         allow_many_files()
@@ -101,37 +90,6 @@ def _run(options: Options, settings: DbdSettings, startup: Startup, user: User) 
             logger.warning("config.questionable", detail=item.text)
         with log.in_background():
             return run(serve(Store(engine), settings, startup, logger, user.uid, pid_file))
-    finally:
-        pid_file.release()
-
-
-def _prepare_directories(paths: tuple[str, ...], user: User) -> None:
-    for path in filter(None, paths):
-        directory = os.path.dirname(path)
-        if directory and not os.path.isdir(directory):
-            try:
-                os.makedirs(directory, mode=0o755, exist_ok=True)
-                if os.geteuid() == 0 and user.uid != 0:
-                    os.chown(directory, user.uid, user.gid)
-            except OSError as error:
-                raise SpritzError(f"cannot make directory {directory}: {error.strerror}") from error
-
-
-def _open_log(options: Options, settings: DbdSettings, path: str) -> None:
-    from spritz.runtime import log
-
-    level = log.level_raised(settings.text("DebugLevel"), options.verbose)
-    try:
-        log.configure(
-            "slurmdbd",
-            path=path or None,
-            file_level=level,
-            stderr_level=level if options.foreground else "error",
-            syslog_level=settings.text("DebugLevelSyslog") or "quiet",
-        )
-        log.set_time_format(settings.text("LogTimeFormat"))
-    except OSError as error:
-        raise SpritzError(f"cannot open LogFile {path}: {error.strerror}") from error
 
 
 if __name__ == "__main__":

@@ -15,10 +15,12 @@ from typing import TYPE_CHECKING
 from spritz.controller.options import USAGE, Options, parse
 from spritz.model.errors import SpritzError
 from spritz.runtime.command import run_daemon
+from spritz.runtime.service import held_pid_file, make_directory, open_log, serve_detached, set_nice
 
 if TYPE_CHECKING:
     from spritz.controller.configuration import Configuration
     from spritz.runtime.daemonize import Startup
+    from spritz.runtime.privilege import User
 
 
 def entry() -> None:
@@ -49,18 +51,7 @@ def _start(options: Options) -> int:
     configuration = read_configuration(os.path.abspath(options.config_file or find_slurm_conf()))
     refuse_remote(configuration.hosts)
     _confirm_clear(options, configuration)
-    from spritz.runtime.daemonize import daemonize, foreground
-
-    startup = foreground(systemd=options.systemd) if options.foreground else daemonize()
-    if options.foreground:
-        return _run(options, configuration, startup)
-    try:
-        status = _run(options, configuration, startup)
-    except SpritzError as error:
-        startup.failed("\n".join(f"slurmctld: fatal: {line}" for line in error.message.splitlines()))
-        os._exit(error.exit_code)
-    startup.failed("")
-    return status
+    return serve_detached("slurmctld", options, lambda startup: _run(options, configuration, startup))
 
 
 def _confirm_clear(options: Options, configuration: Configuration) -> None:
@@ -79,7 +70,6 @@ def _run(options: Options, configuration: Configuration, startup: Startup) -> in
     """In the process that will serve."""
     from spritz.runtime import log
     from spritz.runtime.limits import allow_many_files
-    from spritz.runtime.pidfile import AlreadyRunning, PidFile
     from spritz.runtime.privilege import UnknownUser, is_root, lookup_user
 
     try:
@@ -92,19 +82,9 @@ def _run(options: Options, configuration: Configuration, startup: Startup) -> in
             hint=f"start slurmctld as root or as {user.name}, or set SlurmUser to the user who starts it",
         )
     log_file = options.log_file or configuration.log_file
-    _prepare_directories(configuration, log_file, user.uid, user.gid)
-    if options.nice is not None:
-        _set_nice(options.nice)
-    pid_file = PidFile(configuration.pid_file)
-    try:
-        pid_file.acquire()
-        if is_root():
-            os.chown(configuration.pid_file, user.uid, user.gid)
-    except AlreadyRunning as error:
-        raise SpritzError(f"slurmctld is running already (pid {error.pid}, {error.filename})") from error
-    except OSError as error:
-        raise SpritzError(f"cannot write SlurmctldPidFile {configuration.pid_file}: {error.strerror}") from error
-    try:
+    _prepare_directories(configuration, log_file, user)
+    set_nice(options.nice)
+    with held_pid_file("slurmctld", "SlurmctldPidFile", configuration.pid_file, user) as pid_file:
         # numpy's linear algebra, which nothing here uses, starts threads; forked children must find but the journal's.
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
         # Everything is imported before root is given up: SlurmUser may not be able to read where we are installed.
@@ -116,14 +96,21 @@ def _run(options: Options, configuration: Configuration, startup: Startup) -> in
         become(user)
         if not log_file and not options.foreground:
             log_file = str(configuration.state_directory / "slurmctld.log")
-        _open_log(options, configuration, log_file)
+        settings = configuration.loaded.settings
+        open_log(
+            "slurmctld",
+            options,
+            key="SlurmctldLogFile",
+            path=log_file,
+            level=configuration.log_level,
+            syslog_level=settings.text("SlurmctldSyslogDebug"),
+            time_format=settings.text("LogTimeFormat"),
+        )
         _change_directory(options, configuration, log_file)
         allow_many_files()
         logger = log.get_logger("slurmctld")
         with log.in_background():
             return run(serve(options, configuration, startup, logger, user.uid, pid_file))
-    finally:
-        pid_file.release()
 
 
 def _import_loop() -> None:
@@ -134,51 +121,19 @@ def _import_loop() -> None:
         pass
 
 
-def _prepare_directories(configuration: Configuration, log_file: str, uid: int, gid: int) -> None:
+def _prepare_directories(configuration: Configuration, log_file: str, user: User) -> None:
     """Make what is missing of the directories and the log that the daemon writes to, and give them to SlurmUser."""
-    wanted = [(str(configuration.state_directory), 0o700), (os.path.dirname(configuration.pid_file), 0o755)]
+    make_directory(str(configuration.state_directory), 0o700, user)
+    make_directory(os.path.dirname(configuration.pid_file), owner=user)
     if log_file:
-        wanted.append((os.path.dirname(os.path.abspath(log_file)), 0o755))
-    for path, mode in wanted:
-        if not path or os.path.isdir(path):
-            continue
-        try:
-            os.makedirs(path, mode=mode, exist_ok=True)
-            if os.geteuid() == 0 and uid != 0:
-                os.chown(path, uid, gid)
-        except OSError as error:
-            raise SpritzError(f"cannot make directory {path}: {error.strerror}") from error
-    if log_file and os.geteuid() == 0 and uid != 0:
+        make_directory(os.path.dirname(os.path.abspath(log_file)), owner=user)
+    if log_file and os.geteuid() == 0 and user.uid != 0:
         # Root may write to directories that SlurmUser may not: give it the file, as Slurm does.
         try:
             os.close(os.open(log_file, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC, 0o640))
-            os.chown(log_file, uid, gid)
+            os.chown(log_file, user.uid, user.gid)
         except OSError as error:
             raise SpritzError(f"cannot open SlurmctldLogFile {log_file}: {error.strerror}") from error
-
-
-def _set_nice(value: int) -> None:
-    try:
-        os.setpriority(os.PRIO_PROCESS, 0, value)
-    except OSError as error:
-        raise SpritzError(f"cannot set nice value {value}: {error.strerror}") from error
-
-
-def _open_log(options: Options, configuration: Configuration, log_file: str) -> None:
-    from spritz.runtime import log
-
-    level = log.level_raised(configuration.log_level, options.verbose)
-    try:
-        log.configure(
-            "slurmctld",
-            path=log_file or None,
-            file_level=level,
-            stderr_level=level if options.foreground else "error",
-            syslog_level=configuration.loaded.settings.text("SlurmctldSyslogDebug") or "quiet",
-        )
-        log.set_time_format(configuration.loaded.settings.text("LogTimeFormat"))
-    except OSError as error:
-        raise SpritzError(f"cannot open SlurmctldLogFile {log_file}: {error.strerror}") from error
 
 
 def _change_directory(options: Options, configuration: Configuration, log_file: str) -> None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from spritz.model.errors import SpritzError
 from spritz.node.options import USAGE, Options, parse
 from spritz.runtime.command import run_daemon
+from spritz.runtime.service import held_pid_file, make_directory, open_log, serve_detached, set_nice
 
 if TYPE_CHECKING:
     from spritz.model.node import NodeConfig
@@ -48,7 +49,6 @@ def _start(options: Options) -> int:
         return _print_hardware()
     from spritz.client.locate import find_slurm_conf
     from spritz.client.same_machine import refuse_remote
-    from spritz.runtime.daemonize import daemonize, foreground
 
     path = os.path.abspath(options.config_file or find_slurm_conf())
     hardware = _hardware(gpus=options.dynamic)
@@ -60,16 +60,7 @@ def _start(options: Options) -> int:
     settings = _read(path, options, hardware, own=own)
     refuse_remote((settings.controllers_key, address) for address in settings.controllers)
     _need_user(settings)
-    if options.foreground:
-        return _run(options, settings, hardware, foreground(systemd=options.systemd), own)
-    startup = daemonize()
-    try:
-        status = _run(options, settings, hardware, startup, own)
-    except SpritzError as error:
-        startup.failed("\n".join(f"slurmd: fatal: {line}" for line in error.message.splitlines()))
-        os._exit(error.exit_code)
-    startup.failed("")
-    return status
+    return serve_detached("slurmd", options, lambda startup: _run(options, settings, hardware, startup, own))
 
 
 def _need_user(settings: DaemonSettings) -> None:
@@ -126,23 +117,11 @@ def _run(
     options: Options, settings: DaemonSettings, hardware: Hardware, startup: Startup, own: NodeConfig | None
 ) -> int:
     """In the process that will serve."""
-    from spritz.runtime.pidfile import AlreadyRunning, PidFile
-
     log_file = options.log_file or settings.log_file
     _prepare_directories(settings, log_file)
-    if options.nice is not None:
-        _set_nice(options.nice)
-    pid_file = PidFile(settings.pid_file)
-    try:
-        pid_file.acquire()
-    except AlreadyRunning as error:
-        raise SpritzError(f"slurmd is running already (pid {error.pid}, {error.filename})") from error
-    except OSError as error:
-        raise SpritzError(f"cannot write SlurmdPidFile {settings.pid_file}: {error.strerror}") from error
-    try:
+    set_nice(options.nice)
+    with held_pid_file("slurmd", "SlurmdPidFile", settings.pid_file):
         return _serve(options, settings, hardware, startup, log_file, own)
-    finally:
-        pid_file.release()
 
 
 def _serve(
@@ -160,18 +139,15 @@ def _serve(
 
     if not log_file and not options.foreground:
         log_file = os.path.join(next(iter(settings.nodes.values())).spool, "slurmd.log")
-    level = log.level_raised(settings.log_level, options.verbose)
-    try:
-        log.configure(
-            "slurmd",
-            path=log_file or None,
-            file_level=level,
-            stderr_level=level if options.foreground else "error",
-            syslog_level=settings.syslog_level,
-        )
-        log.set_time_format(settings.log_time_format)
-    except OSError as error:
-        raise SpritzError(f"cannot open SlurmdLogFile {log_file}: {error.strerror}") from error
+    open_log(
+        "slurmd",
+        options,
+        key="SlurmdLogFile",
+        path=log_file,
+        level=settings.log_level,
+        syslog_level=settings.syslog_level,
+        time_format=settings.log_time_format,
+    )
     if options.clear:
         forget_all(node.spool for node in settings.nodes.values())
 
@@ -216,10 +192,7 @@ def _prepare_directories(settings: DaemonSettings, log_file: str) -> None:
     wanted = [node.spool for node in settings.nodes.values()]
     wanted += [os.path.dirname(os.path.abspath(path)) for path in (settings.pid_file, log_file) if path]
     for path in wanted:
-        try:
-            os.makedirs(path, mode=0o755, exist_ok=True)
-        except OSError as error:
-            raise SpritzError(f"cannot make directory {path}: {error.strerror}") from error
+        make_directory(path)
     for node in settings.nodes.values():
         _need_sockets(node.spool)
 
@@ -234,13 +207,6 @@ def _need_sockets(spool: str) -> None:
         raise SpritzError(
             f"SlurmdSpoolDir {spool} cannot hold sockets: {error.strerror}. Set it to a directory of a local disk."
         ) from error
-
-
-def _set_nice(value: int) -> None:
-    try:
-        os.setpriority(os.PRIO_PROCESS, 0, value)
-    except OSError as error:
-        raise SpritzError(f"cannot set nice value {value}: {error.strerror}") from error
 
 
 if __name__ == "__main__":

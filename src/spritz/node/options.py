@@ -5,9 +5,10 @@ Source: slurmd(8).
 
 from __future__ import annotations
 
-from msgspec import Struct
+from dataclasses import dataclass
 
 from spritz.model.errors import SpritzError
+from spritz.runtime.daemon_options import Common, Grammar, read
 
 USAGE = """\
 Usage: slurmd [OPTIONS]
@@ -29,15 +30,18 @@ Usage: slurmd [OPTIONS]
   -Z              Be a node that slurm.conf does not have: named by -N, or as this host is
 """
 
-_WITH_VALUE = "fLnN"
-_FLAGS = "bcCDhvVZ"
-#: its value, if any, follows directly
-_MAY_HAVE_VALUE = "F"
-_LONG_WITH_VALUE = ("conf", "extra")
-_LONG = {"version": "V", "help": "h", "systemd": "systemd"}
+_GRAMMAR = Grammar(
+    program="slurmd",
+    usage=USAGE,
+    flags="bcCDhvVZ",
+    with_value="fLnN",
+    may_have_value="F",
+    long_with_value=("conf", "extra"),
+)
 
 
-class Options(Struct, frozen=True, kw_only=True):
+@dataclass(frozen=True, kw_only=True)
+class Options(Common):
     """What was asked for."""
 
     boot_now: bool = False
@@ -51,51 +55,19 @@ class Options(Struct, frozen=True, kw_only=True):
     future: bool = False
     feature: str = ""
     print_hardware: bool = False
-    foreground: bool = False
-    #: in the foreground, and systemd waits to be told
-    systemd: bool = False
-    config_file: str = ""
-    help: bool = False
     log_file: str = ""
-    nice: int | None = None
     nodes: str = ""
-    verbose: int = 0
-    version: bool = False
 
 
 def parse(argv: list[str]) -> Options:
-    """Options as getopt(3) reads them: `-Dvv`, `-N node1`, `-Nnode1`. Raises SpritzError for anything else."""
-    given: dict[str, str] = {}
-    verbose = 0
-    position = 0
-    while position < len(argv):
-        word = argv[position]
-        position += 1
-        if word.startswith("--") and word[2:] in _LONG:
-            given[_LONG[word[2:]]] = ""
-            continue
-        name, equals, value = word[2:].partition("=")
-        if word.startswith("--") and name in _LONG_WITH_VALUE:
-            given[name], position = (value, position) if equals else _value(name, "", argv, position)
-            continue
-        if len(word) < 2 or word[0] != "-" or word.startswith("--"):
-            raise _refused(word)
-        for place, letter in enumerate(word[1:], 1):
-            if letter in _WITH_VALUE:
-                given[letter], position = _value(letter, word[place + 1 :], argv, position)
-                break
-            if letter in _MAY_HAVE_VALUE:
-                given[letter] = word[place + 1 :]
-                break
-            if letter not in _FLAGS:
-                raise _refused(f"-{letter}")
-            verbose += letter == "v"
-            given[letter] = ""
+    """Raises SpritzError for what slurmd does not have."""
+    given, common = read(argv, _GRAMMAR)
     if "F" in given and "Z" in given:
         raise SpritzError("-F and -Z exclude each other", hint=USAGE)
     if "conf" in given and "Z" not in given:
         raise SpritzError("--conf is only for dynamic nodes: give -Z too", hint=USAGE)
     return Options(
+        **vars(common),
         boot_now="b" in given,
         clear="c" in given,
         conf=given.get("conf", ""),
@@ -104,36 +76,6 @@ def parse(argv: list[str]) -> Options:
         future="F" in given,
         feature=given.get("F", ""),
         print_hardware="C" in given,
-        foreground="D" in given or "systemd" in given,
-        systemd="systemd" in given,
-        config_file=given.get("f", ""),
-        help="h" in given,
         log_file=given.get("L", ""),
-        nice=_nice(given["n"]) if "n" in given else None,
         nodes=given.get("N", ""),
-        verbose=verbose,
-        version="V" in given,
     )
-
-
-def _value(name: str, value: str, argv: list[str], position: int) -> tuple[str, int]:
-    """The value of an option, and where the next word is."""
-    if value:
-        return value, position
-    if position == len(argv):
-        raise SpritzError(f"option requires an argument -- '{name}'", hint=USAGE)
-    return argv[position], position + 1
-
-
-def _nice(text: str) -> int:
-    try:
-        value = int(text)
-    except ValueError:
-        value = 100
-    if not -20 <= value <= 20:
-        raise SpritzError(f"Invalid option for -n option (nice value), {text}: a number from -20 to 20")
-    return value
-
-
-def _refused(word: str) -> SpritzError:
-    return SpritzError(f"unrecognized option '{word}': slurmd of Spritz does not have it", hint=USAGE)

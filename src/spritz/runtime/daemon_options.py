@@ -1,0 +1,102 @@
+"""Command lines of the three daemons, as getopt(3) reads them: `-Dvv`, `-f FILE`, `-fFILE`, `--conf=TEXT`.
+
+Source: slurmctld(8), slurmd(8), slurmdbd(8). `--systemd`, `--help` and `--version` are options of each.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from spritz.model.errors import SpritzError
+
+_LONG = {"version": "V", "help": "h", "systemd": "systemd"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Grammar:
+    """The options that a daemon has."""
+
+    program: str
+    usage: str
+    flags: str
+    with_value: str
+    #: letters whose value, if any, follows directly
+    may_have_value: str = ""
+    long_with_value: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Common:
+    """What every daemon may be told."""
+
+    foreground: bool = False
+    #: in the foreground, and systemd waits to be told
+    systemd: bool = False
+    config_file: str = ""
+    help: bool = False
+    nice: int | None = None
+    verbose: int = 0
+    version: bool = False
+
+
+def read(argv: list[str], grammar: Grammar) -> tuple[dict[str, str], Common]:
+    """Option letters (and long names) with their values, and what is common. Raises SpritzError for anything else."""
+    given: dict[str, str] = {}
+    verbose = 0
+    words = iter(argv)
+    for word in words:
+        if word == "--" and not (rest := next(words, "")):
+            break
+        if word == "--":
+            raise refused(rest, grammar)
+        name, equals, value = word[2:].partition("=")
+        if word.startswith("--") and word[2:] in _LONG:
+            given[_LONG[word[2:]]] = ""
+            continue
+        if word.startswith("--") and name in grammar.long_with_value:
+            given[name] = value if equals else _value(name, "", next(words, ""), grammar)
+            continue
+        if len(word) < 2 or word[0] != "-" or word.startswith("--"):
+            raise refused(word, grammar)
+        for place, letter in enumerate(word[1:], 1):
+            if letter in grammar.with_value:
+                inside = word[place + 1 :]
+                given[letter] = _value(letter, inside, "" if inside else next(words, ""), grammar)
+                break
+            if letter in grammar.may_have_value:
+                given[letter] = word[place + 1 :]
+                break
+            if letter not in grammar.flags:
+                raise refused(f"-{letter}", grammar)
+            verbose += letter == "v"
+            given[letter] = ""
+    common = Common(
+        foreground="D" in given or "systemd" in given,
+        systemd="systemd" in given,
+        config_file=given.get("f", ""),
+        help="h" in given,
+        nice=_nice(given["n"]) if "n" in given else None,
+        verbose=verbose,
+        version="V" in given,
+    )
+    return given, common
+
+
+def refused(word: str, grammar: Grammar) -> SpritzError:
+    """The error for an option that the daemon does not have."""
+    return SpritzError(
+        f"unrecognized option '{word}': {grammar.program} of Spritz does not have it", hint=grammar.usage
+    )
+
+
+def _value(name: str, inside: str, following: str, grammar: Grammar) -> str:
+    if not inside and not following:
+        raise SpritzError(f"option requires an argument -- '{name}'", hint=grammar.usage)
+    return inside or following
+
+
+def _nice(text: str) -> int:
+    digits = text.removeprefix("-")
+    if not (digits.isascii() and digits.isdigit() and int(digits[:4]) <= 20):
+        raise SpritzError(f"Invalid option for -n option (nice value), {text}: a number from -20 to 20")
+    return int(text)

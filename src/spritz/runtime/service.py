@@ -1,0 +1,98 @@
+"""From a daemon's command to a serving process: directories, pid file, log, and the way into the background.
+
+Source: slurmctld(8), slurmd(8), slurmdbd(8); slurm.conf(5) SlurmctldPidFile, SlurmdPidFile.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from spritz.model.errors import SpritzError
+
+if TYPE_CHECKING:
+    from spritz.runtime.daemon_options import Common
+    from spritz.runtime.daemonize import Startup
+    from spritz.runtime.pidfile import PidFile
+    from spritz.runtime.privilege import User
+
+
+def serve_detached(program: str, options: Common, serve: Callable[[Startup], int]) -> int:
+    """The exit status of `serve`, called here with -D, else in a process that has left the terminal."""
+    from spritz.runtime.daemonize import daemonize, foreground
+
+    if options.foreground:
+        return serve(foreground(systemd=options.systemd))
+    startup = daemonize()
+    try:
+        status = serve(startup)
+    except SpritzError as error:
+        startup.failed("\n".join(f"{program}: fatal: {line}" for line in error.message.splitlines()))
+        os._exit(error.exit_code)
+    startup.failed("")
+    return status
+
+
+def make_directory(path: str, mode: int = 0o755, owner: User | None = None) -> None:
+    """Make a directory that is missing, and give it to `owner` if we are root. Raises SpritzError."""
+    if not path or os.path.isdir(path):
+        return
+    try:
+        os.makedirs(path, mode=mode, exist_ok=True)
+        if owner is not None and os.geteuid() == 0 and owner.uid != 0:
+            os.chown(path, owner.uid, owner.gid)
+    except OSError as error:
+        raise SpritzError(f"cannot make directory {path}: {error.strerror}") from error
+
+
+@contextmanager
+def held_pid_file(program: str, key: str, path: str, owner: User | None = None) -> Iterator[PidFile]:
+    """The pid file, held meanwhile. Raises SpritzError if another daemon holds it. `key`: of the configuration."""
+    from spritz.runtime.pidfile import AlreadyRunning, PidFile
+
+    pid_file = PidFile(path)
+    try:
+        pid_file.acquire()
+        if owner is not None and os.geteuid() == 0:
+            os.chown(path, owner.uid, owner.gid)
+    except AlreadyRunning as error:
+        raise SpritzError(f"{program} is running already (pid {error.pid}, {error.filename})") from error
+    except OSError as error:
+        pid_file.release()
+        raise SpritzError(f"cannot write {key} {path}: {error.strerror}") from error
+    try:
+        yield pid_file
+    finally:
+        pid_file.release()
+
+
+def open_log(
+    program: str, options: Common, *, key: str, path: str, level: str, syslog_level: str, time_format: str
+) -> None:
+    """Log to `path` ("": to the terminal alone) at the level, one higher for each -v. Raises SpritzError."""
+    from spritz.runtime import log
+
+    number = log.level_raised(level, options.verbose)
+    try:
+        log.configure(
+            program,
+            path=path or None,
+            file_level=number,
+            stderr_level=number if options.foreground else "error",
+            syslog_level=syslog_level or "quiet",
+        )
+        log.set_time_format(time_format)
+    except OSError as error:
+        raise SpritzError(f"cannot open {key} {path}: {error.strerror}") from error
+
+
+def set_nice(value: int | None) -> None:
+    """-n, if it was given. Raises SpritzError."""
+    if value is None:
+        return
+    try:
+        os.setpriority(os.PRIO_PROCESS, 0, value)
+    except OSError as error:
+        raise SpritzError(f"cannot set nice value {value}: {error.strerror}") from error
