@@ -11,7 +11,7 @@
  * Whatever is not as expected leads to run_directly, until the server has emptied the call's box: from then on the
  * command may have begun, and is never run a second time.
  *
- * See docs/decisions/0040-command-server.md, 0138-a-call-in-one-message.md and 0148-the-directory-goes-ahead.md.
+ * See docs/decisions/0040-command-server.md, 0138-one-message-per-call.md and 0148-send-the-working-directory.md.
  */
 
 #define _GNU_SOURCE

@@ -1,7 +1,7 @@
 """Orders that come from predicted run times (bf_predict): behind a partition's first blocked job the shortest goes
 first; and with `bf_predict=slowdown` the job whose expected slowdown is largest is the first to be looked at.
 
-Source: docs/decisions/0083-predictions-in-the-controller.md.
+Source: docs/decisions/0083-predicted-run-times-in-the-controller.md.
 """
 
 from __future__ import annotations

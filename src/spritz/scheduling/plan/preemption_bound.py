@@ -2,7 +2,7 @@
 
 If a request does not fit there, no search for victims is made. Counts alone: never less than there is.
 
-Source: docs/decisions/0095-preemption-by-bounds.md.
+Source: docs/decisions/0095-bounds-on-preemption.md.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Preemption uses it as a bound (`plan.preemption_bound`) and to choose cheap nodes (`plan.victim_nodes`). `Occupants`
 follows the projection's table and works out only nodes that have changed. It counts: never less than there is.
 
-Source: ours; docs/decisions/0095-preemption-by-bounds.md.
+Source: ours; docs/decisions/0095-bounds-on-preemption.md.
 """
 
 from __future__ import annotations
