@@ -66,7 +66,7 @@ def session(commands: list[str], directory: Path) -> list[tuple[int, str]]:
     script = "\n".join(f"{command}\nprintf '\\0%d\\0' $?" for command in commands)
     environment = {
         "PATH": f"{BIN}:{os.environ['PATH']}",
-        "HOME": str(directory),
+        "HOME": str(directory.parent),
         "USER": os.environ.get("USER", ""),
         "COLUMNS": "120",
         "LC_ALL": "C.UTF-8",
@@ -94,19 +94,21 @@ def needs_a_cluster(page: Path) -> bool:
 
 @pytest.mark.parametrize("page", [page for page in PAGES if examples(page)], ids=lambda page: page.stem)
 def test_commands_do_what_the_page_says(page: Path, tmp_path: Path) -> None:
+    work = tmp_path / "work"
+    work.mkdir()
     for block in blocks(page):
         if block["title"]:
-            (tmp_path / block["title"]).write_text(block["text"], encoding="utf-8")
+            (work / block["title"]).write_text(block["text"], encoding="utf-8")
     before = [
-        "spritz up --dir lab --nodes 2 --cpus 4 --memory 4G --gpus 2 --gpu-type h100",
-        'eval "$(spritz env --dir lab)"',
+        "spritz up --dir ../lab --nodes 2 --cpus 4 --memory 4G --gpus 2 --gpu-type h100",
+        'eval "$(spritz env --dir ../lab)"',
     ]
     before = before if needs_a_cluster(page) else []
     shown = examples(page)
     try:
-        ran = session([*before, *(example.command for example in shown)], tmp_path)[len(before) :]
+        ran = session([*before, *(example.command for example in shown)], work)[len(before) :]
     finally:
-        session(["spritz down --dir lab"], tmp_path)
+        session(["spritz down --dir lab; spritz down --dir ../lab"], work)
     assert len(ran) == len(shown), f"the shell ended after {len(ran)} of {len(shown)} commands"
     flags = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
     wrong = [

@@ -74,6 +74,11 @@ def take(
     directory = Path(os.path.realpath(directory))
     _make_store(store)
     root = _root_of(directory)
+    if root is None and directory in (Path("/"), Path(os.path.realpath(Path.home()))):
+        raise ExperimentError(
+            f"{directory} is no project: a snapshot would hold all of it",
+            hint="run in the project's directory, or with --no-snapshot",
+        )
     limits = _Limits(file_bytes_max, tree_bytes_max)
     tree, submodules = _tree_of(root if root is not None else directory, store, limits, is_git=root is not None)
     if root is None:
@@ -214,7 +219,7 @@ def _tree_of(root: Path, store: Path, limits: _Limits, *, is_git: bool) -> tuple
         with suppress(FileNotFoundError):
             shutil.copy2(own, index)
         git = _Git(root, environment, base)
-        ignored = git.exclude_file(Path(scratch))
+        ignored = git.exclude_file(Path(scratch), store.parent)
         if ignored is not None:
             git(
                 "-c",
@@ -327,14 +332,16 @@ class _Git:
             )
         return done.stdout
 
-    def exclude_file(self, scratch: Path) -> Path | None:
-        """The user's own excludes and .spritzignore in one file; None without the latter."""
+    def exclude_file(self, scratch: Path, home: Path) -> Path | None:
+        """The user's own excludes, .spritzignore, and the home of runs where it is inside; None without these two."""
         own = self._cwd / IGNORE_FILE
-        if not own.exists():
+        root, inside = os.path.realpath(self._cwd), os.path.realpath(home)
+        lines = f"/{os.path.relpath(inside, root)}/\n" if inside.startswith(f"{root}{os.sep}") else ""
+        if not own.exists() and not lines:
             return None
         users = os.fsdecode(_run(self._cwd, ("config", "--path", "core.excludesFile")).stdout).strip()
         default = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "git" / "ignore"
-        texts = []
+        texts = [os.fsencode(lines)]
         for path in (Path(users) if users else default, own):
             with suppress(OSError):
                 texts.append(path.read_bytes())

@@ -191,3 +191,16 @@ def test_variables_of_a_hook_do_not_lead_to_another_repository(
     monkeypatch.setenv("GIT_DIR", str(tmp_path / "nowhere"))
     monkeypatch.setenv("GIT_INDEX_FILE", str(tmp_path / "none"))
     assert snapshot.take(project, store).branch == "main"
+
+
+def test_the_home_of_runs_inside_the_tree_is_left_out(project: Path, tmp_path: Path) -> None:
+    store = project / ".runs" / "snapshots.git"
+    first = snapshot.take(project, store)
+    assert snapshot.take(project, store).tree == first.tree
+    assert sorted(laid_down(store, first.tree, tmp_path / "code")) == [".gitignore", "lib/net.py", "train.py"]
+
+
+def test_the_users_home_is_no_project(store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    with pytest.raises(ExperimentError, match="is no project"):
+        snapshot.take(tmp_path, store)

@@ -93,7 +93,11 @@ def _derive(fields: Fields) -> None:
     nodes = fields.get("nodes_min")
     hosts = fields.get("node_list")
     if isinstance(hosts, tuple) and fields.get("distribution") != "arbitrary":  # there each host stands for a task
-        fields["node_list"] = tuple(dict.fromkeys(hosts))
+        fields["node_list"] = hosts = tuple(dict.fromkeys(hosts))
+        # All of these nodes are in the allocation, so there are as many at least.
+        sized = fields.get("nodes_given") or fields.get("tasks_given")
+        if not sized and len(hosts) > _number(fields, "nodes_min"):
+            fields["nodes_min"] = nodes = len(hosts)
     per_node = fields.get("tasks_per_node")
     if not fields.get("tasks_given"):
         if isinstance(per_node, int) and isinstance(nodes, int):
