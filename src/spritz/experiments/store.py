@@ -9,25 +9,20 @@ from __future__ import annotations
 import json
 import os
 import re
-import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from spritz.experiments.database import Taken, Transaction, connect
 from spritz.experiments.errors import ExperimentError
 
 if TYPE_CHECKING:
-    from sqlalchemy.engine import Connection, Engine
-
     from spritz.experiments.record import Run
 
 #: of the tables; a newer one is refused
 LAYOUT = 1
-
-#: an index on a network file system waits so long for another writer
-_LOCK_SECONDS = 20.0
 
 _TABLES = (
     """CREATE TABLE IF NOT EXISTS runs (
@@ -89,19 +84,17 @@ class Store:
 
     def __init__(self, home: Path) -> None:
         self._url = os.environ.get("SPRITZ_RUN_STORE") or f"sqlite:///{home}/runs.db"
-        self._engine: Engine | None = None
+        self._database = connect(self._url)
+        self._checked = False
 
     def close(self) -> None:
         """Give the connection back."""
-        if self._engine is not None:
-            self._engine.dispose()
-            self._engine = None
+        self._database.close()
+        self._checked = False
 
     def reserve(self, base: str, owner: str, created_at: float, directory: Path, command: str) -> str:
         """A free name made of `base` (BASE-1, BASE-2 …), with a row that holds it."""
         clean = re.sub(r"[^A-Za-z0-9._-]+", "-", base).strip("-.") or "run"
-        from sqlalchemy.exc import IntegrityError
-
         for _ in range(1000):
             number = self._next_number(clean, owner)
             name = f"{clean}-{number}"
@@ -109,7 +102,7 @@ class Store:
                 with self._begin() as connection:
                     self._insert(connection, name, owner, created_at, str(directory / name), command)
                 return name
-            except IntegrityError:
+            except Taken:
                 continue  # somebody has taken it meanwhile
         raise ExperimentError(f"no free name for a run {clean}")
 
@@ -124,7 +117,7 @@ class Store:
             numbers = [int(name[len(base) + 1 :]) for (name,) in rows if name[len(base) + 1 :].isdigit()]
         return max(numbers, default=0) + 1
 
-    def _insert(self, connection: Connection, name: str, owner: str, at: float, directory: str, command: str) -> None:
+    def _insert(self, connection: Transaction, name: str, owner: str, at: float, directory: str, command: str) -> None:
         values = {
             "name": name, "owner": owner, "created_at": at, "job_id": "", "state": "CREATED", "exit_code": None,
             "started_at": None, "ended_at": None, "branch": "", "commit_id": "", "tree": "", "parent": "",
@@ -162,12 +155,19 @@ class Store:
     def find(self, query: Query) -> list[Entry]:
         """Runs, newest first."""
         where, values = _conditions(query)
+        in_sql = bool(query.metrics and self._database.metric)
+        if in_sql:
+            terms = []
+            for place, (name, operator, value) in enumerate(query.metrics):
+                terms.append(f"{self._database.metric.format(name=f':m{place}')} {operator} :v{place}")
+                values |= {f"m{place}": name, f"v{place}": value}
+            where = f"{where or 'WHERE 1 = 1'} AND {' AND '.join(terms)}"
         text = f"SELECT {', '.join(_COLUMNS)} FROM runs {where} ORDER BY created_at DESC, name DESC"
-        if query.limit and not query.metrics:
+        if query.limit and (in_sql or not query.metrics):
             text += f" LIMIT {query.limit:d}"
         with self._begin() as connection:
             entries = [_entry(row) for row in _execute(connection, text, **values)]
-        if query.metrics:
+        if query.metrics and not in_sql:
             entries = [entry for entry in entries if _meets(entry, query.metrics)]
         return entries[: query.limit] if query.limit else entries
 
@@ -195,64 +195,29 @@ class Store:
         return self.find(Query(owner=owner, states=("CREATED", "PENDING", "RUNNING", "PAUSED", "SUSPENDED")))
 
     @contextmanager
-    def _begin(self) -> Iterator[Connection]:
-        from sqlalchemy.exc import DBAPIError, IntegrityError, OperationalError
+    def _begin(self) -> Iterator[Transaction]:
+        if not self._checked:
+            self._check()
+        with self._database.begin() as transaction:
+            yield transaction
 
-        try:
-            with self._open().begin() as connection:
-                yield connection
-        except IntegrityError:
-            raise
-        except OperationalError as error:
-            raise _unusable(self._url, error) from error
-        except DBAPIError as error:
-            raise ExperimentError(f"{self._url}: {error.orig}") from error
-
-    def _open(self) -> Engine:
-        if self._engine is not None:
-            return self._engine
-        from sqlalchemy import create_engine, event, text
-
-        if self._url.startswith("sqlite:"):
-            engine = create_engine(self._url, connect_args={"timeout": _LOCK_SECONDS})
-
-            @event.listens_for(engine, "connect")
-            def begin(connection: sqlite3.Connection, _: object) -> None:
-                # No write-ahead log: its shared memory does not work on network file systems.
-                connection.execute("PRAGMA journal_mode=TRUNCATE")
-                connection.execute("PRAGMA synchronous=NORMAL")
-        else:
-            engine = create_engine(self._url)
-        with engine.begin() as connection:
-            if not engine.dialect.has_table(connection, "layout"):
+    def _check(self) -> None:
+        """Make the tables if there are none. Raises ExperimentError if a later release made them."""
+        if not self._database.has_table("layout"):
+            with self._database.begin() as transaction:
                 for statement in _TABLES:
-                    connection.execute(text(statement))
-                connection.execute(text("INSERT INTO layout (number) VALUES (:number)"), {"number": LAYOUT})
-            number = connection.execute(text("SELECT max(number) FROM layout")).scalar() or 0
+                    _execute(transaction, statement)
+                if not list(_execute(transaction, "SELECT number FROM layout")):
+                    _execute(transaction, "INSERT INTO layout (number) VALUES (:number)", number=LAYOUT)
+        with self._database.begin() as transaction:
+            number = next(iter(_execute(transaction, "SELECT max(number) FROM layout")))[0] or 0
         if number > LAYOUT:
             raise ExperimentError(f"{self._url} was made by a later release of spritz", hint="use that release")
-        self._engine = engine
-        return engine
+        self._checked = True
 
 
-def _execute(connection: Connection, statement: str, **values: Any) -> Any:
-    from sqlalchemy import text
-
-    return connection.execute(text(statement), values)
-
-
-def _unusable(url: str, error: Exception) -> ExperimentError:
-    reason = str(getattr(error, "orig", error))
-    if "locked" in reason:
-        return ExperimentError(
-            f"the index of runs ({url}) has been locked for {_LOCK_SECONDS:g} s by another process",
-            hint="on a network file system locks may be left behind: see who holds it with `fuser`, or set SPRITZ_HOME",
-        )
-    if "full" in reason:
-        return ExperimentError(f"the file system of the index of runs ({url}) is full")
-    if "readonly" in reason or "unable to open" in reason:
-        return ExperimentError(f"the index of runs ({url}) cannot be written: {reason}")
-    return ExperimentError(f"the index of runs ({url}): {reason}")
+def _execute(transaction: Transaction, statement: str, **values: Any) -> Iterable[Any]:
+    return transaction.execute(statement, values)
 
 
 def _conditions(query: Query) -> tuple[str, dict[str, Any]]:

@@ -82,7 +82,7 @@ def test_a_damaged_index_is_named(tmp_path: Path, store: Store) -> None:
 
 
 def test_a_locked_index_says_so(tmp_path: Path, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("spritz.experiments.store._LOCK_SECONDS", 0.05)
+    monkeypatch.setattr("spritz.experiments.database.LOCK_SECONDS", 0.05)
     add(store, "x")
     holder = sqlite3.connect(tmp_path / "runs.db")
     holder.execute("BEGIN EXCLUSIVE")
@@ -104,3 +104,14 @@ def test_an_index_that_cannot_be_written_says_so(tmp_path: Path, store: Store) -
             add(store, "x")
     finally:
         tmp_path.chmod(0o700)
+
+
+def test_another_database_is_used_by_its_address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By SQLAlchemy, as a site's PostgreSQL is."""
+    monkeypatch.setenv("SPRITZ_RUN_STORE", f"sqlite+pysqlite:///{tmp_path}/other.db")
+    store = Store(tmp_path)
+    name = add(store, "x", metrics='{"acc": 0.9}')
+    assert [entry.name for entry in store.find(Query(owner="me", metrics=(("acc", ">", 0.5),)))] == [name]
+    assert add(store, "x") == "x-2"
+    assert (tmp_path / "other.db").exists()
+    assert not (tmp_path / "runs.db").exists()

@@ -1,0 +1,168 @@
+"""The database of the index: SQLite by Python's own module, any other by SQLAlchemy.
+
+SQLAlchemy takes 0.15 s to import, half of what `spritz runs` may take; the default does without. Statements are plain
+SQL that both understand, with values as `:name`.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Protocol
+
+from spritz.experiments.errors import ExperimentError
+
+if TYPE_CHECKING:
+    from sqlalchemy.engine import Connection, Engine
+
+#: an index on a network file system waits so long for another writer
+LOCK_SECONDS = 20.0
+
+
+class Taken(Exception):
+    """A row with this key is there already."""
+
+
+class Transaction(Protocol):
+    """Statements that take effect together."""
+
+    def execute(self, statement: str, values: Mapping[str, Any]) -> Iterable[Any]:
+        """Its rows, in tuples."""
+
+
+class Database(Protocol):
+    """Where the index is. Raises ExperimentError where it cannot be used, and Taken."""
+
+    #: SQL for a number in the JSON text of the column `metrics`; "" where there is none
+    metric: str
+
+    @contextmanager
+    def begin(self) -> Iterator[Transaction]:
+        """A transaction: made durable at the end, or undone."""
+
+    def has_table(self, name: str) -> bool:
+        """Whether there is one."""
+
+    def close(self) -> None:
+        """Give connections back."""
+
+
+def connect(url: str) -> Database:
+    """The database at the address, not yet opened."""
+    if url.startswith("sqlite:///"):
+        return Sqlite(url)
+    return Server(url)
+
+
+class Sqlite:
+    """One connection to a file."""
+
+    metric = "CAST(json_extract(metrics, '$.\"' || {name} || '\"') AS REAL)"
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._connection: sqlite3.Connection | None = None
+
+    @contextmanager
+    def begin(self) -> Iterator[Transaction]:
+        try:
+            connection = self._open()
+            try:
+                yield connection
+                connection.commit()
+            except BaseException:
+                connection.rollback()
+                raise
+        except sqlite3.IntegrityError as error:
+            raise Taken(str(error)) from error
+        except sqlite3.Error as error:
+            raise unusable(self._url, str(error)) from error
+
+    def has_table(self, name: str) -> bool:
+        with self.begin() as transaction:
+            found = transaction.execute("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = :n", {"n": name})
+            return bool(list(found))
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def _open(self) -> sqlite3.Connection:
+        if self._connection is None:
+            connection = sqlite3.connect(self._url.removeprefix("sqlite:///"), timeout=LOCK_SECONDS)
+            # No write-ahead log: its shared memory does not work on network file systems.
+            connection.execute("PRAGMA journal_mode=TRUNCATE")
+            connection.execute("PRAGMA synchronous=NORMAL")
+            self._connection = connection
+        return self._connection
+
+
+class Server:
+    """By SQLAlchemy."""
+
+    metric = ""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._engine: Engine | None = None
+
+    @contextmanager
+    def begin(self) -> Iterator[Transaction]:
+        from sqlalchemy.exc import DBAPIError, IntegrityError, SQLAlchemyError
+
+        try:
+            with self._open().begin() as connection:
+                yield _Statements(connection)
+        except IntegrityError as error:
+            raise Taken(str(error.orig)) from error
+        except DBAPIError as error:
+            raise unusable(self._url, str(error.orig)) from error
+        except SQLAlchemyError as error:
+            raise unusable(self._url, str(error)) from error
+
+    def has_table(self, name: str) -> bool:
+        from sqlalchemy import inspect
+
+        return bool(inspect(self._open()).has_table(name))
+
+    def close(self) -> None:
+        if self._engine is not None:
+            self._engine.dispose()
+            self._engine = None
+
+    def _open(self) -> Engine:
+        if self._engine is None:
+            from sqlalchemy import create_engine
+            from sqlalchemy.exc import ArgumentError
+
+            try:
+                self._engine = create_engine(self._url)
+            except (ArgumentError, ImportError) as error:
+                raise ExperimentError(f"SPRITZ_RUN_STORE={self._url}: {error}") from error
+        return self._engine
+
+
+class _Statements:
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def execute(self, statement: str, values: Mapping[str, Any]) -> Iterable[Any]:
+        from sqlalchemy import text
+
+        return self._connection.execute(text(statement), dict(values))
+
+
+def unusable(url: str, reason: str) -> ExperimentError:
+    """The error for a database that cannot be used, in words."""
+    if "locked" in reason:
+        return ExperimentError(
+            f"the index of runs ({url}) has been locked for {LOCK_SECONDS:g} s by another process",
+            hint="on a network file system locks may be left behind: see who holds it with `fuser`, or set SPRITZ_HOME",
+        )
+    if "full" in reason:
+        return ExperimentError(f"the file system of the index of runs ({url}) is full")
+    if "readonly" in reason or "unable to open" in reason:
+        return ExperimentError(f"the index of runs ({url}) cannot be written: {reason}")
+    return ExperimentError(f"the index of runs ({url}): {reason}")
