@@ -11,6 +11,8 @@ run:                      # options of `spritz run`, with underscores
 snapshot:
   max_file: 200M
   max_total: 2G
+track: mlflow             # auto (where a server has been started), mlflow, off; or a mapping:
+                          # {server: mlflow, experiment: NAME}
 """
 
 from __future__ import annotations
@@ -52,6 +54,9 @@ class RunOptions:
     tags: tuple[str, ...] = ()
     #: names of data versions that the run reads, as given by the user
     data: tuple[str, ...] = ()
+    #: auto, mlflow or off (`tracking`), and MLflow's experiment; "" is auto, and the project's name
+    track: str = ""
+    experiment: str = ""
 
 
 #: options of ours -> option of sbatch
@@ -69,6 +74,7 @@ SLURM_OPTIONS = {
     "reservation": "--reservation",
 }
 _NAMES = tuple(item.name for item in fields(RunOptions))
+TRACK_MODES = ("auto", "mlflow", "off")
 _LISTS = frozenset({"slurm", "setup", "tags", "data"})
 
 
@@ -111,10 +117,25 @@ def _read(path: Path) -> Settings:
     _need_known(path, "snapshot: ", snapshot, ("max_file", "max_total"))
     return Settings(
         path,
-        {name: _value(path, name, value) for name, value in run.items()},
+        _track(path, data.get("track")) | {name: _value(path, name, value) for name, value in run.items()},
         _bytes(path, snapshot, "max_file"),
         _bytes(path, snapshot, "max_total"),
     )
+
+
+def _track(path: Path, value: Any) -> dict[str, str]:
+    """`track:` as options of a run. YAML reads `off` as false."""
+    given = value if isinstance(value, dict) else {} if value is None else {"server": value}
+    _need_known(path, "track: ", given, ("server", "experiment"))
+    options = {}
+    if "server" in given:
+        server = {False: "off", True: "mlflow"}.get(given["server"], given["server"])
+        if server not in TRACK_MODES:
+            raise ExperimentError(f"{path}: track: {server!r}: auto, mlflow or off is expected")
+        options["track"] = str(server)
+    if given.get("experiment"):
+        options["experiment"] = str(given["experiment"])
+    return options
 
 
 def _need_known(path: Path, where: str, given: dict[Any, Any], names: tuple[str, ...]) -> None:
