@@ -27,6 +27,7 @@ _REQUEST_SECONDS = 5.0
 #: files of Python that are searched for set_experiment, and bytes of each
 _FILES_MAX = 2000
 _FILE_BYTES_MAX = 1 << 20
+_LOGS_MAX = 64
 
 
 def main(words: list[str]) -> int:
@@ -216,8 +217,9 @@ def close(directory: Path, status: int) -> None:
 class Processes:
     """The job's processes on this node, by rank."""
 
-    def __init__(self, job: str) -> None:
-        self._job = job
+    def __init__(self, job: str, node: str) -> None:
+        self._job = job.encode()
+        self._node = node.encode()
         #: pid -> (start, rank or None if it is none of a rank's)
         self._ranks: dict[int, tuple[str, str | None]] = {}
         #: pid -> what it had used at the last look: CPU seconds, bytes read and written
@@ -266,7 +268,10 @@ class Processes:
             return None
         with open(f"/proc/{pid}/environ", "rb") as file:
             variables = dict(item.partition(b"=")[::2] for item in file.read().split(b"\0"))
-        if variables.get(b"SLURM_JOB_ID") != self._job.encode() or b"SPRITZ_SAMPLER" in variables:
+        if variables.get(b"SLURM_JOB_ID") != self._job or b"SPRITZ_SAMPLER" in variables:
+            return None
+        # Nodes may share a kernel.
+        if variables.get(b"SLURM_NODEID") != self._node:
             return None
         task = variables.get(b"SLURM_PROCID")
         if task is None or b"SLURM_STEP_ID" not in variables:
@@ -307,6 +312,16 @@ def gpus() -> dict[str, list[float]]:
     return found
 
 
+def log_sizes(directory: Path) -> dict[str, int]:
+    """Bytes of ranks' logs so far, which tell the time of their lines."""
+    found = {}
+    with os.scandir(directory / "log") as entries:
+        for entry in entries:
+            if entry.name[:1].isdigit() and len(found) < _LOGS_MAX:
+                found[entry.name] = entry.stat().st_size
+    return found
+
+
 def sample(directory: Path) -> None:
     """Sample until the script that started us is gone. Seldom in long runs: a line for each 1/200 of its age."""
     seconds = os.environ.get("SPRITZ_SAMPLE_SECONDS", "")
@@ -315,7 +330,8 @@ def sample(directory: Path) -> None:
     host = os.environ.get("SLURMD_NODENAME") or os.uname().nodename
     folder = directory / "usage"
     folder.mkdir(exist_ok=True)
-    processes = Processes(os.environ["SLURM_JOB_ID"])
+    processes = Processes(os.environ["SLURM_JOB_ID"], node)
+    processes.look()  # what they used before is of no known time
     begun_at = time.monotonic()
     with open(folder / f"{restart}-{node}.jsonl", "a", encoding="utf-8") as file:
         while True:
@@ -329,6 +345,8 @@ def sample(directory: Path) -> None:
             cards = gpus()
             if cards:
                 line["gpus"] = cards
+            if node == "0":
+                line["log"] = log_sizes(directory)
             if ranks or cards:
                 file.write(json.dumps(line) + "\n")
                 file.flush()

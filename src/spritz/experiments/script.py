@@ -30,11 +30,12 @@ TEMPLATES = ("plain", "tasks", "torchrun", "accelerate", "deepspeed", "lightning
 #: variables that carry arguments which must not be written down
 SECRET_VARIABLE = "SPRITZ_ARGUMENT_{}"
 
-#: On one node without Slurm's help, which is quicker; the sampler ends with the script that started it.
+#: A second late, so as to be in nobody's way, and on one node without Slurm's help, which costs less. The sampler ends
+#: with the script that started it.
 _SAMPLING = """\
 if [ "${{SPRITZ_SAMPLE_SECONDS:-1}}" != 0 ]; then
     [ "$SLURM_NNODES" = 1 ] || across="srun --overlap --ntasks-per-node=1 --ntasks=$SLURM_NNODES --output=/dev/null"
-    SPRITZ_SAMPLER=1 $across {inside} sample < /dev/null > /dev/null 2>&1 &
+    ( sleep 1; export SPRITZ_SAMPLER=1; exec $across {inside} sample ) < /dev/null > /dev/null 2>&1 &
 fi
 """
 
