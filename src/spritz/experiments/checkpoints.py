@@ -81,9 +81,7 @@ def find(roots: Iterable[Path], *, tracked: Collection[Path] = (), since: float 
             sizes, times = zip(*[_measure(path) for path in paths], strict=True)
             if max(times) >= since:
                 linked = any(path.resolve() in targets for path in paths)
-                found.append(
-                    Checkpoint(tuple(sorted(paths)), step_of(paths[0].name), max(times), sum(sizes), linked)
-                )
+                found.append(Checkpoint(tuple(sorted(paths)), step_of(paths[0].name), max(times), sum(sizes), linked))
     return sorted(found, key=lambda item: (item.written_at, item.step or 0), reverse=True)
 
 

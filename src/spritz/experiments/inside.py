@@ -124,9 +124,23 @@ def server(known: dict[str, Any]) -> Client:
     )
 
 
+def told(directory: Path) -> dict[str, Any]:
+    """What `spritz` has said of tracking this run. A trial of a sweep, NAME.INDEX, is told what its sweep was."""
+    path = directory / "track.json"
+    if not path.exists():
+        sweep = directory.with_name(directory.name.rpartition(".")[0]) / "track.json"
+        known = json.loads(sweep.read_text(encoding="utf-8"))
+        known["run"] = directory.name
+        known["tags"].update({"spritz.run": directory.name, "mlflow.runName": directory.name})
+        path.write_text(json.dumps(known, indent=1), encoding="utf-8")
+    found = json.loads(path.read_text(encoding="utf-8"))
+    assert isinstance(found, dict)
+    return found
+
+
 def track(directory: Path) -> list[tuple[str, str]]:
     """Variables for the command. A server that does not answer costs the run its tracking, not its life."""
-    known = json.loads((directory / "track.json").read_text(encoding="utf-8"))
+    known = told(directory)
     tags = {**known["tags"], "spritz.job": os.environ.get("SLURM_JOB_ID", "")}
     variables = [("MLFLOW_EXPERIMENT_NAME", known["experiment"]), ("MLFLOW_RUN_CONTEXT", json.dumps(tags))]
     try:
@@ -203,7 +217,7 @@ def sets_experiment(code: Path) -> bool:
 
 def close(directory: Path, status: int) -> None:
     """MLflow's state of the run: a program that crashed, or that logged nothing, leaves it open."""
-    known = json.loads((directory / "track.json").read_text(encoding="utf-8"))
+    known = told(directory)
     run_id = json.loads((directory / "mlflow.json").read_text(encoding="utf-8"))["run_id"]
     words = "FINISHED" if status == 0 else "KILLED" if status > 128 else "FAILED"
     server(known).call(
@@ -300,7 +314,7 @@ def gpus() -> dict[str, list[float]]:
         stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL, timeout=20, check=False,
     )  # fmt: skip
     visible = [word for word in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if word]
-    found = {}
+    found: dict[str, list[float]] = {}
     for line in done.stdout.decode("utf-8", "replace").splitlines():
         words = [word.strip() for word in line.split(",")]
         if len(words) != 5 or (visible and words[0] not in visible and words[1] not in visible):
@@ -314,7 +328,7 @@ def gpus() -> dict[str, list[float]]:
 
 def log_sizes(directory: Path) -> dict[str, int]:
     """Bytes of ranks' logs so far, which tell the time of their lines."""
-    found = {}
+    found: dict[str, int] = {}
     with os.scandir(directory / "log") as entries:
         for entry in entries:
             if entry.name[:1].isdigit() and len(found) < _LOGS_MAX:

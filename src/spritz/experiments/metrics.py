@@ -58,14 +58,16 @@ def _points(line: bytes) -> Iterator[Point]:
         return
     if not isinstance(data, dict):
         return
-    step, at = data.get("step"), data.get("time")
+    step, at = _number(data.get("step")), _number(data.get("time"))
     for name, value in data.items():
         if name not in _PLACES and isinstance(value, int | float) and not isinstance(value, bool):
-            yield Point(name, float(value), step if _is_number(step) else None, at if _is_number(at) else 0.0)
+            yield Point(name, float(value), step, at or 0.0)
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+def _number(value: Any) -> float | None:
+    if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
+        return float(value)
+    return None
 
 
 def latest(home: Path, directories: Sequence[tuple[str, Path, float]], *, whole: bool) -> dict[str, dict[str, float]]:

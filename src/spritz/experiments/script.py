@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from spritz.experiments import snapshot
@@ -29,6 +29,13 @@ TEMPLATES = ("plain", "tasks", "torchrun", "accelerate", "deepspeed", "lightning
 
 #: variables that carry arguments which must not be written down
 SECRET_VARIABLE = "SPRITZ_ARGUMENT_{}"
+
+#: Weights & Biases reads these itself, Aim's are for `Run(run_hash=os.environ["AIM_RUN_HASH"])`.
+_IDENTITIES = """\
+export WANDB_RUN_ID=${{WANDB_RUN_ID:-$SPRITZ_RUN-{mark:.8}}} WANDB_RESUME=${{WANDB_RESUME:-allow}}
+export WANDB_NAME=${{WANDB_NAME:-$SPRITZ_RUN}}
+printf -v AIM_RUN_HASH '%s%08x' {mark:.16} "${{SLURM_ARRAY_TASK_ID:-0}}"; export AIM_RUN_HASH
+"""
 
 #: A second late, so as to be in nobody's way, and on one node without Slurm's help, which costs less. The sampler ends
 #: with the script that started it.
@@ -57,9 +64,9 @@ class Job:
     work_directory: str
     #: the program that runs beside the command (`inside`), and whether the run is tracked
     inside: Path
-    tracked: bool = False
-    #: identities that other trackers go on with in each life of the run
-    identities: Mapping[str, str] = field(default_factory=dict)
+    tracked: bool
+    #: hexadecimal, and no other run's: other trackers go on with what is made of it in each life of the run
+    mark: str
 
 
 def text(job: Job) -> str:
@@ -87,7 +94,6 @@ def text(job: Job) -> str:
     code = f"{shlex.quote(str(job.directory))}/code"
     exports = "".join(f"export {name}={shlex.quote(value)}\n" for name, value in options.env.items())
     inside = f"python3 {shlex.quote(str(job.inside))}"
-    identities = "".join(f"export {name}=${{{name}:-{value}}}\n" for name, value in job.identities.items())
     place = f"{code}/{shlex.quote(job.work_directory)}" if job.tree else shlex.quote(job.work_directory)
     tracking = f'eval "$({inside} track)"\n' if job.tracked else ""
     closing = f'{inside} close "$1"; ' if job.tracked else ""
@@ -106,7 +112,7 @@ for signal in TERM INT USR1 USR2; do trap "forward $signal" "$signal"; done
 say started ", \\"nodes\\": \\"$SLURM_JOB_NODELIST\\", \\"job\\": \\"$SLURM_JOB_ID\\""
 finish() {{ say ended ", \\"status\\": $1"; {closing}exit "$1"; }}
 {snapshot.checkout_lines(job.repository, job.tree, code) if job.tree else ""}cd {place} || finish 66
-{identities}{exports}export MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
+{_IDENTITIES.format(mark=job.mark)}{exports}export MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
 export MASTER_PORT=$((20000 + SLURM_JOB_ID % 20000))
 {"".join(f"{line}{chr(10)}" for line in options.setup)}{tracking}log=$SPRITZ_RUN_DIR/log/$restart-%t.log
 errors=$SPRITZ_RUN_DIR/log/$restart-srun.log

@@ -103,7 +103,7 @@ def launch(request: Request, store: Store) -> Run:
                     work_directory=str(request.directory) if code is None else code.directory,
                     inside=_program(base),
                     tracked=tracked is not None,
-                    identities=_identities(run),
+                    mark=hashlib.sha256(f"{run.user} {name} {created_at}".encode()).hexdigest(),
                 )
             ),
             encoding="utf-8",
@@ -149,17 +149,6 @@ def _write_track(directory: Path, run: Run, tracked: tracking.Plan, request: Req
         ),
         encoding="utf-8",
     )
-
-
-def _identities(run: Run) -> dict[str, str]:
-    """What Weights & Biases and Aim go on with when the run is requeued; unique, as names are used again elsewhere."""
-    mark = hashlib.sha256(f"{run.user} {run.name} {run.created_at}".encode()).hexdigest()
-    return {
-        "WANDB_RUN_ID": f"{run.name}-{mark[:8]}",
-        "WANDB_RESUME": "allow",
-        "WANDB_NAME": run.name,
-        "AIM_RUN_HASH": mark[:24],
-    }
 
 
 def _program(base: Path) -> Path:

@@ -117,7 +117,7 @@ def start(home: Path, address: str | None) -> Server:
         server = known(home)
         if server is not None and server.kept and answers(server):
             return server
-        if begun is not None and begun.poll() is not None and (server is None or not server.kept):
+        if begun is not None and begun.poll() is not None and not (server is not None and server.kept):
             break
         time.sleep(0.1)
     said = _last_words(home / "mlflow" / "server.log")

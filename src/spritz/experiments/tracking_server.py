@@ -71,7 +71,7 @@ def keep(home: Path, address: str) -> int:
     while not stopping and failures < _FAILURES_MAX:
         begun_at = time.monotonic()
         child = subprocess.Popen(
-            [sys.executable, "-m", __spec__.name if __spec__ else "spritz.experiments.tracking_server", "serve",
+            [sys.executable, "-m", "spritz.experiments.tracking_server", "serve",
              str(home), address, str(port), host],
             stdin=subprocess.DEVNULL, env={**os.environ, "SPRITZ_TRACK_TOKEN": token},
         )  # fmt: skip
@@ -126,7 +126,7 @@ def guarded(application: Application, token: str) -> Application:
         if (
             scope["type"] == "lifespan"
             or scope.get("path") == "/health"
-            or any([hmac.compare_digest(given, right) for right in accepted])
+            or any(hmac.compare_digest(given, right) for right in accepted)
         ):
             await application(scope, receive, send)
         elif scope["type"] == "websocket":

@@ -216,7 +216,7 @@ def scaled(value: float, unit: str) -> str:
 def html(name: str, found: Usage) -> str:
     """One page that needs nothing from outside. Raises ExperimentError without Plotly."""
     try:
-        from plotly.graph_objects import Figure, Scatter
+        from plotly.graph_objects import Scatter
         from plotly.subplots import make_subplots
     except ImportError as error:
         raise ExperimentError("--html needs Plotly", hint="pip install 'spritz[experiments]'") from error
@@ -225,7 +225,7 @@ def html(name: str, found: Usage) -> str:
     kinds = list(dict.fromkeys(item.what for item in found.series))
     kinds.sort(key=lambda kind: kind != "metric")
     titles = [{"metric": "Metrics"}.get(kind, kind[0].upper() + kind[1:]) for kind in kinds]
-    figure: Figure = make_subplots(
+    figure: Any = make_subplots(
         rows=max(1, len(kinds)), cols=1, shared_xaxes=True, vertical_spacing=0.03, subplot_titles=titles
     )
     for item in found.series:

@@ -42,6 +42,8 @@ def run(arguments: Namespace, terminal: Terminal) -> int:
     if arguments.prune and not policy:
         raise ExperimentError("--prune needs a policy", hint="--keep-last N, --keep-best METRIC, or both", exit_code=2)
     roots = [directory, *(Path(item).absolute() for item in arguments.dir)]
+    if known.options.get("checkpoint_dir"):
+        roots.append(Path(known.options["checkpoint_dir"]))
     if not known.code:
         roots.append(Path(known.surroundings.get("variables", {}).get("PWD", directory)))
     found = checkpoints.find(roots, tracked=_tracked(base, directory, known), since=known.created_at)
