@@ -110,7 +110,7 @@ def _measure(path: Path) -> tuple[int, float]:
 def value_of(checkpoint: Checkpoint, metric: str, points: Iterable[Point]) -> float | None:
     """The metric at the checkpoint: from its name, at its step, or the last value before it was written."""
     for path in checkpoint.paths:
-        match = re.search(rf"(?:^|[-_.]){re.escape(metric)}[=](-?\d+(?:\.\d+)?(?:e-?\d+)?)", path.name)
+        match = re.search(rf"(?:^|[-.,]){re.escape(metric)}=(-?\d+(?:\.\d+)?(?:e-?\d+)?)", path.name)
         if match:
             return float(match[1])
     wanted = [point for point in points if point.name == metric]

@@ -92,7 +92,9 @@ def text(job: Job) -> str:
         for place, word in enumerate(job.command)
     )
     code = f"{shlex.quote(str(job.directory))}/code"
-    exports = "".join(f"export {name}={shlex.quote(value)}\n" for name, value in options.env.items())
+    exports = _IDENTITIES.format(mark=job.mark) + "".join(
+        f"export {name}={shlex.quote(value)}\n" for name, value in options.env.items()
+    )
     inside = f"python3 {shlex.quote(str(job.inside))}"
     place = f"{code}/{shlex.quote(job.work_directory)}" if job.tree else shlex.quote(job.work_directory)
     tracking = f'eval "$({inside} track)"\n' if job.tracked else ""
@@ -112,7 +114,7 @@ for signal in TERM INT USR1 USR2; do trap "forward $signal" "$signal"; done
 say started ", \\"nodes\\": \\"$SLURM_JOB_NODELIST\\", \\"job\\": \\"$SLURM_JOB_ID\\""
 finish() {{ say ended ", \\"status\\": $1"; {closing}exit "$1"; }}
 {snapshot.checkout_lines(job.repository, job.tree, code) if job.tree else ""}cd {place} || finish 66
-{_IDENTITIES.format(mark=job.mark)}{exports}export MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
+{exports}export MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
 export MASTER_PORT=$((20000 + SLURM_JOB_ID % 20000))
 {"".join(f"{line}{chr(10)}" for line in options.setup)}{tracking}log=$SPRITZ_RUN_DIR/log/$restart-%t.log
 errors=$SPRITZ_RUN_DIR/log/$restart-srun.log

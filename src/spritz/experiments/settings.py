@@ -124,18 +124,23 @@ def _read(path: Path) -> Settings:
 
 
 def _track(path: Path, value: Any) -> dict[str, str]:
-    """`track:` as options of a run. YAML reads `off` as false."""
+    """`track:` as options of a run."""
     given = value if isinstance(value, dict) else {} if value is None else {"server": value}
     _need_known(path, "track: ", given, ("server", "experiment"))
     options = {}
     if "server" in given:
-        server = {False: "off", True: "mlflow"}.get(given["server"], given["server"])
-        if server not in TRACK_MODES:
-            raise ExperimentError(f"{path}: track: {server!r}: auto, mlflow or off is expected")
-        options["track"] = str(server)
+        options["track"] = _track_mode(path, given["server"])
     if given.get("experiment"):
         options["experiment"] = str(given["experiment"])
     return options
+
+
+def _track_mode(path: Path, value: Any) -> str:
+    # YAML reads `off` as false.
+    mode = "off" if value is False else "mlflow" if value is True else value
+    if mode not in TRACK_MODES:
+        raise ExperimentError(f"{path}: track: {mode!r}: auto, mlflow or off is expected")
+    return str(mode)
 
 
 def _need_known(path: Path, where: str, given: dict[Any, Any], names: tuple[str, ...]) -> None:
@@ -153,6 +158,8 @@ def _value(path: Path, name: str, value: Any) -> Any:
         if not isinstance(value, dict):
             raise ExperimentError(f"{path}: run: env: a mapping is expected")
         return {str(key): str(item) for key, item in value.items()}
+    if name == "track":
+        return _track_mode(path, value)
     if isinstance(value, list | dict):
         raise ExperimentError(f"{path}: run: {name}: a single value is expected")
     if name == "time" and isinstance(value, int):

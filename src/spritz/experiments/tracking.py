@@ -41,7 +41,6 @@ class Server:
     started: str
     token: str
 
-    @property
     def kept(self) -> bool:
         """Whether the keeper lives; of another host, whether the server answers."""
         if self.host != socket.gethostname():
@@ -92,7 +91,7 @@ def client(server: Server) -> inside.Client:
 def ensure(home: Path) -> None:
     """Start the server in the background unless it runs. Raises ExperimentError if it cannot be started from here."""
     server = known(home)
-    if server is not None and server.kept:
+    if server is not None and server.kept():
         return
     if slurm.in_job():
         raise ExperimentError(
@@ -110,14 +109,14 @@ def start(home: Path, address: str | None) -> Server:
     """Start the server unless it runs, and wait until it answers. Raises ExperimentError with its last words."""
     server = known(home)
     begun = None
-    if server is None or not server.kept:
+    if server is None or not server.kept():
         begun = _start(home, address or (server.address if server else None))
     deadline = time.monotonic() + _READY_SECONDS
     while time.monotonic() < deadline:
         server = known(home)
-        if server is not None and server.kept and answers(server):
+        if server is not None and server.kept() and answers(server):
             return server
-        if begun is not None and begun.poll() is not None and not (server is not None and server.kept):
+        if begun is not None and begun.poll() is not None and not (server is not None and server.kept()):
             break
         time.sleep(0.1)
     said = _last_words(home / "mlflow" / "server.log")
@@ -157,13 +156,13 @@ def stop(home: Path) -> bool:
     server = known(home)
     if server is None:
         return False
-    if server.host != socket.gethostname() and server.kept:
+    if server.host != socket.gethostname() and server.kept():
         raise ExperimentError(f"the tracking server runs on {server.host}", hint="stop it there")
     state_path(home).unlink(missing_ok=True)
     deadline = time.monotonic() + 20.0
-    if server.host == socket.gethostname() and server.kept:
+    if server.host == socket.gethostname() and server.kept():
         os.kill(server.pid, signal.SIGTERM)
-        while server.kept and time.monotonic() < deadline:
+        while server.kept() and time.monotonic() < deadline:
             time.sleep(0.05)
     return True
 
@@ -266,6 +265,6 @@ def server_of(home: Path, directory: Path) -> inside.Client | None:
         return None
     if data.get("state"):
         server = known(home)
-        return client(server) if server is not None and server.kept else None
+        return client(server) if server is not None and server.kept() else None
     given = os.environ.get("MLFLOW_TRACKING_URI", "")
     return inside.server(data) if given.startswith(("http://", "https://")) else None

@@ -32,6 +32,9 @@ _HEALTHY_SECONDS = 60.0
 _PAUSE_SECONDS_MAX = 30.0
 #: Of this many failures in a row, the last leaves it down.
 _FAILURES_MAX = 8
+#: A server whose keeper was killed is about to end.
+_PORT_SECONDS = 3.0
+_PR_SET_PDEATHSIG = 1
 
 Receive = Callable[[], Awaitable[dict[str, Any]]]
 Send = Callable[[dict[str, Any]], Awaitable[None]]
@@ -48,10 +51,12 @@ def keep(home: Path, address: str) -> int:
         print("another keeper has this home", flush=True)
         return 0
     path = folder / "server.json"
-    before = _state(path)
+    # Kept when the server is stopped: jobs that outlive it find it where it was.
+    kept_path = folder / "address.json"
+    before = _state(kept_path)
     token = before.get("token") or secrets.token_urlsafe(24)
     host = "127.0.0.1" if address == "127.0.0.1" else socket.gethostname()
-    port = free_port(address, int(before.get("port") or 0))
+    port = free_port(address, int(before.get("port") or 0), _PORT_SECONDS)
     state = {
         "url": f"http://{host}:{port}", "host": socket.gethostname(), "address": address, "port": port,
         "pid": os.getpid(), "started": process_start(os.getpid()), "token": token,
@@ -66,6 +71,7 @@ def keep(home: Path, address: str) -> int:
 
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, stop)
+    write(kept_path, {"port": port, "token": token})
     write(path, state)
     failures = 0
     while not stopping and failures < _FAILURES_MAX:
@@ -86,6 +92,10 @@ def keep(home: Path, address: str) -> int:
 
 def serve(home: Path, address: str, port: int, host: str) -> int:
     """Run MLflow's application in this process."""
+    import ctypes
+
+    # It must not hold the port when its keeper has been killed.
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     folder = home / "mlflow"
     # Set before MLflow is imported: it reads them once. It looks for jobs of its own and for telemetry otherwise.
     os.environ |= {
@@ -139,17 +149,20 @@ def guarded(application: Application, token: str) -> Application:
     return guard
 
 
-def free_port(address: str, wanted: int) -> int:
-    """The port wanted if it is free, else another."""
-    for port in (wanted, 0) if wanted else (0,):
+def free_port(address: str, wanted: int, seconds: float) -> int:
+    """The port wanted if it comes free within `seconds`, else another. Raises OSError for an address not of here."""
+    deadline = time.monotonic() + seconds
+    while True:
+        late = not wanted or time.monotonic() > deadline
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
-                probe.bind((address, port))
+                probe.bind((address, 0 if late else wanted))
+                return int(probe.getsockname()[1])
             except OSError:
-                continue
-            return int(probe.getsockname()[1])
-    raise OSError(f"no free port on {address}")
+                if late:
+                    raise
+        time.sleep(0.1)
 
 
 def write(path: Path, state: dict[str, Any]) -> None:
