@@ -76,12 +76,10 @@ def test_a_requeued_run_goes_on_with_its_ids(lab: Lab) -> None:
         job_id = str(lab.run_json(name)["index"]["job_id"])  # type: ignore[index]  # JSON
         lab.slurm("scontrol", "requeue", job_id)
         # A requeued job is not eligible for two minutes in Slurm 22.05.
-        begin = ("scontrol", "update", f"JobId={job_id}", "StartTime=now")
+        until(lambda: lab.state(name) == "PENDING", "the run is queued again")
+        lab.slurm("scontrol", "update", f"JobId={job_id}", "StartTime=now")
         second = directory_of(lab, name) / "log" / "1-0.log"
-        until(
-            lambda: lab.slurm(*begin) is not None and second.exists() and second.read_text().endswith("\n"),
-            "the second life prints its ids", seconds=150,
-        )  # fmt: skip
+        until(lambda: second.exists() and second.read_text().endswith("\n"), "the second life prints its ids")
         assert first.read_text().splitlines()[0] == second.read_text().splitlines()[0]
         go.touch()
         until(lambda: lab.state(name) == "COMPLETED", "the run ends")

@@ -49,9 +49,10 @@ class Server:
 
 
 def process_start(pid: int) -> str:
-    """When the process began, in the kernel's ticks: numbers are used again. "" if there is none."""
+    """When the process began, in the kernel's ticks: numbers are used again. "" if there is none, or it has ended."""
     try:
-        return Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()[19]
+        words = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
+        return "" if words[0] in "ZX" else words[19]
     except (OSError, IndexError):
         return ""
 

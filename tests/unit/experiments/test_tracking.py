@@ -6,6 +6,7 @@ import asyncio
 import base64
 import json
 import os
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -132,3 +133,13 @@ def test_the_server_asks_for_the_token(path: str, header: bytes, status: int) ->
 def test_the_state_file_is_for_its_owner_alone(tmp_path: Path) -> None:
     tracking_server.write(tmp_path / "server.json", {"token": "t"})
     assert (tmp_path / "server.json").stat().st_mode & 0o777 == 0o600
+
+
+def test_a_keeper_that_has_ended_but_is_not_reaped_is_dead() -> None:
+    child = subprocess.Popen(["true"])
+    status = Path(f"/proc/{child.pid}/stat")
+    while status.read_text().rpartition(")")[2].split()[0] != "Z":
+        pass
+    assert tracking.process_start(child.pid) == ""
+    child.wait()
+    assert tracking.process_start(os.getpid()) != ""
