@@ -68,9 +68,9 @@ def test_a_requeued_run_goes_on_with_its_ids(lab: Lab) -> None:
     (lab.project / "train.py").write_text(SHOW)
     go = lab.directory / "go"
     with mlflow_server() as server:
-        variables = {"MLFLOW_TRACKING_URI": server.url, "http_proxy": ""}
+        lab.environment |= {"MLFLOW_TRACKING_URI": server.url, "http_proxy": ""}
         words = ("run", "-d", "--track", "--tag", "paper", "--env", f"WAIT_FOR={go}", "--", "python3", "train.py")
-        name = lab(*words, **variables).strip()
+        name = lab(*words).strip()
         first = directory_of(lab, name) / "log" / "0-0.log"
         until(lambda: first.exists() and first.read_text().endswith("\n"), "the first life prints its ids")
         job_id = str(lab.run_json(name)["index"]["job_id"])  # type: ignore[index]  # JSON
@@ -90,7 +90,7 @@ def test_a_requeued_run_goes_on_with_its_ids(lab: Lab) -> None:
         assert (tags["spritz.run"], tags["spritz.job"], tags["tag.paper"]) == (name, job_id, "true")
         assert len(tags["mlflow.source.git.commit"]) == 40
         server.log(run_id, loss=0.25)
-        assert lab("show", name, **variables).count("Metrics    loss 0.25") == 1
+        assert lab("show", name).count("Metrics    loss 0.25") == 1
         assert name in lab("runs", "--metric", "loss<0.3")
 
 

@@ -72,9 +72,9 @@ def mlflow_server(token: str = "") -> Iterator[Mlflow]:
 
     class Handler(BaseHTTPRequestHandler):
         def _serve(self, given: dict[str, Any]) -> None:
-            if state.token and self.headers.get("Authorization") != f"Bearer {state.token}":
-                status, answer = 401, {}
-            else:
+            answer: dict[str, Any] = {}
+            status = 401
+            if not state.token or self.headers.get("Authorization") == f"Bearer {state.token}":
                 status, answer = state.answer(urlsplit(self.path).path, given)
             body = json.dumps(answer).encode()
             self.send_response(status)

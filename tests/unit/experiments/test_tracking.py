@@ -126,7 +126,11 @@ def test_the_server_asks_for_the_token(path: str, header: bytes, status: int) ->
         return {}
 
     scope = {"type": "http", "path": path, "headers": [(b"authorization", header)] if header else []}
-    asyncio.run(tracking_server.guarded(application, "t")(scope, receive, send))
+
+    async def ask() -> None:
+        await tracking_server.guarded(application, "t")(scope, receive, send)
+
+    asyncio.run(ask())
     assert sent[0]["status"] == status
 
 
