@@ -32,6 +32,8 @@ SUBCOMMANDS: dict[str, tuple[str, str]] = {
     "diff": ("spritz.experiments.commands.diff", "how two runs differ: command, code, environment, result"),
     "rerun": ("spritz.experiments.commands.rerun", "run a run again, exactly or with changes"),
     "logs": ("spritz.experiments.commands.logs", "a run's output, of all ranks, live and after the end"),
+    "track": ("spritz.experiments.commands.track", "the MLflow server that tracks runs: status, start, stop"),
+    "checkpoints": ("spritz.experiments.commands.checkpoints", "list and prune a run's checkpoints"),
     "env": ("spritz.cli.local.env", "print the lines that point a shell at the cluster in --dir"),
     "completion": ("spritz.cli.local.completion", "print tab completion for bash or zsh"),
 }
