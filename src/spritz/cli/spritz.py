@@ -32,6 +32,8 @@ SUBCOMMANDS: dict[str, tuple[str, str]] = {
     "diff": ("spritz.experiments.commands.diff", "how two runs differ: command, code, environment, result"),
     "rerun": ("spritz.experiments.commands.rerun", "run a run again, exactly or with changes"),
     "logs": ("spritz.experiments.commands.logs", "a run's output, of all ranks, live and after the end"),
+    "pause": ("spritz.experiments.commands.pause", "let a run save its state and give its nodes back"),
+    "resume": ("spritz.experiments.commands.resume", "let a paused run go on from where it was"),
     "env": ("spritz.cli.local.env", "print the lines that point a shell at the cluster in --dir"),
     "completion": ("spritz.cli.local.completion", "print tab completion for bash or zsh"),
 }

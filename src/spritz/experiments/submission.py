@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from spritz.experiments import record, script, secrets, slurm, snapshot, surroundings
+from spritz.experiments import record, resuming, script, secrets, slurm, snapshot, surroundings
 from spritz.experiments.errors import ExperimentError
 from spritz.experiments.home import home, need_space
 from spritz.experiments.record import Run
@@ -44,6 +44,7 @@ def launch(request: Request, store: Store) -> Run:
     """Queue the run; nothing is left behind if it cannot be. Raises ExperimentError."""
     if not request.command:
         raise ExperimentError("no command given", hint="spritz run [options] -- python train.py", exit_code=2)
+    resuming.check(request.options)
     base = home()
     need_space(base)
     repository = base / "snapshots.git"
@@ -92,10 +93,13 @@ def launch(request: Request, store: Store) -> Run:
                     tree="" if code is None else code.tree,
                     repository=repository,
                     work_directory=str(request.directory) if code is None else code.directory,
+                    modules=resuming.install_module(base),
                 )
             ),
             encoding="utf-8",
         )
+        if resuming.is_resumable(request.options):
+            (directory / "resume.sh").write_text(resuming.SCRIPT, encoding="utf-8")
         # An allocation around us must not shape the new job: sbatch reads SBATCH_* only, srun in the job SLURM_*.
         for key in [key for key in environment if key.startswith(("SLURM_", "SPRITZ_RUN")) and key != "SLURM_CONF"]:
             del environment[key]

@@ -13,7 +13,7 @@ import time
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
-from spritz.experiments import failures, logs, record, settings, slurm, states, submission
+from spritz.experiments import failures, logs, record, resuming, settings, slurm, states, submission
 from spritz.experiments.errors import ExperimentError
 from spritz.experiments.home import home
 from spritz.experiments.interface import Terminal, reporting
@@ -51,6 +51,20 @@ def add_options(parser: ArgumentParser) -> None:
     group.add_argument(
         "--data", action="append", default=[], metavar="NAME@VERSION", help="data that the run reads, for the record"
     )
+    group = parser.add_argument_group("pausing and restarting")
+    group.add_argument(
+        "--resumable", action="store_true",
+        help="the command saves its state when it gets the signal, exits with status 75, and is started again",
+    )  # fmt: skip
+    group.add_argument("--max-time", metavar="TIME", help="of all lives together, as 7d; --time is that of each life")
+    group.add_argument("--grace", metavar="SECONDS", help="for saving, before the time limit or a pause (default 60)")
+    group.add_argument("--stop-signal", metavar="NAME", help="USR1 (default) or USR2")
+    group.add_argument("--max-stalls", metavar="N", help="restarts in a row without a new checkpoint (default 3)")
+    group.add_argument(
+        "--checkpoint-dir", metavar="DIR", help="checkpoints go to DIR/RUN (default: the run's directory)"
+    )
+    group.add_argument("--checkpoint", metavar="HOW", help="program (default): the command saves its state itself")
+    group = parser.add_argument_group("the code")
     group.add_argument("--no-snapshot", action="store_true", help="run in this directory in place of a snapshot of it")
 
 
@@ -69,7 +83,8 @@ def options_of(arguments: Namespace, found: settings.Settings) -> settings.RunOp
         if not name:
             raise ExperimentError(f"--env {item}: NAME=VALUE is expected", exit_code=2)
         env[name] = value if equals else os.environ.get(name, "")
-    given = {name: getattr(arguments, name) for name in (*settings.SLURM_OPTIONS, "name", "template", "tasks_per_node")}
+    plain = (*settings.SLURM_OPTIONS, "name", "template", "tasks_per_node", *resuming.OPTIONS)
+    given = {name: getattr(arguments, name) for name in plain}
     given |= {name: tuple(getattr(arguments, name)) for name in ("slurm", "tags", "data")}
     given["time"] = minutes(arguments.time or "")
     return settings.merged(found, given | {"env": env})
