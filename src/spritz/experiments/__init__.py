@@ -13,5 +13,7 @@ imports no package of ours but `notation`.
 `store`      the index of all runs
 `script`     the batch script of a run, by template
 `states`     what became of a run, from its events and from Slurm
-`commands`   run, runs, show, diff, rerun, logs: one module each
+`resuming`   what makes a run stop and start again from its checkpoint: the contract's options, and the job's side
+`checkpointing` the program's side: one file, for training code, without spritz
+`commands`   run, runs, show, diff, rerun, logs, pause, resume: one module each
 """

@@ -14,8 +14,8 @@
         if stop:
             checkpoints.leave()
 
-Every run of `spritz run` finds this file as `spritz_checkpointing` on PYTHONPATH; elsewhere copy it. It needs nothing but
-the standard library, and no Slurm: without one, checkpoints go to ./checkpoints, and Ctrl-C's sibling SIGTERM stops.
+Every run of `spritz run` finds this file as `spritz_checkpointing` on PYTHONPATH; elsewhere copy it. It needs the
+standard library alone, and no Slurm: without one, checkpoints go to ./checkpoints, and SIGUSR1 or SIGTERM stops.
 The contract with the job is in docs/how-to/pause-and-resume.md.
 
 With several ranks, rank 0 writes, all ranks keep their random state, and all stop at the same step: by
@@ -114,7 +114,7 @@ class Checkpointer:
         saved = os.environ.get("SPRITZ_SAVED_FILE")
         if saved is None:
             sys.exit(SAVED)
-        # By a file: launchers replace the exit status, and srun kills the other ranks when one exits with another than 0.
+        # By a file: launchers replace the status, and srun ends the other ranks when one exits with another than 0.
         if self.rank == 0:
             Path(saved).touch()
         sys.exit(0)

@@ -185,7 +185,7 @@ export SPRITZ_SAVED_FILE=$SPRITZ_RUN_DIR/saved SPRITZ_STOP_SIGNAL=$stop_signal
 life=$SPRITZ_RUN_DIR/life          # what the next life must know of this one
 began=$SPRITZ_RUN_DIR/began        # as old as this life: newer checkpoints are progress
 used=0 stalls=0 left= nodes= since=0
-asked=
+asked= timer=
 
 keep_life() {                      # $1: how this life was left; "running" stands if it ends without a word
     printf 'used=%s stalls=%s left=%s nodes=%s since=%s\n' "$((used + SECONDS))" "$stalls" "$1" \
@@ -264,12 +264,15 @@ begin_life() {
             sort -n | tail -n 1 | cut -d' ' -f2-)
     fi
     if [ -n "$last" ]; then export SPRITZ_RESUME_FROM=$last; else unset SPRITZ_RESUME_FROM; fi
-    [ "$total_seconds" -gt 0 ] || return 0
-    (   # The signal before --max-time is used up, as Slurm sends it before the time limit.
-        before=$((total_seconds - used - grace_seconds))
-        sleep $((before > 0 ? before : 0)); kill -s "$stop_signal" $$
-        sleep "$grace_seconds"; kill -s TERM $$
-    ) &
+}
+
+time_up() {                        # the signal before --max-time is used up, as Slurm sends it before the time limit
+    local before=$((total_seconds - used - grace_seconds))
+    trap 'kill $(jobs -p) 2>/dev/null; exit' TERM
+    sleep $((before > 0 ? before : 0)) & wait $!
+    kill -s "$stop_signal" $$
+    sleep "$grace_seconds" & wait $!
+    kill -s TERM "$child"
 }
 
 stop() {                           # $1: the signal that this script got
@@ -285,27 +288,40 @@ launched() {                       # srun would die of a signal that it is not r
     trap "stop $stop_signal" "$stop_signal"
     [ -n "$asked" ] || [ ! -e "$SPRITZ_RUN_DIR/pause" ] || asked=$stop_signal
     pass_on
+    [ "$total_seconds" -gt 0 ] || return 0
+    time_up &
+    timer=$!
 }
 
 pass_on() {                        # until the command ends: it may not have been ready for the first signal
     [ -n "$asked" ] || return 0
     local paused=
     [ -e "$SPRITZ_RUN_DIR/pause" ] && paused=yes
-    while kill -s "$stop_signal" "$child" 2>/dev/null; do
+    while kill -0 $$ 2>/dev/null && kill -s "$stop_signal" "$child" 2>/dev/null; do
         sleep 2
         [ -z "$paused" ] || [ -e "$SPRITZ_RUN_DIR/pause" ] || break
     done &
 }
 
 end_life() {                       # $1: the command's status. Returns if the run is over.
-    [ "$1" = 75 ] || [ -e "$SPRITZ_SAVED_FILE" ] || return 0
+    local over=
+    [ -n "$timer" ] && kill "$timer" 2>/dev/null
+    [ "$total_seconds" -gt 0 ] && [ $((used + SECONDS + grace_seconds)) -ge "$total_seconds" ] && over=yes
+    if [ "$1" != 75 ] && [ ! -e "$SPRITZ_SAVED_FILE" ]; then
+        if [ "$asked" = TERM ]; then   # whether it is over or requeued is for Slurm to say
+            say stopped ", \"status\": $1"
+            exit "$1"
+        fi
+        [ "$1" -gt 128 ] && [ -n "$over" ] && finish 124
+        return 0
+    fi
     trap '' TERM
     if [ -e "$SPRITZ_RUN_DIR/pause" ]; then
         keep_life paused
         say paused
         rm -f "$SPRITZ_RUN_DIR/pause"
         requeue requeuehold && exit 75
-    elif [ "$total_seconds" -gt 0 ] && [ $((used + SECONDS + grace_seconds)) -ge "$total_seconds" ]; then
+    elif [ -n "$over" ]; then
         keep_life over
         finish 124
     else

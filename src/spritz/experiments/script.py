@@ -91,7 +91,10 @@ say() {{
         >> "$SPRITZ_RUN_DIR/events.jsonl"
 }}
 child=
-forward() {{ caught=$1; say signalled ", \\"signal\\": \\"$1\\""; [ -n "$child" ] && kill -s "$1" "$child" 2>/dev/null; }}
+forward() {{
+    caught=$1; say signalled ", \\"signal\\": \\"$1\\""
+    [ -n "$child" ] && kill -s "$1" "$child" 2>/dev/null
+}}
 for signal in TERM INT USR1 USR2; do trap "forward $signal" "$signal"; done
 say started ", \\"nodes\\": \\"$SLURM_JOB_NODELIST\\", \\"job\\": \\"$SLURM_JOB_ID\\""
 finish() {{ say ended ", \\"status\\": $1"; exit "$1"; }}

@@ -24,7 +24,9 @@ def add_arguments(parser: ArgumentParser) -> None:
     """The command line."""
     parser.add_argument("run", metavar="RUN")
     parser.add_argument("--grace", type=float, metavar="SECONDS", help="wait for the checkpoint (default: the run's)")
-    parser.add_argument("--force", action="store_true", help="stop it without an answer: it falls back to its last checkpoint")  # fmt: skip
+    parser.add_argument(
+        "--force", action="store_true", help="stop it without an answer: it falls back to its last checkpoint"
+    )
 
 
 @reporting

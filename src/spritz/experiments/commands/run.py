@@ -60,9 +60,7 @@ def add_options(parser: ArgumentParser) -> None:
     group.add_argument("--grace", metavar="SECONDS", help="for saving, before the time limit or a pause (default 60)")
     group.add_argument("--stop-signal", metavar="NAME", help="USR1 (default) or USR2")
     group.add_argument("--max-stalls", metavar="N", help="restarts in a row without a new checkpoint (default 3)")
-    group.add_argument(
-        "--checkpoint-dir", metavar="DIR", help="checkpoints go to DIR/RUN (default: the run's directory)"
-    )
+    group.add_argument("--checkpoint-dir", metavar="DIR", help="checkpoints go to DIR/RUN (default: with the run)")
     group.add_argument("--checkpoint", metavar="HOW", help="program (default): the command saves its state itself")
     group = parser.add_argument_group("the code")
     group.add_argument("--no-snapshot", action="store_true", help="run in this directory in place of a snapshot of it")
