@@ -98,7 +98,13 @@ def site(directory: Path, which: str) -> Iterator[tuple[Path, str]]:
         conf = next((line.partition("=")[2].strip() for line in process.stdout if line.startswith("ready:")), "")
         assert conf, "the cluster did not start"
         path = "/usr/sbin:/usr/bin:/sbin:/bin"
-        yield Path(conf), path if which == "real" else f"{Path(sys.executable).parent}:{path}"
+        path = path if which == "real" else f"{Path(sys.executable).parent}:{path}"
+        # A node that is silent so long is down.
+        text = Path(conf).read_text()
+        Path(conf).write_text(f"{text}SlurmdTimeout=15\n")
+        environment = {**os.environ, "SLURM_CONF": conf, "PATH": path, "SPRITZ_NO_SERVER": "1"}
+        subprocess.run(["scontrol", "reconfigure"], env=environment, check=True, timeout=100)
+        yield Path(conf), path
     finally:
         process.send_signal(signal.SIGTERM)
         process.communicate(timeout=100)
@@ -164,6 +170,22 @@ def reached(lab: Lab, name: str, step: int) -> None:
         return (step - 1) in {done for done, _ in losses(lab, name)}
 
     until(look, lambda: f"{name} does step {step - 1}\n{story(lab, name)}")
+
+
+def excluded(lab: Lab, name: str, node: str) -> bool:
+    shown = lab.slurm("scontrol", "show", "hostnames", slurm_field(lab, name, "ExcNodeList"))
+    return node in shown.split()
+
+
+def slurm_field(lab: Lab, name: str, field: str) -> str:
+    return lab.slurm("scontrol", "show", "job", job(lab, name)).partition(f"{field}=")[2].split()[0]
+
+
+def looked(lab: Lab, name: str) -> bool:
+    """Shorten Slurm's wait after a requeue; False."""
+    if lab.slurm("squeue", "-h", "-t", "PD", "-j", job(lab, name), "-o", "%r").startswith("BeginTime"):
+        lab.slurm("scontrol", "update", f"JobId={job(lab, name)}", "StartTime=now")
+    return False
 
 
 def story(lab: Lab, name: str) -> str:
@@ -255,24 +277,47 @@ def check_training(lab: Lab, script: str, python: str) -> None:
     open_to(lab, 30)
     reached(lab, name, 30)
     assert [step for step, _ in losses(lab, name)] == list(range(30)), "every step once"
-    # kill -9 of the node and all on it; it comes back at once, and is not used again.
+    # kill -9 of the node and all on it: Slurm finds it down, and requeues.
     victim = nodes(lab, name)
     kill_node(lab, victim)
-    slurmd = shutil.which("slurmd", path=lab.path)
-    assert slurmd is not None
-    with subprocess.Popen(node_command(SITE, slurmd, victim), env=lab.variables(), stderr=subprocess.DEVNULL) as daemon:
-        try:
-            open_to(lab, 1000)
-            reached(lab, name, 60)
-            until(lambda: lab.state(name) == "COMPLETED", lambda: f"it ends\n{story(lab, name)}")
-        finally:
-            daemon.terminate()
+    open_to(lab, 1000)
+    until(lambda: lab.slurm("sinfo", "-h", "-n", victim, "-t", "down", "-o", "%N"), f"{victim} is down")
+    reached(lab, name, 60)
+    until(lambda: lab.state(name) == "COMPLETED", lambda: f"it ends\n{story(lab, name)}")
     assert "lost" in events(lab, name)
     assert nodes(lab, name) != victim
     done = losses(lab, name)
     assert sorted(set(done)) == undisturbed(lab, script), story(lab, name)
     # Only the steps since the last checkpoint are done twice, with the same losses.
     assert len(done) - len(set(done)) <= 7
+
+
+def test_a_node_that_failed_under_a_run_and_is_back_is_not_used_again(lab: Lab) -> None:
+    name = start(lab, "--slurm=--exclusive", "-C", "b")
+    open_to(lab, 10)
+    reached(lab, name, 10)
+    victim = nodes(lab, name)
+    kill_node(lab, victim)
+    lab.slurm("scontrol", "update", f"NodeName={victim}", "State=DOWN", "Reason=killed")
+    until(lambda: lab.slurm("squeue", "-h", "-t", "PD", "-j", job(lab, name)), "it is requeued")
+    lab.slurm("scontrol", "hold", job(lab, name))
+    slurmd = shutil.which("slurmd", path=lab.path)
+    assert slurmd is not None
+    with subprocess.Popen(node_command(SITE, slurmd, victim), env=lab.variables(), stderr=subprocess.DEVNULL) as daemon:
+        try:
+            lab.slurm("scontrol", "update", f"NodeName={victim}", "State=RESUME")
+            idle = ("sinfo", "-h", "-n", victim, "-t", "idle", "-o", "%N")
+            until(lambda: lab.slurm(*idle), f"{victim} is back")
+            # It would be chosen: the job may use no other.
+            others = [node for node in ("node5", "node6", "node7", "node8") if node != victim]
+            down = lab.slurm("sinfo", "-h", "-N", "-t", "down", "-o", "%N").split()
+            lab.slurm("scontrol", "update", f"JobId={job(lab, name)}", f"ExcNodeList={','.join(others)}")
+            lab.slurm("scontrol", "release", job(lab, name))
+            until(lambda: looked(lab, name) or excluded(lab, name, victim), lambda: story(lab, name))
+            assert "excluded" in events(lab, name)
+            assert set(others) - set(down), "there are other nodes"
+        finally:
+            daemon.terminate()
 
 
 def test_a_run_that_does_not_answer_goes_on_unless_forced(lab: Lab) -> None:
@@ -307,8 +352,8 @@ def test_what_is_not_resumable_is_not_paused_once_it_runs(lab: Lab) -> None:
 
 def test_the_total_time_is_a_chain_of_lives_and_a_crash_loop_ends(lab: Lab) -> None:
     open_to(lab, 5)
-    # The signal comes 55 s before the limit of a minute, and 55 s before the end of 70 s.
-    chain = lab("run", "-d", "-t", "1", "--max-time", "70s", "--grace", "55", "--env", f"GATE={lab.directory}/gate",
+    # The signal comes 55 s before the limit of a minute (a real Slurm looks every half minute), and before the total.
+    chain = lab("run", "-d", "-t", "1", "--max-time", "115s", "--grace", "55", "--env", f"GATE={lab.directory}/gate",
                 "--", "python3", "train.py").strip()  # fmt: skip
     loop = start(lab, "--max-stalls", "1", command=("bash", "-c", "exit 75"))
 
