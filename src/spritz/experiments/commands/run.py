@@ -129,7 +129,7 @@ def follow(queued: Run, store: Store, terminal: Terminal) -> int:
     several: list[bool] = []
 
     def labels() -> bool:
-        if not several and sum(1 for _, rank, _ in logs.files(directory) if rank is not None) > 1:
+        if not several and len(logs.ranks(directory)) > 1:
             several.append(True)
         return bool(several)
 
