@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -45,10 +46,10 @@ def test_a_project_says_resumable_once(tmp_path: Path) -> None:
         read(tmp_path)
 
 
-def text(directory: Path, template: str = "", **options: object) -> str:
+def text(directory: Path, template: str = "", **options: Any) -> str:
     return script.text(
         script.Job(
-            name="r-1", directory=directory, options=RunOptions(template=template, **options),  # type: ignore[arg-type]
+            name="r-1", directory=directory, options=RunOptions(template=template, **options),
             command=("bash", "work.sh"), hidden={}, tree="", repository=directory, work_directory=str(directory),
         )
     )  # fmt: skip
@@ -68,7 +69,7 @@ def test_scripts_of_resumable_runs_are_shell_scripts(template: str, tmp_path: Pa
 class Job:
     """job.sh with stand-ins for Slurm's commands: `srun` runs the command, `scontrol` notes what it was asked."""
 
-    def __init__(self, directory: Path, work: str, **options: object) -> None:
+    def __init__(self, directory: Path, work: str, **options: Any) -> None:
         self.directory = directory
         self.lives = 0
         (directory / "log").mkdir()
