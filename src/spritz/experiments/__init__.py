@@ -18,5 +18,7 @@ imports no package of ours but `notation`.
 `inside`     what runs in the job beside the command: opens the MLflow run, samples use
 `usage`      samples, metrics and log on one time axis
 `checkpoints` a run's checkpoints, and which a policy removes
-`commands`   run, runs, show, diff, rerun, logs, track, checkpoints: one module each
+`resuming`   what makes a run stop and start again from its checkpoint: the contract's options, and the job's side
+`checkpointing` the program's side: one file, for training code, without spritz
+`commands`   run, runs, show, diff, rerun, logs, track, checkpoints, pause, resume: one module each
 """

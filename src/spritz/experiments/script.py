@@ -20,7 +20,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from spritz.experiments import snapshot
+from spritz.experiments import resuming, snapshot
 from spritz.experiments.errors import ExperimentError
 from spritz.experiments.settings import RunOptions, per_node_gpus, sbatch_options
 from spritz.notation.names import nearest
@@ -67,6 +67,8 @@ class Job:
     tracked: bool
     #: hexadecimal, and no other run's: other trackers go on with what is made of it in each life of the run
     mark: str
+    #: on PYTHONPATH of the command
+    modules: Path | None = None
 
 
 def text(job: Job) -> str:
@@ -84,6 +86,7 @@ def text(job: Job) -> str:
         f"--output={job.directory}/log/job.log",
         "--open-mode=append",
         f"--ntasks-per-node={_tasks_per_node(template, options)}",
+        *resuming.sbatch_words(options),
         *sbatch_options(options),
     ]
     directives = "\n".join(f"#SBATCH {_directive(word)}" for word in words)
@@ -91,7 +94,12 @@ def text(job: Job) -> str:
         '"$' + SECRET_VARIABLE.format(place) + '"' if place in job.hidden else shlex.quote(word)
         for place, word in enumerate(job.command)
     )
+    resumable = resuming.is_resumable(options)
+    before = resuming.script_lines(options)
     code = f"{shlex.quote(str(job.directory))}/code"
+    before += snapshot.checkout_lines(job.repository, job.tree, code) if job.tree else ""
+    modules = f"export PYTHONPATH=${{PYTHONPATH:+$PYTHONPATH:}}{shlex.quote(str(job.modules))}\n" if job.modules else ""
+    quoted = resuming.guarded(quoted, options)
     exports = _IDENTITIES.format(mark=job.mark) + "".join(
         f"export {name}={shlex.quote(value)}\n" for name, value in options.env.items()
     )
@@ -109,26 +117,33 @@ say() {{
         >> "$SPRITZ_RUN_DIR/events.jsonl"
 }}
 child=
-forward() {{ say signalled ", \\"signal\\": \\"$1\\""; [ -n "$child" ] && kill -s "$1" "$child" 2>/dev/null; }}
+forward() {{
+    caught=$1; say signalled ", \\"signal\\": \\"$1\\""
+    [ -n "$child" ] && kill -s "$1" "$child" 2>/dev/null
+}}
 for signal in TERM INT USR1 USR2; do trap "forward $signal" "$signal"; done
 say started ", \\"nodes\\": \\"$SLURM_JOB_NODELIST\\", \\"job\\": \\"$SLURM_JOB_ID\\""
 finish() {{ say ended ", \\"status\\": $1"; {closing}exit "$1"; }}
-{snapshot.checkout_lines(job.repository, job.tree, code) if job.tree else ""}cd {place} || finish 66
+{resuming.environment_line(job.directory, job.name, options)}
+{before}cd {place} || finish 66
 {exports}export MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
 export MASTER_PORT=$((20000 + SLURM_JOB_ID % 20000))
-{"".join(f"{line}{chr(10)}" for line in options.setup)}{tracking}log=$SPRITZ_RUN_DIR/log/$restart-%t.log
+{"".join(f"{line}{chr(10)}" for line in options.setup)}{modules}{tracking}log=$SPRITZ_RUN_DIR/log/$restart-%t.log
 errors=$SPRITZ_RUN_DIR/log/$restart-srun.log
-{_launch(template, options, quoted)} 2>> "$errors" &
+{"trap '' $stop_signal" + chr(10) if resumable else ""}{_launch(template, options, quoted)} 2>> "$errors" &
 child=$!
-{_SAMPLING.format(inside=inside)}while :; do
-    wait "$child"; status=$?
+{_SAMPLING.format(inside=inside)}{"launched" + chr(10) if resumable else ""}status=
+while :; do
     # A trapped signal ends `wait`; the command may still be saving its state.
-    kill -0 "$child" 2>/dev/null || break
+    caught=; wait "$child"; code=$?
+    [ "$code" = 127 ] && [ -n "$status" ] && break
+    status=$code
+    [ -n "$caught" ] || break
 done
 # srun ends with the highest status, that of tasks which it killed because another had failed: the first one counts.
 first=$(grep -m 1 -oE 'Exited with exit code [0-9]+' "$errors" 2>/dev/null)
 [ "$status" -gt 128 ] && [ -n "$first" ] && status=${{first##* }}
-finish "$status"
+{'end_life "$status"' + chr(10) if resumable else ""}finish "$status"
 """
 
 

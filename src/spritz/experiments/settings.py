@@ -8,6 +8,8 @@ run:                      # options of `spritz run`, with underscores
   setup: [module load cuda]
   env: {OMP_NUM_THREADS: 8}
   slurm: ["--mem-per-gpu=64G"]
+  resumable: true
+  max_time: 7d
 snapshot:
   max_file: 200M
   max_total: 2G
@@ -57,6 +59,19 @@ class RunOptions:
     #: auto, mlflow or off (`tracking`), and MLflow's experiment; "" is auto, and the project's name
     track: str = ""
     experiment: str = ""
+    #: the command saves its state when asked, and starts again from it (`resuming`)
+    resumable: bool = False
+    #: of all lives together, as `7d`; "" has no end
+    max_time: str = ""
+    #: seconds between the signal and the end: before the time limit, and for `spritz pause`
+    grace: str = ""
+    #: USR1 or USR2
+    stop_signal: str = ""
+    #: restarts in a row without a new checkpoint
+    max_stalls: str = ""
+    checkpoint: str = ""
+    #: where checkpoints go, in a directory with the run's name; "" means the run's own directory
+    checkpoint_dir: str = ""
 
 
 #: options of ours -> option of sbatch
@@ -76,6 +91,7 @@ SLURM_OPTIONS = {
 _NAMES = tuple(item.name for item in fields(RunOptions))
 TRACK_MODES = ("auto", "mlflow", "off")
 _LISTS = frozenset({"slurm", "setup", "tags", "data"})
+_FLAGS = frozenset({"resumable"})
 
 
 @dataclass(frozen=True)
@@ -162,6 +178,10 @@ def _value(path: Path, name: str, value: Any) -> Any:
         return _track_mode(path, value)
     if isinstance(value, list | dict):
         raise ExperimentError(f"{path}: run: {name}: a single value is expected")
+    if name in _FLAGS:
+        if not isinstance(value, bool):
+            raise ExperimentError(f"{path}: run: {name}: true or false is expected")
+        return value
     if name == "time" and isinstance(value, int):
         return _clock(value)
     return str(value)
@@ -194,9 +214,11 @@ def merged(settings: Settings, given: dict[str, Any]) -> RunOptions:
     """The file's options with those of the command line over them; lists are joined."""
     values = dict(settings.run)
     for name, value in given.items():
-        if value in (None, "", (), {}):
+        if value in (None, "", (), {}, False):
             continue
-        if name in _LISTS:
+        if name in _FLAGS:
+            values[name] = True
+        elif name in _LISTS:
             values[name] = (*values.get(name, ()), *value)
         elif name == "env":
             values[name] = {**values.get(name, {}), **value}

@@ -83,6 +83,21 @@ def cancel(*job_ids: str, signal: str = "") -> None:
         raise ExperimentError(f"scancel: {said(done)}")
 
 
+def hold(job_id: str, *, requeue: bool = False) -> None:
+    """Hold a pending job, or requeue a running one held. Raises ExperimentError."""
+    done = call(["scontrol", "requeuehold" if requeue else "hold", job_id])
+    if done.returncode:
+        raise ExperimentError(f"scontrol: {said(done)}")
+
+
+def release(job_id: str) -> None:
+    """Release a held job. A requeued one waits two minutes otherwise. Raises ExperimentError."""
+    done = call(["scontrol", "release", job_id])
+    if done.returncode:
+        raise ExperimentError(f"scontrol: {said(done)}")
+    call(["scontrol", "update", f"JobId={job_id}", "StartTime=now"])
+
+
 def queued(job_ids: Iterable[str]) -> dict[str, JobState]:
     """Jobs that the controller knows, by id. Array tasks stand under `ID_INDEX`."""
     wanted = list(dict.fromkeys(job_ids))

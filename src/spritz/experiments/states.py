@@ -14,6 +14,8 @@ from spritz.experiments.store import Entry, Store
 
 #: accounting may lag behind the queue; a job that neither knows after this is lost
 _FORGOTTEN_SECONDS = 120.0
+#: events between which a run is paused or not
+_TURNS = frozenset({"started", "paused", "resumed", "ended"})
 
 
 def refresh(store: Store, entries: Iterable[Entry]) -> None:
@@ -50,8 +52,7 @@ def values_of(entry: Entry, queued: slurm.JobState | None, past: slurm.JobState 
         values["started_at"] = starts[0]["at"]
     known = past or queued
     if queued is not None and queued.state not in slurm.FINAL:
-        paused = said and said[-1]["event"] == "paused" and queued.state == "PENDING"
-        values["state"] = "PAUSED" if paused else queued.state
+        values["state"] = "PAUSED" if _is_paused(said, queued) else queued.state
         return values
     latest = starts[-1]["restart"] if starts else 0
     ended = next((event for event in reversed(ends) if event["restart"] >= latest), None)
@@ -66,6 +67,12 @@ def values_of(entry: Entry, queued: slurm.JobState | None, past: slurm.JobState 
         values["state"] = "LOST"
         values["ended_at"] = time.time()
     return values
+
+
+def _is_paused(said: list[dict[str, Any]], queued: slurm.JobState) -> bool:
+    last = next((event["event"] for event in reversed(said) if event["event"] in _TURNS), "")
+    # Slurm's reasons: JobHeldUser, JobHeldAdmin, "job requeued in held state".
+    return last == "paused" and queued.state in ("PENDING", "REQUEUE_HOLD") and "held" in queued.reason.lower()
 
 
 def _code(known: slurm.JobState) -> int:

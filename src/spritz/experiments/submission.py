@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from spritz.experiments import record, script, secrets, slurm, snapshot, surroundings, tracking
+from spritz.experiments import record, resuming, script, secrets, slurm, snapshot, surroundings, tracking
 from spritz.experiments.errors import ExperimentError
 from spritz.experiments.home import home, need_space
 from spritz.experiments.record import Run
@@ -46,6 +46,7 @@ def launch(request: Request, store: Store) -> Run:
     """Queue the run; nothing is left behind if it cannot be. Raises ExperimentError."""
     if not request.command:
         raise ExperimentError("no command given", hint="spritz run [options] -- python train.py", exit_code=2)
+    resuming.check(request.options)
     base = home()
     need_space(base)
     repository = base / "snapshots.git"
@@ -104,10 +105,13 @@ def launch(request: Request, store: Store) -> Run:
                     inside=_program(base),
                     tracked=tracked is not None,
                     mark=hashlib.sha256(f"{run.user} {name} {created_at}".encode()).hexdigest(),
+                    modules=resuming.install_module(base),
                 )
             ),
             encoding="utf-8",
         )
+        if resuming.is_resumable(request.options):
+            (directory / "resume.sh").write_text(resuming.SCRIPT, encoding="utf-8")
         # An allocation around us must not shape the new job: sbatch reads SBATCH_* only, srun in the job SLURM_*.
         for key in [key for key in environment if key.startswith(("SLURM_", "SPRITZ_RUN")) and key != "SLURM_CONF"]:
             del environment[key]

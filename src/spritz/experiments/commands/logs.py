@@ -40,9 +40,7 @@ def run(arguments: Namespace, terminal: Terminal) -> int:
     tail = logs.Tail(directory, arguments.rank)
     show = logs.printer(
         terminal.out,
-        labels=lambda: (
-            arguments.rank is None and sum(1 for _, rank, _ in logs.files(directory) if rank is not None) > 1
-        ),
+        labels=lambda: arguments.rank is None and len(logs.ranks(directory)) > 1,
     )
     lines = [line for line in tail.read(last=not arguments.follow) if pattern is None or pattern.search(line.text)]
     count = len(lines)

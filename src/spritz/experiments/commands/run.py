@@ -13,7 +13,7 @@ import time
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
-from spritz.experiments import failures, logs, record, settings, slurm, states, submission
+from spritz.experiments import failures, logs, record, resuming, settings, slurm, states, submission
 from spritz.experiments.errors import ExperimentError
 from spritz.experiments.home import home
 from spritz.experiments.interface import Terminal, reporting
@@ -56,6 +56,18 @@ def add_options(parser: ArgumentParser) -> None:
                        help="with MLflow, whose server is started if need be (`spritz track`)")  # fmt: skip
     group.add_argument("--no-track", dest="track", action="store_const", const="off")
     group.add_argument("--experiment", metavar="NAME", help="MLflow's experiment (default: the project's name)")
+    group = parser.add_argument_group("pausing and restarting")
+    group.add_argument(
+        "--resumable", action="store_true",
+        help="the command saves its state when it gets the signal, exits with status 75, and is started again",
+    )  # fmt: skip
+    group.add_argument("--max-time", metavar="TIME", help="of all lives together, as 7d; --time is that of each life")
+    group.add_argument("--grace", metavar="SECONDS", help="for saving, before the time limit or a pause (default 60)")
+    group.add_argument("--stop-signal", metavar="NAME", help="USR1 (default) or USR2")
+    group.add_argument("--max-stalls", metavar="N", help="restarts in a row without a new checkpoint (default 3)")
+    group.add_argument("--checkpoint-dir", metavar="DIR", help="checkpoints go to DIR/RUN (default: with the run)")
+    group.add_argument("--checkpoint", metavar="HOW", help="program (default): the command saves its state itself")
+    group = parser.add_argument_group("the code")
     group.add_argument("--no-snapshot", action="store_true", help="run in this directory in place of a snapshot of it")
 
 
@@ -74,7 +86,7 @@ def options_of(arguments: Namespace, found: settings.Settings) -> settings.RunOp
         if not name:
             raise ExperimentError(f"--env {item}: NAME=VALUE is expected", exit_code=2)
         env[name] = value if equals else os.environ.get(name, "")
-    given = {name: getattr(arguments, name) for name in _GIVEN}
+    given = {name: getattr(arguments, name) for name in (*_GIVEN, *resuming.OPTIONS)}
     given |= {name: tuple(getattr(arguments, name)) for name in ("slurm", "tags", "data")}
     given["time"] = minutes(arguments.time or "")
     return settings.merged(found, given | {"env": env})
@@ -121,7 +133,7 @@ def follow(queued: Run, store: Store, terminal: Terminal) -> int:
     several: list[bool] = []
 
     def labels() -> bool:
-        if not several and sum(1 for _, rank, _ in logs.files(directory) if rank is not None) > 1:
+        if not several and len(logs.ranks(directory)) > 1:
             several.append(True)
         return bool(several)
 
