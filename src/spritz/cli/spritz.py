@@ -34,6 +34,8 @@ SUBCOMMANDS: dict[str, tuple[str, str]] = {
     "logs": ("spritz.experiments.commands.logs", "a run's output, of all ranks, live and after the end"),
     "track": ("spritz.experiments.commands.track", "the MLflow server that tracks runs: status, start, stop"),
     "checkpoints": ("spritz.experiments.commands.checkpoints", "list and prune a run's checkpoints"),
+    "sweep": ("spritz.experiments.commands.sweep", "run a command with many parameters: grid, random, TPE"),
+    "sweeps": ("spritz.experiments.commands.sweeps", "list sweeps and their best trials"),
     "env": ("spritz.cli.local.env", "print the lines that point a shell at the cluster in --dir"),
     "completion": ("spritz.cli.local.completion", "print tab completion for bash or zsh"),
 }

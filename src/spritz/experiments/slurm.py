@@ -84,8 +84,8 @@ def cancel(*job_ids: str, signal: str = "") -> None:
 
 
 def queued(job_ids: Iterable[str]) -> dict[str, JobState]:
-    """Jobs that the controller knows, by id. Array tasks stand under `ID_INDEX`."""
-    wanted = list(dict.fromkeys(job_ids))
+    """Jobs that the controller knows, by id. Array tasks stand under `ID_INDEX`; asked for one, it tells of all."""
+    wanted = _whole(job_ids)
     found: dict[str, JobState] = {}
     for at in range(0, len(wanted), 500):
         done = call(
@@ -101,7 +101,7 @@ def queued(job_ids: Iterable[str]) -> dict[str, JobState]:
 
 def accounted(job_ids: Iterable[str]) -> dict[str, JobState]:
     """Jobs that accounting has records of, by id; empty where there is no accounting."""
-    wanted = list(dict.fromkeys(job_ids))
+    wanted = _whole(job_ids)
     found: dict[str, JobState] = {}
     for at in range(0, len(wanted), 500):
         fields = "JobID,State,ExitCode,NodeList,Restarts,Start,End"
@@ -124,6 +124,23 @@ def accounted(job_ids: Iterable[str]) -> dict[str, JobState]:
     return found
 
 
+def _whole(job_ids: Iterable[str]) -> list[str]:
+    """The ids without index: a thousand tasks of an array are one question."""
+    return list(dict.fromkeys(job_id.partition("_")[0] for job_id in job_ids))
+
+
+def named(name: str) -> list[str]:
+    """Jobs of ours with this name, without index, in the queue or in accounting; the newest last."""
+    done = call(["squeue", "-h", "-t", "all", "--me", "-n", name, "-o", "%F"])
+    if done.returncode:
+        raise ExperimentError(f"squeue: {said(done)}")
+    found = set(done.stdout.split())
+    past = call(["sacct", "-nPX", "--name", name, "-S", "now-30days", "-o", "JobID"])
+    if past.returncode == 0:
+        found |= {line.partition("_")[0] for line in past.stdout.split()}
+    return sorted(found, key=lambda job_id: int(job_id) if job_id.isdigit() else 0)
+
+
 def shown(job_id: str) -> dict[str, str]:
     """`scontrol show job` as a mapping; empty if the controller has forgotten the job."""
     done = call(["scontrol", "-o", "show", "job", job_id])
@@ -144,9 +161,14 @@ def version() -> str:
 
 def cluster_name() -> str:
     """ClusterName; "" if the controller does not answer."""
+    return setting("ClusterName")
+
+
+def setting(name: str) -> str:
+    """A line of `scontrol show config`; "" if there is none, or the controller does not answer."""
     for line in call(["scontrol", "show", "config"]).stdout.splitlines():
         key, equals, value = line.partition("=")
-        if equals and key.strip() == "ClusterName":
+        if equals and key.strip() == name:
             return value.strip()
     return ""
 
