@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
 import sys
 import time
@@ -136,12 +137,18 @@ def entries_of(sweep: Sweep, store: Store) -> list[Entry]:
         adopt(sweep, store)
         entries = store.find(query)
     states.refresh(store, [entry for entry in entries if entry.state not in states.ENDED])
-    measured = {}
+    changes: dict[tuple[str, str], dict[str, Any]] = {}
     for entry in entries:
+        values: dict[str, Any] = {}
         metrics = trials.metrics_of(Path(entry.directory))
         if metrics and metrics != entry.metrics:
-            measured[entry.name, entry.owner] = {"metrics": record.dumps(metrics)}
-    store.change_all(measured)
+            values["metrics"] = record.dumps(metrics)
+        point = next(trials.lines(Path(entry.directory) / "params.json"), None)
+        if point and (command := shlex.join(sweep.plan.command_of(point))) != entry.command:
+            values["command"] = command
+        if values:
+            changes[entry.name, entry.owner] = values
+    store.change_all(changes)
     return sorted(store.find(query), key=lambda entry: index_of(entry.name))
 
 

@@ -104,14 +104,8 @@ def read(home: Path, name: str) -> Sweep:
 
 
 def names(home: Path) -> list[str]:
-    """All sweeps, in the order of their making."""
-    found = []
-    for path in (home / "sweeps").glob("*/sweep.json"):
-        try:
-            found.append((path.parent.stat().st_ctime, path.parent.name))
-        except OSError:
-            continue
-    return [name for _, name in sorted(found)]
+    """All sweeps, by name."""
+    return sorted(path.parent.name for path in (home / "sweeps").glob("*/sweep.json"))
 
 
 def create(home: Path, base: str, at: float, user: str, plan: Plan, size: int) -> Sweep:
