@@ -77,6 +77,8 @@ def submit(script: str, options: Iterable[str] = (), *, environment: Mapping[str
 
 def cancel(*job_ids: str, signal: str = "") -> None:
     """Cancel or signal jobs. Raises ExperimentError; jobs that have ended already are no error."""
+    if not job_ids:
+        return
     options = ["--signal", signal] if signal else []
     done = call(["scancel", *options, *job_ids])
     if done.returncode and "already completing or completed" not in done.stderr and "Invalid job id" not in done.stderr:
@@ -129,16 +131,13 @@ def _whole(job_ids: Iterable[str]) -> list[str]:
     return list(dict.fromkeys(job_id.partition("_")[0] for job_id in job_ids))
 
 
-def named(name: str) -> list[str]:
-    """Jobs of ours with this name, without index, in the queue or in accounting; the newest last."""
-    done = call(["squeue", "-h", "-t", "all", "--me", "-n", name, "-o", "%F"])
+def of_script(name: str, path: str) -> set[str]:
+    """Jobs of ours with this name and batch script that the controller knows, without index."""
+    done = call(["squeue", "-h", "-t", "all", "--me", "-n", name, "-o", "%F %o"])
     if done.returncode:
         raise ExperimentError(f"squeue: {said(done)}")
-    found = set(done.stdout.split())
-    past = call(["sacct", "-nPX", "--name", name, "-S", "now-30days", "-o", "JobID"])
-    if past.returncode == 0:
-        found |= {line.partition("_")[0] for line in past.stdout.split()}
-    return sorted(found, key=lambda job_id: int(job_id) if job_id.isdigit() else 0)
+    found = (line.partition(" ") for line in done.stdout.splitlines())
+    return {job_id for job_id, _, script in found if script.strip() == path}
 
 
 def shown(job_id: str) -> dict[str, str]:

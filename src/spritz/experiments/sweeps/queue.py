@@ -158,19 +158,32 @@ def index_of(name: str) -> int:
 
 
 def adopt(sweep: Sweep, store: Store) -> None:
-    """Record arrays that were queued by a command which died before it could."""
-    unknown = [job_id for job_id in slurm.named(sweep.name) if job_id not in sweep.arrays]
+    """Record arrays that were queued by a command which died before it could.
+
+    Tasks that wait are found by their script in the queue, tasks that have started by their claims. A name alone would
+    not do: a sweep in another home may have the same.
+    """
+    claimed: dict[str, list[int]] = {}
+    for index in sweep.indices:
+        try:
+            job_id = os.readlink(record.directory_of(sweep.home, trials.name_of(sweep.name, index)) / "claim")
+        except OSError:
+            continue
+        claimed.setdefault(job_id, []).append(index)
+    waiting = slurm.of_script(sweep.name, str(sweep.directory / "job.sh"))
+    unknown = sorted({*claimed, *waiting} - set(sweep.arrays))
+    queued = slurm.queued(unknown) if unknown else {}
+    changes: dict[tuple[str, str], dict[str, Any]] = {}
     for job_id in unknown:
-        tasks = {**slurm.accounted([job_id]), **slurm.queued([job_id])}
-        changes: dict[tuple[str, str], dict[str, Any]] = {}
-        for task in tasks:
-            index = task.partition("_")[2]
-            if index.isdigit() and int(index) in sweep.indices:
-                changes[trials.name_of(sweep.name, int(index)), sweep.user] = {"job_id": task, "state": "PENDING"}
-        if changes:
-            store.change_all(changes)
-            sweep.arrays.append(job_id)
+        tasks = (task.partition("_") for task in queued)
+        indices = {int(index) for array, _, index in tasks if array == job_id and index.isdigit()}
+        for index in {*indices, *claimed.get(job_id, ())} & set(sweep.indices):
+            changes[trials.name_of(sweep.name, index), sweep.user] = {
+                "job_id": f"{job_id}_{index}", "state": "PENDING", "exit_code": None, "ended_at": None,
+            }  # fmt: skip
     if unknown:
+        store.change_all(changes)
+        sweep.arrays.extend(unknown)
         sweep.write()
 
 
@@ -211,8 +224,7 @@ def remove(sweep: Sweep, store: Store) -> None:
     """Undo a launch that did not get its array, or cancel the array that nobody will hear of."""
     try:
         if (sweep.directory / "sweep.json").exists():
-            for job_id in slurm.named(sweep.name):
-                slurm.cancel(job_id)
+            slurm.cancel(*slurm.of_script(sweep.name, str(sweep.directory / "job.sh")))
     except ExperimentError:
         pass  # Slurm is the likely reason for being here
     store.remove_group(sweep.name, sweep.user)
