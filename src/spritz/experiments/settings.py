@@ -131,7 +131,7 @@ def _track(path: Path, value: Any) -> dict[str, str]:
     return options
 
 
-def _track_mode(path: Path, value: Any) -> str:
+def _track_mode(path: Path | str, value: Any) -> str:
     # YAML reads `off` as false.
     mode = "off" if value is False else "mlflow" if value is True else value
     if mode not in TRACK_MODES:

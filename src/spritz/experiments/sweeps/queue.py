@@ -6,6 +6,7 @@ array. A command that was killed in between is completed by `resume`: it finds t
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import shlex
@@ -54,6 +55,7 @@ def launch(plan: Plan, request: Request, store: Store) -> Sweep:
         code = submission.take_snapshot(request, repository)
     submission.need_program(request, code)
     written, hidden = _split(plan, request)
+    tracked = submission.tracked_by(request, base)
     stem = re.sub(r"[^A-Za-z0-9_-]+", "-", plan.name or f"{default_name(plan.command)}-sweep").strip("-") or "sweep"
     kept = replace(plan, command=tuple(written), arguments="none", run={}, python=plan.python or sys.executable)
     sweep = sweeps.create(base, stem, time.time(), submission.user(), kept, size)
@@ -67,6 +69,19 @@ def launch(plan: Plan, request: Request, store: Store) -> Sweep:
             "data": list(request.options.data),
         }
         record.write_json(sweep.directory / "shared.json", shared)
+        if tracked is not None:
+            # Trials find it by the sweep's name (`inside`).
+            beside = record.directory_of(base, sweep.name)
+            beside.mkdir(parents=True)
+            whole = Run(
+                name=sweep.name, user=sweep.user, created_at=sweep.created_at, command=written, group=sweep.name
+            )
+            submission.write_track(
+                beside,
+                replace(whole, code=submission.code_mapping(code), tags=list(request.options.tags)),
+                tracked,
+                request,
+            )
         text = script.text(
             script.Job(
                 name=sweep.name,
@@ -77,6 +92,9 @@ def launch(plan: Plan, request: Request, store: Store) -> Sweep:
                 tree="" if code is None else code.tree,
                 repository=repository,
                 work_directory=str(request.directory) if code is None else code.directory,
+                inside=submission.program(base),
+                tracked=tracked is not None,
+                mark=hashlib.sha256(f"{sweep.user} {sweep.name} {sweep.created_at}".encode()).hexdigest(),
                 trials=script.Trials(
                     sweep=sweep.directory,
                     variables={one.name: spaces.variable(one.name) for one in plan.parameters},
@@ -230,6 +248,7 @@ def remove(sweep: Sweep, store: Store) -> None:
     store.remove_group(sweep.name, sweep.user)
     for index in sweep.indices:
         shutil.rmtree(record.directory_of(sweep.home, trials.name_of(sweep.name, index)), ignore_errors=True)
+    shutil.rmtree(record.directory_of(sweep.home, sweep.name), ignore_errors=True)
     shutil.rmtree(sweep.directory, ignore_errors=True)
 
 
