@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import signal
@@ -230,6 +231,10 @@ def test_a_metric_that_no_trial_reports_and_a_damaged_file_are_told(swept: Lab) 
     out = swept("sweep", plan(swept, metric="accuracy"), "--wait")
     assert "none of 3 complete trials has reported accuracy; they reported loss" in out
     path = swept.home / "sweeps" / "objective-sweep-1" / "sweep.json"
+    with (path.parent / "lock").open("w") as file:
+        fcntl.lockf(file, fcntl.LOCK_EX)
+        _, err = swept.start("sweep", "--resume", "objective-sweep-1").communicate(timeout=100)
+        assert "another command is changing the sweep" in err
     path.write_text(path.read_text()[:100])
     process = swept.start("sweep", "--status", "objective-sweep-1")
     _, err = process.communicate(timeout=100)
@@ -242,3 +247,27 @@ def test_events_and_metrics_are_lines(swept: Lab) -> None:
     directory = swept.home / "runs" / "objective-sweep-1.1"
     assert [event["event"] for event in lines(directory / "events.jsonl")] == ["started", "ended"]
     assert os.readlink(directory / "claim") == status(swept, "objective-sweep-1")["jobs"][0]
+
+
+def test_ctrl_c_stops_a_sweep_that_is_waited_for(swept: Lab) -> None:
+    hold = swept.project / "hold"
+    hold.write_text("")
+    process = swept.start("run", "--env", f"HOLD={hold}", "-m", "x=0.1,0.2", "--", "python3", "objective.py")
+    until(lambda: len(starts(swept, "objective-sweep-1")) == 2, "both run")
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=100)
+    assert process.returncode == 130
+    assert ended(swept, "objective-sweep-1")["states"] == {"CANCELLED": 2}
+
+
+def test_a_sweeps_secrets_are_in_no_file(swept: Lab) -> None:
+    secret, token = "s3cret-value-of-a-key", "hf_abcdefghijklmnopqrstuvwxyz"
+    (swept.project / "show.py").write_text("import os, sys; print(len(sys.argv[2]), len(os.environ['MY_TOKEN']))")
+    words = ("--env", f"MY_TOKEN={token}", "-m", "x=1,2", "--", "python3", "show.py", "--password", secret)
+    assert "2 completed" in swept("run", *words)
+    assert swept("logs", "show-sweep-1.2") == f"{len(secret)} {len(token)}\n"
+    for path in swept.home.rglob("*"):
+        if path.is_file():
+            data = path.read_bytes()
+            assert secret.encode() not in data, path
+            assert token.encode() not in data, path
