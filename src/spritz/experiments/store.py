@@ -25,6 +25,12 @@ if TYPE_CHECKING:
 #: of the tables; a newer one is refused
 LAYOUT = 1
 
+#: states that will change; a run seen while it completes is looked at again
+_OPEN = (
+    *("CREATED", "PENDING", "RUNNING", "PAUSED", "SUSPENDED", "COMPLETING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD"),
+    *("RESIZING", "SIGNALING", "SPECIAL_EXIT", "STAGE_OUT", "STOPPED"),
+)
+
 _TABLES = (
     """CREATE TABLE IF NOT EXISTS runs (
         name VARCHAR(200) NOT NULL, owner VARCHAR(100) NOT NULL, created_at FLOAT NOT NULL, job_id VARCHAR(40),
@@ -211,7 +217,7 @@ class Store:
 
     def open_runs(self, owner: str) -> list[Entry]:
         """Runs whose last known state is not final."""
-        return self.find(Query(owner=owner, states=("CREATED", "PENDING", "RUNNING", "PAUSED", "SUSPENDED")))
+        return self.find(Query(owner=owner, states=_OPEN))
 
     @contextmanager
     def _begin(self) -> Iterator[Transaction]:
