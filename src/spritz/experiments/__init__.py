@@ -13,6 +13,7 @@ imports no package of ours but `notation`.
 `store`      the index of all runs
 `script`     the batch script of a run, by template
 `states`     what became of a run, from its events and from Slurm
+`sweeps`     many runs of one command as a job array
 `metrics`    last values and histories of a run's metrics
 `tracking`   the user's MLflow server; `tracking_server` is its processes
 `inside`     what runs in the job beside the command: opens the MLflow run, samples use
@@ -20,5 +21,5 @@ imports no package of ours but `notation`.
 `checkpoints` a run's checkpoints, and which a policy removes
 `resuming`   what makes a run stop and start again from its checkpoint: the contract's options, and the job's side
 `checkpointing` the program's side: one file, for training code, without spritz
-`commands`   run, runs, show, diff, rerun, logs, track, checkpoints, pause, resume: one module each
+`commands`   run, runs, show, diff, rerun, logs, sweep, sweeps, track, checkpoints, pause, resume: one module each
 """

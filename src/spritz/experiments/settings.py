@@ -125,15 +125,11 @@ def _read(path: Path) -> Settings:
     if not isinstance(data, dict):
         raise ExperimentError(f"{path}: a mapping is expected")
     _need_known(path, "", data, ("run", "snapshot", "sweep", "pipeline", "track", "guard"))
-    run = data.get("run") or {}
-    if not isinstance(run, dict):
-        raise ExperimentError(f"{path}: run: a mapping is expected")
-    _need_known(path, "run: ", run, _NAMES)
     snapshot = data.get("snapshot") or {}
     _need_known(path, "snapshot: ", snapshot, ("max_file", "max_total"))
     return Settings(
         path,
-        _track(path, data.get("track")) | {name: _value(path, name, value) for name, value in run.items()},
+        _track(path, data.get("track")) | run_options(data.get("run") or {}, path),
         _bytes(path, snapshot, "max_file"),
         _bytes(path, snapshot, "max_total"),
     )
@@ -151,7 +147,7 @@ def _track(path: Path, value: Any) -> dict[str, str]:
     return options
 
 
-def _track_mode(path: Path, value: Any) -> str:
+def _track_mode(path: Path | str, value: Any) -> str:
     # YAML reads `off` as false.
     mode = "off" if value is False else "mlflow" if value is True else value
     if mode not in TRACK_MODES:
@@ -159,14 +155,22 @@ def _track_mode(path: Path, value: Any) -> str:
     return str(mode)
 
 
-def _need_known(path: Path, where: str, given: dict[Any, Any], names: tuple[str, ...]) -> None:
+def run_options(given: Any, path: Path | str) -> dict[str, Any]:
+    """Values of `run:` in the file `path`, checked. Raises ExperimentError naming file and key."""
+    if not isinstance(given, dict):
+        raise ExperimentError(f"{path}: run: a mapping is expected")
+    _need_known(path, "run: ", given, _NAMES)
+    return {name: _value(path, name, value) for name, value in given.items()}
+
+
+def _need_known(path: Path | str, where: str, given: dict[Any, Any], names: tuple[str, ...]) -> None:
     for key in given:
         if key not in names:
             near = nearest(str(key), names)
             raise ExperimentError(f"{path}: {where}unknown key {key!r}" + (f" (did you mean {near}?)" if near else ""))
 
 
-def _value(path: Path, name: str, value: Any) -> Any:
+def _value(path: Path | str, name: str, value: Any) -> Any:
     if name in _LISTS:
         items = value if isinstance(value, list) else [value]
         return tuple(str(item) for item in items)

@@ -12,6 +12,9 @@ from typing import Any
 from spritz.experiments import metrics, record, slurm
 from spritz.experiments.store import Entry, Store
 
+#: states of runs that will not change any more
+ENDED = slurm.FINAL | {"LOST", "PRUNED"}
+
 #: accounting may lag behind the queue; a job that neither knows after this is lost
 _FORGOTTEN_SECONDS = 120.0
 #: events between which a run is paused or not
@@ -32,14 +35,16 @@ def refresh(store: Store, entries: Iterable[Entry]) -> None:
         [(entry.name, Path(entry.directory), entry.created_at) for entry in asked],
         whole=len(asked) == 1 or bool(past),
     )
+    changes: dict[tuple[str, str], dict[str, Any]] = {}
     for entry in asked:
         values = values_of(entry, queue.get(entry.job_id), past.get(entry.job_id))
         # What a server that is away has told before stays.
         measured = {**entry.metrics, **known.get(entry.name, {})}
-        if measured != entry.metrics:
-            store.change(entry.name, entry.owner, metrics=json.dumps(measured))
         if any(getattr(entry, key) != value for key, value in values.items()):
-            store.change(entry.name, entry.owner, **values)
+            changes[entry.name, entry.owner] = values
+        if measured != entry.metrics:
+            changes.setdefault((entry.name, entry.owner), {})["metrics"] = json.dumps(measured)
+    store.change_all(changes)
 
 
 def values_of(entry: Entry, queued: slurm.JobState | None, past: slurm.JobState | None) -> dict[str, Any]:
@@ -56,7 +61,10 @@ def values_of(entry: Entry, queued: slurm.JobState | None, past: slurm.JobState 
         return values
     latest = starts[-1]["restart"] if starts else 0
     ended = next((event for event in reversed(ends) if event["restart"] >= latest), None)
-    if known is not None:
+    pruned = any(event["event"] == "pruned" and event["restart"] >= latest for event in said)
+    if pruned and ended is not None:
+        values["state"], values["exit_code"], values["ended_at"] = "PRUNED", ended["status"], ended["at"]
+    elif known is not None:
         values["state"] = known.state
         values["exit_code"] = ended["status"] if ended else _code(known)
         values["ended_at"] = ended["at"] if ended else seconds(known.ended_at) or time.time()

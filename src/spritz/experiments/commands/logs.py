@@ -7,7 +7,7 @@ import time
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
-from spritz.experiments import failures, logs, slurm, states, submission
+from spritz.experiments import failures, logs, states, submission
 from spritz.experiments.errors import ExperimentError
 from spritz.experiments.home import home
 from spritz.experiments.interface import Terminal, reporting
@@ -46,7 +46,7 @@ def run(arguments: Namespace, terminal: Terminal) -> int:
     count = len(lines)
     for line in lines[-arguments.tail :] if arguments.tail else lines:
         show(line)
-    while arguments.follow and entry.state not in slurm.FINAL and entry.state != "LOST":
+    while arguments.follow and entry.state not in states.ENDED:
         asked_at = time.monotonic()
         while time.monotonic() - asked_at < 2.0:
             for line in tail.read():

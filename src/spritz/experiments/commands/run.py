@@ -12,6 +12,7 @@ import sys
 import time
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from spritz.experiments import failures, logs, record, resuming, settings, slurm, states, submission
 from spritz.experiments.errors import ExperimentError
@@ -19,6 +20,9 @@ from spritz.experiments.home import home
 from spritz.experiments.interface import Terminal, reporting
 from spritz.experiments.record import Run
 from spritz.experiments.store import Store
+
+if TYPE_CHECKING:
+    from spritz.experiments.sweeps.plan import Plan
 
 _GIVEN = (*settings.SLURM_OPTIONS, "name", "template", "tasks_per_node", "track", "experiment")
 #: how often new output is looked for, and Slurm is asked
@@ -75,6 +79,8 @@ def add_arguments(parser: ArgumentParser) -> None:
     """The command line."""
     add_options(parser)
     parser.add_argument("-d", "--detach", action="store_true", help="return when the job is queued")
+    parser.add_argument("-m", "--multirun", nargs="+", metavar="NAME=A,B", help="a sweep: a trial for each combination")
+    parser.add_argument("--no-sweep", action="store_true", help="run a Hydra program's own -m as it is, in one job")
     parser.add_argument("command", nargs=argparse.REMAINDER, metavar="-- COMMAND …")
 
 
@@ -117,12 +123,30 @@ def run(arguments: Namespace, terminal: Terminal) -> int:
         take_snapshot=not arguments.no_snapshot,
     )
     store = Store(home())
+    if plan := _multirun(arguments, words, directory, terminal):
+        from spritz.experiments.commands import sweep
+
+        return sweep.launch(plan, request, store, terminal, detach=arguments.detach)
     queued = submission.launch(request, store)
     if arguments.detach:
         terminal.out(f"{queued.name}\n")
         terminal.err(f"Submitted batch job {queued.job_id}; `spritz logs -f {queued.name}` shows its output\n")
         return 0
     return follow(queued, store, terminal)
+
+
+def _multirun(arguments: Namespace, words: list[str], directory: Path, terminal: Terminal) -> Plan | None:
+    """The sweep that is meant, by our -m or by that of a Hydra program; None for a single run."""
+    from spritz.experiments.sweeps import multirun
+
+    if arguments.multirun:
+        return multirun.plan(words, arguments.multirun)
+    if arguments.no_sweep:
+        return None
+    found, said = multirun.of_hydra(words, directory)
+    if said:
+        terminal.err(f"spritz: {said}\n")
+    return found
 
 
 def follow(queued: Run, store: Store, terminal: Terminal) -> int:
