@@ -215,5 +215,9 @@ int find_place(const struct call *call, struct place *place)
         snprintf(place->of_job, sizeof place->of_job, "commands-%016llx", (unsigned long long)hash);
     }
     place->directory = find_directory(place);
+    if (place->directory < 0) {
+        close(place->connection);
+        return -1;
+    }
     return 0;
 }

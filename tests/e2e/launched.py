@@ -14,8 +14,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from spritz.cli.server.main import socket_name
 from tests.e2e.cluster import until
+from tests.e2e.socket_names import socket_name
 
 ROOT = Path(__file__).parents[2]
 COMMANDS = ("sbatch", "srun", "salloc", "scancel", "squeue", "sinfo", "scontrol", "sattach", "sbcast")

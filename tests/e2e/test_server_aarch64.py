@@ -17,8 +17,8 @@ from pathlib import Path
 
 import pytest
 
-from spritz.cli.server import main
 from spritz.cli.server.request import PROTOCOL
+from tests.e2e import socket_names
 from tests.e2e.cluster import is_alive, until
 from tests.e2e.launched import LEAN, PATIENCE_SECONDS, ROOT, Launched, child_of
 
@@ -89,7 +89,7 @@ class Emulated(Launched):
 @pytest.fixture
 def emulated(launcher: Path, packages: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Emulated]:
     """Commands and a server of the test's own."""
-    monkeypatch.setattr(main, "_SO_NETNS_COOKIE", 9999)
+    monkeypatch.setattr(socket_names, "_SO_NETNS_COOKIE", 9999)
     found = Emulated(tmp_path, launcher, packages)
     yield found
     found.close()

@@ -16,11 +16,11 @@ from pathlib import Path
 
 import pytest
 
-from spritz.cli.server.main import SYSTEM_DIRECTORY, socket_name
 from spritz.cli.server.reply import ENDED
 from spritz.cli.server.request import PROTOCOL
 from tests.e2e.cluster import is_alive, until
 from tests.e2e.launched import Launched, child_of
+from tests.e2e.socket_names import socket_name
 
 VERSION = b"slurm 25.05.0\n"
 
@@ -330,7 +330,6 @@ def test_too_few_descriptors_for_a_connection(launched: Launched) -> None:
         assert done.stdout == VERSION or (expected is None and done.returncode != 0 and done.stderr)
 
 
-@pytest.mark.skipif(os.geteuid() != 0 or os.path.exists(SYSTEM_DIRECTORY), reason="needs root and a free /run/spritz")
 def test_the_names_of_sockets_are_computed_alike(launched: Launched) -> None:
     launched.warm()
     assert launched.socket.exists()

@@ -3,8 +3,8 @@
 The launcher (`launcher/` in the sources, in C) is what is installed under the commands' names where a C compiler was
 found. It passes its whole surroundings over a Unix socket; a child takes them over and runs the same
 `main(argv, context)` that runs without a server; after a short command it serves again. One server per user, started
-behind the first call, or one for all users run by root (`spritz-command --system`). It ends when idle, and when what it
-has imported is no longer what is installed. A batch script has one of its own (0164). See docs/decisions/0040 and 0041.
+behind the first call. It ends when idle, and when what it has imported is no longer what is installed. A batch script
+has one of its own (0164). See docs/decisions/0040 and 0041.
 
 Map
 ---

@@ -60,8 +60,7 @@ _OPEN = "/proc/self/fd"
 
 
 class Post:
-    """What a child has from its parent. Calls come through `door`; `limits` are the parent's own, as a request has
-    them."""
+    """What a child has from its parent. Calls come through `door`; `limits` are the parent's, as a request has them."""
 
     def __init__(
         self, door: Door, commands: dict[str, Main], *, inherited: tuple[int, ...], limits: tuple[int, ...]
@@ -96,9 +95,7 @@ class Child:
         for descriptor in post.inherited:
             os.close(descriptor)
         self._door.open()
-        #: for whom it works; None: for whoever calls first
-        self._user = None if self._door.takes_owner else surroundings.User.of_process()
-        #: what it has between calls
+        self._user = surroundings.User.of_process()
         self._limits = post.limits
         self._calls = 0
         self._descriptors = 0
@@ -139,7 +136,8 @@ class Child:
         # The kernel's own time-out: Python's would ask it before each message whether there is one.
         connection.setsockopt(SOL_SOCKET, SO_RCVTIMEO, _REQUEST_TIME)
         caller = surroundings.User.of_peer(connection)
-        first = self._meet(caller)
+        if not caller.is_like(self._user):
+            raise Unsuitable("another user, or other groups")
         request, directory, box = receive(connection)
         if (caller.pid, caller.uid, caller.gid) != request.caller:
             raise Unsuitable("a caller in other namespaces")
@@ -152,11 +150,8 @@ class Child:
         once = name in _ONCE or request.opened != 7
         borrowed = surroundings.has_other_limits(request, self._limits)
         if borrowed:
-            once = once or (not first and not surroundings.can_go_back(request, self._limits))
+            once = once or not surroundings.can_go_back(request, self._limits)
             surroundings.take_limits(request)
-        if first:
-            # They are the user's own, as far as is known.
-            once, borrowed, self._limits = once or surroundings.wear_out(request), False, request.limits
         _die_with(box, self._pid)
         # A file server may refuse this, or not answer: the launcher has the call then.
         os.fchdir(directory)
@@ -180,16 +175,6 @@ class Child:
         connection.send(reply.encode(reply.KILLED, late) if late else reply.encode(kind, value))
         self._calls += 1
         return once
-
-    def _meet(self, caller: surroundings.User) -> bool:
-        """Who calls must be for whom this child works. Whether he became that just now. Raises Unsuitable."""
-        if self._user is None:
-            caller.become()
-            self._user = caller
-            return True
-        if not caller.is_like(self._user):
-            raise Unsuitable("another user, or other groups")
-        return False
 
     def _leave_post(self) -> None:
         """Nothing of the server's is to be in a process that may start others, or last."""

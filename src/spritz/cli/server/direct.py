@@ -1,7 +1,7 @@
 """A command in a process of its own: what the launcher executes where no server can do it.
 
 `spritz-command /where/ever/squeue -a` is `squeue -a`; where no C compiler was there to build a launcher, so is a copy
-of it that is called squeue. With `--system` it is the server of all users, with `--serve` one that a launcher starts.
+of it that is called squeue. With `--serve` it is the command server, which a launcher starts.
 """
 
 from __future__ import annotations
@@ -13,10 +13,11 @@ import sys
 def entry() -> None:
     """Run what `sys.argv` names."""
     if os.path.basename(sys.argv[0]) == "spritz-command":
-        if sys.argv[1:2] in (["--serve"], ["--system"]):
+        if sys.argv[1:2] == ["--serve"]:
             from spritz.cli.server import main
 
-            main.entry_system() if sys.argv.pop(1) == "--system" else main.entry()
+            del sys.argv[1]
+            main.entry()
             return
         del sys.argv[0]
     name = os.path.basename(sys.argv[0]) if sys.argv else ""

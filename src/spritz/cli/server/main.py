@@ -1,4 +1,4 @@
-"""A server's own start. The launcher starts one behind the first call; root's is started by hand or by its unit.
+"""A server's own start. The launcher starts one behind the first call.
 
 Source: docs/decisions/0040.
 """
@@ -7,12 +7,9 @@ from __future__ import annotations
 
 import os
 import stat
-import struct
 import sys
-from socket import AF_UNIX, SOCK_STREAM, SOL_SOCKET, socket
+from socket import AF_UNIX, SOCK_STREAM, socket
 
-from spritz import installed
-from spritz.cli.server.request import PROTOCOL
 from spritz.cli.server.sources import Sources
 
 TYPE_CHECKING = False
@@ -22,11 +19,6 @@ if TYPE_CHECKING:
 BACKLOG = 4096
 #: Without a call for so long a job's server gives its memory back to the job.
 JOB_IDLE_SECONDS = "60"
-#: where the server of all users listens
-SYSTEM_DIRECTORY = "/run/spritz"
-#: socket(7), since Linux 5.14
-_SO_NETNS_COOKIE = 71
-_KEPT = ("HOME", "PATH", "LC_ALL", "LANG", "LD_LIBRARY_PATH", "PYTHONHOME", "PYTHONPATH")
 
 
 def entry() -> None:
@@ -41,36 +33,12 @@ def entry() -> None:
     os.chdir("/")
     lock = int(given["--lock"])
     os.set_inheritable(lock, False)
-    directory = open_directory(given["--directory"], others=False)
+    directory = open_directory(given["--directory"])
     in_job = "--job" in given
     if in_job:
         remove_left_over(directory)
     idle = given.get("--idle", "") or (JOB_IDLE_SECONDS if in_job else "")
-    _serve(directory, given["--name"], lock, script, system=False, idle=idle, in_job=in_job)
-
-
-def entry_system() -> None:
-    """The server of all users, in the foreground, until it is stopped or something else is installed."""
-    if os.geteuid() != 0:
-        sys.exit("spritz-command: error: only root can serve all users")
-    from fcntl import LOCK_EX, LOCK_NB, flock
-
-    os.makedirs(SYSTEM_DIRECTORY, 0o755, exist_ok=True)
-    directory = open_directory(SYSTEM_DIRECTORY, others=True)
-    script = os.path.abspath(sys.argv[0]) if "/" in sys.argv[0] else installed.command("spritz-command")
-    name = socket_name(script)
-    lock = os.open(f"{name}.lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=directory)
-    try:
-        flock(lock, LOCK_EX | LOCK_NB)
-    except BlockingIOError:
-        sys.exit(f"spritz-command: error: a server has {SYSTEM_DIRECTORY}/{name} already")
-    os.umask(0o077)
-    os.chdir("/")
-    # Its surroundings are nobody's: every call brings its own.
-    for variable in list(os.environ):
-        if variable not in _KEPT:
-            del os.environ[variable]
-    _serve(directory, name, lock, script, system=True, idle="inf", in_job=False)
+    _serve(directory, given["--name"], lock, script, idle=idle, in_job=in_job)
 
 
 def remove_left_over(directory: int) -> None:
@@ -94,22 +62,21 @@ def remove_left_over(directory: int) -> None:
             os.close(lock)
 
 
-def _serve(directory: int, name: str, lock: int, script: str, *, system: bool, idle: str, in_job: bool) -> None:
+def _serve(directory: int, name: str, lock: int, script: str, *, idle: str, in_job: bool) -> None:
     # Before the first import of what it is to hold.
     sources = Sources()
     is_installed = installation_check(script)
 
     from spritz.cli.server import warm
     from spritz.cli.server.keeper import IDLE_SECONDS, Keeper
-    from spritz.cli.server.users import UsersKeeper
 
     commands = warm.commands()
     sources.complete(warm.loaded_files())
     _name_process()
     path = f"/proc/self/fd/{directory}/{name}"
-    listener = listen(path, mode=0o666 if system else 0o600)
+    listener = listen(path, mode=0o600)
     is_there = socket_check(directory, name)
-    (UsersKeeper if system else Keeper)(
+    Keeper(
         listener,
         directory,
         name,
@@ -123,53 +90,11 @@ def _serve(directory: int, name: str, lock: int, script: str, *, system: bool, i
     os._exit(0)
 
 
-def socket_name(script: str, python_path: str = "") -> str:
-    """What the launcher beside that script calls its socket: `launcher/place.c` has the same."""
-    info = os.stat(script)
-    seconds, nanoseconds = divmod(info.st_mtime_ns, 10**9)
-    stamp = f"{info.st_dev:x}:{info.st_ino:x}:{seconds:x}.{nanoseconds:x}"
-    mixed = PROTOCOL + b"\0" + stamp.encode() + python_path.encode()
-    mixed += _surroundings()
-    found = 0xCBF29CE484222325
-    for byte in mixed:
-        found = (found ^ byte) * 0x100000001B3 & 0xFFFFFFFFFFFFFFFF
-    return f"commands-{found:016x}"
-
-
-def _surroundings() -> bytes:
-    """Root directory, mounts, network and host name of this process; `mix_surroundings` of the launcher."""
-    root = _identity("/")
-    with socket(AF_UNIX, SOCK_STREAM) as probe:
-        try:
-            network = probe.getsockopt(SOL_SOCKET, _SO_NETNS_COOKIE, 8)
-        except OSError:
-            return root + b"".join(_identity(f"/proc/self/ns/{kind}") for kind in ("mnt", "net", "pid", "user", "uts"))
-    return root + network + struct.pack("=Q", _root_mount()) + os.uname().nodename.encode()
-
-
-def _identity(path: str) -> bytes:
-    info = os.stat(path)
-    return struct.pack("=QQ", info.st_dev, info.st_ino)
-
-
-def _root_mount() -> int:
-    """The number of the mount that `/` is on, as statx(2) has it; proc_pid_fdinfo(5)."""
-    root = os.open("/", os.O_PATH)
-    try:
-        with open(f"/proc/self/fdinfo/{root}", encoding="ascii") as file:
-            return next(int(line.split()[1]) for line in file if line.startswith("mnt_id:"))
-    finally:
-        os.close(root)
-
-
-def open_directory(path: str, *, others: bool) -> int:
-    """A descriptor of the directory for the socket. Raises PermissionError if it is not ours alone.
-
-    With `others` they may look into it.
-    """
+def open_directory(path: str) -> int:
+    """A descriptor of the directory for the socket. Raises PermissionError if other users can enter it."""
     directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     info = os.fstat(directory)
-    if info.st_uid != os.geteuid() or stat.S_IMODE(info.st_mode) & (0o022 if others else 0o077):
+    if info.st_uid != os.geteuid() or stat.S_IMODE(info.st_mode) & 0o077:
         raise PermissionError(1, "not a directory of this user alone", path)
     return directory
 
