@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.cluster import Cluster
-from tests.e2e.launched import COMPILER, IMPATIENT, LEAN, Launched, build, install
+from tests.e2e.launched import COMPILER, IMPATIENT, Launched, build, install
 
 
 @pytest.fixture
@@ -49,7 +49,7 @@ def launcher(launching: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _built(path: Path, **options: Sequence[str]) -> Path:
-    if not build(path, LEAN, **options):
+    if not build(path, ["-static"], **options):
         build(path, **options)
     return path
 

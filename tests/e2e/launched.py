@@ -42,13 +42,6 @@ entry()
 """
 
 
-#: as in setup.py: without the C library
-LEAN = (
-    "-DLEAN", "-static", "-nostdlib", "-nostartfiles", "-ffreestanding", "-fno-stack-protector", "-fno-pie", "-no-pie",
-    "-fno-asynchronous-unwind-tables", "-fno-tree-loop-distribute-patterns", "-U_FORTIFY_SOURCE",
-)  # fmt: skip
-
-
 def build(target: Path, flags: Sequence[str] = (), patience: Sequence[str] = PATIENT) -> bool:
     """Compile the launcher with every warning an error. Whether that was possible."""
     sources = sorted((ROOT / "launcher").glob("*.c"))

@@ -299,8 +299,8 @@ def test_an_idle_child_is_nobodys_burden(launched: Launched) -> None:
 
 
 @pytest.mark.usefixtures("launching")
-def test_with_the_c_library_it_is_the_same_launcher(packages: Path, tmp_path: Path) -> None:
-    """As it is built for processors that the lean one does not know."""
+def test_a_dynamic_program_is_the_same_launcher(packages: Path, tmp_path: Path) -> None:
+    """As it is built where there is no static C library."""
     build(tmp_path / "launcher")
     launched = Launched(tmp_path, tmp_path / "launcher", packages)
     try:
