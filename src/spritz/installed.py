@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import sys
 
-#: Everything else is a module of `spritz.cli`. Daemons import none of that, nor have what it does to imports (`lean`).
+#: Everything else is a module of `spritz.cli`.
 _DAEMONS = {
     "slurmctld": "spritz.controller.main",
     "slurmd": "spritz.node.main",

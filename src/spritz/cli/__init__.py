@@ -23,8 +23,3 @@ Map
 `local/`     `spritz up`, `down`, `status` …
 `submit/`    what sbatch, salloc and srun share: options → JobSpec
 """
-
-from spritz import lean
-
-# Before anything imports msgspec: half of a command's start-up would go there.
-lean.load_msgspec()

@@ -82,7 +82,7 @@ def show(
         return 0
     asked = conditions(rest, context, noun="wckey" if entity == "wckey" else None)
     if entity == "account" and "accounts" in book.private and not book.accounts:
-        from spritz.model.errors import Rejection
+        from spritz.model.rejection import Rejection
 
         context.error(Rejection(code="ESLURM_ACCESS_DENIED").text)
         context.err(" Problem with query.\n")

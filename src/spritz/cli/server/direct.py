@@ -6,12 +6,15 @@ of it that is called squeue. With `--serve` it is the command server, which a la
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 
 
 def entry() -> None:
     """Run what `sys.argv` names."""
+    # Imports and listings make many objects and no circles: a tenth of a command's start, otherwise.
+    gc.set_threshold(50_000, 20, 100)
     if os.path.basename(sys.argv[0]) == "spritz-command":
         if sys.argv[1:2] == ["--serve"]:
             from spritz.cli.server import main
