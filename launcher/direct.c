@@ -164,7 +164,7 @@ static long number_of(const char *name)
     return number;
 }
 
-/* A batch script without a terminal, since a job's server does not tell of commands that stop (keeper.py), and with
+/* A batch script without a terminal, since a job's server does not tell of commands that stop (parent.py), and with
  * memory to spare: a server and its children take some 40 MiB. */
 static int suits_job(const struct place *place)
 {

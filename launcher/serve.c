@@ -27,7 +27,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* What the server says: spritz/cli/server/reply.py. */
+/* What the server says: spritz/commandserver/reply.py. */
 struct reply {
     char kind;
     char unused[3];

@@ -35,7 +35,7 @@ def entry(places: list[str]) -> None:
             del sys.argv[0]
     from importlib import import_module
 
-    import_module(_DAEMONS.get(name, "spritz.cli.server.direct")).entry()
+    import_module(_DAEMONS.get(name, "spritz.commandserver.direct")).entry()
 
 
 def run() -> None:

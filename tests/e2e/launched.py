@@ -37,7 +37,7 @@ try:
         print(kind, os.getpid(), os.path.basename(sys.argv[1]), file=file)
 except OSError:
     pass  # too few descriptors
-from spritz.cli.server.direct import entry
+from spritz.commandserver.direct import entry
 entry()
 """
 

@@ -6,7 +6,7 @@ import os
 import struct
 from socket import AF_UNIX, SOCK_STREAM, SOL_SOCKET, socket
 
-from spritz.cli.server.request import PROTOCOL
+from spritz.commandserver.request import PROTOCOL
 
 #: socket(7), since Linux 5.14
 _SO_NETNS_COOKIE = 71

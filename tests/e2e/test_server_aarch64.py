@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from spritz.cli.server.request import PROTOCOL
+from spritz.commandserver.request import PROTOCOL
 from tests.e2e import socket_names
 from tests.e2e.cluster import is_alive, until
 from tests.e2e.launched import PATIENCE_SECONDS, ROOT, Launched, child_of

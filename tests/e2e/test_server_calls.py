@@ -314,7 +314,7 @@ def test_a_dynamic_program_is_the_same_launcher(packages: Path, tmp_path: Path) 
 def test_a_new_clusters_first_command_is_served(launched: Launched, packages: Path, tmp_path: Path) -> None:
     """`spritz up` leaves a server behind. (This interpreter finds Spritz by PYTHONPATH, which counts.)"""
     spritz = launched.directory / "spritz"
-    spritz.write_text(launched.script.read_text().replace("server.direct", "spritz"))
+    spritz.write_text(launched.script.read_text().replace("commandserver.direct", "cli.spritz"))
     spritz.chmod(0o755)
     words = ["--dir", str(tmp_path / "cluster")]
     environment = launched.environment(PYTHONPATH=str(packages))

@@ -16,8 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from spritz.cli.server.reply import ENDED
-from spritz.cli.server.request import PROTOCOL
+from spritz.commandserver.reply import ENDED
+from spritz.commandserver.request import PROTOCOL
 from tests.e2e.cluster import is_alive, until
 from tests.e2e.launched import Launched, child_of
 from tests.e2e.socket_names import socket_name
@@ -296,7 +296,7 @@ def test_without_an_interpreter_in_sight_the_script_is_executed(launched: Launch
     """pip writes another first line where the path of Python has a space in it."""
     launched.script.write_text(
         f"#!/bin/sh\n'''exec' env PYTHONPATH={packages} \"{sys.executable}\" \"$0\" \"$@\"\n' '''\n"
-        "from spritz.cli.server.direct import entry\nentry()\n"
+        "from spritz.commandserver.direct import entry\nentry()\n"
     )
     assert launched.run("squeue", "--version").stdout == VERSION
     assert launched.servers() == []

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from fcntl import LOCK_EX, flock
 from pathlib import Path
 
-from spritz.cli.server.main import open_directory, remove_left_over
+from spritz.commandserver.main import open_directory, remove_left_over
 from tests.e2e.cluster import Cluster, is_alive, until
 from tests.e2e.launched import PATIENCE_SECONDS, Launched
 

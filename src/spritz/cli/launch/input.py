@@ -87,7 +87,7 @@ class Input:
             return os.tcgetpgrp(self._descriptor) == os.getpgrp()
         except OSError:
             # Not the terminal of our session: anybody's then, or the caller's, if this is the command server's child.
-            from spritz.cli.server.terminal import in_foreground
+            from spritz.cli.terminal import in_foreground
 
             return in_foreground(self._descriptor)
 

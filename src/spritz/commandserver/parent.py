@@ -13,8 +13,8 @@ import struct
 import time
 from socket import AF_UNIX, SCM_RIGHTS, SOCK_SEQPACKET, SOL_SOCKET, socketpair
 
-from spritz.cli.server import child, reply, surroundings
-from spritz.cli.server.door import FREE, LONG, STALE, Door
+from spritz.commandserver import child, process_state, reply
+from spritz.commandserver.call_queue import FREE, LONG, STALE, CallQueue
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from typing import NoReturn
 
     from spritz.cli.entry import Main
-    from spritz.cli.server.sources import Sources
+    from spritz.commandserver.sources import Sources
 
 #: Idle children that there are always to be.
 SPARES = 2
@@ -49,7 +49,7 @@ _UNUSED_MAX = 5
 _TOGETHER_SECONDS = 0.003
 
 
-class Keeper:
+class Parent:
     """The parent. Children take calls from the listener themselves.
 
     `name` is the listener's, in `directory`. `is_current()` says whether calls still come here, and what is installed
@@ -104,7 +104,7 @@ class Keeper:
         self._refused = False
         #: since when there have been other than SPARES of them
         self._few_since = self._many_since = 0.0
-        self._limits = surroundings.own_limits()
+        self._limits = process_state.own_limits()
 
     def run(self) -> None:
         """Until it is idle, told to end, or out of date; then until the last command has ended."""
@@ -244,8 +244,8 @@ class Keeper:
             for connection in self._connections.values():
                 os.close(connection)
             inherited = (self._lock, self._wake, self._woken, self._directory)
-            door = Door(self._listener, self._childrens_control, self._lifeline, self._surplus, self._sources)
-            child.run(child.Post(door, self._commands, inherited=inherited, limits=self._limits))
+            queue = CallQueue(self._listener, self._childrens_control, self._lifeline, self._surplus, self._sources)
+            child.run(child.Post(queue, self._commands, inherited=inherited, limits=self._limits))
         finally:
             os._exit(1)
 

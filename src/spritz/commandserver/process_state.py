@@ -17,8 +17,8 @@ import time
 from _signal import getsignal, pthread_sigmask, sigpending  # type: ignore[import-not-found]  # typeshed knows `signal` alone
 from socket import SO_PEERCRED, SOL_SOCKET
 
-from spritz.cli.server import terminal
-from spritz.cli.server.request import LIMITS
+from spritz.cli import terminal
+from spritz.commandserver.request import LIMITS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from socket import socket
     from typing import Literal, TextIO
 
-    from spritz.cli.server.request import Request
+    from spritz.commandserver.request import Request
 
 _SO_PEERGROUPS = 59
 #: RLIM_INFINITY, which Python has as -1

@@ -16,13 +16,13 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import FrameType
 
-    from spritz.cli.server.sources import Sources
+    from spritz.commandserver.sources import Sources
 
 #: what the parent is told: with the connection, that a call is taken; that it is one that may last; that it is over
 TAKEN, LONG, FREE, STALE = b"T", b"L", b"F", b"S"
 
 
-class Door:
+class CallQueue:
     """`lifeline` ends when the parent does, or wants idle children to. A byte in `surplus` is for one idle child to
     read, and to end. Everything is told over `control`, with the child's process id."""
 

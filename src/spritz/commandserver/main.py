@@ -10,7 +10,7 @@ import stat
 import sys
 from socket import AF_UNIX, SOCK_STREAM, socket
 
-from spritz.cli.server.sources import Sources
+from spritz.commandserver.sources import Sources
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -67,16 +67,16 @@ def _serve(directory: int, name: str, lock: int, script: str, *, idle: str, in_j
     sources = Sources()
     is_installed = installation_check(script)
 
-    from spritz.cli.server import warm
-    from spritz.cli.server.keeper import IDLE_SECONDS, Keeper
+    from spritz.commandserver import preload
+    from spritz.commandserver.parent import IDLE_SECONDS, Parent
 
-    commands = warm.commands()
-    sources.complete(warm.loaded_files())
+    commands = preload.commands()
+    sources.complete(preload.loaded_files())
     _name_process()
     path = f"/proc/self/fd/{directory}/{name}"
     listener = listen(path, mode=0o600)
     is_there = socket_check(directory, name)
-    Keeper(
+    Parent(
         listener,
         directory,
         name,
