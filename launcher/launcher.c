@@ -10,7 +10,7 @@
  * Whatever is not as expected leads to run_directly, until the server has emptied the call's box: from then on the
  * command may have begun, and is never run a second time.
  *
- * See docs/decisions/0040-command-server.md, 0138-one-message-per-call.md and 0148-send-the-working-directory.md.
+ * See docs/decisions/0168.
  */
 
 #define _GNU_SOURCE

@@ -37,7 +37,7 @@ def cluster(make_cluster: Callable[..., Cluster]) -> Cluster:
 def launching() -> None:
     """A launcher can be built here, and may start a server."""
     if os.nice(0) > 0:
-        pytest.skip("no server is started with a lower priority (docs/decisions/0040)")
+        pytest.skip("no server is started with a lower priority (docs/decisions/0168)")
     if not COMPILER:
         pytest.skip("no C compiler")
 

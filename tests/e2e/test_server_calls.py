@@ -1,6 +1,6 @@
 """Commands through the command server do what they do without it.
 
-Each test compares a served call with a direct one, or looks at what a caller sees. See docs/decisions/0040.
+Each test compares a served call with a direct one, or looks at what a caller sees. See docs/decisions/0168.
 """
 
 from __future__ import annotations

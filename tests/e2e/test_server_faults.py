@@ -1,6 +1,6 @@
 """Whatever is wrong with the server, the command does its work, once, and in bounded time.
 
-See docs/decisions/0040.
+See docs/decisions/0168.
 """
 
 from __future__ import annotations

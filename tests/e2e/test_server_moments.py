@@ -2,7 +2,7 @@
 not at all without a word.
 
 Something that speaks the server's language stands in its place, and goes away after each step in turn. Source:
-docs/decisions/0040; `launcher/serve.c` and `spritz.commandserver.request` have the language.
+docs/decisions/0168; `launcher/serve.c` and `spritz.commandserver.request` have the language.
 """
 
 from __future__ import annotations

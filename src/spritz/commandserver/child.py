@@ -4,7 +4,7 @@ Until its box is emptied nothing of the command has happened, and the launcher m
 as it should be ends the child without a word, which sends the launcher that way.
 
 After a short command the child serves again, if the call left nothing behind that the next one could notice
-(docs/decisions/0041). Commands that hold signals, threads or processes get a child of their own.
+(docs/decisions/0168). Commands that hold signals, threads or processes get a child of their own.
 """
 
 from __future__ import annotations

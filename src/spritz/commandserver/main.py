@@ -1,6 +1,6 @@
 """A server's own start. The launcher starts one behind the first call.
 
-Source: docs/decisions/0040.
+Source: docs/decisions/0168.
 """
 
 from __future__ import annotations
