@@ -22,6 +22,7 @@ import sys
 # As in `process_state`: without an enumeration.
 from _signal import sigpending  # type: ignore[import-not-found]
 from socket import SO_RCVTIMEO, SOL_SOCKET
+from typing import TYPE_CHECKING
 
 from spritz.cli.context import Context
 from spritz.cli.entry import call
@@ -31,7 +32,6 @@ from spritz.commandserver.call_queue import FREE, LONG
 from spritz.commandserver.process_state import Unsuitable
 from spritz.commandserver.request import BadRequest, Request, receive, take_out
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from socket import socket
     from typing import NoReturn

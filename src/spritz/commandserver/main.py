@@ -9,10 +9,10 @@ import os
 import stat
 import sys
 from socket import AF_UNIX, SOCK_STREAM, socket
+from typing import TYPE_CHECKING
 
 from spritz.commandserver.sources import Sources
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 

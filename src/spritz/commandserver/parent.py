@@ -12,11 +12,11 @@ import signal
 import struct
 import time
 from socket import AF_UNIX, SCM_RIGHTS, SOCK_SEQPACKET, SOL_SOCKET, socketpair
+from typing import TYPE_CHECKING
 
 from spritz.commandserver import child, process_state, reply
 from spritz.commandserver.call_queue import FREE, LONG, STALE, CallQueue
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from socket import socket

@@ -6,6 +6,7 @@ import gc
 import os
 import sys
 from importlib import import_module
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
@@ -13,7 +14,6 @@ import spritz.cli
 from spritz.cli import options
 from spritz.commandserver.commands import find
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from msgspec import Struct
 

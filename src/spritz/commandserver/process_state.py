@@ -16,11 +16,11 @@ import time
 # The module `signal` makes an enumeration's member of each signal that is blocked: more work than most commands.
 from _signal import getsignal, pthread_sigmask, sigpending  # type: ignore[import-not-found]  # typeshed knows `signal` alone
 from socket import SO_PEERCRED, SOL_SOCKET
+from typing import TYPE_CHECKING
 
 from spritz.cli import terminal
 from spritz.commandserver.request import LIMITS
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from socket import socket

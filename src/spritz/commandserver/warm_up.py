@@ -10,6 +10,7 @@ from __future__ import annotations
 import _socket
 import io
 import os
+from typing import TYPE_CHECKING
 
 from msgspec import Struct, to_builtins
 from msgspec.msgpack import Encoder
@@ -22,7 +23,6 @@ from spritz.model.commands.job import JobSubmitted
 from spritz.model.job import Job, JobSpec
 from spritz.model.queries import JobRows, Jobs, ListJobs
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 

@@ -103,8 +103,12 @@ def test_msgspec_itself_loads_no_more_than_it_did() -> None:
     assert len(modules) <= 90, f"{len(modules)} modules: {sorted(modules)}"
 
 
-@pytest.mark.parametrize("words", [("squeue", "--version"), ("scontrol", "show", "hostnames", "n[1-4]")])
+@pytest.mark.parametrize(
+    "words",
+    [("squeue", "--version"), ("sinfo", "--help"), ("srun", "--usage"), ("scontrol", "show", "hostnames", "n[1-4]")],
+)
 def test_a_call_that_asks_no_daemon_does_without_msgspec(words: tuple[str, ...], tmp_path: Path) -> None:
+    """Nor `typing`: modules on the way there write `TYPE_CHECKING = False`, all others import it as usual."""
     (tmp_path / "slurm.conf").write_text("ClusterName=c\nSlurmctldHost=h\n")
     assert not imported(*words, conf=tmp_path / "slurm.conf") & {"msgspec", "typing"}
 

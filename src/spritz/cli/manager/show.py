@@ -5,6 +5,8 @@ Source: sacctmgr(1); what 22.05 prints.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from msgspec.structs import replace
 
 from spritz.cli.manager.change import selected
@@ -16,7 +18,6 @@ from spritz.model.limits.bounds import AssocBounds
 from spritz.model.limits.records import Association, Policy
 from spritz.model.limits.rules import Rules
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
