@@ -45,7 +45,7 @@ unit: compiled
 slow: compiled
 	$(BIN)/pytest -n $(PYTEST_WORKERS) --dist loadgroup -m slow --ignore tests/simulation $(PYTEST_ARGS)
 
-# The end-to-end tests once more, with every command through the command server (docs/decisions/0040).
+# The end-to-end tests once more, with every command through the command server (docs/decisions/0168).
 test-server: compiled
 	SPRITZ_TEST_SERVER=1 $(BIN)/pytest -n $(PYTEST_WORKERS) --dist loadgroup tests/e2e $(PYTEST_ARGS)
 

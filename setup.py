@@ -25,30 +25,13 @@ LAUNCHER = ROOT / "launcher"
 SCRIPT = ROOT / "packaging/bin/spritz-command"
 
 
-#: Without the C library (launcher/lean.c) it starts in a third of the time, static with it in two thirds.
-LEAN = [
-    "-DLEAN",
-    "-static",
-    "-nostdlib",
-    "-nostartfiles",
-    "-ffreestanding",
-    "-fno-stack-protector",
-    "-fno-pie",
-    "-no-pie",
-    "-fno-asynchronous-unwind-tables",
-    "-fno-tree-loop-distribute-patterns",
-    "-U_FORTIFY_SOURCE",
-    "-Wl,-z,norelro,-z,noseparate-code,--build-id=none",
-]
-
-
 def compile_launcher(target: Path) -> bool:
-    """Whether there is a launcher at `target` now: as lean as the compiler and this processor allow."""
+    """Whether there is a launcher at `target` now: static where there is a static C library."""
     sources = sorted(str(path) for path in LAUNCHER.glob("*.c"))
     compiler = os.environ.get("CC", "").split() or [next(filter(shutil.which, ("cc", "gcc", "clang")), "")]
     if os.environ.get("SPRITZ_NO_LAUNCHER") or not sources or not compiler[0]:
         return False
-    for flags in (LEAN, ["-static"], []):
+    for flags in (["-static"], []):
         command = [*compiler, "-std=gnu11", "-O2", "-s", *flags, "-o", str(target), *sources]
         try:
             # What was built must run here, too.

@@ -14,7 +14,7 @@ import sys
 import time
 from pathlib import Path
 
-from spritz.cli.server.warm import commands
+from spritz.commandserver.preload import commands
 
 from .cluster import Cluster
 

@@ -164,7 +164,7 @@ static long number_of(const char *name)
     return number;
 }
 
-/* A batch script without a terminal, since a job's server does not tell of commands that stop (keeper.py), and with
+/* A batch script without a terminal, since a job's server does not tell of commands that stop (parent.py), and with
  * memory to spare: a server and its children take some 40 MiB. */
 static int suits_job(const struct place *place)
 {
@@ -194,7 +194,7 @@ void start_server(const struct call *call, const struct place *found, int replac
     if ((getenv("SLURM_JOB_ID") && !suits_job(&place)) || getpriority(PRIO_PROCESS, 0) > 0)
         return;
     find_interpreter(&place);
-    if (place.directory < 0 || !place.interpreter[0] || (lock = take_lock(&place, replace)) < 0)
+    if (!place.interpreter[0] || (lock = take_lock(&place, replace)) < 0)
         return;
     environment = server_environment(&place);
     intermediate = fork();

@@ -6,12 +6,11 @@
  *      serve.c    a call through the server: connect, wait, forward signals, end as the command did
  *      request.c  everything that a process has around it, as one message
  *      direct.c   executing Python; starting a server for the next call
- *      lean.c     what the others need of the C library, where it is left out
  *
  * Whatever is not as expected leads to run_directly, until the server has emptied the call's box: from then on the
  * command may have begun, and is never run a second time.
  *
- * See docs/decisions/0040-command-server.md, 0138-one-message-per-call.md and 0148-send-the-working-directory.md.
+ * See docs/decisions/0168.
  */
 
 #define _GNU_SOURCE

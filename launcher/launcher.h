@@ -33,7 +33,7 @@ struct place {
     char of_job[32];            /* the same of a batch script's own server; "" outside of one */
     char python_path[4096];     /* PYTHONPATH where Spritz itself is found there, else "" */
     char path[112];             /* of the directory that holds the user's socket; "" where it is too long */
-    int directory;              /* that directory; -1 where none is safe */
+    int directory;              /* that directory */
     int connection;             /* a socket that is not connected yet */
 };
 

@@ -112,7 +112,7 @@ static int root_mount(uint64_t *number)
  * To look into /proc for the namespaces costs as much as the start of this program: the kernel makes directories there
  * for each process that does. So they are asked for in other words. What is not among these, the namespaces of
  * processes and users, the server sees to itself: it knows the caller by the numbers that the kernel tells, and
- * declines who has others for himself (docs/decisions/0150). Kernels before 5.14 do not tell the network's. */
+ * declines who has others for himself (docs/decisions/0168). Kernels before 5.14 do not tell the network's. */
 static int mix_surroundings(uint64_t *hash, int connection)
 {
     static const char *const ROOT[] = {"/", NULL};
@@ -215,5 +215,9 @@ int find_place(const struct call *call, struct place *place)
         snprintf(place->of_job, sizeof place->of_job, "commands-%016llx", (unsigned long long)hash);
     }
     place->directory = find_directory(place);
+    if (place->directory < 0) {
+        close(place->connection);
+        return -1;
+    }
     return 0;
 }

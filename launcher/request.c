@@ -5,7 +5,7 @@
  * long after the command has been run in another way. What lies in the box can be taken out again. The directory goes
  * ahead: to change to it may take for ever (NFS), and must have been done before the command is the server's.
  *
- * spritz/cli/server/request.py reads them. Numbers are in the machine's own order: both ends are on one machine.
+ * spritz/commandserver/request.py reads them. Numbers are in the machine's own order: both ends are on one machine.
  */
 
 #define _GNU_SOURCE

@@ -27,9 +27,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define SYSTEM_DIRECTORY "/run/spritz"
-
-/* What the server says: spritz/cli/server/reply.py. */
+/* What the server says: spritz/commandserver/reply.py. */
 struct reply {
     char kind;
     char unused[3];
@@ -48,7 +46,7 @@ long long now_ms(void)
     return now.tv_sec * 1000LL + now.tv_nsec / 1000000;
 }
 
-/* To a server of ours or root's: 0, or -1 with the reason in errno. */
+/* To a server of the same user: 0, or -1 with the reason in errno. */
 static int connect_socket(int connection, const char *path)
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
@@ -61,22 +59,10 @@ static int connect_socket(int connection, const char *path)
     }
     if (connect(connection, (struct sockaddr *)&address, sizeof address) < 0)
         return -1;
-    if (getsockopt(connection, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 &&
-        (peer.uid == geteuid() || peer.uid == 0))
+    if (getsockopt(connection, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 && peer.uid == geteuid())
         return 0;
     errno = EACCES;
     return -1;
-}
-
-/* The site's own server, for all users, if root runs one here. */
-static int connect_system(const struct place *place)
-{
-    char path[PATH_MAX];
-    struct stat info;
-    if (lstat(SYSTEM_DIRECTORY, &info) < 0 || !S_ISDIR(info.st_mode) || info.st_uid != 0 || (info.st_mode & 022))
-        return -1;
-    snprintf(path, sizeof path, SYSTEM_DIRECTORY "/%s", place->base);
-    return connect_socket(place->connection, path);
 }
 
 /* By its path, where that is short enough: by way of /proc the kernel would make directories there for this process
@@ -96,18 +82,10 @@ static int is_nobody_there(int status)
 
 static int connect_server(const struct place *place)
 {
-    int status, reason;
-    if (place->directory < 0)
-        return connect_system(place);
+    int status;
     if (place->of_job[0] && !is_nobody_there(status = connect_own(place, place->of_job)))
         return status;
-    status = connect_own(place, place->base);
-    if (!is_nobody_there(status))
-        return status;
-    reason = errno;
-    status = connect_system(place);
-    errno = reason;
-    return status;
+    return connect_own(place, place->base);
 }
 
 /* Who has the call: that is settled when the box is found empty, or emptied here. */
@@ -306,7 +284,7 @@ enum outcome serve(const struct call *call, const struct place *place)
     if (pack(call, &message) == 0 && put_into_box(box[0], call, deadline) == 0) {
         if (connect_server(place) == 0)
             outcome = hand_over(&exchange, &message, deadline);
-        else if (is_nobody_there(-1) && place->directory >= 0)
+        else if (is_nobody_there(-1))
             outcome = OUTCOME_NOBODY;
         free(message.data);
     }

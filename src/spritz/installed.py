@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import sys
 
-#: Everything else is a module of `spritz.cli`. Daemons import none of that, nor have what it does to imports (`lean`).
+#: Everything else is a module of `spritz.cli`.
 _DAEMONS = {
     "slurmctld": "spritz.controller.main",
     "slurmd": "spritz.node.main",
@@ -35,7 +35,7 @@ def entry(places: list[str]) -> None:
             del sys.argv[0]
     from importlib import import_module
 
-    import_module(_DAEMONS.get(name, "spritz.cli.server.direct")).entry()
+    import_module(_DAEMONS.get(name, "spritz.commandserver.direct")).entry()
 
 
 def run() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.cluster import Cluster
-from tests.e2e.launched import COMPILER, IMPATIENT, LEAN, Launched, build, install
+from tests.e2e.launched import COMPILER, IMPATIENT, Launched, build, install
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ def cluster(make_cluster: Callable[..., Cluster]) -> Cluster:
 def launching() -> None:
     """A launcher can be built here, and may start a server."""
     if os.nice(0) > 0:
-        pytest.skip("no server is started with a lower priority (docs/decisions/0040)")
+        pytest.skip("no server is started with a lower priority (docs/decisions/0168)")
     if not COMPILER:
         pytest.skip("no C compiler")
 
@@ -49,7 +49,7 @@ def launcher(launching: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _built(path: Path, **options: Sequence[str]) -> Path:
-    if not build(path, LEAN, **options):
+    if not build(path, ["-static"], **options):
         build(path, **options)
     return path
 

@@ -14,8 +14,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from spritz.cli.server.main import socket_name
 from tests.e2e.cluster import until
+from tests.e2e.socket_names import socket_name
 
 ROOT = Path(__file__).parents[2]
 COMMANDS = ("sbatch", "srun", "salloc", "scancel", "squeue", "sinfo", "scontrol", "sattach", "sbcast")
@@ -37,16 +37,9 @@ try:
         print(kind, os.getpid(), os.path.basename(sys.argv[1]), file=file)
 except OSError:
     pass  # too few descriptors
-from spritz.cli.server.direct import entry
+from spritz.commandserver.direct import entry
 entry()
 """
-
-
-#: as in setup.py: without the C library
-LEAN = (
-    "-DLEAN", "-static", "-nostdlib", "-nostartfiles", "-ffreestanding", "-fno-stack-protector", "-fno-pie", "-no-pie",
-    "-fno-asynchronous-unwind-tables", "-fno-tree-loop-distribute-patterns", "-U_FORTIFY_SOURCE",
-)  # fmt: skip
 
 
 def build(target: Path, flags: Sequence[str] = (), patience: Sequence[str] = PATIENT) -> bool:

@@ -1,6 +1,6 @@
 """The launcher for AArch64, built by a cross compiler and run by qemu's user mode against a server of this machine.
 
-Its system calls are translated one by one: entry point, layouts of the kernel's structures, signal handlers and passed
+Its system calls are translated one by one: layouts of the kernel's structures, signal handlers and passed
 descriptors are the other processor's, everything behind the socket is this one's. Skipped where either tool is missing
 (Debian: gcc-aarch64-linux-gnu, libc6-dev-arm64-cross, qemu-user).
 """
@@ -17,10 +17,10 @@ from pathlib import Path
 
 import pytest
 
-from spritz.cli.server import main
-from spritz.cli.server.request import PROTOCOL
+from spritz.commandserver.request import PROTOCOL
+from tests.e2e import socket_names
 from tests.e2e.cluster import is_alive, until
-from tests.e2e.launched import LEAN, PATIENCE_SECONDS, ROOT, Launched, child_of
+from tests.e2e.launched import PATIENCE_SECONDS, ROOT, Launched, child_of
 
 _COMPILER = shutil.which("aarch64-linux-gnu-gcc") or ""
 _EMULATOR = shutil.which("qemu-aarch64") or shutil.which("qemu-aarch64-static") or ""
@@ -32,17 +32,16 @@ pytestmark = [
 VERSION = b"slurm 25.05.0\n"
 
 
-@pytest.fixture(scope="module", params=["lean", pytest.param("static", marks=pytest.mark.slow)])
-def launcher(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """As `setup.py` builds it: without the C library, and with it."""
+@pytest.fixture(scope="module")
+def launcher(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """As `setup.py` builds it."""
     target = tmp_path_factory.mktemp("aarch64") / "launcher"
-    flags = LEAN if request.param == "lean" else ("-static",)
     sources = sorted((ROOT / "launcher").glob("*.c"))
     # As on a kernel before 5.14: the emulator does not hand on the question for the network namespace.
     command: list[str | Path] = [_COMPILER, "-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror", "-DNETNS_COOKIE=9999"]
-    command += [*flags, "-o", target, *sources]
+    command += ["-static", "-o", target, *sources]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
-    if request.param == "static" and "cannot find" in done.stderr:
+    if "cannot find" in done.stderr:
         pytest.skip("no C library for that processor")
     assert not done.returncode, done.stderr
     return target
@@ -89,7 +88,7 @@ class Emulated(Launched):
 @pytest.fixture
 def emulated(launcher: Path, packages: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Emulated]:
     """Commands and a server of the test's own."""
-    monkeypatch.setattr(main, "_SO_NETNS_COOKIE", 9999)
+    monkeypatch.setattr(socket_names, "_SO_NETNS_COOKIE", 9999)
     found = Emulated(tmp_path, launcher, packages)
     yield found
     found.close()

@@ -1,6 +1,6 @@
 """A child of the command server serves again after a short command, and nothing of one call meets the next.
 
-See docs/decisions/0041.
+See docs/decisions/0168.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Commands through the command server do what they do without it.
 
-Each test compares a served call with a direct one, or looks at what a caller sees. See docs/decisions/0040.
+Each test compares a served call with a direct one, or looks at what a caller sees. See docs/decisions/0168.
 """
 
 from __future__ import annotations
@@ -299,8 +299,8 @@ def test_an_idle_child_is_nobodys_burden(launched: Launched) -> None:
 
 
 @pytest.mark.usefixtures("launching")
-def test_with_the_c_library_it_is_the_same_launcher(packages: Path, tmp_path: Path) -> None:
-    """As it is built for processors that the lean one does not know."""
+def test_a_dynamic_program_is_the_same_launcher(packages: Path, tmp_path: Path) -> None:
+    """As it is built where there is no static C library."""
     build(tmp_path / "launcher")
     launched = Launched(tmp_path, tmp_path / "launcher", packages)
     try:
@@ -314,7 +314,7 @@ def test_with_the_c_library_it_is_the_same_launcher(packages: Path, tmp_path: Pa
 def test_a_new_clusters_first_command_is_served(launched: Launched, packages: Path, tmp_path: Path) -> None:
     """`spritz up` leaves a server behind. (This interpreter finds Spritz by PYTHONPATH, which counts.)"""
     spritz = launched.directory / "spritz"
-    spritz.write_text(launched.script.read_text().replace("server.direct", "spritz"))
+    spritz.write_text(launched.script.read_text().replace("commandserver.direct", "cli.spritz"))
     spritz.chmod(0o755)
     words = ["--dir", str(tmp_path / "cluster")]
     environment = launched.environment(PYTHONPATH=str(packages))

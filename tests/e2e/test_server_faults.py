@@ -1,6 +1,6 @@
 """Whatever is wrong with the server, the command does its work, once, and in bounded time.
 
-See docs/decisions/0040.
+See docs/decisions/0168.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from pathlib import Path
 
 import pytest
 
-from spritz.cli.server.main import SYSTEM_DIRECTORY, socket_name
-from spritz.cli.server.reply import ENDED
-from spritz.cli.server.request import PROTOCOL
+from spritz.commandserver.reply import ENDED
+from spritz.commandserver.request import PROTOCOL
 from tests.e2e.cluster import is_alive, until
 from tests.e2e.launched import Launched, child_of
+from tests.e2e.socket_names import socket_name
 
 VERSION = b"slurm 25.05.0\n"
 
@@ -296,7 +296,7 @@ def test_without_an_interpreter_in_sight_the_script_is_executed(launched: Launch
     """pip writes another first line where the path of Python has a space in it."""
     launched.script.write_text(
         f"#!/bin/sh\n'''exec' env PYTHONPATH={packages} \"{sys.executable}\" \"$0\" \"$@\"\n' '''\n"
-        "from spritz.cli.server.direct import entry\nentry()\n"
+        "from spritz.commandserver.direct import entry\nentry()\n"
     )
     assert launched.run("squeue", "--version").stdout == VERSION
     assert launched.servers() == []
@@ -330,7 +330,6 @@ def test_too_few_descriptors_for_a_connection(launched: Launched) -> None:
         assert done.stdout == VERSION or (expected is None and done.returncode != 0 and done.stderr)
 
 
-@pytest.mark.skipif(os.geteuid() != 0 or os.path.exists(SYSTEM_DIRECTORY), reason="needs root and a free /run/spritz")
 def test_the_names_of_sockets_are_computed_alike(launched: Launched) -> None:
     launched.warm()
     assert launched.socket.exists()

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from fcntl import LOCK_EX, flock
 from pathlib import Path
 
-from spritz.cli.server.main import open_directory, remove_left_over
+from spritz.commandserver.main import open_directory, remove_left_over
 from tests.e2e.cluster import Cluster, is_alive, until
 from tests.e2e.launched import PATIENCE_SECONDS, Launched
 
@@ -87,5 +87,5 @@ def test_what_servers_of_ended_jobs_left_is_removed(tmp_path: Path) -> None:
         (tmp_path / name).touch()
     with (tmp_path / "commands-works.lock").open() as lock:
         flock(lock, LOCK_EX)
-        remove_left_over(open_directory(str(tmp_path), others=False))
+        remove_left_over(open_directory(str(tmp_path)))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["commands-works", "commands-works.lock"]

@@ -2,7 +2,7 @@
 not at all without a word.
 
 Something that speaks the server's language stands in its place, and goes away after each step in turn. Source:
-docs/decisions/0040; `launcher/serve.c` and `spritz.cli.server.request` have the language.
+docs/decisions/0168; `launcher/serve.c` and `spritz.commandserver.request` have the language.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ import threading
 
 import pytest
 
-from spritz.cli.server import reply
-from spritz.cli.server.request import BadRequest, Request, receive, take_out
+from spritz.commandserver import reply
+from spritz.commandserver.request import BadRequest, Request, receive, take_out
 from tests.e2e.launched import PATIENCE_SECONDS, Launched
 
 VERSION = b"slurm 25.05.0\n"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from spritz.cli.server import main
+from tests.e2e import socket_names
 from tests.e2e.cluster import is_alive, until
 from tests.e2e.launched import PATIENCE_SECONDS, Launched, build
 
@@ -56,9 +56,9 @@ def test_a_kernel_that_does_not_tell_the_network(
     """Before Linux 5.14 namespaces are looked for in /proc, by both sides."""
     old = tmp_path / "launcher"
     assert build(old, ("-DNETNS_COOKIE=9999",))
-    assert (name := main.socket_name(__file__)) == main.socket_name(__file__)
-    monkeypatch.setattr(main, "_SO_NETNS_COOKIE", 9999)
-    assert main.socket_name(__file__) != name
+    assert (name := socket_names.socket_name(__file__)) == socket_names.socket_name(__file__)
+    monkeypatch.setattr(socket_names, "_SO_NETNS_COOKIE", 9999)
+    assert socket_names.socket_name(__file__) != name
     (tmp_path / "here").mkdir()
     launched = Launched(tmp_path / "here", old, packages)
     try:

@@ -1,7 +1,7 @@
 """Commands where something is missing: processes, descriptors, a directory for the socket, a file system that takes
 sockets. They do their work, or fail with a message; they never hang, and never print a traceback.
 
-Source: docs/decisions/0040; getrlimit(2) RLIMIT_NPROC and RLIMIT_NOFILE.
+Source: docs/decisions/0168; getrlimit(2) RLIMIT_NPROC and RLIMIT_NOFILE.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A child of the command server that ran srun is afterwards as it was before, and serves again.
 
-See docs/decisions/0041.
+See docs/decisions/0168.
 """
 
 from __future__ import annotations

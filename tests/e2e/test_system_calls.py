@@ -21,7 +21,7 @@ DIRECT_MAX = 1100
 SERVED_MAX = 110
 
 _REFUSED = 99
-_DIRECT = "from spritz.cli.server.direct import entry; entry()"
+_DIRECT = "from spritz.commandserver.direct import entry; entry()"
 
 
 @pytest.fixture(scope="session")

@@ -21,8 +21,9 @@ from spritz.accounting.select_events import read_events
 from spritz.config.schema.slurmdbd import PERIOD
 from spritz.model import accounting_admin as model
 from spritz.model.commands.job import Done
-from spritz.model.errors import Rejection, SpritzError
+from spritz.model.errors import SpritzError
 from spritz.model.limits.records import User
+from spritz.model.rejection import Rejection
 from spritz.runtime.directory import DirectoryUnavailable, uid_of, user_name_of
 
 if TYPE_CHECKING:

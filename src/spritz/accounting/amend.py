@@ -12,7 +12,8 @@ from sqlalchemy import Engine, case, func, or_, select, update
 from spritz.accounting import schema
 from spritz.accounting.engine import told
 from spritz.accounting.store import set_back
-from spritz.model.errors import Rejection, SpritzError
+from spritz.model.errors import SpritzError
+from spritz.model.rejection import Rejection
 from spritz.model.resources import mask_of
 
 if TYPE_CHECKING:

@@ -28,8 +28,9 @@ from spritz.accounting.select import document_of, histories, need_few, read_jobs
 from spritz.client.statistics import CallStatistics
 from spritz.model import accounting as model
 from spritz.model.accounting_admin import RollupCount
-from spritz.model.errors import Rejection, SpritzError
+from spritz.model.errors import SpritzError
 from spritz.model.queries import Counters, Ping, Pong, Statistics
+from spritz.model.rejection import Rejection
 from spritz.runtime.directory import Directory, user_name_of
 
 if TYPE_CHECKING:

@@ -10,6 +10,7 @@ Map
 `entry`      from a process to a context and back: errors, broken pipes, exit codes
 `options`    the option tables (done or refused, from which the compatibility page is made) and their parser
 `people`     users and groups by name and number
+`terminal`   whether the caller's terminal may be read now
 `silent`     a failure about which everything has been said
 `format/`    fields, widths, `-o`, `-O`, and the texts of whole records
 `jsonview/`  `--json`
@@ -23,8 +24,3 @@ Map
 `local/`     `spritz up`, `down`, `status` …
 `submit/`    what sbatch, salloc and srun share: options → JobSpec
 """
-
-from spritz import lean
-
-# Before anything imports msgspec: half of a command's start-up would go there.
-lean.load_msgspec()

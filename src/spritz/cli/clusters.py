@@ -5,7 +5,8 @@ Source: squeue(1), sbatch(1); wording and status of 22.05, with slurmdbd and wit
 
 from __future__ import annotations
 
-TYPE_CHECKING = False
+from typing import TYPE_CHECKING
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 

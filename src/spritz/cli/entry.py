@@ -7,7 +7,6 @@ Ctrl-C ends as the shell expects.
 from __future__ import annotations
 
 import os
-import signal
 import sys
 
 from spritz.cli.context import Context
@@ -34,15 +33,17 @@ def run(program: str, main: Main) -> None:
     try:
         status = call(main, sys.argv[1:], context)
     except KeyboardInterrupt:
-        end_by(signal.SIGINT)
+        end_by_interrupt()
     os._exit(status)
 
 
-def end_by(number: signal.Signals) -> NoReturn:
-    """End as a program does that leaves the signal alone: a shell's loop goes on after an exit status of 130."""
-    signal.signal(number, signal.SIG_DFL)
-    os.kill(os.getpid(), number)
-    os._exit(128 + number)
+def end_by_interrupt() -> NoReturn:
+    """End as a program does that leaves SIGINT alone: a shell's loop goes on after an exit status of 130."""
+    import signal  # with `enum` and all that it needs, for an exception
+
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    os.kill(os.getpid(), signal.SIGINT)
+    os._exit(128 + signal.SIGINT)
 
 
 def call(main: Main, argv: list[str], context: Context) -> int:

@@ -5,7 +5,8 @@ Source: what 22.05 does, GNU readline behind it: where nobody types, lines are e
 
 from __future__ import annotations
 
-TYPE_CHECKING = False
+from typing import TYPE_CHECKING
+
 if TYPE_CHECKING:
     from spritz.cli.context import Context
 

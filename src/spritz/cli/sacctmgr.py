@@ -274,7 +274,7 @@ def _show(entity: str | None, where: list[Word], said: Said, context: Context) -
     with _connected(context) as connection:
         deleted = any(modifier_of(word) == "withdeleted" for word in where)
         if entity == "problem" and not may(connection, "Operator"):
-            from spritz.model.errors import Rejection
+            from spritz.model.rejection import Rejection
 
             denied = Rejection(code="ESLURM_ACCESS_DENIED").text
             context.error(denied)

@@ -6,6 +6,7 @@ Source: sbatch(1); texts and exit codes as Slurm 22.05 has them.
 from __future__ import annotations
 
 import os
+from typing import TYPE_CHECKING
 
 from spritz.cli.context import Context
 from spritz.cli.options import run_parse
@@ -15,7 +16,6 @@ from spritz.cli.submit.refusals import Refusal
 from spritz.cli.submit.rows import rows_of
 from spritz.model.errors import SpritzError
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from spritz.cli.filters.chain import Filters
     from spritz.cli.submit.values import Values

@@ -10,13 +10,13 @@ import os
 import shlex
 import subprocess
 import tarfile
+from typing import TYPE_CHECKING
 
 from spritz.cli.context import Context
 from spritz.cli.options import Row, run_parse
 from spritz.cli.submit import values
 from spritz.notation import hostlist
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from spritz.cli.submit.values import Values
 

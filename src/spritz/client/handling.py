@@ -24,7 +24,8 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from spritz.model.errors import Rejection, SpritzError
+from spritz.model.errors import SpritzError
+from spritz.model.rejection import Rejection
 from spritz.wire.envelope import Failure, Request, encode_failure, encode_reply, encode_response, failure, failure_of
 from spritz.wire.frames import FrameError
 from spritz.wire.requests import RequestDecoder

@@ -9,11 +9,11 @@ Source: slurm.conf(5) SlurmctldHost, SlurmctldAddr, AccountingStorageHost.
 from __future__ import annotations
 
 import socket
+from typing import TYPE_CHECKING
 
 from spritz.client.errors import RemoteHost
 from spritz.runtime.credentials import is_same_machine
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from typing import Any

@@ -9,13 +9,13 @@ Source: docs/decisions/0161; slurm.conf(5) MessageTimeout.
 from __future__ import annotations
 
 from time import monotonic, sleep
+from typing import TYPE_CHECKING
 
 from spritz.client.errors import ClientError, RemoteError
 from spritz.client.locate import locate_controller
 from spritz.client.sync import connect_controller
 from spritz.model.commands.job import JobSubmitted
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from spritz.model.commands.job import SubmitHetJob, SubmitJob
 

@@ -15,6 +15,7 @@ import _socket
 import sys
 from posix import geteuid, urandom
 from time import monotonic, sleep
+from typing import TYPE_CHECKING
 
 from msgspec import DecodeError
 from msgspec.msgpack import Decoder
@@ -25,7 +26,6 @@ from spritz.wire.envelope import NO_BODY, Hello, Response, decode_envelope, enco
 from spritz.wire.frames import IDLE_SECONDS, FrameDecoder, FrameError
 from spritz.wire.versions import IncompatiblePeer, hello, negotiate
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from types import TracebackType

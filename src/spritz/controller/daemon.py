@@ -48,7 +48,8 @@ from spritz.controller.shares import Shares
 from spritz.controller.site_programs import SitePrograms
 from spritz.controller.state_directory import open_state
 from spritz.controller.timers import DeadlineTimer, Moments
-from spritz.model.errors import Rejection, SpritzError
+from spritz.model.errors import SpritzError
+from spritz.model.rejection import Rejection
 from spritz.runtime import garbage
 from spritz.runtime import log as runtime_log
 from spritz.runtime.clock import SystemClock

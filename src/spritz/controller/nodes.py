@@ -21,9 +21,10 @@ from spritz.controller.launch import Letters
 from spritz.core import effects as core_effects
 from spritz.core.power import is_away
 from spritz.model.cluster import SYSTEM
-from spritz.model.errors import Rejection, SpritzError
+from spritz.model.errors import SpritzError
 from spritz.model.ids import STEP_BATCH
 from spritz.model.launch import Accepted, PingNode, StopDaemon
+from spritz.model.rejection import Rejection
 from spritz.model.reports import NodeLost, NodeSamples, NodeSilent, Registered, RegisterNode, StepFinished
 
 if TYPE_CHECKING:

@@ -22,8 +22,8 @@ from spritz.core.reservations import next_due
 from spritz.core.state import State
 from spritz.core.turn import CheckTurn, Refused, Turn, WouldRecord
 from spritz.model.cluster import SYSTEM, Caller, ClusterSettings
-from spritz.model.errors import Rejection
 from spritz.model.events import Event
+from spritz.model.rejection import Rejection
 
 
 class Outcome(Struct, frozen=True, kw_only=True):

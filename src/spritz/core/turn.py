@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from spritz.core.apply import apply_event
-from spritz.model.errors import Rejection
+from spritz.model.rejection import Rejection
 
 if TYPE_CHECKING:
     from spritz.core.effects import Effect

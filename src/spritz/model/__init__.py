@@ -7,7 +7,8 @@ Map
 `ids`         job, step and user numbers and their special values
 `states`      job and node states with their flags; the transition table
 `reasons`     why a job waits or ended, in Slurm's words
-`errors`      `SpritzError`, `Rejection`, the ESLURM table
+`errors`      `SpritzError`, the ESLURM table
+`rejection`   `Rejection`: a request that is not allowed, as a value
 `resources`   the resource algebra: masks, node capacity, requests, allocations
 `job`, `step`, `node`, `partition`, `cluster`   one record each
 `plan`        what a scheduling cycle proposes

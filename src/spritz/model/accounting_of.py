@@ -5,13 +5,14 @@ Used where events are stored, and by sacct for what the database does not hold y
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from spritz.model import job_tres
 from spritz.model.accounting import JobRecord, StepRecord
 from spritz.model.ids import step_name
 from spritz.model.states import JobFlag, JobState
 from spritz.notation import hostlist, licenses, tres
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from spritz.model.job import Job
     from spritz.model.resources import Allocation

@@ -1,16 +1,13 @@
-"""Errors as values and as exceptions, and Slurm's own list of them.
+"""Errors for users, and Slurm's own list of them.
 
-A `Rejection` is a request that is not allowed: part of normal flow, returned by `decide`. A `SpritzError` is what a
-command's
-`main` prints before it exits. `ESLURM` gives number and text of each error name, so that commands word them as Slurm
-does.
+A `SpritzError` is what a command's `main` prints before it exits. `ESLURM` gives number and text of each error name, so
+that commands word them as Slurm does. (Errors as values: `model.rejection`, which needs msgspec. Every command imports
+this module, and msgspec takes longer to import than Python to start.)
 
 Source: slurm/slurm_errno.h and `slurm_strerror`; numbers are Slurm's (scontrol errnumstr).
 """
 
 from __future__ import annotations
-
-from msgspec import Struct
 
 #: name -> (number, text). Add members here as decisions need them; never invent a text where Slurm has one.
 ESLURM: dict[str, tuple[int, str]] = {
@@ -237,29 +234,6 @@ ESLURM: dict[str, tuple[int, str]] = {
     "ESLURMD_CPU_LAYOUT_ERROR": (4033, "Unable to layout tasks on given cpus"),
     "SLURM_PROTOCOL_SOCKET_IMPL_ZERO_RECV_LENGTH": (5000, "x"),
 }
-
-
-class Rejection(Struct, frozen=True, kw_only=True, gc=False):
-    """The request is not allowed. `code` is an `ESLURM` key; `message` replaces Slurm's text when it can say more;
-    `hint` helps people."""
-
-    code: str
-    message: str = ""
-    hint: str = ""
-    #: lines that Slurm prints as errors of their own before the failure itself
-    details: tuple[str, ...] = ()
-    #: so many of `details`, the first ones, are what the site's plugins have for the user
-    told: int = 0
-
-    @property
-    def text(self) -> str:
-        """One line for people: the given message or Slurm's."""
-        return self.message or ESLURM.get(self.code, (0, self.code))[1]
-
-    @property
-    def number(self) -> int:
-        """Slurm's error number, or 1 for codes that Slurm does not have."""
-        return ESLURM.get(self.code, (1, ""))[0]
 
 
 class SpritzError(Exception):

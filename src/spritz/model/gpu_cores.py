@@ -5,11 +5,12 @@ Source: slurm.conf(5) RestrictedCoresPerGPU: so many cores for each GPU, of thos
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from spritz.model.resources import lowest_bits, mask_ids, mask_of
 from spritz.model.rules.node_shape import counted_layout
 from spritz.notation.ranges import parse_ids
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from spritz.model.resources import NodeCapacity
 

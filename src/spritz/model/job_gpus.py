@@ -5,7 +5,8 @@ Source: sbatch(1) --gpus-per-node, --gres, --gpus-per-socket.
 
 from __future__ import annotations
 
-TYPE_CHECKING = False
+from typing import TYPE_CHECKING
+
 if TYPE_CHECKING:
     from spritz.model.job import JobSpec
 

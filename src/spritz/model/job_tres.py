@@ -5,7 +5,8 @@ Source: scontrol(1) show job, ReqTRES and AllocTRES.
 
 from __future__ import annotations
 
-TYPE_CHECKING = False
+from typing import TYPE_CHECKING
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 

@@ -6,7 +6,8 @@ Source: sbatch(1), salloc(1) OUTPUT ENVIRONMENT VARIABLES; slurm.conf(5) PROLOG 
 
 from __future__ import annotations
 
-TYPE_CHECKING = False
+from typing import TYPE_CHECKING
+
 if TYPE_CHECKING:
     from spritz.model.job import Job, JobSpec
     from spritz.model.resources import GresRequest

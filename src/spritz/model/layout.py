@@ -8,9 +8,10 @@ Source: srun(1) --distribution, --ntasks-per-node, --overcommit; recorded layout
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from spritz.notation import distribution
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 

@@ -8,9 +8,10 @@ Source: Slurm's guide to Multi-Category Security; slurm.conf(5) MCSPlugin, MCSPa
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from spritz.model.job import Sharing
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Collection
 

@@ -9,12 +9,12 @@ Source: slurm.conf(5) NODESET CONFIGURATION, PARTITION CONFIGURATION Nodes; Slur
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
 from spritz.notation import hostlist
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from spritz.model.cluster import NodeSet
     from spritz.model.node import NodeConfig

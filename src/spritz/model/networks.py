@@ -5,11 +5,12 @@ Source: slurm.conf(5) NODE CONFIGURATION Topology; scontrol(1) update NodeName.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from msgspec import structs
 
 from spritz.notation import hostlist
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 

@@ -9,12 +9,13 @@ Source: helpers.conf(5); sbatch(1) --constraint, --delay-boot.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from msgspec.structs import replace
 
 from spritz.notation import features
 from spritz.notation.errors import NotationError
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Collection
 

@@ -5,13 +5,14 @@ Source: slurm.conf(5) PARTITION CONFIGURATION, scontrol(1) show partition.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from msgspec import Struct
 
 from spritz.model.ids import INFINITE
 from spritz.model.reasons import Reason
 from spritz.model.states import PartitionState
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Collection
 

@@ -6,10 +6,10 @@ Source: slurm.conf(5) PreemptType, PreemptMode, PreemptParameters, PreemptExempt
 from __future__ import annotations
 
 from enum import Enum
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-TYPE_CHECKING = False  # commands import this: the typing module would cost them more than all else
 if TYPE_CHECKING:
     pass
 

@@ -8,11 +8,12 @@ Source: scontrol(1) RESERVATIONS; https://slurm.schedmd.com/reservations.html.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from msgspec import Struct
 
 from spritz.model.resources import GresAllocation, mask_of
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from spritz.model.job import JobSpec
 

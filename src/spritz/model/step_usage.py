@@ -6,9 +6,10 @@ bytes. Source: sacct(1) TRESUsageIn*, TRESUsageOut*.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from spritz.model.reports import Metric
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 

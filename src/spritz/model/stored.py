@@ -13,12 +13,13 @@ Table of all stored formats: docs/stored-formats.md. To change a stored record: 
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from msgspec import DecodeError, ValidationError
 from msgspec.msgpack import Encoder
 
 from spritz.model.errors import SpritzError
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import TypeVar
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct, structs
 
-from spritz.model.errors import Rejection, SpritzError
+from spritz.model.errors import SpritzError
 from spritz.model.ids import STEP_BATCH
 from spritz.model.launch import (
     Accepted,
@@ -29,6 +29,7 @@ from spritz.model.launch import (
     TerminateJob,
     TerminateStep,
 )
+from spritz.model.rejection import Rejection
 from spritz.model.reports import RunningStep, StepFinished, StepStarted
 from spritz.node import actions as decided
 from spritz.node import cgroup

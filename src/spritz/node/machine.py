@@ -18,7 +18,6 @@ from collections.abc import Callable
 
 from msgspec import Struct
 
-from spritz.model.errors import Rejection
 from spritz.model.ids import STEP_BATCH, STEP_EXTERN
 from spritz.model.job import Job
 from spritz.model.launch import (
@@ -32,6 +31,7 @@ from spritz.model.launch import (
     TerminateJob,
     TerminateStep,
 )
+from spritz.model.rejection import Rejection
 from spritz.model.reports import JobGone, NodePrologEnded, NodeTrouble, RunningStep, StepFinished, TaskEnd
 from spritz.model.states import JobState
 from spritz.node.actions import (

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import os
 
-from spritz.model.errors import ESLURM, Rejection
+from spritz.model.errors import ESLURM
 from spritz.model.ids import INFINITE, NO_VAL
+from spritz.model.rejection import Rejection
 
 NO_VAL8 = 0xFE
 NO_VAL16 = 0xFFFE

@@ -6,8 +6,8 @@ Pure code takes `now` as an argument; shells get it here. Everything is float se
 from __future__ import annotations
 
 import time
+from typing import TYPE_CHECKING
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Protocol
 else:

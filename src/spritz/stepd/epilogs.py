@@ -8,13 +8,13 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+from typing import TYPE_CHECKING
 
 from spritz.notation.octets import octets
 from spritz.stepd.reactor import close_in_child
 from spritz.stepd.spec import NOTHING, SupervisorSpec
 from spritz.stepd.start import become
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 

@@ -5,9 +5,10 @@ Source: srun(1) --mpi.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from spritz.stepd import protocol
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import socket
+from typing import TYPE_CHECKING
 
 import msgspec.msgpack
 
@@ -18,7 +19,6 @@ from spritz.stepd.pmi_wire import Fields
 from spritz.stepd.reactor import READABLE, WRITABLE, Reactor, write_some
 from spritz.stepd.spec import Pmi
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 

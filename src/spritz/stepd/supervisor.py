@@ -17,6 +17,7 @@ import signal
 import socket
 import sys
 import time
+from typing import TYPE_CHECKING
 
 from spritz.model.reports import StepFinished, TaskEnd
 from spritz.notation.octets import octets
@@ -34,7 +35,6 @@ from spritz.stepd.spec import CLIENT, NOTHING, SCRIPT, SupervisorSpec
 from spritz.stepd.start import AsUser
 from spritz.stepd.taskgroup import Task, TaskGroup, TaskStreams
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from spritz.stepd.mpi import Mpi
     from spritz.stepd.pmi import PmiServer

@@ -11,11 +11,11 @@ import msgspec
 
 from spritz.model.commands import job as on_job
 from spritz.model.commands import step as on_step
-from spritz.model.errors import Rejection
 from spritz.model.events import Event
 from spritz.model.ids import INFINITE, step_name
 from spritz.model.job import Dependency, Job
 from spritz.model.reasons import Reason
+from spritz.model.rejection import Rejection
 from spritz.model.resources import Allocation, NodeAllocation, mask_of
 from spritz.model.states import JobFlag, NodeFlag
 from spritz.model.step import Step, StepNode

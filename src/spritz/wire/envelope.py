@@ -9,7 +9,8 @@ from __future__ import annotations
 from msgspec import DecodeError, Raw, Struct, ValidationError
 from msgspec.msgpack import Decoder, Encoder
 
-from spritz.model.errors import ESLURM, Rejection, SpritzError
+from spritz.model.errors import ESLURM, SpritzError
+from spritz.model.rejection import Rejection
 from spritz.wire.frames import FRAME_BYTES_MAX, PREFIX_BYTES, FrameError
 
 #: What every `Hello` starts with: whoever sends another word is not a peer.

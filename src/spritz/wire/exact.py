@@ -7,10 +7,11 @@ sent must leave out fields that are as they always were (`omit_defaults`).
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from msgspec import Struct
 from msgspec.msgpack import decode
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 

@@ -20,7 +20,8 @@ from spritz.client.locate import controller_socket_name
 from spritz.model.accounting_admin import CallCount
 from spritz.model.commands.job import Done
 from spritz.model.diagnostics import CycleCounts, Diagnostics, GetDiagnostics, ResetDiagnostics
-from spritz.model.errors import Rejection, SpritzError
+from spritz.model.errors import SpritzError
+from spritz.model.rejection import Rejection
 from tests.unit.cli.site import PORT, Ran, Site
 from tests.unit.client.conversation import serving
 

@@ -18,9 +18,9 @@ from spritz.controller.loop import Reply, SingleWriter
 from spritz.core.effects import Effect, ReloadNode
 from spritz.model.cluster import SYSTEM, Caller
 from spritz.model.commands.job import Done
-from spritz.model.errors import Rejection
 from spritz.model.events import Event
 from spritz.model.events.job import JobsPurged
+from spritz.model.rejection import Rejection
 from spritz.runtime.clock import SystemClock
 from spritz.runtime.log import get_logger
 

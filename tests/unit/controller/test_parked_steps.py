@@ -9,8 +9,8 @@ from msgspec import Struct
 
 from spritz.controller.api.waiting import Waiting
 from spritz.model.commands.step import CreateStep
-from spritz.model.errors import Rejection
 from spritz.model.events.step import StepEnded
+from spritz.model.rejection import Rejection
 from spritz.model.states import JobState
 from spritz.model.step import StepSpec
 from tests.unit.controller.heard import Heard

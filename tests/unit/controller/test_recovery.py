@@ -20,11 +20,11 @@ from spritz.core.machine import Machine
 from spritz.model.cluster import ClusterSettings
 from spritz.model.commands.cluster import ApplyPlan, Configure
 from spritz.model.commands.job import CancelJobs, JobFilter, JobTarget, SubmitJob
-from spritz.model.errors import Rejection
 from spritz.model.events import Event
 from spritz.model.job import JobSpec
 from spritz.model.node import NodeConfig
 from spritz.model.partition import Partition
+from spritz.model.rejection import Rejection
 from spritz.model.reports import RegisterNode
 from spritz.model.resources import NodeCapacity
 from spritz.model.stored import FORMAT

@@ -8,9 +8,9 @@ from tests.fuzz.guard import guard
 
 from spritz.core.step_layout import lay_out
 from spritz.model.commands.step import CreateStep
-from spritz.model.errors import Rejection
 from spritz.model.job import Job, JobSpec
 from spritz.model.node import Node, NodeConfig
+from spritz.model.rejection import Rejection
 from spritz.model.resources import Allocation, NodeAllocation, NodeCapacity
 from spritz.model.states import JobState
 from spritz.model.step import StepSpec

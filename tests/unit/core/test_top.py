@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from spritz.model.cluster import ClusterSettings
 from spritz.model.commands.job import HoldJob, JobTarget, TopJob
-from spritz.model.errors import Rejection
 from spritz.model.partition import Partition
+from spritz.model.rejection import Rejection
 from spritz.testing.builders import ALICE, BOB, World
 
 MakeWorld = Callable[..., World]

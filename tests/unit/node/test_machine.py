@@ -8,10 +8,10 @@ from typing import TypeVar
 import pytest
 from msgspec import structs
 
-from spritz.model.errors import Rejection
 from spritz.model.ids import STEP_BATCH, STEP_EXTERN
 from spritz.model.job import Job, JobSpec
 from spritz.model.launch import LaunchBatch, LaunchProlog, LaunchStep, SignalTasks, TerminateJob, TerminateStep
+from spritz.model.rejection import Rejection
 from spritz.model.reports import JobGone, NodePrologEnded, NodeTrouble, RunningStep, StepFinished
 from spritz.model.resources import Allocation, NodeAllocation
 from spritz.model.step import Step, StepNode, StepSpec

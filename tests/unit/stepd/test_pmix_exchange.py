@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from types import SimpleNamespace
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import pytest
 
@@ -16,7 +16,6 @@ from spritz.stepd.pmix.binding import ERR_DUPLICATE_KEY, ERR_NOT_FOUND, ERR_PART
 from spritz.stepd.pmix.exchange import Exchange
 from spritz.stepd.spec import Pmix
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from spritz.stepd.pmix.server import Reply
 

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Struct
 
-from spritz.model.errors import Rejection, SpritzError
+from spritz.model.errors import SpritzError
+from spritz.model.rejection import Rejection
 from spritz.notation.octets import plain
 from spritz.wire.envelope import (
     NO_BODY,

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from spritz.accounting.associations.rules import under
-from spritz.model.errors import Rejection, SpritzError
+from spritz.model.errors import SpritzError
 from spritz.model.limits.records import Account, Association, Coordinator, Policy, Record, User, WcKey
 from spritz.model.limits.rules import Rules
+from spritz.model.rejection import Rejection
 
 if TYPE_CHECKING:
     from spritz.model.limits.records import Book

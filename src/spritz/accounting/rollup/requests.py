@@ -12,7 +12,8 @@ from spritz.accounting.rollup.ask_sizes import job_sizes
 from spritz.accounting.rollup.report import reservations, usage_of
 from spritz.accounting.rollup.roll import roll
 from spritz.accounting.select import need_few
-from spritz.model.errors import Rejection, SpritzError
+from spritz.model.errors import SpritzError
+from spritz.model.rejection import Rejection
 from spritz.model.usage import AskJobSizes, AskReservations, AskUsage, JobSizes, ReservationReport, UsageReport
 
 if TYPE_CHECKING:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from typing import TYPE_CHECKING
 
 from spritz.cli.format.job_states import state_named
 from spritz.cli.options import Fatal
@@ -11,7 +12,6 @@ from spritz.cli.silent import Silent
 from spritz.model.accounting import JobPick, SelectJobs
 from spritz.model.errors import SpritzError
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 

@@ -10,6 +10,7 @@ passes over every other condition; here they hold, or are refused by name.
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
 
 from spritz.cli.acct import ask
 from spritz.cli.acct.row import Row
@@ -17,7 +18,6 @@ from spritz.cli.options import Fatal
 from spritz.cli.queue.ask import words
 from spritz.model.accounting import JobRecord
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 

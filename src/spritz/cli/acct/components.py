@@ -5,12 +5,13 @@ By default the number of the leader means all of them, and any other only itself
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from msgspec.structs import replace
 
 from spritz.cli.acct.answer import answered
 from spritz.cli.options import Fatal
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from spritz.client.sync import Connection
     from spritz.model.accounting import JobPick, SelectJobs

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from time import monotonic, sleep
+from typing import TYPE_CHECKING
 
 from spritz.cli.silent import Silent
 from spritz.client.errors import ClientError, RemoteHost
@@ -14,7 +15,6 @@ START_SECONDS = 3.0
 
 _RETRY_SECONDS = 0.05
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from spritz.cli.context import Context
     from spritz.client.sync import Connection

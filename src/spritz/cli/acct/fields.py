@@ -5,12 +5,13 @@ Source: sacct(1) Job Accounting Fields; widths as 22.05 has them, negative ones 
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from spritz.cli.acct import texts, usage
 from spritz.model.ids import INFINITE, STEP_MAX
 from spritz.notation.duration import format_duration
 from spritz.notation.memory import format_units
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from spritz.cli.acct.row import Row
 from spritz.cli.acct.usage import value_of
 from spritz.cli.jsonview.envelope import encoded, show, version_of
 from spritz.cli.jsonview.values import exit_code, number
 from spritz.model.ids import step_name
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 

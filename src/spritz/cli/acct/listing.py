@@ -5,10 +5,11 @@ Source: sacct(1) --format, --parsable; print_fields as 22.05 does them.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from spritz.cli.acct.fields import FIELDS, Field
 from spritz.model.errors import SpritzError
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
 

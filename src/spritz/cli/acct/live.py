@@ -6,10 +6,11 @@ The conditions are those of `accounting.select`, on records in memory.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from spritz.model.accounting import JobPick, JobWithSteps
 from spritz.model.accounting_of import record_of, step_record_of
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from spritz.model.accounting import JobRecord, SelectJobs, StepRecord
     from spritz.model.job import Job

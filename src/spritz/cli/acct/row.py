@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from spritz.model.ids import step_name
 from spritz.model.states import JobFlag
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from spritz.model.accounting import JobRecord, StepRecord
 

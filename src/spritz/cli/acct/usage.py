@@ -6,10 +6,11 @@ Source: sacct(1).
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from spritz.notation.duration import format_duration
 from spritz.notation.memory import format_units
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 

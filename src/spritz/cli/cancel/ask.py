@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from spritz.cli.silent import Silent
 from spritz.model.commands.job import JobFilter, JobTarget
 from spritz.model.errors import SpritzError
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 

@@ -5,10 +5,11 @@ Source: scancel(1); wording and status of 22.05.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from spritz.cli.cancel import ask
 from spritz.model.errors import ESLURM, SpritzError
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 

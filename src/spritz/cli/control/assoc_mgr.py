@@ -7,10 +7,11 @@ Source: scontrol(1) show assoc_mgr.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from spritz.model.limits.standing import KINDS, AssocStanding, ListStandings, QosStanding, Standing, Standings
 from spritz.notation.tres import parse
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 

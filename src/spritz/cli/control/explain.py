@@ -5,9 +5,10 @@ Slurm has no such keyword; errors are worded as those of `show job`.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from spritz.cli.control.jobs import items, target_of
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from spritz.cli.context import Context
     from spritz.cli.control.session import Session

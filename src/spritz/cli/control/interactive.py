@@ -6,11 +6,11 @@ Without a terminal each line is echoed after the prompt, as Slurm's does. Source
 from __future__ import annotations
 
 import shlex
+from typing import TYPE_CHECKING
 
 from spritz.cli.control import verbs
 from spritz.cli.prompt import read_line
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from spritz.cli.control.session import Session
 

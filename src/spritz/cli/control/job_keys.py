@@ -6,9 +6,10 @@ SPECIFICATIONS FOR UPDATE COMMAND.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from spritz.model.errors import SpritzError
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 

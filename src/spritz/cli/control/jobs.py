@@ -5,6 +5,8 @@ Source: scontrol(1); messages of 22.05.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from spritz.client.errors import RemoteError
 from spritz.model.commands.job import (
     Done,
@@ -19,7 +21,6 @@ from spritz.model.commands.job import (
 )
 from spritz.model.errors import ESLURM
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 

@@ -7,8 +7,8 @@ supervisors themselves are not listed. Source: scontrol(1).
 from __future__ import annotations
 
 import os
+from typing import TYPE_CHECKING
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 

@@ -5,7 +5,8 @@ Source: scontrol(1) show.
 
 from __future__ import annotations
 
-TYPE_CHECKING = False
+from typing import TYPE_CHECKING
+
 if TYPE_CHECKING:
     from spritz.cli.control.session import Session
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from spritz.cli.format.node_text import allocated_tres, configured_tres, gres_text, gres_used_text
 from spritz.cli.format.record import join, moment, or_null
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from spritz.cli.control.session import Session
     from spritz.model.queries import NodeView

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from spritz.cli.format.record import join, moment
 from spritz.model.ids import STEP_MAX
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from spritz.cli.control.session import Session
     from spritz.model.queries import StepView

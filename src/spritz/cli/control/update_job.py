@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from spritz.cli.control.job_keys import KEYS, NoChange, NotABoolean, Plain, minutes
 from spritz.cli.control.jobs import items, target_of
 from spritz.cli.control.pairs import find, not_supported, split, unquoted
 from spritz.model.errors import ESLURM, SpritzError
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 

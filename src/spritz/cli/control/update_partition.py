@@ -5,10 +5,11 @@ Source: scontrol(1) PARTITIONS - SPECIFICATIONS FOR CREATE, UPDATE, AND DELETE C
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from spritz.cli.control.pairs import find, split, unquoted
 from spritz.model.errors import SpritzError
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from spritz.cli.control.session import Session
     from spritz.config.schema.key import Key

@@ -5,10 +5,11 @@ Source: scontrol(1) update SuspendExcNodes.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from spritz.cli.control.daemons import administer
 from spritz.cli.control.pairs import not_supported, split
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from spritz.cli.control.session import Session
 

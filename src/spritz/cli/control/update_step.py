@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from spritz.cli.control.pairs import not_supported, split
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from spritz.cli.control.session import Session
 

@@ -7,13 +7,13 @@ what is close to what was asked, and nothing about CPUs of a job that ran for le
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
 from spritz.notation.duration import format_duration
 from spritz.notation.memory import format_mib
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from spritz.model.accounting import SelectJobs
 from spritz.model.errors import SpritzError
 from spritz.model.queries import MeasureSteps, StepUsage
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from spritz.cli.context import Context
     from spritz.model.accounting import JobWithSteps

@@ -6,6 +6,8 @@ at its peak: an upper bound. What GPUs did is known where NVML tells of the job'
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from msgspec import Struct
 
 from spritz.cli.acct.row import Row
@@ -13,7 +15,6 @@ from spritz.model import step_usage
 from spritz.model.ids import INFINITE, STEP_MAX
 from spritz.notation import tres
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from spritz.model.accounting import JobWithSteps, StepRecord
 

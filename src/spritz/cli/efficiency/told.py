@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from spritz.cli.efficiency.advice import SHORT_SECONDS, advise, size
 from spritz.notation.duration import format_duration
 from spritz.notation.memory import format_mib
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 

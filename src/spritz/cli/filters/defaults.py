@@ -7,8 +7,8 @@ Source: slurm.conf(5) CliFilterPlugins; what cli_filter/user_defaults of Slurm r
 from __future__ import annotations
 
 import os
+from typing import TYPE_CHECKING
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 

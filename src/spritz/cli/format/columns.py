@@ -9,8 +9,8 @@ Source: squeue(1) and sinfo(1) OUTPUT FORMAT; odd cases as 22.05 does them.
 from __future__ import annotations
 
 from _operator import itemgetter
+from typing import TYPE_CHECKING
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from typing import Any, TypeVar

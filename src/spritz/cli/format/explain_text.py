@@ -6,11 +6,11 @@ Pure: columns and colour are arguments. Lines are no longer than `width` unless 
 from __future__ import annotations
 
 from textwrap import wrap
+from typing import TYPE_CHECKING
 
 from spritz.notation.duration import format_span as span
 from spritz.notation.times import format_time
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 

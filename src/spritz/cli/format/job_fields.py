@@ -7,11 +7,12 @@ texts as 22.05 prints them,
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from spritz.cli.format import job_text, job_times
 from spritz.cli.format.columns import Field, itself
 from spritz.model.ids import INFINITE
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 

@@ -5,12 +5,13 @@ Source: squeue(1) --Format; headers and empty texts as 22.05 prints them, names 
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from spritz.cli.format import job_fields
 from spritz.cli.format.columns import Field
 from spritz.cli.format.job_fields import LETTERS, NA, NULL
 from spritz.cli.format.local_time import clock_text
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any

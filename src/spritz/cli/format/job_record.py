@@ -6,11 +6,12 @@ Source: scontrol(1) show job; order and texts of 22.05 with the changes of 25.05
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from spritz.cli.format import job_paths, job_text, job_tres
 from spritz.cli.format.record import NULL, hosts, join, moment, one_or_zero, or_null
 from spritz.model.ids import INFINITE
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
 

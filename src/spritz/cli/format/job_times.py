@@ -7,10 +7,11 @@ Source: squeue(1) TIME, TIME_LEFT, TIME_LIMIT, START_TIME, END_TIME.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from spritz.cli.format import job_text
 from spritz.model.ids import INFINITE
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 

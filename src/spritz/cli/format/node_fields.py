@@ -5,11 +5,12 @@ Source: sinfo(1) `-o` and `-O`; texts as 22.05 prints them.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from spritz.cli.format import node_states
 from spritz.cli.format.columns import Field
 from spritz.model.ids import INFINITE
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 

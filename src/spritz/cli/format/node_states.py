@@ -5,7 +5,8 @@ Source: sinfo(1) NODE STATE CODES; `node_state_string`, `node_state_string_compa
 
 from __future__ import annotations
 
-TYPE_CHECKING = False
+from typing import TYPE_CHECKING
+
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 

@@ -5,9 +5,10 @@ Source: scontrol(1) show partition; order of 22.05 with the changes of 25.05.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from spritz.cli.format.record import join, limit, yes_no
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
 

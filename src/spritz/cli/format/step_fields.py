@@ -5,12 +5,13 @@ Source: squeue(1) `-o` and `-O` with --steps.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from spritz.cli.format.columns import Field
 from spritz.cli.format.job_fields import NA, NULL, tres_text
 from spritz.cli.format.local_time import clock_text
 from spritz.model.ids import INFINITE, STEP_BATCH, STEP_EXTERN, step_name
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from spritz.model.resources import GresRequest
     from spritz.model.step import StepNode, StepSpec

@@ -5,7 +5,8 @@ Source: sinfo(1); grouping of `_match_node_data` and `_match_part_data`.
 
 from __future__ import annotations
 
-TYPE_CHECKING = False
+from typing import TYPE_CHECKING
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 

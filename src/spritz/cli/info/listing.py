@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from spritz.cli.format import columns, node_states
 from spritz.cli.format.node_fields import LETTERS, NodeField, natural, partition_name
 from spritz.cli.info.groups import Group, make_groups
 from spritz.cli.silent import Silent
 from spritz.model.errors import SpritzError
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 

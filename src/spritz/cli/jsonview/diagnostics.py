@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from spritz.cli.jsonview.values import number
 from spritz.cli.sdiag import KINDS, name_of, number_of, sorted_kinds
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 

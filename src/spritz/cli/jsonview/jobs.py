@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from operator import itemgetter
+from typing import TYPE_CHECKING
 
 from msgspec.structs import astuple
 
@@ -20,7 +21,6 @@ from spritz.notation.gres import format_indexes
 from spritz.notation.hostlist import compress
 from spritz.notation.ranges import format_array
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 

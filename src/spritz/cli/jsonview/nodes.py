@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from spritz.cli.format.node_text import allocated_tres, configured_tres, gres_text, gres_used_text
 from spritz.cli.jsonview.envelope import show
 from spritz.cli.jsonview.values import moment, number
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from spritz.cli.format.partition_text import job_defaults, totals
 from spritz.cli.jsonview.envelope import show
 from spritz.cli.jsonview.values import moment, number
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import Any

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from spritz.cli.jsonview.envelope import show as show_answer
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from spritz.cli.context import Context
     from spritz.model.queries import Pong

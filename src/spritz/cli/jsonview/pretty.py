@@ -6,11 +6,12 @@ and a quarter of the memory: ten thousand jobs are 75 MB of text, most of which 
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from msgspec import json
 
 from spritz.cli.jsonview.envelope import encoded
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from typing import Any

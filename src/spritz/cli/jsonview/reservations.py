@@ -5,11 +5,12 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from spritz.cli.format.reservation_text import names, times, tres
 from spritz.cli.jsonview.envelope import show
 from spritz.cli.jsonview.values import moment, number
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from spritz.cli.format.node_fields import LETTERS, cpu_counts, node_counts
 from spritz.cli.format.node_text import gres_text, gres_used_text
 from spritz.cli.jsonview.envelope import show as show_answer
 from spritz.cli.jsonview.partitions import partition_json
 from spritz.cli.jsonview.values import moment, number
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from typing import Any

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from spritz.cli.jsonview.pretty import Shared
 from spritz.model.ids import INFINITE
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 

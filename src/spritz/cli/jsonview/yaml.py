@@ -5,7 +5,8 @@ Source: YAML 1.2, chapters 7 and 8; squeue(1) --yaml.
 
 from __future__ import annotations
 
-TYPE_CHECKING = False
+from typing import TYPE_CHECKING
+
 if TYPE_CHECKING:
     from typing import Any
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import signal
 from time import monotonic, sleep
+from typing import TYPE_CHECKING
 
 from spritz.cli.launch.controller import PATIENCE_SECONDS, Interrupted
 from spritz.cli.silent import Silent
@@ -14,7 +15,6 @@ from spritz.cli.submit.values import IMMEDIATE
 from spritz.client.errors import ClientError, RemoteError
 from spritz.model.errors import ESLURM, SpritzError
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from spritz.cli.context import Context
     from spritz.cli.launch.controller import Controller

@@ -6,6 +6,7 @@ Source: sattach(1); texts as Slurm 22.05 prints them.
 from __future__ import annotations
 
 import signal
+from typing import TYPE_CHECKING
 
 from spritz.cli.launch.controller import Controller
 from spritz.cli.launch.interrupts import Interrupts
@@ -18,7 +19,6 @@ from spritz.model.errors import SpritzError
 from spritz.stepd import protocol
 from spritz.stepd.reactor import Reactor
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from spritz.cli.context import Context
     from spritz.cli.submit.values import Values

@@ -6,6 +6,7 @@ The copy appears under its name only when it is complete. Source: sbcast(1), sru
 from __future__ import annotations
 
 import os
+from typing import TYPE_CHECKING
 
 from spritz.cli.launch.create import create_step
 from spritz.cli.launch.listener import Link, Listener
@@ -15,7 +16,6 @@ from spritz.model.errors import SpritzError
 from spritz.model.step import StepSpec
 from spritz.stepd import protocol
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 

@@ -6,12 +6,12 @@ Source: docs/decisions/0002 (standard I/O does not depend on it); slurm.conf(5) 
 from __future__ import annotations
 
 from time import monotonic, sleep
+from typing import TYPE_CHECKING
 
 from spritz.client.errors import CallTimeout, ClientError, RemoteError
 from spritz.client.sync import Connection, connect_controller, decoder_of
 from spritz.stepd.reactor import READABLE
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import TypeVar

@@ -6,6 +6,8 @@ Source: srun(1); texts as Slurm 22.05 prints them.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from msgspec.structs import replace
 
 from spritz.cli.launch.controller import PATIENCE_SECONDS, Interrupted
@@ -14,7 +16,6 @@ from spritz.client.errors import ClientError, RemoteError
 from spritz.model.commands.step import CreateHetStep, CreateStep, StepCreated
 from spritz.model.errors import ESLURM, SpritzError
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 

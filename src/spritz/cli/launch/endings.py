@@ -5,11 +5,12 @@ Source: srun(1) EXIT STATUS; texts and the choice among several statuses as Slur
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from spritz.notation.ranges import format_ids
 from spritz.notation.signals import signal_description
 from spritz.stepd import protocol
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import os
 import signal
+from typing import TYPE_CHECKING
 
 from spritz.cli.launch.interrupts import restore_in_child
 from spritz.notation.octets import octets
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 

@@ -9,6 +9,7 @@ import os
 import signal
 import sys
 import time
+from typing import TYPE_CHECKING
 
 from spritz.cli.launch import allocation
 from spritz.cli.launch.controller import Controller
@@ -22,7 +23,6 @@ from spritz.model.errors import SpritzError
 from spritz.notation import signals
 from spritz.stepd.reactor import Reactor
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from spritz.cli.context import Context
     from spritz.cli.filters.chain import Filters

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import os
 import stat
+from typing import TYPE_CHECKING
 
 from spritz.stepd import protocol
 from spritz.stepd.reactor import READABLE
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
@@ -87,7 +87,7 @@ class Input:
             return os.tcgetpgrp(self._descriptor) == os.getpgrp()
         except OSError:
             # Not the terminal of our session: anybody's then, or the caller's, if this is the command server's child.
-            from spritz.cli.server.terminal import in_foreground
+            from spritz.cli.terminal import in_foreground
 
             return in_foreground(self._descriptor)
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import signal
 import time
+from typing import TYPE_CHECKING
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import FrameType

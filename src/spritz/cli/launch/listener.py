@@ -9,11 +9,11 @@ from __future__ import annotations
 import _socket
 import os
 import sys
+from typing import TYPE_CHECKING
 
 from spritz.stepd import protocol
 from spritz.stepd.reactor import READABLE, WRITABLE
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 

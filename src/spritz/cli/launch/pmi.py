@@ -5,10 +5,11 @@ Source: srun(1) --mpi=pmi2.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from spritz.stepd import protocol
 from spritz.stepd.pmi import entry_frames, read_entries
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 

@@ -5,9 +5,10 @@ Source: srun(1) --mpi=pmix; `stepd.pmix.messages`.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from spritz.stepd.pmix.messages import Answer, Assembler, Gather, Gathered, Message, Question, frames
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 

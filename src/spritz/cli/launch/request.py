@@ -6,13 +6,13 @@ Source: srun(1).
 from __future__ import annotations
 
 import os
+from typing import TYPE_CHECKING
 
 from spritz.cli.submit import surroundings
 from spritz.model.errors import SpritzError
 from spritz.model.step import StepSpec
 from spritz.notation import nodecount
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from spritz.cli.context import Context
     from spritz.cli.launch.listener import Listener

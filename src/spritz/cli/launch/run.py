@@ -5,6 +5,8 @@ Owns what is printed when, and what ends the step. Source: srun(1); texts as Slu
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from msgspec.structs import replace
 
 from spritz.cli.launch.endings import Endings
@@ -14,7 +16,6 @@ from spritz.cli.launch.output import Labels, Sink
 from spritz.stepd import protocol
 from spritz.stepd.reactor import READABLE, Reactor, Timer
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
 

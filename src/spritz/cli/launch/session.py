@@ -6,6 +6,7 @@ Source: srun(1).
 from __future__ import annotations
 
 import os
+from typing import TYPE_CHECKING
 
 from spritz.cli.launch.controller import Controller
 from spritz.cli.launch.interrupts import Interrupts
@@ -18,7 +19,6 @@ from spritz.client.sync import submit_key
 from spritz.model.errors import SpritzError
 from spritz.stepd.reactor import Reactor
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import TracebackType
 

@@ -5,9 +5,10 @@ Source: srun(1); slurm.conf(5) KillOnBadExit, WaitTime, KillWait.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from spritz.notation import nodecount
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
 

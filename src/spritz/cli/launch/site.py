@@ -8,10 +8,10 @@ Source: srun(1) --prolog, --epilog; slurm.conf(5) SrunProlog, SrunEpilog.
 from __future__ import annotations
 
 import os
+from typing import TYPE_CHECKING
 
 from spritz.cli.launch.interrupts import restore_in_child
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 

@@ -7,11 +7,11 @@ puts the labels. Source: srun(1) IO REDIRECTION.
 from __future__ import annotations
 
 import os
+from typing import TYPE_CHECKING
 
 from spritz.model.errors import SpritzError
 from spritz.notation import filename, octets
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
 

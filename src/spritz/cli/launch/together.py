@@ -8,6 +8,8 @@ Source: srun(1) --het-group; https://slurm.schedmd.com/heterogeneous_jobs.html; 
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from spritz.cli.context import Context
 from spritz.cli.launch.session import Session
 from spritz.cli.submit import components, values, variables
@@ -15,7 +17,6 @@ from spritz.cli.submit.rows import rows_of
 from spritz.model.errors import SpritzError
 from spritz.notation.ranges import RangeError, ids_of, parse_array
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
 

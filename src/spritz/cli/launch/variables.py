@@ -5,12 +5,13 @@ Source: salloc(1) OUTPUT ENVIRONMENT VARIABLES; values checked against 22.05.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from spritz.model.ids import INFINITE
 from spritz.model.job_variables import request_variables
 from spritz.model.layout import job_task_counts
 from spritz.notation import hostlist, taskcounts
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from spritz.model.queries import AllocationGranted
 

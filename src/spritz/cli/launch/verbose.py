@@ -7,12 +7,12 @@ are none of here.
 from __future__ import annotations
 
 import os
+from typing import TYPE_CHECKING
 
 from spritz.cli.submit import surroundings
 from spritz.notation import hostlist, taskcounts
 from spritz.notation.ranges import format_ids
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 

@@ -7,8 +7,8 @@ Owns nothing: what is there already stays as it is. root has the association roo
 from __future__ import annotations
 
 import time
+from typing import TYPE_CHECKING
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from spritz.client.sync import Connection
     from spritz.model.limits.records import Book, EditBook

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from importlib import import_module
 from importlib.util import find_spec
+from typing import TYPE_CHECKING
 
 from spritz.cli.context import Context
 from spritz.cli.options import REQUIRED
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
 

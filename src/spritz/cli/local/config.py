@@ -3,9 +3,10 @@ accepted form and the nearest right word."""
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from spritz.cli.context import Context
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
 

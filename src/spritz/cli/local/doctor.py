@@ -6,13 +6,13 @@ import os
 import shlex
 import shutil
 import sys
+from typing import TYPE_CHECKING
 
 from spritz import installed
 from spritz.cli.context import Context
 from spritz.cli.local import daemons
 from spritz.cli.local.paths import ClusterPaths, default_root
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
     from collections.abc import Callable, Iterator

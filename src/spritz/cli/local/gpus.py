@@ -6,10 +6,11 @@ whose time limits end first: at the latest then.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from spritz.cli.context import Context
 from spritz.cli.local.paths import ClusterPaths
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
     from collections.abc import Iterable, Sequence

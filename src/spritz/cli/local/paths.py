@@ -6,8 +6,8 @@ Source: XDG Base Directory Specification (state is what should survive restarts 
 from __future__ import annotations
 
 import os
+from typing import TYPE_CHECKING
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
 

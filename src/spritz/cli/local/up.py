@@ -10,6 +10,7 @@ import os
 import signal
 import sys
 import time
+from typing import TYPE_CHECKING
 
 from spritz import installed
 from spritz.cli.context import Context
@@ -17,7 +18,6 @@ from spritz.cli.local import daemons, layout
 from spritz.cli.local.paths import ClusterPaths
 from spritz.model.errors import SpritzError
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
 

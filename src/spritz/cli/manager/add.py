@@ -5,13 +5,14 @@ Source: sacctmgr(1); what 22.05 prints.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from spritz.cli.manager import settings
 from spritz.cli.manager.words import Word, match
 from spritz.cli.silent import Silent
 from spritz.model.limits.records import Account, Association, Coordinator, Policy, Qos, Record, User, WcKey
 from spritz.model.limits.rules import Rules
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 

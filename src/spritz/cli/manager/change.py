@@ -5,6 +5,8 @@ Source: sacctmgr(1); what 22.05 prints.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from msgspec.structs import replace
 
 from spritz.cli.manager import settings
@@ -15,7 +17,6 @@ from spritz.cli.silent import Silent
 from spritz.model.limits.records import Association, Record
 from spritz.model.limits.rules import Rules
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from spritz.cli.context import Context
     from spritz.cli.manager.commit import Edit

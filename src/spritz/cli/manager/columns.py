@@ -6,11 +6,12 @@ account, `q` a QOS, and plain values by name. Source: sacctmgr(1); headings and 
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from spritz.model.limits.records import SHARES_PARENT
 from spritz.notation import tres
 from spritz.notation.duration import format_duration, format_minutes
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import select
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from spritz.model.limits.records import Book, BookEdited, EditBook, GetBook, Record, RehearseEdit
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 

@@ -5,10 +5,11 @@ Source: sacctmgr(1); what 22.05 prints, and 24.05 for ping.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from spritz.model import accounting_admin as model
 from spritz.model.commands.job import Done
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from msgspec.structs import replace
 
 from spritz.model.limits.records import Account, Association, Qos, Resource, ResourceShare, User, WcKey
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import TypeVar
 

@@ -5,6 +5,8 @@ Source: sacctmgr(1) SPECIFICATIONS FOR EVENTS; what 22.05 prints.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from spritz.cli.manager.columns import Field
 from spritz.cli.manager.commit import refusal
 from spritz.cli.manager.show import columns_of, print_table
@@ -12,7 +14,6 @@ from spritz.cli.manager.words import match, time_of
 from spritz.cli.silent import Silent
 from spritz.model.accounting_admin import EventRecords, SelectEvents
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import errno
 import os
+from typing import TYPE_CHECKING
 
 from spritz.cli.manager.commit import NO_PRIVILEGE, agreed, commit, get_book, may
 from spritz.cli.manager.words import match
 from spritz.cli.silent import Silent
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 

@@ -12,11 +12,12 @@ lines and of options is 22.05's.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from spritz.cli.manager import settings
 from spritz.cli.manager.words import Word
 from spritz.model.limits.records import Association, User
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 

@@ -5,7 +5,8 @@ Pure. Source: what `sacctmgr modify account` and `modify cluster` of 22.05 list.
 
 from __future__ import annotations
 
-TYPE_CHECKING = False
+from typing import TYPE_CHECKING
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 

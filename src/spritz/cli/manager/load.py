@@ -6,6 +6,8 @@ AND LOAD; what 22.05 prints, but TRES by name.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from msgspec.structs import replace
 
 from spritz.cli.manager import settings
@@ -26,7 +28,6 @@ from spritz.model.limits.records import (
     WcKey,
 )
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from spritz.cli.context import Context
     from spritz.cli.manager.columns import Row

@@ -6,11 +6,12 @@ Source: sacctmgr(1) RawUsage.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from spritz.cli.manager.change import selected
 from spritz.cli.manager.words import match
 from spritz.cli.silent import Silent
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from spritz.cli.context import Context
     from spritz.cli.manager.words import Conditions, Word

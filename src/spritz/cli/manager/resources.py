@@ -5,6 +5,8 @@ Source: sacctmgr(1) SPECIFICATIONS FOR RESOURCE; what 22.05 prints.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -13,7 +15,6 @@ from spritz.cli.manager.words import match
 from spritz.cli.silent import Silent
 from spritz.model.limits.records import Resource, ResourceShare
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 

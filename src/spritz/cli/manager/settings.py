@@ -5,6 +5,8 @@ Source: sacctmgr(1) SPECIFICATIONS FOR ASSOCIATIONS, QOS.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from msgspec.structs import replace
 
 from spritz.cli.manager.words import Word, match
@@ -13,7 +15,6 @@ from spritz.model.limits.records import SHARES_PARENT, Association, Qos
 from spritz.notation import tres
 from spritz.notation.errors import NotationError
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
 

@@ -5,6 +5,8 @@ Source: sacctmgr(1); what 22.05 prints.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from msgspec.structs import replace
 
 from spritz.cli.manager.change import selected
@@ -16,7 +18,6 @@ from spritz.model.limits.bounds import AssocBounds
 from spritz.model.limits.records import Association, Policy
 from spritz.model.limits.rules import Rules
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
@@ -82,7 +83,7 @@ def show(
         return 0
     asked = conditions(rest, context, noun="wckey" if entity == "wckey" else None)
     if entity == "account" and "accounts" in book.private and not book.accounts:
-        from spritz.model.errors import Rejection
+        from spritz.model.rejection import Rejection
 
         context.error(Rejection(code="ESLURM_ACCESS_DENIED").text)
         context.err(" Problem with query.\n")

@@ -5,6 +5,8 @@ Source: sprio(1).
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from spritz.cli.format import columns
 from spritz.cli.format.columns import Field
 from spritz.cli.queue.ask import targets, users, words
@@ -13,7 +15,6 @@ from spritz.cli.silent import Silent
 from spritz.model.commands.job import JobFilter
 from spritz.model.priority import PRIORITY_MAX
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from typing import Any

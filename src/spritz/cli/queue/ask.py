@@ -5,12 +5,13 @@ The command line beats the environment. Source: squeue(1).
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from spritz.cli.format.job_states import DEFAULT_STATES, parse_states, unknown_state_lines
 from spritz.cli.silent import Silent
 from spritz.model.commands.job import JobFilter, JobTarget
 from spritz.model.errors import SpritzError
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 

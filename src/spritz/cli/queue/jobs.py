@@ -7,6 +7,7 @@ their own here. Those with a record of their own join it again (`together`). Sou
 from __future__ import annotations
 
 import os
+from typing import TYPE_CHECKING
 
 from spritz.cli.format import columns
 from spritz.cli.format.job_fields import LETTERS, unconverted
@@ -15,7 +16,6 @@ from spritz.cli.queue import together
 from spritz.cli.queue.sort import SortError, SortKey, order_of, parse_sort
 from spritz.model.errors import SpritzError
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from typing import Any

@@ -8,10 +8,10 @@ it. Jobs that compare equal stand with the newest first, as Slurm's do; with the
 from __future__ import annotations
 
 from _operator import itemgetter
+from typing import TYPE_CHECKING
 
 from spritz.cli.format.columns import itself, of_one_or_several, texts_of, values_of
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import Any

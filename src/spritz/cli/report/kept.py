@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from spritz.cli.options import Fatal
 from spritz.cli.report.table import Amount, Field
 from spritz.notation import tres as notation
 from spritz.notation.duration import format_duration
 from spritz.notation.times import format_time
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from spritz.model.usage import ReservationReport
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from spritz.cli.options import Fatal
 from spritz.cli.report import words
 from spritz.cli.report.span import Span, span_of
 from spritz.cli.report.table import RULE, Field, Style, Unit, choose, print_table
 from spritz.cli.silent import Silent
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from spritz.cli.options import Fatal
 from spritz.cli.report.table import Amount, Field
 from spritz.cli.report.usage import TRES, parents
 from spritz.cli.silent import Silent
 from spritz.model.usage import AskJobSizes, JobSizes
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 

@@ -6,9 +6,10 @@ that do not exist are refused.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from spritz.cli.silent import Silent
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from spritz.cli.context import Context
 

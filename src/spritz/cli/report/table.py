@@ -6,9 +6,10 @@ with percentages); a width of one's own is for other columns. Source: sreport(1)
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from spritz.cli.silent import Silent
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 

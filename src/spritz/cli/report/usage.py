@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from functools import cache
 from itertools import groupby
+from typing import TYPE_CHECKING
 
 from spritz.cli.options import Fatal
 from spritz.cli.report.table import Amount, Field
 from spritz.model.usage import AskUsage, ClusterUsage, HolderUsage, UsageReport
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 

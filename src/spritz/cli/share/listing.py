@@ -5,10 +5,11 @@ Source: sshare(1) SSHARE OUTPUT FIELDS; headings, widths and blanks as 22.05 pri
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from spritz.cli.silent import Silent
 from spritz.model.limits.records import SHARES_PARENT
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 

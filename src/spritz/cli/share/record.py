@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from spritz.cli.jsonview.envelope import show as show_answer
 from spritz.cli.jsonview.values import number
 from spritz.model.limits.records import SHARES_PARENT
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from spritz.cli.options import Fatal
 from spritz.cli.stat.fields import Line
 from spritz.model import step_usage
@@ -14,7 +16,6 @@ from spritz.model.queries import ListSteps, MeasureSteps, Steps, StepUsage
 from spritz.notation import jobid
 from spritz.notation.errors import NotationError
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from spritz.cli.acct import usage
 from spritz.cli.acct.fields import Constant, Field, Style
 from spritz.cli.acct.row import Row
 from spritz.model.accounting import JobRecord, StepRecord
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from spritz.cli.acct.fields import Render
 

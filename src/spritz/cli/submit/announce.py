@@ -5,10 +5,11 @@ Source: sbatch(1), srun(1) --test-only; texts as Slurm 22.05 prints them.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 #: How long --wait looks for a controller that is away.
 _PATIENCE_SECONDS = 300.0
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from spritz.cli.context import Context
     from spritz.cli.launch.controller import Controller

@@ -5,11 +5,12 @@ Source: srun(1) and sbatch(1) --cpu-bind, --distribution, --gpu-bind, --gres-fla
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from spritz.cli.submit.refusals import PARSE_STATUS, Fields, Source, invalid, not_built
 from spritz.model.errors import SpritzError
 from spritz.notation.errors import NotationError, shown
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 

@@ -7,10 +7,11 @@ Slurm 22.05 has it.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from spritz.cli.options import run_parse
 from spritz.cli.submit import values
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 

@@ -5,10 +5,11 @@ Source: recorded output of Slurm 22.05 (`sbatch -v`, `srun -v`).
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from spritz.model.errors import SpritzError
 from spritz.notation.errors import NotationError
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from spritz.cli.context import Context
     from spritz.cli.submit.values import Values

@@ -5,9 +5,10 @@ Source: texts and exit codes as Slurm 22.05 has them.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from spritz.model.errors import ESLURM, SpritzError
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 

@@ -6,12 +6,12 @@ Source: sbatch(1) DESCRIPTION; texts as Slurm 22.05 prints them.
 from __future__ import annotations
 
 import os
+from typing import TYPE_CHECKING
 
 from spritz.cli.options import Fatal
 from spritz.model.errors import SpritzError
 from spritz.notation import shell
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from spritz.cli.context import Context
     from spritz.cli.submit.values import Values

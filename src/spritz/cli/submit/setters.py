@@ -6,6 +6,7 @@ Source: sbatch(1), salloc(1), srun(1); texts and exit codes as Slurm 22.05 has t
 from __future__ import annotations
 
 import os
+from typing import TYPE_CHECKING
 
 from spritz.cli.submit.refusals import PARSE_STATUS, Fields, Refusal, Source, invalid
 from spritz.model.errors import SpritzError
@@ -13,7 +14,6 @@ from spritz.model.job import Sharing
 from spritz.notation import nodecount
 from spritz.notation.errors import NotationError
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 

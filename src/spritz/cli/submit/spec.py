@@ -5,6 +5,8 @@ Source: sbatch(1), salloc(1), srun(1); texts as Slurm 22.05 prints them.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from spritz.cli.submit.refusals import Fields, Refusal, Source
 from spritz.cli.submit.setters import SETTERS, read_hosts
 from spritz.model.errors import SpritzError
@@ -12,7 +14,6 @@ from spritz.model.job import JobSpec
 from spritz.notation import nodecount
 from spritz.notation.errors import NotationError
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from spritz.cli.context import Context
     from spritz.cli.submit.values import Values

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import os
 import resource
+from typing import TYPE_CHECKING
 
 from spritz.model.errors import SpritzError
 from spritz.model.job import ResourceLimit
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from spritz.cli.context import Context
 

@@ -21,7 +21,7 @@ from spritz.core.rights import administers, operates
 from spritz.model.commands.cluster import Configure
 from spritz.model.commands.job import Done
 from spritz.model.diagnostics import Diagnostics, GetDiagnostics, ResetDiagnostics
-from spritz.model.errors import Rejection, SpritzError
+from spritz.model.errors import SpritzError
 from spritz.model.networks import networks_of
 from spritz.model.queries import (
     ConfigText,
@@ -39,6 +39,7 @@ from spritz.model.queries import (
     Shutdown,
     Statistics,
 )
+from spritz.model.rejection import Rejection
 from spritz.runtime.log import set_levels
 from spritz.runtime.worker import Worker
 

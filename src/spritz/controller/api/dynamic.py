@@ -13,7 +13,8 @@ from spritz.config.dynamic import node_configs
 from spritz.core.rights import administers
 from spritz.model.cluster import SYSTEM
 from spritz.model.commands.cluster import AddNodes, CreateNodes, DeleteNodes
-from spritz.model.errors import Rejection, SpritzError
+from spritz.model.errors import SpritzError
+from spritz.model.rejection import Rejection
 from spritz.model.reports import AdmitNode, IntroduceNode
 
 if TYPE_CHECKING:

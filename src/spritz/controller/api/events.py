@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING
 
 from spritz.controller.events import decode_group, plain
 from spritz.controller.listeners import Loss
-from spritz.model.errors import Rejection, SpritzError
+from spritz.model.errors import SpritzError
 from spritz.model.queries import EventBatch, WatchEvents
+from spritz.model.rejection import Rejection
 
 if TYPE_CHECKING:
     from spritz.client.handling import Call

@@ -9,11 +9,11 @@ from msgspec.structs import replace
 from spritz.client.errors import ClientError
 from spritz.controller.api.private import own_associations
 from spritz.core.rights import operates
-from spritz.model.errors import Rejection
 from spritz.model.fairshare import FairShareRow, FairShares, ListFairShares
 from spritz.model.ids import INFINITE
 from spritz.model.limits.records import CompareUsage
 from spritz.model.limits.usage import RAW, WALL
+from spritz.model.rejection import Rejection
 from spritz.notation.tres import parse
 
 if TYPE_CHECKING:

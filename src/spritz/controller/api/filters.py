@@ -13,7 +13,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from spritz.core import het
-from spritz.model.errors import Rejection
+from spritz.model.rejection import Rejection
 from spritz.model.resources import mask_of
 from spritz.model.states import JobFlag, JobState
 

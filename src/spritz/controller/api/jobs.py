@@ -19,9 +19,10 @@ from spritz.controller.estimates import Estimates
 from spritz.controller.forecasts import EXPECTED, FIELDS
 from spritz.controller.listeners import Loss
 from spritz.core.rights import operates
-from spritz.model.errors import Rejection, SpritzError
+from spritz.model.errors import SpritzError
 from spritz.model.job import Job
 from spritz.model.queries import GetScript, JobRows, Jobs, ListJobs, Script
+from spritz.model.rejection import Rejection
 
 if TYPE_CHECKING:
     from msgspec import Struct

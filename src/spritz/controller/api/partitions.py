@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING
 
 from spritz.controller.api.private import need_open
 from spritz.core.rights import operates
-from spritz.model.errors import Rejection, SpritzError
+from spritz.model.errors import SpritzError
 from spritz.model.partition import opens_to
 from spritz.model.queries import ListPartitions, Partitions
+from spritz.model.rejection import Rejection
 
 if TYPE_CHECKING:
     from spritz.client.handling import Call

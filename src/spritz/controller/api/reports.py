@@ -13,7 +13,8 @@ from spritz.client.handling import DEFERRED, Deferred
 from spritz.controller.api.dynamic import DynamicNodes
 from spritz.model.cluster import SYSTEM
 from spritz.model.commands.job import Done
-from spritz.model.errors import Rejection, SpritzError
+from spritz.model.errors import SpritzError
+from spritz.model.rejection import Rejection
 from spritz.model.reports import (
     IntroduceNode,
     JobGone,

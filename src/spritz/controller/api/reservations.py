@@ -13,7 +13,7 @@ from spritz.client.handling import DEFERRED, Deferred
 from spritz.controller.api.private import usable
 from spritz.core.rights import operates
 from spritz.model.commands.reservation import CreateReservation, ReservationRequest, UpdateReservation
-from spritz.model.errors import Rejection
+from spritz.model.rejection import Rejection
 from spritz.model.reservations import ListReservations, Reservations
 from spritz.runtime.directory import gid_of, person_of, uid_of
 

@@ -11,7 +11,7 @@ from spritz.controller.api.jobs import visible_jobs
 from spritz.controller.forked import Child
 from spritz.core.rights import operates
 from spritz.core.shares import shares
-from spritz.model.errors import Rejection
+from spritz.model.rejection import Rejection
 from spritz.model.shares import ListShares, Shares
 
 if TYPE_CHECKING:

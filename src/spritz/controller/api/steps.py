@@ -11,9 +11,10 @@ from spritz.controller.api.filters import matching_jobs
 from spritz.controller.api.jobs import shown_jobs
 from spritz.core.rights import operates
 from spritz.model.commands.job import JobFilter
-from spritz.model.errors import Rejection, SpritzError
+from spritz.model.errors import SpritzError
 from spritz.model.launch import MeasureStep, StepMeasured
 from spritz.model.queries import ListSteps, MeasureSteps, NodeUsage, Steps, StepUsage, StepView
+from spritz.model.rejection import Rejection
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable

@@ -20,7 +20,7 @@ from spritz.controller.api.with_plugins import Granted, Reply, WithPlugins
 from spritz.controller.blobs import USER_BYTES_MAX
 from spritz.core.decide.submit import known_submission
 from spritz.model.commands.job import SubmitHetJob
-from spritz.model.errors import Rejection
+from spritz.model.rejection import Rejection
 from spritz.runtime.directory import group_name_of, person_of
 
 if TYPE_CHECKING:

@@ -32,10 +32,10 @@ from spritz.core import het
 from spritz.model.cluster import SYSTEM
 from spritz.model.commands.job import CancelJobs, JobFilter, JobTarget
 from spritz.model.commands.step import CreateHetStep, CreateStep
-from spritz.model.errors import Rejection
 from spritz.model.events.job import JobQueued
 from spritz.model.ids import STEP_EXTERN
 from spritz.model.queries import AllocationGranted, AwaitAllocation, AwaitEnd, JobEndedReply
+from spritz.model.rejection import Rejection
 from spritz.model.states import JobState
 
 if TYPE_CHECKING:

@@ -17,8 +17,8 @@ from msgspec.msgpack import Decoder, Encoder
 
 from spritz.controller.forked import Child
 from spritz.model.commands.job import SubmitHetJob, SubmitJob, WillRun
-from spritz.model.errors import Rejection
 from spritz.model.events.job import JobQueued
+from spritz.model.rejection import Rejection
 from spritz.notation import hostlist
 from spritz.scheduling.explain.alternatives import freed
 from spritz.scheduling.explain.context import PlanView

@@ -17,8 +17,8 @@ from spritz.controller.api.owner import owned
 from spritz.controller.plugins.told import answering, with_lines
 from spritz.core.rights import administers, operates
 from spritz.model.commands.job import HoldJob, ReleaseJob, SubmitJob, UpdateJob
-from spritz.model.errors import Rejection
 from spritz.model.ids import NO_VAL
+from spritz.model.rejection import Rejection
 from spritz.plugins.answer import FieldError
 from spritz.plugins.description import Description
 

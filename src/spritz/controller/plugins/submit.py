@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 from spritz.config.plugins import plugins_of
 from spritz.controller.plugins.host import ScriptHost
 from spritz.controller.plugins.messages import Ask
-from spritz.model.errors import Rejection, SpritzError
+from spritz.model.errors import SpritzError
+from spritz.model.rejection import Rejection
 from spritz.plugins.answer import Answer, FieldError, LogLine, PluginError
 from spritz.plugins.builtin import BUILTIN, SCRIPTS, Plugin, World
 from spritz.plugins.description import Description

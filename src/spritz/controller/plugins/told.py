@@ -12,7 +12,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from spritz.model.commands.job import Done, JobSubmitted, WillRun
-from spritz.model.errors import Rejection
+from spritz.model.rejection import Rejection
 
 if TYPE_CHECKING:
     from spritz.client.handling import Call

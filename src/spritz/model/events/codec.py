@@ -23,8 +23,7 @@ if TYPE_CHECKING:
 def _decoder() -> Decoder[list[Any]]:
     from spritz.model.events import ALL_EVENTS
 
-    # A union made from the table, which no type checker can follow; by `|`, since commands read journals too, and their
-    # msgspec does not know the unions of `typing` (spritz.lean).
+    # A union made from the table, which no type checker can follow.
     every: Any = reduce(or_, ALL_EVENTS.values())
     return Decoder(list[every])
 

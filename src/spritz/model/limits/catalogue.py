@@ -5,12 +5,13 @@ What is answered out of them is `limits.rules`.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from spritz.model.limits.bounds import qos_bounds
 from spritz.model.limits.minutes import Place
 from spritz.model.limits.records import Association, Policy, PolicyChange, Qos
 from spritz.notation.tres import parse
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 

@@ -6,10 +6,11 @@ https://slurm.schedmd.com/resource_limits.html.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from spritz.model.limits.reasons import Excess, first_of, reason_of
 from spritz.model.reasons import Reason
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
 

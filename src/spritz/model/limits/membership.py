@@ -5,9 +5,10 @@ Source: squeue(1) JOB REASON CODES, InvalidAccount and InvalidQOS; slurm.conf(5)
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from spritz.model.reasons import Reason
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Collection
 

@@ -13,6 +13,7 @@ https://slurm.schedmd.com/resource_limits.html.
 from __future__ import annotations
 
 from math import log
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
@@ -21,7 +22,6 @@ from spritz.model.limits.reasons import Excess, first_of, reason_of
 from spritz.model.limits.usage import MICRO, WALL, Usage
 from spritz.model.reasons import Reason
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 

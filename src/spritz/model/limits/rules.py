@@ -5,6 +5,8 @@ Source: https://slurm.schedmd.com/resource_limits.html (precedence: partition QO
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -29,7 +31,6 @@ from spritz.model.limits.records import Association, Policy
 from spritz.model.limits.usage import Decay, Weights, billable
 from spritz.notation.tres import parse
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 

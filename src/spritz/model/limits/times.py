@@ -5,11 +5,12 @@ Source: answers of Slurm 22.05; sacctmgr(1) MaxWall, GrpWall, GrpTRESMins, GrpTR
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from spritz.model.limits.minutes import job_bounds
 from spritz.model.limits.reasons import Excess
 from spritz.model.reasons import Reason
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 

@@ -18,12 +18,12 @@ ever shorter ones.
 from __future__ import annotations
 
 from math import exp, expm1, log
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
 from spritz.model.limits.records import UsageRow
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 

@@ -12,7 +12,8 @@ forty records, and making a record's class is a good part of a millisecond for t
 
 from __future__ import annotations
 
-TYPE_CHECKING = False
+from typing import TYPE_CHECKING
+
 if TYPE_CHECKING:
     from spritz.model.queries.allocations import AllocationGranted as AllocationGranted
     from spritz.model.queries.allocations import AwaitAllocation as AwaitAllocation

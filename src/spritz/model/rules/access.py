@@ -8,11 +8,12 @@ JOB REASON CODES.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from spritz.model.limits.membership import missing
 from spritz.model.partition import barrier, shuts_out
 from spritz.model.reasons import Reason
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Collection
 

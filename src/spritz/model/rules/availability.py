@@ -5,9 +5,10 @@ Source: slurm.conf(5) State of nodes and partitions, ResumeProgram; scontrol(1) 
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from spritz.model.states import NodeFlag, NodeState, PartitionState
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from spritz.model.node import Node
     from spritz.model.partition import Partition

@@ -8,7 +8,8 @@ Source: https://slurm.schedmd.com/heterogeneous_jobs.html; answers of Slurm 22.0
 
 from __future__ import annotations
 
-TYPE_CHECKING = False
+from typing import TYPE_CHECKING
+
 if TYPE_CHECKING:
     from spritz.model.cluster import ClusterSettings
 

@@ -5,9 +5,10 @@ Source: sbatch(1) --mem, --mem-per-cpu, --mem-per-gpu; slurm.conf(5) DefMemPerGP
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from spritz.model.rules.job_size import gpus_by_tasks
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from spritz.model.cluster import ClusterSettings
     from spritz.model.job import JobSpec

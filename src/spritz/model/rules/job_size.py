@@ -8,6 +8,8 @@ Source: sbatch(1) --nodes, --ntasks, --ntasks-per-node, --ntasks-per-gpu, --node
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -15,7 +17,6 @@ from spritz.model.ids import INFINITE
 from spritz.model.job_gpus import gpus_each_node
 from spritz.model.limits import flags
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Collection
 

@@ -7,9 +7,10 @@ Source: sbatch(1) --licenses; slurm.conf(5) Licenses; sacctmgr(1) resources.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from spritz.notation.licenses import parse as license_choices
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 

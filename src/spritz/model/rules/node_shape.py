@@ -6,10 +6,11 @@ Name=mps.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from spritz.model.resources import mask_ids, mask_of
 from spritz.notation.ranges import parse_ids
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
 

@@ -9,12 +9,11 @@ holds whole.
 
 from __future__ import annotations
 
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from spritz.model.resources import mask_of
 from spritz.model.rules.node_shape import cpu_mask, is_shared, shares_by_device, usable_memory_mib
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
 

@@ -9,12 +9,13 @@ PartitionMaxNodes, PartitionMinNodes, PartitionTimeLimit; answers of Slurm 22.05
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from spritz.model.limits import flags
 from spritz.model.reasons import Reason
 from spritz.model.rules import time_limit
 from spritz.model.rules.job_size import Size, size_of
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Collection
 

@@ -5,9 +5,10 @@ Source: scontrol(1) RESERVATIONS; https://slurm.schedmd.com/reservations.html; s
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from spritz.model.resources import mask_of
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 

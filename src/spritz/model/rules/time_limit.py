@@ -6,12 +6,13 @@ answers of Slurm 22.05 (docs/decisions/0154).
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from msgspec.structs import replace
 
 from spritz.model.ids import INFINITE
 from spritz.model.limits import flags
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Collection
 

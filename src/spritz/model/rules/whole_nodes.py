@@ -5,9 +5,10 @@ Guarantees look at it while the job waits (docs/decisions/0036): what it holds c
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from spritz.model.rules.node_shape import cpu_mask
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
 

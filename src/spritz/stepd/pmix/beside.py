@@ -6,12 +6,12 @@ import os
 import shutil
 import signal
 import socket
+from typing import TYPE_CHECKING
 
 from spritz.stepd import processes, protocol
 from spritz.stepd.pmix import process
 from spritz.stepd.reactor import READABLE, WRITABLE, Reactor, write_some
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 

@@ -6,12 +6,12 @@ Source: the PMIx standard 4.1, "Server-Specific Interfaces".
 from __future__ import annotations
 
 import hashlib
+from typing import TYPE_CHECKING
 
 from spritz.stepd.pmix import messages
 from spritz.stepd.pmix.binding import ERR_NOT_FOUND, SUCCESS, WILDCARD
 from spritz.stepd.pmix.published import Board
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import ctypes
 from ctypes import c_char_p
+from typing import TYPE_CHECKING
 
 from spritz.stepd import pmi_wire
 from spritz.stepd.pmix.binding import check
 from spritz.stepd.pmix.values import BOOL, PROC_RANK, UINT16, Infos
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from spritz.stepd.spec import Pmix
 

@@ -17,6 +17,7 @@ import sys
 import time
 from collections import deque
 from struct import Struct as Layout
+from typing import TYPE_CHECKING
 
 import msgspec.msgpack
 
@@ -29,7 +30,6 @@ from spritz.stepd.reactor import close_in_child
 from spritz.stepd.spec import NOTHING
 from spritz.stepd.start import become
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import NoReturn

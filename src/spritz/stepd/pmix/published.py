@@ -5,10 +5,11 @@ Source: the PMIx standard 4.1, "Publish/Lookup Operations".
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from spritz.stepd.pmix import messages
 from spritz.stepd.pmix.binding import ERR_DUPLICATE_KEY, ERR_NOT_FOUND, ERR_PARTIAL_SUCCESS, SUCCESS
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from spritz.stepd.pmix.messages import Published
     from spritz.stepd.pmix.server import Reply

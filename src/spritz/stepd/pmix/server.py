@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ctypes
 from ctypes import c_int, c_size_t, c_uint16, c_uint32
+from typing import TYPE_CHECKING
 
 from spritz.stepd import protocol
 from spritz.stepd.pmix import messages
@@ -47,7 +48,6 @@ from spritz.stepd.pmix.binding import (
 from spritz.stepd.pmix.job import job_infos
 from spritz.stepd.pmix.values import VALUE, DataBuffer, Info, Infos, Proc, Published, Value
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Protocol

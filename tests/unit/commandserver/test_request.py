@@ -1,4 +1,4 @@
-"""The launcher's message, decoded; and a rehearsal, which must leave nothing behind."""
+"""The launcher's message, decoded; and the warm-up, which must leave nothing behind."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import pytest
 
 from spritz.cli import sbatch, squeue
 from spritz.cli.context import Context
-from spritz.cli.server import rehearsal
-from spritz.cli.server.request import LIMITS, PROTOCOL, BadRequest, Request, receive, take_out
 from spritz.client import sync
+from spritz.commandserver import warm_up
+from spritz.commandserver.request import LIMITS, PROTOCOL, BadRequest, Request, receive, take_out
 
 
 def message(*words: bytes, argc: int = 1, opened: int = 7, size: int | None = None) -> bytes:
@@ -113,7 +113,7 @@ def test_a_message_without_a_box_is_refused() -> None:
             receive(ours)
 
 
-def test_a_rehearsal_performs_calls_to_their_end(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_warm_up_performs_calls_to_their_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """Otherwise the pages that matter are not written to. And the client is as it was afterwards."""
     monkeypatch.setattr(os, "environ", {**os.environ})
     said: list[tuple[str, str]] = []
@@ -125,9 +125,9 @@ def test_a_rehearsal_performs_calls_to_their_end(monkeypatch: pytest.MonkeyPatch
         def err(self, text: str) -> None:
             said.append((self.program, text))
 
-    monkeypatch.setattr(rehearsal, "Context", Overheard)
+    monkeypatch.setattr(warm_up, "Context", Overheard)
     before = sync._try_controller, sync.Connection.stream, sync.Connection.call
-    rehearsal.rehearse({"squeue": squeue.main, "sbatch": sbatch.main})
+    warm_up.warm_up({"squeue": squeue.main, "sbatch": sbatch.main})
     assert ("sbatch", "Submitted batch job 1\n") in said
-    assert any(name == "squeue" and "rehearsa" in text for name, text in said), said
+    assert any(name == "squeue" and "warm-up" in text for name, text in said), said
     assert (sync._try_controller, sync.Connection.stream, sync.Connection.call) == before

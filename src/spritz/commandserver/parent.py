@@ -12,19 +12,18 @@ import signal
 import struct
 import time
 from socket import AF_UNIX, SCM_RIGHTS, SOCK_SEQPACKET, SOL_SOCKET, socketpair
+from typing import TYPE_CHECKING
 
-from spritz.cli.server import child, reply, surroundings
-from spritz.cli.server.door import FREE, LONG, STALE, CommonDoor
+from spritz.commandserver import child, process_state, reply
+from spritz.commandserver.call_queue import FREE, LONG, STALE, CallQueue
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from socket import socket
     from typing import NoReturn
 
     from spritz.cli.entry import Main
-    from spritz.cli.server.door import Door
-    from spritz.cli.server.sources import Sources
+    from spritz.commandserver.sources import Sources
 
 #: Idle children that there are always to be.
 SPARES = 2
@@ -46,18 +45,17 @@ _MANY_SECONDS = 20.0
 _CMSG_CLOEXEC = 0x40000000
 #: Spares that end unused, one after the other, before something is taken to be wrong.
 _UNUSED_MAX = 5
+#: What children say is heard together: to be woken for each word would cost more than the words.
+_TOGETHER_SECONDS = 0.003
 
 
-class Keeper:
-    """Of a user's own server: children take calls from the listener themselves.
+class Parent:
+    """The parent. Children take calls from the listener themselves.
 
     `name` is the listener's, in `directory`. `is_current()` says whether calls still come here, and what is installed
     is still this. Without `tells_stops` launchers do not stop with their commands: all processes of a job stop and go
     on together, and a launcher that heard of it late would stop again.
     """
-
-    #: What children say is heard together: to be woken for each word would cost more than the words.
-    together_seconds = 0.003
 
     def __init__(
         self,
@@ -106,7 +104,7 @@ class Keeper:
         self._refused = False
         #: since when there have been other than SPARES of them
         self._few_since = self._many_since = 0.0
-        self._limits = surroundings.own_limits()
+        self._limits = process_state.own_limits()
 
     def run(self) -> None:
         """Until it is idle, told to end, or out of date; then until the last command has ended."""
@@ -136,7 +134,7 @@ class Keeper:
                 self._retire()
             self._regulate(now)
             if events:
-                self._ends.poll(self.together_seconds * 1000)
+                self._ends.poll(_TOGETHER_SECONDS * 1000)
 
     def _patience(self) -> float:
         """Seconds until something is to be done although nothing happens."""
@@ -222,11 +220,7 @@ class Keeper:
             return False
         self._refused = False
         if not pid:
-            self._be_child(
-                lambda: CommonDoor(
-                    self._listener, self._childrens_control, self._lifeline, self._surplus, self._sources
-                )
-            )
+            self._be_child()
         self._spares.add(pid)
         return True
 
@@ -240,7 +234,7 @@ class Keeper:
         else:
             self._poll.register(self._listener.fileno(), select.POLLIN)
 
-    def _be_child(self, door: Callable[[], Door]) -> NoReturn:
+    def _be_child(self) -> NoReturn:
         try:
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -250,7 +244,8 @@ class Keeper:
             for connection in self._connections.values():
                 os.close(connection)
             inherited = (self._lock, self._wake, self._woken, self._directory)
-            child.run(child.Post(door(), self._commands, inherited=inherited, limits=self._limits))
+            queue = CallQueue(self._listener, self._childrens_control, self._lifeline, self._surplus, self._sources)
+            child.run(child.Post(queue, self._commands, inherited=inherited, limits=self._limits))
         finally:
             os._exit(1)
 
@@ -308,7 +303,6 @@ class Keeper:
             if os.WIFSIGNALED(status):
                 self._tell(pid, reply.KILLED, os.WTERMSIG(status))
             self._drop(pid)
-            self._gone(pid)
 
     def _end_halted(self) -> None:
         """A child that stopped between two calls has nobody who would continue it, and the next call would wait."""
@@ -320,9 +314,6 @@ class Keeper:
             if connection < 0 or left.poll(0):
                 self._halted.discard(pid)
                 os.kill(pid, signal.SIGKILL)
-
-    def _gone(self, pid: int) -> None:
-        """A child has ended; its launcher knows."""
 
     def _tell(self, pid: int, kind: bytes, value: int) -> None:
         connection = self._connections.get(pid)

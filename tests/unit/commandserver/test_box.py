@@ -10,9 +10,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from spritz.cli.server.child import _die_with, _is_held, _outlive
-from spritz.cli.server.request import Request, take_out
-from tests.unit.cli.test_server_request import message
+from spritz.commandserver.child import _die_with, _is_held, _outlive
+from spritz.commandserver.request import Request, take_out
+from tests.unit.commandserver.test_request import message
 
 Box = tuple[socket.socket, socket.socket]
 

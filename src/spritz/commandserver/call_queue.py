@@ -1,7 +1,6 @@
 """How calls come to a child of the server, and what it tells its parent.
 
-`CommonDoor`: children of a user's own server take calls from one listener, whoever is first. `OwnDoor`: the parent of
-all users' server hands each child calls of one user, over a line of the child's own (`users.py`).
+Children take calls from one listener: whichever is first.
 """
 
 from __future__ import annotations
@@ -11,55 +10,21 @@ import os
 import select
 import signal
 import struct
-from socket import AF_UNIX, MSG_CMSG_CLOEXEC, SCM_RIGHTS, SOCK_STREAM, SOL_SOCKET, socket
+from socket import AF_UNIX, SCM_RIGHTS, SOCK_STREAM, SOL_SOCKET, socket
+from typing import TYPE_CHECKING
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import FrameType
-    from typing import Protocol
 
-    from spritz.cli.server.sources import Sources
-
-    class Door(Protocol):
-        """What a child needs."""
-
-        #: whether whoever calls first is whom the child works for from then on
-        takes_owner: bool
-
-        def open(self) -> None:
-            """In the child, before anything else."""
-
-        def called(self) -> bool:
-            """Whether somebody waits already."""
-
-        def wait(self) -> socket | None:
-            """The next call's connection; None if this child is to end."""
-
-        def declines(self, connection: socket) -> bool:
-            """Whether the call must not be taken: sources have changed."""
-
-        def take(self, connection: socket) -> None:
-            """Tell that the call is taken."""
-
-        def tell(self, word: bytes) -> None:
-            """LONG or FREE."""
-
-        def is_let_go(self, connection: socket) -> bool:
-            """Wait until the launcher has ended. False if the parent has gone meanwhile."""
-
-        def close(self) -> None:
-            """Hold nothing of the server's."""
-
+    from spritz.commandserver.sources import Sources
 
 #: what the parent is told: with the connection, that a call is taken; that it is one that may last; that it is over
 TAKEN, LONG, FREE, STALE = b"T", b"L", b"F", b"S"
 
 
-class CommonDoor:
+class CallQueue:
     """`lifeline` ends when the parent does, or wants idle children to. A byte in `surplus` is for one idle child to
     read, and to end. Everything is told over `control`, with the child's process id."""
-
-    takes_owner = False
 
     def __init__(self, listener: socket, control: socket, lifeline: int, surplus: int, sources: Sources) -> None:
         self._listener = listener
@@ -69,7 +34,7 @@ class CommonDoor:
         self._sources = sources
 
     def open(self) -> None:
-        """See `Door`."""
+        """In the child, before anything else."""
         self._pid = os.getpid()
         self._inbox = select.epoll()
         # Among idle children the kernel wakes one: the first that waits, whose memory is warm.
@@ -97,11 +62,11 @@ class CommonDoor:
             self._listener.close()
 
     def called(self) -> bool:
-        """See `Door`."""
+        """Whether a call waits already."""
         return bool(self._inbox.poll(0))
 
     def wait(self) -> socket | None:
-        """See `Door`."""
+        """The next call's connection; None if this child is to end."""
         while True:
             ready = [descriptor for descriptor, _ in self._inbox.poll()]
             if self._lifeline in ready:
@@ -115,14 +80,14 @@ class CommonDoor:
             return socket(AF_UNIX, SOCK_STREAM, 0, descriptor)
 
     def declines(self, connection: socket) -> bool:
-        """See `Door`."""
+        """Whether the call must not be taken: sources have changed."""
         if not self._sources.changed():
             return False
         self._pass(STALE, connection)
         return True
 
     def take(self, connection: socket) -> None:
-        """See `Door`."""
+        """Tell the parent that the call is taken."""
         self._pass(TAKEN, connection)
 
     def _pass(self, word: bytes, connection: socket) -> None:
@@ -130,18 +95,18 @@ class CommonDoor:
         self._control.sendmsg([message], [(SOL_SOCKET, SCM_RIGHTS, struct.pack("i", connection.fileno()))])
 
     def tell(self, word: bytes) -> None:
-        """See `Door`."""
+        """LONG or FREE."""
         self._control.send(word + self._pid.to_bytes(4, "little"))
 
     def is_let_go(self, connection: socket) -> bool:
-        """See `Door`."""
+        """Wait until the launcher has ended. False if the parent has gone meanwhile."""
         poll = select.poll()
         poll.register(connection, select.POLLIN)
         poll.register(self._lifeline, 0)
         return all(descriptor != self._lifeline for descriptor, _ in poll.poll())
 
     def close(self) -> None:
-        """See `Door`."""
+        """Hold nothing of the server's."""
         self._inbox.close()
         os.close(self._lifeline)
         signal.signal(signal.SIGIO, signal.SIG_DFL)
@@ -149,51 +114,3 @@ class CommonDoor:
         self._listener.close()
         self._control.close()
         self._sources.close()
-
-
-class OwnDoor:
-    """`line` leads to the parent and to nobody else: what a child says there can only be about itself."""
-
-    takes_owner = True
-
-    def __init__(self, line: socket) -> None:
-        self._line = line
-
-    def open(self) -> None:
-        """See `Door`."""
-
-    def called(self) -> bool:
-        """See `Door`."""
-        poll = select.poll()
-        poll.register(self._line, select.POLLIN)
-        return bool(poll.poll(0))
-
-    def wait(self) -> socket | None:
-        """See `Door`."""
-        _, control, _, _ = self._line.recvmsg(1, 64, MSG_CMSG_CLOEXEC)
-        for level, kind, content in control:
-            if level == SOL_SOCKET and kind == SCM_RIGHTS:
-                return socket(AF_UNIX, SOCK_STREAM, 0, struct.unpack("i", content[:4])[0])
-        return None
-
-    def declines(self, connection: socket) -> bool:
-        """The parent has looked."""
-        return False
-
-    def take(self, connection: socket) -> None:
-        """The parent knows."""
-
-    def tell(self, word: bytes) -> None:
-        """See `Door`."""
-        self._line.send(word)
-
-    def is_let_go(self, connection: socket) -> bool:
-        """See `Door`."""
-        poll = select.poll()
-        poll.register(connection, select.POLLIN)
-        poll.register(self._line, 0)
-        return all(descriptor != self._line.fileno() for descriptor, _ in poll.poll())
-
-    def close(self) -> None:
-        """See `Door`."""
-        self._line.close()

@@ -6,21 +6,21 @@ import gc
 import os
 import sys
 from importlib import import_module
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
 import spritz.cli
 from spritz.cli import options
-from spritz.cli.server.direct import find
+from spritz.commandserver.commands import find
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from msgspec import Struct
 
     from spritz.cli.entry import Main
 
 #: `spritz` starts daemons, and they are nobody's children; its modules are many and large.
-_LEFT_OUT = frozenset(("spritz", "local", "server"))
+_LEFT_OUT = frozenset(("spritz", "local"))
 #: What functions of the commands import when they are called.
 _LATER = (
     "grp", "json", "pwd", "resource", "select", "shlex", "socket", "subprocess", "termios", "time",

@@ -16,17 +16,17 @@ import time
 # The module `signal` makes an enumeration's member of each signal that is blocked: more work than most commands.
 from _signal import getsignal, pthread_sigmask, sigpending  # type: ignore[import-not-found]  # typeshed knows `signal` alone
 from socket import SO_PEERCRED, SOL_SOCKET
+from typing import TYPE_CHECKING
 
-from spritz.cli.server import terminal
-from spritz.cli.server.request import LIMITS
+from spritz.cli import terminal
+from spritz.commandserver.request import LIMITS
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from socket import socket
     from typing import Literal, TextIO
 
-    from spritz.cli.server.request import Request
+    from spritz.commandserver.request import Request
 
 _SO_PEERGROUPS = 59
 #: RLIM_INFINITY, which Python has as -1
@@ -50,7 +50,7 @@ class Unsuitable(Exception):
 
 
 class User:
-    """Somebody with his groups, as the kernel states them, and the process by which he is known here."""
+    """A user with its groups, as the kernel states them, and the process that acts for it."""
 
     __slots__ = ("gid", "groups", "pid", "uid")
 
@@ -62,14 +62,14 @@ class User:
 
     @classmethod
     def of_process(cls) -> User:
-        """Who this process is."""
+        """The user of this process."""
         return cls(os.getpid(), os.geteuid(), os.getegid(), os.getgroups())
 
     @classmethod
     def of_peer(cls, connection: socket) -> User:
-        """Who is at the other end of a Unix socket."""
+        """The user at the other end of a Unix socket."""
         pid, uid, gid = _CREDENTIALS.unpack(connection.getsockopt(SOL_SOCKET, SO_PEERCRED, _CREDENTIALS.size))
-        # Python takes no more than this: whoever is in more than 256 groups is not served.
+        # Python takes no more than this: a user in more than 256 groups is not served.
         packed = connection.getsockopt(SOL_SOCKET, _SO_PEERGROUPS, 1024)
         return cls(pid, uid, gid, memoryview(packed).cast("I"))
 
@@ -78,12 +78,6 @@ class User:
         if (self.uid, self.gid) != (other.uid, other.gid):
             return False
         return self.groups == other.groups or {self.gid, *self.groups} == {other.gid, *other.groups}
-
-    def become(self) -> None:
-        """For good. Only root can."""
-        os.setgroups(self.groups)
-        os.setresgid(self.gid, self.gid, self.gid)
-        os.setresuid(self.uid, self.uid, self.uid)
 
 
 def own_limits() -> tuple[int, ...]:
@@ -108,11 +102,6 @@ def can_go_back(request: Request, own: tuple[int, ...]) -> bool:
         and request.limits[processor] == own[processor]
         and request.nice == os.getpriority(os.PRIO_PROCESS, 0)
     )
-
-
-def wear_out(request: Request) -> bool:
-    """Whether the request's limits are on what calls use up one after the other: processor time."""
-    return request.limits[2 * resource.RLIMIT_CPU] != _UNLIMITED
 
 
 def give_limits_back(own: tuple[int, ...]) -> None:

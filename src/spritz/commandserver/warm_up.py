@@ -10,6 +10,7 @@ from __future__ import annotations
 import _socket
 import io
 import os
+from typing import TYPE_CHECKING
 
 from msgspec import Struct, to_builtins
 from msgspec.msgpack import Encoder
@@ -22,7 +23,6 @@ from spritz.model.commands.job import JobSubmitted
 from spritz.model.job import Job, JobSpec
 from spritz.model.queries import JobRows, Jobs, ListJobs
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -34,12 +34,10 @@ _CALLS = (
     ("scontrol", "show", "job", "1"),
     ("sbatch", "--wrap", "true"),
 )
-_JOB = Job(
-    id=1, spec=JobSpec(name="rehearsal", uid=0, gid=0, user="root", group="root", work_dir="/"), partition="none"
-)
+_JOB = Job(id=1, spec=JobSpec(name="warm-up", uid=0, gid=0, user="root", group="root", work_dir="/"), partition="none")
 
 
-def rehearse(commands: dict[str, Main]) -> None:
+def warm_up(commands: dict[str, Main]) -> None:
     """Call some commands; whatever they say is dropped."""
     os.environ["SLURM_CONF"] = os.devnull
     kept = sync._try_controller, sync.Connection.stream, sync.Connection.call

@@ -1,4 +1,4 @@
-"""A caller's terminal, seen from a child of the server.
+"""The caller's terminal, which commands may read only in the foreground, also in a child of the command server.
 
 A child is in the server's session, where the caller's terminal is like any other device: nothing stops it from reading
 in the background. These functions give it the manners of a process of the caller's job.

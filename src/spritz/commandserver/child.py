@@ -4,7 +4,7 @@ Until its box is emptied nothing of the command has happened, and the launcher m
 as it should be ends the child without a word, which sends the launcher that way.
 
 After a short command the child serves again, if the call left nothing behind that the next one could notice
-(docs/decisions/0041). Commands that hold signals, threads or processes get a child of their own.
+(docs/decisions/0168). Commands that hold signals, threads or processes get a child of their own.
 """
 
 from __future__ import annotations
@@ -19,29 +19,29 @@ import signal
 import struct
 import sys
 
-# As in `surroundings`: without an enumeration.
+# As in `process_state`: without an enumeration.
 from _signal import sigpending  # type: ignore[import-not-found]
 from socket import SO_RCVTIMEO, SOL_SOCKET
+from typing import TYPE_CHECKING
 
 from spritz.cli.context import Context
 from spritz.cli.entry import call
-from spritz.cli.server import rehearsal, reply, surroundings
-from spritz.cli.server.door import FREE, LONG
-from spritz.cli.server.request import BadRequest, Request, receive, take_out
-from spritz.cli.server.surroundings import Unsuitable
 from spritz.client import locate, sync
+from spritz.commandserver import process_state, reply, warm_up
+from spritz.commandserver.call_queue import FREE, LONG
+from spritz.commandserver.process_state import Unsuitable
+from spritz.commandserver.request import BadRequest, Request, receive, take_out
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from socket import socket
     from typing import NoReturn
 
     from spritz.cli.entry import Main
-    from spritz.cli.server.door import Door
+    from spritz.commandserver.call_queue import CallQueue
 
 #: struct timeval: so long a launcher may take to say what it wants
 _REQUEST_TIME = struct.pack("@ll", 10, 0)
-_REHEARSAL_SECONDS = 10
+_WARM_UP_SECONDS = 10
 #: Commands that leave more behind than is put back: a child serves one of these and ends.
 _ONCE = frozenset(("salloc", "sattach", "sbcast", "sgather"))
 #: Commands that may last, and catch signals while they do: what they change of these is undone afterwards.
@@ -60,13 +60,12 @@ _OPEN = "/proc/self/fd"
 
 
 class Post:
-    """What a child has from its parent. Calls come through `door`; `limits` are the parent's own, as a request has
-    them."""
+    """What a child has from its parent. Calls come by `queue`; `limits` are the parent's, as a request has them."""
 
     def __init__(
-        self, door: Door, commands: dict[str, Main], *, inherited: tuple[int, ...], limits: tuple[int, ...]
+        self, queue: CallQueue, commands: dict[str, Main], *, inherited: tuple[int, ...], limits: tuple[int, ...]
     ) -> None:
-        self.door = door
+        self.queue = queue
         self.commands = commands
         #: descriptors of the parent's that a child must not hold
         self.inherited = inherited
@@ -89,16 +88,14 @@ class Child:
     """One child, between calls and in them."""
 
     def __init__(self, post: Post) -> None:
-        self._door = post.door
+        self._queue = post.queue
         self._commands = post.commands
         self._pid = os.getpid()
         self._null = os.open(os.devnull, os.O_RDWR)
         for descriptor in post.inherited:
             os.close(descriptor)
-        self._door.open()
-        #: for whom it works; None: for whoever calls first
-        self._user = None if self._door.takes_owner else surroundings.User.of_process()
-        #: what it has between calls
+        self._queue.open()
+        self._user = process_state.User.of_process()
         self._limits = post.limits
         self._calls = 0
         self._descriptors = 0
@@ -107,10 +104,10 @@ class Child:
     def live(self) -> None:
         """Call after call, until there is a reason to end."""
         os.setpgid(0, 0)
-        surroundings.hold_signals()
-        surroundings.take_signals()
-        if not self._door.called():
-            _rehearse(self._commands)
+        process_state.hold_signals()
+        process_state.take_signals()
+        if not self._queue.called():
+            _warm_up(self._commands)
         gc.collect()
         gc.freeze()
         # Listings make many objects and no circles.
@@ -118,28 +115,29 @@ class Child:
         self._descriptors = _descriptors()
         self._peak_kib = _peak_kib()
         sync.keeper = sync.Keeper()
-        while (connection := self._door.wait()) is not None:
+        while (connection := self._queue.wait()) is not None:
             once = self._serve(connection)
             # The launcher is about to end meanwhile.
-            if once or not self._is_as_before() or not self._door.is_let_go(connection):
+            if once or not self._is_as_before() or not self._queue.is_let_go(connection):
                 break
             # No signal can come from it any more; one that came too late is not to meet the next command.
             if sigpending():
                 break
             connection.close()
-            self._door.tell(FREE)
+            self._queue.tell(FREE)
             if self._calls % _COLLECT_CALLS == 0:
                 gc.collect()
 
     def _serve(self, connection: socket) -> bool:
         """One call. Whether it must be the last one."""
-        if self._door.declines(connection):
+        if self._queue.declines(connection):
             return True
-        self._door.take(connection)
+        self._queue.take(connection)
         # The kernel's own time-out: Python's would ask it before each message whether there is one.
         connection.setsockopt(SOL_SOCKET, SO_RCVTIMEO, _REQUEST_TIME)
-        caller = surroundings.User.of_peer(connection)
-        first = self._meet(caller)
+        caller = process_state.User.of_peer(connection)
+        if not caller.is_like(self._user):
+            raise Unsuitable("another user, or other groups")
         request, directory, box = receive(connection)
         if (caller.pid, caller.uid, caller.gid) != request.caller:
             raise Unsuitable("a caller in other namespaces")
@@ -150,13 +148,10 @@ class Child:
         if request.limits[2 * resource.RLIMIT_NOFILE] < _DESCRIPTORS_MIN:
             raise Unsuitable("too few descriptors")
         once = name in _ONCE or request.opened != 7
-        borrowed = surroundings.has_other_limits(request, self._limits)
+        borrowed = process_state.has_other_limits(request, self._limits)
         if borrowed:
-            once = once or (not first and not surroundings.can_go_back(request, self._limits))
-            surroundings.take_limits(request)
-        if first:
-            # They are the user's own, as far as is known.
-            once, borrowed, self._limits = once or surroundings.wear_out(request), False, request.limits
+            once = once or not process_state.can_go_back(request, self._limits)
+            process_state.take_limits(request)
         _die_with(box, self._pid)
         # A file server may refuse this, or not answer: the launcher has the call then.
         os.fchdir(directory)
@@ -167,41 +162,31 @@ class Child:
         if once:
             self._leave_post()
         elif name in _LASTING:
-            self._door.tell(LONG)
+            self._queue.tell(LONG)
         kind, value = self._perform(main, name, request, streams)
         if name in _LASTING:
-            surroundings.take_signals()
+            process_state.take_signals()
         if borrowed and not once:
-            surroundings.give_limits_back(self._limits)
-        surroundings.put_back(request, self._null)
+            process_state.give_limits_back(self._limits)
+        process_state.put_back(request, self._null)
         _outlive(box)
         box.close()
-        late = 0 if name in _LASTING else surroundings.late_signal(request)
+        late = 0 if name in _LASTING else process_state.late_signal(request)
         connection.send(reply.encode(reply.KILLED, late) if late else reply.encode(kind, value))
         self._calls += 1
         return once
 
-    def _meet(self, caller: surroundings.User) -> bool:
-        """Who calls must be for whom this child works. Whether he became that just now. Raises Unsuitable."""
-        if self._user is None:
-            caller.become()
-            self._user = caller
-            return True
-        if not caller.is_like(self._user):
-            raise Unsuitable("another user, or other groups")
-        return False
-
     def _leave_post(self) -> None:
         """Nothing of the server's is to be in a process that may start others, or last."""
-        self._door.tell(LONG)
+        self._queue.tell(LONG)
         sync.keeper = None
-        self._door.close()
+        self._queue.close()
 
     def _perform(self, main: Main, name: str, request: Request, streams: tuple[int, ...]) -> tuple[bytes, int]:
         """The command; how it ended, in the words of `reply`."""
-        surroundings.take_over(request, streams)
+        process_state.take_over(request, streams)
         locate.begin_call()
-        environ = surroundings.environment()
+        environ = process_state.environment()
         try:
             cwd = os.getcwd()
         except OSError:
@@ -210,14 +195,14 @@ class Child:
 
         def begin(argv: list[str], context: Context) -> int:
             """Signals that came meanwhile meet the command, and not what is about it."""
-            surroundings.release_signals(request)
+            process_state.release_signals(request)
             return main(argv, context)
 
         try:
             status = call(begin, sys.argv[1:], context)
-            surroundings.hold_signals()
+            process_state.hold_signals()
         except KeyboardInterrupt:
-            surroundings.hold_signals()  # Ctrl-C twice
+            process_state.hold_signals()  # Ctrl-C twice
             return reply.KILLED, signal.SIGINT
         except Exception:
             sys.excepthook(*sys.exc_info())
@@ -274,14 +259,14 @@ def _peak_kib() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
-def _rehearse(commands: dict[str, Main]) -> None:
+def _warm_up(commands: dict[str, Main]) -> None:
     """Have the memory written to that a call writes to."""
     # Whatever hangs in here would have every caller wait: better no child at all.
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGALRM})
-    signal.alarm(_REHEARSAL_SECONDS)
-    rehearsal.rehearse(commands)
-    surroundings.take_environment(b"".join(b"REHEARSAL_%d=%s\0" % (number, b"x" * 60) for number in range(60)))
-    surroundings.take_environment(b"")
-    surroundings.streams((0, 1, 2))
+    signal.alarm(_WARM_UP_SECONDS)
+    warm_up.warm_up(commands)
+    process_state.take_environment(b"".join(b"WARM_UP_%d=%s\0" % (number, b"x" * 60) for number in range(60)))
+    process_state.take_environment(b"")
+    process_state.streams((0, 1, 2))
     signal.alarm(0)
-    surroundings.hold_signals()
+    process_state.hold_signals()

@@ -1,0 +1,23 @@
+"""Commands by name: modules of `spritz.cli` that have `entry` and `main`."""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+
+def find(name: str) -> Any:  # a module: its attributes are not known to types
+    """The module of a command; None if there is no such command."""
+    if not name.isidentifier():
+        return None
+    from importlib import import_module
+
+    module_name = f"spritz.cli.{name}"
+    try:
+        module = import_module(module_name)
+    except ModuleNotFoundError as error:
+        if error.name != module_name:
+            raise
+        return None
+    return module if hasattr(module, "entry") and hasattr(module, "main") else None
