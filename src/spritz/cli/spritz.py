@@ -32,6 +32,9 @@ SUBCOMMANDS: dict[str, tuple[str, str]] = {
     "diff": ("spritz.experiments.commands.diff", "how two runs differ: command, code, environment, result"),
     "rerun": ("spritz.experiments.commands.rerun", "run a run again, exactly or with changes"),
     "logs": ("spritz.experiments.commands.logs", "a run's output, of all ranks, live and after the end"),
+    "exec": ("spritz.experiments.commands.exec", "run a command beside a running run, with its environment and GPUs"),
+    "ssh": ("spritz.experiments.commands.ssh", "open a shell on a run's node"),
+    "dev": ("spritz.experiments.commands.dev", "work on a compute node: a shell, JupyterLab or VS Code over ssh"),
     "env": ("spritz.cli.local.env", "print the lines that point a shell at the cluster in --dir"),
     "completion": ("spritz.cli.local.completion", "print tab completion for bash or zsh"),
 }

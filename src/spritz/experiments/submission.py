@@ -33,6 +33,8 @@ class Request:
     #: code of an earlier run, in place of a new snapshot
     code: snapshot.Snapshot | None = None
     environment: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
+    #: files of the run's directory that its command needs: name -> text
+    files: Mapping[str, str] = field(default_factory=dict)
 
 
 def user() -> str:
@@ -76,6 +78,8 @@ def launch(request: Request, store: Store) -> Run:
             group=request.group,
         )
         record.write(directory, run)
+        for file, content in request.files.items():
+            (directory / file).write_text(content, encoding="utf-8")
         environment = dict(request.environment)
         environment |= {script.SECRET_VARIABLE.format(place): value for place, value in hidden.items()}
         visible = {key: value for key, value in request.options.env.items() if not secrets.is_secret_name(key)}
