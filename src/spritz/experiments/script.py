@@ -31,6 +31,19 @@ TEMPLATES = ("plain", "tasks", "torchrun", "accelerate", "deepspeed", "lightning
 SECRET_VARIABLE = "SPRITZ_ARGUMENT_{}"
 
 
+#: What keeps a notification from being sent is kept beside the logs; its addresses come in $SPRITZ_NOTIFY.
+_NOTIFYING = """\
+export SPRITZ_PYTHON={python}
+notify() {{
+    timeout 60 "$SPRITZ_PYTHON" -I -m spritz.experiments.notify "$@" < /dev/null >> "$SPRITZ_RUN_DIR/log/notify.log" 2>&1
+}}"""
+
+#: It ends with the script that started it.
+_GUARDING = """\
+( export SPRITZ_SAMPLER=1; exec python3 "$SPRITZ_RUN_DIR/watch.py" guard ) < /dev/null &
+"""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Job:
     """What the script is made of."""
@@ -46,6 +59,9 @@ class Job:
     repository: Path
     #: below the code, or absolute without a snapshot
     work_directory: str
+    #: whether somebody is to be told of what happens, by which interpreter, and whether idle GPUs are watched
+    notifier: str = ""
+    guarded: bool = False
 
 
 def text(job: Job) -> str:
@@ -73,14 +89,17 @@ def text(job: Job) -> str:
     code = f"{shlex.quote(str(job.directory))}/code"
     exports = "".join(f"export {name}={shlex.quote(value)}\n" for name, value in options.env.items())
     place = f"{code}/{shlex.quote(job.work_directory)}" if job.tree else shlex.quote(job.work_directory)
+    notifying = _NOTIFYING.format(python=shlex.quote(job.notifier)) if job.notifier else "notify() { :; }"
     return f"""#!/bin/bash
 {directives}
 # Run {job.name}. Made by `spritz run`; `spritz rerun {job.name}` runs it again.
 export SPRITZ_RUN={job.name} SPRITZ_RUN_DIR={shlex.quote(str(job.directory))} PYTHONUNBUFFERED=1
 restart=${{SLURM_RESTART_COUNT:-0}}
+{notifying}
 say() {{
     printf '{{"event": "%s", "at": %s, "restart": %s%s}}\\n' "$1" "$(date +%s.%N)" "$restart" "$2" \\
         >> "$SPRITZ_RUN_DIR/events.jsonl"
+    case $1 in ended | paused) notify "$1" ;; esac
 }}
 child=
 forward() {{ say signalled ", \\"signal\\": \\"$1\\""; [ -n "$child" ] && kill -s "$1" "$child" 2>/dev/null; }}
@@ -94,7 +113,7 @@ export MASTER_PORT=$((20000 + SLURM_JOB_ID % 20000))
 errors=$SPRITZ_RUN_DIR/log/$restart-srun.log
 {_launch(template, options, quoted)} 2>> "$errors" &
 child=$!
-while :; do
+{_GUARDING if job.guarded else ""}while :; do
     wait "$child"; status=$?
     # A trapped signal ends `wait`; the command may still be saving its state.
     kill -0 "$child" 2>/dev/null || break

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import getpass
+import json
 import os
 import shlex
 import shutil
@@ -11,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from spritz.experiments import record, script, secrets, slurm, snapshot, surroundings
+from spritz.experiments import notify, record, script, secrets, slurm, snapshot, surroundings
 from spritz.experiments.errors import ExperimentError
 from spritz.experiments.home import home, need_space
 from spritz.experiments.record import Run
@@ -53,6 +54,7 @@ def launch(request: Request, store: Store) -> Run:
     if code is None and request.take_snapshot:
         code = _snapshot(request, repository)
     need_program(request, code)
+    urls = notify.addresses(request.settings.notify, request.environment)
     written, hidden = secrets.split_arguments(request.command, request.environment)
     created_at = time.time()
     name = store.reserve(
@@ -78,12 +80,14 @@ def launch(request: Request, store: Store) -> Run:
             group=request.group,
         )
         record.write(directory, run)
-        for file, content in request.files.items():
+        for file, content in (_guarding(request.settings) | dict(request.files)).items():
             (directory / file).write_text(content, encoding="utf-8")
         environment = dict(request.environment)
         environment |= {script.SECRET_VARIABLE.format(place): value for place, value in hidden.items()}
         visible = {key: value for key, value in request.options.env.items() if not secrets.is_secret_name(key)}
         environment |= {key: value for key, value in request.options.env.items() if key not in visible}
+        if urls:
+            environment[notify.VARIABLE] = " ".join(urls)
         path = directory / "job.sh"
         path.write_text(
             script.text(
@@ -96,6 +100,8 @@ def launch(request: Request, store: Store) -> Run:
                     tree="" if code is None else code.tree,
                     repository=repository,
                     work_directory=str(request.directory) if code is None else code.directory,
+                    notifier=surroundings.our_python() if urls else "",
+                    guarded=bool(request.settings.guard) and "session.json" not in request.files,
                 )
             ),
             encoding="utf-8",
@@ -111,6 +117,14 @@ def launch(request: Request, store: Store) -> Run:
     record.write(directory, run)
     store.queued(run)
     return run
+
+
+def _guarding(settings: Settings) -> dict[str, str]:
+    """Files that the guard of a run needs in its directory."""
+    if not settings.guard:
+        return {}
+    program = Path(__file__).with_name("watch.py").read_text(encoding="utf-8")
+    return {"guard.json": json.dumps(settings.guard, indent=1) + "\n", "watch.py": program}
 
 
 def _with_env(options: RunOptions, env: dict[str, str]) -> RunOptions:

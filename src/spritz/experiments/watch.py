@@ -57,7 +57,7 @@ def tell(directory: Path, text: str) -> None:
     with (directory / "log" / "notify.log").open("ab") as log:
         try:
             python = os.environ.get("SPRITZ_PYTHON") or "python3"
-            command = [python, "-m", "spritz.experiments.notify", "idle", text]
+            command = [python, "-I", "-m", "spritz.experiments.notify", "idle", text]
             subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         except OSError as error:
             log.write(f"not sent: {error}\n".encode())
