@@ -35,6 +35,7 @@ SUBCOMMANDS: dict[str, tuple[str, str]] = {
     "exec": ("spritz.experiments.commands.exec", "run a command beside a running run, with its environment and GPUs"),
     "ssh": ("spritz.experiments.commands.ssh", "open a shell on a run's node"),
     "dev": ("spritz.experiments.commands.dev", "work on a compute node: a shell, JupyterLab or VS Code over ssh"),
+    "quota": ("spritz.experiments.commands.quota", "limits of your jobs in words, and what is used of them"),
     "env": ("spritz.cli.local.env", "print the lines that point a shell at the cluster in --dir"),
     "completion": ("spritz.cli.local.completion", "print tab completion for bash or zsh"),
 }

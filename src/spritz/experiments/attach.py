@@ -15,7 +15,7 @@ from spritz.experiments.errors import ExperimentError
 from spritz.experiments.store import Entry, Store
 
 #: Words: run, rank ("" for any), directory where no process is found, then the command. A process counts if its
-#: environment has the run's name, this job and this node: nodes may share a kernel. What we started ourselves does not count.
+#: environment has the run's name, this job and this node: nodes may share a kernel. What we started does not count.
 ENTER = r"""
 run=$1 rank=$2 directory=$3 here=$SLURM_JOB_ID-$SLURMD_NODENAME; shift 3
 for file in $(grep -slzxF "SPRITZ_RUN=$run" /proc/[0-9]*/environ | sort -V); do

@@ -41,6 +41,11 @@ def addresses(configured: Sequence[str], environment: Mapping[str, str]) -> list
     return list(dict.fromkeys(filter(None, found)))
 
 
+def names(configured: Sequence[str]) -> list[str]:
+    """Variables that addresses of spritz.yaml are made of."""
+    return [match[1] or match[2] for text in configured for match in _NAME.finditer(text)]
+
+
 def send(urls: Sequence[str], title: str, text: str) -> list[str]:
     """What could not be sent, and why, in words without secrets."""
     try:

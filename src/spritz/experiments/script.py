@@ -35,7 +35,8 @@ SECRET_VARIABLE = "SPRITZ_ARGUMENT_{}"
 _NOTIFYING = """\
 export SPRITZ_PYTHON={python}
 notify() {{
-    timeout 60 "$SPRITZ_PYTHON" -I -m spritz.experiments.notify "$@" < /dev/null >> "$SPRITZ_RUN_DIR/log/notify.log" 2>&1
+    timeout 60 "$SPRITZ_PYTHON" -I -m spritz.experiments.notify "$@" \\
+        < /dev/null >> "$SPRITZ_RUN_DIR/log/notify.log" 2>&1
 }}"""
 
 #: It ends with the script that started it.

@@ -79,6 +79,7 @@ def launch(request: Request, store: Store) -> Run:
             parent=request.parent,
             group=request.group,
         )
+        _hide(run, urls, request)
         record.write(directory, run)
         for file, content in (_guarding(request.settings) | dict(request.files)).items():
             (directory / file).write_text(content, encoding="utf-8")
@@ -117,6 +118,16 @@ def launch(request: Request, store: Store) -> Run:
     record.write(directory, run)
     store.queued(run)
     return run
+
+
+def _hide(run: Run, urls: Sequence[str], request: Request) -> None:
+    """Addresses of notifications are secrets, under whatever names they are among the variables."""
+    variables = run.surroundings.get("variables", {})
+    for name in notify.names(request.settings.notify):
+        if name in variables:
+            variables[name] = secrets.MASK
+    for name, value in variables.items():
+        variables[name] = secrets.without(value, urls)
 
 
 def _guarding(settings: Settings) -> dict[str, str]:

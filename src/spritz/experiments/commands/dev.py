@@ -1,13 +1,13 @@
 """Work on a compute node: a shell, JupyterLab, or VS Code over ssh, in a job that ends when nobody uses it.
 
-    spritz dev --gpus 1                a shell; the session ends with it
-    spritz dev --gpus 1 --jupyter      JupyterLab, its address printed, its port forwarded to here
-    spritz dev --gpus 1 --vscode       a host for VS Code's Remote-SSH, and for ssh and rsync
-    spritz dev list
-    spritz dev open NAME               a shell or JupyterLab of a session that runs
-    spritz dev forward NAME PORT       a port of its node, here
-    spritz dev extend NAME 2h          more time, and the idle time anew
-    spritz dev stop NAME
+spritz dev --gpus 1                a shell; the session ends with it
+spritz dev --gpus 1 --jupyter      JupyterLab, its address printed, its port forwarded to here
+spritz dev --gpus 1 --vscode       a host for VS Code's Remote-SSH, and for ssh and rsync
+spritz dev list
+spritz dev open NAME               a shell or JupyterLab of a session that runs
+spritz dev forward NAME PORT       a port of its node, here
+spritz dev extend NAME 2h          more time, and the idle time anew
+spritz dev stop NAME
 """
 
 from __future__ import annotations
@@ -33,7 +33,9 @@ _ACTIONS = {"list": 0, "open": 1, "forward": 2, "extend": 2, "stop": 1}
 
 def add_arguments(parser: ArgumentParser) -> None:
     """The command line."""
-    parser.add_argument("words", nargs="*", metavar="list | open NAME | forward NAME PORT | extend NAME TIME | stop NAME")
+    parser.add_argument(
+        "words", nargs="*", metavar="list | open NAME | forward NAME PORT | extend NAME TIME | stop NAME"
+    )
     kind = parser.add_mutually_exclusive_group()
     for name, text in (
         ("shell", "a shell (the default)"),
