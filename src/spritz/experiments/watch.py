@@ -48,8 +48,11 @@ def say(directory: Path, event: str, **values: Any) -> None:
         os.close(descriptor)
 
 
-def tell(directory: Path, text: str) -> None:
-    """To the log, and by notification where the run has any; what keeps it from being sent is in log/notify.log."""
+def tell(directory: Path, text: str, last: bool = False) -> None:
+    """To the log, and by notification where the run has any; what keeps it from being sent is in log/notify.log.
+
+    The `last` words are waited for: they would end with the job.
+    """
     sys.stderr.write(f"spritz: {text}\n")
     sys.stderr.flush()
     if not os.environ.get("SPRITZ_NOTIFY"):
@@ -58,8 +61,10 @@ def tell(directory: Path, text: str) -> None:
         try:
             python = os.environ.get("SPRITZ_PYTHON") or "python3"
             command = [python, "-I", "-m", "spritz.experiments.notify", "idle", text]
-            subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
-        except OSError as error:
+            process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+            if last:
+                process.wait(_GRACE_SECONDS)
+        except (OSError, subprocess.TimeoutExpired) as error:
             log.write(f"not sent: {error}\n".encode())
 
 
@@ -236,7 +241,7 @@ def session(directory: Path) -> int:
             active_at = max(active_at, last_activity(directory, processes, server))
             left = active_at + idle - time.time()
             if left <= 0:
-                tell(directory, f"nothing has been done here for {span(idle)}: the session ends")
+                tell(directory, f"nothing has been done here for {span(idle)}: the session ends", last=True)
                 say(directory, "idle", action="end")
                 return 0
             if left <= warning and not warned:
@@ -370,7 +375,8 @@ def guard(directory: Path) -> None:
             if options["action"] != "end":
                 tell(directory, f"{directory.name}: the {name} have been idle for {span(idle)}")
                 continue
-            tell(directory, f"{directory.name}: the {name} have been idle for {span(idle)}: its job ends")
+            # No notification: that of the end says why.
+            sys.stderr.write(f"spritz: {directory.name}: the {name} have been idle for {span(idle)}: its job ends\n")
             os.kill(parent, signal.SIGTERM)  # the script hands it to the command, which may save its state
             deadline = time.monotonic() + _GRACE_SECONDS
             while os.getppid() == parent and time.monotonic() < deadline:

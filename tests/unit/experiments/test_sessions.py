@@ -91,7 +91,7 @@ def test_a_rank_is_on_its_node() -> None:
     assert attach.node_of(["a", "b"]) == "a"
     for words in ({"rank": 4}, {"node": "c"}, {"rank": -1}):
         with pytest.raises(ExperimentError):
-            attach.node_of(["a", "b"], tasks_per_node=2, **words)  # type: ignore[arg-type]  # by name
+            attach.node_of(["a", "b"], tasks_per_node=2, **words)
 
 
 def test_addresses_come_from_file_and_variable_and_are_hidden() -> None:
