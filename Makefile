@@ -11,10 +11,10 @@ PYTEST_ARGS ?=
 ROUNDS ?= 10
 
 .DEFAULT_GOAL := help
-.PHONY: help venv compiled test unit slow test-server bench-commands lint types contracts format demo bench clients databases fuzz kills traces docs site formats changelog release clean
+.PHONY: help venv compiled test unit slow test-server bench-commands lint types contracts format demo bench clients databases experiments fuzz kills traces docs site formats changelog release clean
 
 help:
-	@echo 'make venv test unit slow test-server lint types contracts format demo bench bench-commands clients databases fuzz kills traces docs site formats changelog release clean (see CONTRIBUTING.md)'
+	@echo 'make venv test unit slow test-server lint types contracts format demo bench bench-commands clients databases experiments fuzz kills traces docs site formats changelog release clean (see CONTRIBUTING.md)'
 
 # The stamp is older than what it was made from only when something must be installed again.
 $(VENV)/.stamp: pyproject.toml constraints.txt setup.py $(wildcard launcher/*.[ch] packaging/bin/*) $(wildcard src/spritz/*/_*.c src/spritz/scheduling/kernels/*.[ch])
@@ -53,6 +53,11 @@ test-server: compiled
 databases: $(VENV)/.stamp
 	SPRITZ_TEST_DATABASES=all $(BIN)/pytest --timeout 300 tests/conformance/test_accounting.py tests/conformance/test_usage.py \
 		tests/conformance/test_archive.py tests/conformance/test_amend.py tests/conformance/test_book.py $(PYTEST_ARGS)
+
+# Runs with MLflow and Plotly, which are too large for the tests of every change (some hundred packages).
+experiments: $(VENV)/.stamp
+	$(PIP) install --quiet --constraint constraints.txt --editable '.[dev,experiments]'
+	$(BIN)/pytest tests/unit/experiments tests/e2e/test_tracking.py $(PYTEST_ARGS)
 
 # slurmdbd and its controller's outbox, killed a thousand times (SPRITZ_KILLS_SEED=N for another story).
 kills: $(VENV)/.stamp

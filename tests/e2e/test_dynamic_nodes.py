@@ -147,4 +147,4 @@ def test_a_pending_reboot_is_cancelled(site: Site) -> None:
     assert "Reason=Reboot ASAP" in site.shown("scontrol", "show", "node", "n1")
     assert site.shown("scontrol", "cancel_reboot", "n1") == ""
     assert site.shown("sinfo", "-h", "-n", "n1", "-o", "%t") == "mix\n"
-    assert "is not to be rebooted" in site.shown("scontrol", "-v", "cancel_reboot", "n1")
+    assert "Invalid node state specified" in site.shown("scontrol", "cancel_reboot", "n1")

@@ -36,6 +36,8 @@ SUBCOMMANDS: dict[str, tuple[str, str]] = {
     "ssh": ("spritz.experiments.commands.ssh", "open a shell on a run's node"),
     "dev": ("spritz.experiments.commands.dev", "work on a compute node: a shell, JupyterLab or VS Code over ssh"),
     "quota": ("spritz.experiments.commands.quota", "limits of your jobs in words, and what is used of them"),
+    "track": ("spritz.experiments.commands.track", "the MLflow server that tracks runs: status, start, stop"),
+    "checkpoints": ("spritz.experiments.commands.checkpoints", "list and prune a run's checkpoints"),
     "env": ("spritz.cli.local.env", "print the lines that point a shell at the cluster in --dir"),
     "completion": ("spritz.cli.local.completion", "print tab completion for bash or zsh"),
 }

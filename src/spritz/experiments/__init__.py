@@ -13,5 +13,10 @@ imports no package of ours but `notation`.
 `store`      the index of all runs
 `script`     the batch script of a run, by template
 `states`     what became of a run, from its events and from Slurm
-`commands`   run, runs, show, diff, rerun, logs: one module each
+`metrics`    last values and histories of a run's metrics
+`tracking`   the user's MLflow server; `tracking_server` is its processes
+`inside`     what runs in the job beside the command: opens the MLflow run, samples use
+`usage`      samples, metrics and log on one time axis
+`checkpoints` a run's checkpoints, and which a policy removes
+`commands`   run, runs, show, diff, rerun, logs, track, checkpoints: one module each
 """

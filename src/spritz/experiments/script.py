@@ -30,6 +30,22 @@ TEMPLATES = ("plain", "tasks", "torchrun", "accelerate", "deepspeed", "lightning
 #: variables that carry arguments which must not be written down
 SECRET_VARIABLE = "SPRITZ_ARGUMENT_{}"
 
+#: Weights & Biases reads these itself, Aim's are for `Run(run_hash=os.environ["AIM_RUN_HASH"])`.
+_IDENTITIES = """\
+export WANDB_RUN_ID=${{WANDB_RUN_ID:-$SPRITZ_RUN-{mark:.8}}} WANDB_RESUME=${{WANDB_RESUME:-allow}}
+export WANDB_NAME=${{WANDB_NAME:-$SPRITZ_RUN}}
+printf -v AIM_RUN_HASH '%s%08x' {mark:.16} "${{SLURM_ARRAY_TASK_ID:-0}}"; export AIM_RUN_HASH
+"""
+
+#: A second late, so as to be in nobody's way, and on one node without Slurm's help, which costs less. The sampler ends
+#: with the script that started it.
+_SAMPLING = """\
+if [ "${{SPRITZ_SAMPLE_SECONDS:-1}}" != 0 ]; then
+    [ "$SLURM_NNODES" = 1 ] || across="srun --overlap --ntasks-per-node=1 --ntasks=$SLURM_NNODES --output=/dev/null"
+    ( sleep 1; export SPRITZ_SAMPLER=1; exec $across {inside} sample ) < /dev/null > /dev/null 2>&1 &
+fi
+"""
+
 
 #: What keeps a notification from being sent is kept beside the logs; its addresses come in $SPRITZ_NOTIFY.
 _NOTIFYING = """\
@@ -63,6 +79,11 @@ class Job:
     #: whether somebody is to be told of what happens, by which interpreter, and whether idle GPUs are watched
     notifier: str = ""
     guarded: bool = False
+    #: the program that runs beside the command (`inside`), and whether the run is tracked
+    inside: Path
+    tracked: bool
+    #: hexadecimal, and no other run's: other trackers go on with what is made of it in each life of the run
+    mark: str
 
 
 def text(job: Job) -> str:
@@ -88,9 +109,14 @@ def text(job: Job) -> str:
         for place, word in enumerate(job.command)
     )
     code = f"{shlex.quote(str(job.directory))}/code"
-    exports = "".join(f"export {name}={shlex.quote(value)}\n" for name, value in options.env.items())
+    exports = _IDENTITIES.format(mark=job.mark) + "".join(
+        f"export {name}={shlex.quote(value)}\n" for name, value in options.env.items()
+    )
+    inside = f"python3 {shlex.quote(str(job.inside))}"
     place = f"{code}/{shlex.quote(job.work_directory)}" if job.tree else shlex.quote(job.work_directory)
     notifying = _NOTIFYING.format(python=shlex.quote(job.notifier)) if job.notifier else "notify() { :; }"
+    tracking = f'eval "$({inside} track)"\n' if job.tracked else ""
+    closing = f'{inside} close "$1"; ' if job.tracked else ""
     return f"""#!/bin/bash
 {directives}
 # Run {job.name}. Made by `spritz run`; `spritz rerun {job.name}` runs it again.
@@ -106,15 +132,15 @@ child=
 forward() {{ say signalled ", \\"signal\\": \\"$1\\""; [ -n "$child" ] && kill -s "$1" "$child" 2>/dev/null; }}
 for signal in TERM INT USR1 USR2; do trap "forward $signal" "$signal"; done
 say started ", \\"nodes\\": \\"$SLURM_JOB_NODELIST\\", \\"job\\": \\"$SLURM_JOB_ID\\""
-finish() {{ say ended ", \\"status\\": $1"; exit "$1"; }}
+finish() {{ say ended ", \\"status\\": $1"; {closing}exit "$1"; }}
 {snapshot.checkout_lines(job.repository, job.tree, code) if job.tree else ""}cd {place} || finish 66
 {exports}export MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
 export MASTER_PORT=$((20000 + SLURM_JOB_ID % 20000))
-{"".join(f"{line}{chr(10)}" for line in options.setup)}log=$SPRITZ_RUN_DIR/log/$restart-%t.log
+{"".join(f"{line}{chr(10)}" for line in options.setup)}{tracking}log=$SPRITZ_RUN_DIR/log/$restart-%t.log
 errors=$SPRITZ_RUN_DIR/log/$restart-srun.log
 {_launch(template, options, quoted)} 2>> "$errors" &
 child=$!
-{_GUARDING if job.guarded else ""}while :; do
+{_GUARDING if job.guarded else ""}{_SAMPLING.format(inside=inside)}while :; do
     wait "$child"; status=$?
     # A trapped signal ends `wait`; the command may still be saving its state.
     kill -0 "$child" 2>/dev/null || break

@@ -18,6 +18,8 @@ guard:
   warn_after: 15m
   end_after: 60m
   action: report          # or end
+track: mlflow             # auto (where a server has been started), mlflow, off; or a mapping:
+                          # {server: mlflow, experiment: NAME}
 """
 
 from __future__ import annotations
@@ -59,6 +61,9 @@ class RunOptions:
     tags: tuple[str, ...] = ()
     #: names of data versions that the run reads, as given by the user
     data: tuple[str, ...] = ()
+    #: auto, mlflow or off (`tracking`), and MLflow's experiment; "" is auto, and the project's name
+    track: str = ""
+    experiment: str = ""
 
 
 #: options of ours -> option of sbatch
@@ -76,6 +81,7 @@ SLURM_OPTIONS = {
     "reservation": "--reservation",
 }
 _NAMES = tuple(item.name for item in fields(RunOptions))
+TRACK_MODES = ("auto", "mlflow", "off")
 _LISTS = frozenset({"slurm", "setup", "tags", "data"})
 
 
@@ -121,7 +127,7 @@ def _read(path: Path) -> Settings:
     _need_known(path, "snapshot: ", snapshot, ("max_file", "max_total"))
     return Settings(
         path,
-        {name: _value(path, name, value) for name, value in run.items()},
+        _track(path, data.get("track")) | {name: _value(path, name, value) for name, value in run.items()},
         _bytes(path, snapshot, "max_file"),
         _bytes(path, snapshot, "max_total"),
         _notify(path, data.get("notify")),
@@ -172,6 +178,26 @@ def _duration(path: Path, key: str, value: Any) -> float:
     return seconds
 
 
+def _track(path: Path, value: Any) -> dict[str, str]:
+    """`track:` as options of a run."""
+    given = value if isinstance(value, dict) else {} if value is None else {"server": value}
+    _need_known(path, "track: ", given, ("server", "experiment"))
+    options = {}
+    if "server" in given:
+        options["track"] = _track_mode(path, given["server"])
+    if given.get("experiment"):
+        options["experiment"] = str(given["experiment"])
+    return options
+
+
+def _track_mode(path: Path, value: Any) -> str:
+    # YAML reads `off` as false.
+    mode = "off" if value is False else "mlflow" if value is True else value
+    if mode not in TRACK_MODES:
+        raise ExperimentError(f"{path}: track: {mode!r}: auto, mlflow or off is expected")
+    return str(mode)
+
+
 def _need_known(path: Path, where: str, given: dict[Any, Any], names: tuple[str, ...]) -> None:
     for key in given:
         if key not in names:
@@ -187,6 +213,8 @@ def _value(path: Path, name: str, value: Any) -> Any:
         if not isinstance(value, dict):
             raise ExperimentError(f"{path}: run: env: a mapping is expected")
         return {str(key): str(item) for key, item in value.items()}
+    if name == "track":
+        return _track_mode(path, value)
     if isinstance(value, list | dict):
         raise ExperimentError(f"{path}: run: {name}: a single value is expected")
     if name == "time" and isinstance(value, int):

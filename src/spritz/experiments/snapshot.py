@@ -101,6 +101,14 @@ def take(
     )
 
 
+def names(store: Path, tree: str) -> list[str]:
+    """Paths of the tree's files; empty if the tree is gone."""
+    done = subprocess.run(
+        ["git", f"--git-dir={store}", "ls-tree", "-r", "-z", "--name-only", tree], capture_output=True, check=False
+    )
+    return [os.fsdecode(name) for name in done.stdout.split(b"\0") if name]
+
+
 def diff(store: Path, old: str, new: str, *options: str) -> str:
     """What changed between two trees, as `git diff` shows it."""
     return _git(store, "--git-dir", str(store), "diff", *options, old, new)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterable
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from spritz.experiments import record, slurm
+from spritz.experiments import metrics, record, slurm
 from spritz.experiments.store import Entry, Store
 
 #: accounting may lag behind the queue; a job that neither knows after this is lost
@@ -24,8 +25,17 @@ def refresh(store: Store, entries: Iterable[Entry]) -> None:
     queue = slurm.queued(job_ids)
     gone = [job_id for job_id in job_ids if job_id not in queue or queue[job_id].state in slurm.FINAL]
     past = slurm.accounted(gone) if gone else {}
+    known = metrics.latest(
+        store.home,
+        [(entry.name, Path(entry.directory), entry.created_at) for entry in asked],
+        whole=len(asked) == 1 or bool(past),
+    )
     for entry in asked:
         values = values_of(entry, queue.get(entry.job_id), past.get(entry.job_id))
+        # What a server that is away has told before stays.
+        measured = {**entry.metrics, **known.get(entry.name, {})}
+        if measured != entry.metrics:
+            store.change(entry.name, entry.owner, metrics=json.dumps(measured))
         if any(getattr(entry, key) != value for key, value in values.items()):
             store.change(entry.name, entry.owner, **values)
 

@@ -83,6 +83,7 @@ class Store:
     """Raises ExperimentError where the database is locked, read-only, full, damaged or of a later release."""
 
     def __init__(self, home: Path) -> None:
+        self.home = home
         self._url = os.environ.get("SPRITZ_RUN_STORE") or f"sqlite:///{home}/runs.db"
         self._database = connect(self._url)
         self._checked = False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import getpass
+import hashlib
 import json
 import os
 import shlex
@@ -12,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from spritz.experiments import notify, record, script, secrets, slurm, snapshot, surroundings
+from spritz.experiments import notify, record, script, secrets, slurm, snapshot, surroundings, tracking
 from spritz.experiments.errors import ExperimentError
 from spritz.experiments.home import home, need_space
 from spritz.experiments.record import Run
@@ -55,6 +56,12 @@ def launch(request: Request, store: Store) -> Run:
         code = _snapshot(request, repository)
     need_program(request, code)
     urls = notify.addresses(request.settings.notify, request.environment)
+    environment = dict(request.environment)
+    if "SPRITZ_RUN" in environment:
+        # A run that submits runs: their identities are their own.
+        for key in tracking.INJECTED:
+            environment.pop(key, None)
+    tracked = tracking.plan(base, request.options.track, environment)
     written, hidden = secrets.split_arguments(request.command, request.environment)
     created_at = time.time()
     name = store.reserve(
@@ -83,7 +90,8 @@ def launch(request: Request, store: Store) -> Run:
         record.write(directory, run)
         for file, content in (_guarding(request.settings) | dict(request.files)).items():
             (directory / file).write_text(content, encoding="utf-8")
-        environment = dict(request.environment)
+        if tracked is not None:
+            _write_track(directory, run, tracked, request)
         environment |= {script.SECRET_VARIABLE.format(place): value for place, value in hidden.items()}
         visible = {key: value for key, value in request.options.env.items() if not secrets.is_secret_name(key)}
         environment |= {key: value for key, value in request.options.env.items() if key not in visible}
@@ -103,6 +111,9 @@ def launch(request: Request, store: Store) -> Run:
                     work_directory=str(request.directory) if code is None else code.directory,
                     notifier=surroundings.our_python() if urls else "",
                     guarded=bool(request.settings.guard) and "session.json" not in request.files,
+                    inside=_program(base),
+                    tracked=tracked is not None,
+                    mark=hashlib.sha256(f"{run.user} {name} {created_at}".encode()).hexdigest(),
                 )
             ),
             encoding="utf-8",
@@ -136,6 +147,48 @@ def _guarding(settings: Settings) -> dict[str, str]:
         return {}
     program = Path(__file__).with_name("watch.py").read_text(encoding="utf-8")
     return {"guard.json": json.dumps(settings.guard, indent=1) + "\n", "watch.py": program}
+
+
+def _write_track(directory: Path, run: Run, tracked: tracking.Plan, request: Request) -> None:
+    """What the job's script tells MLflow of the run; the token stays in the server's state file."""
+    tags = {
+        "spritz.run": run.name,
+        "mlflow.runName": run.name,
+        "mlflow.user": run.user,
+        "mlflow.source.name": shlex.join(run.command)[:500],
+        "mlflow.source.type": "JOB",
+        "mlflow.source.git.commit": run.code.get("commit", ""),
+        "mlflow.source.git.branch": run.code.get("branch", ""),
+        "spritz.tree": run.code.get("tree", ""),
+        "spritz.group": run.group,
+        **{f"tag.{tag}": "true" for tag in run.tags},
+    }
+    project = Path(run.code.get("root") or request.directory).name
+    (directory / "track.json").write_text(
+        json.dumps(
+            {
+                "run": run.name,
+                "state": tracked.state,
+                "experiment": request.options.experiment or project or "spritz",
+                "tags": {key: value for key, value in tags.items() if value},
+                "code": str(directory / "code" if run.code else request.directory),
+            },
+            indent=1,
+        ),
+        encoding="utf-8",
+    )
+
+
+def _program(base: Path) -> Path:
+    """`inside` where compute nodes see it; under its content's name, as queued jobs may be older than we are."""
+    data = Path(__file__).with_name("inside.py").read_bytes()
+    path = base / "inside" / f"{hashlib.sha256(data).hexdigest()[:16]}.py"
+    if not path.exists():
+        path.parent.mkdir(exist_ok=True)
+        scratch = path.with_suffix(f".{os.getpid()}")
+        scratch.write_bytes(data)
+        os.replace(scratch, path)
+    return path
 
 
 def _with_env(options: RunOptions, env: dict[str, str]) -> RunOptions:

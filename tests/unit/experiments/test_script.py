@@ -22,6 +22,9 @@ def job(template: str, command: tuple[str, ...], **options: object) -> script.Jo
         tree="0123",
         repository=Path("/home/o'neil/snapshots.git"),
         work_directory="a dir",
+        inside=Path("/home/o'neil/inside/0.py"),
+        tracked=True,
+        mark="0123456789abcdef" * 4,
     )
 
 

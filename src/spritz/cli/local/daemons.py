@@ -135,7 +135,7 @@ def start_database(paths: ClusterPaths, environ: dict[str, str]) -> subprocess.P
     """
     with open(paths.database_log, "ab") as output:
         return subprocess.Popen(
-            [*database_command(paths), "-n", "5"],
+            [*database_command(paths), "-n", str(max(5, os.getpriority(os.PRIO_PROCESS, 0)))],  # it can only be raised
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,

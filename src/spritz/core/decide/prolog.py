@@ -35,7 +35,7 @@ _DONE = Done()
 #: What keeps the container of a job alive, as long as Slurm's own does.
 _CONTAINER = StepSpec(
     name="extern",
-    argv=("sleep", "100000000"),
+    argv=("/bin/sleep", "100000000"),
     work_dir="/",
     stdin="/dev/null",
     stdout="/dev/null",

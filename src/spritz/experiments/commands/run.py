@@ -20,6 +20,7 @@ from spritz.experiments.interface import Terminal, reporting
 from spritz.experiments.record import Run
 from spritz.experiments.store import Entry, Store
 
+_GIVEN = (*settings.SLURM_OPTIONS, "name", "template", "tasks_per_node", "track", "experiment")
 #: how often new output is looked for, and Slurm is asked
 _LOOK_SECONDS = 0.1
 _ASK_SECONDS = 5.0
@@ -51,6 +52,10 @@ def add_options(parser: ArgumentParser) -> None:
     group.add_argument(
         "--data", action="append", default=[], metavar="NAME@VERSION", help="data that the run reads, for the record"
     )
+    group.add_argument("--track", dest="track", action="store_const", const="mlflow", default="",
+                       help="with MLflow, whose server is started if need be (`spritz track`)")  # fmt: skip
+    group.add_argument("--no-track", dest="track", action="store_const", const="off")
+    group.add_argument("--experiment", metavar="NAME", help="MLflow's experiment (default: the project's name)")
     group.add_argument("--no-snapshot", action="store_true", help="run in this directory in place of a snapshot of it")
 
 
@@ -69,7 +74,7 @@ def options_of(arguments: Namespace, found: settings.Settings) -> settings.RunOp
         if not name:
             raise ExperimentError(f"--env {item}: NAME=VALUE is expected", exit_code=2)
         env[name] = value if equals else os.environ.get(name, "")
-    given = {name: getattr(arguments, name) for name in (*settings.SLURM_OPTIONS, "name", "template", "tasks_per_node")}
+    given = {name: getattr(arguments, name) for name in _GIVEN}
     given |= {name: tuple(getattr(arguments, name)) for name in ("slurm", "tags", "data")}
     given["time"] = minutes(arguments.time or "")
     return settings.merged(found, given | {"env": env})

@@ -6,6 +6,7 @@ import json
 import re
 import time
 from argparse import ArgumentParser, Namespace
+from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import datetime
 
@@ -16,6 +17,7 @@ from spritz.experiments.interface import Terminal, reporting
 from spritz.experiments.store import Entry, Query, Store
 
 _METRIC = re.compile(r"([\w./-]+)(>=|<=|=|>|<)(-?[\d.eE+-]+)\Z")
+_METRICS_SHOWN = 2
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -55,7 +57,7 @@ def run(arguments: Namespace, terminal: Terminal) -> int:
     if arguments.json:
         terminal.out(json.dumps({"runs": [asdict(entry) for entry in entries]}, indent=1) + "\n")
     else:
-        terminal.out(table(entries))
+        terminal.out(table(entries, [_metric(text)[0] for text in arguments.metric]))
     return 0
 
 
@@ -80,11 +82,17 @@ def since(text: str) -> float:
         raise ExperimentError(f"--since {text}: a date as 2026-11-23, or an age as 2h, 3d, 1w", exit_code=2) from None
 
 
-def table(entries: list[Entry]) -> str:
-    """Columns as wide as their values, two blanks between them."""
+def _shown(entry: Entry, wanted: Sequence[str]) -> list[tuple[str, float]]:
+    """Metrics that were searched for, else the first few."""
+    names = [name for name in wanted if name in entry.metrics] or sorted(entry.metrics)[:_METRICS_SHOWN]
+    return [(name, entry.metrics[name]) for name in names]
+
+
+def table(entries: list[Entry], wanted: Sequence[str] = ()) -> str:
+    """Columns as wide as their values, two blanks between them; of metrics those that are `wanted`."""
     if not entries:
         return "No runs yet: `spritz run -- python train.py` starts one.\n"
-    rows = [("RUN", "STATE", "JOB", "STARTED", "TIME", "CODE", "COMMAND")]
+    rows: list[tuple[str, ...]] = [("RUN", "STATE", "JOB", "STARTED", "TIME", "CODE", "METRICS", "COMMAND")]
     for entry in entries:
         begin = entry.started_at or entry.created_at
         end = entry.ended_at or (time.time() if entry.started_at else None)
@@ -96,9 +104,12 @@ def table(entries: list[Entry]) -> str:
                 datetime.fromtimestamp(begin).strftime("%m-%d %H:%M"),
                 clock(end - entry.started_at) if end and entry.started_at else "-",
                 f"{entry.branch}@{entry.commit_id[:8]}" if entry.commit_id else entry.tree[:8],
+                ", ".join(f"{name} {value:.4g}" for name, value in _shown(entry, wanted)),
                 entry.command if len(entry.command) <= 60 else entry.command[:59] + "…",
             )
         )
+    if not any(row[6] for row in rows[1:]):
+        rows = [(*row[:6], *row[7:]) for row in rows]
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     lines = ["  ".join(value.ljust(width) for value, width in zip(row, widths, strict=True)).rstrip() for row in rows]
     return "\n".join(lines) + "\n"

@@ -3,23 +3,39 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 from argparse import ArgumentParser, Namespace
 from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
 
-from spritz.experiments import advice, attach, failures, notify, record, slurm, states, submission
+from spritz.experiments import (
+    advice,
+    attach,
+    failures,
+    metrics,
+    notify,
+    record,
+    slurm,
+    states,
+    submission,
+    usage,
+)
 from spritz.experiments.commands.runs import clock
+from spritz.experiments.errors import ExperimentError
 from spritz.experiments.home import home
 from spritz.experiments.interface import Terminal, reporting
-from spritz.experiments.store import Store
+from spritz.experiments.store import Entry, Store
 
 
 def add_arguments(parser: ArgumentParser) -> None:
     """The command line."""
     parser.add_argument("run", metavar="RUN", help="name of a run, its beginning (the newest counts), or a job number")
     parser.add_argument("--json", action="store_true")
+    parser.add_argument("--usage", action="store_true", help="CPU, memory, GPU and I/O of each rank over time")
+    parser.add_argument("--html", metavar="FILE", help="the same as one page, with metrics, events and log")
+    parser.add_argument("--grep", metavar="PATTERN", help="lines of the log to mark in it (default: errors, warnings)")
 
 
 @reporting
@@ -30,6 +46,8 @@ def run(arguments: Namespace, terminal: Terminal) -> int:
     states.refresh(store, [entry])
     entry = store.get(entry.name, entry.owner)
     directory = Path(entry.directory)
+    if arguments.usage or arguments.html:
+        return _usage(arguments, terminal, entry)
     known = record.read(directory)
     if arguments.json:
         terminal.out(
@@ -76,6 +94,25 @@ def run(arguments: Namespace, terminal: Terminal) -> int:
         lines.append(f"Notify     {missing}")
     lines.append(f"Directory  {directory}")
     terminal.out("\n".join(lines) + "\n")
+    return 0
+
+
+def _usage(arguments: Namespace, terminal: Terminal, entry: Entry) -> int:
+    directory = Path(entry.directory)
+    try:
+        pattern = re.compile(arguments.grep) if arguments.grep else None
+    except re.error as error:
+        raise ExperimentError(f"--grep {arguments.grep}: {error}", exit_code=2) from error
+    found = usage.collect(directory, metrics.history(home(), entry.name, directory), pattern)
+    if arguments.html:
+        path = Path(arguments.html)
+        try:
+            path.write_text(usage.html(entry.name, found), encoding="utf-8")
+        except OSError as error:
+            raise ExperimentError(f"{path}: {error.strerror}") from error
+        terminal.err(f"Wrote {path}\n")
+    if arguments.usage:
+        terminal.out(usage.chart(entry.name, found))
     return 0
 
 

@@ -1,0 +1,125 @@
+"""Metrics of runs: from MLflow, and from lines that a program without tracking writes.
+
+The contract for programs: each line of `$SPRITZ_RUN_DIR/metrics.jsonl` is a JSON object of numbers, with `step` and
+`time` (seconds since the epoch) if they are known:
+
+    {"step": 100, "loss": 0.31, "accuracy": 0.87}
+
+The last value of a name is the run's. A line that is being written, or is no object, is left out.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from spritz.experiments import inside, tracking
+
+FILE = "metrics.jsonl"
+_PLACES = frozenset({"step", "time"})
+#: of a long file, the state of a run that goes on is read from its end
+_TAIL_BYTES = 1 << 20
+_RUNS_ASKED_MAX = 200
+
+
+@dataclass(frozen=True)
+class Point:
+    """A value. `at` is in seconds since the epoch, 0.0 if it is not known."""
+
+    name: str
+    value: float
+    step: float | None = None
+    at: float = 0.0
+
+
+def written(directory: Path, *, tail: bool = False) -> Iterator[Point]:
+    """What the program has written; with `tail` no more than the file's end."""
+    try:
+        with (directory / FILE).open("rb") as file:
+            if tail:
+                size = file.seek(0, 2)
+                file.seek(max(0, size - _TAIL_BYTES))
+                if size > _TAIL_BYTES:
+                    file.readline()
+            for line in file:
+                yield from _points(line)
+    except OSError:
+        return
+
+
+def _points(line: bytes) -> Iterator[Point]:
+    try:
+        data = json.loads(line)
+    except ValueError:
+        return
+    if not isinstance(data, dict):
+        return
+    step, at = _number(data.get("step")), _number(data.get("time"))
+    for name, value in data.items():
+        if name not in _PLACES and isinstance(value, int | float) and not isinstance(value, bool):
+            yield Point(name, float(value), step, at or 0.0)
+
+
+def _number(value: Any) -> float | None:
+    if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
+        return float(value)
+    return None
+
+
+def latest(home: Path, directories: Sequence[tuple[str, Path, float]], *, whole: bool) -> dict[str, dict[str, float]]:
+    """Run -> last values, of runs given as (name, directory, creation). A server that is away costs what it knew."""
+    found: dict[str, dict[str, float]] = {}
+    servers: dict[str, tuple[inside.Client, list[str], float]] = {}
+    for name, directory, created_at in directories[:_RUNS_ASKED_MAX]:
+        server = tracking.server_of(home, directory)
+        if server is not None:
+            _, names, since = servers.setdefault(server.url, (server, [], created_at))
+            names.append(name)
+            servers[server.url] = (server, names, min(since, created_at))
+    for server, names, since in servers.values():
+        try:
+            for name, values in tracking.last_values(server, names, since).items():
+                found.setdefault(name, {}).update(values)
+        except (inside.Unreachable, ValueError, KeyError):
+            continue
+    for name, directory, _ in directories:
+        for point in written(directory, tail=not whole):
+            found.setdefault(name, {})[point.name] = point.value
+    # Databases have no JSON for what is no number.
+    return {
+        name: {key: value for key, value in values.items() if math.isfinite(value)} for name, values in found.items()
+    }
+
+
+def history(home: Path, name: str, directory: Path) -> list[Point]:
+    """All values that are known, in order of time."""
+    points = list(written(directory))
+    server = tracking.server_of(home, directory)
+    if server is not None:
+        try:
+            points += _logged(server, directory, name)
+        except (inside.Unreachable, ValueError, KeyError):
+            pass
+    return sorted(points, key=lambda point: point.at)
+
+
+def _logged(server: inside.Client, directory: Path, name: str) -> Iterator[Point]:
+    experiments = server.call("experiments/search", {"max_results": 1000}).get("experiments", [])
+    query = {
+        "experiment_ids": [experiment["experiment_id"] for experiment in experiments],
+        "filter": f"tags.`spritz.run` = '{name}'",
+        "max_results": 100,
+    }
+    for run in server.call("runs/search", query).get("runs", []):
+        run_id = run["info"]["run_id"]
+        for metric in run["data"].get("metrics", []):
+            key = inside.quoted(metric["key"])
+            answer = server.call(f"metrics/get-history?run_id={run_id}&metric_key={key}&max_results=20000")
+            for row in answer.get("metrics", []):
+                yield Point(
+                    metric["key"], float(row["value"]), float(row.get("step", 0)), float(row["timestamp"]) / 1000
+                )

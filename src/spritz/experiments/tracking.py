@@ -1,0 +1,271 @@
+"""The user's MLflow server and what runs are told of it.
+
+`mlflow/` in the home of runs holds the database, the artifacts, and `server.json`: address, token, and the process that
+keeps the server alive on the host where it was started (`tracking_server`). The file is there from the first start
+until `spritz track stop`; as long as it is, runs are tracked, and a server found dead is started again. MLflow is never
+imported here: submitting a run must cost no more than reading one small file.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from spritz.experiments import inside, slurm
+from spritz.experiments.errors import ExperimentError
+
+#: MLflow creates its tables at the first start, which takes seconds on a slow disk.
+_READY_SECONDS = 90.0
+_NODES_MAX = 64
+
+
+@dataclass(frozen=True)
+class Server:
+    """The state file."""
+
+    url: str
+    #: where its keeper runs, the address it listens on, and the keeper's process
+    host: str
+    address: str
+    pid: int
+    started: str
+    token: str
+
+    def kept(self) -> bool:
+        """Whether the keeper lives; of another host, whether the server answers."""
+        if self.host != socket.gethostname():
+            return answers(self)
+        return bool(self.started) and process_start(self.pid) == self.started
+
+
+def process_start(pid: int) -> str:
+    """When the process began, in the kernel's ticks: numbers are used again. "" if there is none, or it has ended."""
+    try:
+        words = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
+        return "" if words[0] in "ZX" else words[19]
+    except (OSError, IndexError):
+        return ""
+
+
+def state_path(home: Path) -> Path:
+    """Where the state is."""
+    return home / "mlflow" / "server.json"
+
+
+def known(home: Path) -> Server | None:
+    """What the state file says; None if no server is wanted."""
+    try:
+        data = json.loads(state_path(home).read_text(encoding="utf-8"))
+        return Server(**{name: data[name] for name in Server.__dataclass_fields__})
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, KeyError) as error:
+        raise ExperimentError(
+            f"{state_path(home)}: {error}", hint="remove the file; `spritz track start` makes it again"
+        ) from error
+
+
+def answers(server: Server, seconds: float = 1.0) -> bool:
+    """Whether the server answers requests."""
+    try:
+        client(server).call("experiments/search", {"max_results": 1}, timeout=seconds)
+    except (inside.Unreachable, ValueError):
+        return False
+    return True
+
+
+def client(server: Server) -> inside.Client:
+    """Its REST API."""
+    return inside.Client(server.url, token=server.token, direct=True)
+
+
+def ensure(home: Path) -> None:
+    """Start the server in the background unless it runs. Raises ExperimentError if it cannot be started from here."""
+    server = known(home)
+    if server is not None and server.kept():
+        return
+    if slurm.in_job():
+        raise ExperimentError(
+            "the tracking server does not run, and a job cannot start it", hint="`spritz track start` on a login node"
+        )
+    if server is not None and server.host != socket.gethostname():
+        raise ExperimentError(
+            f"the tracking server at {server.url} does not answer",
+            hint=f"`spritz track start` on {server.host} starts it again, here it starts it here",
+        )
+    _start(home, server.address if server else None)
+
+
+def start(home: Path, address: str | None) -> Server:
+    """Start the server unless it runs, and wait until it answers. Raises ExperimentError with its last words."""
+    server = known(home)
+    begun = None
+    if server is None or not server.kept():
+        begun = _start(home, address or (server.address if server else None))
+    deadline = time.monotonic() + _READY_SECONDS
+    while time.monotonic() < deadline:
+        server = known(home)
+        if server is not None and server.kept() and answers(server):
+            return server
+        if begun is not None and begun.poll() is not None and not (server is not None and server.kept()):
+            break
+        time.sleep(0.1)
+    said = _last_words(home / "mlflow" / "server.log")
+    raise ExperimentError(f"the tracking server does not answer{said}", hint=f"its log is {home}/mlflow/server.log")
+
+
+def _start(home: Path, address: str | None) -> subprocess.Popen[bytes]:
+    import importlib.util
+
+    if importlib.util.find_spec("mlflow") is None or importlib.util.find_spec("uvicorn") is None:
+        raise ExperimentError("MLflow is not installed here", hint="pip install 'spritz[experiments]'")
+    folder = home / "mlflow"
+    folder.mkdir(exist_ok=True, mode=0o700)
+    environment = {
+        name: value for name, value in os.environ.items() if not name.startswith(("SLURM_", "MLFLOW_", "_MLFLOW"))
+    }
+    descriptor = os.open(folder / "server.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    try:
+        return subprocess.Popen(
+            [sys.executable, "-m", "spritz.experiments.tracking_server", "keep", str(home), address or binding()],
+            stdin=subprocess.DEVNULL, stdout=descriptor, stderr=descriptor, start_new_session=True, env=environment,
+            cwd=folder,
+        )  # fmt: skip
+    finally:
+        os.close(descriptor)
+
+
+def _last_words(path: Path) -> str:
+    with suppress(OSError):
+        lines = [line for line in path.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
+        return f": {lines[-1].strip()}" if lines else ""
+    return ""
+
+
+def stop(home: Path) -> bool:
+    """Stop the server, and track no further runs; whether there was one. Raises ExperimentError from another host."""
+    server = known(home)
+    if server is None:
+        return False
+    if server.host != socket.gethostname() and server.kept():
+        raise ExperimentError(f"the tracking server runs on {server.host}", hint="stop it there")
+    state_path(home).unlink(missing_ok=True)
+    deadline = time.monotonic() + 20.0
+    if server.host == socket.gethostname() and server.kept():
+        os.kill(server.pid, signal.SIGTERM)
+        while server.kept() and time.monotonic() < deadline:
+            time.sleep(0.05)
+    return True
+
+
+def binding() -> str:
+    """The address to listen on: loopback where all nodes are this machine, else all interfaces."""
+    done = slurm.call(["sinfo", "-h", "-N", "-o", "%o"])
+    ours = {"localhost", "127.0.0.1", socket.gethostname(), socket.getfqdn()}
+    for name in list(dict.fromkeys(done.stdout.split()))[:_NODES_MAX]:
+        if name in ours:
+            continue
+        try:
+            address = socket.gethostbyname(name)
+        except OSError:
+            return "0.0.0.0"
+        if not address.startswith("127.") and not _is_local(address):
+            return "0.0.0.0"
+    return "127.0.0.1"
+
+
+def _is_local(address: str) -> bool:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.bind((address, 0))
+        except OSError:
+            return False
+    return True
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How a run is tracked: by the user's own server, whose state file is `state`, or by the one in the variables."""
+
+    state: str
+
+
+def plan(home: Path, mode: str, environment: Mapping[str, str]) -> Plan | None:
+    """Whether and how to track. A server that is wanted is started, but not waited for. Raises ExperimentError."""
+    if mode == "off":
+        return None
+    given = environment.get("MLFLOW_TRACKING_URI", "")
+    if given:
+        # Somebody's server: ours stays out of it, and of other kinds of stores altogether.
+        return Plan("") if mode == "mlflow" and given.startswith(("http://", "https://")) else None
+    if mode != "mlflow" and not state_path(home).exists():
+        return None
+    try:
+        ensure(home)
+    except ExperimentError:
+        if mode == "mlflow":
+            raise
+        return None
+    return Plan(str(state_path(home)))
+
+
+#: variables of a run that must not reach the runs that it submits
+INJECTED = (
+    *("MLFLOW_TRACKING_URI", "MLFLOW_TRACKING_TOKEN", "MLFLOW_RUN_ID", "MLFLOW_RUN_CONTEXT", "MLFLOW_EXPERIMENT_NAME"),
+    *("WANDB_RUN_ID", "WANDB_RESUME", "WANDB_NAME", "AIM_RUN_HASH"),
+)
+
+
+def last_values(
+    server: inside.Client, names: Sequence[str], since: float, seconds: float = 2.0
+) -> dict[str, dict[str, float]]:
+    """Run -> last values of its metrics, of all MLflow runs that bear its tag. Raises Unreachable or ValueError."""
+    experiments = [
+        experiment["experiment_id"]
+        for experiment in server.call("experiments/search", {"max_results": 1000}, timeout=seconds).get(
+            "experiments", []
+        )
+    ]
+    if len(names) == 1:
+        wanted = f"tags.`spritz.run` = '{names[0]}'"
+    else:
+        wanted = f"attributes.start_time >= {int(since * 1000)}"
+    found: dict[str, dict[str, float]] = {}
+    token = ""
+    while True:
+        query: dict[str, Any] = {"experiment_ids": experiments, "filter": wanted, "max_results": 1000,
+                                 "order_by": ["attributes.start_time ASC"]}  # fmt: skip
+        answer = server.call("runs/search", query | ({"page_token": token} if token else {}), timeout=seconds)
+        for run in answer.get("runs", []):
+            tags = {tag["key"]: tag["value"] for tag in run["data"].get("tags", [])}
+            if tags.get("spritz.run") in names and "mlflow.parentRunId" not in tags:
+                metrics = {metric["key"]: metric["value"] for metric in run["data"].get("metrics", [])}
+                found.setdefault(tags["spritz.run"], {}).update(
+                    {key: float(value) for key, value in metrics.items() if isinstance(value, int | float)}
+                )
+        token = answer.get("next_page_token", "")
+        if not token:
+            return found
+
+
+def server_of(home: Path, directory: Path) -> inside.Client | None:
+    """The server that tracks the run, if it may answer; None for a run without tracking."""
+    try:
+        data = json.loads((directory / "track.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    if data.get("state"):
+        server = known(home)
+        return client(server) if server is not None and server.kept() else None
+    given = os.environ.get("MLFLOW_TRACKING_URI", "")
+    return inside.server(data) if given.startswith(("http://", "https://")) else None

@@ -1,0 +1,254 @@
+"""What a run used, on one time axis with its metrics, events and log: from samples that its job took (`inside`)."""
+
+from __future__ import annotations
+
+import json
+import re
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from spritz.experiments import logs, record, secrets
+from spritz.experiments.errors import ExperimentError
+from spritz.experiments.metrics import Point
+
+_FILE = re.compile(r"(\d+)-(\d+)\.jsonl\Z")
+_BARS = "▁▂▃▄▅▆▇█"
+_WIDTH = 48
+#: lines of a log that are marked where no pattern is given
+NOTABLE = re.compile(r"\b(?:[Ee]rror|ERROR|Exception|Traceback|[Ww]arning|WARN(?:ING)?)\b|out of memory")
+_MARKS_MAX = 200
+
+#: rank's columns: name, unit, decimals
+COLUMNS = (("CPUs", ""), ("memory", "B"), ("read", "B/s"), ("written", "B/s"))
+GPU_COLUMNS = (("GPU", "%"), ("GPU memory", "MiB"))
+
+
+@dataclass(frozen=True)
+class Series:
+    """Values over time. `owner` is a rank, a GPU or a metric; `what` a column."""
+
+    owner: str
+    what: str
+    unit: str
+    times: Sequence[float]
+    values: Sequence[float]
+
+
+@dataclass(frozen=True)
+class Mark:
+    """Something that happened at a time."""
+
+    at: float
+    text: str
+
+
+@dataclass
+class Usage:
+    """All that is drawn."""
+
+    series: list[Series] = field(default_factory=list)
+    marks: list[Mark] = field(default_factory=list)
+
+    @property
+    def span(self) -> tuple[float, float]:
+        """First and last time."""
+        times = [at for item in self.series for at in item.times] + [mark.at for mark in self.marks]
+        return (min(times), max(times)) if times else (0.0, 0.0)
+
+
+def collect(directory: Path, points: Iterable[Point], pattern: re.Pattern[str] | None = None) -> Usage:
+    """The run's samples, metrics, events, and lines of its log that match. Damaged lines are left out."""
+    samples = sorted(_samples(directory), key=lambda line: line["at"])
+    columns: dict[tuple[str, str, str], list[tuple[float, float]]] = {}
+    for line in samples:
+        at = float(line["at"])
+        for rank, row in _rows(line, "ranks"):
+            for (what, unit), value in zip(COLUMNS, row, strict=False):
+                columns.setdefault((f"rank {rank} ({line.get('node', '')})", what, unit), []).append((at, value))
+        for card, row in _rows(line, "gpus"):
+            for (what, unit), value in zip(GPU_COLUMNS, row, strict=False):
+                columns.setdefault((f"GPU {card} ({line.get('node', '')})", what, unit), []).append((at, value))
+    for point in points:
+        if point.at:
+            columns.setdefault((point.name, "metric", ""), []).append((point.at, point.value))
+    made = Usage()
+    for (owner, what, unit), pairs in columns.items():
+        made.series.append(Series(owner, what, unit, [at for at, _ in pairs], [value for _, value in pairs]))
+    made.marks = [Mark(event["at"], _event(event)) for event in record.events(directory)]
+    made.marks += _log_marks(directory, samples, pattern or NOTABLE)
+    made.marks.sort(key=lambda mark: mark.at)
+    return made
+
+
+def _samples(directory: Path) -> Iterable[dict[str, Any]]:
+    try:
+        paths = sorted(path for path in (directory / "usage").iterdir() if _FILE.fullmatch(path.name))
+    except OSError:
+        return
+    for path in paths:
+        for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+            try:
+                data = json.loads(line)
+                if isinstance(data, dict) and isinstance(data.get("at"), int | float):
+                    yield data
+            except ValueError:
+                continue
+
+
+def _rows(line: dict[str, Any], key: str) -> Iterable[tuple[str, list[float]]]:
+    found = line.get(key)
+    if isinstance(found, dict):
+        yield from ((str(name), row) for name, row in found.items() if isinstance(row, list))
+
+
+def _event(event: dict[str, Any]) -> str:
+    more = [str(event[key]) for key in ("nodes", "signal", "status") if key in event]
+    return " ".join((str(event["event"]), *more))
+
+
+def _log_marks(directory: Path, samples: Sequence[dict[str, Any]], pattern: re.Pattern[str]) -> list[Mark]:
+    """Lines of ranks' logs with the time of the first sample that found the log so long: lines have no times."""
+    marks: list[Mark] = []
+    for _, rank, path in logs.files(directory):
+        if rank is None:
+            continue
+        sizes = [(line["log"][path.name], line["at"]) for line in samples if path.name in (line.get("log") or {})]
+        if not sizes:
+            continue
+        lengths = [size for size, _ in sizes]
+        offset = 0
+        with path.open("rb") as file:
+            for raw in file:
+                offset += len(raw)
+                text = raw.decode("utf-8", "replace").rstrip()
+                if pattern.search(text):
+                    place = min(bisect_left(lengths, offset), len(sizes) - 1)
+                    marks.append(Mark(sizes[place][1], f"rank {rank}: {secrets.masked_text(text)[:200]}"))
+                    if len(marks) >= _MARKS_MAX:
+                        return marks
+    return marks
+
+
+def chart(name: str, found: Usage, *, width: int = _WIDTH) -> str:
+    """For the terminal: a line of bars for each series, all on one time axis."""
+    if not found.series:
+        return f"No samples of {name}: its job is too short, has not begun, or SPRITZ_SAMPLE_SECONDS is 0 in it.\n"
+    begin, end = found.span
+    owners = max(len(item.owner) for item in found.series)
+    kinds = max(len(item.what) for item in found.series)
+    indent = " " * (owners + kinds + 3)
+    lines = [f"{indent}{clock(begin)}{clock(end):>{width - 8}}  mean, most"]
+    marked = [" "] * width
+    for mark in found.marks:
+        marked[_place(mark.at, begin, end, width)] = "|"
+    shown = ""
+    for item in found.series:
+        mean = sum(item.values) / len(item.values)
+        if item.what == "metric":
+            told = f"last {item.values[-1]:g}"
+        else:
+            told = f"{scaled(mean, item.unit)}, {scaled(max(item.values), item.unit)}"
+        owner = item.owner if item.owner != shown else ""
+        shown = item.owner
+        label = "" if item.what == "metric" else item.what
+        lines.append(f"{owner:<{owners}} {label:<{kinds}}  {bars(item, begin, end, width)}  {told}")
+    if found.marks:
+        lines.append(f"{'':<{owners}} {'':<{kinds}}  {''.join(marked)}")
+        lines += [f"{indent}{clock(mark.at)} {mark.text}" for mark in found.marks[:20]]
+        if len(found.marks) > 20:
+            lines.append(f"{indent}and {len(found.marks) - 20} more (--html has them)")
+    return "\n".join(line.rstrip() for line in lines) + "\n"
+
+
+def bars(item: Series, begin: float, end: float, width: int) -> str:
+    """The mean of each column of time, from the least value (metrics) or 0 to the most; blank where there is none.
+
+    A value holds until the next one, unless that is unusually late: the run was queued again, or its node stood still.
+    """
+    sums: list[list[float]] = [[] for _ in range(width)]
+    gaps = sorted(later - earlier for earlier, later in pairwise(item.times))
+    usual = 3 * gaps[len(gaps) // 2] if gaps else 0.0
+    last: tuple[float, float] | None = None
+    for at, value in zip(item.times, item.values, strict=True):
+        place = _place(at, begin, end, width)
+        if last is not None and at - last[0] <= usual:
+            for between in range(_place(last[0], begin, end, width) + 1, place):
+                sums[between].append(last[1])
+        sums[place].append(value)
+        last = (at, value)
+    low = min(item.values) if item.what == "metric" else 0.0
+    high = max(item.values)
+    text = ""
+    for values in sums:
+        if not values:
+            text += " "
+            continue
+        share = (sum(values) / len(values) - low) / (high - low) if high > low else 0.0
+        text += _BARS[min(len(_BARS) - 1, max(0, int(share * len(_BARS))))]
+    return text
+
+
+def _place(at: float, begin: float, end: float, width: int) -> int:
+    return min(width - 1, max(0, int((at - begin) / (end - begin) * width))) if end > begin else 0
+
+
+def clock(at: float) -> str:
+    """The time of day."""
+    return datetime.fromtimestamp(at).strftime("%H:%M:%S")
+
+
+def scaled(value: float, unit: str) -> str:
+    """With a prefix where the unit is bytes."""
+    if unit not in ("B", "B/s"):
+        return f"{value:.3g}{unit and ' ' + unit}"
+    for prefix in ("", "Ki", "Mi", "Gi"):
+        if value < 1000:
+            return f"{value:.3g} {prefix}{unit}"
+        value /= 1024
+    return f"{value:.3g} Ti{unit}"
+
+
+def html(name: str, found: Usage) -> str:
+    """One page that needs nothing from outside. Raises ExperimentError without Plotly."""
+    try:
+        from plotly.graph_objects import Scatter
+        from plotly.subplots import make_subplots
+    except ImportError as error:
+        raise ExperimentError("--html needs Plotly", hint="pip install 'spritz[experiments]'") from error
+    import html as escaping
+
+    kinds = list(dict.fromkeys(item.what for item in found.series))
+    kinds.sort(key=lambda kind: kind != "metric")
+    titles = [{"metric": "Metrics"}.get(kind, kind[0].upper() + kind[1:]) for kind in kinds]
+    figure: Any = make_subplots(
+        rows=max(1, len(kinds)), cols=1, shared_xaxes=True, vertical_spacing=0.03, subplot_titles=titles
+    )
+    for item in found.series:
+        figure.add_trace(
+            Scatter(
+                x=[datetime.fromtimestamp(at) for at in item.times], y=list(item.values), name=item.owner,
+                legendgroup=item.owner, mode="lines+markers" if len(item.times) < 100 else "lines",
+                hovertemplate="%{y:.4g} " + item.unit,
+            ),
+            row=kinds.index(item.what) + 1, col=1,
+        )  # fmt: skip
+        figure.update_yaxes(title_text=item.unit, row=kinds.index(item.what) + 1, col=1)
+    for mark in found.marks:
+        figure.add_vline(x=datetime.fromtimestamp(mark.at), line={"dash": "dot", "width": 1, "color": "gray"})
+    if found.marks:
+        figure.add_trace(
+            Scatter(
+                x=[datetime.fromtimestamp(mark.at) for mark in found.marks], y=[0] * len(found.marks),
+                mode="markers", marker={"symbol": "line-ns-open", "color": "gray"}, name="events and log",
+                text=[escaping.escape(mark.text) for mark in found.marks], hovertemplate="%{text}",
+            ),
+            row=max(1, len(kinds)), col=1,
+        )  # fmt: skip
+    figure.update_layout(title=escaping.escape(name), height=max(400, 220 * len(kinds)), hovermode="x")
+    page: str = figure.to_html(include_plotlyjs=True, full_html=True)
+    return page
