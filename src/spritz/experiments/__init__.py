@@ -18,5 +18,10 @@ imports no package of ours but `notation`.
 `inside`     what runs in the job beside the command: opens the MLflow run, samples use
 `usage`      samples, metrics and log on one time axis
 `checkpoints` a run's checkpoints, and which a policy removes
-`commands`   run, runs, show, diff, rerun, logs, track, checkpoints: one module each
+`attach`     commands beside a running run, as steps of its job
+`sessions`   dev sessions: how they are reached, entries for ssh; `channel` carries ports through a step
+`watch`      a program that runs inside a job: holds a session, or guards a run
+`notify`     tells somebody of a run, through Apprise
+`advice`     what a run used of what it asked for, and options for the next; `quotas` limits in words
+`commands`   run, runs, show, diff, rerun, logs, track, checkpoints, exec, ssh, dev, quota: one module each
 """
