@@ -30,7 +30,8 @@ COMMANDS = {
 #: subcommands of `spritz` have a help of their own
 SPRITZ = (
     *("up", "down", "status", "doctor", "why", "eff", "history", "config", "simulate", "usage", "shares", "env"),
-    *("run", "runs", "show", "diff", "rerun", "logs", "track", "checkpoints", "exec", "ssh", "dev", "quota"),
+    *("run", "runs", "show", "diff", "rerun", "logs", "track", "checkpoints", "pause", "resume", "sweep", "sweeps"),
+    *("exec", "ssh", "dev", "quota"),
     "completion",
 )
 

@@ -38,6 +38,10 @@ SUBCOMMANDS: dict[str, tuple[str, str]] = {
     "quota": ("spritz.experiments.commands.quota", "limits of your jobs in words, and what is used of them"),
     "track": ("spritz.experiments.commands.track", "the MLflow server that tracks runs: status, start, stop"),
     "checkpoints": ("spritz.experiments.commands.checkpoints", "list and prune a run's checkpoints"),
+    "pause": ("spritz.experiments.commands.pause", "let a run save its state and give its nodes back"),
+    "resume": ("spritz.experiments.commands.resume", "let a paused run go on from where it was"),
+    "sweep": ("spritz.experiments.commands.sweep", "run a command with many parameters: grid, random, TPE"),
+    "sweeps": ("spritz.experiments.commands.sweeps", "list sweeps and their best trials"),
     "env": ("spritz.cli.local.env", "print the lines that point a shell at the cluster in --dir"),
     "completion": ("spritz.cli.local.completion", "print tab completion for bash or zsh"),
 }

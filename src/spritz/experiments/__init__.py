@@ -13,6 +13,7 @@ imports no package of ours but `notation`.
 `store`      the index of all runs
 `script`     the batch script of a run, by template
 `states`     what became of a run, from its events and from Slurm
+`sweeps`     many runs of one command as a job array
 `metrics`    last values and histories of a run's metrics
 `tracking`   the user's MLflow server; `tracking_server` is its processes
 `inside`     what runs in the job beside the command: opens the MLflow run, samples use
@@ -23,5 +24,8 @@ imports no package of ours but `notation`.
 `watch`      a program that runs inside a job: holds a session, or guards a run
 `notify`     tells somebody of a run, through Apprise
 `advice`     what a run used of what it asked for, and options for the next; `quotas` limits in words
-`commands`   run, runs, show, diff, rerun, logs, track, checkpoints, exec, ssh, dev, quota: one module each
+`resuming`   what makes a run stop and start again from its checkpoint: the contract's options, and the job's side
+`checkpointing` the program's side: one file, for training code, without spritz
+`commands`   run, runs, show, diff, rerun, logs, sweep, sweeps, track, checkpoints, pause, resume, exec, ssh, dev,
+             quota: one module each
 """

@@ -72,6 +72,9 @@ def ending(exit_code: int | None) -> str:
         126: "its command could not be executed",
         127: "its command was not found",
         66: "its code or directory was missing",
+        75: "it saved its state and exited, and could not be requeued (log/job.log has Slurm's words)",
+        76: "it was restarted again and again without a new checkpoint",
+        124: "its total time (--max-time) is used up",
     }
     return known.get(exit_code, f"it ended with exit status {exit_code}")
 

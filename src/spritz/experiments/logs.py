@@ -36,6 +36,11 @@ def files(directory: Path) -> list[tuple[int, int | None, Path]]:
     return sorted(found, key=lambda item: (item[0], item[1] is None, item[1] or 0))
 
 
+def ranks(directory: Path) -> set[int]:
+    """Ranks that have written something, in any life."""
+    return {rank for _, rank, _ in files(directory) if rank is not None}
+
+
 @dataclass
 class Tail:
     """Reads what has been added to a run's logs since it was last asked."""

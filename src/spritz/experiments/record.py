@@ -38,6 +38,10 @@ class Run:
     group: str = ""
     job_id: str = ""
     cluster: str = ""
+    #: of a trial of a sweep
+    parameters: dict[str, Any] = field(default_factory=dict)
+    #: a file with the values that all runs of a group have in common; `read` puts them in place
+    shared: str = ""
     format: int = FORMAT
 
 
@@ -46,15 +50,31 @@ def directory_of(home: Path, name: str) -> Path:
     return home / "runs" / name
 
 
-def write(directory: Path, run: Run) -> None:
-    """Replace the record as a whole."""
-    text = json.dumps(asdict(run), indent=1, ensure_ascii=False)
-    descriptor, path = tempfile.mkstemp(dir=directory, prefix=".run-")
+#: what runs of a group have in common
+SHARED = ("options", "code", "surroundings", "tags", "data")
+
+
+def write(directory: Path, run: Run, *, durable: bool = True) -> None:
+    """Replace the record as a whole; without the values that stand in its shared file."""
+    values = {key: value for key, value in asdict(run).items() if not (run.shared and key in SHARED)}
+    write_json(directory / "run.json", values, durable=durable)
+
+
+def dumps(data: Any) -> str:
+    """JSON for a file or a column."""
+    return json.dumps(data, ensure_ascii=False)
+
+
+def write_json(path: Path, data: Any, *, durable: bool = True) -> None:
+    """Replace the file as a whole; without `durable` a crash of the machine may lose it."""
+    text = json.dumps(data, indent=1, ensure_ascii=False)
+    descriptor, scratch = tempfile.mkstemp(dir=path.parent, prefix=f".{path.stem}-")
     with os.fdopen(descriptor, "w", encoding="utf-8") as file:
         file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(path, directory / "run.json")
+        if durable:
+            file.flush()
+            os.fsync(file.fileno())
+    os.replace(scratch, path)
 
 
 def read(directory: Path) -> Run:
@@ -69,6 +89,11 @@ def read(directory: Path) -> Run:
     if data.get("format", 0) > FORMAT:
         raise ExperimentError(f"{path} was written by a later release of spritz", hint="use that release, or upgrade")
     known = Run.__dataclass_fields__
+    if data.get("shared"):
+        try:
+            data = {**json.loads(Path(data["shared"]).read_text(encoding="utf-8")), **data}
+        except (OSError, ValueError) as error:
+            raise ExperimentError(f"{data['shared']}: {error}") from error
     return Run(**{key: value for key, value in data.items() if key in known})
 
 

@@ -15,12 +15,13 @@ processes:
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from spritz.experiments import snapshot
+from spritz.experiments import resuming, snapshot
 from spritz.experiments.errors import ExperimentError
 from spritz.experiments.settings import RunOptions, per_node_gpus, sbatch_options
 from spritz.notation.names import nearest
@@ -59,6 +60,8 @@ notify() {{
 _GUARDING = """\
 ( export SPRITZ_SAMPLER=1; exec python3 "$SPRITZ_RUN_DIR/watch.py" guard ) < /dev/null &
 """
+#: {NAME} in a command of a sweep
+_PLACE = re.compile(r"\{([^{}]+)\}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,6 +87,26 @@ class Job:
     tracked: bool
     #: hexadecimal, and no other run's: other trackers go on with what is made of it in each life of the run
     mark: str
+    #: on PYTHONPATH of the command
+    modules: Path | None = None
+    #: of a sweep: the script serves all tasks of an array
+    trials: Trials | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trials:
+    """What the script of a sweep needs more: each task of the array is a run `NAME.INDEX` of its own."""
+
+    #: the sweep's directory
+    sweep: Path
+    #: parameter -> variable that carries its value; `{parameter}` in the command is its place
+    variables: Mapping[str, str]
+    #: the interpreter that draws parameters and stops trials early
+    python: str
+    #: whether the trial draws its parameters when it starts
+    asks: bool
+    watched: bool
+    retries: int
 
 
 def text(job: Job) -> str:
@@ -96,19 +119,28 @@ def text(job: Job) -> str:
             f"{template}: no such template" + (f" (did you mean {near}?)" if near else ""),
             hint=f"templates are {', '.join(TEMPLATES)}",
         )
+    trials = job.trials
     words = [
         f"--job-name={job.name}",
-        f"--output={job.directory}/log/job.log",
+        f"--output={job.directory}{'.%a' if trials else ''}/log/job.log",
         "--open-mode=append",
         f"--ntasks-per-node={_tasks_per_node(template, options)}",
+        *resuming.sbatch_words(options),
         *sbatch_options(options),
     ]
     directives = "\n".join(f"#SBATCH {_directive(word)}" for word in words)
     quoted = " ".join(
-        '"$' + SECRET_VARIABLE.format(place) + '"' if place in job.hidden else shlex.quote(word)
+        '"$' + SECRET_VARIABLE.format(place) + '"' if place in job.hidden else _word(word, trials)
         for place, word in enumerate(job.command)
     )
-    code = f"{shlex.quote(str(job.directory))}/code"
+    index = ".$SLURM_ARRAY_TASK_ID" if trials else ""
+    code = '"$SPRITZ_RUN_DIR/code"' if trials else f"{shlex.quote(str(job.directory))}/code"
+    resumable = resuming.is_resumable(options)
+    contract = resuming.environment_line(job.directory, job.name, options) if trials is None else _TRIAL_CONTRACT
+    before = _parameters(trials) + resuming.script_lines(options)
+    before += snapshot.checkout_lines(job.repository, job.tree, code) if job.tree else ""
+    modules = f"export PYTHONPATH=${{PYTHONPATH:+$PYTHONPATH:}}{shlex.quote(str(job.modules))}\n" if job.modules else ""
+    quoted = resuming.guarded(quoted, options)
     exports = _IDENTITIES.format(mark=job.mark) + "".join(
         f"export {name}={shlex.quote(value)}\n" for name, value in options.env.items()
     )
@@ -117,11 +149,13 @@ def text(job: Job) -> str:
     notifying = _NOTIFYING.format(python=shlex.quote(job.notifier)) if job.notifier else "notify() { :; }"
     tracking = f'eval "$({inside} track)"\n' if job.tracked else ""
     closing = f'{inside} close "$1"; ' if job.tracked else ""
+    beside = _SAMPLING.format(inside=inside) + (_GUARDING if job.guarded else "") + _watcher(trials)
+    beside += "launched\n" if resumable else ""
     return f"""#!/bin/bash
 {directives}
 # Run {job.name}. Made by `spritz run`; `spritz rerun {job.name}` runs it again.
-export SPRITZ_RUN={job.name} SPRITZ_RUN_DIR={shlex.quote(str(job.directory))} PYTHONUNBUFFERED=1
-restart=${{SLURM_RESTART_COUNT:-0}}
+export SPRITZ_RUN={job.name}{index} SPRITZ_RUN_DIR={shlex.quote(str(job.directory))}{index} PYTHONUNBUFFERED=1
+{_life(trials)}
 {notifying}
 say() {{
     printf '{{"event": "%s", "at": %s, "restart": %s%s}}\\n' "$1" "$(date +%s.%N)" "$restart" "$2" \\
@@ -129,27 +163,107 @@ say() {{
     case $1 in ended | paused) notify "$1" ;; esac
 }}
 child=
-forward() {{ say signalled ", \\"signal\\": \\"$1\\""; [ -n "$child" ] && kill -s "$1" "$child" 2>/dev/null; }}
+forward() {{
+    caught=$1; say signalled ", \\"signal\\": \\"$1\\""
+    [ -n "$child" ] && kill -s "$1" "$child" 2>/dev/null
+}}
 for signal in TERM INT USR1 USR2; do trap "forward $signal" "$signal"; done
 say started ", \\"nodes\\": \\"$SLURM_JOB_NODELIST\\", \\"job\\": \\"$SLURM_JOB_ID\\""
 finish() {{ say ended ", \\"status\\": $1"; {closing}exit "$1"; }}
-{snapshot.checkout_lines(job.repository, job.tree, code) if job.tree else ""}cd {place} || finish 66
+{contract}
+{before}cd {place} || finish 66
 {exports}export MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
 export MASTER_PORT=$((20000 + SLURM_JOB_ID % 20000))
-{"".join(f"{line}{chr(10)}" for line in options.setup)}{tracking}log=$SPRITZ_RUN_DIR/log/$restart-%t.log
+{"".join(f"{line}{chr(10)}" for line in options.setup)}{modules}{tracking}{_OPEN_LOOP if trials else ""}\
+log=$SPRITZ_RUN_DIR/log/$restart-%t.log
 errors=$SPRITZ_RUN_DIR/log/$restart-srun.log
-{_launch(template, options, quoted)} 2>> "$errors" &
+{"trap '' $stop_signal" + chr(10) if resumable else ""}{_launch(template, options, quoted)} 2>> "$errors" &
 child=$!
-{_GUARDING if job.guarded else ""}{_SAMPLING.format(inside=inside)}while :; do
-    wait "$child"; status=$?
+{beside}status=
+while :; do
     # A trapped signal ends `wait`; the command may still be saving its state.
-    kill -0 "$child" 2>/dev/null || break
+    caught=; wait "$child"; code=$?
+    [ "$code" = 127 ] && [ -n "$status" ] && break
+    status=$code
+    [ -n "$caught" ] || break
 done
 # srun ends with the highest status, that of tasks which it killed because another had failed: the first one counts.
 first=$(grep -m 1 -oE 'Exited with exit code [0-9]+' "$errors" 2>/dev/null)
 [ "$status" -gt 128 ] && [ -n "$first" ] && status=${{first##* }}
-finish "$status"
+{_close_loop(trials)}{'end_life "$status"' + chr(10) if resumable else ""}finish "$status"
 """
+
+
+def _word(word: str, trials: Trials | None) -> str:
+    """The word for the shell, with variables in the places of parameters."""
+    if trials is None:
+        return shlex.quote(word)
+    parts = _PLACE.split(word)
+    quoted = [
+        shlex.quote(part) if place % 2 == 0
+        else f'"${trials.variables[part]}"' if part in trials.variables
+        else shlex.quote("{" + part + "}")
+        for place, part in enumerate(parts) if part
+    ]  # fmt: skip
+    return "".join(quoted) or "''"
+
+
+def _life(trials: Trials | None) -> str:
+    """Which life of the run this is: Slurm counts those of a job, but a trial also goes on in another job."""
+    if trials is None:
+        return "restart=${SLURM_RESTART_COUNT:-0}"
+    return """\
+# A trial belongs to one array: a task that finds another's claim has nothing to do.
+array=$SLURM_ARRAY_JOB_ID
+ln -s "$array" "$SPRITZ_RUN_DIR/claim" 2>/dev/null
+[ "$(readlink "$SPRITZ_RUN_DIR/claim")" = "$array" ] || { echo "spritz: another job has this trial" >&2; exit 0; }
+restart=$(grep -c '"event": "started"' "$SPRITZ_RUN_DIR/events.jsonl" 2>/dev/null)
+restart=${restart:-0}"""
+
+
+def _ours(trials: Trials, verb: str) -> str:
+    """A call of `spritz.experiments.sweeps.trial`; the user's directory and PYTHONPATH hide none of its modules."""
+    module = "-P -E -m spritz.experiments.sweeps.trial"
+    return f'{shlex.quote(trials.python)} {module} {verb} {shlex.quote(str(trials.sweep))} "$SLURM_ARRAY_TASK_ID"'
+
+
+def _parameters(trials: Trials | None) -> str:
+    if trials is None:
+        return ""
+    ask = ""
+    if trials.asks:
+        ask = f"""[ -e "$SPRITZ_RUN_DIR/params.sh" ] || {_ours(trials, "ask")} || finish 69\n"""
+    return f"""{ask}. "$SPRITZ_RUN_DIR/params.sh" || finish 66\n"""
+
+
+def _watcher(trials: Trials | None) -> str:
+    return f"""{_ours(trials, "watch")} "$restart" "$child" & watcher=$!\n""" if trials and trials.watched else ""
+
+
+_OPEN_LOOP = "tries=0\nwhile :; do\n"
+#: each trial has checkpoints of its own
+_TRIAL_CONTRACT = 'export SPRITZ_CHECKPOINT_DIR="$SPRITZ_RUN_DIR/checkpoints" SPRITZ_RESTART=$restart'
+
+
+def _close_loop(trials: Trials | None) -> str:
+    """Starts the command of a trial again after it failed, while retries are left and nothing has stopped it."""
+    if trials is None:
+        return ""
+    lines = []
+    if trials.watched:
+        lines = [
+            """kill "$watcher" 2>/dev/null; wait "$watcher" 2>/dev/null""",
+            """grep -q "\\"pruned\\".*\\"restart\\": $restart[,}]" "$SPRITZ_RUN_DIR/events.jsonl" && finish 0""",
+        ]
+    stopped = """grep -q "\\"signalled\\".*\\"restart\\": $restart," "$SPRITZ_RUN_DIR/events.jsonl\""""
+    return "\n".join([
+        *lines,
+        f"""[ "$status" = 0 ] || [ "$tries" -ge {trials.retries} ] || {stopped} && break""",
+        """say retried ", \\"status\\": $status\"""",
+        "tries=$((tries + 1)); restart=$((restart + 1)); child=",
+        """say started ", \\"nodes\\": \\"$SLURM_JOB_NODELIST\\", \\"job\\": \\"$SLURM_JOB_ID\\"\"""",
+        "done\n",
+    ])  # fmt: skip
 
 
 def _directive(word: str) -> str:

@@ -8,6 +8,8 @@ run:                      # options of `spritz run`, with underscores
   setup: [module load cuda]
   env: {OMP_NUM_THREADS: 8}
   slurm: ["--mem-per-gpu=64G"]
+  resumable: true
+  max_time: 7d
 snapshot:
   max_file: 200M
   max_total: 2G
@@ -64,6 +66,19 @@ class RunOptions:
     #: auto, mlflow or off (`tracking`), and MLflow's experiment; "" is auto, and the project's name
     track: str = ""
     experiment: str = ""
+    #: the command saves its state when asked, and starts again from it (`resuming`)
+    resumable: bool = False
+    #: of all lives together, as `7d`; "" has no end
+    max_time: str = ""
+    #: seconds between the signal and the end: before the time limit, and for `spritz pause`
+    grace: str = ""
+    #: USR1 or USR2
+    stop_signal: str = ""
+    #: restarts in a row without a new checkpoint
+    max_stalls: str = ""
+    checkpoint: str = ""
+    #: where checkpoints go, in a directory with the run's name; "" means the run's own directory
+    checkpoint_dir: str = ""
 
 
 #: options of ours -> option of sbatch
@@ -83,6 +98,7 @@ SLURM_OPTIONS = {
 _NAMES = tuple(item.name for item in fields(RunOptions))
 TRACK_MODES = ("auto", "mlflow", "off")
 _LISTS = frozenset({"slurm", "setup", "tags", "data"})
+_FLAGS = frozenset({"resumable"})
 
 
 @dataclass(frozen=True)
@@ -119,15 +135,11 @@ def _read(path: Path) -> Settings:
     if not isinstance(data, dict):
         raise ExperimentError(f"{path}: a mapping is expected")
     _need_known(path, "", data, ("run", "snapshot", "sweep", "pipeline", "track", "guard", "notify"))
-    run = data.get("run") or {}
-    if not isinstance(run, dict):
-        raise ExperimentError(f"{path}: run: a mapping is expected")
-    _need_known(path, "run: ", run, _NAMES)
     snapshot = data.get("snapshot") or {}
     _need_known(path, "snapshot: ", snapshot, ("max_file", "max_total"))
     return Settings(
         path,
-        _track(path, data.get("track")) | {name: _value(path, name, value) for name, value in run.items()},
+        _track(path, data.get("track")) | run_options(data.get("run") or {}, path),
         _bytes(path, snapshot, "max_file"),
         _bytes(path, snapshot, "max_total"),
         _notify(path, data.get("notify")),
@@ -190,7 +202,7 @@ def _track(path: Path, value: Any) -> dict[str, str]:
     return options
 
 
-def _track_mode(path: Path, value: Any) -> str:
+def _track_mode(path: Path | str, value: Any) -> str:
     # YAML reads `off` as false.
     mode = "off" if value is False else "mlflow" if value is True else value
     if mode not in TRACK_MODES:
@@ -198,14 +210,22 @@ def _track_mode(path: Path, value: Any) -> str:
     return str(mode)
 
 
-def _need_known(path: Path, where: str, given: dict[Any, Any], names: tuple[str, ...]) -> None:
+def run_options(given: Any, path: Path | str) -> dict[str, Any]:
+    """Values of `run:` in the file `path`, checked. Raises ExperimentError naming file and key."""
+    if not isinstance(given, dict):
+        raise ExperimentError(f"{path}: run: a mapping is expected")
+    _need_known(path, "run: ", given, _NAMES)
+    return {name: _value(path, name, value) for name, value in given.items()}
+
+
+def _need_known(path: Path | str, where: str, given: dict[Any, Any], names: tuple[str, ...]) -> None:
     for key in given:
         if key not in names:
             near = nearest(str(key), names)
             raise ExperimentError(f"{path}: {where}unknown key {key!r}" + (f" (did you mean {near}?)" if near else ""))
 
 
-def _value(path: Path, name: str, value: Any) -> Any:
+def _value(path: Path | str, name: str, value: Any) -> Any:
     if name in _LISTS:
         items = value if isinstance(value, list) else [value]
         return tuple(str(item) for item in items)
@@ -217,6 +237,10 @@ def _value(path: Path, name: str, value: Any) -> Any:
         return _track_mode(path, value)
     if isinstance(value, list | dict):
         raise ExperimentError(f"{path}: run: {name}: a single value is expected")
+    if name in _FLAGS:
+        if not isinstance(value, bool):
+            raise ExperimentError(f"{path}: run: {name}: true or false is expected")
+        return value
     if name == "time" and isinstance(value, int):
         return _clock(value)
     return str(value)
@@ -249,9 +273,11 @@ def merged(settings: Settings, given: dict[str, Any]) -> RunOptions:
     """The file's options with those of the command line over them; lists are joined."""
     values = dict(settings.run)
     for name, value in given.items():
-        if value in (None, "", (), {}):
+        if value in (None, "", (), {}, False):
             continue
-        if name in _LISTS:
+        if name in _FLAGS:
+            values[name] = True
+        elif name in _LISTS:
             values[name] = (*values.get(name, ()), *value)
         elif name == "env":
             values[name] = {**values.get(name, {}), **value}

@@ -77,15 +77,32 @@ def submit(script: str, options: Iterable[str] = (), *, environment: Mapping[str
 
 def cancel(*job_ids: str, signal: str = "") -> None:
     """Cancel or signal jobs. Raises ExperimentError; jobs that have ended already are no error."""
+    if not job_ids:
+        return
     options = ["--signal", signal] if signal else []
     done = call(["scancel", *options, *job_ids])
     if done.returncode and "already completing or completed" not in done.stderr and "Invalid job id" not in done.stderr:
         raise ExperimentError(f"scancel: {said(done)}")
 
 
+def hold(job_id: str, *, requeue: bool = False) -> None:
+    """Hold a pending job, or requeue a running one held. Raises ExperimentError."""
+    done = call(["scontrol", "requeuehold" if requeue else "hold", job_id])
+    if done.returncode:
+        raise ExperimentError(f"scontrol: {said(done)}")
+
+
+def release(job_id: str) -> None:
+    """Release a held job. A requeued one waits two minutes otherwise. Raises ExperimentError."""
+    done = call(["scontrol", "release", job_id])
+    if done.returncode:
+        raise ExperimentError(f"scontrol: {said(done)}")
+    call(["scontrol", "update", f"JobId={job_id}", "StartTime=now"])
+
+
 def queued(job_ids: Iterable[str]) -> dict[str, JobState]:
-    """Jobs that the controller knows, by id. Array tasks stand under `ID_INDEX`."""
-    wanted = list(dict.fromkeys(job_ids))
+    """Jobs that the controller knows, by id. Array tasks stand under `ID_INDEX`; asked for one, it tells of all."""
+    wanted = _whole(job_ids)
     found: dict[str, JobState] = {}
     for at in range(0, len(wanted), 500):
         done = call(
@@ -101,7 +118,7 @@ def queued(job_ids: Iterable[str]) -> dict[str, JobState]:
 
 def accounted(job_ids: Iterable[str]) -> dict[str, JobState]:
     """Jobs that accounting has records of, by id; empty where there is no accounting."""
-    wanted = list(dict.fromkeys(job_ids))
+    wanted = _whole(job_ids)
     found: dict[str, JobState] = {}
     for at in range(0, len(wanted), 500):
         fields = "JobID,State,ExitCode,NodeList,Restarts,Start,End"
@@ -124,6 +141,20 @@ def accounted(job_ids: Iterable[str]) -> dict[str, JobState]:
     return found
 
 
+def _whole(job_ids: Iterable[str]) -> list[str]:
+    """The ids without index: a thousand tasks of an array are one question."""
+    return list(dict.fromkeys(job_id.partition("_")[0] for job_id in job_ids))
+
+
+def of_script(name: str, path: str) -> set[str]:
+    """Jobs of ours with this name and batch script that the controller knows, without index."""
+    done = call(["squeue", "-h", "-t", "all", "--me", "-n", name, "-o", "%F %o"])
+    if done.returncode:
+        raise ExperimentError(f"squeue: {said(done)}")
+    found = (line.partition(" ") for line in done.stdout.splitlines())
+    return {job_id for job_id, _, script in found if script.strip() == path}
+
+
 def shown(job_id: str) -> dict[str, str]:
     """`scontrol show job` as a mapping; empty if the controller has forgotten the job."""
     done = call(["scontrol", "-o", "show", "job", job_id])
@@ -144,9 +175,14 @@ def version() -> str:
 
 def cluster_name() -> str:
     """ClusterName; "" if the controller does not answer."""
+    return setting("ClusterName")
+
+
+def setting(name: str) -> str:
+    """A line of `scontrol show config`; "" if there is none, or the controller does not answer."""
     for line in call(["scontrol", "show", "config"]).stdout.splitlines():
         key, equals, value = line.partition("=")
-        if equals and key.strip() == "ClusterName":
+        if equals and key.strip() == name:
             return value.strip()
     return ""
 

@@ -12,8 +12,13 @@ from typing import Any
 from spritz.experiments import metrics, record, slurm
 from spritz.experiments.store import Entry, Store
 
+#: states of runs that will not change any more
+ENDED = slurm.FINAL | {"LOST", "PRUNED"}
+
 #: accounting may lag behind the queue; a job that neither knows after this is lost
 _FORGOTTEN_SECONDS = 120.0
+#: events between which a run is paused or not
+_TURNS = frozenset({"started", "paused", "resumed", "ended"})
 
 
 def refresh(store: Store, entries: Iterable[Entry]) -> None:
@@ -30,14 +35,16 @@ def refresh(store: Store, entries: Iterable[Entry]) -> None:
         [(entry.name, Path(entry.directory), entry.created_at) for entry in asked],
         whole=len(asked) == 1 or bool(past),
     )
+    changes: dict[tuple[str, str], dict[str, Any]] = {}
     for entry in asked:
         values = values_of(entry, queue.get(entry.job_id), past.get(entry.job_id))
         # What a server that is away has told before stays.
         measured = {**entry.metrics, **known.get(entry.name, {})}
-        if measured != entry.metrics:
-            store.change(entry.name, entry.owner, metrics=json.dumps(measured))
         if any(getattr(entry, key) != value for key, value in values.items()):
-            store.change(entry.name, entry.owner, **values)
+            changes[entry.name, entry.owner] = values
+        if measured != entry.metrics:
+            changes.setdefault((entry.name, entry.owner), {})["metrics"] = json.dumps(measured)
+    store.change_all(changes)
 
 
 def values_of(entry: Entry, queued: slurm.JobState | None, past: slurm.JobState | None) -> dict[str, Any]:
@@ -50,12 +57,14 @@ def values_of(entry: Entry, queued: slurm.JobState | None, past: slurm.JobState 
         values["started_at"] = starts[0]["at"]
     known = past or queued
     if queued is not None and queued.state not in slurm.FINAL:
-        paused = said and said[-1]["event"] == "paused" and queued.state == "PENDING"
-        values["state"] = "PAUSED" if paused else queued.state
+        values["state"] = "PAUSED" if _is_paused(said, queued) else queued.state
         return values
     latest = starts[-1]["restart"] if starts else 0
     ended = next((event for event in reversed(ends) if event["restart"] >= latest), None)
-    if known is not None:
+    pruned = any(event["event"] == "pruned" and event["restart"] >= latest for event in said)
+    if pruned and ended is not None:
+        values["state"], values["exit_code"], values["ended_at"] = "PRUNED", ended["status"], ended["at"]
+    elif known is not None:
         values["state"] = known.state
         values["exit_code"] = ended["status"] if ended else _code(known)
         values["ended_at"] = ended["at"] if ended else seconds(known.ended_at) or time.time()
@@ -66,6 +75,12 @@ def values_of(entry: Entry, queued: slurm.JobState | None, past: slurm.JobState 
         values["state"] = "LOST"
         values["ended_at"] = time.time()
     return values
+
+
+def _is_paused(said: list[dict[str, Any]], queued: slurm.JobState) -> bool:
+    last = next((event["event"] for event in reversed(said) if event["event"] in _TURNS), "")
+    # Slurm's reasons: JobHeldUser, JobHeldAdmin, "job requeued in held state".
+    return last == "paused" and queued.state in ("PENDING", "REQUEUE_HOLD") and "held" in queued.reason.lower()
 
 
 def _code(known: slurm.JobState) -> int:

@@ -9,7 +9,8 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
+import shlex
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +24,12 @@ if TYPE_CHECKING:
 
 #: of the tables; a newer one is refused
 LAYOUT = 1
+
+#: states that may change: ours, and those of squeue
+OPEN = (
+    "CREATED", "PENDING", "RUNNING", "PAUSED", "SUSPENDED", "COMPLETING", "CONFIGURING", "REQUEUED", "REQUEUE_FED",
+    "REQUEUE_HOLD", "RESIZING", "RESV_DEL_HOLD", "SIGNALING", "SPECIAL_EXIT", "STAGE_OUT", "STOPPED",
+)  # fmt: skip
 
 _TABLES = (
     """CREATE TABLE IF NOT EXISTS runs (
@@ -118,6 +125,19 @@ class Store:
             numbers = [int(name[len(base) + 1 :]) for (name,) in rows if name[len(base) + 1 :].isdigit()]
         return max(numbers, default=0) + 1
 
+    def add(self, runs: Sequence[tuple[Run, str]]) -> None:
+        """Rows of runs (run, directory) whose names the caller has made; all or none.
+
+        Raises ExperimentError if a name is taken.
+        """
+        try:
+            with self._begin() as connection:
+                for run, directory in runs:
+                    self._insert(connection, run.name, run.user, run.created_at, directory, shlex.join(run.command))
+                    self._set(connection, run.name, run.user, _known(run))
+        except Taken as error:
+            raise ExperimentError(f"the index has a run of that name already: {error}") from error
+
     def _insert(self, connection: Transaction, name: str, owner: str, at: float, directory: str, command: str) -> None:
         values = {
             "name": name, "owner": owner, "created_at": at, "job_id": "", "state": "CREATED", "exit_code": None,
@@ -129,24 +149,28 @@ class Store:
 
     def queued(self, run: Run, state: str = "PENDING") -> None:
         """The run's job is in the queue."""
-        self.change(
-            run.name,
-            run.user,
-            job_id=run.job_id,
-            state=state,
-            branch=run.code.get("branch", ""),
-            commit_id=run.code.get("commit", ""),
-            tree=run.code.get("tree", ""),
-            parent=run.parent,
-            run_group=run.group,
-            tags=json.dumps(run.tags),
-        )
+        self.change(run.name, run.user, state=state, **_known(run))
 
     def change(self, name: str, owner: str, **values: Any) -> None:
         """Set columns of a run."""
+        self.change_all({(name, owner): values})
+
+    def change_all(self, changes: Mapping[tuple[str, str], Mapping[str, Any]]) -> None:
+        """Set columns of several runs, (name, owner) -> columns, at once."""
+        if not changes:
+            return
         with self._begin() as connection:
-            given = ", ".join(f"{key} = :{key}" for key in values)
-            _execute(connection, f"UPDATE runs SET {given} WHERE owner = :o AND name = :n", o=owner, n=name, **values)
+            for (name, owner), values in changes.items():
+                self._set(connection, name, owner, values)
+
+    def _set(self, connection: Transaction, name: str, owner: str, values: Mapping[str, Any]) -> None:
+        given = ", ".join(f"{key} = :{key}" for key in values)
+        _execute(connection, f"UPDATE runs SET {given} WHERE owner = :o AND name = :n", o=owner, n=name, **values)
+
+    def remove_group(self, group: str, owner: str) -> None:
+        """Forget the runs of the group."""
+        with self._begin() as connection:
+            _execute(connection, "DELETE FROM runs WHERE owner = :o AND run_group = :g", o=owner, g=group)
 
     def remove(self, name: str, owner: str) -> None:
         """Forget the run."""
@@ -193,7 +217,7 @@ class Store:
 
     def open_runs(self, owner: str) -> list[Entry]:
         """Runs whose last known state is not final."""
-        return self.find(Query(owner=owner, states=("CREATED", "PENDING", "RUNNING", "PAUSED", "SUSPENDED")))
+        return self.find(Query(owner=owner, states=OPEN))
 
     @contextmanager
     def _begin(self) -> Iterator[Transaction]:
@@ -215,6 +239,19 @@ class Store:
         if number > LAYOUT:
             raise ExperimentError(f"{self._url} was made by a later release of spritz", hint="use that release")
         self._checked = True
+
+
+def _known(run: Run) -> dict[str, Any]:
+    """Columns by the run's record."""
+    return {
+        "job_id": run.job_id,
+        "branch": run.code.get("branch", ""),
+        "commit_id": run.code.get("commit", ""),
+        "tree": run.code.get("tree", ""),
+        "parent": run.parent,
+        "run_group": run.group,
+        "tags": json.dumps(run.tags),
+    }
 
 
 def _execute(transaction: Transaction, statement: str, **values: Any) -> Iterable[Any]:

@@ -12,8 +12,9 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
-from spritz.experiments import notify, record, script, secrets, slurm, snapshot, surroundings, tracking
+from spritz.experiments import notify, record, resuming, script, secrets, slurm, snapshot, surroundings, tracking
 from spritz.experiments.errors import ExperimentError
 from spritz.experiments.home import home, need_space
 from spritz.experiments.record import Run
@@ -48,20 +49,16 @@ def launch(request: Request, store: Store) -> Run:
     """Queue the run; nothing is left behind if it cannot be. Raises ExperimentError."""
     if not request.command:
         raise ExperimentError("no command given", hint="spritz run [options] -- python train.py", exit_code=2)
+    resuming.check(request.options)
     base = home()
     need_space(base)
     repository = base / "snapshots.git"
     code = request.code
     if code is None and request.take_snapshot:
-        code = _snapshot(request, repository)
+        code = take_snapshot(request, repository)
     need_program(request, code)
     urls = notify.addresses(request.settings.notify, request.environment)
-    environment = dict(request.environment)
-    if "SPRITZ_RUN" in environment:
-        # A run that submits runs: their identities are their own.
-        for key in tracking.INJECTED:
-            environment.pop(key, None)
-    tracked = tracking.plan(base, request.options.track, environment)
+    tracked = tracked_by(request, base)
     written, hidden = secrets.split_arguments(request.command, request.environment)
     created_at = time.time()
     name = store.reserve(
@@ -70,16 +67,13 @@ def launch(request: Request, store: Store) -> Run:
     directory = record.directory_of(base, name)
     try:
         (directory / "log").mkdir(parents=True)
-        options = {key: value for key, value in asdict(request.options).items() if value}
-        if "env" in options:
-            options["env"] = secrets.masked_environment(options["env"])
         run = Run(
             name=name,
             user=user(),
             created_at=created_at,
             command=written,
-            options=options,
-            code={} if code is None else {**asdict(code), "remote": secrets.masked_text(code.remote)},
+            options=options_mapping(request.options),
+            code=code_mapping(code),
             surroundings=surroundings.collect(base, request.directory, request.environment),
             tags=list(request.options.tags),
             data=list(request.options.data),
@@ -91,10 +85,8 @@ def launch(request: Request, store: Store) -> Run:
         for file, content in (_guarding(request.settings) | dict(request.files)).items():
             (directory / file).write_text(content, encoding="utf-8")
         if tracked is not None:
-            _write_track(directory, run, tracked, request)
-        environment |= {script.SECRET_VARIABLE.format(place): value for place, value in hidden.items()}
-        visible = {key: value for key, value in request.options.env.items() if not secrets.is_secret_name(key)}
-        environment |= {key: value for key, value in request.options.env.items() if key not in visible}
+            write_track(directory, run, tracked, request)
+        environment, visible = environment_of(request, hidden)
         if urls:
             environment[notify.VARIABLE] = " ".join(urls)
         path = directory / "job.sh"
@@ -111,16 +103,16 @@ def launch(request: Request, store: Store) -> Run:
                     work_directory=str(request.directory) if code is None else code.directory,
                     notifier=surroundings.our_python() if urls else "",
                     guarded=bool(request.settings.guard) and "session.json" not in request.files,
-                    inside=_program(base),
+                    inside=program(base),
                     tracked=tracked is not None,
                     mark=hashlib.sha256(f"{run.user} {name} {created_at}".encode()).hexdigest(),
+                    modules=resuming.install_module(base),
                 )
             ),
             encoding="utf-8",
         )
-        # An allocation around us must not shape the new job: sbatch reads SBATCH_* only, srun in the job SLURM_*.
-        for key in [key for key in environment if key.startswith(("SLURM_", "SPRITZ_RUN")) and key != "SLURM_CONF"]:
-            del environment[key]
+        if resuming.is_resumable(request.options):
+            (directory / "resume.sh").write_text(resuming.SCRIPT, encoding="utf-8")
         run.job_id = slurm.submit(str(path), environment=environment)
     except BaseException:
         store.remove(name, user())
@@ -149,7 +141,7 @@ def _guarding(settings: Settings) -> dict[str, str]:
     return {"guard.json": json.dumps(settings.guard, indent=1) + "\n", "watch.py": program}
 
 
-def _write_track(directory: Path, run: Run, tracked: tracking.Plan, request: Request) -> None:
+def write_track(directory: Path, run: Run, tracked: tracking.Plan, request: Request) -> None:
     """What the job's script tells MLflow of the run; the token stays in the server's state file."""
     tags = {
         "spritz.run": run.name,
@@ -179,7 +171,7 @@ def _write_track(directory: Path, run: Run, tracked: tracking.Plan, request: Req
     )
 
 
-def _program(base: Path) -> Path:
+def program(base: Path) -> Path:
     """`inside` where compute nodes see it; under its content's name, as queued jobs may be older than we are."""
     data = Path(__file__).with_name("inside.py").read_bytes()
     path = base / "inside" / f"{hashlib.sha256(data).hexdigest()[:16]}.py"
@@ -191,13 +183,50 @@ def _program(base: Path) -> Path:
     return path
 
 
+def tracked_by(request: Request, base: Path) -> tracking.Plan | None:
+    """How the request's runs are tracked. Raises ExperimentError."""
+    return tracking.plan(base, request.options.track, environment_of(request, {})[0])
+
+
+def environment_of(request: Request, hidden: Mapping[int, str]) -> tuple[dict[str, str], dict[str, str]]:
+    """(variables for sbatch with the hidden arguments, variables that the script may show)."""
+    # An allocation around us must not shape the new job: sbatch reads SBATCH_* only, srun in the job SLURM_*.
+    environment = {
+        key: value
+        for key, value in request.environment.items()
+        if not key.startswith(("SLURM_", "SPRITZ_RUN")) or key == "SLURM_CONF"
+    }
+    if "SPRITZ_RUN" in request.environment:
+        # A run that submits runs: their identities are their own.
+        for key in tracking.INJECTED:
+            environment.pop(key, None)
+    environment |= {script.SECRET_VARIABLE.format(place): value for place, value in hidden.items()}
+    visible = {key: value for key, value in request.options.env.items() if not secrets.is_secret_name(key)}
+    environment |= {key: value for key, value in request.options.env.items() if key not in visible}
+    return environment, visible
+
+
+def options_mapping(options: RunOptions) -> dict[str, Any]:
+    """The options for a record: those that were given, secrets masked."""
+    found = {key: value for key, value in asdict(options).items() if value}
+    if "env" in found:
+        found["env"] = secrets.masked_environment(found["env"])
+    return found
+
+
+def code_mapping(code: snapshot.Snapshot | None) -> dict[str, Any]:
+    """The snapshot for a record."""
+    return {} if code is None else {**asdict(code), "remote": secrets.masked_text(code.remote)}
+
+
 def _with_env(options: RunOptions, env: dict[str, str]) -> RunOptions:
     from dataclasses import replace
 
     return replace(options, env=env)
 
 
-def _snapshot(request: Request, repository: Path) -> snapshot.Snapshot:
+def take_snapshot(request: Request, repository: Path) -> snapshot.Snapshot:
+    """The code in the request's directory as it is now. Raises ExperimentError."""
     settings = request.settings
     return snapshot.take(
         request.directory,

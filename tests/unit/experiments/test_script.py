@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -46,3 +47,17 @@ def test_values_with_blanks_are_one_word_for_sbatch() -> None:
 def test_an_unknown_template_is_refused_with_the_nearest() -> None:
     with pytest.raises(ExperimentError, match=r"no such template \(did you mean torchrun\?\)"):
         script.text(job("torchrn", ("true", "x")))
+
+
+@pytest.mark.parametrize("template", script.TEMPLATES)
+def test_the_script_of_a_sweep_has_a_variable_in_each_parameters_place(template: str, tmp_path: Path) -> None:
+    swept = script.Trials(
+        sweep=Path("/home/o'neil/sweeps/r-1"), variables={"lr": "SPRITZ_PARAM_lr"}, python="/a b/python",
+        asks=True, watched=True, retries=2,
+    )  # fmt: skip
+    made = replace(job(template, ("python", "secret", "--lr={lr}", "{other} $x"), gpus="2"), trials=swept)
+    text = script.text(made)
+    checked = subprocess.run(["bash", "-n"], input=text, text=True, capture_output=True)
+    assert (checked.returncode, checked.stderr) == (0, "")
+    assert "--lr=\"$SPRITZ_PARAM_lr\" '{other}'' $x'" in text
+    assert '#SBATCH --output="/home/o\'neil/runs/r-1.%a/log/job.log"\n' in text

@@ -7,7 +7,7 @@ import time
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
-from spritz.experiments import failures, logs, slurm, states, submission
+from spritz.experiments import failures, logs, states, submission
 from spritz.experiments.errors import ExperimentError
 from spritz.experiments.home import home
 from spritz.experiments.interface import Terminal, reporting
@@ -40,15 +40,13 @@ def run(arguments: Namespace, terminal: Terminal) -> int:
     tail = logs.Tail(directory, arguments.rank)
     show = logs.printer(
         terminal.out,
-        labels=lambda: (
-            arguments.rank is None and sum(1 for _, rank, _ in logs.files(directory) if rank is not None) > 1
-        ),
+        labels=lambda: arguments.rank is None and len(logs.ranks(directory)) > 1,
     )
     lines = [line for line in tail.read(last=not arguments.follow) if pattern is None or pattern.search(line.text)]
     count = len(lines)
     for line in lines[-arguments.tail :] if arguments.tail else lines:
         show(line)
-    while arguments.follow and entry.state not in slurm.FINAL and entry.state != "LOST":
+    while arguments.follow and entry.state not in states.ENDED:
         asked_at = time.monotonic()
         while time.monotonic() - asked_at < 2.0:
             for line in tail.read():

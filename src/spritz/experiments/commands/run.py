@@ -12,13 +12,17 @@ import sys
 import time
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from spritz.experiments import advice, attach, failures, logs, record, settings, slurm, states, submission
+from spritz.experiments import advice, attach, failures, logs, record, resuming, settings, slurm, states, submission
 from spritz.experiments.errors import ExperimentError
 from spritz.experiments.home import home
 from spritz.experiments.interface import Terminal, reporting
 from spritz.experiments.record import Run
 from spritz.experiments.store import Entry, Store
+
+if TYPE_CHECKING:
+    from spritz.experiments.sweeps.plan import Plan
 
 _GIVEN = (*settings.SLURM_OPTIONS, "name", "template", "tasks_per_node", "track", "experiment")
 #: how often new output is looked for, and Slurm is asked
@@ -56,6 +60,18 @@ def add_options(parser: ArgumentParser) -> None:
                        help="with MLflow, whose server is started if need be (`spritz track`)")  # fmt: skip
     group.add_argument("--no-track", dest="track", action="store_const", const="off")
     group.add_argument("--experiment", metavar="NAME", help="MLflow's experiment (default: the project's name)")
+    group = parser.add_argument_group("pausing and restarting")
+    group.add_argument(
+        "--resumable", action="store_true",
+        help="the command saves its state when it gets the signal, exits with status 75, and is started again",
+    )  # fmt: skip
+    group.add_argument("--max-time", metavar="TIME", help="of all lives together, as 7d; --time is that of each life")
+    group.add_argument("--grace", metavar="SECONDS", help="for saving, before the time limit or a pause (default 60)")
+    group.add_argument("--stop-signal", metavar="NAME", help="USR1 (default) or USR2")
+    group.add_argument("--max-stalls", metavar="N", help="restarts in a row without a new checkpoint (default 3)")
+    group.add_argument("--checkpoint-dir", metavar="DIR", help="checkpoints go to DIR/RUN (default: with the run)")
+    group.add_argument("--checkpoint", metavar="HOW", help="program (default): the command saves its state itself")
+    group = parser.add_argument_group("the code")
     group.add_argument("--no-snapshot", action="store_true", help="run in this directory in place of a snapshot of it")
 
 
@@ -63,6 +79,8 @@ def add_arguments(parser: ArgumentParser) -> None:
     """The command line."""
     add_options(parser)
     parser.add_argument("-d", "--detach", action="store_true", help="return when the job is queued")
+    parser.add_argument("-m", "--multirun", nargs="+", metavar="NAME=A,B", help="a sweep: a trial for each combination")
+    parser.add_argument("--no-sweep", action="store_true", help="run a Hydra program's own -m as it is, in one job")
     parser.add_argument("command", nargs=argparse.REMAINDER, metavar="-- COMMAND …")
 
 
@@ -74,7 +92,7 @@ def options_of(arguments: Namespace, found: settings.Settings) -> settings.RunOp
         if not name:
             raise ExperimentError(f"--env {item}: NAME=VALUE is expected", exit_code=2)
         env[name] = value if equals else os.environ.get(name, "")
-    given = {name: getattr(arguments, name) for name in _GIVEN}
+    given = {name: getattr(arguments, name) for name in (*_GIVEN, *resuming.OPTIONS)}
     given |= {name: tuple(getattr(arguments, name)) for name in ("slurm", "tags", "data")}
     given["time"] = minutes(arguments.time or "")
     return settings.merged(found, given | {"env": env})
@@ -105,12 +123,30 @@ def run(arguments: Namespace, terminal: Terminal) -> int:
         take_snapshot=not arguments.no_snapshot,
     )
     store = Store(home())
+    if plan := _multirun(arguments, words, directory, terminal):
+        from spritz.experiments.commands import sweep
+
+        return sweep.launch(plan, request, store, terminal, detach=arguments.detach)
     queued = submission.launch(request, store)
     if arguments.detach:
         terminal.out(f"{queued.name}\n")
         terminal.err(f"Submitted batch job {queued.job_id}; `spritz logs -f {queued.name}` shows its output\n")
         return 0
     return follow(queued, store, terminal)
+
+
+def _multirun(arguments: Namespace, words: list[str], directory: Path, terminal: Terminal) -> Plan | None:
+    """The sweep that is meant, by our -m or by that of a Hydra program; None for a single run."""
+    from spritz.experiments.sweeps import multirun
+
+    if arguments.multirun:
+        return multirun.plan(words, arguments.multirun)
+    if arguments.no_sweep:
+        return None
+    found, said = multirun.of_hydra(words, directory)
+    if said:
+        terminal.err(f"spritz: {said}\n")
+    return found
 
 
 def follow(queued: Run, store: Store, terminal: Terminal) -> int:
@@ -121,7 +157,7 @@ def follow(queued: Run, store: Store, terminal: Terminal) -> int:
     several: list[bool] = []
 
     def labels() -> bool:
-        if not several and sum(1 for _, rank, _ in logs.files(directory) if rank is not None) > 1:
+        if not several and len(logs.ranks(directory)) > 1:
             several.append(True)
         return bool(several)
 

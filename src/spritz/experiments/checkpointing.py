@@ -1,0 +1,292 @@
+"""Checkpoints for training code: saved whole, found again, and asked for by the signal of `spritz pause`.
+
+    from spritz_checkpointing import Checkpointer
+
+    checkpoints = Checkpointer()
+    state = checkpoints.load()
+    if state is not None:
+        model.load_state_dict(state["model"])
+    for step in range(state["step"] if state else 0, 10_000):
+        train(step)
+        stop = checkpoints.should_stop()
+        if stop or step % 500 == 499:
+            checkpoints.save(step + 1, model=model)
+        if stop:
+            checkpoints.leave()
+
+Every run of `spritz run` finds this file as `spritz_checkpointing` on PYTHONPATH; elsewhere copy it. It needs the
+standard library alone, and no Slurm: without one, checkpoints go to ./checkpoints, and SIGUSR1 or SIGTERM stops.
+The contract with the job is in docs/how-to/pause-and-resume.md.
+
+With several ranks, rank 0 writes, all ranks keep their random state, and all stop at the same step: by
+torch.distributed where it is initialised, else by `agree`, which gets this rank's wish and returns that of any rank (as
+`lambda wish: comm.allreduce(wish, MPI.LOR)`).
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import random
+import re
+import signal
+import sys
+import tempfile
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NoReturn
+
+__all__ = ["SAVED", "Checkpointer", "huggingface_callback", "lightning_callback", "resume_from"]
+
+#: the exit status that says "saved; start me again"
+SAVED = 75
+_NAME = re.compile(r"step-(\d+)\.ckpt\Z")
+
+
+class Checkpointer:
+    """Writes and reads checkpoints in `directory` (default: $SPRITZ_CHECKPOINT_DIR), and keeps the newest `keep`.
+
+    Make it before the training starts: from then on the signals set a flag that `should_stop` returns.
+    """
+
+    def __init__(
+        self,
+        directory: str | os.PathLike[str] | None = None,
+        *,
+        keep: int = 2,
+        agree: Callable[[bool], bool] | None = None,
+        random_state: bool = True,
+    ) -> None:
+        if keep < 1:
+            raise ValueError("keep must be at least 1")
+        self.directory = Path(directory or os.environ.get("SPRITZ_CHECKPOINT_DIR") or "checkpoints")
+        self.rank = _rank()
+        self._keep = keep
+        self._agree = agree or _agree
+        self._random_state = random_state
+        self._asked = False
+        self.directory.mkdir(parents=True, exist_ok=True)
+        wanted = os.environ.get("SPRITZ_STOP_SIGNAL", "USR1")
+        for name in dict.fromkeys((f"SIG{wanted}", "SIGTERM")):
+            signal.signal(getattr(signal, name), self._note)
+
+    def _note(self, number: int, frame: object) -> None:
+        self._asked = True
+
+    def should_stop(self) -> bool:
+        """Whether any rank has been asked to stop. All ranks must call it equally often: it may be a collective."""
+        return self._agree(self._asked)
+
+    def save(self, step: int, **state: Any) -> Path:
+        """Write `state` with `step`, the next step to do. What has a `state_dict` is saved as that.
+
+        The file appears whole or not at all. All ranks call it; it is rank 0 that writes `state`.
+        """
+        path = self.directory / f"step-{step:010}.ckpt"
+        if self._random_state:
+            self._write(_beside(path, self.rank), _random_state())
+        if self.rank == 0:
+            plain = {key: value.state_dict() if hasattr(value, "state_dict") else value for key, value in state.items()}
+            self._write(path, {**plain, "step": step})
+            _point(self.directory, path)
+            self._prune()
+        _barrier()
+        return path
+
+    def load(self) -> dict[str, Any] | None:
+        """The newest checkpoint that can be read, with its `step`; None if there is none. Sets the random state."""
+        for path in sorted(self._files(), reverse=True):
+            try:
+                state: dict[str, Any] = _read(path)
+            except Exception as error:  # whatever a damaged file makes the reader raise: an older one may be whole
+                warnings.warn(f"{path} cannot be read ({error}); trying an older checkpoint", stacklevel=2)
+                continue
+            beside = _beside(path, self.rank)
+            if self._random_state and beside.exists():
+                _set_random_state(_read(beside))
+            return state
+        return None
+
+    def leave(self) -> NoReturn:
+        """Exit so that the job starts this program again from the checkpoint. All ranks call it."""
+        _barrier()
+        saved = os.environ.get("SPRITZ_SAVED_FILE")
+        if saved is None:
+            sys.exit(SAVED)
+        # By a file: launchers replace the status, and srun ends the other ranks when one exits with another than 0.
+        if self.rank == 0:
+            Path(saved).touch()
+        sys.exit(0)
+
+    def _files(self) -> list[Path]:
+        return [path for path in self.directory.iterdir() if _NAME.match(path.name)]
+
+    def _prune(self) -> None:
+        files = sorted(self._files())
+        for path in files[: -self._keep]:
+            for old in (path, *self.directory.glob(f".{path.stem}.rank-*")):
+                old.unlink(missing_ok=True)
+
+    def _write(self, path: Path, value: Any) -> None:
+        descriptor, scratch = tempfile.mkstemp(dir=self.directory, prefix=".", suffix=".tmp")
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                if "torch" in sys.modules:
+                    sys.modules["torch"].save(value, file)
+                else:
+                    pickle.dump(value, file, protocol=pickle.HIGHEST_PROTOCOL)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(scratch, path)
+        except BaseException:
+            Path(scratch).unlink(missing_ok=True)
+            raise
+        _sync(self.directory)
+
+
+def resume_from() -> str | None:
+    """The checkpoint to start from, as the job says (SPRITZ_RESUME_FROM); None in a first life."""
+    return os.environ.get("SPRITZ_RESUME_FROM") or None
+
+
+def lightning_callback(checkpointer: Checkpointer | None = None) -> Any:
+    """A callback for Lightning's Trainer: saves and leaves when asked. `trainer.fit(…, ckpt_path=resume_from())`."""
+    try:
+        from lightning.pytorch import Callback  # type: ignore[import-not-found, unused-ignore]  # the user's
+    except ImportError:
+        from pytorch_lightning import Callback  # type: ignore[import-not-found, unused-ignore]  # the user's
+    checkpoints = checkpointer or Checkpointer()
+
+    class SaveAndLeave(Callback):  # type: ignore[misc, unused-ignore]  # of a package without types
+        def on_train_batch_end(self, trainer: Any, *_: Any, **__: Any) -> None:
+            if not checkpoints.should_stop():
+                return
+            path = checkpoints.directory / f"lightning-{trainer.global_step:010}.ckpt"
+            scratch = path.with_name(f".{path.name}")
+            trainer.save_checkpoint(scratch)
+            if checkpoints.rank == 0:
+                os.replace(scratch, path)
+                _point(checkpoints.directory, path)
+            checkpoints.leave()
+
+    return SaveAndLeave()
+
+
+def huggingface_callback(checkpointer: Checkpointer | None = None) -> Any:
+    """A callback for HF's Trainer: saves and leaves when asked.
+
+    `TrainingArguments(output_dir=os.environ["SPRITZ_CHECKPOINT_DIR"])` and
+    `trainer.train(resume_from_checkpoint=resume_from())`.
+    """
+    from transformers import TrainerCallback  # type: ignore[import-not-found, unused-ignore]  # the user's
+
+    checkpoints = checkpointer or Checkpointer()
+
+    class SaveAndLeave(TrainerCallback):  # type: ignore[misc, unused-ignore]  # of a package without types
+        stopping = False
+
+        def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> Any:
+            if checkpoints.should_stop():
+                self.stopping = control.should_save = control.should_training_stop = True
+            return control
+
+        def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> Any:
+            # The Trainer writes into the directory's final name: only now is it whole.
+            if checkpoints.rank == 0:
+                _point(checkpoints.directory, Path(args.output_dir).absolute() / f"checkpoint-{state.global_step}")
+            if self.stopping:
+                checkpoints.leave()
+            return control
+
+    return SaveAndLeave()
+
+
+def _rank() -> int:
+    for name in ("RANK", "SLURM_PROCID"):  # torchrun's first: Slurm knows its launchers alone
+        if os.environ.get(name, "").isdigit():
+            return int(os.environ[name])
+    return 0
+
+
+def _distributed() -> Any:
+    torch = sys.modules.get("torch")
+    distributed = getattr(torch, "distributed", None)
+    if distributed is not None and distributed.is_available() and distributed.is_initialized():
+        return distributed
+    return None
+
+
+def _agree(wish: bool) -> bool:
+    distributed = _distributed()
+    if distributed is None:
+        return wish
+    torch = sys.modules["torch"]
+    device = "cuda" if distributed.get_backend() == "nccl" else "cpu"
+    flag = torch.tensor([int(wish)], device=device)
+    distributed.all_reduce(flag, op=distributed.ReduceOp.MAX)
+    return bool(flag.item())
+
+
+def _barrier() -> None:
+    distributed = _distributed()
+    if distributed is not None:
+        distributed.barrier()
+
+
+def _beside(path: Path, rank: int) -> Path:
+    return path.with_name(f".{path.stem}.rank-{rank}")
+
+
+def _read(path: Path) -> Any:
+    with path.open("rb") as file:
+        is_torch = file.read(2) == b"PK"
+        file.seek(0)
+        if is_torch:
+            import torch  # type: ignore[import-not-found, unused-ignore]  # the user's
+
+            return torch.load(file, map_location="cpu", weights_only=False)
+        return pickle.load(file)
+
+
+def _point(directory: Path, path: Path) -> None:
+    """`latest` names the newest whole checkpoint: the job finds it by that."""
+    scratch = directory / f".latest-{os.getpid()}"
+    scratch.unlink(missing_ok=True)
+    scratch.symlink_to(os.path.relpath(path, directory))
+    os.replace(scratch, directory / "latest")
+    _sync(directory)
+
+
+def _sync(directory: Path) -> None:
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _random_state() -> dict[str, Any]:
+    state: dict[str, Any] = {"python": random.getstate()}
+    if "numpy" in sys.modules:
+        state["numpy"] = sys.modules["numpy"].random.get_state()
+    if "torch" in sys.modules:
+        torch = sys.modules["torch"]
+        state["torch"] = torch.get_rng_state()
+        if torch.cuda.is_available() and torch.cuda.is_initialized():
+            state["cuda"] = torch.cuda.get_rng_state_all()
+    return state
+
+
+def _set_random_state(state: dict[str, Any]) -> None:
+    random.setstate(state["python"])
+    if "numpy" in state:
+        import numpy
+
+        numpy.random.set_state(state["numpy"])
+    if "torch" in state:
+        import torch  # type: ignore[import-not-found, unused-ignore]  # the user's
+
+        torch.set_rng_state(state["torch"])
+        if "cuda" in state and torch.cuda.device_count() == len(state["cuda"]):
+            torch.cuda.set_rng_state_all(state["cuda"])

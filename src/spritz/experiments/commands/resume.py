@@ -1,0 +1,47 @@
+"""Let a paused run go on: with the same name, job and logs, from its last checkpoint."""
+
+from __future__ import annotations
+
+import time
+from argparse import ArgumentParser, Namespace
+from pathlib import Path
+
+from spritz.experiments import record, resuming, slurm, states, submission
+from spritz.experiments.errors import ExperimentError
+from spritz.experiments.home import home
+from spritz.experiments.interface import Terminal, reporting
+from spritz.experiments.store import Store
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """The command line."""
+    parser.add_argument("run", metavar="RUN")
+
+
+@reporting
+def run(arguments: Namespace, terminal: Terminal) -> int:
+    """0 when the run is in the queue again."""
+    store = Store(home())
+    entry = store.get(arguments.run, submission.user())
+    states.refresh(store, [entry])
+    entry = store.get(entry.name, entry.owner)
+    if entry.owner != submission.user():
+        raise ExperimentError(f"{entry.name} is {entry.owner}'s")
+    directory = Path(entry.directory)
+    withdrawn = resuming.withdraw(directory)
+    if entry.state == "PAUSED":
+        record.append(directory, "resumed", time.time())
+        try:
+            slurm.release(entry.job_id)
+        except BaseException:
+            record.append(directory, "paused", time.time())
+            raise
+        terminal.out(f"{entry.name} is in the queue again, as job {entry.job_id}\n")
+        return 0
+    if withdrawn and entry.state not in slurm.FINAL:
+        terminal.out(f"{entry.name} is {entry.state}; the request to pause it is taken back\n")
+        return 0
+    raise ExperimentError(
+        f"{entry.name} is {entry.state}, not paused",
+        hint=f"`spritz rerun {entry.name}` runs it again" if entry.state in slurm.FINAL else "",
+    )

@@ -1,0 +1,146 @@
+"""Run a command with many parameters: a grid, by chance or by TPE, as one job array.
+
+sweep.yaml:  command: python train.py
+             parameters: {lr: {min: 1e-5, max: 0.1, log: true}, depth: [2, 4]}
+             method: tpe, metric: loss, trials: 50, concurrency: 8, early_stopping: asha (one a line)
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from argparse import ArgumentParser, Namespace
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+from spritz.experiments import settings, states, submission
+from spritz.experiments.commands import run as run_command
+from spritz.experiments.errors import ExperimentError
+from spritz.experiments.home import home
+from spritz.experiments.interface import Terminal, reporting
+from spritz.experiments.store import Store
+from spritz.experiments.sweeps import plan as plans
+from spritz.experiments.sweeps import queue, report
+from spritz.experiments.sweeps import sweep as sweeps
+from spritz.experiments.sweeps.plan import Plan
+from spritz.experiments.sweeps.sweep import Sweep
+
+_LOOK_SECONDS = 1.0
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """The command line."""
+    parser.add_argument("file", nargs="?", metavar="FILE", help="what to sweep, as sweep.yaml")
+    group = parser.add_argument_group("a sweep that was queued")
+    group.add_argument("--status", metavar="SWEEP", help="best trial, table and plot")
+    group.add_argument("--resume", metavar="SWEEP", help="queue again the trials that failed or were stopped")
+    group.add_argument("--stop", metavar="SWEEP", help="cancel the trials that wait or run")
+    group.add_argument("--html", metavar="FILE", help="with --status: parallel coordinates as a page")
+    group.add_argument("--json", action="store_true", help="with --status: for programs")
+    group.add_argument("-n", "--limit", type=int, default=20, help="at most so many trials (0: all; default 20)")
+    group = parser.add_argument_group("a new sweep")
+    group.add_argument("--trials", type=int, metavar="N", help="in place of the file's; of a grid N points by chance")
+    group.add_argument("--concurrency", type=int, metavar="N", help="trials at a time, in place of the file's")
+    group.add_argument("--yes", action="store_true", help=f"run a grid of more than {plans.POINTS_MAX} points")
+    group.add_argument("--wait", action="store_true", help="wait for the end, also with --resume")
+    run_command.add_options(parser)
+
+
+@reporting
+def run(arguments: Namespace, terminal: Terminal) -> int:
+    """0; with --wait 1 unless each trial is complete or pruned."""
+    verbs = [name for name in ("file", "status", "resume", "stop") if getattr(arguments, name)]
+    if len(verbs) != 1:
+        raise ExperimentError("one of FILE, --status, --resume and --stop is expected", exit_code=2)
+    store = Store(home())
+    if arguments.file:
+        plan = changed(plans.read(Path(arguments.file)), arguments)
+        plans.need_reasonable(plan, confirmed=arguments.yes)
+        return start(plan, arguments, store, terminal, wait=arguments.wait)
+    sweep = sweeps.read(home(), getattr(arguments, verbs[0]))
+    if arguments.stop:
+        queue.stop(sweep, store)
+        terminal.err(f"Stopped; `spritz sweep --resume {sweep.name}` goes on\n")
+        return 0
+    if arguments.resume:
+        numbers = queue.resume(sweep, store)
+        if not numbers:
+            terminal.out(f"{sweep.name}: no trial has failed or was stopped\n")
+        else:
+            terminal.out(f"{sweep.name}: queued trials {queue.ranges(numbers)} as job {sweep.arrays[-1]}\n")
+        return follow(sweep, store, terminal) if arguments.wait else 0
+    found = report.rows(sweep, queue.entries_of(sweep, store))
+    if arguments.html:
+        count = report.write_html(sweep, found, Path(arguments.html))
+        terminal.err(f"{arguments.html} has {count} trials\n")
+    if arguments.json:
+        terminal.out(json.dumps(report.as_json(sweep, found), indent=1) + "\n")
+    elif not arguments.html:
+        terminal.out(report.text(sweep, found, arguments.limit))
+    return 0
+
+
+def changed(plan: Plan, arguments: Namespace) -> Plan:
+    """The plan with what the command line says."""
+    for name in ("trials", "concurrency"):
+        value = getattr(arguments, name)
+        if value is not None and value < 1:
+            raise ExperimentError(f"--{name} {value}: a whole number from 1 is expected", exit_code=2)
+    return replace(
+        plan,
+        trials=arguments.trials or plan.trials,
+        concurrency=arguments.concurrency or plan.concurrency,
+        name=arguments.name or plan.name,
+    )
+
+
+def start(plan: Plan, arguments: Namespace, store: Store, terminal: Terminal, *, wait: bool) -> int:
+    """Queue the sweep with the options of a run; its exit status."""
+    directory = Path.cwd()
+    found = settings.read(directory)
+    under = {name: value for name, value in vars(settings.merged(found, plan.run)).items() if value}
+    request = submission.Request(
+        command=plan.command,
+        directory=directory,
+        options=run_command.options_of(arguments, replace(found, run=under)),
+        settings=found,
+        take_snapshot=not arguments.no_snapshot,
+    )
+    return launch(plan, request, store, terminal, detach=not wait)
+
+
+def launch(plan: Plan, request: submission.Request, store: Store, terminal: Terminal, *, detach: bool) -> int:
+    """Queue the sweep and, unless detached, wait for its end; the exit status. Ctrl-C stops a sweep that is waited
+    for."""
+    sweep = queue.launch(plan, request, store)
+    terminal.out(f"{sweep.name}\n")
+    terminal.err(
+        f"Submitted batch job {sweep.arrays[-1]} with {sweep.size} trials; `spritz sweep --status {sweep.name}` "
+        "shows them\n"
+    )
+    if detach:
+        return 0
+    try:
+        return follow(sweep, store, terminal)
+    except KeyboardInterrupt:
+        terminal.err(f"\nspritz: stopping the sweep; `spritz sweep --resume {sweep.name}` goes on\n")
+        queue.stop(sweep, store)
+        return 130
+
+
+def follow(sweep: Sweep, store: Store, terminal: Terminal) -> int:
+    """Until each trial has ended; what becomes of them is told on the way."""
+    told = ""
+    while True:
+        entries = queue.entries_of(sweep, store)
+        count = Counter(entry.state for entry in entries)
+        words = ", ".join(f"{number} {state.lower()}" for state, number in sorted(count.items()))
+        if words != told:
+            told = words
+            terminal.err(f"spritz: {words}\n")
+        if set(count) <= states.ENDED:
+            break
+        time.sleep(_LOOK_SECONDS)
+    terminal.out(report.text(sweep, report.rows(sweep, entries), 20))
+    return 0 if set(count) <= {"COMPLETED", "PRUNED"} else 1

@@ -1,0 +1,338 @@
+"""Runs that stop and start again from a checkpoint: at a pause, a preemption, a time limit, a failed node.
+
+The contract with the command is in docs/how-to/pause-and-resume.md. The job's side of it is `resume.sh` in the run's
+directory, which job.sh reads: bash and Slurm's commands, as nothing of ours need be installed where the job runs.
+
+A *life* is one start of the job; Slurm counts them in SLURM_RESTART_COUNT.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shlex
+import tempfile
+from pathlib import Path
+
+from spritz.experiments import slurm
+from spritz.experiments.errors import ExperimentError
+from spritz.experiments.settings import RunOptions
+
+#: options of a run that belong here
+OPTIONS = ("resumable", "max_time", "grace", "stop_signal", "max_stalls", "checkpoint", "checkpoint_dir")
+#: the exit status that says "saved; start me again" (EX_TEMPFAIL)
+SAVED = 75
+#: of job.sh, where restarts made no progress, and where --max-time is used up
+STALLED, TIME_UP = 76, 124
+
+#: file in the run's directory: a pause is wanted
+PAUSE = "pause"
+GRACE_SECONDS = 60
+_STALLS_MAX = 3
+_SIGNALS = ("USR1", "USR2")
+
+
+def is_resumable(options: RunOptions) -> bool:
+    """Whether the run restarts; a total time has no other meaning."""
+    return options.resumable or bool(options.max_time)
+
+
+def check(options: RunOptions) -> None:
+    """Raises ExperimentError for values that mean nothing."""
+    if options.checkpoint == "criu":
+        raise ExperimentError(
+            "--checkpoint=criu is not supported: CRIU restores a job's processes only with privileges that a user's"
+            " job does not have (CAP_CHECKPOINT_RESTORE, and the same process ids on the next node)",
+            hint="the command can save its own state: docs/how-to/pause-and-resume.md",
+            exit_code=2,
+        )
+    if options.checkpoint not in ("", "program"):
+        raise ExperimentError(f"--checkpoint={options.checkpoint}: program is the only way", exit_code=2)
+    if options.stop_signal and options.stop_signal not in _SIGNALS:
+        raise ExperimentError(f"--stop-signal={options.stop_signal}: one of {', '.join(_SIGNALS)}", exit_code=2)
+    for name in ("grace", "max_stalls"):
+        value = getattr(options, name)
+        if value and not value.isdigit():
+            raise ExperimentError(f"--{name.replace('_', '-')}={value}: a whole number is expected", exit_code=2)
+    if grace_seconds(options) > 65535:
+        raise ExperimentError(f"--grace={options.grace}: at most 65535 seconds, as in sbatch --signal", exit_code=2)
+    if options.max_time:
+        total_seconds(options.max_time)
+
+
+def grace_seconds(options: RunOptions) -> int:
+    """Between the signal and the end."""
+    return int(options.grace or GRACE_SECONDS)
+
+
+def stop_signal(options: RunOptions) -> str:
+    """The signal that asks the command to save its state and exit."""
+    return options.stop_signal or _SIGNALS[0]
+
+
+def total_seconds(text: str) -> int:
+    """`7d`, `36h`, `90m`, or Slurm's forms: minutes, H:M:S, D-H:M:S. Raises ExperimentError."""
+    factors = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
+    if match := re.fullmatch(r"([\d.]+)([smhdw])", text):
+        try:
+            return round(float(match[1]) * factors[match[2]])
+        except ValueError:
+            pass
+    if match := re.fullmatch(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?", text):
+        days, first, second, third = (int(part or 0) for part in match.groups())
+        if match[1] is not None:
+            return days * 86_400 + first * 3600 + second * 60 + third
+        if match[4] is not None:
+            return first * 3600 + second * 60 + third
+        return first * 60 + second
+    raise ExperimentError(f"--max-time={text}: a time as 7d, 36h or 1-12:00:00 is expected", exit_code=2)
+
+
+def sbatch_words(options: RunOptions) -> list[str]:
+    """Directives of a resumable run: the signal goes to job.sh, which passes it on."""
+    if not is_resumable(options):
+        return []
+    return ["--requeue", f"--signal=B:{stop_signal(options)}@{grace_seconds(options)}"]
+
+
+def script_lines(options: RunOptions) -> str:
+    """What job.sh of a resumable run says before it starts the command; "" for other runs."""
+    if not is_resumable(options):
+        return ""
+    return (
+        f"stop_signal={stop_signal(options)} grace_seconds={grace_seconds(options)}"
+        f" stalls_max={int(options.max_stalls or _STALLS_MAX)}"
+        f" total_seconds={total_seconds(options.max_time) if options.max_time else 0}\n"
+        '. "$SPRITZ_RUN_DIR/resume.sh" || finish 66\n'
+    )
+
+
+def guarded(command: str, options: RunOptions) -> str:
+    """`command` with the signal ignored until the program handles it.
+
+    The signal reaches every process of a step: launchers (torchrun, shells) that know nothing of it, and programs that
+    are not ready for it yet, would be killed. A program that sets a handler of its own replaces this.
+    """
+    if not is_resumable(options):
+        return command
+    return f'bash -c \'trap "" {stop_signal(options)}; exec "$@"\' run {command}'
+
+
+def checkpoint_directory(directory: Path, name: str, options: RunOptions) -> Path:
+    """Kept over all lives of the run."""
+    if options.checkpoint_dir:
+        return Path(options.checkpoint_dir).expanduser().absolute() / name
+    return directory / "checkpoints"
+
+
+def environment_line(directory: Path, name: str, options: RunOptions) -> str:
+    """Variables of the contract, for all runs."""
+    place = shlex.quote(str(checkpoint_directory(directory, name, options)))
+    return f"export SPRITZ_CHECKPOINT_DIR={place} SPRITZ_RESTART=$restart"
+
+
+def install_module(home: Path) -> Path:
+    """The directory for PYTHONPATH with `spritz_checkpointing`, which needs nothing else of ours.
+
+    By content, so that a queued run keeps the module that it was submitted with.
+    """
+    source = (Path(__file__).parent / "checkpointing.py").read_bytes()
+    directory = home / "modules" / hashlib.sha256(source).hexdigest()[:16]
+    target = directory / "spritz_checkpointing.py"
+    if not target.exists():
+        directory.mkdir(parents=True, exist_ok=True)
+        descriptor, path = tempfile.mkstemp(dir=directory)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(source)
+        os.replace(path, target)
+    return directory
+
+
+def latest_checkpoint(directory: Path) -> Path | None:
+    """As job.sh chooses SPRITZ_RESUME_FROM."""
+    latest = directory / "latest"
+    if latest.exists():
+        return latest.resolve()
+    try:
+        found = [path for path in directory.iterdir() if not path.name.startswith(".") and path.suffix != ".tmp"]
+    except OSError:
+        return None
+    return max(found, key=lambda path: path.stat().st_mtime_ns, default=None)
+
+
+def ask_to_stop(directory: Path, job_id: str, signal: str) -> None:
+    """Leave the wish and signal the batch script. Raises ExperimentError."""
+    (directory / PAUSE).touch()
+    done = slurm.call(["scancel", "--batch", f"--signal={signal}", job_id])
+    if done.returncode:
+        withdraw(directory)
+        raise ExperimentError(f"scancel: {slurm.said(done)}")
+
+
+def withdraw(directory: Path) -> bool:
+    """Take the wish back; False if there is none."""
+    try:
+        (directory / PAUSE).unlink()
+    except FileNotFoundError:
+        return False
+    return True
+
+
+#: resume.sh; job.sh has said `restart`, `say`, `finish`, `stop_signal`, `grace_seconds`, `stalls_max`, `total_seconds`
+SCRIPT = r"""# Read by job.sh: how this run stops and starts again. docs/how-to/pause-and-resume.md has the contract.
+export SPRITZ_SAVED_FILE=$SPRITZ_RUN_DIR/saved SPRITZ_STOP_SIGNAL=$stop_signal
+life=$SPRITZ_RUN_DIR/life          # what the next life must know of this one
+began=$SPRITZ_RUN_DIR/began        # as old as this life: newer checkpoints are progress
+used=0 stalls=0 left= nodes= since=0
+asked= timer=
+
+keep_life() {                      # $1: how this life was left; "running" stands if it ends without a word
+    printf 'used=%s stalls=%s left=%s nodes=%s since=%s\n' "$((used + SECONDS))" "$stalls" "$1" \
+        "'$SLURM_JOB_NODELIST'" "$born" > "$life.new" && mv "$life.new" "$life"
+}
+
+requeue() {                        # $1: requeue or requeuehold; what follows runs until Slurm kills this script
+    local tries
+    for tries in 1 2 3 4 5; do
+        scontrol "$1" "$SLURM_JOB_ID" && return 0
+        # Slurm itself may have requeued the job, for a preemption.
+        case $(squeue -h -j "$SLURM_JOB_ID" -o %T) in PENDING | COMPLETING | REQUEUE*) break ;; esac
+        sleep 2
+    done
+    [ "$tries" -lt 5 ] && { [ "$1" = requeue ] || scontrol hold "$SLURM_JOB_ID"; }
+}
+
+failed_nodes() {                   # those of the last life that are down, or whose slurmd has started since
+    local node shown at
+    for node in $(scontrol show hostnames "$nodes"); do
+        shown=$(scontrol -o show node "$node" 2>/dev/null) || continue
+        at=$(grep -oE 'SlurmdStartTime=[^ ]+' <<< "$shown"); at=$(date -d "${at#*=}" +%s 2>/dev/null)
+        if grep -qE 'State=[^ ]*(DOWN|NOT_RESPONDING|FAIL|\*)' <<< "$shown" || [ "${at:-0}" -gt "$since" ]; then
+            echo "$node"
+        fi
+    done
+}
+
+leave_failed_nodes() {             # requeue without nodes that failed under this run, if enough others are up
+    local mine others excluded
+    [ -s "$SPRITZ_RUN_DIR/failed-nodes" ] || return 0
+    mine=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | grep -Fxf "$SPRITZ_RUN_DIR/failed-nodes") || return 0
+    others=$(sinfo -h -N -p "$SLURM_JOB_PARTITION" -t idle,alloc,mix,comp -o %N | sort -u |
+        grep -cvFxf "$SPRITZ_RUN_DIR/failed-nodes")
+    [ "$others" -ge "$SLURM_JOB_NUM_NODES" ] || return 0
+    say excluded ", \"nodes\": \"$(paste -sd, <<< "$mine")\""
+    excluded=$(scontrol -o show job "$SLURM_JOB_ID" | grep -oE 'ExcNodeList=[^ ]+')
+    excluded=${excluded#*=}; [ "$excluded" = "(null)" ] && excluded=
+    excluded=$excluded${excluded:+,}$(sort -u "$SPRITZ_RUN_DIR/failed-nodes" | paste -sd,)
+    trap '' TERM
+    keep_life moved
+    requeue requeue || return 0
+    scontrol update JobId="$SLURM_JOB_ID" ExcNodeList="$excluded"
+    exit 75
+}
+
+begin_life() {
+    local before last
+    mkdir -p "$SPRITZ_CHECKPOINT_DIR" || finish 66
+    rm -f "$SPRITZ_SAVED_FILE"
+    [ -e "$life" ] && . "$life"
+    last=$left
+    if [ "$last" = running ]; then # it ended without a word: a node failed, or Slurm killed it
+        before=$(failed_nodes)
+        [ -n "$before" ] && echo "$before" >> "$SPRITZ_RUN_DIR/failed-nodes"
+        say lost ", \"nodes\": \"$(paste -sd, <<< "$before")\""
+    fi
+    if [ -e "$began" ] && [ -n "$(find "$SPRITZ_CHECKPOINT_DIR" -newer "$began" -print -quit)" ]; then
+        stalls=0
+    elif [ "$last" = running ] || [ "$last" = requeued ]; then
+        stalls=$((stalls + 1))
+    fi
+    [ "$last" = moved ] || : > "$began"
+    born=$(date +%s)
+    SECONDS=0
+    keep_life running
+    if [ "$stalls" -gt "$stalls_max" ]; then
+        say stalled ", \"restarts\": $stalls"
+        finish 76
+    fi
+    leave_failed_nodes
+    if [ -e "$SPRITZ_CHECKPOINT_DIR/latest" ]; then
+        last=$(readlink -f "$SPRITZ_CHECKPOINT_DIR/latest")
+    else
+        last=$(find "$SPRITZ_CHECKPOINT_DIR" -mindepth 1 -maxdepth 1 ! -name '.*' ! -name '*.tmp' -printf '%T@ %p\n' |
+            sort -n | tail -n 1 | cut -d' ' -f2-)
+    fi
+    if [ -n "$last" ]; then export SPRITZ_RESUME_FROM=$last; else unset SPRITZ_RESUME_FROM; fi
+}
+
+time_up() {                        # the signal before --max-time is used up, as Slurm sends it before the time limit
+    local before=$((total_seconds - used - grace_seconds))
+    trap 'kill $(jobs -p) 2>/dev/null; exit' TERM
+    sleep $((before > 0 ? before : 0)) & wait $!
+    kill -s "$stop_signal" $$
+    sleep "$grace_seconds" & wait $!
+    kill -s TERM "$child"
+}
+
+stop() {                           # $1: the signal that this script got
+    caught=$1
+    say signalled ", \"signal\": \"$1\""
+    [ "$1" = TERM ] && keep_life signalled
+    [ -n "$asked" ] && [ "$asked" = "$1" ] && return
+    asked=$1
+    [ -n "$child" ] && pass_on
+}
+
+launched() {                       # srun would die of a signal that it is not ready for, so it starts with it ignored
+    trap "stop $stop_signal" "$stop_signal"
+    [ -n "$asked" ] || [ ! -e "$SPRITZ_RUN_DIR/pause" ] || asked=$stop_signal
+    pass_on
+    [ "$total_seconds" -gt 0 ] || return 0
+    time_up &
+    timer=$!
+}
+
+pass_on() {                        # until the command ends: it may not have been ready for the first signal
+    [ -n "$asked" ] || return 0
+    local paused=
+    [ -e "$SPRITZ_RUN_DIR/pause" ] && paused=yes
+    while kill -0 $$ 2>/dev/null && kill -s "$stop_signal" "$child" 2>/dev/null; do
+        sleep 2
+        [ -z "$paused" ] || [ -e "$SPRITZ_RUN_DIR/pause" ] || break
+    done &
+}
+
+end_life() {                       # $1: the command's status. Returns if the run is over.
+    local over=
+    [ -n "$timer" ] && kill "$timer" 2>/dev/null
+    [ "$total_seconds" -gt 0 ] && [ $((used + SECONDS + grace_seconds)) -ge "$total_seconds" ] && over=yes
+    if [ "$1" != 75 ] && [ ! -e "$SPRITZ_SAVED_FILE" ]; then
+        if [ "$asked" = TERM ]; then   # whether it is over or requeued is for Slurm to say
+            say stopped ", \"status\": $1"
+            exit "$1"
+        fi
+        [ "$1" -gt 128 ] && [ -n "$over" ] && finish 124
+        return 0
+    fi
+    trap '' TERM
+    if [ -e "$SPRITZ_RUN_DIR/pause" ]; then
+        keep_life paused
+        say paused
+        rm -f "$SPRITZ_RUN_DIR/pause"
+        requeue requeuehold && exit 75
+    elif [ -n "$over" ]; then
+        keep_life over
+        finish 124
+    else
+        keep_life "$([ "$asked" = TERM ] && echo signalled || echo requeued)"
+        say requeued
+        requeue requeue && exit 75
+    fi
+    finish 75
+}
+
+trap "stop $stop_signal" "$stop_signal"
+trap "stop TERM" TERM
+begin_life
+"""

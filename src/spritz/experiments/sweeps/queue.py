@@ -1,0 +1,314 @@
+"""Submit a sweep as a job array, submit again what did not come to its end, and stop it.
+
+The order makes each step safe to repeat: sweep.json, then the trials' directories, their rows in the index, then the
+array. A command that was killed in between is completed by `resume`: it finds the array by the sweep's name in Slurm.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shlex
+import shutil
+import sys
+import time
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from spritz.experiments import record, resuming, script, secrets, slurm, states, submission, surroundings
+from spritz.experiments.errors import ExperimentError
+from spritz.experiments.home import home, need_space
+from spritz.experiments.record import Run
+from spritz.experiments.settings import RunOptions, default_name
+from spritz.experiments.store import Entry, Query, Store
+from spritz.experiments.submission import Request
+from spritz.experiments.sweeps import sampler, trials
+from spritz.experiments.sweeps import space as spaces
+from spritz.experiments.sweeps import sweep as sweeps
+from spritz.experiments.sweeps.plan import Plan
+from spritz.experiments.sweeps.sweep import Sweep
+
+#: Slurm's default is 1001, which is one more than the largest index
+_ARRAY_SIZE = 1000
+#: states in which a trial came to its end, or is on its way there
+_DONE = frozenset({"COMPLETED", "PRUNED"})
+_OPEN = frozenset({"PENDING", "RUNNING", "PAUSED", "SUSPENDED", "COMPLETING", "CONFIGURING", "REQUEUED", "STOPPED"})
+
+
+def launch(plan: Plan, request: Request, store: Store) -> Sweep:
+    """Queue the sweep; nothing is left behind if it cannot be. Raises ExperimentError."""
+    if resuming.is_resumable(request.options):
+        raise ExperimentError(
+            "trials of a sweep cannot be resumable yet",
+            hint="leave out resumable and max_time; a trial that is requeued starts again from SPRITZ_CHECKPOINT_DIR",
+        )
+    points = plan.points()
+    size = plan.trials if points is None else len(points)
+    _need_array(size)
+    if plan.method == "tpe" and not plan.python:
+        sampler.need_optuna()
+    if plan.retries and request.options.template == "ray":
+        raise ExperimentError("retries: the template ray starts its cluster once a job; resume the sweep instead")
+    base = home()
+    need_space(base, size * 4096)
+    repository = base / "snapshots.git"
+    code = request.code
+    if code is None and request.take_snapshot:
+        code = submission.take_snapshot(request, repository)
+    submission.need_program(request, code)
+    written, hidden = _split(plan, request)
+    tracked = submission.tracked_by(request, base)
+    stem = re.sub(r"[^A-Za-z0-9_-]+", "-", plan.name or f"{default_name(plan.command)}-sweep").strip("-") or "sweep"
+    kept = replace(plan, command=tuple(written), arguments="none", run={}, python=plan.python or sys.executable)
+    sweep = sweeps.create(base, stem, time.time(), submission.user(), kept, size)
+    environment, visible = submission.environment_of(request, hidden)
+    try:
+        shared = {
+            "options": submission.options_mapping(request.options),
+            "code": submission.code_mapping(code),
+            "surroundings": surroundings.collect(base, request.directory, request.environment),
+            "tags": list(request.options.tags),
+            "data": list(request.options.data),
+        }
+        record.write_json(sweep.directory / "shared.json", shared)
+        if tracked is not None:
+            # Trials find it by the sweep's name (`inside`).
+            beside = record.directory_of(base, sweep.name)
+            beside.mkdir(parents=True)
+            whole = Run(
+                name=sweep.name, user=sweep.user, created_at=sweep.created_at, command=written, group=sweep.name
+            )
+            submission.write_track(
+                beside,
+                replace(whole, code=submission.code_mapping(code), tags=list(request.options.tags)),
+                tracked,
+                request,
+            )
+        text = script.text(
+            script.Job(
+                name=sweep.name,
+                directory=base / "runs" / sweep.name,
+                options=_requeued(replace(request.options, env=visible)),
+                command=plan.words(),
+                hidden=hidden,
+                tree="" if code is None else code.tree,
+                repository=repository,
+                work_directory=str(request.directory) if code is None else code.directory,
+                inside=submission.program(base),
+                tracked=tracked is not None,
+                mark=hashlib.sha256(f"{sweep.user} {sweep.name} {sweep.created_at}".encode()).hexdigest(),
+                trials=script.Trials(
+                    sweep=sweep.directory,
+                    variables={one.name: spaces.variable(one.name) for one in plan.parameters},
+                    python=kept.python,
+                    asks=points is None,
+                    watched=plan.watched,
+                    retries=plan.retries,
+                ),
+            )
+        )
+        (sweep.directory / "job.sh").write_text(text, encoding="utf-8")
+        with sweep.locked():
+            sweep.write()
+            prepare(sweep, store)
+            _submit(sweep, store, sweep.indices, environment)
+    except BaseException:
+        remove(sweep, store)
+        raise
+    return sweep
+
+
+def prepare(sweep: Sweep, store: Store) -> None:
+    """Make the trials' directories and rows, as far as they are missing."""
+    points = sweep.plan.points()
+    entries = {entry.name for entry in store.find(Query(owner=sweep.user, group=sweep.name))}
+    missing: list[tuple[Run, str]] = []
+    for index in sweep.indices:
+        name = trials.name_of(sweep.name, index)
+        directory = record.directory_of(sweep.home, name)
+        if name in entries and (directory / "run.json").exists():
+            continue
+        point = {} if points is None else points[index - 1]
+        run = Run(
+            name=name,
+            user=sweep.user,
+            created_at=sweep.created_at + index * 1e-6,
+            command=sweep.plan.command_of(point),
+            group=sweep.name,
+            parameters=dict(point),
+            shared=str(sweep.directory / "shared.json"),
+        )
+        (directory / "log").mkdir(parents=True, exist_ok=True)
+        if points is not None:
+            trials.write_parameters(directory, point, sweeps.assignments(sweep.plan, point))
+        record.write(directory, run, durable=False)
+        if name not in entries:
+            missing.append((record.read(directory) if index == 1 else run, str(directory)))
+    if missing:
+        first = record.read(record.directory_of(sweep.home, trials.name_of(sweep.name, 1)))
+        store.add([(replace(run, code=first.code, tags=first.tags), directory) for run, directory in missing])
+
+
+def entries_of(sweep: Sweep, store: Store) -> list[Entry]:
+    """The trials' rows, up to date, by index; jobs that a killed command had queued are adopted."""
+    query = Query(owner=sweep.user, group=sweep.name)
+    entries = store.find(query)
+    if any(not entry.job_id for entry in entries):
+        adopt(sweep, store)
+        entries = store.find(query)
+    states.refresh(store, [entry for entry in entries if entry.state not in states.ENDED])
+    changes: dict[tuple[str, str], dict[str, Any]] = {}
+    for entry in entries:
+        values: dict[str, Any] = {}
+        metrics = trials.metrics_of(Path(entry.directory))
+        if metrics and metrics != entry.metrics:
+            values["metrics"] = record.dumps(metrics)
+        point = next(trials.lines(Path(entry.directory) / "params.json"), None)
+        if point and (command := shlex.join(sweep.plan.command_of(point))) != entry.command:
+            values["command"] = command
+        if values:
+            changes[entry.name, entry.owner] = values
+    store.change_all(changes)
+    return sorted(store.find(query), key=lambda entry: index_of(entry.name))
+
+
+def index_of(name: str) -> int:
+    """The trial's number by its run's name."""
+    return int(name.rpartition(".")[2])
+
+
+def adopt(sweep: Sweep, store: Store) -> None:
+    """Record arrays that were queued by a command which died before it could.
+
+    Tasks that wait are found by their script in the queue, tasks that have started by their claims. A name alone would
+    not do: a sweep in another home may have the same.
+    """
+    claimed: dict[str, list[int]] = {}
+    for index in sweep.indices:
+        try:
+            job_id = os.readlink(record.directory_of(sweep.home, trials.name_of(sweep.name, index)) / "claim")
+        except OSError:
+            continue
+        claimed.setdefault(job_id, []).append(index)
+    waiting = slurm.of_script(sweep.name, str(sweep.directory / "job.sh"))
+    unknown = sorted({*claimed, *waiting} - set(sweep.arrays))
+    queued = slurm.queued(unknown) if unknown else {}
+    changes: dict[tuple[str, str], dict[str, Any]] = {}
+    for job_id in unknown:
+        tasks = (task.partition("_") for task in queued)
+        indices = {int(index) for array, _, index in tasks if array == job_id and index.isdigit()}
+        for index in {*indices, *claimed.get(job_id, ())} & set(sweep.indices):
+            changes[trials.name_of(sweep.name, index), sweep.user] = {
+                "job_id": f"{job_id}_{index}", "state": "PENDING", "exit_code": None, "ended_at": None,
+            }  # fmt: skip
+    if unknown:
+        store.change_all(changes)
+        sweep.arrays.extend(unknown)
+        sweep.write()
+
+
+def resume(sweep: Sweep, store: Store) -> list[int]:
+    """Queue trials again that failed or were stopped, with their parameters; their numbers. Raises ExperimentError."""
+    if any(secrets.MASK in word for word in sweep.plan.command):
+        raise ExperimentError(
+            f"{sweep.name} had secrets in its arguments, which are not kept", hint="pass them in a variable"
+        )
+    with sweep.locked():
+        prepare(sweep, store)
+        adopt(sweep, store)
+        wanted = [
+            index_of(entry.name) for entry in entries_of(sweep, store)
+            if entry.state not in _DONE and not (entry.job_id and entry.state in _OPEN)
+        ]  # fmt: skip
+        if not wanted:
+            return []
+        for index in wanted:
+            (record.directory_of(sweep.home, trials.name_of(sweep.name, index)) / "claim").unlink(missing_ok=True)
+        first = record.read(record.directory_of(sweep.home, trials.name_of(sweep.name, 1)))
+        masked = [name for name, value in first.options.get("env", {}).items() if value == secrets.MASK]
+        options = RunOptions(env={name: os.environ[name] for name in masked if name in os.environ})
+        request = Request(command=sweep.plan.command, directory=Path.cwd(), options=options)
+        _submit(sweep, store, wanted, submission.environment_of(request, {})[0])
+        return wanted
+
+
+def stop(sweep: Sweep, store: Store) -> None:
+    """Cancel what waits or runs."""
+    with sweep.locked():
+        adopt(sweep, store)
+        if sweep.arrays:
+            slurm.cancel(*sweep.arrays)
+
+
+def remove(sweep: Sweep, store: Store) -> None:
+    """Undo a launch that did not get its array, or cancel the array that nobody will hear of."""
+    try:
+        if (sweep.directory / "sweep.json").exists():
+            slurm.cancel(*slurm.of_script(sweep.name, str(sweep.directory / "job.sh")))
+    except ExperimentError:
+        pass  # Slurm is the likely reason for being here
+    store.remove_group(sweep.name, sweep.user)
+    for index in sweep.indices:
+        shutil.rmtree(record.directory_of(sweep.home, trials.name_of(sweep.name, index)), ignore_errors=True)
+    shutil.rmtree(record.directory_of(sweep.home, sweep.name), ignore_errors=True)
+    shutil.rmtree(sweep.directory, ignore_errors=True)
+
+
+def _submit(sweep: Sweep, store: Store, indices: Iterable[int], environment: dict[str, str]) -> None:
+    wanted = list(indices)
+    limit = f"%{sweep.plan.concurrency}" if sweep.plan.concurrency else ""
+    job_id = slurm.submit(
+        str(sweep.directory / "job.sh"), [f"--array={ranges(wanted)}{limit}"], environment=environment
+    )
+    sweep.arrays.append(job_id)
+    sweep.write()
+    cleared = {"state": "PENDING", "exit_code": None, "ended_at": None}
+    store.change_all(
+        {
+            (trials.name_of(sweep.name, index), sweep.user): {"job_id": f"{job_id}_{index}", **cleared}
+            for index in wanted
+        }
+    )
+
+
+def ranges(indices: list[int]) -> str:
+    """1,2,3,7 as sbatch reads it: 1-3,7."""
+    parts: list[list[int]] = []
+    for index in sorted(indices):
+        if parts and index == parts[-1][-1] + 1:
+            parts[-1][1:] = [index]
+        else:
+            parts.append([index])
+    return ",".join("-".join(map(str, part)) for part in parts)
+
+
+def _need_array(size: int) -> None:
+    if size <= _ARRAY_SIZE:
+        return
+    largest = slurm.setting("MaxArraySize")
+    if largest.isdigit() and size >= int(largest):
+        raise ExperimentError(
+            f"{size} trials are more than this cluster's job arrays have tasks (MaxArraySize={largest})",
+            hint=f"--trials {int(largest) - 1} at most",
+        )
+
+
+def _requeued(options: RunOptions) -> RunOptions:
+    """A trial that is preempted or loses its node goes on as the same trial, unless the user said otherwise."""
+    if any("requeue" in word for word in options.slurm):
+        return options
+    return replace(options, slurm=("--requeue", *options.slurm))
+
+
+def _split(plan: Plan, request: Request) -> tuple[list[str], dict[int, str]]:
+    """The command as it may be written down, and its secrets. Words with a parameter's place hold none."""
+    words = plan.words()
+    written, hidden = secrets.split_arguments(words, request.environment)
+    for place, word in list(hidden.items()):
+        if any("{" + one.name + "}" in word for one in plan.parameters):
+            written[place] = word
+            del hidden[place]
+    return written, hidden

@@ -1,0 +1,104 @@
+"""TPE by Optuna: the next point, from the files of the trials so far.
+
+Optuna's study lives for the length of one question, in memory. It is made of what the trials have written, so there is
+no storage that could be locked, damaged or behind.
+"""
+
+from __future__ import annotations
+
+import warnings
+import zlib
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from spritz.experiments.errors import ExperimentError
+from spritz.experiments.sweeps.plan import Plan
+from spritz.experiments.sweeps.space import Parameter, Value
+from spritz.experiments.sweeps.trials import Trial
+
+if TYPE_CHECKING:
+    import optuna
+
+
+def need_optuna() -> None:
+    """Raises ExperimentError naming the extra."""
+    from importlib.util import find_spec
+
+    if find_spec("optuna") is None:
+        raise ExperimentError("method: tpe needs Optuna", hint="pip install 'spritz[experiments]'")
+
+
+def ask(plan: Plan, trials: Iterable[Trial], index: int) -> dict[str, Value]:
+    """Parameters for trial `index`: the same for the same seed and the same reports."""
+    need_optuna()
+
+    study = study_of(plan, (trial for trial in trials if trial.index != index), seed=_seed(plan, index))
+    drawn: optuna.trial.Trial = study.ask(distributions(plan.parameters))
+    return {name: plain(value) for name, value in drawn.params.items()}
+
+
+def study_of(plan: Plan, trials: Iterable[Trial], *, seed: int = 0, storage: Any = None, name: Any = None) -> Any:
+    """An Optuna study with these trials."""
+    import optuna
+
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+        sampler = optuna.samplers.TPESampler(seed=seed, constant_liar=True)
+    study = optuna.create_study(
+        direction="maximize" if plan.maximize else "minimize", sampler=sampler, storage=storage, study_name=name
+    )
+    space = distributions(plan.parameters)
+    for trial in sorted(trials, key=lambda trial: trial.index):
+        if set(trial.parameters) != set(space):
+            continue
+        state, value = _state(trial)
+        study.add_trial(
+            optuna.trial.create_trial(
+                state=state,
+                value=value,
+                params=trial.parameters,
+                distributions=space,
+                intermediate_values=trial.reports,
+                user_attrs={"run": trial.directory.name},
+            )
+        )
+    return study
+
+
+def _state(trial: Trial) -> tuple[Any, float | None]:
+    from optuna.trial import TrialState
+
+    if trial.state == "COMPLETED" and trial.value is not None:
+        return TrialState.COMPLETE, trial.value
+    if trial.state == "PRUNED" and trial.reports:
+        return TrialState.PRUNED, None
+    return (TrialState.RUNNING if trial.state in ("RUNNING", "WAITING") else TrialState.FAIL), None
+
+
+def distributions(parameters: Iterable[Parameter]) -> dict[str, Any]:
+    """The space as Optuna has it."""
+    from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
+
+    found: dict[str, Any] = {}
+    for one in parameters:
+        if one.values:
+            found[one.name] = CategoricalDistribution(one.values)
+            continue
+        # Optuna warns where the step does not divide the range; a grid of ours ends at the last whole step too.
+        high = one.low + one.step * int((one.high - one.low) / one.step + 1e-9) if one.step else one.high
+        if one.integer:
+            found[one.name] = IntDistribution(int(one.low), int(high), log=one.log, step=int(one.step) or 1)
+        else:
+            found[one.name] = FloatDistribution(one.low, high, log=one.log, step=one.step or None)
+    return found
+
+
+def plain(value: Any) -> Value:
+    """The value without numpy's types."""
+    found: Value = value.item() if hasattr(value, "item") else value
+    return found
+
+
+def _seed(plan: Plan, index: int) -> int:
+    return zlib.crc32(f"{plan.seed}:{index}".encode())

@@ -1,0 +1,98 @@
+"""Whether a trial is worth going on: ASHA and the median rule, on what trials have reported.
+
+The rules are Optuna's SuccessiveHalvingPruner and MedianPruner (tests hold them against each other). They are written
+here on plain values, so that the process beside a trial needs Python alone, and so that no trial has to write into
+another's records: which rungs a trial has reached follows from its own reports.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+#: step -> value of the metric
+Reports = Mapping[int, float]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Policy:
+    """Early stopping: `method` "" (none), asha or median."""
+
+    method: str = ""
+    #: asha: the first rung, in steps
+    min_steps: int = 1
+    #: asha: one in so many goes on at each rung, and the next rung is so many times further
+    reduction: int = 4
+    #: median: complete trials before any is stopped
+    startup_trials: int = 5
+    #: median: steps before any is stopped
+    warmup_steps: int = 0
+
+
+@dataclass(frozen=True)
+class Peer:
+    """Another trial: what it reported, and whether it ran to its end."""
+
+    reports: Reports
+    complete: bool
+
+
+def stop(policy: Policy, own: Reports, peers: Iterable[Peer], *, maximize: bool, judged: int = -1) -> str:
+    """Why the trial should stop now; "" if it should go on.
+
+    Reports up to step `judged` have been judged before: a rung that a trial has passed is not taken from it by later
+    trials.
+    """
+    if not own or max(own) <= judged:
+        return ""
+    sign = -1.0 if maximize else 1.0
+    mine = {step: sign * value for step, value in own.items()}
+    others = [({step: sign * value for step, value in peer.reports.items()}, peer.complete) for peer in peers]
+    if policy.method == "asha":
+        return _asha(policy, mine, [reports for reports, _ in others], judged)
+    if policy.method == "median":
+        return _median(policy, mine, [reports for reports, complete in others if complete])
+    return ""
+
+
+def _asha(policy: Policy, own: Reports, peers: list[Reports], judged: int) -> str:
+    """The trial goes on if it is in the best 1/reduction of those that have reached its rung before it."""
+    last, at = max(own), policy.min_steps
+    while at <= last:
+        if at <= judged:
+            at *= policy.reduction
+            continue
+        value = _at_rung(own, at)
+        if math.isnan(value):
+            return f"the metric is not a number at step {at}"
+        others = [_at_rung(peer, at) for peer in peers if max(peer, default=-1) >= at]
+        rivals = sorted([value, *(other for other in others if not math.isnan(other))])
+        limit = rivals[max(0, len(rivals) // policy.reduction - 1)]
+        if value > limit:
+            return f"not in the best 1/{policy.reduction} of {len(rivals)} trials at step {at}"
+        at *= policy.reduction
+    return ""
+
+
+def _at_rung(reports: Reports, at: int) -> float:
+    """What the trial had reported when it reached the rung: its first value from there on."""
+    return reports[min(step for step in reports if step >= at)]
+
+
+def _median(policy: Policy, own: Reports, complete: list[Reports]) -> str:
+    """The trial goes on while its best value so far is no worse than the median of complete trials at this step."""
+    step = max(own)
+    if len(complete) < policy.startup_trials or step < policy.warmup_steps:
+        return ""
+    values = [value for reports in complete if (value := reports.get(step, math.nan)) == value]
+    if not values:
+        return ""
+    mine = [value for value in own.values() if value == value]
+    if not mine:
+        return "the metric is not a number"
+    median = statistics.median(values)
+    if min(mine) > median:
+        return f"worse than the median of {len(values)} complete trials at step {step}"
+    return ""

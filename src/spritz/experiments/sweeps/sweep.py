@@ -1,0 +1,132 @@
+"""A sweep on disk: `sweeps/NAME` in the home directory.
+
+sweep.json    what it is to do, and the arrays that were queued for it
+shared.json   what the records of all trials have in common: code, surroundings, options
+job.sh        the script of the arrays
+lock          held while a command changes the sweep
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from spritz.experiments import record
+from spritz.experiments.errors import ExperimentError
+from spritz.experiments.sweeps import plan as plans
+from spritz.experiments.sweeps import space, trials
+from spritz.experiments.sweeps.plan import Plan
+
+#: of sweep.json; a newer one is refused
+FORMAT = 1
+
+
+@dataclass(kw_only=True)
+class Sweep:
+    """A sweep that has a name. `plan` has no secrets; `size` is the number of its trials."""
+
+    name: str
+    user: str
+    created_at: float
+    home: Path
+    plan: Plan
+    size: int
+    arrays: list[str] = field(default_factory=list)
+
+    @property
+    def directory(self) -> Path:
+        return self.home / "sweeps" / self.name
+
+    @property
+    def runs(self) -> Path:
+        return self.home / "runs"
+
+    @property
+    def indices(self) -> range:
+        return range(1, self.size + 1)
+
+    def read_trials(self) -> list[trials.Trial]:
+        """All trials as their files tell."""
+        return [trials.read(self.runs, self.name, index, self.plan.metric) for index in self.indices]
+
+    def write(self) -> None:
+        """Replace sweep.json."""
+        values = {
+            "format": FORMAT, "name": self.name, "user": self.user, "created_at": self.created_at, "size": self.size,
+            "arrays": self.arrays, "plan": plans.as_mapping(self.plan),
+        }  # fmt: skip
+        record.write_json(self.directory / "sweep.json", values)
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Raises ExperimentError while another command changes the sweep. A dead process holds no lock."""
+        descriptor = os.open(self.directory / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            try:
+                fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise ExperimentError(f"another command is changing the sweep {self.name}; try again") from None
+            except OSError as error:
+                raise ExperimentError(f"{self.directory}/lock: {error.strerror}") from error
+            yield
+        finally:
+            os.close(descriptor)
+
+
+def read(home: Path, name: str) -> Sweep:
+    """The sweep. Raises ExperimentError if there is none, or its file is damaged or of a later release."""
+    path = home / "sweeps" / name / "sweep.json"
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+        if data.get("format", 0) > FORMAT:
+            raise ExperimentError(f"{path} was written by a later release of spritz", hint="use that release")
+        return Sweep(
+            name=name,
+            user=data["user"],
+            created_at=data["created_at"],
+            home=home,
+            plan=plans.from_mapping(data["plan"]),
+            size=data["size"],
+            arrays=data["arrays"],
+        )
+    except (FileNotFoundError, NotADirectoryError):
+        raise ExperimentError(f"{name}: no such sweep", hint="`spritz sweeps` lists them") from None
+    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+        raise ExperimentError(
+            f"{path} is damaged: {error}", hint=f"its trials are not: `spritz runs --group {name}` lists them"
+        ) from error
+
+
+def names(home: Path) -> list[str]:
+    """All sweeps, by name."""
+    return sorted(path.parent.name for path in (home / "sweeps").glob("*/sweep.json"))
+
+
+def create(home: Path, base: str, at: float, user: str, plan: Plan, size: int) -> Sweep:
+    """A sweep with a free name BASE-1, BASE-2 …; its directory is there, sweep.json is not yet."""
+    folder = home / "sweeps"
+    folder.mkdir(exist_ok=True)
+    numbers = [path.name.removeprefix(f"{base}-") for path in folder.glob(f"{base}-*")]
+    number = max((int(text) for text in numbers if text.isdigit()), default=0) + 1
+    while True:
+        made = Sweep(name=f"{base}-{number}", user=user, created_at=at, home=home, plan=plan, size=size)
+        try:
+            made.directory.mkdir()
+        except FileExistsError:
+            number += 1
+            continue
+        return made
+
+
+def assignments(plan: Plan, point: Mapping[str, Any]) -> str:
+    """The parameters of a trial as a line of the shell."""
+    import shlex
+
+    words = [f"{space.variable(name)}={shlex.quote(space.written(value))}" for name, value in point.items()]
+    return f"export {' '.join(words)}\n"

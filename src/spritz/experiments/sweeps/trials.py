@@ -1,0 +1,150 @@
+"""What the trials of a sweep have written: each in its own run's directory.
+
+    params.json     its parameters, once they are drawn; never changed again
+    params.sh       the same as variables of the shell
+    metrics.jsonl   {"step": 1, "loss": 0.5} a line, appended by the user's program; the last value of a metric is final
+    events.jsonl    started, retried, pruned, ended …, appended by the job's script and by `trial`
+    claim           a link to the id of the array whose task runs the trial
+
+Standard library alone, as this is read in jobs as well.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trial:
+    """A trial as its files tell. `state` is WAITING, RUNNING, COMPLETED, PRUNED or FAILED."""
+
+    index: int
+    directory: Path
+    state: str
+    parameters: dict[str, Any] = field(default_factory=dict)
+    reports: dict[int, float] = field(default_factory=dict)
+    #: final value of the sweep's metric; None if it has not been reported
+    value: float | None = None
+    started_at: float = 0.0
+    ended_at: float = 0.0
+    retries: int = 0
+
+
+def name_of(sweep: str, index: int) -> str:
+    """The name of a trial's run."""
+    return f"{sweep}.{index}"
+
+
+def read(runs: Path, sweep: str, index: int, metric: str) -> Trial:
+    """The trial. What is damaged or not there yet is left out."""
+    directory = runs / name_of(sweep, index)
+    parameters = _json(directory / "params.json")
+    said = [event for event in lines(directory / "events.jsonl") if "event" in event]
+    reports = Reports(directory / "metrics.jsonl", metric)
+    found = reports.read()
+    kinds = [str(event["event"]) for event in said]
+    begin = len(kinds) - kinds[::-1].index("started") - 1 if "started" in kinds else len(kinds)
+    newest = said[begin:]
+    ended = next((event for event in reversed(newest) if event["event"] == "ended"), None)
+    if not newest:
+        state = "WAITING"
+    elif ended is None:
+        state = "RUNNING"
+    elif any(event["event"] == "pruned" for event in newest):
+        state = "PRUNED"
+    else:
+        state = "COMPLETED" if ended.get("status") == 0 else "FAILED"
+    return Trial(
+        index=index,
+        directory=directory,
+        state=state,
+        parameters=parameters,
+        reports=found,
+        value=reports.last,
+        started_at=_time(said[kinds.index("started")]) if "started" in kinds else 0.0,
+        ended_at=_time(ended) if ended else 0.0,
+        retries=kinds.count("retried"),
+    )
+
+
+def metrics_of(directory: Path) -> dict[str, float]:
+    """The final value of every metric that a run has reported."""
+    found: dict[str, float] = {}
+    for line in lines(directory / "metrics.jsonl"):
+        for name, value in line.items():
+            if name != "step" and (number := _number(value)) is not None:
+                found[name] = number
+    return found
+
+
+class Reports:
+    """The values of one metric, read again only when its file has grown."""
+
+    def __init__(self, path: Path, metric: str) -> None:
+        self._path = path
+        self._metric = metric
+        self._size = -1
+        self._found: dict[int, float] = {}
+        self.last: float | None = None
+
+    def read(self) -> dict[int, float]:
+        """step -> value; NaN where the program reported none that is a number. A line without step counts on."""
+        try:
+            size = self._path.stat().st_size
+        except OSError:
+            return self._found
+        if size != self._size:
+            self._size, self._found = size, {}
+            for line in lines(self._path):
+                if (value := _number(line.get(self._metric))) is None:
+                    continue
+                step = line.get("step", max(self._found, default=0) + 1)
+                if isinstance(step, int | float) and not isinstance(step, bool) and math.isfinite(step):
+                    self._found[int(step)] = value
+                self.last = None if math.isnan(value) else value
+        return self._found
+
+
+def lines(path: Path) -> Iterator[dict[str, Any]]:
+    """The mappings of a file of JSON lines; others, and a line that is being written, are left out."""
+    try:
+        text = path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return
+    for line in text.split("\n"):
+        try:
+            found = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(found, dict):
+            yield found
+
+
+def write_parameters(directory: Path, point: Mapping[str, Any], assignments: str) -> None:
+    """Put the trial's parameters down, complete or not at all. `params.sh` comes last: the script looks for it."""
+    for name, text in (("params.json", json.dumps(dict(point)) + "\n"), ("params.sh", assignments)):
+        scratch = directory / f".{name}-{os.getpid()}"
+        scratch.write_text(text, encoding="utf-8")
+        os.replace(scratch, directory / name)
+
+
+def _json(path: Path) -> dict[str, Any]:
+    return next(lines(path), {})
+
+
+def _number(value: Any) -> float | None:
+    """A metric's value; Python's json writes and reads NaN and Infinity."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return float(value) if math.isfinite(value) else math.nan
+
+
+def _time(event: Mapping[str, Any]) -> float:
+    at = event.get("at", 0.0)
+    return float(at) if isinstance(at, int | float) else 0.0
