@@ -48,7 +48,10 @@ _STATES = {
 
 def explain(directory: Path, state: str, exit_code: int | None) -> str:
     """One or two lines; "" if it did not fail."""
-    guard = [event for event in record.events(directory) if event["event"] == "idle" and event.get("action") == "end"]
+    events = record.events(directory)
+    life = max((event["restart"] for event in events if event["event"] == "started"), default=0)
+    guard = [event for event in events if event["event"] == "idle" and event.get("action") == "end"]
+    guard = [event for event in guard if event["restart"] == life]
     if guard and state != "COMPLETED" and (what := guard[-1].get("what")):
         return f"its guard ended it: the {what.upper()}s had been idle for {guard[-1]['seconds'] / 60:.0f} min"
     if state == "COMPLETED" or state not in (*_STATES, "FAILED"):

@@ -377,8 +377,13 @@ def guard(directory: Path) -> None:
                 continue
             # No notification: that of the end says why.
             sys.stderr.write(f"spritz: {directory.name}: the {name} have been idle for {span(idle)}: its job ends\n")
+            grace = _GRACE_SECONDS
+            if os.environ.get("SPRITZ_SAVED_FILE"):
+                # A run that starts again from its checkpoint would do so: it is paused instead, and may take its time.
+                (directory / "pause").touch()
+                grace = 10 * _GRACE_SECONDS
             os.kill(parent, signal.SIGTERM)  # the script hands it to the command, which may save its state
-            deadline = time.monotonic() + _GRACE_SECONDS
+            deadline = time.monotonic() + grace
             while os.getppid() == parent and time.monotonic() < deadline:
                 time.sleep(0.2)
             if os.getppid() == parent:
