@@ -31,6 +31,7 @@ COMMANDS = {
 SPRITZ = (
     *("up", "down", "status", "doctor", "why", "eff", "history", "config", "simulate", "usage", "shares", "env"),
     *("run", "runs", "show", "diff", "rerun", "logs", "track", "checkpoints", "pause", "resume", "sweep", "sweeps"),
+    *("exec", "ssh", "dev", "quota"),
     "completion",
 )
 

@@ -19,7 +19,13 @@ imports no package of ours but `notation`.
 `inside`     what runs in the job beside the command: opens the MLflow run, samples use
 `usage`      samples, metrics and log on one time axis
 `checkpoints` a run's checkpoints, and which a policy removes
+`attach`     commands beside a running run, as steps of its job
+`sessions`   dev sessions: how they are reached, entries for ssh; `channel` carries ports through a step
+`watch`      a program that runs inside a job: holds a session, or guards a run
+`notify`     tells somebody of a run, through Apprise
+`advice`     what a run used of what it asked for, and options for the next; `quotas` limits in words
 `resuming`   what makes a run stop and start again from its checkpoint: the contract's options, and the job's side
 `checkpointing` the program's side: one file, for training code, without spritz
-`commands`   run, runs, show, diff, rerun, logs, sweep, sweeps, track, checkpoints, pause, resume: one module each
+`commands`   run, runs, show, diff, rerun, logs, sweep, sweeps, track, checkpoints, pause, resume, exec, ssh, dev,
+             quota: one module each
 """

@@ -7,7 +7,7 @@ import signal
 from collections.abc import Iterable
 from pathlib import Path
 
-from spritz.experiments import logs
+from spritz.experiments import logs, record
 
 #: pattern in a log -> what it means and what helps; the first that matches counts, so causes stand before effects
 _KNOWN: tuple[tuple[str, str], ...] = (
@@ -48,6 +48,12 @@ _STATES = {
 
 def explain(directory: Path, state: str, exit_code: int | None) -> str:
     """One or two lines; "" if it did not fail."""
+    events = record.events(directory)
+    life = max((event["restart"] for event in events if event["event"] == "started"), default=0)
+    guard = [event for event in events if event["event"] == "idle" and event.get("action") == "end"]
+    guard = [event for event in guard if event["restart"] == life]
+    if guard and state != "COMPLETED" and (what := guard[-1].get("what")):
+        return f"its guard ended it: the {what.upper()}s had been idle for {guard[-1]['seconds'] / 60:.0f} min"
     if state == "COMPLETED" or state not in (*_STATES, "FAILED"):
         return ""
     parts = [_STATES[state] if state in _STATES else ending(exit_code)]

@@ -48,6 +48,18 @@ fi
 """
 
 
+#: What keeps a notification from being sent is kept beside the logs; its addresses come in $SPRITZ_NOTIFY.
+_NOTIFYING = """\
+export SPRITZ_PYTHON={python}
+notify() {{
+    timeout 60 "$SPRITZ_PYTHON" -I -m spritz.experiments.notify "$@" \\
+        < /dev/null >> "$SPRITZ_RUN_DIR/log/notify.log" 2>&1
+}}"""
+
+#: It ends with the script that started it.
+_GUARDING = """\
+( export SPRITZ_SAMPLER=1; exec python3 "$SPRITZ_RUN_DIR/watch.py" guard ) < /dev/null &
+"""
 #: {NAME} in a command of a sweep
 _PLACE = re.compile(r"\{([^{}]+)\}")
 
@@ -67,6 +79,9 @@ class Job:
     repository: Path
     #: below the code, or absolute without a snapshot
     work_directory: str
+    #: whether somebody is to be told of what happens, by which interpreter, and whether idle GPUs are watched
+    notifier: str = ""
+    guarded: bool = False
     #: the program that runs beside the command (`inside`), and whether the run is tracked
     inside: Path
     tracked: bool
@@ -131,16 +146,21 @@ def text(job: Job) -> str:
     )
     inside = f"python3 {shlex.quote(str(job.inside))}"
     place = f"{code}/{shlex.quote(job.work_directory)}" if job.tree else shlex.quote(job.work_directory)
+    notifying = _NOTIFYING.format(python=shlex.quote(job.notifier)) if job.notifier else "notify() { :; }"
     tracking = f'eval "$({inside} track)"\n' if job.tracked else ""
     closing = f'{inside} close "$1"; ' if job.tracked else ""
+    beside = _SAMPLING.format(inside=inside) + (_GUARDING if job.guarded else "") + _watcher(trials)
+    beside += "launched\n" if resumable else ""
     return f"""#!/bin/bash
 {directives}
 # Run {job.name}. Made by `spritz run`; `spritz rerun {job.name}` runs it again.
 export SPRITZ_RUN={job.name}{index} SPRITZ_RUN_DIR={shlex.quote(str(job.directory))}{index} PYTHONUNBUFFERED=1
 {_life(trials)}
+{notifying}
 say() {{
     printf '{{"event": "%s", "at": %s, "restart": %s%s}}\\n' "$1" "$(date +%s.%N)" "$restart" "$2" \\
         >> "$SPRITZ_RUN_DIR/events.jsonl"
+    case $1 in ended | paused) notify "$1" ;; esac
 }}
 child=
 forward() {{
@@ -159,7 +179,7 @@ log=$SPRITZ_RUN_DIR/log/$restart-%t.log
 errors=$SPRITZ_RUN_DIR/log/$restart-srun.log
 {"trap '' $stop_signal" + chr(10) if resumable else ""}{_launch(template, options, quoted)} 2>> "$errors" &
 child=$!
-{_SAMPLING.format(inside=inside)}{_watcher(trials)}{"launched" + chr(10) if resumable else ""}status=
+{beside}status=
 while :; do
     # A trapped signal ends `wait`; the command may still be saving its state.
     caught=; wait "$child"; code=$?

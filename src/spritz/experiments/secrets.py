@@ -14,6 +14,8 @@ _NAME = re.compile(
 )
 #: `pwd` alone is the working directory
 _NOT = frozenset({"PWD", "OLDPWD"})
+#: addresses of notifications hold tokens in their paths
+_ALSO = frozenset({"SPRITZ_NOTIFY"})
 
 #: tokens by their shape: GitHub, GitLab, Hugging Face, OpenAI and Anthropic, AWS, Slack, Google, JWT, PEM
 _SHAPE = re.compile(
@@ -27,7 +29,7 @@ _ADDRESS = re.compile(r"(?<=://)([^/\s:@]*):([^/\s@]+)@")
 
 def is_secret_name(name: str) -> bool:
     """Whether a variable or option of this name holds a secret."""
-    return name not in _NOT and _NAME.search(name.lstrip("-")) is not None
+    return name in _ALSO or (name not in _NOT and _NAME.search(name.lstrip("-")) is not None)
 
 
 def masked_text(text: str) -> str:

@@ -13,6 +13,13 @@ run:                      # options of `spritz run`, with underscores
 snapshot:
   max_file: 200M
   max_total: 2G
+notify: [$MY_WEBHOOK]     # addresses of Apprise; variables keep secrets out of the file
+guard:
+  watch: gpu              # or cpu
+  below: 5                # percent of one GPU or CPU
+  warn_after: 15m
+  end_after: 60m
+  action: report          # or end
 track: mlflow             # auto (where a server has been started), mlflow, off; or a mapping:
                           # {server: mlflow, experiment: NAME}
 """
@@ -102,6 +109,9 @@ class Settings:
     run: dict[str, Any] = field(default_factory=dict)
     file_bytes_max: int | None = None
     tree_bytes_max: int | None = None
+    notify: tuple[str, ...] = ()
+    #: guard.json of the run; empty without `guard:`
+    guard: dict[str, Any] = field(default_factory=dict)
 
 
 def read(directory: Path) -> Settings:
@@ -124,7 +134,7 @@ def _read(path: Path) -> Settings:
         raise ExperimentError(f"{path}: {error}") from error
     if not isinstance(data, dict):
         raise ExperimentError(f"{path}: a mapping is expected")
-    _need_known(path, "", data, ("run", "snapshot", "sweep", "pipeline", "track", "guard"))
+    _need_known(path, "", data, ("run", "snapshot", "sweep", "pipeline", "track", "guard", "notify"))
     snapshot = data.get("snapshot") or {}
     _need_known(path, "snapshot: ", snapshot, ("max_file", "max_total"))
     return Settings(
@@ -132,7 +142,52 @@ def _read(path: Path) -> Settings:
         _track(path, data.get("track")) | run_options(data.get("run") or {}, path),
         _bytes(path, snapshot, "max_file"),
         _bytes(path, snapshot, "max_total"),
+        _notify(path, data.get("notify")),
+        _guard(path, data["guard"]) if data.get("guard") else {},
     )
+
+
+def _notify(path: Path, value: Any) -> tuple[str, ...]:
+    items = [] if value is None else value if isinstance(value, list) else [value]
+    if not all(isinstance(item, str) for item in items):
+        raise ExperimentError(f"{path}: notify: a list of addresses is expected")
+    return tuple(items)
+
+
+def _guard(path: Path, value: Any) -> dict[str, Any]:
+    """`guard:` with its defaults. Raises ExperimentError."""
+    given = {"action": "report"} if value is True else value
+    if not isinstance(given, dict):
+        raise ExperimentError(f"{path}: guard: a mapping is expected")
+    _need_known(path, "guard: ", given, ("watch", "below", "warn_after", "end_after", "action"))
+    for key, allowed in (("watch", ("gpu", "cpu")), ("action", ("report", "end"))):
+        if given.get(key, allowed[0]) not in allowed:
+            raise ExperimentError(f"{path}: guard: {key}: {' or '.join(allowed)} is expected")
+    try:
+        below = float(given.get("below", 5))
+    except (TypeError, ValueError):
+        raise ExperimentError(f"{path}: guard: below: a number of percent is expected") from None
+    warn = _duration(path, "warn_after", given.get("warn_after", "15m"))
+    end = _duration(path, "end_after", given.get("end_after", "60m"))
+    if end < warn:
+        raise ExperimentError(f"{path}: guard: end_after is less than warn_after")
+    return {
+        "watch": given.get("watch", "gpu"), "below": below, "warn_after": warn, "end_after": end,
+        "action": given.get("action", "report"),
+    }  # fmt: skip
+
+
+def _duration(path: Path, key: str, value: Any) -> float:
+    """Seconds of 90s, 15m, 2h; a plain number is minutes, as in Slurm."""
+    text = str(value)
+    factors = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
+    try:
+        seconds = float(text[:-1]) * factors[text[-1]] if text[-1:] in factors else float(text) * 60
+    except ValueError:
+        raise ExperimentError(f"{path}: guard: {key}: a time as 15m is expected") from None
+    if not 0 < seconds < float("inf"):
+        raise ExperimentError(f"{path}: guard: {key}: a time as 15m is expected")
+    return seconds
 
 
 def _track(path: Path, value: Any) -> dict[str, str]:

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from spritz.experiments import record, resuming, script, secrets, slurm, snapshot, surroundings, tracking
+from spritz.experiments import notify, record, resuming, script, secrets, slurm, snapshot, surroundings, tracking
 from spritz.experiments.errors import ExperimentError
 from spritz.experiments.home import home, need_space
 from spritz.experiments.record import Run
@@ -36,6 +36,8 @@ class Request:
     #: code of an earlier run, in place of a new snapshot
     code: snapshot.Snapshot | None = None
     environment: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
+    #: files of the run's directory that its command needs: name -> text
+    files: Mapping[str, str] = field(default_factory=dict)
 
 
 def user() -> str:
@@ -55,6 +57,7 @@ def launch(request: Request, store: Store) -> Run:
     if code is None and request.take_snapshot:
         code = take_snapshot(request, repository)
     need_program(request, code)
+    urls = notify.addresses(request.settings.notify, request.environment)
     tracked = tracked_by(request, base)
     written, hidden = secrets.split_arguments(request.command, request.environment)
     created_at = time.time()
@@ -77,10 +80,15 @@ def launch(request: Request, store: Store) -> Run:
             parent=request.parent,
             group=request.group,
         )
+        _hide(run, urls, request)
         record.write(directory, run)
+        for file, content in (_guarding(request.settings) | dict(request.files)).items():
+            (directory / file).write_text(content, encoding="utf-8")
         if tracked is not None:
             write_track(directory, run, tracked, request)
         environment, visible = environment_of(request, hidden)
+        if urls:
+            environment[notify.VARIABLE] = " ".join(urls)
         path = directory / "job.sh"
         path.write_text(
             script.text(
@@ -93,6 +101,8 @@ def launch(request: Request, store: Store) -> Run:
                     tree="" if code is None else code.tree,
                     repository=repository,
                     work_directory=str(request.directory) if code is None else code.directory,
+                    notifier=surroundings.our_python() if urls else "",
+                    guarded=bool(request.settings.guard) and "session.json" not in request.files,
                     inside=program(base),
                     tracked=tracked is not None,
                     mark=hashlib.sha256(f"{run.user} {name} {created_at}".encode()).hexdigest(),
@@ -111,6 +121,24 @@ def launch(request: Request, store: Store) -> Run:
     record.write(directory, run)
     store.queued(run)
     return run
+
+
+def _hide(run: Run, urls: Sequence[str], request: Request) -> None:
+    """Addresses of notifications are secrets, under whatever names they are among the variables."""
+    variables = run.surroundings.get("variables", {})
+    for name in notify.names(request.settings.notify):
+        if name in variables:
+            variables[name] = secrets.MASK
+    for name, value in variables.items():
+        variables[name] = secrets.without(value, urls)
+
+
+def _guarding(settings: Settings) -> dict[str, str]:
+    """Files that the guard of a run needs in its directory."""
+    if not settings.guard:
+        return {}
+    program = Path(__file__).with_name("watch.py").read_text(encoding="utf-8")
+    return {"guard.json": json.dumps(settings.guard, indent=1) + "\n", "watch.py": program}
 
 
 def write_track(directory: Path, run: Run, tracked: tracking.Plan, request: Request) -> None:

@@ -55,7 +55,7 @@ def run(arguments: Namespace, terminal: Terminal) -> int:
             command=tuple(changed(old.command, arguments.changes)),
             directory=Path.cwd() if code is None else Path(code.root) / code.directory,
             options=options,
-            settings=settings.read(Path.cwd()) if arguments.new_code else settings.Settings(),
+            settings=settings.read(Path.cwd()),
             parent=old.name,
             code=code,
         ),

@@ -14,12 +14,12 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from spritz.experiments import failures, logs, record, resuming, settings, slurm, states, submission
+from spritz.experiments import advice, attach, failures, logs, record, resuming, settings, slurm, states, submission
 from spritz.experiments.errors import ExperimentError
 from spritz.experiments.home import home
 from spritz.experiments.interface import Terminal, reporting
 from spritz.experiments.record import Run
-from spritz.experiments.store import Store
+from spritz.experiments.store import Entry, Store
 
 if TYPE_CHECKING:
     from spritz.experiments.sweeps.plan import Plan
@@ -186,7 +186,23 @@ def follow(queued: Run, store: Store, terminal: Terminal) -> int:
     state = entry.state if entry.state in slurm.FINAL else "FAILED" if status else "COMPLETED"
     if said := failures.explain(directory, state, status):
         terminal.err(f"spritz: {queued.name} {state}: {said}\n")
+    advise(directory, entry, state, terminal)
     return status
+
+
+#: sooner, an answer of accounting would cost more than it says
+_ADVICE_SECONDS = 60.0
+
+
+def advise(directory: Path, entry: Entry, state: str, terminal: Terminal) -> None:
+    """Options that would have been enough, after a run that was long enough to tell."""
+    if (time.time() - (entry.started_at or time.time()) < _ADVICE_SECONDS) and state not in (
+        "TIMEOUT",
+        "OUT_OF_MEMORY",
+    ):
+        return
+    for line in advice.lines(entry.job_id, directory, state, attach.tasks_per_node(directory)):
+        terminal.err(f"spritz: {line}\n")
 
 
 def _ended(directory: Path) -> int | None:

@@ -10,7 +10,18 @@ from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
 
-from spritz.experiments import failures, metrics, record, states, submission, usage
+from spritz.experiments import (
+    advice,
+    attach,
+    failures,
+    metrics,
+    notify,
+    record,
+    slurm,
+    states,
+    submission,
+    usage,
+)
 from spritz.experiments.commands.runs import clock
 from spritz.experiments.errors import ExperimentError
 from spritz.experiments.home import home
@@ -76,6 +87,11 @@ def run(arguments: Namespace, terminal: Terminal) -> int:
             lines.append(f"{label:<11}{value}")
     if entry.metrics:
         lines.append("Metrics    " + ", ".join(f"{name} {value:g}" for name, value in sorted(entry.metrics.items())))
+    if entry.state in slurm.FINAL:
+        use = advice.lines(entry.job_id, directory, entry.state, attach.tasks_per_node(directory))
+        lines += [f"{'Used' if not at else '':<11}{text}" for at, text in enumerate(use)]
+    if missing := notify.unsent(directory):
+        lines.append(f"Notify     {missing}")
     lines.append(f"Directory  {directory}")
     terminal.out("\n".join(lines) + "\n")
     return 0

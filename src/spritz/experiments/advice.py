@@ -1,0 +1,176 @@
+"""What a run used of what it asked for, and options that would have been enough: from accounting, on any Slurm.
+
+Only fields that 22.05 and newer have: Elapsed, TimelimitRaw, TotalCPU, AllocTRES, MaxRSS and NTasks of steps. GPUs are
+not in them; what the run's sampler wrote of them (usage/) is used where it is.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass
+from pathlib import Path
+
+from spritz.experiments import slurm
+
+_FIELDS = "JobID,Elapsed,TimelimitRaw,TotalCPU,AllocTRES,MaxRSS,NTasks"
+#: shorter runs say little of longer ones
+_SECONDS_MIN = 60.0
+#: room above what was used
+_MARGIN = 1.25
+_MIB = 1 << 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class Use:
+    """Of a job in all. 0 where accounting does not know: no gatherer of usage, or no time limit."""
+
+    elapsed_seconds: float
+    limit_seconds: float
+    cpus: int
+    nodes: int
+    gpus: int
+    cpu_seconds: float
+    #: of the node that used most, and as allocated on each
+    memory_bytes: float
+    memory_asked_bytes: float
+    #: mean over all GPUs; None where it was not sampled
+    gpu_percent: float | None = None
+
+    @property
+    def cpus_busy(self) -> float:
+        return self.cpu_seconds / self.elapsed_seconds if self.elapsed_seconds else 0.0
+
+
+def measured(job_id: str, directory: Path) -> Use | None:
+    """None where accounting knows nothing of the job."""
+    done = slurm.call(["sacct", "-nP", "-j", job_id, "-o", _FIELDS])
+    if done.returncode:
+        return None
+    return parsed(done.stdout, gpu_use(directory))
+
+
+def parsed(text: str, gpu_percent: float | None = None) -> Use | None:
+    """From sacct's lines: the first is the job's, the others its steps'."""
+    rows = [line.split("|") for line in text.splitlines() if line.count("|") == _FIELDS.count(",")]
+    if not rows:
+        return None
+    _, elapsed, limit, total, allocated, _, _ = rows[0]
+    tres = dict(part.partition("=")[::2] for part in allocated.split(","))
+    nodes = int(tres.get("node") or 1)
+    memory = 0.0
+    for _, _, _, _, step_tres, rss, tasks in rows[1:]:
+        step_nodes = int(dict(part.partition("=")[::2] for part in step_tres.split(",")).get("node") or 1)
+        # MaxRSS is the largest task's: at most so much for all of a node's.
+        memory = max(memory, size(rss) * math.ceil(int(tasks or 1) / step_nodes))
+    return Use(
+        elapsed_seconds=seconds(elapsed),
+        limit_seconds=60.0 * int(limit) if limit.isdigit() else 0.0,
+        cpus=int(tres.get("cpu") or 1),
+        nodes=nodes,
+        gpus=int(tres.get("gres/gpu") or 0),
+        cpu_seconds=seconds(total),
+        memory_bytes=memory,
+        memory_asked_bytes=size(tres.get("mem", "")) / nodes,
+        gpu_percent=gpu_percent,
+    )
+
+
+def seconds(text: str) -> float:
+    """Of [DAYS-][HOURS:]MINUTES:SECONDS[.FRACTION]; 0.0 for anything else."""
+    days, dash, clock = text.rpartition("-")
+    try:
+        parts = [float(part) for part in clock.split(":")]
+    except ValueError:
+        return 0.0
+    total = 0.0
+    for part in parts:
+        total = total * 60 + part
+    return total + (86_400 * int(days) if dash else 0)
+
+
+def size(text: str) -> float:
+    """Bytes of 512M, 4G, 90144K; 0.0 for anything else."""
+    units = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+    try:
+        return float(text[:-1]) * units[text[-1]] if text[-1:] in units else float(text or 0)
+    except ValueError:
+        return 0.0
+
+
+def gpu_use(directory: Path) -> float | None:
+    """Mean percent over the samples that the run's sampler wrote."""
+    values: list[float] = []
+    for path in sorted((directory / "usage").glob("*.jsonl")):
+        try:
+            lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+        except OSError:
+            continue
+        for line in lines:
+            try:
+                values += [float(row[0]) for row in json.loads(line).get("gpus", {}).values()]
+            except (ValueError, TypeError, IndexError, AttributeError):
+                continue
+    return sum(values) / len(values) if values else None
+
+
+def used(use: Use) -> str:
+    """One line of what was used."""
+    parts = []
+    if use.cpu_seconds:
+        parts.append(f"{use.cpus_busy:.1f} of {use.cpus} CPU{'s' if use.cpus > 1 else ''}")
+    if use.memory_bytes:
+        of = f" of {_bytes(use.memory_asked_bytes)}" if use.memory_asked_bytes else ""
+        parts.append(f"{_bytes(use.memory_bytes)}{of} memory{' on a node' if use.nodes > 1 else ''}")
+    if use.gpus and use.gpu_percent is not None:
+        parts.append(f"{use.gpu_percent:.0f}% of {use.gpus} GPU{'s' if use.gpus > 1 else ''}")
+    if use.limit_seconds:
+        parts.append(f"{_clock(use.elapsed_seconds)} of {_clock(use.limit_seconds)}")
+    return ", ".join(parts)
+
+
+def advised(use: Use, *, state: str, tasks: int = 1) -> list[str]:
+    """Corrected options for the next run; none for a run that was short, or that used what it asked for."""
+    found: list[str] = []
+    if state == "OUT_OF_MEMORY" and use.memory_asked_bytes:
+        found.append(f"--mem={_mib(2 * use.memory_asked_bytes)} (it ran out of memory)")
+    if state == "TIMEOUT" and use.limit_seconds:
+        found.append(f"--time={math.ceil(use.limit_seconds / 60 * 1.5)} (it reached its time limit)")
+    if use.elapsed_seconds < _SECONDS_MIN or state not in ("COMPLETED", "TIMEOUT"):
+        return found
+    enough = max(1, math.ceil(use.cpus_busy * _MARGIN / max(1, tasks)))
+    if use.cpu_seconds and use.cpus_busy < 0.5 * use.cpus and enough * tasks < use.cpus:
+        found.append(f"--cpus-per-task={enough}")
+    if use.memory_bytes and use.memory_asked_bytes > 1024 * _MIB and use.memory_bytes < 0.5 * use.memory_asked_bytes:
+        found.append(f"--mem={_mib(max(_MARGIN * use.memory_bytes, 256 * _MIB))}")
+    if state == "COMPLETED" and use.limit_seconds > 1800 and use.elapsed_seconds < 0.4 * use.limit_seconds:
+        found.append(f"--time={max(10, math.ceil(use.elapsed_seconds * 1.5 / 60))} (it would start sooner)")
+    if use.gpus and use.gpu_percent is not None and use.gpu_percent < 30:
+        fewer = f"--gpus={max(1, math.ceil(use.gpus * use.gpu_percent / 70))}, or " if use.gpus > 1 else ""
+        found.append(f"{fewer}more CPUs or workers to load data (GPUs worked at {use.gpu_percent:.0f}%)")
+    return found
+
+
+def _mib(amount: float) -> str:
+    """For --mem: whole steps of 256 MiB, in G where it is even."""
+    steps = math.ceil(amount / (256 * _MIB))
+    return f"{steps // 4}G" if steps % 4 == 0 else f"{steps * 256}M"
+
+
+def _bytes(amount: float) -> str:
+    return f"{amount / (1 << 30):.1f} GiB" if amount >= 1 << 30 else f"{amount / _MIB:.0f} MiB"
+
+
+def _clock(amount: float) -> str:
+    whole = int(amount)
+    return f"{whole // 3600}:{whole // 60 % 60:02}:{whole % 60:02}"
+
+
+def lines(job_id: str, directory: Path, state: str, tasks: int) -> list[str]:
+    """Two lines at most: what was used, and what to ask for next time."""
+    use = measured(job_id, directory)
+    if use is None:
+        return []
+    said = [text for text in [used(use)] if text]
+    options = advised(use, state=state, tasks=tasks)
+    return [*said, *([f"next time: {', '.join(options)}"] if options else [])]

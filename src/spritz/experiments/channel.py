@@ -1,0 +1,109 @@
+"""Connections to ports of a node through one pair of pipes: srun's standard input and output.
+
+The far end is this file too, started on the node with whatever `python3` there is: the standard library alone. Frames
+are a number of the connection, a kind, a length and bytes. One slow connection holds up the others; that is a price for
+needing no port, and no route, between login host and node.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import struct
+import sys
+
+_HEAD = struct.Struct(">IBI")
+_OPEN, _DATA, _END, _REFUSED = range(4)
+_PIECE_BYTES = 1 << 16
+
+
+class Channel:
+    """One end. `open` of the other end connects to a port there."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader, self._writer = reader, writer
+        self._streams: dict[int, asyncio.StreamWriter] = {}
+        self._pumps: dict[int, asyncio.Future[None]] = {}
+        self._halves: set[int] = set()
+        self._next = 0
+
+    async def carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, port: int) -> None:
+        """Join an accepted connection to a port of the far end."""
+        self._next += 1
+        number = self._next
+        self._streams[number] = writer
+        await self._send(number, _OPEN, str(port).encode())
+        await self._pump(number, reader)
+
+    async def run(self) -> None:
+        """Until the pipes close."""
+        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
+            while True:
+                number, kind, length = _HEAD.unpack(await self._reader.readexactly(_HEAD.size))
+                await self._take(number, kind, await self._reader.readexactly(length))
+        for writer in self._streams.values():
+            writer.close()
+
+    async def _take(self, number: int, kind: int, data: bytes) -> None:
+        if kind == _OPEN:
+            try:
+                reader, writer = await asyncio.open_connection("127.0.0.1", int(data))
+            except OSError:
+                await self._send(number, _REFUSED, b"")
+                return
+            self._streams[number] = writer
+            self._pumps[number] = asyncio.ensure_future(self._pump(number, reader))
+            return
+        found = self._streams.get(number)
+        if found is None:
+            return
+        with contextlib.suppress(ConnectionError, OSError, RuntimeError):
+            if kind == _DATA:
+                found.write(data)
+                await found.drain()
+            elif kind == _REFUSED:
+                found.close()
+            elif found.can_write_eof():
+                found.write_eof()
+        if kind in (_END, _REFUSED):
+            self._half(number)
+
+    def _half(self, number: int) -> None:
+        """One direction has ended; with the second the connection has."""
+        if number not in self._halves:
+            self._halves.add(number)
+            return
+        self._halves.discard(number)
+        self._pumps.pop(number, None)
+        writer = self._streams.pop(number, None)
+        if writer is not None:
+            writer.close()
+
+    async def _pump(self, number: int, reader: asyncio.StreamReader) -> None:
+        with contextlib.suppress(ConnectionError, OSError):
+            while True:
+                data = await reader.read(_PIECE_BYTES)
+                if not data:
+                    break
+                await self._send(number, _DATA, data)
+        with contextlib.suppress(ConnectionError, OSError):
+            await self._send(number, _END, b"")
+        self._half(number)
+
+    async def _send(self, number: int, kind: int, data: bytes) -> None:
+        self._writer.write(_HEAD.pack(number, kind, len(data)) + data)
+        await self._writer.drain()
+
+
+async def far() -> None:
+    """The node's end: on our standard input and output."""
+    loop = asyncio.get_event_loop()
+    reader = asyncio.StreamReader()
+    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin.buffer)
+    transport, protocol = await loop.connect_write_pipe(asyncio.streams.FlowControlMixin, sys.stdout.buffer)
+    writer = asyncio.StreamWriter(transport, protocol, None, loop)
+    await Channel(reader, writer).run()
+
+
+if __name__ == "__main__":
+    asyncio.run(far())

@@ -1,0 +1,187 @@
+"""Work on a compute node: a shell, JupyterLab, or VS Code over ssh, in a job that ends when nobody uses it.
+
+spritz dev --gpus 1                a shell; the session ends with it
+spritz dev --gpus 1 --jupyter      JupyterLab, its address printed, its port forwarded to here
+spritz dev --gpus 1 --vscode       a host for VS Code's Remote-SSH, and for ssh and rsync
+spritz dev list
+spritz dev open NAME               a shell or JupyterLab of a session that runs
+spritz dev forward NAME PORT       a port of its node, here
+spritz dev extend NAME 2h          more time, and the idle time anew
+spritz dev stop NAME
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import subprocess
+import sys
+from argparse import ArgumentParser, Namespace
+from pathlib import Path
+
+from spritz.experiments import attach, sessions, settings, states, submission
+from spritz.experiments.commands import exec as exec_command
+from spritz.experiments.commands import run as run_command
+from spritz.experiments.commands.runs import table
+from spritz.experiments.errors import ExperimentError
+from spritz.experiments.home import home
+from spritz.experiments.interface import Terminal, reporting
+from spritz.experiments.store import Entry, Store
+
+_ACTIONS = {"list": 0, "open": 1, "forward": 2, "extend": 2, "stop": 1}
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """The command line."""
+    parser.add_argument(
+        "words", nargs="*", metavar="list | open NAME | forward NAME PORT | extend NAME TIME | stop NAME"
+    )
+    kind = parser.add_mutually_exclusive_group()
+    for name, text in (
+        ("shell", "a shell (the default)"),
+        ("jupyter", "JupyterLab, its port forwarded to here"),
+        ("vscode", "an entry for VS Code's Remote-SSH in ~/.ssh"),
+    ):
+        kind.add_argument(f"--{name}", dest="kind", action="store_const", const=name, help=text)
+    parser.add_argument("--idle", default="30m", metavar="TIME", help="end after so long without activity (0: never)")
+    parser.add_argument("--port", type=int, default=0, help="here, of JupyterLab or of a forwarded port")
+    parser.add_argument("-d", "--detach", action="store_true", help="return when the job is queued")
+    parser.add_argument("--proxy", metavar="NAME", help=argparse.SUPPRESS)
+    run_command.add_options(parser)
+
+
+@reporting
+def run(arguments: Namespace, terminal: Terminal) -> int:
+    """0, or the shell's exit status."""
+    store = Store(home())
+    if arguments.proxy:
+        return subprocess.run(sessions.serving(_session(store, arguments.proxy)), env=attach.environment()).returncode
+    if not arguments.words:
+        return _start(arguments, store, terminal)
+    action, *words = arguments.words
+    if action not in _ACTIONS or len(words) != _ACTIONS[action]:
+        raise ExperimentError(
+            f"spritz dev {' '.join(arguments.words)}: what is meant?", hint="see `spritz dev --help`", exit_code=2
+        )
+    if action == "list":
+        entries = [entry for entry in store.open_runs(submission.user()) if sessions.is_session(entry)]
+        states.refresh(store, entries)
+        entries = [entry for entry in store.open_runs(submission.user()) if sessions.is_session(entry)]
+        terminal.out(table(entries) if entries else "No dev sessions: `spritz dev --gpus 1` starts one.\n")
+        return 0
+    entry = store.get(words[0], submission.user())
+    if action == "stop":
+        if not sessions.is_session(entry):
+            raise ExperimentError(f"{entry.name} is no dev session", hint=f"scancel {entry.job_id}")
+        sessions.stop(entry)
+        _tell(terminal, sessions.remove_host(entry.name))
+        terminal.out(f"{entry.name} ends\n")
+        return 0
+    entry = _session(store, words[0])
+    if action == "extend":
+        terminal.out(sessions.extend(entry, _minutes(words[1])) + "\n")
+        return 0
+    if action == "forward":
+        if not words[1].isdigit():
+            raise ExperimentError(f"{words[1]}: a port is a number", exit_code=2)
+        return _forward(entry, int(words[1]), arguments.port, terminal, "")
+    return _open(entry, arguments, terminal)
+
+
+def _session(store: Store, name: str) -> Entry:
+    entry = attach.running(store, name, submission.user())
+    if not sessions.is_session(entry):
+        raise ExperimentError(f"{entry.name} is no dev session", hint=f"spritz ssh {entry.name}")
+    return entry
+
+
+def _minutes(text: str) -> int:
+    said = run_command.minutes(text)
+    if not said.isdigit():
+        raise ExperimentError(f"{text}: a time as 30m or 2h is expected", exit_code=2)
+    return 0 if text.rstrip("mhd") == "0" else int(said)
+
+
+def _seconds(text: str) -> float:
+    if text.endswith("s") and text[:-1].isdigit():
+        return float(text[:-1])
+    return 60.0 * _minutes(text)
+
+
+def _start(arguments: Namespace, store: Store, terminal: Terminal) -> int:
+    directory = Path.cwd()
+    found = settings.read(directory)
+    arguments.name = arguments.name or "dev"
+    arguments.env = [*arguments.env, "SLURM_OVERLAP=1"]
+    given = run_command.options_of(arguments, found)
+    kind = arguments.kind or "shell"
+    request = submission.Request(
+        command=sessions.COMMAND,
+        directory=directory,
+        options=given,
+        settings=found,
+        take_snapshot=False,
+        files=sessions.files(kind, _seconds(arguments.idle)),
+    )
+    queued = submission.launch(request, store)
+    entry = store.get(queued.name, queued.user)
+    terminal.err(f"spritz: session {entry.name}, job {entry.job_id}\n")
+    if kind == "vscode":
+        sessions.write_ssh(entry, Path(entry.directory), entry.job_id)
+        lines = sessions.host_entry(entry, proxy=sessions.proxy_command(entry.name))
+        _tell(terminal, sessions.add_host(entry.name, lines))
+    if arguments.detach:
+        terminal.out(f"{entry.name}\n")
+        return 0
+    try:
+        sessions.wait_ready(entry, terminal.err)
+    except KeyboardInterrupt:
+        sessions.stop(entry)
+        raise
+    try:
+        return _open(entry, arguments, terminal)
+    finally:
+        if kind == "shell":
+            sessions.stop(entry)
+
+
+def _open(entry: Entry, arguments: Namespace, terminal: Terminal) -> int:
+    directory = Path(entry.directory)
+    kind = sessions.kind_of(directory)
+    if kind == "jupyter":
+        port, path, token = sessions.jupyter_url(directory)
+        return _forward(entry, port, arguments.port, terminal, f"{path}lab?token={token}")
+    if kind == "vscode":
+        name = sessions.host(entry.name)
+        terminal.out(
+            f"{name}\n"
+            f"In VS Code: Remote-SSH: Connect to Host… {name}; or `ssh {name}` here.\n"
+            f"From another machine: copy {directory}/ssh/key there, and put into its ~/.ssh/config this entry with\n"
+            f"`ProxyCommand ssh LOGIN-HOST spritz dev --proxy {entry.name}`.\n"
+            f"`spritz dev stop {entry.name}` ends the session and removes the entry.\n"
+        )
+        return 0
+    person = exec_command.has_terminal()
+    return exec_command.inside(entry, attach.shell() if person else ["bash"], terminal=person)
+
+
+def _forward(entry: Entry, port: int, local: int, terminal: Terminal, path: str) -> int:
+    def ready(number: int) -> None:
+        terminal.out(f"http://127.0.0.1:{number}{path or '/'}\n")
+        terminal.err(
+            f"Ctrl-C closes this port; `spritz dev stop {entry.name}` ends the session\n"
+            + (f"`spritz dev open {entry.name}` opens it again\n" if path else "")
+        )
+        sys.stdout.flush()
+
+    try:
+        asyncio.run(sessions.forward(entry, port, local, ready))
+    except KeyboardInterrupt:
+        return 0
+    terminal.err(f"spritz: {entry.name} has ended, or its node cannot be reached\n")
+    return 1
+
+
+def _tell(terminal: Terminal, lines: list[str]) -> None:
+    for line in lines:
+        terminal.err(f"spritz: {line}\n")

@@ -1,0 +1,131 @@
+"""Tell somebody of a run, through Apprise: e-mail, chat, telephone, whatever its addresses name.
+
+    python -m spritz.experiments.notify EVENT [TEXT]
+
+is what a run's job calls on its node, with addresses in $SPRITZ_NOTIFY and the run in $SPRITZ_RUN_DIR; what it prints
+says what was not sent, and is kept in the run's log/notify.log. Addresses hold secrets: none is ever printed.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import platform
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from spritz.experiments import failures, record, secrets
+from spritz.experiments.errors import ExperimentError
+
+VARIABLE = "SPRITZ_NOTIFY"
+_EXTRA = "Apprise is missing: pip install 'spritz[experiments]'"
+_NAME = re.compile(r"\$(\w+)|\$\{(\w+)\}")
+
+
+def addresses(configured: Sequence[str], environment: Mapping[str, str]) -> list[str]:
+    """Those of spritz.yaml, `$NAME` in them replaced, and those of $SPRITZ_NOTIFY. Raises ExperimentError."""
+
+    def value(match: re.Match[str]) -> str:
+        name = match[1] or match[2]
+        if name not in environment:
+            raise ExperimentError(f"notify: ${name} is not set")
+        return environment[name]
+
+    found = [_NAME.sub(value, text) for text in configured]
+    found += re.split(r"[\s,]+(?=\w+://)", environment.get(VARIABLE, "").strip())
+    for address in filter(None, found):
+        if not re.match(r"[\w+.-]+://", address):
+            raise ExperimentError("notify: an address as SCHEME://… is expected", hint="see Apprise's list of services")
+    return list(dict.fromkeys(filter(None, found)))
+
+
+def names(configured: Sequence[str]) -> list[str]:
+    """Variables that addresses of spritz.yaml are made of."""
+    return [match[1] or match[2] for text in configured for match in _NAME.finditer(text)]
+
+
+def send(urls: Sequence[str], title: str, text: str) -> list[str]:
+    """What could not be sent, and why, in words without secrets."""
+    try:
+        import apprise
+    except ImportError:
+        return [f"not sent: {_EXTRA}"]
+    missing = []
+    for url in urls:
+        heard = _Heard()
+        logger = logging.getLogger("apprise")
+        logger.addHandler(heard)
+        logger.propagate = False
+        scheme = url.partition("://")[0]
+        try:
+            service = apprise.Apprise()
+            if not service.add(url):
+                reason = "Apprise does not understand the address"
+            elif service.notify(title=title, body=text):
+                continue
+            else:
+                reason = "; ".join(heard.lines[-2:]) or "the service refused it"
+        except Exception as error:  # a plug-in's own: a notification that fails must not harm the run
+            reason = f"{type(error).__name__}: {error}"
+        finally:
+            logger.removeHandler(heard)
+        missing.append(f"not sent to {scheme}://…: {hidden(reason, [url])}")
+    return missing
+
+
+class _Heard(logging.Handler):
+    """What Apprise says of a failure."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.lines: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.lines.append(record.getMessage())
+
+
+def hidden(text: str, urls: Sequence[str]) -> str:
+    """The text without the addresses, or parts of them that may be secrets."""
+    parts = {part for url in urls for part in re.split(r"[/:@?&=,]+", url.partition("://")[2]) if len(part) >= 6}
+    return secrets.masked_text(secrets.without(text, [*urls, *sorted(parts, key=len, reverse=True)]))
+
+
+def message(directory: Path, event: str, text: str = "") -> tuple[str, str]:
+    """Title and text for what has happened to a run."""
+    run = record.read(directory)
+    where = f"job {os.environ.get('SLURM_JOB_ID', run.job_id)} on {platform.node().partition('.')[0]}"
+    if event == "ended":
+        said = [item for item in record.events(directory) if item["event"] == "ended"]
+        status = int(said[-1]["status"]) if said else 1
+        state = "FAILED" if status else "COMPLETED"
+        why = failures.explain(directory, state, status)
+        return f"{run.name} {'failed' if status else 'ended'}", f"{why or 'It ended well.'}\n{where}"
+    title = {"idle": f"{run.name} is idle", "paused": f"{run.name} is paused"}.get(event, f"{run.name}: {event}")
+    return title, f"{text or title}\n{where}"
+
+
+def unsent(directory: Path) -> str:
+    """Why the last notification was not sent from the node; "" if all were."""
+    try:
+        lines = (directory / "log" / "notify.log").read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return ""
+    return lines[-1] if lines else ""
+
+
+def main(words: list[str]) -> int:
+    """0 if all was sent."""
+    directory = Path(os.environ["SPRITZ_RUN_DIR"])
+    try:
+        missing = send(addresses((), os.environ), *message(directory, words[0], " ".join(words[1:])))
+    except ExperimentError as error:
+        missing = [f"not sent: {error.message}"]
+    for line in missing:
+        print(f"{platform.node()}: {line}")
+    return 1 if missing else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
