@@ -40,7 +40,7 @@ from spritz.experiments.calling import CallFailed, RemoteTraceback
 from spritz.experiments.errors import ExperimentError
 from spritz.experiments.home import home
 from spritz.experiments.settings import RunOptions
-from spritz.experiments.store import Store
+from spritz.experiments.store import Entry, Store
 
 __all__ = [
     "submit",
@@ -214,7 +214,7 @@ class _Watch:
             waiting = {(each.name, each.owner): each for each in self._open}
             store = Store(home())
             try:
-                entries = {}
+                entries: dict[tuple[str, str], Entry] = {}
                 for owner in {owner for _, owner in waiting}:
                     entries |= {(entry.name, owner): entry for entry in store.open_runs(owner)}
                 asked = [entries[key] for key in waiting if key in entries]
@@ -392,7 +392,7 @@ class Executor:
         self, function: Callable[..., Result], *iterables: Iterable[Any], timeout: float | None = None
     ) -> Iterator[Result]:
         """The results in order, from one job array."""
-        calls = [(each, {}) for each in zip(*iterables, strict=False)]
+        calls: list[tuple[Sequence[Any], Mapping[str, Any]]] = [(each, {}) for each in zip(*iterables, strict=False)]
         made = submit_array(calls, [function], dict(self._options))
         self._futures += made
         end = None if timeout is None else clock.monotonic() + timeout

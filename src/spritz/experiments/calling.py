@@ -129,7 +129,7 @@ def written(function: Callable[..., Any], arguments: Sequence[Any], named: Mappi
     label = name_of(function)
     head = pickle.dumps({"path": sys.path, "root": root})
     try:
-        body = _cloudpickle().dumps((function, tuple(arguments), dict(named)))
+        body: bytes = _cloudpickle().dumps((function, tuple(arguments), dict(named)))
     except ExperimentError:
         raise
     except Exception:
@@ -187,7 +187,8 @@ def write_whole(path: Path, data: bytes) -> None:
 def succeeded(payload: bytes) -> bytes:
     """The content of a result file."""
     ranks = int(os.environ.get("SLURM_NTASKS") or 1)
-    return pickle.dumps({"ok": True, "ranks": ranks, "message": "", "traceback": ""}) + payload
+    head: bytes = pickle.dumps({"ok": True, "ranks": ranks, "message": "", "traceback": ""})
+    return head + payload
 
 
 def failed(error: BaseException) -> bytes:
@@ -196,7 +197,7 @@ def failed(error: BaseException) -> bytes:
     words = secrets.without(secrets.masked_text("".join(traceback.format_exception(error))), known)
     message = secrets.without(secrets.masked_text(f"{type(error).__name__}: {error}"), known)
     try:
-        payload = _cloudpickle().dumps(error.with_traceback(None))
+        payload: bytes = _cloudpickle().dumps(error.with_traceback(None))
         pickle.loads(payload)
         if any(secret.encode() in payload for secret in known):
             payload = b""

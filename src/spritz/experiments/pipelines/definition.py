@@ -93,7 +93,9 @@ class Definition:
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> Definition:
         """From a file."""
-        return Definition(data["name"], data["file"], data["parameters"], [StepRecord(**each) for each in data["steps"]])
+        return Definition(
+            data["name"], data["file"], data["parameters"], [StepRecord(**each) for each in data["steps"]]
+        )
 
 
 def references(value: Any) -> Iterator[str]:
@@ -177,11 +179,13 @@ def step(function: Callable[..., Any] | None = None, **options: Any) -> Any:
     return lambda inner: Step(inner, options)
 
 
-def command(name: str, words: str | Sequence[Any], *, over: Any = None, after: Sequence[Any] = (), **options: Any) -> Any:
+def command(
+    name: str, words: str | Sequence[Any], *, over: Any = None, after: Sequence[Any] = (), **options: Any
+) -> Any:
     """A step that is a command; results of steps may be among its words. A text is a line of bash.
 
-    Its value is the JSON that it writes to the file $SPRITZ_OUTPUT; none if it writes none. With `over` it runs for each
-    item, which is in $SPRITZ_ITEM.
+    Its value is the JSON that it writes to the file $SPRITZ_OUTPUT; none if it writes none. With `over` it runs for
+    each item, which is in $SPRITZ_ITEM.
     """
     if _tracing is None:
         raise ExperimentError(f"command {name}: outside a pipeline")
@@ -230,9 +234,7 @@ class _Trace:
 
     def free_name(self, base: str) -> str:
         taken = {record.name for record in self.steps}
-        return next(
-            name for name in (base, *(f"{base}-{number}" for number in range(2, 10_000))) if name not in taken
-        )
+        return next(name for name in (base, *(f"{base}-{number}" for number in range(2, 10_000))) if name not in taken)
 
 
 _tracing: _Trace | None = None
@@ -253,7 +255,9 @@ def _plain(value: Any, where: str) -> Any:
             hint="make it inside the step",
         )
     if isinstance(value, str) and secrets.masked_text(value) != value:
-        raise ExperimentError(f"{where}: a secret would be written down", hint="read it from os.environ inside the step")
+        raise ExperimentError(
+            f"{where}: a secret would be written down", hint="read it from os.environ inside the step"
+        )
     return value
 
 
@@ -281,8 +285,10 @@ def load(file: Path, parameters: Mapping[str, str], directory: Path) -> Definiti
     if not file.is_file():
         raise ExperimentError(f"{file}: no such file")
     shown = str(file.resolve().relative_to(directory.resolve())) if _inside(file, directory) else str(file.resolve())
-    definition = _load_yaml(file, shown, parameters) if file.suffix in (".yaml", ".yml") else _load_python(
-        file, shown, parameters
+    definition = (
+        _load_yaml(file, shown, parameters)
+        if file.suffix in (".yaml", ".yml")
+        else _load_python(file, shown, parameters)
     )
     if not definition.steps:
         raise ExperimentError(f"{file}: the pipeline has no steps")
@@ -398,7 +404,11 @@ def _yaml_step(name: str, given: Any, names: Mapping[str, Any], values: Mapping[
         record.arguments = ["bash", "-c", *record.arguments]
     for each in record.arguments:
         _plain(each, f"{where}: command")
-    set_options(record, {key: value for key, value in given.items() if key in _OPTIONS or key in ("files", "cache", "template")}, where)
+    set_options(
+        record,
+        {key: value for key, value in given.items() if key in _OPTIONS or key in ("files", "cache", "template")},
+        where,
+    )
     return record
 
 
