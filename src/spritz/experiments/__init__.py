@@ -21,5 +21,9 @@ imports no package of ours but `notation`.
 `checkpoints` a run's checkpoints, and which a policy removes
 `resuming`   what makes a run stop and start again from its checkpoint: the contract's options, and the job's side
 `checkpointing` the program's side: one file, for training code, without spritz
-`commands`   run, runs, show, diff, rerun, logs, sweep, sweeps, track, checkpoints, pause, resume: one module each
+`api`        Python functions as runs: submit, map, futures (public); `executors`: submitit's interface
+`calling`    what such a run's job runs, and how its result comes back
+`arrays`     several runs as one job array
+`pipelines`  steps that use one another's results, compiled to dependencies
+`commands`   one module each: run, runs, show, diff, rerun, logs, sweep, sweeps, track, checkpoints, pause, resume, pipeline
 """

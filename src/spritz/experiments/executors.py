@@ -173,8 +173,6 @@ class AutoExecutor:
         return self._array(fns, [((), {}) for _ in fns])
 
     def _array(self, functions: Sequence[Callable[..., Any]], calls: list[Any]) -> list[Job[Any]]:
-        if self._batch is not None:
-            raise ExperimentError("a batch is an array itself: call submit inside it")
         jobs: list[Job[Any]] = [Job(self) for _ in calls]
         futures = api.submit_array(calls, functions, options_of(self._parameters)) if calls else []
         for job, made in zip(jobs, futures, strict=True):
