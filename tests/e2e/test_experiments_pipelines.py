@@ -47,7 +47,7 @@ def report(losses, words):
     tell("report")
     return [sum(losses), words]
 
-TEXT = 'echo words >> "$TOLD"; echo "\\"$GREETING\\"" > "$SPRITZ_OUTPUT"'
+TEXT = r'echo words >> "$TOLD"; echo "\\"$GREETING\\"" > "$SPRITZ_OUTPUT"'
 
 @pipeline
 def nightly(count=3, lr=0.5):
@@ -219,6 +219,9 @@ def test_what_is_wrong_is_said_and_nothing_is_queued(lab: Lab) -> None:
         "e.py": PIPELINE.replace('time="5m"', 'tine="5m"'),
         "f.py": PIPELINE.replace("shards(count)\n    losses", "shards(object())\n    losses"),
         "g.yaml": "steps: {a: {command: x, partition: nonexistent}}",
+        "i.yaml": "steps: {a: {command: [x, --password, hunter2]}}",
+        "j.yaml": "steps: {a: {command: x, env: {MY_TOKEN: abc}}}",
+        "k.py": PIPELINE.replace("shards(count)\n    losses", "shards('hf_abcdefghijklmnopqrstuvwxyz')\n    losses"),
         "h.yaml": "steps: {a: {command: x, files: missing.csv}}",
     }
     said = {}
@@ -235,6 +238,8 @@ def test_what_is_wrong_is_said_and_nothing_is_queued(lab: Lab) -> None:
     assert "unknown option tine (did you mean time?)" in said["e.py"]
     assert "argument 1: object cannot be written down" in said["f.py"]
     assert "partition" in said["g.yaml"]
+    for file in ("i.yaml", "j.yaml", "k.py"):
+        assert "a secret would be written down" in said[file]
     assert "missing.csv: no such file" in said["h.yaml"]
     assert lab("runs").startswith("No runs yet")
     assert not list((lab.home / "pipelines").glob("*"))

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from spritz.experiments import settings, submission
+from spritz.experiments import secrets, settings, submission
 from spritz.experiments.errors import ExperimentError
 from spritz.experiments.home import home
 from spritz.experiments.interface import Terminal, reporting
@@ -63,6 +64,9 @@ def _run(arguments: Namespace, store: Store, terminal: Terminal) -> int:
     made = definition.load(Path(arguments.file), parameters, directory)
     made.name = arguments.name or made.name
     found = settings.read(directory)
+    env: dict[str, str] = found.run.get("env", {})
+    # The jobs inherit these from us, so no file has them.
+    hidden = {key: value for key, value in env.items() if secrets.masked_environment({key: value})[key] != value}
     code = None if arguments.no_snapshot else submission.freeze(directory, found)
     digest = definition.digest(made, f"{code.tree} {code.directory}" if code else str(directory))
     if (left := _left_behind(base, made.name, digest)) is not None:
@@ -79,13 +83,13 @@ def _run(arguments: Namespace, store: Store, terminal: Terminal) -> int:
             definition=made,
             code=code,
             work_directory=str(directory),
-            defaults=found.run,
+            defaults={**found.run, "env": {key: value for key, value in env.items() if key not in hidden}},
             files={} if arguments.no_cache else files,
             digest=digest,
         )
         pipeline.save()
     try:
-        advance.advance(pipeline, store)
+        advance.advance(pipeline, store, environment={**os.environ, **hidden})
     except ExperimentError as error:
         if not pipeline.batches() or not any(map(pipeline.claimed, (each.name for each in pipeline.batches()))):
             _forget(pipeline, store)

@@ -24,6 +24,7 @@ import hashlib
 import importlib.util
 import inspect
 import json
+import os
 import re
 import shlex
 import sys
@@ -229,6 +230,9 @@ class _Trace:
     def complete(self, record: StepRecord, options: Mapping[str, Any], after: Any) -> Ref:
         record.after = [each.name for each in (after if isinstance(after, list | tuple) else [after])]
         set_options(record, options, f"{self.file}: step {record.name}")
+        words = [each for each in record.arguments if isinstance(each, str)]
+        if not record.function and secrets.split_arguments(words)[1]:
+            need_open("", f"{self.file}: step {record.name}: command", "secret")
         self.steps.append(record)
         return Ref(record.name)
 
@@ -254,11 +258,19 @@ def _plain(value: Any, where: str) -> Any:
             f"{where}: {type(value).__qualname__} cannot be written down; texts, numbers, lists and mappings can",
             hint="make it inside the step",
         )
-    if isinstance(value, str) and secrets.masked_text(value) != value:
-        raise ExperimentError(
-            f"{where}: a secret would be written down", hint="read it from os.environ inside the step"
-        )
+    if isinstance(value, str):
+        need_open(value, where)
     return value
+
+
+def need_open(text: str, where: str, name: str = "") -> None:
+    """Raises ExperimentError if the text, or what has this name, is a secret: the record is a file."""
+    known = secrets.secret_values(os.environ)
+    if secrets.is_secret_name(name) or secrets.masked_text(text) != text or any(each in text for each in known):
+        raise ExperimentError(
+            f"{where}: a secret would be written down",
+            hint="the steps have your environment variables: read it from there, inside the step",
+        )
 
 
 def set_options(record: StepRecord, options: Mapping[str, Any], where: str) -> None:
@@ -269,6 +281,8 @@ def set_options(record: StepRecord, options: Mapping[str, Any], where: str) -> N
         elif key == "cache":
             record.cache = bool(value)
         elif key in _OPTIONS:
+            for name, each in value.items() if key == "env" else ():
+                need_open(str(each), f"{where}: env: {name}", str(name))
             record.options[key] = list(value) if isinstance(value, tuple) else value
         elif key == "template":
             raise ExperimentError(
@@ -282,6 +296,8 @@ def set_options(record: StepRecord, options: Mapping[str, Any], where: str) -> N
 
 def load(file: Path, parameters: Mapping[str, str], directory: Path) -> Definition:
     """The pipeline in FILE.py or FILE.yaml with these parameters. Raises ExperimentError naming file and step."""
+    for key, text in parameters.items():
+        need_open(text, f"--set {key}", key)
     if not file.is_file():
         raise ExperimentError(f"{file}: no such file")
     shown = str(file.resolve().relative_to(directory.resolve())) if _inside(file, directory) else str(file.resolve())
@@ -404,6 +420,8 @@ def _yaml_step(name: str, given: Any, names: Mapping[str, Any], values: Mapping[
         record.arguments = ["bash", "-c", *record.arguments]
     for each in record.arguments:
         _plain(each, f"{where}: command")
+    if secrets.split_arguments(given_words)[1]:
+        need_open("", f"{where}: command", "secret")
     set_options(
         record,
         {key: value for key, value in given.items() if key in _OPTIONS or key in ("files", "cache", "template")},
