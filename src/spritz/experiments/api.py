@@ -219,8 +219,11 @@ class _Watch:
                     entries |= {(entry.name, owner): entry for entry in store.open_runs(owner)}
                 asked = [entries[key] for key in waiting if key in entries]
                 states.refresh(store, asked)
+                after: dict[tuple[str, str], Entry] = {}
+                for owner in {owner for _, owner in waiting}:
+                    after |= {(entry.name, owner): entry for entry in store.open_runs(owner)}
                 for key, each in waiting.items():
-                    each._told = store.get(*key).state
+                    each._told = (after.get(key) or store.get(*key)).state
                     if each._told in states_final():
                         self._open.discard(each)
             finally:

@@ -73,7 +73,7 @@ def queued(prepared: Prepared, job_id: str, store: Store) -> None:
     for index, run in prepared.runs.items():
         run.job_id = f"{job_id}_{index}"
         record.write(_directory(run), run)
-        store.queued(run)
+    store.queued(*prepared.runs.values())
 
 
 def launch(requests: Mapping[int, Request], store: Store, script: Path, *, name: str, parallel: int = 0) -> list[Run]:

@@ -172,9 +172,9 @@ class Store:
         names = ", ".join(values)
         _execute(connection, f"INSERT INTO runs ({names}) VALUES ({', '.join(f':{key}' for key in values)})", **values)
 
-    def queued(self, run: Run, state: str = "PENDING") -> None:
-        """The run's job is in the queue."""
-        self.change(run.name, run.user, state=state, **_known(run))
+    def queued(self, *runs: Run, state: str = "PENDING") -> None:
+        """The runs' jobs are in the queue."""
+        self.change_all({(run.name, run.user): {"state": state, **_known(run)} for run in runs})
 
     def change(self, name: str, owner: str, **values: Any) -> None:
         """Set columns of a run."""

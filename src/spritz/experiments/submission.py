@@ -120,8 +120,9 @@ def launch(request: Request, store: Store) -> Run:
         store.remove(name, user())
         shutil.rmtree(directory, ignore_errors=True)
         raise
-    record.write(directory, run)
-    store.queued(run, "PENDING" if run.job_id else "CREATED")
+    if run.job_id:
+        record.write(directory, run)
+        store.queued(run)
     return run
 
 

@@ -42,7 +42,7 @@ def test_a_command_of_yaml_is_quoted_for_bash_and_keeps_the_shells_own_braces(tm
     )
     made = load(tmp_path / "p.yaml", {}, tmp_path)
     assert [each.name for each in made.steps] == ["a", "b"]
-    assert filled(made.step("a").arguments, {}.__getitem__) == ["run", "--to=it's me"]
+    assert filled(made.step("a").arguments, str) == ["run", "--to=it's me"]
     words = filled(made.step("b").arguments, {"a": [1, "x y"]}.__getitem__, "$HOME")
     assert words == ["bash", "-c", "echo 'it'\"'\"'s me' '$HOME' '[1, \"x y\"]' ${HOME} {x}"]
     assert made.step("b").sources == ["a"]

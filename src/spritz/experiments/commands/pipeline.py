@@ -101,8 +101,10 @@ def _run(arguments: Namespace, store: Store, terminal: Terminal) -> int:
         ) from error
     (pipeline.directory / "submitted").touch()
     terminal.out(f"{pipeline.name}\n")
+    if arguments.wait:
+        return _wait(pipeline, store, terminal)
     terminal.err(f"`spritz pipeline show {pipeline.name}` shows how it fares\n")
-    return _wait(pipeline, store, terminal) if arguments.wait else 0
+    return 0
 
 
 def _left_behind(base: Path, name: str, digest: str) -> Pipeline | None:

@@ -270,13 +270,15 @@ def _options(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _record(pipeline: Pipeline, batch: Batch, job_id: str, store: Store) -> None:
+    runs = []
     for unit in batch.units:
         directory = record.directory_of(pipeline.directory.parent.parent, batch.run_of(unit))
         with suppress(ExperimentError):  # a submitter that was killed before it had written them
             run = record.read(directory)
             run.job_id = job_id if unit is None else f"{job_id}_{unit % arrays.TASKS_MAX}"
             record.write(directory, run)
-            store.queued(run)
+            runs.append(run)
+    store.queued(*runs)
     batch.recorded = True
     pipeline.write_batch(batch)
 

@@ -32,7 +32,7 @@ import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, overload
 
 from spritz.experiments import secrets
 from spritz.experiments.errors import ExperimentError
@@ -173,7 +173,15 @@ class Step:
         return _tracing.add(self, ({"$item": True}, *arguments), named, over, after)
 
 
-def step(function: Callable[..., Any] | None = None, **options: Any) -> Any:
+@overload
+def step(function: Callable[..., Any], /) -> Step: ...
+
+
+@overload
+def step(**options: Any) -> Callable[[Callable[..., Any]], Step]: ...
+
+
+def step(function: Callable[..., Any] | None = None, /, **options: Any) -> Step | Callable[[Callable[..., Any]], Step]:
     """A decorator: the function is a step. Options of `spritz run`, and `files` and `cache` (see StepRecord)."""
     if function is not None:
         return Step(function, options)
@@ -324,6 +332,8 @@ def import_file(file: Path) -> Any:
         raise ExperimentError(f"{file}: neither Python nor YAML", hint="FILE.py or FILE.yaml is expected")
     module = importlib.util.module_from_spec(specification)
     sys.modules[name] = module
+    # A directory of bytecode that is not ignored would make the next snapshot another one.
+    sys.dont_write_bytecode = True
     specification.loader.exec_module(module)
     return module
 

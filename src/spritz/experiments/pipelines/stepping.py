@@ -47,7 +47,8 @@ def main(arguments: list[str]) -> int:
 
 def _other_rank(pipeline: Pipeline, step: StepRecord, unit: Unit) -> int:
     """Takes part in the step; rank 0 keeps the value."""
-    if pipeline.about(step.name, unit) is not None:
+    # As rank 0 decides: a rank alone would wait for the others.
+    if pipeline.about(step.name, unit) is not None or cache.take(pipeline, step, unit):
         return 0
     if step.function:
         try:
