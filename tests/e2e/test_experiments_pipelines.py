@@ -145,11 +145,16 @@ export PATH={real_path}
 case "$KILL" in
 before-$count) kill -9 $PPID; exit 1 ;;
 after-$count) sbatch "$@" > /dev/null; kill -9 $PPID; exit 0 ;;
+twice) sbatch "$@" > /dev/null; exec sbatch "$@" ;;
 *) exec sbatch "$@" ;;
 esac
 """
     )
     (tools / "sbatch").chmod(0o755)
+    lab.path = f"{tools}:{real_path}"
+    lab("pipeline", "run", "--no-cache", "--name", "twice", "pipe.py", KILL="twice")
+    ends(lab, "twice-1", "COMPLETED")
+    assert told(lab) == ALL
     for kill in ("before-1", "after-1", "before-2", "after-2"):
         calls.unlink(missing_ok=True)
         (lab.directory / "told").unlink(missing_ok=True)
