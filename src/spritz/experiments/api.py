@@ -91,10 +91,10 @@ class Future(Generic[Result]):
     @property
     def state(self) -> str:
         """As in `spritz runs`: PENDING, RUNNING, COMPLETED, FAILED … Asks Slurm, at most every few seconds."""
-        if self._told not in states_final():
+        if self._told not in states.ENDED:
             _watch.ask()
         if outcome := self._outcome():
-            return "COMPLETED" if outcome.ok else self._told if self._told in states_final() else "FAILED"
+            return "COMPLETED" if outcome.ok else self._told if self._told in states.ENDED else "FAILED"
         return self._told
 
     def done(self) -> bool:
@@ -102,7 +102,7 @@ class Future(Generic[Result]):
         if self._outcome() is not None:
             return True
         _watch.ask()
-        return self._told in states_final()
+        return self._told in states.ENDED
 
     def running(self) -> bool:
         """Whether it runs now."""
@@ -170,7 +170,7 @@ class Future(Generic[Result]):
             first = calling.read(self.directory)
             if first is None:
                 # Rank 0 may have been killed because another failed.
-                if self._told in states_final():
+                if self._told in states.ENDED:
                     found = [calling.read(self.directory, int(path.stem[7:])) for path in self._files()]
                     self._known = [each for each in found if each is not None and not each.ok][:1]
                 return self._known[0] if self._known else None
@@ -187,11 +187,6 @@ class Future(Generic[Result]):
         entry = Store(home()).get(self.name, self.owner)
         words = failures.explain(self.directory, entry.state, entry.exit_code) or "it ended without a result"
         return RunFailed(f"{self.name} {entry.state}: {words}", hint=f"spritz logs {self.name}")
-
-
-def states_final() -> frozenset[str]:
-    """States that will not change."""
-    return slurm.FINAL | {"LOST"}
 
 
 class _Watch:
@@ -224,7 +219,7 @@ class _Watch:
                     after |= {(entry.name, owner): entry for entry in store.open_runs(owner)}
                 for key, each in waiting.items():
                     each._told = (after.get(key) or store.get(*key)).state
-                    if each._told in states_final():
+                    if each._told in states.ENDED:
                         self._open.discard(each)
             finally:
                 store.close()
