@@ -31,8 +31,7 @@ COMMANDS = {
 SPRITZ = (
     *("up", "down", "status", "doctor", "why", "eff", "history", "config", "simulate", "usage", "shares", "env"),
     *("run", "runs", "show", "diff", "rerun", "logs", "track", "checkpoints", "pause", "resume", "sweep", "sweeps"),
-    *("exec", "ssh", "dev", "quota"),
-    "completion",
+    *("exec", "ssh", "dev", "quota", "pipeline", "pipeline run", "completion"),
 )
 
 INTRODUCTION = """\
@@ -45,7 +44,7 @@ each option of Slurm's whether it works or is refused.
 
 def markdown() -> str:
     """The whole page."""
-    wanted = [([name], why) for name, why in COMMANDS.items()] + [(["spritz", name], "") for name in SPRITZ]
+    wanted = [([name], why) for name, why in COMMANDS.items()] + [(["spritz", *name.split()], "") for name in SPRITZ]
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         helps = list(pool.map(lambda entry: _help(entry[0]), wanted))
     lines = [INTRODUCTION]

@@ -42,6 +42,7 @@ SUBCOMMANDS: dict[str, tuple[str, str]] = {
     "resume": ("spritz.experiments.commands.resume", "let a paused run go on from where it was"),
     "sweep": ("spritz.experiments.commands.sweep", "run a command with many parameters: grid, random, TPE"),
     "sweeps": ("spritz.experiments.commands.sweeps", "list sweeps and their best trials"),
+    "pipeline": ("spritz.experiments.commands.pipeline", "steps that use one another's results, as jobs"),
     "env": ("spritz.cli.local.env", "print the lines that point a shell at the cluster in --dir"),
     "completion": ("spritz.cli.local.completion", "print tab completion for bash or zsh"),
 }

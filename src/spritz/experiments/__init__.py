@@ -26,6 +26,10 @@ imports no package of ours but `notation`.
 `advice`     what a run used of what it asked for, and options for the next; `quotas` limits in words
 `resuming`   what makes a run stop and start again from its checkpoint: the contract's options, and the job's side
 `checkpointing` the program's side: one file, for training code, without spritz
-`commands`   run, runs, show, diff, rerun, logs, sweep, sweeps, track, checkpoints, pause, resume, exec, ssh, dev,
-             quota: one module each
+`api`        Python functions as runs: submit, map, futures (public); `executors`: submitit's interface
+`calling`    what such a run's job runs, and how its result comes back
+`arrays`     several runs as one job array
+`pipelines`  steps that use one another's results, compiled to dependencies
+`commands`   one module each: run, runs, show, diff, rerun, logs, sweep, sweeps, track, checkpoints, pause,
+             resume, pipeline, exec, ssh, dev, quota
 """

@@ -75,6 +75,11 @@ def submit(script: str, options: Iterable[str] = (), *, environment: Mapping[str
     raise ExperimentError(f"sbatch: {said(done)}")
 
 
+def is_transient(message: str) -> bool:
+    """Whether an error of these commands may be gone in a while: the controller is away or busy."""
+    return any(words in message for words in (*_TRANSIENT, "did not answer", "timed out", "Connection refused"))
+
+
 def cancel(*job_ids: str, signal: str = "") -> None:
     """Cancel or signal jobs. Raises ExperimentError; jobs that have ended already are no error."""
     if not job_ids:

@@ -119,12 +119,12 @@ def checkout_lines(store: Path, tree: str, target: str) -> str:
     plain = " ".join(f"'{word}'" if "=" in word else word for word in _PLAIN)
     return f"""\
 if [ ! -e {target}/.git-snapshot-done ]; then
-    rm -rf {target}; mkdir -p {target}
-    index=$(mktemp)
+    index=$(mktemp); made={target}.${{SLURM_JOB_ID:-0}}.$$; rm -rf "$made"; mkdir -p "$made"
     GIT_INDEX_FILE=$index git --git-dir={_quoted(store)} {plain} read-tree {tree} &&
-        GIT_INDEX_FILE=$index git --git-dir={_quoted(store)} {plain} --work-tree={target} checkout-index -a -q -f &&
-        touch {target}/.git-snapshot-done || {{ echo "spritz: cannot check out the snapshot {tree}" >&2; exit 66; }}
-    rm -f "$index"
+        GIT_INDEX_FILE=$index git --git-dir={_quoted(store)} {plain} --work-tree="$made" checkout-index -a -q -f &&
+        touch "$made/.git-snapshot-done" && mv -T "$made" {target} 2> /dev/null
+    rm -rf "$index" "$made"
+    [ -e {target}/.git-snapshot-done ] || {{ echo "spritz: cannot check out the snapshot {tree}" >&2; exit 66; }}
 fi
 """
 

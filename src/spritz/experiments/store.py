@@ -114,6 +114,29 @@ class Store:
                 continue  # somebody has taken it meanwhile
         raise ExperimentError(f"no free name for a run {clean}")
 
+    def reserve_array(self, base: str, owner: str, created_at: float, directory: Path, commands: Sequence[str]) -> str:
+        """A free name as `reserve` makes it, with rows NAME-0, NAME-1 … that hold it, one for each command."""
+        clean = re.sub(r"[^A-Za-z0-9._-]+", "-", base).strip("-.") or "run"
+        from sqlalchemy.exc import IntegrityError
+
+        for _ in range(1000):
+            name = f"{clean}-{self._next_number(clean, owner)}"
+            try:
+                with self._begin() as connection:
+                    for index, command in enumerate(commands):
+                        row = f"{name}-{index}"
+                        self._insert(connection, row, owner, created_at, str(directory / row), command)
+                return name
+            except IntegrityError:
+                continue
+        raise ExperimentError(f"no free name for runs {clean}")
+
+    def hold(self, name: str, owner: str, created_at: float, directory: Path, command: str) -> None:
+        """A row for a run whose name the caller has made; one that was left by a submission cut short is replaced."""
+        with self._begin() as connection:
+            _execute(connection, "DELETE FROM runs WHERE owner = :o AND name = :n AND job_id = ''", o=owner, n=name)
+            self._insert(connection, name, owner, created_at, str(directory / name), command)
+
     def _next_number(self, base: str, owner: str) -> int:
         with self._begin() as connection:
             rows = _execute(
@@ -122,7 +145,9 @@ class Store:
                 owner=owner,
                 like=f"{base}-%",
             )
-            numbers = [int(name[len(base) + 1 :]) for (name,) in rows if name[len(base) + 1 :].isdigit()]
+            # Runs of an array have two numbers, BASE-3-0.
+            ends = (re.match(r"(\d+)(?:-\d+)?\Z", name[len(base) + 1 :]) for (name,) in rows)
+            numbers = [int(end[1]) for end in ends if end]
         return max(numbers, default=0) + 1
 
     def add(self, runs: Sequence[tuple[Run, str]]) -> None:
@@ -147,9 +172,9 @@ class Store:
         names = ", ".join(values)
         _execute(connection, f"INSERT INTO runs ({names}) VALUES ({', '.join(f':{key}' for key in values)})", **values)
 
-    def queued(self, run: Run, state: str = "PENDING") -> None:
-        """The run's job is in the queue."""
-        self.change(run.name, run.user, state=state, **_known(run))
+    def queued(self, *runs: Run, state: str = "PENDING") -> None:
+        """The runs' jobs are in the queue."""
+        self.change_all({(run.name, run.user): {"state": state, **_known(run)} for run in runs})
 
     def change(self, name: str, owner: str, **values: Any) -> None:
         """Set columns of a run."""

@@ -9,7 +9,7 @@ import os
 import shlex
 import shutil
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -36,8 +36,14 @@ class Request:
     #: code of an earlier run, in place of a new snapshot
     code: snapshot.Snapshot | None = None
     environment: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
-    #: files of the run's directory that its command needs: name -> text
-    files: Mapping[str, str] = field(default_factory=dict)
+    #: a name that the caller has reserved
+    reserved: str = ""
+    #: name -> content, written into the run's directory before the job is queued
+    files: Mapping[str, str | bytes] = field(default_factory=dict)
+    #: collected already, where many runs are launched at once
+    surroundings: Mapping[str, Any] | None = None
+    #: queues a script with an environment; its answer is the job's number, "" if it is not queued yet
+    queue: Callable[[Path, Mapping[str, str]], str] | None = None
 
 
 def user() -> str:
@@ -61,7 +67,7 @@ def launch(request: Request, store: Store) -> Run:
     tracked = tracked_by(request, base)
     written, hidden = secrets.split_arguments(request.command, request.environment)
     created_at = time.time()
-    name = store.reserve(
+    name = request.reserved or store.reserve(
         request.options.name or default_name(request.command), user(), created_at, base / "runs", shlex.join(written)
     )
     directory = record.directory_of(base, name)
@@ -74,7 +80,9 @@ def launch(request: Request, store: Store) -> Run:
             command=written,
             options=options_mapping(request.options),
             code=code_mapping(code),
-            surroundings=surroundings.collect(base, request.directory, request.environment),
+            surroundings=dict(request.surroundings)
+            if request.surroundings is not None
+            else surroundings.collect(base, request.directory, request.environment),
             tags=list(request.options.tags),
             data=list(request.options.data),
             parent=request.parent,
@@ -83,7 +91,7 @@ def launch(request: Request, store: Store) -> Run:
         _hide(run, urls, request)
         record.write(directory, run)
         for file, content in (_guarding(request.settings) | dict(request.files)).items():
-            (directory / file).write_text(content, encoding="utf-8")
+            (directory / file).write_bytes(content.encode() if isinstance(content, str) else content)
         if tracked is not None:
             write_track(directory, run, tracked, request)
         environment, visible = environment_of(request, hidden)
@@ -113,13 +121,14 @@ def launch(request: Request, store: Store) -> Run:
         )
         if resuming.is_resumable(request.options):
             (directory / "resume.sh").write_text(resuming.SCRIPT, encoding="utf-8")
-        run.job_id = slurm.submit(str(path), environment=environment)
+        run.job_id = (request.queue or _sbatch)(path, environment)
     except BaseException:
         store.remove(name, user())
         shutil.rmtree(directory, ignore_errors=True)
         raise
-    record.write(directory, run)
-    store.queued(run)
+    if run.job_id:
+        record.write(directory, run)
+        store.queued(run)
     return run
 
 
@@ -133,12 +142,24 @@ def _hide(run: Run, urls: Sequence[str], request: Request) -> None:
         variables[name] = secrets.without(value, urls)
 
 
-def _guarding(settings: Settings) -> dict[str, str]:
+def _guarding(settings: Settings) -> dict[str, str | bytes]:
     """Files that the guard of a run needs in its directory."""
     if not settings.guard:
         return {}
     program = Path(__file__).with_name("watch.py").read_text(encoding="utf-8")
     return {"guard.json": json.dumps(settings.guard, indent=1) + "\n", "watch.py": program}
+
+
+def _sbatch(path: Path, environment: Mapping[str, str]) -> str:
+    return slurm.submit(str(path), environment=environment)
+
+
+def freeze(directory: Path, settings: Settings) -> snapshot.Snapshot:
+    """A snapshot of the code around `directory`, for several runs."""
+    base = home()
+    need_space(base)
+    request = Request(command=(), directory=directory, options=RunOptions(), settings=settings, environment={})
+    return take_snapshot(request, base / "snapshots.git")
 
 
 def write_track(directory: Path, run: Run, tracked: tracking.Plan, request: Request) -> None:

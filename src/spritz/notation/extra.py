@@ -8,11 +8,10 @@ Source: https://slurm.schedmd.com/extra_constraints.html
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from spritz.notation.errors import NotationError, shown
 from spritz.notation.value import Value
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
 

@@ -8,8 +8,7 @@ Source: sbatch(1) FILENAME PATTERN, srun(1) FILENAME PATTERN (IO redirection).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 

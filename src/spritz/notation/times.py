@@ -8,10 +8,9 @@ known (23.02), dates that do not exist are refused, and nothing but a count may 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from spritz.notation.errors import NotationError, shown
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from datetime import datetime, tzinfo
 

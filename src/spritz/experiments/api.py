@@ -1,0 +1,450 @@
+"""Python functions as runs: `submit`, `map`, and executors. This is the public module.
+
+    from spritz.experiments.api import submit, map
+
+    future = submit(train, 1e-3, gpus=1, time="2h")
+    print(future.name, future.state)
+    model = future.result()
+    losses = [each.result() for each in map(train, [1e-2, 1e-3], gpus=1)]
+
+Options are those of `spritz run`, with underscores; everything else goes to the function. Each call is a run as any
+other: `spritz runs`, `spritz show`, `spritz logs`, and the code is a snapshot of the working tree. The job needs the
+interpreter of this process, at the same path, with Spritz and cloudpickle. `executors` has submitit's interface.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+import threading
+import time as clock
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+from weakref import WeakSet
+
+from spritz.experiments import (
+    arrays,
+    calling,
+    failures,
+    logs,
+    record,
+    settings,
+    slurm,
+    states,
+    submission,
+    surroundings,
+)
+from spritz.experiments.calling import CallFailed, RemoteTraceback
+from spritz.experiments.errors import ExperimentError
+from spritz.experiments.home import home
+from spritz.experiments.settings import RunOptions
+from spritz.experiments.store import Entry, Store
+
+__all__ = [
+    "submit",
+    "map",
+    "future",
+    "as_completed",
+    "Future",
+    "Executor",
+    "RunFailed",
+    "CallFailed",
+    "RemoteTraceback",
+    "ExperimentError",
+]
+
+Result = TypeVar("Result")
+
+_OPTIONS = frozenset(item.name for item in fields(RunOptions))
+#: of this module alone
+_EXTRA = frozenset({"snapshot", "group", "parallel"})
+_LOOK_SECONDS = 0.1
+#: between questions to Slurm, which are for all futures of the process at once
+_ASK_SECONDS = 3.0
+
+
+class RunFailed(ExperimentError):
+    """The job ended without a result: cancelled, out of time or memory, a node lost …"""
+
+
+class Future(Generic[Result]):
+    """A run that was submitted. `name` is the run's; a future may be pickled, and made again by `future(name)`."""
+
+    def __init__(self, name: str, job_id: str, owner: str = "") -> None:
+        self.name = name
+        self.job_id = job_id
+        self.owner = owner or submission.user()
+        self.directory: Path = record.directory_of(home(), name)
+        self._known: list[calling.Outcome] = []
+        #: the last known one, which Slurm told
+        self._told = "PENDING"
+        _watch.add(self)
+
+    def __repr__(self) -> str:
+        return f"<Future {self.name}, job {self.job_id}>"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (type(self), (self.name, self.job_id, self.owner))
+
+    @property
+    def state(self) -> str:
+        """As in `spritz runs`: PENDING, RUNNING, COMPLETED, FAILED … Asks Slurm, at most every few seconds."""
+        if self._told not in states.ENDED:
+            _watch.ask()
+        if outcome := self._outcome():
+            return "COMPLETED" if outcome.ok else self._told if self._told in states.ENDED else "FAILED"
+        return self._told
+
+    def done(self) -> bool:
+        """Whether it has ended, well or not."""
+        if self._outcome() is not None:
+            return True
+        _watch.ask()
+        return self._told in states.ENDED
+
+    def running(self) -> bool:
+        """Whether it runs now."""
+        return not self.done() and self._told == "RUNNING"
+
+    def cancelled(self) -> bool:
+        """Whether it was cancelled."""
+        return self.done() and self._told == "CANCELLED"
+
+    def cancel(self) -> bool:
+        """Cancel the job; False if it has ended."""
+        if self.done():
+            return False
+        slurm.cancel(self.job_id)
+        return True
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Until it has ended; False after `timeout` seconds."""
+        end = None if timeout is None else clock.monotonic() + timeout
+        while not self.done():
+            if end is not None and clock.monotonic() >= end:
+                return False
+            clock.sleep(_LOOK_SECONDS)
+        return True
+
+    def result(self, timeout: float | None = None) -> Result:
+        """What the function returned, on rank 0. Raises what it raised, with the job's traceback as the cause,
+        RunFailed if the job ended without a word, and TimeoutError after `timeout` seconds.
+        """
+        value: Result = self.results(timeout)[0]
+        return value
+
+    def results(self, timeout: float | None = None) -> list[Result]:
+        """What each rank returned; raises as `result` does."""
+        if not self.wait(timeout):
+            raise TimeoutError(f"{self.name} has not ended after {timeout:g} s")
+        outcome = self._outcome()
+        if outcome is None:
+            raise self._without_result()
+        return (
+            [each.value() for each in sorted(self._known, key=lambda each: each.ok)]
+            if not outcome.ok
+            else [each.value() for each in self._known]
+        )
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        """What `result` would raise; None if it would not. Raises TimeoutError."""
+        if not self.wait(timeout):
+            raise TimeoutError(f"{self.name} has not ended after {timeout:g} s")
+        try:
+            self.results()
+        except BaseException as error:
+            if isinstance(error, KeyboardInterrupt):
+                raise
+            return error
+        return None
+
+    def logs(self, rank: int | None = None) -> str:
+        """The output so far, of all ranks or one."""
+        return "".join(f"{line.text}\n" for line in logs.Tail(self.directory, rank).read(last=True))
+
+    def _outcome(self) -> calling.Outcome | None:
+        """Of all ranks: the first that failed, or rank 0's; None while one is missing."""
+        if not self._known:
+            first = calling.read(self.directory)
+            if first is None:
+                # Rank 0 may have been killed because another failed.
+                if self._told in states.ENDED:
+                    found = [calling.read(self.directory, int(path.stem[7:])) for path in self._files()]
+                    self._known = [each for each in found if each is not None and not each.ok][:1]
+                return self._known[0] if self._known else None
+            found = [first, *(calling.read(self.directory, rank) for rank in range(1, first.ranks))]
+            if None in found and all(each is None or each.ok for each in found):
+                return None
+            self._known = [each for each in found if each is not None]
+        return next((each for each in self._known if not each.ok), self._known[0])
+
+    def _files(self) -> list[Path]:
+        return sorted(self.directory.glob("result-*.pkl"))
+
+    def _without_result(self) -> RunFailed:
+        entry = Store(home()).get(self.name, self.owner)
+        words = failures.explain(self.directory, entry.state, entry.exit_code) or "it ended without a result"
+        return RunFailed(f"{self.name} {entry.state}: {words}", hint=f"spritz logs {self.name}")
+
+
+class _Watch:
+    """One question to Slurm for all futures of this process."""
+
+    def __init__(self) -> None:
+        self._open: WeakSet[Future[Any]] = WeakSet()
+        self._asked_at = clock.monotonic()
+        self._lock = threading.Lock()
+
+    def add(self, future: Future[Any]) -> None:
+        with self._lock:
+            self._open.add(future)
+
+    def ask(self) -> None:
+        """Bring all states up to date, unless that was done a moment ago."""
+        with self._lock:
+            if clock.monotonic() - self._asked_at < _ASK_SECONDS:
+                return
+            waiting = {(each.name, each.owner): each for each in self._open}
+            store = Store(home())
+            try:
+                entries: dict[tuple[str, str], Entry] = {}
+                for owner in {owner for _, owner in waiting}:
+                    entries |= {(entry.name, owner): entry for entry in store.open_runs(owner)}
+                asked = [entries[key] for key in waiting if key in entries]
+                states.refresh(store, asked)
+                after: dict[tuple[str, str], Entry] = {}
+                for owner in {owner for _, owner in waiting}:
+                    after |= {(entry.name, owner): entry for entry in store.open_runs(owner)}
+                for key, each in waiting.items():
+                    each._told = (after.get(key) or store.get(*key)).state
+                    if each._told in states.ENDED:
+                        self._open.discard(each)
+            finally:
+                store.close()
+                self._asked_at = clock.monotonic()
+
+
+_watch = _Watch()
+
+
+def submit(function: Callable[..., Result], *arguments: Any, **named: Any) -> Future[Result]:
+    """Run `function(*arguments, **named)` as a job; options of `spritz run` among `named` are the job's.
+
+    `snapshot=False` runs in this directory in place of a snapshot of it; `group` names runs that belong together.
+    Raises ExperimentError.
+    """
+    options, rest = _split(function, named)
+    return _submit(function, arguments, rest, options)
+
+
+def _submit(
+    function: Callable[..., Result], arguments: Sequence[Any], named: Mapping[str, Any], options: dict[str, Any]
+) -> Future[Result]:
+    directory = Path.cwd()
+    found = settings.read(directory)
+    code = submission.freeze(directory, found) if options.pop("snapshot", True) else None
+    group = str(options.pop("group", ""))
+    options.pop("parallel", None)
+    content = calling.written(function, arguments, named, root=code.root if code else "")
+    store = Store(home())
+    try:
+        run = submission.launch(
+            submission.Request(
+                command=command(function),
+                directory=directory,
+                options=run_options(options, found, calling.name_of(function)),
+                settings=found,
+                take_snapshot=False,
+                code=code,
+                group=group,
+                files={calling.CALL: content},
+            ),
+            store,
+        )
+    finally:
+        store.close()
+    return Future(run.name, run.job_id, run.user)
+
+
+def map(function: Callable[..., Result], items: Iterable[Any], **options: Any) -> list[Future[Result]]:
+    """One job array that calls `function(item)` for each item; one future each, in order.
+
+    `parallel` limits how many run at once. Other options as for `submit`. Raises ExperimentError.
+    """
+    given, rest = _split(function, options, own=False)
+    if rest:
+        raise ExperimentError(f"map has no option {next(iter(rest))}", hint="functools.partial binds arguments")
+    return submit_array([((item,), {}) for item in items], [function], given)
+
+
+def submit_array(
+    calls: Sequence[tuple[Sequence[Any], Mapping[str, Any]]],
+    functions: Sequence[Callable[..., Any]],
+    options: dict[str, Any],
+) -> list[Future[Any]]:
+    """One job array for calls of `functions` (each has one, or all have one); several beyond Slurm's limit."""
+    if not calls:
+        return []
+    directory = Path.cwd()
+    found = settings.read(directory)
+    code = submission.freeze(directory, found) if options.pop("snapshot", True) else None
+    group, parallel = str(options.pop("group", "")), int(options.pop("parallel", 0))
+    each = list(functions) * len(calls) if len(functions) == 1 else list(functions)
+    base = home()
+    given = run_options(options, found, calling.name_of(each[0]))
+    root = code.root if code else ""
+    contents = [calling.written(function, *call, root=root) for function, call in zip(each, calls, strict=True)]
+    environment = submission.Request(command=(), directory=directory, options=given).environment
+    around = surroundings.collect(base, directory, environment)
+    store = Store(base)
+    futures: list[Future[Any]] = []
+    try:
+        label = given.name or calling.name_of(each[0])
+        commands = [" ".join(command(function)) for function in each]
+        name = store.reserve_array(label, submission.user(), clock.time(), base / "runs", commands)
+        (base / "arrays").mkdir(exist_ok=True)
+        requests = [
+            submission.Request(
+                command=command(function),
+                directory=directory,
+                options=given,
+                settings=found,
+                take_snapshot=False,
+                code=code,
+                group=group or name,
+                environment=environment,
+                reserved=f"{name}-{index}",
+                files={calling.CALL: content},
+                surroundings=around,
+            )
+            for index, (function, content) in enumerate(zip(each, contents, strict=True))
+        ]
+        for first in range(0, len(requests), arrays.TASKS_MAX):
+            part = dict(enumerate(requests[first : first + arrays.TASKS_MAX]))
+            script = base / "arrays" / f"{name}-{first}.sh"
+            try:
+                runs = arrays.launch(part, store, script, name=name, parallel=parallel)
+            except BaseException:
+                for request in requests[first:]:
+                    store.remove(request.reserved, submission.user())
+                raise
+            futures += [Future(run.name, run.job_id, run.user) for run in runs]
+    finally:
+        store.close()
+    return futures
+
+
+def command(function: Callable[..., Any]) -> tuple[str, ...]:
+    """What the job runs; the last word is for people."""
+    module = getattr(function, "__module__", "") or ""
+    label = calling.name_of(function)
+    return (sys.executable, "-m", "spritz.experiments.calling", f"{module}:{label}" if module else label)
+
+
+def future(name: str) -> Future[Any]:
+    """The future of a run that was submitted earlier, by name or job number. Raises ExperimentError."""
+    store = Store(home())
+    try:
+        entry = store.get(name, submission.user())
+    finally:
+        store.close()
+    return Future(entry.name, entry.job_id, entry.owner)
+
+
+def as_completed(futures: Iterable[Future[Result]], timeout: float | None = None) -> Iterator[Future[Result]]:
+    """The futures as they end. Raises TimeoutError."""
+    left = list(futures)
+    end = None if timeout is None else clock.monotonic() + timeout
+    while left:
+        ended = [each for each in left if each.done()]
+        left = [each for each in left if each not in ended]
+        yield from ended
+        if left and not ended:
+            if end is not None and clock.monotonic() >= end:
+                raise TimeoutError(f"{len(left)} of the runs have not ended")
+            clock.sleep(_LOOK_SECONDS)
+
+
+class Executor:
+    """Options once for many calls, with the methods of `concurrent.futures.Executor`.
+
+    with Executor(gpus=1, time="1h") as executor:
+        losses = list(executor.map(train, [1e-2, 1e-3]))
+    """
+
+    def __init__(self, **options: Any) -> None:
+        self._options, rest = _split(None, options)
+        if rest:
+            raise ExperimentError(f"no option {next(iter(rest))}")
+        self._futures: list[Future[Any]] = []
+
+    def submit(self, function: Callable[..., Result], /, *arguments: Any, **named: Any) -> Future[Result]:
+        """As the function `submit`, but all of `named` goes to the function."""
+        made = _submit(function, arguments, named, dict(self._options))
+        self._futures.append(made)
+        return made
+
+    def map(
+        self, function: Callable[..., Result], *iterables: Iterable[Any], timeout: float | None = None
+    ) -> Iterator[Result]:
+        """The results in order, from one job array."""
+        calls: list[tuple[Sequence[Any], Mapping[str, Any]]] = [(each, {}) for each in zip(*iterables, strict=False)]
+        made = submit_array(calls, [function], dict(self._options))
+        self._futures += made
+        end = None if timeout is None else clock.monotonic() + timeout
+        return (each.result(None if end is None else max(0.0, end - clock.monotonic())) for each in made)
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """Wait for what was submitted, or cancel what has not ended."""
+        if cancel_futures:
+            for each in self._futures:
+                each.cancel()
+        if wait:
+            for each in self._futures:
+                each.wait()
+
+    def __enter__(self) -> Executor:
+        return self
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        self.shutdown(wait=kind is None)
+
+
+def _split(
+    function: Callable[..., Any] | None, named: Mapping[str, Any], *, own: bool = True
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Options of the run, and the rest. Raises ExperimentError for what could be either."""
+    options = {name: value for name, value in named.items() if name in _OPTIONS or name in _EXTRA}
+    if function is not None and own:
+        try:
+            parameters = inspect.signature(function).parameters
+        except (TypeError, ValueError):
+            parameters = {}  # type: ignore[assignment]  # a builtin says nothing
+        for name in options:
+            if name in parameters:
+                raise ExperimentError(
+                    f"{name} is an option of the run, and {calling.name_of(function)} has a parameter of that name",
+                    hint="functools.partial binds the parameter; or Executor(option=…).submit, which divides them",
+                )
+    return options, {name: value for name, value in named.items() if name not in options}
+
+
+def run_options(options: Mapping[str, Any], found: settings.Settings, name: str) -> RunOptions:
+    """The options over those of spritz.yaml. Raises ExperimentError."""
+    from spritz.experiments.commands.run import minutes
+
+    given: dict[str, Any] = {}
+    for key, value in options.items():
+        if key == "env":
+            given[key] = {str(variable): str(each) for variable, each in value.items()}
+        elif isinstance(value, list | tuple):
+            given[key] = tuple(str(each) for each in value)
+        else:
+            given[key] = value if value in (None, "", False) else str(value)
+    if isinstance(given.get("time"), str):
+        given["time"] = minutes(given["time"])
+    if "name" not in found.run:
+        given.setdefault("name", name)
+    return settings.merged(found, given)

@@ -1,0 +1,114 @@
+"""Several runs as one job array: each has its directory and script, and the array's script starts that of its task."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from spritz.experiments import record, slurm, submission
+from spritz.experiments.record import Run
+from spritz.experiments.store import Store
+from spritz.experiments.submission import Request
+
+#: of one array: MaxArraySize is 1001 unless a site raises it
+TASKS_MAX = 1000
+
+
+@dataclass
+class Prepared:
+    """Runs that are on disk and not queued, by their index in the array."""
+
+    runs: dict[int, Run]
+    script: Path
+    environment: Mapping[str, str]
+    #: further words for sbatch
+    words: tuple[str, ...] = ()
+
+
+def prepare(requests: Mapping[int, Request], store: Store, script: Path, *, name: str, parallel: int = 0) -> Prepared:
+    """Write the runs and the array's script; `parallel` limits the tasks that run at once (0: no limit).
+
+    The requests have reserved names, and the same options. Raises ExperimentError.
+    """
+    environments: list[Mapping[str, str]] = []
+
+    def keep(_: Path, environment: Mapping[str, str]) -> str:
+        environments.append(environment)
+        return ""
+
+    runs: dict[int, Run] = {}
+    try:
+        for index, request in requests.items():
+            runs[index] = submission.launch(replace(request, queue=keep), store)
+    except BaseException:
+        forget(runs.values(), store)
+        raise
+    first = _directory(next(iter(runs.values())))
+    directives = [
+        line
+        for line in (first / "job.sh").read_text(encoding="utf-8").splitlines()
+        if line.startswith("#SBATCH ") and not line.startswith(("#SBATCH --job-name=", "#SBATCH --output="))
+    ]
+    tasks = "".join(f"    {index}) run={shlex.quote(run.name)} ;;\n" for index, run in runs.items())
+    lines = "\n".join([f"#SBATCH --job-name={name}", "#SBATCH --output=/dev/null", *directives])
+    script.write_text(
+        f"""#!/bin/bash
+{lines}
+# An array of runs; each has a script of its own.
+case $SLURM_ARRAY_TASK_ID in
+{tasks}esac
+directory={shlex.quote(str(first.parent))}/$run
+exec bash "$directory/job.sh" >> "$directory/log/job.log" 2>&1
+""",
+        encoding="utf-8",
+    )
+    limit = f"%{parallel}" if parallel else ""
+    return Prepared(runs, script, environments[0], (f"--array={ranges(runs)}{limit}",))
+
+
+def queued(prepared: Prepared, job_id: str, store: Store) -> None:
+    """The array is in the queue."""
+    for index, run in prepared.runs.items():
+        run.job_id = f"{job_id}_{index}"
+        record.write(_directory(run), run)
+    store.queued(*prepared.runs.values())
+
+
+def launch(requests: Mapping[int, Request], store: Store, script: Path, *, name: str, parallel: int = 0) -> list[Run]:
+    """Queue the array; nothing is left behind if it cannot be. Raises ExperimentError."""
+    prepared = prepare(requests, store, script, name=name, parallel=parallel)
+    try:
+        job_id = slurm.submit(str(prepared.script), prepared.words, environment=prepared.environment)
+    except BaseException:
+        forget(prepared.runs.values(), store)
+        raise
+    queued(prepared, job_id, store)
+    return list(prepared.runs.values())
+
+
+def forget(runs: Iterable[Run], store: Store) -> None:
+    """Remove runs that were not queued."""
+    import shutil
+
+    for run in runs:
+        store.remove(run.name, run.user)
+        shutil.rmtree(_directory(run), ignore_errors=True)
+
+
+def ranges(indices: Iterable[int]) -> str:
+    """`0-3,7` of 0, 1, 2, 3, 7."""
+    parts: list[list[int]] = []
+    for index in sorted(indices):
+        if parts and index == parts[-1][1] + 1:
+            parts[-1][1] = index
+        else:
+            parts.append([index, index])
+    return ",".join(str(low) if low == high else f"{low}-{high}" for low, high in parts)
+
+
+def _directory(run: Run) -> Path:
+    from spritz.experiments.home import home
+
+    return record.directory_of(home(), run.name)

@@ -1,0 +1,191 @@
+"""Run steps that use one another's results, as jobs with dependencies; see how they fare; go on after a failure."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from argparse import ArgumentParser, Namespace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from spritz.experiments import secrets, settings, submission
+from spritz.experiments.errors import ExperimentError
+from spritz.experiments.home import home
+from spritz.experiments.interface import Terminal, reporting
+from spritz.experiments.store import Store
+
+if TYPE_CHECKING:
+    from spritz.experiments.pipelines.state import Pipeline
+
+_LOOK_SECONDS = 2.0
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """The command line."""
+    actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
+    run = actions.add_parser("run", help="start the pipeline in FILE.py or FILE.yaml, from a snapshot of the code")
+    run.add_argument("file", metavar="FILE")
+    run.add_argument("--set", action="append", default=[], dest="parameters", metavar="NAME=VALUE",
+                     help="a parameter of the pipeline")  # fmt: skip
+    run.add_argument("--name", default="", help="default: the pipeline's own")
+    run.add_argument("--no-cache", action="store_true", help="run every step, also those that ran before with the same")
+    run.add_argument("--no-snapshot", action="store_true", help="run in this directory in place of a snapshot of it")
+    run.add_argument("-w", "--wait", action="store_true", help="until it has ended; 1 if it failed")
+    show = actions.add_parser("show", help="steps, what they need, and how they fare")
+    show.add_argument("name", metavar="NAME", help="of a pipeline, or its beginning (the newest counts)")
+    show.add_argument("--json", action="store_true")
+    retry = actions.add_parser("retry", help="go on from the steps that failed, with the code that it was started with")
+    retry.add_argument("name", metavar="NAME")
+    retry.add_argument("-w", "--wait", action="store_true", help="until it has ended; 1 if it failed")
+    stop = actions.add_parser("stop", help="cancel what waits or runs; retry goes on from there")
+    stop.add_argument("name", metavar="NAME")
+    actions.add_parser("list", help="pipelines, the newest first")
+
+
+@reporting
+def run(arguments: Namespace, terminal: Terminal) -> int:
+    """0; with --wait 1 if it did not complete."""
+    store = Store(home())
+    return _ACTIONS[arguments.action](arguments, store, terminal)
+
+
+def _run(arguments: Namespace, store: Store, terminal: Terminal) -> int:
+    from spritz.experiments.pipelines import advance, cache, definition, state
+
+    directory = Path.cwd()
+    base = home()
+    parameters = {}
+    for item in arguments.parameters:
+        name, equals, value = item.partition("=")
+        if not name or not equals:
+            raise ExperimentError(f"--set {item}: NAME=VALUE is expected", exit_code=2)
+        parameters[name] = value
+    made = definition.load(Path(arguments.file), parameters, directory)
+    made.name = arguments.name or made.name
+    found = settings.read(directory)
+    env: dict[str, str] = found.run.get("env", {})
+    # The jobs inherit these from us, so no file has them.
+    hidden = {key: value for key, value in env.items() if secrets.masked_environment({key: value})[key] != value}
+    code = None if arguments.no_snapshot else submission.freeze(directory, found)
+    digest = definition.digest(made, f"{code.tree} {code.directory}" if code else str(directory))
+    if (left := _left_behind(base, made.name, digest)) is not None:
+        terminal.err(f"spritz: {left.name} was being submitted when that was cut short; going on with it\n")
+        pipeline = left
+    else:
+        files = {} if code is None else cache.file_digests(code, base / "snapshots.git", made.steps)
+        name, place = state.make(base, made.name)
+        pipeline = state.Pipeline(
+            directory=place,
+            name=name,
+            user=submission.user(),
+            created_at=time.time(),
+            definition=made,
+            code=code,
+            work_directory=str(directory),
+            defaults={**found.run, "env": {key: value for key, value in env.items() if key not in hidden}},
+            files={} if arguments.no_cache else files,
+            digest=digest,
+        )
+        pipeline.save()
+    try:
+        advance.advance(pipeline, store, environment={**os.environ, **hidden})
+    except ExperimentError as error:
+        if not pipeline.batches() or not any(map(pipeline.claimed, (each.name for each in pipeline.batches()))):
+            _forget(pipeline, store)
+            raise
+        advance.stop(pipeline)
+        raise ExperimentError(
+            f"{pipeline.name} was submitted in part, and is stopped: {error.message}",
+            hint=f"`spritz pipeline retry {pipeline.name}` goes on",
+        ) from error
+    (pipeline.directory / "submitted").touch()
+    terminal.out(f"{pipeline.name}\n")
+    if arguments.wait:
+        return _wait(pipeline, store, terminal)
+    terminal.err(f"`spritz pipeline show {pipeline.name}` shows how it fares\n")
+    return 0
+
+
+def _left_behind(base: Path, name: str, digest: str) -> Pipeline | None:
+    """The newest pipeline of this name, if it is the same and its submission did not come to its end."""
+    from spritz.experiments.pipelines import state
+
+    for path, _ in state.numbered(base / "pipelines", name)[-1:]:
+        if (path / "pipeline.json").exists() and not (path / "submitted").exists():
+            pipeline = state.Pipeline.load(path)
+            if pipeline.digest == digest and not pipeline.stopped():
+                return pipeline
+    return None
+
+
+def _forget(pipeline: Pipeline, store: Store) -> None:
+    """Nothing of it was queued."""
+    import shutil
+
+    for batch in pipeline.batches():
+        for name in batch.runs.values():
+            store.remove(name, pipeline.user)
+            shutil.rmtree(home() / "runs" / name, ignore_errors=True)
+    shutil.rmtree(pipeline.directory, ignore_errors=True)
+
+
+def _wait(pipeline: Pipeline, store: Store, terminal: Terminal) -> int:
+    from spritz.experiments.pipelines import graph
+
+    while True:
+        state, steps = graph.fares(pipeline, store)
+        if state not in ("RUNNING", "PENDING"):
+            break
+        time.sleep(_LOOK_SECONDS)
+    terminal.out(graph.drawn(pipeline, state, steps))
+    return 0 if state == "COMPLETED" else 1
+
+
+def _show(arguments: Namespace, store: Store, terminal: Terminal) -> int:
+    from spritz.experiments.pipelines import graph, state
+
+    pipeline = state.find(home(), arguments.name)
+    whole, steps = graph.fares(pipeline, store)
+    if arguments.json:
+        terminal.out(json.dumps(graph.plain(pipeline, whole, steps), indent=1) + "\n")
+    else:
+        terminal.out(graph.drawn(pipeline, whole, steps))
+    return 0
+
+
+def _retry(arguments: Namespace, store: Store, terminal: Terminal) -> int:
+    from spritz.experiments.pipelines import advance, state
+
+    pipeline = state.find(home(), arguments.name)
+    submitted = advance.retry(pipeline, store)
+    (pipeline.directory / "submitted").touch()
+    words = f"submitted {', '.join(submitted)}" if submitted else "nothing to submit"
+    terminal.out(f"{pipeline.name}\n")
+    terminal.err(f"spritz: {words}\n")
+    return _wait(pipeline, store, terminal) if arguments.wait else 0
+
+
+def _stop(arguments: Namespace, store: Store, terminal: Terminal) -> int:
+    from spritz.experiments.pipelines import advance, state
+
+    pipeline = state.find(home(), arguments.name)
+    advance.stop(pipeline)
+    terminal.out(f"{pipeline.name}\n")
+    return 0
+
+
+def _list(arguments: Namespace, store: Store, terminal: Terminal) -> int:
+    from spritz.experiments.pipelines import graph, state
+
+    found = [state.Pipeline.load(path.parent) for path in (home() / "pipelines").glob("*/pipeline.json")]
+    for pipeline in sorted(found, key=lambda each: each.created_at, reverse=True):
+        whole, steps = graph.fares(pipeline, store)
+        done = sum(step.state == "COMPLETED" for step in steps)
+        terminal.out(f"{pipeline.name}  {whole}  {done} of {len(steps)} steps  {pipeline.definition.file}\n")
+    if not found:
+        terminal.out("No pipelines yet: `spritz pipeline run FILE` starts one.\n")
+    return 0
+
+
+_ACTIONS = {"run": _run, "show": _show, "retry": _retry, "stop": _stop, "list": _list}

@@ -1,0 +1,275 @@
+"""One pipeline on disk. Many jobs write here; each file has one writer, or the first of several wins.
+
+    pipelines/NAME/
+        pipeline.json          what runs: definition, snapshot, defaults
+        lock                   held while jobs are submitted
+        stopped                no more is submitted
+        values/STEP/UNIT.pkl   a value, and UNIT.json about it; UNIT is the item's number, or `all`
+        batches/STEP.N.json    jobs that are or will be in the queue: written before they are
+        claims/STEP.N          the number of the job that may run the batch
+
+A unit is a step, or one item of a step that maps.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import pickle
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from spritz.experiments import calling
+from spritz.experiments.errors import ExperimentError
+from spritz.experiments.pipelines.definition import Definition, StepRecord, filled, references
+from spritz.experiments.snapshot import Snapshot
+
+#: of pipeline.json; a newer one is refused
+FORMAT = 1
+
+#: None: the step is one unit
+Unit = int | None
+
+
+@dataclass
+class Batch:
+    """Units of a step that are one job or job array. An array's task is the unit modulo arrays.TASKS_MAX."""
+
+    step: str
+    number: int
+    units: list[Unit]
+    #: unit (as text) -> name of its run
+    runs: dict[str, str]
+    dependency: str = ""
+    #: whether the runs' records have the job's number
+    recorded: bool = False
+
+    @property
+    def name(self) -> str:
+        """Of its files."""
+        return f"{self.step}.{self.number}"
+
+    def run_of(self, unit: Unit) -> str:
+        """The run's name."""
+        return self.runs[label(unit)]
+
+
+def label(unit: Unit) -> str:
+    """The unit in names of files."""
+    return "all" if unit is None else str(unit)
+
+
+@dataclass
+class Pipeline:
+    """A pipeline that was started."""
+
+    directory: Path
+    name: str
+    user: str
+    created_at: float
+    definition: Definition
+    #: None if it runs in place
+    code: Snapshot | None
+    work_directory: str
+    #: options of spritz.yaml
+    defaults: dict[str, Any] = field(default_factory=dict)
+    #: step -> digest of the files that it depends on; empty without a snapshot
+    files: dict[str, str] = field(default_factory=dict)
+    digest: str = ""
+
+    def save(self) -> None:
+        """Write pipeline.json."""
+        data = {
+            "format": FORMAT,
+            "name": self.name,
+            "user": self.user,
+            "created_at": self.created_at,
+            "definition": self.definition.to_json(),
+            "code": None if self.code is None else asdict(self.code),
+            "work_directory": self.work_directory,
+            "defaults": self.defaults,
+            "files": self.files,
+            "digest": self.digest,
+        }
+        _write(self.directory / "pipeline.json", data)
+
+    @staticmethod
+    def load(directory: Path) -> Pipeline:
+        """From its directory. Raises ExperimentError."""
+        try:
+            data = json.loads((directory / "pipeline.json").read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            raise ExperimentError(
+                f"{directory.name}: no such pipeline", hint="`spritz pipeline list` lists them"
+            ) from None
+        except (OSError, ValueError) as error:
+            raise ExperimentError(f"{directory}/pipeline.json: {error}") from error
+        if data.pop("format", 0) > FORMAT:
+            raise ExperimentError(f"{directory} was written by a later release of spritz", hint="use that release")
+        code = data.pop("code")
+        definition = Definition.from_json(data.pop("definition"))
+        return Pipeline(
+            directory=directory, definition=definition, code=Snapshot(**code) if code is not None else None, **data
+        )
+
+    @property
+    def mark(self) -> str:
+        """What its jobs have as a comment, so that another's of the same name are not taken for them."""
+        text = f"{self.user} {self.directory} {self.created_at}"
+        return f"spritz:{hashlib.sha256(text.encode()).hexdigest()[:12]}"
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """One process at a time; the lock goes with the process."""
+        with (self.directory / "lock").open("a") as file:
+            fcntl.lockf(file, fcntl.LOCK_EX)
+            yield
+
+    def busy(self) -> bool:
+        """Whether jobs are being submitted."""
+        with (self.directory / "lock").open("a") as file:
+            try:
+                fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                return True
+        return False
+
+    # values
+
+    def about(self, step: str, unit: Unit) -> dict[str, Any] | None:
+        """What is known of a unit's value: digest, length and items' digests of a list, run; None while it has none."""
+        try:
+            text = (self.directory / "values" / step / f"{label(unit)}.json").read_text(encoding="utf-8")
+        except FileNotFoundError:
+            return None
+        known: dict[str, Any] = json.loads(text)
+        return known
+
+    def put(self, step: str, unit: Unit, data: bytes, about: dict[str, Any]) -> None:
+        """Keep a unit's value; what is about it comes last, and says that it is there."""
+        folder = self.directory / "values" / step
+        folder.mkdir(parents=True, exist_ok=True)
+        calling.write_whole(folder / f"{label(unit)}.pkl", data)
+        _write(folder / f"{label(unit)}.json", about)
+
+    def data(self, step: str, unit: Unit) -> bytes:
+        """A unit's value, pickled."""
+        return (self.directory / "values" / step / f"{label(unit)}.pkl").read_bytes()
+
+    def value(self, step: str) -> Any:
+        """A step's value; of a step that maps, the list of values."""
+        units = self.units(step) or []
+        if units == [None]:
+            return pickle.loads(self.data(step, None))
+        return [pickle.loads(self.data(step, unit)) for unit in units]
+
+    def item(self, step: StepRecord, unit: Unit) -> Any:
+        """What the unit is mapped over."""
+        if unit is None:
+            return None
+        source = next(references(step.over), None) if isinstance(step.over, dict) else None
+        if source is None:
+            return filled(step.over, self.value)[unit]
+        if self.definition.step(source).over is not None:
+            return pickle.loads(self.data(source, unit))
+        return self.value(source)[unit]
+
+    def units(self, name: str) -> list[Unit] | None:
+        """The step's units; None while it is open how many they are."""
+        over = self.definition.step(name).over
+        if over is None:
+            return [None]
+        if isinstance(over, list):
+            return list(range(len(over)))
+        source = over["$step"]
+        if self.definition.step(source).over is not None:
+            return self.units(source)
+        about = self.about(source, None)
+        return None if about is None else list(range(about["length"]))
+
+    # jobs
+
+    def batches(self) -> list[Batch]:
+        """All, in the order of their numbers."""
+        found = []
+        for path in (self.directory / "batches").glob("*.json"):
+            with suppress(FileNotFoundError):
+                found.append(Batch(**json.loads(path.read_text(encoding="utf-8"))))
+        return sorted(found, key=lambda batch: (batch.step, batch.number))
+
+    def write_batch(self, batch: Batch) -> None:
+        """Replace the batch's record."""
+        (self.directory / "batches").mkdir(exist_ok=True)
+        _write(self.directory / "batches" / f"{batch.name}.json", asdict(batch))
+
+    def claimed(self, batch: str) -> str:
+        """The job that may run the batch; "" if none has said so yet."""
+        try:
+            return (self.directory / "claims" / batch).read_text(encoding="utf-8")
+        except FileNotFoundError:
+            return ""
+
+    def claim(self, batch: str, job_id: str) -> str:
+        """Say that the job runs the batch, unless another has; the job that does.
+
+        Whoever submits says it, and so does the job when it starts: a job whose submitter was killed before it knew the
+        job's number is as good as any, and of two jobs for one batch the second leaves.
+        """
+        folder = self.directory / "claims"
+        folder.mkdir(exist_ok=True)
+        descriptor, scratch = tempfile.mkstemp(dir=folder, prefix=".")
+        try:
+            os.write(descriptor, job_id.encode())
+            os.fsync(descriptor)
+            os.close(descriptor)
+            with suppress(FileExistsError):
+                os.link(scratch, folder / batch)
+        finally:
+            os.unlink(scratch)
+        return self.claimed(batch)
+
+    def stopped(self) -> bool:
+        """Whether it was stopped."""
+        return (self.directory / "stopped").exists()
+
+
+def _write(path: Path, data: Any) -> None:
+    calling.write_whole(path, json.dumps(data, indent=1, ensure_ascii=False).encode())
+
+
+def make(home: Path, name: str) -> tuple[str, Path]:
+    """A free name NAME-N and its directory."""
+    folder = home / "pipelines"
+    folder.mkdir(exist_ok=True)
+    number = max((n for _, n in numbered(folder, name)), default=0)
+    while True:
+        number += 1
+        with contextlib.suppress(FileExistsError):
+            (folder / f"{name}-{number}").mkdir()
+            return f"{name}-{number}", folder / f"{name}-{number}"
+
+
+def numbered(folder: Path, name: str) -> list[tuple[Path, int]]:
+    """Pipelines of this name, and their numbers."""
+    found = []
+    for path in folder.glob(f"{name}-*"):
+        end = path.name[len(name) + 1 :]
+        if end.isdigit():
+            found.append((path, int(end)))
+    return sorted(found, key=lambda item: item[1])
+
+
+def find(home: Path, name: str) -> Pipeline:
+    """The pipeline of that name, or the newest whose name begins so. Raises ExperimentError."""
+    exact = home / "pipelines" / name
+    if "/" not in name and (exact / "pipeline.json").exists():
+        return Pipeline.load(exact)
+    begun = [path for path, _ in numbered(home / "pipelines", name) if (path / "pipeline.json").exists()]
+    return Pipeline.load(begun[-1] if begun else exact)

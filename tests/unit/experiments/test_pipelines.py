@@ -1,0 +1,142 @@
+"""Definitions of pipelines, values on disk, and what a step is kept under."""
+
+from __future__ import annotations
+
+import os
+import pickle
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from spritz.experiments import arrays, calling
+from spritz.experiments.errors import ExperimentError
+from spritz.experiments.pipelines import cache
+from spritz.experiments.pipelines.definition import Definition, StepRecord, filled, load, step
+from spritz.experiments.pipelines.state import Pipeline, make
+
+
+def pipeline(directory: Path, *steps: StepRecord) -> Pipeline:
+    name, place = make(directory, "p")
+    return Pipeline(
+        directory=place,
+        name=name,
+        user="u",
+        created_at=0.0,
+        definition=Definition("p", "p.py", {}, list(steps)),
+        code=None,
+        work_directory=str(directory),
+        files={each.name: "files" for each in steps},
+    )
+
+
+def put(made: Pipeline, name: str, unit: int | None, value: Any) -> None:
+    data = cache.pickled(value, "a value")
+    made.put(name, unit, data, cache.about(value, data))
+
+
+def test_a_command_of_yaml_is_quoted_for_bash_and_keeps_the_shells_own_braces(tmp_path: Path) -> None:
+    (tmp_path / "p.yaml").write_text(
+        "parameters: {who: it's me}\nsteps:\n  b: {map: a, command: 'echo {who} {item} {a} ${HOME} {x}'}\n"
+        "  a: {command: [run, '--to={who}']}\n"
+    )
+    made = load(tmp_path / "p.yaml", {}, tmp_path)
+    assert [each.name for each in made.steps] == ["a", "b"]
+    assert filled(made.step("a").arguments, str) == ["run", "--to=it's me"]
+    words = filled(made.step("b").arguments, {"a": [1, "x y"]}.__getitem__, "$HOME")
+    assert words == ["bash", "-c", "echo 'it'\"'\"'s me' '$HOME' '[1, \"x y\"]' ${HOME} {x}"]
+    assert made.step("b").sources == ["a"]
+    assert Definition.from_json(made.to_json()) == made
+
+
+def test_a_step_is_its_function_outside_a_pipeline() -> None:
+    @step(gpus=1)
+    def double(x: int) -> int:
+        return 2 * x
+
+    assert double(4) == 8
+    assert double.map([1, 2]) == [2, 4]
+
+
+def test_the_first_claim_of_a_batch_stands(tmp_path: Path) -> None:
+    made = pipeline(tmp_path)
+    assert made.claimed("a.1") == ""
+    assert made.claim("a.1", "7") == "7"
+    assert made.claim("a.1", "8") == "7"
+    assert os.listdir(made.directory / "claims") == ["a.1"]
+
+
+def test_a_map_has_the_units_of_what_it_maps_over(tmp_path: Path) -> None:
+    made = pipeline(
+        tmp_path,
+        StepRecord("a"),
+        StepRecord("b", over={"$step": "a"}),
+        StepRecord("c", over={"$step": "b"}),
+        StepRecord("d", over=["x", "y"]),
+    )
+    assert (made.units("a"), made.units("c"), made.units("d")) == ([None], None, [0, 1])
+    put(made, "a", None, ["p", "q", "r"])
+    assert made.units("c") == [0, 1, 2]
+    assert made.item(made.definition.step("b"), 2) == "r"
+    for unit in range(3):
+        put(made, "b", unit, unit * 10)
+    assert made.item(made.definition.step("c"), 2) == 20
+    assert made.value("b") == [0, 10, 20]
+
+
+def test_a_value_is_kept_under_what_it_came_from(tmp_path: Path) -> None:
+    def key(value: Any, record: StepRecord, unit: int | None = 0, files: str = "files") -> str:
+        made = pipeline(tmp_path, StepRecord("a"), record)
+        put(made, "a", None, value)
+        made.files["b"] = files
+        return cache.key(made, record, unit)
+
+    mapped = StepRecord("b", source="s", over={"$step": "a"}, arguments=[{"$item": True}])
+    assert key(["x", "y"], mapped) == key(["x", "z"], mapped)
+    assert key(["x", "y"], mapped) != key(["w", "y"], mapped)
+    assert key(["x"], mapped) != key(["x"], mapped, files="other")
+    assert key(["x"], mapped) != key(
+        ["x"], StepRecord("b", source="t", over={"$step": "a"}, arguments=[{"$item": True}])
+    )
+    whole = StepRecord("b", source="s", arguments=[{"$step": "a"}])
+    assert key(1, whole, None) == key(1, whole, None) != key(2, whole, None)
+    assert key(1, StepRecord("b", cache=False), None) == ""
+
+
+def test_a_damaged_value_is_not_taken_from_the_cache(tmp_path: Path) -> None:
+    record = StepRecord("a", source="s")
+    first, second = pipeline(tmp_path, record), pipeline(tmp_path, record)
+    data = cache.pickled([1], "a value")
+    cache.keep(first, record, None, data, cache.about([1], data))
+    assert cache.take(second, record, None)
+    assert second.value("a") == [1]
+    third = pipeline(tmp_path, record)
+    (kept,) = (tmp_path / "values").glob("*.pkl")
+    kept.write_bytes(pickle.dumps([2]))
+    assert not cache.take(third, record, None)
+
+
+def test_a_later_format_is_refused(tmp_path: Path) -> None:
+    made = pipeline(tmp_path)
+    made.save()
+    assert Pipeline.load(made.directory) == made
+    path = made.directory / "pipeline.json"
+    path.write_text(path.read_text().replace('"format": 1', '"format": 2'))
+    with pytest.raises(ExperimentError, match="later release"):
+        Pipeline.load(made.directory)
+
+
+def test_an_exception_that_cannot_be_pickled_comes_back_in_words() -> None:
+    class Bad(Exception):
+        def __init__(self, one: int, two: int) -> None:
+            super().__init__(f"{one} {two}")
+
+    try:
+        raise Bad(1, 2)
+    except Bad as error:
+        data = calling.failed(error)
+    assert b"Bad: 1 2" in data
+
+
+def test_indices_of_an_array_are_ranges() -> None:
+    assert arrays.ranges([3, 0, 1, 2, 7, 9, 10]) == "0-3,7,9-10"
