@@ -215,7 +215,7 @@ def environment_of(request: Request, hidden: Mapping[int, str]) -> tuple[dict[st
     environment = {
         key: value
         for key, value in request.environment.items()
-        if not key.startswith(("SLURM_", "SPRITZ_RUN")) or key == "SLURM_CONF"
+        if not key.startswith(("SLURM_", "SPRITZ_RUN")) or key in ("SLURM_CONF", "SPRITZ_RUN_STORE")
     }
     if "SPRITZ_RUN" in request.environment:
         # A run that submits runs: their identities are their own.
