@@ -54,10 +54,12 @@ databases: $(VENV)/.stamp
 	SPRITZ_TEST_DATABASES=all $(BIN)/pytest --timeout 300 tests/conformance/test_accounting.py tests/conformance/test_usage.py \
 		tests/conformance/test_archive.py tests/conformance/test_amend.py tests/conformance/test_book.py $(PYTEST_ARGS)
 
-# Runs with MLflow and Plotly, which are too large for the tests of every change (some hundred packages).
+# The experiments layer in full: on a real Slurm too (root, and Debian's packages), runs that lose nodes, and MLflow and
+# Plotly, which are too large for the tests of every change (some hundred packages).
 experiments: $(VENV)/.stamp
 	$(PIP) install --quiet --constraint constraints.txt --editable '.[dev,experiments]'
-	$(BIN)/pytest tests/unit/experiments tests/e2e/test_tracking.py $(PYTEST_ARGS)
+	$(BIN)/pytest -m 'slow or not slow' tests/unit/experiments tests/e2e/test_experiments*.py tests/e2e/test_sweeps.py \
+		tests/e2e/test_dev_sessions.py tests/e2e/test_tracking.py $(PYTEST_ARGS)
 
 # slurmdbd and its controller's outbox, killed a thousand times (SPRITZ_KILLS_SEED=N for another story).
 kills: $(VENV)/.stamp

@@ -116,7 +116,7 @@ def real(directory: Path) -> Iterator[tuple[Path, str]]:
         process.communicate(timeout=100)
 
 
-@pytest.fixture(scope="module", params=["ours", "real"])
+@pytest.fixture(scope="module", params=["ours", pytest.param("real", marks=pytest.mark.slow)])
 def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, str]]:
     starting = ours if request.param == "ours" else real
     with starting(tmp_path_factory.mktemp("c")) as found:

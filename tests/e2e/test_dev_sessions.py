@@ -22,7 +22,7 @@ from tests.e2e.experiments_lab import Lab, cluster, lab
 
 __all__ = ["cluster", "lab"]  # fixtures
 
-pytestmark = [pytest.mark.xdist_group("experiments"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.xdist_group("dev_sessions"), pytest.mark.timeout(300)]
 
 
 def typed(lab: Lab, text: str, *words: str, status: int = 0) -> str:

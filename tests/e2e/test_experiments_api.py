@@ -12,7 +12,7 @@ from tests.e2e.experiments_lab import Lab, cluster, lab
 
 __all__ = ["cluster", "lab"]  # fixtures
 
-pytestmark = [pytest.mark.xdist_group("experiments"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.xdist_group("experiments_api"), pytest.mark.timeout(300)]
 
 HEAD = """\
 import os, sys, threading, time

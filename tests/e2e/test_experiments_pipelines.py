@@ -14,7 +14,7 @@ from tests.e2e.experiments_lab import Lab, cluster, lab
 
 __all__ = ["cluster", "lab"]  # fixtures
 
-pytestmark = [pytest.mark.xdist_group("experiments"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.xdist_group("experiments_pipelines"), pytest.mark.timeout(300)]
 
 #: every call of a step leaves a line in `told`
 PIPELINE = """\

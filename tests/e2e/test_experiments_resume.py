@@ -129,7 +129,7 @@ def lab(cluster: tuple[Path, str], tmp_path: Path) -> Iterator[Lab]:
     until(lambda: not made.slurm("squeue", "-h", "--me"), "the jobs are gone")
 
 
-pytestmark = [pytest.mark.xdist_group("experiments"), pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("experiments_resume"), pytest.mark.timeout(400)]
 
 
 def open_to(lab: Lab, step: int) -> None:

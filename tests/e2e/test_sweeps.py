@@ -17,7 +17,7 @@ from tests.e2e.experiments_lab import Lab, cluster, lab
 
 __all__ = ["cluster", "lab"]
 
-pytestmark = [pytest.mark.xdist_group("experiments"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.xdist_group("sweeps"), pytest.mark.timeout(300)]
 
 #: reports (x - 0.3)² and counts its starts; HOLD holds it after the first report until the file is gone
 TRAIN = """\

@@ -16,7 +16,7 @@ from tests.e2e.experiments_lab import Lab, cluster, lab
 from tests.unit.experiments.mlflow_server import mlflow_server
 
 __all__ = ["cluster", "lab"]  # fixtures
-pytestmark = [pytest.mark.xdist_group("experiments"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.xdist_group("tracking"), pytest.mark.timeout(300)]
 
 SHOW = """\
 import json, os, time
