@@ -26,7 +26,7 @@ _LATER = (
     "grp", "json", "pwd", "resource", "select", "shlex", "socket", "subprocess", "termios", "time",
     "spritz.client.sync", "spritz.client.locate", "spritz.runtime.credentials",
 )  # fmt: skip
-#: Rooms whose every module is small, and used by some command.
+#: Packages whose every module is small, and used by some command.
 _WHOLE = ("spritz.notation", "spritz.model")
 
 

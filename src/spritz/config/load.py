@@ -1,6 +1,6 @@
 """Reading the files: slurm.conf with what it includes, gres.conf and cgroup.conf beside it.
 
-With `files` the only module of this room that is not pure: it also asks the user database for SlurmUser. Everything
+With `files` the only module of this package that is not pure: it also asks the user database for SlurmUser. Everything
 wrong in all files is reported at once, in one `ConfigError`.
 
 Source: slurm.conf(5) INCLUDE MODIFIERS, gres.conf(5), cgroup.conf(5).

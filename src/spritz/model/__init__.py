@@ -1,6 +1,6 @@
 """The shared vocabulary: frozen records, states, commands, queries and what daemons say to each other.
 
-Owns names and shapes only. Nothing here computes policy, reads a clock or does I/O; every other room imports it.
+Owns names and shapes only. Nothing here computes policy, reads a clock or does I/O; every other package imports it.
 
 Map
 ---
@@ -21,7 +21,7 @@ Map
 `reservation`, `topology`, `networks`, `power`, `preemption`, `het`   one subject each
 `accounting`, `usage`, `shares`, `fairshare`, `priority`, `diagnostics`   what commands ask beside `queries`
 `rules/`      rules that core and scheduling must agree on, one file each
-`preempting`, `membership`, `predict`, `step_usage`   pure rules that several rooms share
+`preempting`, `membership`, `predict`, `step_usage`   pure rules that several packages share
 
 Units are in names: `_minutes`, `_seconds`, `_mib`; times are float seconds since the epoch (`*_at`), 0.0 meaning "not
 yet".

@@ -1,4 +1,4 @@
-"""The base of all errors of this room, and the two things every parser here needs: bounded numbers and printable
+"""The base of all errors of this package, and the two things every parser here needs: bounded numbers and printable
 excerpts.
 
 Must stay free of imports: everything else in the room builds on it.

@@ -1,4 +1,4 @@
-"""Base of the small records of this room.
+"""Base of the small records of this package.
 
 Not msgspec and not typing.NamedTuple: every command imports these modules, and those two take 20 ms and 7 ms to import
 where a bare interpreter takes 8 (docs/decisions/0168).

@@ -1,7 +1,7 @@
 """The seam to the machine: time, chance, disk, network, asyncio tasks, logging, and being a daemon.
 
-Everything here can be replaced by the simulator. Rooms above ask these modules, and never `time`, `random`, `asyncio`'s
-spawning calls or `logging` themselves. Commands import none of this.
+Everything here can be replaced by the simulator. Packages above ask these modules, and never `time`, `random`,
+`asyncio`'s spawning calls or `logging` themselves. Commands import none of this.
 
 Map
 ---

@@ -1,4 +1,4 @@
-"""What the room costs to import: commands load it before they do anything."""
+"""What the package costs to import: commands load it before they do anything."""
 
 from __future__ import annotations
 
