@@ -1,6 +1,6 @@
 """Pure text <-> value: the small languages of Slurm's options, files and listings.
 
-Owns how things are written: it knows no job, no node and no clock, imports no other package, and does no I/O. Each module
+Owns how things are written: knows no job, node or clock, imports no other package, and does no I/O. Each module
 holds one language, with a parser that raises a `NotationError` (a ValueError) naming what is wrong, and a formatter
 where there is something to print. Every parser takes any string at all, in time linear in its length.
 
