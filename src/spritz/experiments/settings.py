@@ -134,7 +134,7 @@ def _read(path: Path) -> Settings:
         raise ExperimentError(f"{path}: {error}") from error
     if not isinstance(data, dict):
         raise ExperimentError(f"{path}: a mapping is expected")
-    _need_known(path, "", data, ("run", "snapshot", "sweep", "pipeline", "track", "guard", "notify"))
+    _need_known(path, "", data, ("run", "snapshot", "track", "guard", "notify"))
     snapshot = data.get("snapshot") or {}
     _need_known(path, "snapshot: ", snapshot, ("max_file", "max_total"))
     return Settings(
