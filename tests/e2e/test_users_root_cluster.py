@@ -312,7 +312,7 @@ def test_steps_do_not_tell_others_their_environment_or_the_key_of_their_streams(
     allocation = submit_as(alice, site, "sleep 1000", work_dir=str(desk))
     site.wait_state(allocation, "RUNNING")
     spec = StepSpec(
-        argv=("sleep", "1000"),
+        argv=("/bin/sleep", "1000"),
         environment=(b"TOKEN=secret",),
         io_key="secret",
         work_dir=str(desk),
@@ -324,7 +324,7 @@ def test_steps_do_not_tell_others_their_environment_or_the_key_of_their_streams(
     alice.ask(site, CreateStep(job_id=allocation, spec=spec), StepCreated)
     for person in (alice, bob):
         steps = [view.step for view in person.ask(site, ListSteps(), Steps).steps if view.step.job_id == allocation]
-        assert any(step.spec.argv == ("sleep", "1000") for step in steps)
+        assert any(step.spec.argv == ("/bin/sleep", "1000") for step in steps)
         assert "secret" not in str(steps)
     with pytest.raises(Refused, match="ESLURM_(ACCESS_DENIED|USER_ID_MISSING)"):
         bob.ask(site, CreateStep(job_id=allocation, spec=spec), StepCreated)
