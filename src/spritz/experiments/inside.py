@@ -340,6 +340,8 @@ def sample(directory: Path) -> None:
     """Sample until the script that started us is gone. Seldom in long runs: a line for each 1/200 of its age."""
     seconds = os.environ.get("SPRITZ_SAMPLE_SECONDS", "")
     parent = os.getppid()
+    # The script may have ended before we began: then our parent never changes. Elsewhere the step ends with the job.
+    script = os.environ.get("SPRITZ_SAMPLER", "") if os.environ.get("SLURM_NNODES") == "1" else ""
     restart, node = os.environ.get("SLURM_RESTART_COUNT") or "0", os.environ.get("SLURM_NODEID") or "0"
     host = os.environ.get("SLURMD_NODENAME") or os.uname().nodename
     folder = directory / "usage"
@@ -351,7 +353,7 @@ def sample(directory: Path) -> None:
         while True:
             pause = float(seconds) if seconds else min(30.0, max(1.0, (time.monotonic() - begun_at) / 200))
             time.sleep(pause)
-            if os.getppid() != parent:
+            if os.getppid() != parent or (script and not os.path.exists(f"/proc/{script}")):
                 return
             line: dict[str, Any] = {"at": round(time.time(), 2), "node": host}
             ranks = processes.look()

@@ -43,7 +43,7 @@ printf -v AIM_RUN_HASH '%s%08x' {mark:.16} "${{SLURM_ARRAY_TASK_ID:-0}}"; export
 _SAMPLING = """\
 if [ "${{SPRITZ_SAMPLE_SECONDS:-1}}" != 0 ]; then
     [ "$SLURM_NNODES" = 1 ] || across="srun --overlap --ntasks-per-node=1 --ntasks=$SLURM_NNODES --output=/dev/null"
-    ( sleep 1; export SPRITZ_SAMPLER=1; exec $across {inside} sample ) < /dev/null > /dev/null 2>&1 &
+    ( sleep 1; export SPRITZ_SAMPLER=$$; exec $across {inside} sample ) < /dev/null > /dev/null 2>&1 &
 fi
 """
 

@@ -140,3 +140,15 @@ def test_gpus_are_those_that_the_job_sees(tmp_path: Path, monkeypatch: pytest.Mo
     assert inside.gpus() == {"0": [97.0, 1000.0, 8000.0], "1": [0.0, 2000.0, 8000.0]}
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-b")
     assert list(inside.gpus()) == ["1"]
+
+
+def test_the_sampler_of_a_script_that_ended_before_it_began_ends(tmp_path: Path) -> None:
+    """On a Slurm that tracks processes by their group it would live for ever."""
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    environment = {
+        **os.environ, "SPRITZ_RUN_DIR": str(tmp_path), "SLURM_JOB_ID": "1", "SLURM_NNODES": "1",
+        "SPRITZ_SAMPLE_SECONDS": "0.01", "SPRITZ_SAMPLER": str(gone.pid),
+    }  # fmt: skip
+    done = subprocess.run([sys.executable, inside.__file__, "sample"], env=environment, timeout=60)
+    assert done.returncode == 0
