@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pwd
 import shutil
 import signal
 import subprocess
@@ -47,7 +48,7 @@ class Lab:
         kept = {name: os.environ[name] for name in ("TMPDIR", "XDG_RUNTIME_DIR") if name in os.environ}
         return {
             **kept, "PATH": self.path, "HOME": str(self.directory), "SLURM_CONF": str(self.conf), "LC_ALL": "C.UTF-8",
-            "SPRITZ_HOME": str(self.home), "SPRITZ_NO_SERVER": "1", "USER": os.environ.get("USER", "root"),
+            "SPRITZ_HOME": str(self.home), "SPRITZ_NO_SERVER": "1", "USER": pwd.getpwuid(os.getuid()).pw_name,
             **self.environment, **more,
         }  # fmt: skip
 
