@@ -9,8 +9,10 @@ It is $SPRITZ_HOME, else $XDG_DATA_HOME/spritz, else ~/.local/share/spritz.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
+import tempfile
 from pathlib import Path
 
 from spritz.experiments.errors import ExperimentError
@@ -43,3 +45,19 @@ def need_space(path: Path, more: int = 0) -> None:
             f"{path} has {free >> 20} MiB free; a run needs {(FREE_BYTES_MIN + more) >> 20}",
             hint="remove old runs (`spritz runs --help`), or set SPRITZ_HOME to another file system",
         )
+
+
+def copied_by_content(source: Path, directory: Path, name: str) -> Path:
+    """A copy of `source` that compute nodes see; `{digest}` in its name is that of its content.
+
+    By content, so that a queued run keeps what it was submitted with after an upgrade.
+    """
+    data = source.read_bytes()
+    target = directory / name.format(digest=hashlib.sha256(data).hexdigest()[:16])
+    if not target.exists():
+        target.parent.mkdir(parents=True, exist_ok=True)
+        descriptor, path = tempfile.mkstemp(dir=target.parent)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+        os.replace(path, target)
+    return target

@@ -37,7 +37,6 @@ class Run:
     parent: str = ""
     group: str = ""
     job_id: str = ""
-    cluster: str = ""
     #: of a trial of a sweep
     parameters: dict[str, Any] = field(default_factory=dict)
     #: a file with the values that all runs of a group have in common; `read` puts them in place

@@ -8,15 +8,13 @@ A *life* is one start of the job; Slurm counts them in SLURM_RESTART_COUNT.
 
 from __future__ import annotations
 
-import hashlib
-import os
 import re
 import shlex
-import tempfile
 from pathlib import Path
 
 from spritz.experiments import slurm
 from spritz.experiments.errors import ExperimentError
+from spritz.experiments.home import copied_by_content
 from spritz.experiments.settings import RunOptions
 
 #: options of a run that belong here
@@ -137,16 +135,8 @@ def install_module(home: Path) -> Path:
 
     By content, so that a queued run keeps the module that it was submitted with.
     """
-    source = (Path(__file__).parent / "checkpointing.py").read_bytes()
-    directory = home / "modules" / hashlib.sha256(source).hexdigest()[:16]
-    target = directory / "spritz_checkpointing.py"
-    if not target.exists():
-        directory.mkdir(parents=True, exist_ok=True)
-        descriptor, path = tempfile.mkstemp(dir=directory)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(source)
-        os.replace(path, target)
-    return directory
+    source = Path(__file__).with_name("checkpointing.py")
+    return copied_by_content(source, home / "modules", "{digest}/spritz_checkpointing.py").parent
 
 
 def latest_checkpoint(directory: Path) -> Path | None:

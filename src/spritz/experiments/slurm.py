@@ -173,16 +173,6 @@ def shown(job_id: str) -> dict[str, str]:
     return fields
 
 
-def version() -> str:
-    """The cluster's words for its release, as `slurm 22.05.8`."""
-    return call(["sinfo", "--version"]).stdout.strip()
-
-
-def cluster_name() -> str:
-    """ClusterName; "" if the controller does not answer."""
-    return setting("ClusterName")
-
-
 def setting(name: str) -> str:
     """A line of `scontrol show config`; "" if there is none, or the controller does not answer."""
     for line in call(["scontrol", "show", "config"]).stdout.splitlines():

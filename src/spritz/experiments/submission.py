@@ -16,7 +16,7 @@ from typing import Any
 
 from spritz.experiments import notify, record, resuming, script, secrets, slurm, snapshot, surroundings, tracking
 from spritz.experiments.errors import ExperimentError
-from spritz.experiments.home import home, need_space
+from spritz.experiments.home import copied_by_content, home, need_space
 from spritz.experiments.record import Run
 from spritz.experiments.settings import RunOptions, Settings, default_name
 from spritz.experiments.store import Store
@@ -62,7 +62,7 @@ def launch(request: Request, store: Store) -> Run:
     code = request.code
     if code is None and request.take_snapshot:
         code = take_snapshot(request, repository)
-    need_program(request, code)
+    need_program(request)
     urls = notify.addresses(request.settings.notify, request.environment)
     tracked = tracked_by(request, base)
     written, hidden = secrets.split_arguments(request.command, request.environment)
@@ -194,14 +194,7 @@ def write_track(directory: Path, run: Run, tracked: tracking.Plan, request: Requ
 
 def program(base: Path) -> Path:
     """`inside` where compute nodes see it; under its content's name, as queued jobs may be older than we are."""
-    data = Path(__file__).with_name("inside.py").read_bytes()
-    path = base / "inside" / f"{hashlib.sha256(data).hexdigest()[:16]}.py"
-    if not path.exists():
-        path.parent.mkdir(exist_ok=True)
-        scratch = path.with_suffix(f".{os.getpid()}")
-        scratch.write_bytes(data)
-        os.replace(scratch, path)
-    return path
+    return copied_by_content(Path(__file__).with_name("inside.py"), base / "inside", "{digest}.py")
 
 
 def tracked_by(request: Request, base: Path) -> tracking.Plan | None:
@@ -257,7 +250,7 @@ def take_snapshot(request: Request, repository: Path) -> snapshot.Snapshot:
     )
 
 
-def need_program(request: Request, code: snapshot.Snapshot | None) -> None:
+def need_program(request: Request) -> None:
     """Raises ExperimentError if the command's program, or the script that it names, is not there."""
     program = request.command[0]
     # With setup lines or a module the program may be found in the job alone.
@@ -271,23 +264,11 @@ def need_program(request: Request, code: snapshot.Snapshot | None) -> None:
             if word in ("-c", "-m"):
                 return
             continue
-        if word.endswith((".py", ".sh")):
-            if code is None:
-                exists = (request.directory / word).exists()
-            elif request.code is not None:
-                return
-            else:
-                exists = (request.directory / word).exists()
-            if not exists:
-                raise ExperimentError(f"{word}: no such file in {request.directory}")
+        if word.endswith((".py", ".sh")) and request.code is None and not (request.directory / word).exists():
+            raise ExperimentError(f"{word}: no such file in {request.directory}")
         return
 
 
 def snapshot_of(run: Run) -> snapshot.Snapshot | None:
     """The code that the run used; None if it ran in place."""
     return snapshot.Snapshot(**run.code) if run.code else None
-
-
-def words(command: Sequence[str]) -> str:
-    """The command as one would type it."""
-    return shlex.join(command)

@@ -58,7 +58,7 @@ def launch(plan: Plan, request: Request, store: Store) -> Sweep:
     code = request.code
     if code is None and request.take_snapshot:
         code = submission.take_snapshot(request, repository)
-    submission.need_program(request, code)
+    submission.need_program(request)
     written, hidden = _split(plan, request)
     tracked = submission.tracked_by(request, base)
     stem = re.sub(r"[^A-Za-z0-9_-]+", "-", plan.name or f"{default_name(plan.command)}-sweep").strip("-") or "sweep"
