@@ -21,6 +21,8 @@ from pathlib import Path
 
 #: how long processes that have been sent SIGKILL may take to end
 _KILL_SECONDS = 10.0
+#: how often the command of a process that seems to have none is read, and how far apart
+_EXEC_READS, _EXEC_READS_APART_SECONDS = 100, 0.005
 
 
 class Limits:
@@ -64,6 +66,20 @@ def _stat(pid: int) -> tuple[str, int]:
     return (fields[0].decode(), int(fields[1])) if fields else ("Z", 0)
 
 
+def _command(pid: int, parent: int) -> tuple[bytes, bytes]:
+    """Environment and command line.
+
+    Both are empty while the kernel replaces the process's program, and Popen returns before
+    that is over. They are always empty in the kernel's own threads, which descend from process 2.
+    """
+    for _ in range(_EXEC_READS):
+        environ, argv = _read(pid, "environ"), _read(pid, "cmdline")
+        if environ or argv or 2 in (pid, parent) or _stat(pid)[0] in "ZX":
+            break
+        time.sleep(_EXEC_READS_APART_SECONDS)
+    return environ, argv
+
+
 def _with_descendants(found: set[int], parents: dict[int, int]) -> set[int]:
     while more := {pid for pid, parent in parents.items() if parent in found} - found:
         found |= more
@@ -81,7 +97,7 @@ def processes(*words: str, below: Collection[int] = (), without: Collection[int]
         if state in "ZX" or pid in without:
             continue
         parents[pid] = parent
-        environ, argv = _read(pid, "environ"), _read(pid, "cmdline")
+        environ, argv = _command(pid, parent)
         if words and all(os.fsencode(word) in environ + argv for word in words):
             found.add(pid)
         test = environ.partition(b"PYTEST_CURRENT_TEST=")[2].partition(b"\0")[0].decode() or "an unknown test"
