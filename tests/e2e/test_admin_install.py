@@ -87,7 +87,7 @@ def test_everything_is_where_administrators_look(prefix: Path, tmp_path: Path) -
         done = subprocess.run([path, "-V"], env=environment(tmp_path), capture_output=True, text=True, timeout=100)
         assert (done.returncode, done.stdout) == (0, f"slurm {SLURM_VERSION}\n"), path
     done = subprocess.run([prefix / "bin/spritz", "--version"], capture_output=True, text=True, timeout=100)
-    assert re.fullmatch(r"spritz \d+\.\d+\.\d+\n", done.stdout)
+    assert re.fullmatch(r"spritz \d+\.\d+\.\d+(\.dev\d+)?\n", done.stdout)
 
 
 @pytest.fixture
