@@ -68,8 +68,18 @@ def main(argv: list[str], context: Context) -> int:
         return 2
     import argparse
 
+    class Help(argparse.HelpFormatter):
+        """The layout of Python 3.13 on all Pythons: `-n, --nodes N`, the value once."""
+
+        def _format_action_invocation(self, action: argparse.Action) -> str:
+            if not action.option_strings or action.nargs == 0:
+                return super()._format_action_invocation(action)
+            value = self._format_args(action, self._get_default_metavar_for_optional(action))
+            return f"{', '.join(action.option_strings)} {value}"
+
     module = import_module(SUBCOMMANDS[name][0])
-    parser = argparse.ArgumentParser(prog=f"spritz {name}", description=(module.__doc__ or "").split("\n\n")[0])
+    description = (module.__doc__ or "").split("\n\n")[0]
+    parser = argparse.ArgumentParser(prog=f"spritz {name}", description=description, formatter_class=Help)
     module.add_arguments(parser)
     try:
         arguments = parser.parse_args(argv[1:])
