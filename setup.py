@@ -3,7 +3,8 @@
 The metadata is in pyproject.toml; this adds what it cannot say. Entry points as pip writes them find their packages
 only where Python looks by itself, which is not so with `pip install --prefix`. So `spritz-command` (packaging/bin) is a
 script that looks beside itself, and every other name is the launcher (launcher/), which executes it, or a copy of it.
-`SPRITZ_NO_LAUNCHER=1` at installation time leaves everything to Python. See docs/decisions/0100.
+`SPRITZ_NO_LAUNCHER=1` at installation time leaves the commands to Python, and `SPRITZ_PURE=1` everything: a wheel built
+with it installs on every machine. See docs/decisions/0100.
 """
 
 from __future__ import annotations
@@ -23,13 +24,14 @@ ROOT = Path(__file__).resolve().parent
 LAUNCHER = ROOT / "launcher"
 #: the one that stays Python: the launcher's way there
 SCRIPT = ROOT / "packaging/bin/spritz-command"
+PURE = bool(os.environ.get("SPRITZ_PURE"))
 
 
 def compile_launcher(target: Path) -> bool:
     """Whether there is a launcher at `target` now: static where there is a static C library."""
     sources = sorted(str(path) for path in LAUNCHER.glob("*.c"))
     compiler = os.environ.get("CC", "").split() or [next(filter(shutil.which, ("cc", "gcc", "clang")), "")]
-    if os.environ.get("SPRITZ_NO_LAUNCHER") or not sources or not compiler[0]:
+    if PURE or os.environ.get("SPRITZ_NO_LAUNCHER") or not sources or not compiler[0]:
         return False
     for flags in (["-static"], []):
         command = [*compiler, "-std=gnu11", "-O2", "-s", *flags, "-o", str(target), *sources]
@@ -50,8 +52,10 @@ class SpritzDistribution(Distribution):
     launchers: tuple[str, ...] = ()
 
     def parse_config_files(self, *arguments, **options) -> None:  # type: ignore[no-untyped-def]
-        """As always, and then without the commands among the entry points."""
+        """As always, and then without the commands among the entry points, and without C where none is wanted."""
         super().parse_config_files(*arguments, **options)
+        if PURE:
+            self.ext_modules = []
         entry_points = self.entry_points or {}
         self.launchers = tuple(script.partition("=")[0].strip() for script in entry_points.pop("console_scripts", ()))
         if self.launchers:

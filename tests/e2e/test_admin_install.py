@@ -20,10 +20,10 @@ import pytest
 from spritz import SLURM_VERSION
 from tests.e2e.cluster import is_alive, until
 from tests.ports import free_port
+from tests.sources import copy_sources
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
-ROOT = Path(__file__).parents[2]
 COMMANDS = (
     *("sbatch", "srun", "salloc", "sattach", "sbcast", "sgather", "scancel", "squeue", "sinfo", "scontrol"),
     *("spritz", "slurmctld", "slurmd"),
@@ -35,11 +35,7 @@ def prefix(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     """A fresh prefix with Spritz in it, installed from a copy of the sources. Its path has a blank."""
     base = tmp_path_factory.mktemp("install")
     source = base / "source"
-    source.mkdir()
-    for name in ("pyproject.toml", "README.md", "constraints.txt", "setup.py"):
-        shutil.copy(ROOT / name, source)
-    for name in ("src", "packaging", "launcher"):
-        shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
+    copy_sources(source)
     words: list[str | Path] = ["-c", source / "constraints.txt"]
     if request.param == "environment":
         prefix = base / "a prefix"
