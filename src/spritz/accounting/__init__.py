@@ -10,7 +10,7 @@ Map
 `daemon`            assembly, signals, the order of stopping
 `api`               every request: who may ask, what is answered
 `links`             the controllers that are connected, and how far each database is behind
-`admin`, `described`, `amend`, `select_events`   what sacctmgr asks beside the book: the daemon, events, changes by hand
+`admin`, `described`, `amend`, `select_events`   what else sacctmgr asks: the daemon, events, changes by hand
 `events`            bytes of a journal's group -> events
 `ledger`            pure: events -> records (jobs, steps, suspensions, reasons, node events)
 `steps`, `nodes`, `reservations`   pure: the parts of that for these; `model.step_usage` adds up what steps used
@@ -32,7 +32,7 @@ the end. A *document* is a script or an environment, kept once however many jobs
 Invariants: the tables, those of usage too, are a function of the events up to the cluster's place; that place is
 written in the same transaction; nothing is acknowledged before it is committed.
 
-What joins here brings tables with migrations of their own, requests in `api` and questions in modules beside `select`.
+A new kind of record brings its tables with migrations, its requests in `api`, and its queries in modules like `select`.
 
 Test it with `pytest tests/unit/accounting tests/conformance/test_accounting.py tests/e2e/test_accounting.py`;
 `make databases` runs the suite on PostgreSQL and MariaDB too; `python -m benchmarks.accounting` and `benchmarks.usage`

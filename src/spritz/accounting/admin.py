@@ -90,7 +90,7 @@ class AdminRequests:
             return str(connection.execute(select(users.c.admin).where(users.c.name == name, ~users.c.deleted)).scalar())
 
     async def need(self, call: Call, *levels: str) -> None:
-        """Raises SpritzError (ESLURM_ACCESS_DENIED) for whoever has none of these AdminLevels."""
+        """Raises SpritzError (ESLURM_ACCESS_DENIED) for callers with none of these AdminLevels."""
         if not await self._is(call, *levels):
             raise SpritzError(Rejection(code="ESLURM_ACCESS_DENIED").text, code="ESLURM_ACCESS_DENIED")
 
@@ -156,7 +156,7 @@ class AdminRequests:
     # -- changing what was recorded
 
     async def fix_runaway(self, request: model.FixRunaway, call: Call) -> model.Changed:
-        """End jobs that nobody knows any more."""
+        """End jobs that their controller no longer knows."""
         await self.need(call, "Operator", "Administrator")
         ended = await self._store(self._changing, end_runaway, self._api.engine, request.cluster, request.numbers)
         self._api.log.info("runaway.fixed", cluster=request.cluster, jobs=len(ended), uid=self._api.uid(call))

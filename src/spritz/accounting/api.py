@@ -79,7 +79,7 @@ class Api:
         self.reading = asyncio.Semaphore(engines.READERS)
         self.started_at = clock.now()
         self.statistics_of_calls = CallStatistics()
-        #: rounds of work that nobody asks for, by name
+        #: periodic work, by name
         self.rounds: dict[str, RollupCount] = {}
         self.debug_flags = DebugFlags(self)
         self.admin = AdminRequests(self, self._store_by, self._read_by, self.statistics_of_calls)
@@ -120,7 +120,7 @@ class Api:
     # -- who asks
 
     def _uid(self, call: Call) -> int:
-        """Raises SpritzError if nobody vouches for the peer."""
+        """Raises SpritzError if the peer cannot be identified."""
         if call.caller is None:
             raise SpritzError(
                 "Protocol authentication error",
@@ -130,7 +130,7 @@ class Api:
         return call.caller.uid
 
     def uid(self, call: Call) -> int:
-        """Who asks. Raises SpritzError if nobody vouches for the peer."""
+        """The caller. Raises SpritzError if the peer cannot be identified."""
         return self._uid(call)
 
     async def user_name(self, call: Call) -> str:
@@ -287,7 +287,7 @@ class Api:
         those of accounts that the caller coordinates.
         """
         need_few(request.picks)
-        if not request.picks:  # as in Slurm: whoever names jobs finds them
+        if not request.picks:  # as in Slurm: jobs that are named are found whatever the time window
             await self.check_window(call, request.starts_at, request.ends_at)
         rights = await self.restricted(call, "jobs")
         if rights is not None:

@@ -27,7 +27,7 @@ _SCRIPT_SECONDS = 30
 
 
 def find_slurmdbd_conf() -> str:
-    """slurmdbd.conf beside the slurm.conf in force, or where that would be. Raises SpritzError."""
+    """slurmdbd.conf in the directory of the slurm.conf in force, or where that would be. Raises SpritzError."""
     paths = [os.path.join(os.path.dirname(os.path.abspath(path)), "slurmdbd.conf") for path in candidates()]
     for path in paths:
         if os.path.exists(path):
@@ -40,7 +40,7 @@ def find_slurmdbd_conf() -> str:
 
 
 def check_permissions(path: str, slurm_uid: int) -> None:
-    """It may hold a password: nobody else may read it, or have written it. Raises SpritzError, in Slurm's words."""
+    """Refuse a file, which may hold a password, that other users can read or write. Raises SpritzError."""
     found = os.stat(path)
     if found.st_uid not in (slurm_uid, 0):
         raise SpritzError(f"slurmdbd.conf not owned by SlurmUser {found.st_uid}!={slurm_uid}")

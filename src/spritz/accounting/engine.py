@@ -36,7 +36,7 @@ _DRIVERS = {
 #: The extra that installs a database's driver.
 _EXTRAS = {"postgresql": "postgresql", "mysql": "mariadb", "mariadb": "mariadb"}
 
-#: Connections for questions beside the one that stores events.
+#: Connections for queries, in addition to the one that stores events.
 READERS = 8
 
 
@@ -137,7 +137,7 @@ def _prepare_sqlite(connection: Any, _record: object) -> None:
 
 
 def checkpoint(engine: Engine) -> None:
-    """Have SQLite move what is in its log (`acct.db-wal`) into the file itself, as far as nobody is in the way.
+    """Have SQLite move what is in its log (`acct.db-wal`) into the file itself, as far as readers allow.
 
     It does so by itself for each 4 MiB alone: until then a copy of the file without its log is empty or old. Nothing is
     waited for. Raises DatabaseError. Source: https://sqlite.org/pragma.html#pragma_wal_checkpoint.

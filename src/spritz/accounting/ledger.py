@@ -216,7 +216,7 @@ def _tasks_cancelled(ledger: Ledger, place: int, event: job_events.ArrayTasksCan
     gone.array_tasks, gone.state, gone.cancelled_by = event.tasks, "CANCELLED", event.by_uid
     gone.started_at = gone.ended_at = event.at
     gone.aside = True
-    # Not the array's newest life: it stands beside it, under the same number of the controller's.
+    # Not the array's newest run: a second row under the same job id.
     ledger.changes.jobs[place] = gone
 
 

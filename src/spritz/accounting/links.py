@@ -64,7 +64,7 @@ class Links:
 
     def __init__(self, log: Logger) -> None:
         self.by_cluster: dict[str, Link] = {}
-        #: clusters whose last batch the database refused: nobody waits for their newest events
+        #: clusters whose last batch the database refused: queries do not wait for their newest events
         self.refused: set[str] = set()
         #: why a cluster could not register, which it tries again and again: said once
         self._kept_out: dict[str, str] = {}

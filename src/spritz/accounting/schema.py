@@ -149,7 +149,7 @@ Index("steps_open", steps.c.cluster_id, steps.c.job_id, steps.c.ended_at)
 Index("node_events_open", node_events.c.cluster_id, node_events.c.ended_at)
 Index("reservations_by_end", reservations.c.cluster_id, reservations.c.ended_at)
 
-# Usage in spans of an hour, a day and a month (`rollup`): of clusters, and of whoever used something.
+# Usage in spans of an hour, a day and a month (`rollup`): of clusters, associations and wckeys.
 #: who: an account, a user of it ("": time that was reserved for the account), a wckey, a QOS
 usage_holders = Table(
     "usage_holders",

@@ -201,7 +201,7 @@ class _Reading:
                 ]
 
     def _portions(self, connection: Connection, jobs: list[JobRecord]) -> Iterator[list[JobRecord]]:
-        """The jobs in order, not so many at once that their steps are more than `STEPS_MAX`."""
+        """The jobs in order, in batches whose steps are at most `STEPS_MAX`."""
         statement = (
             select(_steps.number, func.count())
             .where(_steps.cluster_id == self._cluster_id, _steps.number.in_([job.number for job in jobs]))

@@ -78,6 +78,6 @@ def ended(ledger: Ledger, place: int, event: events.StepEnded) -> None:
     step.exit_status = event.exit_status
     step.oom = step.oom or event.oom
     if step.state == "FAILED" and event.exit_status & 0x7F and not step.oom:
-        step.state = "CANCELLED"  # as slurmdbd has it of a step that a signal ended, whoever sent it
+        step.state = "CANCELLED"  # slurmdbd's state of a step that any signal ended
     usage.average(step)
     del ledger.steps[ledger.jobs[event.job_id].number][event.step_id]  # type: ignore[union-attr]  # as above

@@ -223,7 +223,7 @@ def _letters(name: str) -> str:
 
 
 def _some(nodes: dict[str, NodeLine]) -> list[str]:
-    """Candidates for a hint: not so many that finding one takes long."""
+    """Candidates for a hint, few enough to compare quickly."""
     return list(nodes)[:2000]
 
 

@@ -30,7 +30,7 @@ _CORES_MAX = 1 << 16
 
 
 class GresSpec(Struct, frozen=True, gc=False):
-    """One item of `Gres=`: so many of this name and type."""
+    """One item of `Gres=`: a name, a type and a number."""
 
     name: str
     type: str

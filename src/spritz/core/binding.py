@@ -74,7 +74,7 @@ def names_others(bind: str, tasks: int, cpus: int) -> bool:
 
 
 def _kind_by_default(wanted: int, cpus: int, hardware: Hardware, default: str) -> str:
-    """How tasks that want so many CPUs are bound without a word of the user's."""
+    """How tasks with this many CPUs are bound where the user says nothing."""
     if default and not default.startswith("autobind="):
         return default
     for kind, parts in (("sockets", hardware.sockets), ("cores", hardware.cores)):
@@ -142,7 +142,7 @@ def _dealt(tasks: int, cpus: int, each: int, hardware: Hardware, distributed: st
 
 
 def _next_socket(free: list[int], start: int, count: int) -> int:
-    """The next socket with so many free CPUs; else the next with any."""
+    """The next socket with enough free CPUs; else the next with any."""
     numbers = [(start + offset) % len(free) for offset in range(len(free))]
     for number in numbers:
         if free[number].bit_count() >= count:

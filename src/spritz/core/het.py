@@ -32,7 +32,7 @@ def members(state: State, job: Job) -> list[Job]:
 
 
 def others(state: State, job: Job) -> list[Job]:
-    """The components beside this one."""
+    """The other components of its heterogeneous job."""
     if not job.het_job_id:
         return []
     return [one for one in members(state, job) if one.id != job.id]

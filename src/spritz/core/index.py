@@ -17,7 +17,7 @@ def discard(index: dict[K, dict[int, None]], key: K, job_id: int) -> None:
 
 
 def count_down(counts: dict[K, int], key: K, count: int = 1) -> None:
-    """So many fewer of the key, which goes at nought."""
+    """Lower the key's count; remove the key at zero."""
     left = counts.get(key, 0) - count
     if left > 0:
         counts[key] = left

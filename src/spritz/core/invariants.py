@@ -240,7 +240,7 @@ _USE_PARTS = ("cpus", "cpu_claims", "memory_mib", "uncounted", "shards", "jobs",
 
 
 def _accrual_breaches(state: State) -> Iterator[str]:
-    """Nobody waits for leave to grow older while his limits have room."""
+    """No job waits to accrue age priority while its limits allow it."""
     for waiting in state.accrual_waits.values():
         job = state.jobs[next(iter(waiting))]
         party = state.rules.party(job.spec.account, job.spec.user, job.partition, job.spec.qos)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from spritz.model.partition import Partition
     from spritz.model.resources import Allocation
 
-#: Rates are of nodes in so many seconds.
+#: Period of the rates (nodes in this many seconds).
 RATE_SECONDS = 60.0
 
 POWER_DOWN: int = NodeFlag.POWER_DOWN.value

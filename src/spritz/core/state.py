@@ -51,7 +51,7 @@ RUN_TIMES_MAX = 50_000
 
 
 def _seen(node: Node) -> tuple[object, ...]:
-    """What caches of nodes depend on, beside their configuration."""
+    """What caches of nodes depend on, apart from their configuration."""
     return node.active, node.available, node.place
 
 

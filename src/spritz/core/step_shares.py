@@ -45,13 +45,13 @@ def shares_by_task(
 
 
 def _dealt(pools: Sequence[Pool], item: GresRequest, masks: list[int]) -> list[GresAllocation] | None:
-    """`item` for each task, out of `pools`, and its GPUs added to the task's mask. None if there are not so many."""
+    """`item` for each task, out of `pools`, and its GPUs added to the task's mask. None if there are not enough."""
     own = [pool for pool in pools if pool.name == item.name and item.type in ("", pool.type)]
     counts = [0] * len(own)
     for task in range(len(masks)):
         left = item.count
         while left > 0:
-            # The one with most left: so each task has a GPU of its own, if there are so many.
+            # The GPU with most left: each task then has its own GPU where there are enough.
             place = max(range(len(own)), key=lambda place: (own[place].count, -place), default=-1)
             some = min(left, own[place].count) if own else 0
             if some <= 0:
@@ -67,7 +67,7 @@ def _dealt(pools: Sequence[Pool], item: GresRequest, masks: list[int]) -> list[G
 
 
 def with_shared(node: StepNode, masks: list[int]) -> StepNode:
-    """Each task sees the GPU of its shares, beside whole GPUs that are its own."""
+    """Each task sees the GPU that it has shares of, and the whole GPUs that it has."""
     whole = 0
     for one in node.allocation.gres:
         whole |= mask_of(one.indexes) if one.name == "gpu" else 0

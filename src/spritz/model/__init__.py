@@ -19,7 +19,7 @@ Map
 `events/`     journaled facts
 `limits/`     associations, QOS and what is used of them: rules that core and cycle share
 `reservation`, `topology`, `networks`, `power`, `preemption`, `het`   one subject each
-`accounting`, `usage`, `shares`, `fairshare`, `priority`, `diagnostics`   what commands ask beside `queries`
+`accounting`, `usage`, `shares`, `fairshare`, `priority`, `diagnostics`   further queries of commands
 `rules/`      rules that core and scheduling must agree on, one file each
 `preempting`, `membership`, `predict`, `step_usage`   pure rules that several packages share
 

@@ -32,7 +32,7 @@ class JobRecord(Struct, kw_only=True, omit_defaults=True):
     #: what is pending of an array, or was cancelled together: a mask in hexadecimal ("": not an array's own record)
     array_tasks: str = ""
     array_limit: int = 0
-    #: array tasks that were cancelled before they had records of their own: beside the newest life of their array
+    #: array tasks that were cancelled before they had records of their own; listed next to their array's newest run
     aside: bool = False
     het_job_id: int = 0
     het_offset: int | None = None

@@ -100,7 +100,7 @@ class ClusterSettings(Struct, frozen=True, kw_only=True):
     reservation_over_run_minutes: int | None = 0
     #: SlurmdParameters=config_overrides: what a node reports is not compared with what slurm.conf says
     config_overrides: bool = False
-    #: node_reg_mem_percent: so much of its memory a node must have, of cloud nodes and others
+    #: node_reg_mem_percent: percentage of its configured memory that a node must report, for cloud nodes and others
     cloud_memory_percent: float = 90.0
     memory_percent: float = 100.0
     #: user_resv_delete: who may use a reservation may delete it
@@ -168,7 +168,7 @@ class ClusterSettings(Struct, frozen=True, kw_only=True):
     prolog_slurmctld: bool = False
     #: PrologFlags, with what they imply (Contain and DeferBatch: Alloc)
     prolog_flags: tuple[str, ...] = ()
-    #: CompleteWait: nobody starts until a job has been completing for so long, or is gone
+    #: CompleteWait: no job starts until a completing job has ended, or has been completing for this many seconds
     complete_wait_seconds: int = 0
     preemption: PreemptionPolicy = PreemptionPolicy()
     power: PowerPolicy = PowerPolicy()
@@ -179,5 +179,5 @@ class ClusterSettings(Struct, frozen=True, kw_only=True):
     topologies: tuple[Topology, ...] = ()
     #: TopologyParam=TopoOptional: only jobs that ask for switches are placed by the network
     topology_optional: bool = False
-    #: TopologyParam=TopoMaxSizeUnroll: each of so many sizes is tried on blocks (0: largest and least)
+    #: TopologyParam=TopoMaxSizeUnroll: number of sizes tried on blocks (0: the largest and the least)
     topology_sizes_max: int = 0

@@ -12,7 +12,7 @@ from msgspec import Struct
 
 
 class NodeTest(Struct, frozen=True, kw_only=True, gc=False):
-    """So many nodes fail this test (or pass all: `able`), which is the first in this order that they fail.
+    """How many nodes fail this test, the first in this order that they fail; `able` counts those that pass all.
 
     `test`: partition, excluded, reservation, features, too_small, state, not_named, busy, reserved, kept, able.
     `what`: the resources that are short (cpus, memory, gres/gpu …); `needed` and `most` of the first of them: what each
@@ -145,7 +145,7 @@ class Explanation(Struct, frozen=True, kw_only=True):
     partitions: tuple[PartitionView, ...] = ()
     limits: tuple[Limit, ...] = ()
     blockers: tuple[Blocker, ...] = ()
-    #: nobody need end: what is free is kept for jobs that are ahead
+    #: enough is free, but it is kept for jobs that are ahead
     room_is_kept: bool = False
     ahead: Ahead = Ahead()
     expected: Expected | None = None

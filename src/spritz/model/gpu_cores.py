@@ -1,6 +1,6 @@
 """Cores of a node that only jobs with GPUs get.
 
-Source: slurm.conf(5) RestrictedCoresPerGPU: so many cores for each GPU, of those near it (gres.conf Cores).
+Source: slurm.conf(5) RestrictedCoresPerGPU: number of cores reserved for each GPU, from its gres.conf Cores.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 
 def gpu_cores(capacity: NodeCapacity) -> dict[int, int]:
-    """By device, the mask of CPUs that are kept for whoever has a GPU. A device whose Cores are not known has the first
-    that are left.
+    """Device -> mask of the CPUs that are reserved for jobs with that GPU. A device without known Cores takes the first
+    CPUs that are left.
     """
     found: dict[int, int] = {}
     if not capacity.cores_per_gpu:

@@ -149,7 +149,7 @@ class JobSpec(Struct, frozen=True, kw_only=True, omit_defaults=True):
     #: --switches: on no more leaf switches than these, for which it waits so long (None: as long as max_switch_wait)
     switches: int | None = None
     switch_wait_seconds: int | None = None
-    #: --segment: so many nodes each lie in one block
+    #: --segment: number of nodes that must lie together in one block
     segment: int | None = None
     #: --spread-segments: no two of them in one block
     spread_segments: bool = False
@@ -276,7 +276,7 @@ class Job(Struct, frozen=True, kw_only=True, omit_defaults=True):
     preempted_at: float = 0.0
     #: what becomes of it when its grace time is over: REQUEUE or CANCEL ("": it is not being preempted)
     preempt_action: str = ""
-    #: while PENDING: when others were last preempted for it, so that it goes before all (0.0: nobody was)
+    #: while PENDING: when jobs were last preempted for it, which puts it first in the queue (0.0: none were)
     claims_at: float = 0.0
     #: with PriorityFlags=INCR_ONLY: by partition, priorities that it has come to and would not have by itself now
     priorities_reached: tuple[tuple[str, float], ...] = ()
@@ -305,7 +305,7 @@ class Job(Struct, frozen=True, kw_only=True, omit_defaults=True):
     reservation_ends_at: float = 0.0
     #: (name, count) of the licenses that it holds while it runs
     licenses: tuple[tuple[str, int], ...] = ()
-    #: who cancelled it; -1: nobody
+    #: uid of the user who cancelled it; -1: not cancelled by a user
     cancelled_by_uid: int = -1
     #: nodes that are still silent after the end are told again then (0.0: never)
     repeat_kill_at: float = 0.0

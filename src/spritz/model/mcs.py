@@ -52,7 +52,7 @@ def label_of(policy: McsPolicy, spec: JobSpec, groups: Collection[str]) -> str:
 
 
 def kept_by(policy: McsPolicy, spec: JobSpec) -> str:
-    """The label by which the job keeps others off its nodes; "": it keeps nobody off, and goes to no node so kept."""
+    """The job's MCS label: only jobs with the same label may share its nodes; "" shares with unlabelled jobs alone."""
     if not spec.mcs_label or policy.select == "noselect":
         return ""
     return spec.mcs_label if policy.select == "select" or spec.sharing is Sharing.MCS else ""

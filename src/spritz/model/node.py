@@ -98,7 +98,7 @@ class Node(Struct, frozen=True, kw_only=True, omit_defaults=True):
     #: where it registered from, or `scontrol update` said it is; used instead of the configuration
     registered_address: str = ""
     registered_hostname: str = ""
-    #: features that its helpers can change (None: none report), beside those of the configuration
+    #: features that its helpers can change, in addition to those of the configuration (None: no helper reports)
     features_changeable: tuple[str, ...] | None = None
     #: what the reboot that is under way is to change (features_active says what came of it)
     features_wanted: tuple[str, ...] = ()

@@ -85,12 +85,12 @@ class PlannedPromise(Struct, frozen=True, kw_only=True):
 
 
 class NoRoom(Struct, frozen=True, kw_only=True):
-    """Nobody could make room for this job in this partition and reservation, nor for others that ask for the same and
-    whose accounts are guaranteed the same.
+    """Preemption cannot make room for this job in this partition and reservation, nor for others with the same request
+    and the same guarantee.
 
-    `freed`: what had been freed there by then, at `at` (seconds since the epoch); `spared_until`: when the first that
-    is exempt is so no more (0.0: nobody is); `priority`: the job's. `hopeless`: all that it may preempt would not be
-    enough, so that it is no matter of time or priority.
+    `freed`: what had been freed there by then, at `at` (seconds since the epoch); `spared_until`: when the first exempt
+    job loses its exemption (0.0: none is exempt); `priority`: the job's. `hopeless`: preempting every job that it may
+    preempt would not be enough, so neither time nor priority will help.
     """
 
     job_id: int
@@ -133,10 +133,9 @@ class Plan(Struct, frozen=True, kw_only=True):
     examined: int = 0
     visited: int = 0
     complete: bool = True
-    #: what a full cycle found out about preemption in vain
+    #: jobs for which a full cycle found no set of jobs to preempt
     no_room: tuple[NoRoom, ...] = ()
     #: a quick cycle has left the search for victims to a full one
     victims_wanted: bool = False
-    #: then somebody who is exempt now may be preempted for a job that waits, or one that was promised its start for the
-    #: moment of the plan is to be started (0.0: nobody)
+    #: when a job that is exempt now may be preempted for a waiting job, or a planned start falls due (0.0: never)
     look_again_at: float = 0.0

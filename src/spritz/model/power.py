@@ -1,4 +1,4 @@
-"""Power saving: nodes that are powered down while nobody needs them, and up again for jobs.
+"""Power saving: idle nodes are powered down, and up again for jobs.
 
 Source: slurm.conf(5) SuspendProgram, ResumeProgram and their kin; the Power Saving Guide.
 """
@@ -33,7 +33,7 @@ class PowerPolicy(Struct, frozen=True, kw_only=True, omit_defaults=True):
     suspends: bool = False
     resume_rate: int = 300
     suspend_rate: int = 60
-    #: max_powered_nodes: no job calls up more than leave so many powered (None: no limit)
+    #: max_powered_nodes: most nodes that may be powered up at a time (None: no limit)
     powered_max: int | None = None
     resume_timeout_seconds: int = 60
     suspend_timeout_seconds: int = 30
@@ -52,5 +52,5 @@ class PowerPolicy(Struct, frozen=True, kw_only=True, omit_defaults=True):
     #: there is a RebootProgram; it is run by the controller (reboot_from_controller), not on the nodes
     reboots: bool = False
     reboots_here: bool = False
-    #: no PrivateData=cloud: nobody is shown cloud nodes that are powered down
+    #: without PrivateData=cloud: cloud nodes that are powered down are not listed
     hides: bool = False

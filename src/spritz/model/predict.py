@@ -82,7 +82,7 @@ class Predictor:
         return job.limit
 
     def learn(self, job: Likeness, seconds: float) -> None:
-        """Such a job has ended after so many seconds."""
+        """Learn from a job of this kind that has ended after this many seconds."""
         for key in _keys(job):
             known = self._history.pop(key, None)
             if known is None:
@@ -115,8 +115,8 @@ def corrected(predicted: float, elapsed: float, limit: float) -> float:
 
 
 def expected_slowdown(waited: float, predicted: float, bound: float = 10.0) -> float:
-    """Bounded slowdown of a job that starts now: who suffers most from waiting. It grows for every job that waits, so
-    that an order by it starves nobody.
+    """Bounded slowdown of a job that starts now. It grows for every job that waits, so ordering jobs by it starves
+    none.
     """
     return max(1.0, (waited + predicted) / max(predicted, bound))
 

@@ -98,7 +98,8 @@ def exempt_until(mode: PreemptMode, seconds: int, *, started_at: float, suspende
 def reclaim_mode(policy: PreemptionPolicy, who: Party, whom: Party) -> PreemptMode:
     """What becomes of such jobs when they must give back what another account is guaranteed; OFF: they need not.
 
-    A suspended job would keep its GPUs. Nobody takes back from those who could take it again at once.
+    SUSPEND becomes requeue or cancel, since a suspended job keeps its GPUs. OFF where the other account could preempt
+    the asking one in turn: each would preempt the other for ever.
     """
     if may_preempt(policy, whom, who):
         return PreemptMode.OFF

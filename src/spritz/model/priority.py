@@ -47,8 +47,8 @@ class PriorityInputs(Struct, frozen=True, kw_only=True):
     """What accounting knows: made there, and given to the scheduler when it changes.
 
     `fairshare`: (account, user) -> factor 0..1; `partition_fairshare`: (account, user, partition) -> that of an
-    association of one partition; `associations`: (account, user) -> Priority; `qos`: name -> Priority. Whoever is in
-    none of them has 0.
+    association of one partition; `associations`: (account, user) -> Priority; `qos`: name -> Priority. Keys that are
+    missing have 0.
     """
 
     fairshare: dict[tuple[str, str], float] = {}

@@ -16,7 +16,7 @@ class Rejection(Struct, frozen=True, kw_only=True, gc=False):
     hint: str = ""
     #: lines that Slurm prints as errors of their own before the failure itself
     details: tuple[str, ...] = ()
-    #: so many of `details`, the first ones, are what the site's plugins have for the user
+    #: how many of `details`, from the first, are messages of the site's plugins to the user
     told: int = 0
 
     @property

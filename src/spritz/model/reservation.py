@@ -84,9 +84,9 @@ class Reservation(Struct, frozen=True, kw_only=True, omit_defaults=True):
     features: str = ""
     comment: str = ""
     max_start_delay_seconds: int = 0
-    #: PURGE_COMP: it is over when nobody has used it for so long
+    #: PURGE_COMP: seconds without use after which the reservation ends
     purge_seconds: int = 0
-    #: TIME_FLOAT: it begins so many seconds from whatever time it is
+    #: TIME_FLOAT: it always begins this many seconds from now
     float_seconds: float = 0.0
     #: of local time when it was made, and (moment, offset from then on) of the changes known then: days are local
     utc_offset_seconds: int = 0
@@ -112,7 +112,7 @@ class Reservation(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def flexible(self) -> bool:
-        """FLEX: its jobs may run before, after and beside it."""
+        """FLEX: its jobs may run before and after it, and on nodes outside it."""
         return "FLEX" in self.flags
 
     @property

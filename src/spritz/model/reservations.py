@@ -1,4 +1,4 @@
-"""Requests that read reservations, and their replies: beside `model.queries`, which every command loads."""
+"""Requests that read reservations, and their replies; apart from `model.queries`, which every command loads."""
 
 from __future__ import annotations
 

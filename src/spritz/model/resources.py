@@ -129,7 +129,7 @@ class Allocation(Struct, frozen=True, kw_only=True):
     tasks: tuple[int, ...] = ()
     #: nodes are the job's alone
     whole_nodes: bool = False
-    #: other nodes of its leaf switches or blocks, which nobody else may use (None: these are open to all)
+    #: other nodes of its leaf switches or blocks, closed to other jobs (None: open to all)
     kept: tuple[str, ...] | None = None
     #: the reservation in which the job runs; "": none
     reservation: str = ""

@@ -58,7 +58,7 @@ JOB_STATE_COMPACT = {
 
 
 class JobFlag(IntFlag):
-    """Flags beside the base state. COMPLETING and CONFIGURING hide the base state in short listings."""
+    """Flags added to the base state. COMPLETING and CONFIGURING hide the base state in short listings."""
 
     COMPLETING = 1 << 0
     CONFIGURING = 1 << 1
@@ -122,7 +122,7 @@ class NodeState(str, Enum):
 
 
 class NodeFlag(IntFlag):
-    """Flags beside a node's base state."""
+    """Flags added to a node's base state."""
 
     DRAIN = 1 << 0
     COMPLETING = 1 << 1

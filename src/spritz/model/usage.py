@@ -20,7 +20,7 @@ class AskUsage(Struct, frozen=True, kw_only=True, omit_defaults=True):
     clusters: tuple[str, ...] = ()
     starts_at: int
     ends_at: int
-    #: of whoever used something too, not of the clusters alone
+    #: also for users and accounts, not for clusters alone
     holders: bool = True
 
 

@@ -2,9 +2,9 @@
 
 Two forms of such text. Python's own has a lone surrogate (U+DC80 to U+DCFF) for each byte that is not UTF-8; the system
 takes and gives it, and nothing can encode it. The *plain* form has the private character U+10FF80 to U+10FFFF in its
-place: text like any other, which travels and is kept. Commands make it plain as they send it (`spritz.wire`); whoever
-hands it to the system or to a terminal restores it. Text that has those private characters of its own comes out as
-bytes: nobody has given them a meaning.
+place: text that can be sent and stored. Commands make text plain when they send it (`spritz.wire`); code that
+hands it to the system or to a terminal restores it. Those private characters in a user's own text come out as bytes;
+Unicode assigns them no meaning.
 
 Source: PEP 383 for the surrogates.
 """

@@ -10,7 +10,7 @@ from __future__ import annotations
 class Value:
     """Compares, hashes and prints by its slots.
 
-    Subclasses name their slots and set each in `__init__`; nobody sets them later.
+    Subclasses name their slots and set each in `__init__`, and never again.
     """
 
     __slots__: tuple[str, ...] = ()

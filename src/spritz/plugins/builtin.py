@@ -29,7 +29,7 @@ _TENTH_SECONDS = 360.0
 
 
 class World(Struct, frozen=True, kw_only=True):
-    """What a plugin is told beside the request. `uid` asks; `groups` are those of the user whose job it is.
+    """What a plugin is told besides the request. `uid` asks; `groups` are those of the job's user.
 
     `next_job_id`: the number that the job will have; 0 if that is not sure.
     """
@@ -141,8 +141,8 @@ class Logging:
 
 
 def _told(job: Description, names: Iterable[str], world: World) -> str:
-    beside = {"submit_uid": world.uid, "job_id": job.job_id}
-    values = ((name, beside.get(name, job.read(name))) for name in names)
+    assigned = {"submit_uid": world.uid, "job_id": job.job_id}
+    values = ((name, assigned.get(name, job.read(name))) for name in names)
     return " ".join(f"{name}:{'(null)' if value is None else value}" for name, value in values)
 
 

@@ -23,7 +23,7 @@ from spritz.plugins.answer import FieldError
 class Description:
     """One request. `fields` are plain values of JobSpec's fields, only those that were given.
 
-    `facts` are what the controller knows beside it: user_name, default_account, default_qos, immediate, het_job_offset.
+    `facts` are what the controller adds: user_name, default_account, default_qos, immediate, het_job_offset.
     """
 
     __slots__ = ("changed", "environment", "facts", "fields", "job_id", "min_cpus", "modify", "script")

@@ -4,7 +4,7 @@ Loaded once, and again when the file has changed; one that cannot be loaded then
 in Slurm. Texts are bytes to Lua: any bytes go through. Numbers are Lua's integers where they are whole.
 
 Lua itself is lupa's, an optional part of the installation (`pip install spritz[lua]`); version 5.4, with `unpack` and
-`loadstring` of 5.1 beside it.
+`loadstring` of 5.1 as well.
 
 Source: https://slurm.schedmd.com/job_submit_plugins.html; the table as recorded from Slurm 22.05.
 """

@@ -1,4 +1,4 @@
-"""job_submit.py: the same hook in Python, beside slurm.conf.
+"""job_submit.py: the same hook in Python, in the directory of slurm.conf.
 
     def job_submit(job, partitions, submit_uid):
         if job.time_limit is None:

@@ -1,4 +1,4 @@
-"""What a script of the site is told of the cluster beside the request, and how it is asked.
+"""What a script of the site is told of the cluster besides the request, and how it is called.
 
 The script runs in a process of its own (docs/decisions/0092): partitions come with the request, jobs and reservations
 only when the script looks at them.

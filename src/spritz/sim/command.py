@@ -31,7 +31,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     how = parser.add_argument_group("on what, and how")
     how.add_argument("--processors", type=_positive, metavar="N", help="TRACE: processors (default: its MaxProcs)")
     how.add_argument("--config", metavar="CONF", help="TRACE: a whole cluster, from a slurm.conf")
-    how.add_argument("--against", metavar="CONF", help="TRACE: a second one beside it")
+    how.add_argument("--against", metavar="CONF", help="TRACE: compare with a second configuration")
     how.add_argument("--nodes", type=_positive, metavar="N", help="--gang: nodes (default: 8)")
     how.add_argument("--gpus-per-node", type=_positive, metavar="N", help="--gang: GPUs of each node (default: 8)")
     how.add_argument(

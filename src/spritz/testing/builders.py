@@ -206,7 +206,7 @@ class World:
         return job_id if task is None or job.array is None else self.state.arrays[job_id][task]
 
     def free_share(self, name: str, cpus: int) -> NodeAllocation:
-        """So many free CPUs of a node."""
+        """Free CPUs of a node, in this number."""
         node = self.state.nodes[name]
         free = ((1 << node.config.capacity.cpus) - 1) & ~self.state.uses[name].cpus
         return NodeAllocation(node=name, cpus=mask_text(lowest_bits(free, cpus)))

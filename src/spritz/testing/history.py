@@ -1,7 +1,7 @@
 """Journals made up from a seed: what a busy cluster could have written, for tests and benchmarks of what reads them.
 
 The events are of the real kinds and in a possible order: submissions, arrays, reasons, starts, steps on several nodes,
-suspensions, requeues, cancellations, node failures. Nobody decided them, so a `core` state need not accept them.
+suspensions, requeues, cancellations, node failures. They are made up, so a `core` state need not accept them.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class History:
         self.next_job = 1
 
     def events(self, job_count: int) -> Iterator[Event]:
-        """The configuration, then at least so many jobs."""
+        """The configuration, then at least this many jobs."""
         yield cluster_events.ClusterConfigured(
             at=self.now,
             settings=ClusterSettings(),

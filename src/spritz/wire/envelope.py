@@ -1,6 +1,6 @@
 """Envelopes: what each frame holds, and how it becomes bytes.
 
-Owns `Hello`, `Request`, `Response` and `Failure`. Does not know any body: those are Structs of whoever talks, encoded
+Owns `Hello`, `Request`, `Response` and `Failure`. Does not know any body: those are Structs of the peers, encoded
 in place (one pass, no copy) and decoded by the receiver, who knows the type.
 """
 
@@ -13,7 +13,7 @@ from spritz.model.errors import ESLURM, SpritzError
 from spritz.model.rejection import Rejection
 from spritz.wire.frames import FRAME_BYTES_MAX, PREFIX_BYTES, FrameError
 
-#: What every `Hello` starts with: whoever sends another word is not a peer.
+#: What every `Hello` starts with; a connection that starts otherwise is refused.
 MAGIC = "spritz"
 
 
@@ -44,7 +44,7 @@ class Failure(Struct, frozen=True, kw_only=True, array_like=True, gc=False):
     exit_code: int = 1
     #: lines that a command prints as errors of their own before the message
     details: tuple[str, ...] = ()
-    #: so many of them, the first ones, are what the site's plugins have for the user
+    #: how many of them, from the first, are messages of the site's plugins to the user
     told: int = 0
 
 

@@ -16,7 +16,7 @@ FRAME_BYTES_MAX = 64 * 1024 * 1024
 HELLO_BYTES_MAX = 4096
 
 
-#: A daemon closes a connection that has been asked nothing for so many seconds. A client that keeps a connection for
+#: Seconds without a request after which a daemon closes a connection. A client that keeps a connection for
 #: later uses it for half of that, so that it never asks while the daemon closes.
 IDLE_SECONDS = 120.0
 

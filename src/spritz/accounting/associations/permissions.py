@@ -119,7 +119,7 @@ class _Coordinated:
         return (one.account if one.user else one.parent) in self._mine
 
     def _may_give(self, new: Association, old: Association | None) -> bool:
-        """Of QOS, nobody gets another than the coordinator has there himself, or than were to be had anyhow."""
+        """A coordinator may give only QOS that he has there himself, or that users already had."""
         if new.qos is None or (old is not None and new.qos == old.qos):
             return True
         mine = tuple(one for one in self._book.associations if one.cluster == new.cluster)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from spritz.model.limits.ledger import Key
     from spritz.model.limits.records import Policy
 
-#: After so many half-lives nothing is left that a float would show.
+#: After this many half-lives nothing is left that a float would show.
 HALF_LIVES = 64
 _PIECE = 2_000
 _JOBS = schema.jobs.c

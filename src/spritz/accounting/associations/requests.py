@@ -65,7 +65,7 @@ class BookRequests:
         }
 
     async def get_book(self, request: GetBook, call: Call) -> Book:
-        """All of it, to whoever asks, but for what PrivateData=accounts,users keeps from him. Raises SpritzError where
+        """All that the caller may see (PrivateData=accounts,users). Raises SpritzError where
         it is for operators alone.
         """
         if request.level:

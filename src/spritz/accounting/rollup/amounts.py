@@ -31,6 +31,6 @@ def add_text(into: Amounts, text: str) -> None:
 
 
 def add(into: Amounts, more: Iterable[tuple[str, int]], times: int = 1) -> None:
-    """Add each of them so many times."""
+    """Add each amount, times a factor."""
     for name, amount in more:
         into[name] = into.get(name, 0) + amount * times

@@ -141,7 +141,7 @@ class Window:
             hour += _HOUR
 
     def _count(self, into: list[dict[int, int]], kind: int, start: int, end: int, times: int) -> None:
-        """Add a span's seconds to its hours, so many times. What `_hours` would say: here for a million jobs."""
+        """Add a span's seconds to its hours, times a factor. As `_hours`, but fast enough for a million jobs."""
         first = self.start
         start = (start if start > first else first) - first
         end = (end if end < self.end else self.end) - first
@@ -228,7 +228,7 @@ class Window:
     # -- asking it
 
     def holders(self, hour: int) -> dict[Holder, Amounts]:
-        """Who used what in that hour, with reserved time that nobody used."""
+        """Who used what in that hour, with reserved time that was not used."""
         return self.expanded(self.counted(hour), self.uncounted(hour))
 
     def counted(self, hour: int) -> dict[int, int]:

@@ -36,7 +36,7 @@ _FETCH = 2_000
 
 
 def usage_of(engine: Engine, query: AskUsage, only_user: str | None = None) -> Iterator[UsageReport]:
-    """Usage, cluster by cluster. `only_user`: of nobody else. Raises DatabaseError."""
+    """Usage, cluster by cluster. `only_user`: of this user alone. Raises DatabaseError."""
     with told(), engine.connect() as connection:
         for cluster_id, name, rolled in clusters(connection, query.clusters):
             # Nothing is older than the first day of 1970, whatever is asked.

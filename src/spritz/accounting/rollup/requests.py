@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 #: How often is looked whether news of the past is to be rolled up again.
 LOOK_SECONDS = 60.0
-#: An answer waits for so many pieces of the roll-up: twenty years.
+#: Most pieces of the roll-up that an answer waits for: twenty years.
 PIECES_MAX = 1_100
 
 
@@ -82,7 +82,7 @@ class UsageRequests:
             self._api.log.error("usage.not_rolled", error=error.message)
 
     async def usage(self, request: AskUsage, call: Call) -> AsyncIterator[UsageReport]:
-        """Usage of clusters and of whoever used them. With PrivateData=usage, of others only operators'."""
+        """Usage of clusters, accounts and users. With PrivateData=usage only operators see that of other users."""
         rights = await self._api.restricted(call, "usage")
         only = None if rights is None else rights.name
         await self._catch_up(request.clusters)

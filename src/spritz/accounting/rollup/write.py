@@ -53,7 +53,7 @@ class Piece:
             yield first, after
             first = after
 
-    # -- of whoever used something
+    # -- by association and wckey
 
     def write_holders(self, window: Window) -> None:
         """What `window` says of them. Hours are added to days on the way; months are made of days."""

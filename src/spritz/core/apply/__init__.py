@@ -25,7 +25,7 @@ APPLIERS: dict[type[Event], Callable[[State, Any], None]] = {
 
 
 def apply_event(state: State, event: Event) -> None:
-    """Advance the state by one fact. Raises KeyError for a kind that nobody applies."""
+    """Advance the state by one event. Raises KeyError for a kind that has no handler."""
     if event.at < state.at:
         state.usage.set_back(state.at, event.at)  # the clock was: events have the time of their turn
     state.at = event.at

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from spritz.model.limits.records import AdoptUsage, ChangePolicy, ResetUsage, SetPolicy
     from spritz.model.plan import PlannedStart
 
-#: The QOS of whoever has no other.
+#: The QOS of users and accounts without another.
 NORMAL = "normal"
 
 
@@ -196,7 +196,7 @@ def check_move(state: State, job: Job, spec: JobSpec) -> None:
 
 
 def limit_refusal(state: State, job: Job, start: PlannedStart, minutes: int, ledger: Ledger, now: float) -> str:
-    """The limit that this start would exceed beside what `ledger` counts; "" for none. `minutes`: its time limit."""
+    """The limit that this start would exceed with what `ledger` counts already; "" for none. `minutes`: time limit."""
     if "limits" not in state.settings.enforce:
         return ""
     spec, allocation = job.spec, start.allocation

@@ -1,7 +1,7 @@
 """Which waiting jobs grow older, where limits say how many may: after each turn, as far as it has changed anything.
 
-Whoever may wait grows older at once if his limits have room, else as soon as another job of them starts, ends or is
-held back: the longest waiting first. Of an array so many tasks get records of their own as there is room for. A limit
+An eligible job accrues age priority at once if its limits allow, else as soon as another job under them starts, ends or
+is held: the longest waiting first. Array tasks get their own records in the number that the limits allow. A limit
 that is lowered takes nothing from those who have begun.
 
 Source: sacctmgr(1) GrpJobsAccrue, MaxJobsAccrue, MaxJobsAccruePerUser, MaxJobsAccruePerAccount; slurm.conf(5)

@@ -154,7 +154,7 @@ def split(turn: Turn, array_id: int, task_id: int) -> int:
 
 
 def free_number(state: State, count: int = 1) -> int:
-    """A job number that nobody has, the first of `count` in a row; numbers begin again at FirstJobId after MaxJobId."""
+    """The first of `count` unused job ids in a row; ids begin again at FirstJobId after MaxJobId."""
     settings, jobs, arrays = state.settings, state.jobs, state.arrays
     number, found = state.next_job_id, 0
     for _ in range(settings.max_job_id - settings.first_job_id + count):
@@ -176,7 +176,7 @@ def _task_number(state: State) -> int:
 
 
 def enough_numbers(state: State, count: int) -> bool:
-    """Are there numbers for so many more tasks, and for all that have none of their own yet?"""
+    """Whether there are job ids for this many more tasks, and for all tasks that have none yet."""
     return state.job_count + count <= state.settings.max_job_id - state.settings.first_job_id + 1
 
 

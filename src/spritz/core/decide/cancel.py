@@ -211,8 +211,8 @@ def _cancel_step(turn: Turn, command: CancelJobs, job: Job, step_id: int) -> Can
     step = turn.state.steps.get(job.id, {}).get(step_id)
     if step is None and het.is_leader(job):
         # A step of other components goes by the leader's number too.
-        beside = (turn.state.steps.get(one.id, {}).get(step_id) for one in het.others(turn.state, job))
-        step = next((one for one in beside if one is not None), None)
+        others = (turn.state.steps.get(component.id, {}).get(step_id) for component in het.others(turn.state, job))
+        step = next((found for found in others if found is not None), None)
     if step is None or job.state.ended:
         return _outcome(
             job,

@@ -57,7 +57,7 @@ def end_job(
     `gone`: nodes known to be free of it. `requeued`: JobRequeued follows, so dependents do not hear of it yet.
     """
     whole = not requeued and (het.is_leader(job) or (job.state is JobState.PENDING and bool(job.het_job_id)))
-    beside = [one for one in het.others(turn.state, job) if not one.state.ended] if whole else []
+    components = [other for other in het.others(turn.state, job) if not other.state.ended] if whole else []
     _end_one(
         turn,
         job,
@@ -71,7 +71,7 @@ def end_job(
         kill_now=kill_now,
         requeued=requeued,
     )
-    for one in beside:
+    for one in components:
         _end_one(
             turn,
             one,

@@ -128,7 +128,7 @@ def _has_gres(requests: tuple[GresRequest, ...], shape: Shape, times: int) -> bo
 
 
 def _tasks_on(spec: JobSpec, shape: Shape) -> int:
-    """At most so many tasks can run on a node of this shape."""
+    """The most tasks that can run on a node of this shape."""
     if spec.overcommit:
         return 1 << 30
     tasks = shape.usable_cpus // (spec.cpus_per_task or 1)

@@ -1,9 +1,9 @@
-"""Jobs that stand still so that others can use their CPUs, and go on afterwards: suspended for a preemptor, or between
-two time slices.
+"""Gang scheduling: jobs that the scheduler suspends so that others can use their CPUs, and resumes: for a preemptor, or
+between two time slices.
 
-A job stops and goes on as a whole, on all its nodes at once. Its memory and GRES stay its own. In a time-sliced
-partition (PreemptMode=GANG and OverSubscribe) whoever has waited longest is first in the next slice; whoever fits
-beside those before it runs too.
+A job is suspended and resumed as a whole, on all its nodes at once. It keeps its memory and GRES. In a time-sliced
+partition (PreemptMode=GANG and OverSubscribe) the job that has waited longest is first in the next slice; each further
+job that fits with those before it runs too.
 
 Source: slurm.conf(5) SchedulerTimeSlice, PreemptMode=GANG; https://slurm.schedmd.com/gang_scheduling.html.
 """
@@ -60,7 +60,7 @@ def ask(turn: Turn, job: Job, *, resume: bool) -> None:
 
 
 def cpus_are_free(state: State, job: Job) -> bool:
-    """Nobody who runs uses any CPU of the suspended job."""
+    """No running job uses a CPU of the suspended job."""
     return all(not mask_of(share.cpus) & state.uses[share.node].cpus for share in state.held_shares(job))
 
 
@@ -85,7 +85,7 @@ def _turn_order(state: State, job: Job) -> tuple[int, float, int]:
 
 
 def wait_for_slice(turn: Turn, job: Job) -> None:
-    """A job that has just started beside a running one on the same CPUs stands still until its turn comes."""
+    """A job that has just started on the CPUs of a running job is stopped until its time slice comes."""
     state = turn.state
     home = state.partitions.get(job.partition)
     if home is None or job.flags & CONFIGURING or not time_sliced(state.settings.preemption, home):
@@ -118,7 +118,7 @@ def end_slice(turn: Turn) -> None:
 
 
 def _take_turns(turn: Turn, jobs: list[Job]) -> None:
-    """Whoever fits, those that stand still first; the others stop."""
+    """Run the jobs that fit, stopped ones first; stop the others."""
     state = turn.state
     mine = {job.id for job in jobs}
     busy: Busy = {}

@@ -38,7 +38,7 @@ def end_spent(turn: Turn) -> None:
             end_job(turn, job, JobState.TIMEOUT, Reason.TIME_LIMIT)
     for key, place in state.minute_places.items():
         if key_text(key) in due:
-            # Whose QOS sets a limit of its own goes on: nobody looks again before something starts or ends.
+            # A job whose QOS sets its own limit goes on: it is checked again when a job starts or ends.
             spent = reached(state.usage, place, turn.now)
             later = NEVER if spent else max(reached_at(state.usage, place, turn.now), turn.now + LOOK_AGAIN_SECONDS)
             state.minute_deadlines.set(key_text(key), later)

@@ -148,7 +148,7 @@ def _state_for(turn: Turn, node: Node, text: str) -> tuple[NodeState, int]:
 
 
 def _put_back(turn: Turn, node: Node) -> tuple[NodeState, int]:
-    """FUTURE again: nobody sees it, and a daemon with -F may take its place."""
+    """FUTURE again: it is not listed, and a daemon with -F may take its place."""
     if turn.state.uses[node.name].jobs or node.state not in (NodeState.DOWN, NodeState.IDLE, NodeState.UNKNOWN):
         raise Refused("ESLURM_INVALID_NODE_STATE", hint=f"{node.name} is in use")
     kept = NodeFlag.DYNAMIC_NORM | NodeFlag.CLOUD
@@ -203,7 +203,7 @@ def _reason_uid(turn: Turn, node: Node, reason: str, fresh: bool, uid: int | Non
 
 
 _CONFIG_FIELDS = {"weight": int, "gres_text": str}
-#: of the record, beside its configuration
+#: fields of the record that are not configuration
 _OWN_FIELDS = {
     "comment": "comment",
     "extra": "extra",

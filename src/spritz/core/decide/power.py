@@ -1,4 +1,4 @@
-"""Power saving: nodes go down when nobody needs them, and come up for jobs.
+"""Power saving: idle nodes go down, and come up for jobs.
 
 A node's way: idle → POWER_DOWN (`!`, until SuspendRate permits) → POWERING_DOWN (`%`, SuspendProgram) → POWERED_DOWN
 (`~`, after SuspendTimeout) → POWER_UP (a job has it; until ResumeRate permits) → POWERING_UP (`#`, ResumeProgram) → up
@@ -78,7 +78,7 @@ def look_at_power(turn: Turn) -> None:
 
 
 def _is_counted(turn: Turn, node: Node) -> bool:
-    """SuspendExcNodes=nodes:count: the first so many idle nodes of the set stay up, those that jobs take first."""
+    """SuspendExcNodes=nodes:count: `count` idle nodes of the set stay up, those that jobs take first."""
     nodes, uses = turn.state.nodes, turn.state.uses
     for names, count in turn.state.settings.power.kept:
         if count and node.name in names and node.state is NodeState.IDLE:

@@ -85,7 +85,7 @@ def _send_up(turn: Turn, waiting: list[Node]) -> float:
 
 
 def _gang(turn: Turn, node: Node) -> list[str]:
-    """The node, and those that its jobs wait for beside it."""
+    """The node, and the other nodes that its jobs wait for."""
     found = {node.name: None}
     nodes = turn.state.nodes
     for job_id in turn.state.uses[node.name].jobs:

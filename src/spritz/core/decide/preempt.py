@@ -2,7 +2,7 @@
 
 Nothing is preempted unless its preemptor can start, in the state of this moment, once the victims are gone. A victim
 with GraceTime is warned and ends when that is over (`finish`); others end at once, or stop (SUSPEND) and go on when
-nobody uses their CPUs any more (`gang`).
+no other job uses their CPUs (`gang`).
 
 Source: slurm.conf(5) PreemptMode, GraceTime, PreemptParameters; https://slurm.schedmd.com/preempt.html.
 """
@@ -93,7 +93,7 @@ def apply_preemption(turn: Turn, planned: PlannedPreemption, reclaim: Reclaim) -
 
 
 def _make_room_for_whole(turn: Turn, planned: PlannedPreemption, reclaim: Reclaim) -> str:
-    """Victims leave, or stand aside, only if all components of a heterogeneous job can start beside each other once
+    """Victims leave, or are suspended, only if all components of a heterogeneous job can start together once
     they have.
     """
     state = turn.state

@@ -1,6 +1,6 @@
 """Prologs: the site's, and those of the nodes that run when a job gets its allocation (PrologFlags).
 
-Order: PrologSlurmctld → Prolog on every node (Alloc), the container of the job beside it (Contain) → the script. A job
+Order: PrologSlurmctld → Prolog on every node (Alloc), with the job's container (Contain) → the script. A job
 is CONFIGURING until what it waits for has ended: PrologSlurmctld, then with Alloc the Prolog of its first node (a batch
 job), or of all (DeferBatch, and every other job). With NoHold it waits for no node; steps wait on the nodes themselves.
 

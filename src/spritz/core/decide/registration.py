@@ -105,7 +105,7 @@ def _state_after(state: State, node: Node, report: RegisterNode, shortage: str) 
     if node.flags & REBOOTS and not flags & REBOOTS and base is NodeState.DOWN:
         return base, flags, reason
     if not flags & NodeFlag.POWERING_DOWN:
-        # One that nobody called up is up all the same.
+        # A node that registers is up, whether or not it was resumed.
         flags &= ~(NodeFlag.POWERING_UP | NodeFlag.POWERED_DOWN | NodeFlag.POWER_UP)
     if shortage:
         if base is NodeState.UNKNOWN:
@@ -131,7 +131,7 @@ def _rebooted(node: Node, report: RegisterNode) -> bool:
 
 
 def config_shortage(configured: NodeCapacity, reported: NodeCapacity, memory_percent: float = 100.0) -> str:
-    """What the node has less of than slurm.conf says, in Slurm's words; "" if nothing. So much of the memory will do.
+    """What the node has less of than slurm.conf says, in Slurm's words; "" if nothing. A part of the memory will do.
 
     Source: slurm.conf(5) SlurmctldParameters=node_reg_mem_percent.
     """

@@ -1,5 +1,5 @@
 """Other nodes for a reservation in place of those that cannot be used: down and drained ones, and with REPLACE those
-that jobs use, so that so many stay idle.
+that jobs use, so that the number of idle nodes stays the same.
 
 Only for whole nodes that were counted and not named. With STATIC_ALLOC, and no REPLACE or REPLACE_DOWN, nodes stay as
 they are. Where there is no other node, the old one stays.

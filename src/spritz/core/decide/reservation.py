@@ -249,7 +249,7 @@ def _check_replacing(flags: set[str], asked: ReservationRequest) -> None:
 
 
 def _check_licenses(state: State, draft: Reservation, now: float) -> None:
-    """There are so many of each, besides those that others have reserved for the same time and those that jobs will
+    """Check the number of each, without those that others have reserved for the same time and those that jobs will
     still use then.
     """
     left = stock(state.settings, state.rules)

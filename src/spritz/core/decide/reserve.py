@@ -128,7 +128,7 @@ def overlapping(
 ) -> str | None:
     """Another reservation that has the node (or these CPUs or devices) at the same time, and neither may overlap.
 
-    Not `named`: nodes that nobody asked for by name are no good while another reservation has them at all.
+    Not `named`: nodes that the request does not name are excluded while another reservation has any part of them.
     """
     if "OVERLAP" in draft.flags or draft.maintenance:
         return None
@@ -186,7 +186,7 @@ def busy(
 
 
 def _with_cores(state: State, draft: Reservation, names: tuple[str, ...], wanted: Wanted, now: float) -> Reservation:
-    """Cores of these nodes: a number for each of them, or one for all together; or so many CPUs."""
+    """Cores of these nodes: a number for each node, one for all together, or a number of CPUs."""
     free = [(name, free_cores(state, draft, name, now)) for name in names]
     chosen: dict[str, int] = {}
     if wanted.core_counts is not None and (len(wanted.core_counts) > 1 or wanted.node_count):
@@ -213,7 +213,7 @@ def _with_cores(state: State, draft: Reservation, names: tuple[str, ...], wanted
             left_cpus -= core.bit_count()
             left_cores -= 1
     if left_cpus > 0 or left_cores > 0:
-        raise Refused("ESLURM_NODES_BUSY", hint="so many cores are not free then")
+        raise Refused("ESLURM_NODES_BUSY", hint="too few cores are free at that time")
     return _of_cores(state, draft, chosen)
 
 

@@ -53,7 +53,7 @@ def place(state: State, draft: Reservation, wanted: Wanted, now: float) -> Reser
 
 
 def check_parts(state: State, draft: Reservation, now: float) -> None:
-    """Nobody else has the cores and devices that it has, at its new times. Raises Refused in Slurm's words."""
+    """Check that its cores and devices are free at its new times. Raises Refused in Slurm's words."""
     for name, text in draft.cpus:
         mask = int(text, 16)
         devices = list(draft.devices_on(name).items())
@@ -69,7 +69,7 @@ def check_parts(state: State, draft: Reservation, now: float) -> None:
 
 
 def _check(wanted: Wanted) -> None:
-    """Cores come with the devices, and so many devices in all lie on as few nodes as there are."""
+    """Cores come with the devices; a total number of devices is placed on as few nodes as possible."""
     if wanted.core_counts is not None or wanted.cpu_count is not None:
         raise Refused("ESLURM_INVALID_CORE_CNT", hint="cores come with the devices: give no number of them")
     if wanted.gres is not None and wanted.gres_per_node is not None:
@@ -101,7 +101,7 @@ def _with_gres(state: State, draft: Reservation, names: tuple[str, ...], wanted:
             if part is not None and len(found) < count:
                 found[name] = part
         if len(found) < count:
-            raise Refused("ESLURM_NODES_BUSY", hint=f"{len(found)} nodes have so much free then, {count} are wanted")
+            raise Refused("ESLURM_NODES_BUSY", hint=f"{len(found)} nodes have that free then, {count} are wanted")
     else:
         left = {(name, kind): count for name, kind, count in needs}
         for name in names:
@@ -113,7 +113,7 @@ def _with_gres(state: State, draft: Reservation, names: tuple[str, ...], wanted:
                 key = (gres.name, gres.type) if (gres.name, gres.type) in left else (gres.name, "")
                 left[key] -= gres.count
         if any(left.values()):
-            raise Refused("ESLURM_NODES_BUSY", hint="so many devices are not free then")
+            raise Refused("ESLURM_NODES_BUSY", hint="too few devices are free at that time")
     ordered = [name for name in state.nodes if name in found]
     return counted(
         state,

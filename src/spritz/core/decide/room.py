@@ -117,13 +117,13 @@ class Room:
         return returned
 
     def company(self, name: str, partition: str) -> list[Job]:
-        """Jobs beside which a new one of `partition` would be: all that hold the node but those that stand aside."""
+        """Jobs that a new job of `partition` would share the node with: all that hold it and are not suspended."""
         jobs = (self.job(job_id) for job_id in self.use(name).jobs)
         return [job for job in jobs if job.id not in self.stopped and not _stands_aside(job, partition)]
 
 
 def _stands_aside(job: Job, partition: str) -> bool:
-    """The scheduler has suspended it for others, and will not let it go on beside them."""
+    """The scheduler has suspended the job for others, and does not resume it while they run."""
     return job.state is JobState.SUSPENDED and (
         job.suspended_by == "preempt" or (bool(job.suspended_by) and job.partition != partition)
     )

@@ -118,7 +118,7 @@ _INVALID_EXTRA = "Invalid extra constraints specification"
 
 
 def _check_lengths(spec: JobSpec) -> None:
-    """Before anything is looked up: nobody is shown a hundred thousand letters again."""
+    """Checked before anything is looked up, so that an error message never repeats a text of 100,000 letters."""
     # Nearly all are shorter all together than any of them may be.
     if sum(map(len, filter(None, _texts(spec)))) > _LENGTH_MIN and any(
         len(text or "") > most for text, most in zip(_texts(spec), _LENGTHS.values(), strict=True)

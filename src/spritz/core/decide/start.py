@@ -208,10 +208,10 @@ def _segment_refusal(room: Room, job: Job, allocation: Allocation, partition: Pa
     units = room.state.units(partition)
     wanted = {other for name in allocation.names for other in units.get(name, ())}
     if allocation.kept is None or not wanted & room.state.nodes.keys() <= set(allocation.held):
-        return "nodes beside it are not kept"
+        return "the other nodes of its switches are not kept free"
     for name in allocation.kept:
         if name in room.state.uses and (room.use(name).jobs or room.use(name).kept):
-            return f"node {name} beside it is not free"
+            return f"node {name} of its switches is not free"
     return ""
 
 

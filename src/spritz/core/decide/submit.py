@@ -141,7 +141,7 @@ def new_job(turn: Turn, command: SubmitJob, component: Component | None = None) 
     state = turn.state
     spec = _owned(turn, command.spec, command.granted)
     if spec.exempt or spec.time_granted:
-        spec = replace(spec, exempt=(), time_granted=False)  # nobody asks for these
+        spec = replace(spec, exempt=(), time_granted=False)  # not for a user to ask for
     if len(command.submit_key) > SUBMIT_KEY_LENGTH_MAX:
         raise Refused("ESLURM_PATHNAME_TOO_LONG", hint=f"a key has at most {SUBMIT_KEY_LENGTH_MAX} characters")
     if len(command.script) > state.settings.max_script_bytes:

@@ -93,7 +93,7 @@ def _gains(first: list[Job], rest: list[Job], in_force: dict[int, int]) -> list[
             goals.append(max(at_least + extra, goals[-1] + 1 if goals else 0))
         gains = [(job, goal - in_force[job.id]) for job, goal in zip(first, reversed(goals), strict=True)]
         if not rest:
-            # There is nobody to pay: what is gained in front is given back by all alike.
+            # No other job gives up priority: all of them give back equally what the job gains.
             return _level(gains)
         each, more = divmod(sum(gain for _job, gain in gains), len(rest))
         if goals[0] > above - each:
@@ -107,7 +107,7 @@ def _level(gains: list[tuple[Job, int]]) -> list[tuple[Job, int]]:
 
 
 def _moved(state: State, job: Job, gain: int) -> Job:
-    """With so much more priority, by less of its nice value."""
+    """The job with its priority raised by this amount, by lowering its nice value."""
     spec = replace(job.spec, nice=min(max(job.spec.nice - gain, -NICE_MAX), NICE_MAX))
     by_hand = spec.priority is not None
     if not by_hand and state.settings.priority_multifactor:

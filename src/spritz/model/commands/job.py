@@ -28,9 +28,9 @@ class JobTarget(Struct, frozen=True, gc=False):
 class SubmitJob(Struct, frozen=True, kw_only=True):
     """A new job. Reply: `JobSubmitted`. `test_only` decides and plans, and changes nothing; reply `WillRun`.
 
-    Script and environment travel beside the spec and are stored as blobs under their keys before the event is
+    Script and environment travel apart from the spec and are stored as blobs under their keys before the event is
     journaled.
-    `immediate_seconds`: refuse or cancel unless it starts within so many seconds (None: not asked).
+    `immediate_seconds`: refuse or cancel unless it starts within this many seconds (None: not asked).
     `submit_key`: chosen by the command, different for each submission. While the job that it queued is known, another
     submission of the same user with this key queues nothing and is answered with that job's number: a command whose
     answer was lost asks again (docs/decisions/0161). Of a heterogeneous job the leader's counts.

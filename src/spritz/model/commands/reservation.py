@@ -18,9 +18,9 @@ class ReservationRequest(Struct, frozen=True, kw_only=True, omit_defaults=True):
     duration_seconds: float | None = None
     #: named nodes; ("ALL",) for all, of the partition with PART_NODES
     nodes: tuple[str, ...] | None = None
-    #: so many nodes; several numbers are added up
+    #: number of nodes; several numbers are added up
     node_count: int | None = None
-    #: so many cores: of each of the nodes in turn, or in all
+    #: number of cores: of each of the nodes in turn, or in all
     core_counts: tuple[int, ...] | None = None
     cpu_count: int | None = None
     #: GRES in all, as (name, type, count), and of each node
@@ -72,8 +72,8 @@ class UpdateReservation(Struct, frozen=True, kw_only=True):
 
 
 class DeleteReservation(Struct, frozen=True, kw_only=True):
-    """`scontrol delete ReservationName=`: refused while jobs use it. Administrators, and with USER_DELETE whoever may
-    use it. Reply: `Done`.
+    """`scontrol delete ReservationName=`: refused while jobs use it. For administrators, and with USER_DELETE for all
+    who may use it. Reply: `Done`.
     """
 
     name: str

@@ -171,6 +171,6 @@ class UsageAdopted(Event, frozen=True, kw_only=True):
 
 
 class TimeSliceEnded(Event, frozen=True, kw_only=True):
-    """Jobs that share CPUs have taken turns; the next turn is at `next_at` (0.0: nobody waits for one)."""
+    """Jobs that share CPUs by time slices have been switched; the next switch is at `next_at` (0.0: none is due)."""
 
     next_at: float

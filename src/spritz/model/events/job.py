@@ -214,7 +214,7 @@ class JobEnded(Event, frozen=True, kw_only=True):
     derived_exit_status: int = 0
     completing: tuple[str, ...] = ()
     failed_node: str = ""
-    #: who cancelled it (sacct's "CANCELLED by"); -1: nobody
+    #: uid of the user who cancelled it (sacct's "CANCELLED by"); -1: not cancelled by a user
     by_uid: int = -1
     #: when nodes still silent are told again (0.0: never)
     repeat_kill_at: float = 0.0

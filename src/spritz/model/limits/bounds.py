@@ -110,7 +110,7 @@ def names_of(text: str) -> frozenset[str]:
 
 
 def scaled_bounds(one: AssocBounds, factor: float) -> AssocBounds:
-    """LimitFactor: limits of associations on TRES hold so many times."""
+    """LimitFactor: factor on the TRES limits of associations."""
 
     def scaled(limits: Tres) -> Tres:
         return tuple((name, int(count * factor)) for name, count in limits)

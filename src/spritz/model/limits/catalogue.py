@@ -91,7 +91,7 @@ class Catalogue:
         return self._policy
 
     def parents(self) -> dict[int, int]:
-        """Association -> the one above it, by their numbers; root is above nobody's."""
+        """Association id -> id of its parent; root's children have none."""
         found: dict[int, int] = {}
         for one in self._records.values():
             above = self.accounts.get(one.account if one.user else one.parent)

@@ -81,7 +81,7 @@ def _over_submit(party: Party, ledger: Ledger, count: int) -> Iterator[Excess]:
 
 
 def accrual_room(party: Party, ledger: Ledger) -> int:
-    """How many more jobs of this party may grow older while they wait; below 0: so many too many do."""
+    """How many more pending jobs of this party may accrue age priority; negative: the number of those too many."""
     return min((limit - ledger.use(key).accruing for key, limit in party.accrual), default=_NO_LIMIT)
 
 
@@ -196,7 +196,7 @@ def _sums(
 
 
 def _together(limits: Tres, use: Use, wanted: Mapping[str, int], on: Collection[str] | None) -> dict[str, int]:
-    """Of what is limited and wanted: so much with what is in use."""
+    """Use and request added up, for each TRES that is both limited and wanted."""
     sums = {name: use.tres.get(name, 0) + wanted[name] for name, _ in limits if wanted.get(name)}
     if "node" in sums:
         sums["node"] = len(use.nodes) + (wanted["node"] if on is None else sum(name not in use.nodes for name in on))

@@ -1,12 +1,11 @@
 """Guarantee and borrow: shares that accounts have whenever they want them, and that others may use meanwhile.
 
-A guarantee is so many TRES of an account, for all jobs below it together. The jobs of an account that have run longest
-stand within its guarantee; what runs beyond that, and whatever runs without any guarantee, has been borrowed, and is
-given back when an account asks for no more than its own. So nobody's guarantee is cut into to serve another's, and any
-choice among the jobs that have borrowed leaves everybody his own.
+A guarantee is an amount of TRES for all jobs of an account and of the accounts below it. The jobs that have run longest
+count as guaranteed, up to that amount. All other jobs borrow, and can be preempted for an account that asks for no more
+than its guarantee. Preempting any choice of borrowing jobs therefore never cuts into another guarantee.
 
-A guarantee of an account above the one that asks protects nobody from it: within an account those of the accounts
-below it count. Pure. See docs/decisions/0036.
+The guarantee of a parent account does not protect jobs from the account's own children: among these only the
+children's guarantees count. Pure. See docs/decisions/0036.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ class Guarantee(Struct, frozen=True):
     reclaim_seconds: int = 0
 
     def has_room(self, used: Mapping[str, int], wanted: Mapping[str, int]) -> bool:
-        """Is `wanted` within it beside what is in use? A job that wants nothing of it is not."""
+        """Whether `wanted` fits in the guarantee together with what is in use; False if the job wants none of it."""
         own = [(name, most) for name, most in self.tres if wanted.get(name)]
         return bool(own) and all(used.get(name, 0) + wanted[name] <= most for name, most in own)
 

@@ -3,8 +3,8 @@
 GrpTRESMins and GrpWall bound what was used: once it is reached nothing starts, and what runs ends. A job starts if
 there is enough left for its first minute (`brief`). With AccountingStorageEnforce=safe it starts only if all that runs
 can use up its time, and so can it; then nothing is ended. GrpTRESRunMins bounds what running jobs may use until their
-time limits. A limit of a QOS stands in place of the same limit of associations; on the root association these bind
-nobody.
+time limits. A limit of a QOS replaces the same limit of associations; these limits have no effect on the root
+association.
 
 Source: sacctmgr(1) GrpTRESMins, GrpTRESRunMins, GrpWall, MaxTRESMinsPerJob, UsageFactor, UsageFactorSafe;
 https://slurm.schedmd.com/resource_limits.html.
@@ -114,7 +114,7 @@ def out_of_minutes(
 
 
 def brief(limit: int, count: float, limit_minutes: int) -> float:
-    """TRES seconds that must be left of a limit in minutes for a job to start that takes so many."""
+    """TRES seconds that a limit in minutes must have left before a job with this request may start."""
     return min(count * min(limit_minutes * 60.0, BRIEF_SECONDS), limit * 30.0)
 
 

@@ -119,11 +119,11 @@ class Qos(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
     #: run time in seconds before which its jobs are not preempted; None: as another QOS or the cluster says
     preempt_exempt_seconds: int | None = None
     grace_seconds: int = 0
-    #: what its jobs use counts so many times
+    #: factor by which the use of its jobs counts
     usage_factor: float = 1.0
     #: least fair-share factor with which its jobs may wait and start (EnforceUsageThreshold); None: any
     usage_threshold: float | None = None
-    #: associations' limits on TRES count so many times for its jobs; None: once
+    #: factor on the TRES limits of associations for its jobs; None: 1
     limit_factor: float | None = None
     #: TRES minutes used up to now, and those that running jobs may still use
     grp_tres_mins: str = ""
@@ -151,7 +151,7 @@ class Resource(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
 
 
 class ResourceShare(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
-    """So many hundredths of a resource are a cluster's."""
+    """The percentage of a resource that a cluster may use."""
 
     name: str
     server: str
@@ -281,7 +281,7 @@ class EditBook(Struct, frozen=True, kw_only=True, omit_defaults=True):
 class RehearseEdit(EditBook, frozen=True):
     """Say what is wrong with it, and do nothing. Reply: `BookEdited` with the version that there is.
 
-    A request of its own, and not a field: whoever does not know it refuses it.
+    A separate request and not a field, so that an older daemon refuses it.
     """
 
 
@@ -357,14 +357,14 @@ class ReckonUsage(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Reckoned(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Usage of associations and QOS by so many records of jobs."""
+    """Usage of associations and QOS, and the number of job records that it comes from."""
 
     rows: tuple[UsageRow, ...] = ()
     jobs: int = 0
 
 
 class CompareUsage(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Usage as the controller keeps it beside what accounting's records say; with `adopt` the latter holds from now on.
+    """Usage as the controller and as the accounting records have it; `adopt` makes the controller take the latter.
 
     Administrators only. Reply: `UsageCompared`.
     """

@@ -63,7 +63,7 @@ class Party(Struct, frozen=True, kw_only=True):
     #: least fair-share factor with which a job starts (None: any), and least priority with which it is promised a start
     threshold: float | None = None
     min_priority: int = 0
-    #: so many jobs may grow older while they wait, of all that count at each of these
+    #: how many pending jobs may accrue age priority, at each of these
     accrual: tuple[tuple[Key, int], ...] = ()
 
 
@@ -140,7 +140,7 @@ class Rules:
         return Decay(half_life_seconds=priority.half_life_seconds, lasting=lasting)
 
     def usage_factor(self, qos: str) -> float:
-        """What a job of this QOS uses counts so many times."""
+        """Factor by which the use of a job of this QOS counts."""
         found = self.qos.get(qos)
         return found.record.usage_factor if found is not None else 1.0
 
@@ -211,7 +211,7 @@ class Rules:
         return self._of(found) if found is not None else None
 
     def parents(self) -> dict[int, int]:
-        """Association -> the one above it, by their numbers; root is above nobody's."""
+        """Association id -> id of its parent; root's children have none."""
         return self._kept.parents()
 
     def minute_places(self) -> dict[Key, Place]:

@@ -86,7 +86,7 @@ class Entry:
             amounts[name] = amounts.get(name, 0.0) + rate * gained
 
     def change(self, rates: Rates, sign: int, now: float) -> None:
-        """From now on it grows by so much more, or less."""
+        """Change the rate at which it grows from now on."""
         self.advance(now)
         mine = self.rates
         for name, rate in rates:
@@ -120,7 +120,7 @@ class Usage:
         self.entries: dict[Key, Entry] = {}
 
     def change(self, keys: Iterable[Key], rates: Rates, sign: int, now: float) -> None:
-        """A job begins (`sign` 1) or ceases (-1) to use so much, under every one of these keys."""
+        """A job begins (`sign` 1) or ceases (-1) to use this amount, under each of these keys."""
         for key in keys:
             if key[0] not in ("a", "q"):
                 continue

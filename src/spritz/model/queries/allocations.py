@@ -15,7 +15,7 @@ class AwaitAllocation(Struct, frozen=True, kw_only=True):
     """
 
     job_id: int
-    #: give up after so many seconds (None: never); the reply then has a pending job
+    #: seconds to wait (None: for ever); the reply then has a pending job
     timeout_seconds: float | None = None
 
 

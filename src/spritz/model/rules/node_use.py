@@ -52,7 +52,7 @@ class NodeUse:
         self.jobs: dict[int, NodeAllocation] = {}
         #: jobs (of `jobs`) that have ended but not left
         self.completing: dict[int, None] = {}
-        #: jobs that keep others off, though they run beside it (`Allocation.kept`)
+        #: jobs on other nodes that keep this node for themselves (`Allocation.kept`)
         self.kept: dict[int, None] = {}
         #: jobs (of `jobs`) whose CPUs are given back for now
         self.suspended: dict[int, None] = {}
@@ -130,7 +130,7 @@ def _subtract(counts: dict[K, int], key: K, count: int) -> None:
 
 
 def share_misfit(use: NodeUse, capacity: NodeCapacity, share: NodeAllocation, *, sharing: bool = False) -> str:
-    """Why the share does not fit on the node beside what is there, in words; "" if it fits.
+    """Why the share does not fit on the node with what is already there, in words; "" if it fits.
 
     `sharing`: its CPUs may be in use by others (`sharing.crowded_cpus` says by how many).
     """

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def with_whole_nodes(
     pairs: Iterable[tuple[str, int]], capacities: Iterable[NodeCapacity], nodes: int
 ) -> list[tuple[str, int]]:
-    """TRES asked for, raised to what so many nodes have, of each TRES as many as the node with the fewest.
+    """TRES asked for, raised to what `nodes` whole nodes have; of each TRES, `nodes` times the smallest node's.
 
     `capacities`: of the nodes that may serve it, each kind once. Memory is left as it was asked for.
     """

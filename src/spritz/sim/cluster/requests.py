@@ -1,6 +1,6 @@
 """A workload's rows as submissions to a cluster: who, how many tasks, which partition, for how long.
 
-A row asks for so many tasks of one CPU each, on as many nodes as it takes, and for its time limit in whole minutes,
+A row asks for a number of tasks of one CPU each, on as many nodes as it takes, and for its time limit in whole minutes,
 rounded up. Its queue is taken for a partition where the configuration has one of that name. Users get numbers in order
 of appearance.
 """

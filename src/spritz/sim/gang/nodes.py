@@ -7,7 +7,7 @@ from __future__ import annotations
 
 
 class GangNodes:
-    """`free[node]`: GPUs that nobody has."""
+    """`free[node]`: number of free GPUs."""
 
     __slots__ = ("free", "gpus_per_node")
 

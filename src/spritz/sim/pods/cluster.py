@@ -58,6 +58,6 @@ class PodCluster:
             self.gpus[node, gpu] -= pod.milli
 
     def whole_gpus(self, node: int, count: int) -> list[int]:
-        """The first so many GPUs of a node that nobody uses."""
+        """The first free GPUs of a node, in this number."""
         found: list[int] = np.flatnonzero(self.gpus[node] == WHOLE_GPU)[:count].tolist()
         return found

@@ -130,8 +130,10 @@ class FragmentPlacement:
         return gains, gpu
 
     def _gain(self, pod: Pod, nodes: NDArray[np.int64]) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-        """What the fragment of each node falls by, and on which GPU of it (for a share). Infeasible nodes get some
-        number: nobody asks for them."""
+        """What the fragment of each node falls by, and on which GPU of it (for a share).
+
+        Infeasible nodes get an arbitrary number.
+        """
         cluster = self._cluster
         cpu, model, free = cluster.cpu[nodes] - pod.cpu, cluster.model[nodes], cluster.gpus[nodes]
         before = self._now[nodes]

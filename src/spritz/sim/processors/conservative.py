@@ -1,6 +1,6 @@
 """Conservative backfill: every job has a reserved start, and nothing that comes later delays it.
 
-A job gets the earliest start at which it fits for as long as its estimate, beside all that run and all that are
+A job gets the earliest start at which it fits for as long as its estimate, with all that run and all that are
 reserved. When a job ends early, those that wait are tried again in order of submission, each with its own reservation
 lifted: none moves to a later start.
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 #: A block with more jobs is divided.
 BLOCK_MAX = 128
-#: Below so many seconds a prediction counts as so many in an expected slowdown.
+#: Shorter predictions count as this many seconds in an expected slowdown.
 BOUND = 10.0
 
 _NEVER = float("inf")

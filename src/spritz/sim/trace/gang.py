@@ -130,7 +130,7 @@ def parse_gang(rows: Iterable[str], gpus_max: int, name: str = "trace") -> GangJ
 
 
 def restart_seconds(model: str, gpus: int) -> float:
-    """What it costs to save and restore a job of this model on so many GPUs."""
+    """What it costs to save and restore a job of this model on this number of GPUs."""
     known = RESTART_SECONDS.get(model)
     if known is None or gpus not in (1, 2, 4, 8, 16, 32):
         return float(RESTART_SECONDS_OTHERWISE)

@@ -1,6 +1,6 @@
 """Our own journal as a trace: what a controller's state directory says was submitted, and how long it ran.
 
-Reads beside a running controller, without its lock and without writing: the oldest image that is kept, then every event
+Reads while a controller runs, without its lock and without writing: the oldest image that is kept, then every event
 after it through the core's `apply`. Each life of a job that ended is a row; jobs that never ran, or still run, are left
 out and counted. Times count from the first submission.
 
