@@ -108,15 +108,16 @@ def test_no_failure_reaches_the_job(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     ],
 )
 def test_processes_count_for_the_rank_in_their_environment(variables: dict[str, str], ranks: list[str]) -> None:
+    job_id = f"17{os.getpid()}"  # another worker of this run may run this test too
     code = "x = bytearray(50_000_000)\nprint(flush=True)\nwhile True: pass"
     busy = subprocess.Popen(
         [sys.executable, "-c", code], stdout=subprocess.PIPE,
-        env={"SLURM_JOB_ID": "17", "SLURM_NODEID": "0", "SLURM_STEP_ID": "0", **variables},
+        env={"SLURM_JOB_ID": job_id, "SLURM_NODEID": "0", "SLURM_STEP_ID": "0", **variables},
     )  # fmt: skip
     try:
         assert busy.stdout is not None
         busy.stdout.readline()
-        processes = inside.Processes("17", "0")
+        processes = inside.Processes(job_id, "0")
         found = processes.look()
         assert list(found) == ranks
         if ranks:
