@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping
 from importlib import import_module
 from importlib.util import find_spec
 
-from spritz.cli.format.columns import Field
 from spritz.cli.options import Row
+from spritz.presentation.columns import Field
 
 #: Slurm's commands, in the order of the page
 COMMANDS = (
@@ -44,14 +44,14 @@ unknown to the command and refused as such.
 
 #: (title, module, name of its table) of the fields of listings
 FIELDS = (
-    ("squeue letters for jobs", "spritz.cli.format.job_fields", "LETTERS"),
-    ("squeue names for jobs", "spritz.cli.format.job_names", "NAMES"),
-    ("squeue letters for steps", "spritz.cli.format.step_fields", "LETTERS"),
-    ("squeue names for steps", "spritz.cli.format.step_fields", "NAMES"),
-    ("sinfo letters", "spritz.cli.format.node_fields", "LETTERS"),
-    ("sinfo names", "spritz.cli.format.node_fields", "NAMES"),
+    ("squeue letters for jobs", "spritz.presentation.job_fields", "LETTERS"),
+    ("squeue names for jobs", "spritz.presentation.job_names", "NAMES"),
+    ("squeue letters for steps", "spritz.presentation.step_fields", "LETTERS"),
+    ("squeue names for steps", "spritz.presentation.step_fields", "NAMES"),
+    ("sinfo letters", "spritz.presentation.node_fields", "LETTERS"),
+    ("sinfo names", "spritz.presentation.node_fields", "NAMES"),
     ("sprio letters", "spritz.cli.priority.listing", "LETTERS"),
-    ("sacct fields", "spritz.cli.acct.fields", "FIELDS"),
+    ("sacct fields", "spritz.presentation.accounting_fields", "FIELDS"),
     ("sstat fields", "spritz.cli.stat.fields", "FIELDS"),
     ("sshare fields", "spritz.cli.share.listing", "FIELDS"),
 )

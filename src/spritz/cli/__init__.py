@@ -2,18 +2,15 @@
 
 What a command may do: parse options, talk to the controller through `spritz.client`, format, print. It keeps no module
 state, never calls `sys.exit` below `entry`, and imports only what the call at hand needs (a test holds the list), so
-that a warm server can run the same `main` later.
+that the command server can run the same `main`. How values and records look is in `spritz.presentation`.
 
 Map
 ---
 `context`    what a call has around it: environment, directory, streams, clock
 `entry`      from a process to a context and back: errors, broken pipes, exit codes
 `options`    the option tables (done or refused, from which the compatibility page is made) and their parser
-`people`     users and groups by name and number
 `terminal`   whether the caller's terminal may be read now
 `silent`     a failure about which everything has been said
-`format/`    fields, widths, `-o`, `-O`, and the texts of whole records
-`jsonview/`  `--json`
 `queue/`     squeue: options → question, listings of jobs and steps, sorting
 `info/`      sinfo: grouping of nodes, the listing
 `cancel/`    scancel

@@ -139,7 +139,7 @@ def _run(given: dict[str, str], context: Context) -> int:
         if option in given and "jobs" not in given:
             raise Fatal(f"When requesting job {what} you must also request specific jobs with the '-j' option.")
     if "json" in given and given["json"] == "list":
-        from spritz.cli.jsonview.envelope import show
+        from spritz.presentation.json.envelope import show
 
         show(context, "list", {})
         return 0
@@ -167,12 +167,23 @@ def _run(given: dict[str, str], context: Context) -> int:
         if "batch-script" in given or "env-vars" in given:
             _show_documents(connection, question, context, environment="env-vars" in given)
         elif "json" in given:
-            from spritz.cli.acct.json import show_jobs
-
-            show_jobs(connection, question, context, given["json"])
+            _show_json(connection, question, context, given["json"])
         else:
             _show(connection, question, listing, header="noheader" not in given)
     return 0
+
+
+def _show_json(connection: Connection, question: Question, context: Context, asked: str) -> None:
+    from msgspec import Raw
+
+    from spritz.cli.acct.answer import answered
+    from spritz.presentation.json.accounting_jobs import job_json
+    from spritz.presentation.json.envelope import show, version_of
+    from spritz.presentation.json.values import encoded
+
+    version_of(asked)
+    jobs = answered(connection, question.query)
+    show(context, asked, {"jobs": [Raw(encoded(job_json(one, now, question.window))) for one, now in jobs]})
 
 
 def _need_qos(connection: Connection, names: tuple[str, ...], context: Context) -> dict[str, int]:
@@ -190,9 +201,9 @@ def _need_qos(connection: Connection, names: tuple[str, ...], context: Context) 
 
 def _listing(given: dict[str, str], context: Context, *, logged: bool) -> Listing:
     """The columns. Everything wrong with them is said here, before anybody is asked."""
-    from spritz.cli.acct import fields
     from spritz.cli.acct.listing import Listing, parse_columns
     from spritz.cli.options import Fatal
+    from spritz.presentation import accounting_fields as fields
 
     unit = given.get("units", "").upper()
     if "units" in given and (len(unit) != 1 or unit not in "KMGTP"):
@@ -242,7 +253,7 @@ def _show(connection: Connection, question: Question, listing: Listing, *, heade
 
 
 def _show_job(one: JobWithSteps, now: float, question: Question, listing: Listing) -> None:
-    from spritz.cli.acct.row import Row
+    from spritz.presentation.accounting_row import Row
 
     job = one.job
     wanted = question.steps.get(job.job_id)
@@ -257,8 +268,8 @@ def _show_job(one: JobWithSteps, now: float, question: Question, listing: Listin
 
 def _show_documents(connection: Connection, question: Question, context: Context, *, environment: bool) -> None:
     from spritz.cli.acct.answer import portions
-    from spritz.cli.acct.row import Row
     from spritz.model.accounting import Documents, GetDocuments
+    from spritz.presentation.accounting_row import Row
 
     requests = (
         GetDocuments(clusters=question.query.clusters, picks=picks, environment=environment)

@@ -13,12 +13,12 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from spritz.cli.manager.columns import Row
     from spritz.cli.manager.commit import Edit
     from spritz.cli.manager.show import Style
     from spritz.cli.manager.words import Word
     from spritz.client.sync import Connection
     from spritz.model.limits.records import Book
+    from spritz.presentation.association_fields import Row
 
 OPTIONS: tuple[Option, ...] = (
     Option("associations", "s", "", "with `show user` and `show account`: with their associations"),
@@ -95,7 +95,7 @@ _ADDING = {"coordinator": "coordinator", "qos": "QOS", "resource": "system resou
 
 
 class Said(set[str]):
-    """Options that were given. `json`: what follows `--json=`, as `jsonview.envelope` has it; None without it."""
+    """Options that were given. `json`: what follows `--json=`, as in `presentation.json.envelope`; None without it."""
 
     json: str | None = None
 
@@ -119,7 +119,7 @@ def main(argv: list[str], context: Context) -> int:
         context.out(help_text("sacctmgr", _SYNOPSIS, OPTIONS))
         return 0
     if said.json in ("list", "yaml=list"):
-        from spritz.cli.jsonview.envelope import show as show_versions
+        from spritz.presentation.json.envelope import show as show_versions
 
         show_versions(context, said.json, {})
         return 0
@@ -260,8 +260,8 @@ def _show(entity: str | None, where: list[Word], said: Said, context: Context) -
         return 1
     assert entity is not None
     if said.json is not None:
-        from spritz.cli.jsonview.envelope import version_of
-        from spritz.cli.manager.json import ENTITIES
+        from spritz.presentation.json.associations import ENTITIES
+        from spritz.presentation.json.envelope import version_of
 
         if entity not in ENTITIES:
             raise Fatal(f"--json and --yaml are not supported by Spritz yet with show {entity}")

@@ -30,41 +30,6 @@ OPTIONS: tuple[Row, ...] = (
 
 USAGE = "Usage: sdiag [-M cluster] [-aritT]\n"
 
-#: requests that Slurm has as well: its name and number
-KINDS: dict[str, tuple[str, int]] = {
-    "RegisterNode": ("MESSAGE_NODE_REGISTRATION_STATUS", 1002),
-    "Reconfigure": ("REQUEST_RECONFIGURE", 1003),
-    "Shutdown": ("REQUEST_SHUTDOWN", 1005),
-    "Ping": ("REQUEST_PING", 1008),
-    "SetDebug": ("REQUEST_SET_DEBUG_LEVEL", 1010),
-    "SetDebugFlag": ("REQUEST_SET_DEBUG_FLAGS", 1012),
-    "ShowConfig": ("REQUEST_BUILD_INFO", 2001),
-    "ListJobs": ("REQUEST_JOB_INFO", 2003),
-    "ListSteps": ("REQUEST_JOB_STEP_INFO", 2005),
-    "ListNodes": ("REQUEST_NODE_INFO", 2007),
-    "ListPartitions": ("REQUEST_PARTITION_INFO", 2009),
-    "ListReservations": ("REQUEST_RESERVATION_INFO", 2024),
-    "ListPriorities": ("REQUEST_PRIORITY_FACTORS", 2026),
-    "GetDiagnostics": ("REQUEST_STATS_INFO", 2035),
-    "UpdateJob": ("REQUEST_UPDATE_JOB", 3001),
-    "UpdateNode": ("REQUEST_UPDATE_NODE", 3002),
-    "CreatePartition": ("REQUEST_CREATE_PARTITION", 3003),
-    "DeletePartition": ("REQUEST_DELETE_PARTITION", 3004),
-    "UpdatePartition": ("REQUEST_UPDATE_PARTITION", 3005),
-    "CreateReservation": ("REQUEST_CREATE_RESERVATION", 3006),
-    "DeleteReservation": ("REQUEST_DELETE_RESERVATION", 3008),
-    "UpdateReservation": ("REQUEST_UPDATE_RESERVATION", 3009),
-    "SubmitJob": ("REQUEST_SUBMIT_BATCH_JOB", 4003),
-    "AwaitAllocation": ("REQUEST_JOB_READY", 4019),
-    "CreateStep": ("REQUEST_JOB_STEP_CREATE", 5001),
-    "SuspendJob": ("REQUEST_SUSPEND", 5014),
-    "FinishAllocation": ("REQUEST_COMPLETE_JOB_ALLOCATION", 5017),
-    "StepFinished": ("REQUEST_STEP_COMPLETE", 5016),
-    "RequeueJob": ("REQUEST_JOB_REQUEUE", 5023),
-    "CancelJobs": ("REQUEST_KILL_JOB", 5032),
-    "JobGone": ("MESSAGE_EPILOG_COMPLETE", 6012),
-}
-
 _STARS = "*" * 55
 
 
@@ -99,8 +64,8 @@ def main(argv: list[str], context: Context) -> int:
             return 0
         figures = connection.call(GetDiagnostics(), Diagnostics)
     if "json" in said or "yaml" in said:
-        from spritz.cli.jsonview.diagnostics import statistics
-        from spritz.cli.jsonview.envelope import YAML, show
+        from spritz.presentation.json.diagnostics import statistics
+        from spritz.presentation.json.envelope import YAML, show
 
         asked = (said["json"] or "") if "json" in said else YAML + (said["yaml"] or "")
         show(context, asked, {"statistics": statistics(figures)})
@@ -110,35 +75,6 @@ def main(argv: list[str], context: Context) -> int:
     return 0
 
 
-def sorted_kinds(rows: list[CallCount], order: str) -> list[CallCount]:
-    """By count unless an option says otherwise, the largest first; by number, the smallest first."""
-
-    def average(row: CallCount) -> int:
-        return row.microseconds // max(1, row.count)
-
-    if order == "sort-by-id":
-        return sorted(rows, key=lambda row: (number_of(row), row.name))
-    if order == "sort-by-time":
-        return sorted(rows, key=lambda row: (-row.microseconds, row.name))
-    if order == "sort-by-time2":
-        return sorted(rows, key=lambda row: (-average(row), row.name))
-    return sorted(rows, key=lambda row: (-row.count, row.name))
-
-
-def name_of(row: CallCount) -> str:
-    """Slurm's name of a request; ours where it has none."""
-    known = KINDS.get(row.name)
-    return known[0] if known is not None else row.name
-
-
-def number_of(row: CallCount) -> int:
-    """Slurm's number of a request; for a user's row his own; 0 where there is none."""
-    if row.name.lstrip("-").isdigit():
-        return int(row.name)
-    known = KINDS.get(row.name)
-    return known[1] if known is not None else 0
-
-
 def _when(at: float) -> str:
     from time import ctime
 
@@ -146,7 +82,8 @@ def _when(at: float) -> str:
 
 
 def _text(one: Diagnostics, order: str) -> str:
-    from spritz.cli.people import name_of as user_name
+    from spritz.presentation.people import name_of as user_name
+    from spritz.presentation.request_kinds import name_of, number_of, sorted_kinds
 
     minutes = max(1, int(one.now - one.since) // 60)
     lines = [

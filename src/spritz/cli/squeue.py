@@ -163,7 +163,7 @@ def _listing(given: Mapping[str, str], context: Context) -> Callable[[Connection
     if "only-job-state" in given:
         ask.check_only_state(given)
     if "json" in given:
-        from spritz.cli.jsonview.jobs import JobsJson
+        from spritz.presentation.json.jobs import JobsJson
 
         return JobsJson(given["json"], wanted, context, all_jobs="all" in given).show
     if "steps" in given:

@@ -67,11 +67,11 @@ def main(argv: list[str], context: Context) -> int:
 
 
 def _run(given: Mapping[str, str], jobs: str, context: Context) -> int:
-    from spritz.cli.acct.fields import Style
     from spritz.cli.acct.listing import Listing, parse_columns
     from spritz.cli.silent import connected
     from spritz.cli.stat.ask import lines, references
     from spritz.cli.stat.fields import DEFAULT, FIELDS, PIDS
+    from spritz.presentation.accounting_fields import Style
 
     text = PIDS if "pidformat" in given else given.get("format", DEFAULT)
     wanted = references(jobs)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spritz.cli.format.columns import WIDTH_MAX, Field, Lines, header_line, parse_letters, parse_names
+from spritz.presentation.columns import WIDTH_MAX, Field, Lines, header_line, parse_letters, parse_names
 
 FIELDS = {"j": Field("NAME", ("name",)), "t": Field("ST", ("state",))}
 NAMES = {"name": FIELDS["j"], "state": FIELDS["t"]}
@@ -94,8 +94,8 @@ def test_an_absurd_width_does_not_fill_the_memory() -> None:
 
 def test_many_rows_make_the_lines_that_single_ones_make() -> None:
     """Also where values cannot be looked up: records, and lists of them."""
-    from spritz.cli.format.job_fields import LETTERS
     from spritz.cli.queue.jobs import DEFAULT_FORMAT
+    from spritz.presentation.job_fields import LETTERS
 
     lines = Lines(parse_letters(DEFAULT_FORMAT + " %% %.3u|%E", LETTERS, lambda _: None))
     base: dict[str, object] = dict.fromkeys(lines.needs, 0)

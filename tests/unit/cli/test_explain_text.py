@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from spritz.cli.format.explain_text import explanation_text
 from spritz.model.explain import (
     Ahead,
     AheadJob,
@@ -22,6 +21,7 @@ from spritz.model.explain import (
     NodeTest,
     PartitionView,
 )
+from spritz.presentation.explain_text import explanation_text
 
 #: Sunday noon in UTC
 NOW = 1_000_000_000.0 // 86_400 * 86_400 + 43_200

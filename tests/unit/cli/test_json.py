@@ -9,12 +9,12 @@ import msgspec
 import pytest
 
 from spritz.cli import scontrol, sinfo, squeue
-from spritz.cli.jsonview import jobs, pretty
-from spritz.cli.jsonview.pretty import Printer
 from spritz.model.job import Job, JobSpec
 from spritz.model.resources import GresRequest
 from spritz.model.states import JobState
 from spritz.notation.octets import plain
+from spritz.presentation.json import jobs, pretty
+from spritz.presentation.json.pretty import Printer
 from tests.unit.cli.site import Site
 
 

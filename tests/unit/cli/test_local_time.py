@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from spritz.cli.format.local_time import local_time
 from spritz.notation.times import format_time
+from spritz.presentation.local_time import local_time
 
 
 @pytest.fixture(params=["UTC", "Europe/Berlin", "America/St_Johns"])

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from spritz.cli.format.node_text import gres_text
 from spritz.model.node import Node, NodeConfig
 from spritz.model.queries import NodeView
 from spritz.model.resources import GresCapacity, NodeCapacity
+from spritz.presentation.node_text import gres_text
 
 
 @pytest.mark.parametrize(

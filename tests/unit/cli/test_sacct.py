@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from spritz.cli.acct import ask, fields, usage
+from spritz.cli.acct import ask
 from spritz.cli.acct.listing import Listing, help_format, parse_columns
-from spritz.cli.acct.row import Row
 from spritz.cli.context import Context
 from spritz.cli.entry import call
 from spritz.cli.options import Fatal
@@ -20,6 +19,9 @@ from spritz.model.accounting import JobPick, JobRecord, StepRecord
 from spritz.model.errors import SpritzError
 from spritz.model.ids import INFINITE, STEP_BATCH
 from spritz.model.states import JobFlag
+from spritz.presentation import accounting_fields as fields
+from spritz.presentation import step_usage as usage
+from spritz.presentation.accounting_row import Row
 
 #: 2023-11-14T22:13:20 in UTC
 NOW = 1_700_000_000.0
@@ -343,7 +345,7 @@ def test_patterns_in_names_of_files_are_filled_in_when_that_is_asked_for() -> No
 
 
 def test_the_local_number_of_a_user_is_shown_when_that_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("spritz.cli.people.uid_of", {"ann": 7}.get)
+    monkeypatch.setattr("spritz.presentation.people.uid_of", {"ann": 7}.get)
     assert shown("uid", a_job()) == "1001"
     assert shown("uid", a_job(), local_uid=True) == "7"
     assert shown("uid", a_job(user="gone"), local_uid=True) == "1001"

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from spritz.cli import people
 from spritz.cli.context import Context
 from spritz.cli.manager import add, change, files, jobs, rename
 from spritz.cli.manager.commit import Edit, commit, refusal
@@ -30,6 +29,7 @@ from spritz.model.limits.records import (
     User,
     WcKey,
 )
+from spritz.presentation import people
 from spritz.wire.envelope import Failure
 
 

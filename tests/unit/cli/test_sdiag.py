@@ -22,6 +22,7 @@ from spritz.model.commands.job import Done
 from spritz.model.diagnostics import CycleCounts, Diagnostics, GetDiagnostics, ResetDiagnostics
 from spritz.model.errors import SpritzError
 from spritz.model.rejection import Rejection
+from spritz.presentation.request_kinds import KINDS
 from tests.unit.cli.site import PORT, Ran, Site
 from tests.unit.client.conversation import serving
 
@@ -209,4 +210,4 @@ def test_every_request_that_has_slurms_name_is_one_of_ours() -> None:
     names: set[str] = set()
     for found in pkgutil.walk_packages(spritz.model.__path__, "spritz.model."):
         names |= set(vars(importlib.import_module(found.name)))
-    assert set(sdiag.KINDS) <= names
+    assert set(KINDS) <= names

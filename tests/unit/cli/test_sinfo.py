@@ -143,7 +143,7 @@ def test_summaries_and_long_forms(site: Site) -> None:
 
 
 def test_every_letter_and_name_shows_something(site: Site) -> None:
-    from spritz.cli.format.node_fields import LETTERS, NAMES
+    from spritz.presentation.node_fields import LETTERS, NAMES
 
     add_long(site, nodes=())
     for letter, field in LETTERS.items():

@@ -17,12 +17,12 @@ from spritz.accounting.rollup.ask_sizes import job_sizes
 from spritz.accounting.rollup.report import reservations, usage_of
 from spritz.accounting.rollup.roll import roll
 from spritz.accounting.store import Store
-from spritz.cli import people
 from spritz.cli.context import Context
 from spritz.cli.entry import call
 from spritz.cli.sreport import main
 from spritz.model.limits.records import GetBook
 from spritz.model.usage import AskJobSizes, AskReservations, JobSizes, ReservationReport
+from spritz.presentation import people
 from spritz.runtime.clock import SystemClock
 from tests.databases import open_store
 from tests.unit.accounting import year

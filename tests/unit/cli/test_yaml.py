@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spritz.cli import scontrol, sinfo, squeue
-from spritz.cli.jsonview.yaml import document
+from spritz.presentation.json.yaml import document
 from tests.unit.cli.site import Site
 
 _SCALARS = st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(max_size=8)

@@ -33,7 +33,14 @@ from tests.unit.config.sources import names
 pytestmark = pytest.mark.xdist_group("sources")
 
 #: Know all keys and do nothing with them.
-_TELLING = ("config/schema/", "config/show.py", "config/reference.py", "config/render.py", "cli/format/", "cli/local/")
+_TELLING = (
+    "config/schema/",
+    "config/show.py",
+    "config/reference.py",
+    "config/render.py",
+    "presentation/",
+    "cli/local/",
+)
 
 #: Fields that only show what was configured, with the reason.
 _SHOWN = {
@@ -54,7 +61,7 @@ def _words() -> frozenset[str]:
 @cache
 def _attributes() -> frozenset[str]:
     """Attributes read outside the package that reads configurations and the commands that show them."""
-    showing = ("config/", "cli/format/", "cli/jsonview/")
+    showing = ("config/", "presentation/")
     return frozenset(
         attribute for name, found in names().items() if not name.startswith(showing) for attribute in found.attributes
     )

@@ -29,7 +29,7 @@ _RECORDED = {
     "StepSpec.exclusive": "acts as --exact, which is set with it",
 }
 
-_SHOWING = ("cli/format/", "cli/jsonview/", "config/")
+_SHOWING = ("presentation/", "config/")
 
 
 @cache

@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from spritz.cli.format.job_states import state_named
 from spritz.cli.options import Fatal
 from spritz.cli.queue.ask import split_ids, words
 from spritz.cli.silent import Silent
 from spritz.model.accounting import JobPick, SelectJobs
 from spritz.model.errors import SpritzError
+from spritz.presentation.job_states import state_named
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -201,7 +201,7 @@ def _users(given: Given, context: Context, *, picked: bool) -> tuple[int, ...]:
 
 def users_named(names: Sequence[str], context: Context) -> tuple[int, ...]:
     """Their numbers. Raises Silent after the line that names one that there is not."""
-    from spritz.cli.people import uid_of
+    from spritz.presentation.people import uid_of
 
     numbers = []
     for word in names:

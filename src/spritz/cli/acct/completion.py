@@ -13,10 +13,10 @@ import re
 from typing import TYPE_CHECKING
 
 from spritz.cli.acct import ask
-from spritz.cli.acct.row import Row
 from spritz.cli.options import Fatal
 from spritz.cli.queue.ask import words
 from spritz.model.accounting import JobRecord
+from spritz.presentation.accounting_row import Row
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -7,15 +7,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from spritz.cli.acct.fields import FIELDS, Field
 from spritz.model.errors import SpritzError
+from spritz.presentation.accounting_fields import FIELDS, Field
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from spritz.cli.acct.fields import Style
-    from spritz.cli.acct.row import Row
     from spritz.cli.context import Context
+    from spritz.presentation.accounting_fields import Style
+    from spritz.presentation.accounting_row import Row
 
 _WIDTH_MAX = 100_000
 

@@ -95,7 +95,7 @@ def _users(given: Given) -> tuple[int, ...]:
         return (os.getuid(),)
     if "user" not in given:
         return ()
-    from spritz.cli.people import uid_of
+    from spritz.presentation.people import uid_of
 
     uid = uid_of(given["user"])
     if uid is None:

@@ -187,8 +187,8 @@ class _Cancelling:
 
     def _confirmed(self) -> JobFilter:
         """What the user says yes to."""
-        from spritz.cli.format.job_text import job_label
         from spritz.model.commands.job import JobFilter
+        from spritz.presentation.job_text import job_label
 
         chosen = []
         steps = {target.job_id: target for target in self._wanted.targets if target.step_id is not None}

@@ -31,7 +31,7 @@ def ping(session: Session, words: list[str]) -> int:
         if not host:
             raise
     if session.json is not None:
-        from spritz.cli.jsonview.ping import show
+        from spritz.presentation.json.ping import show
 
         show(session.context, session.json, host, answer, int((clock.monotonic() - began) * 1e6))
     else:
@@ -201,7 +201,7 @@ def completing(session: Session, words: list[str]) -> int:
     )
     for piece in session.controller().stream(wanted, JobRows):
         for job_id, name, ended, nodes, _ in piece.rows:
-            from spritz.cli.format.local_time import clock_text
+            from spritz.presentation.local_time import clock_text
 
             since = max(0, int(piece.now - float(str(ended or piece.now))))
             session.out(

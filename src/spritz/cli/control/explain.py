@@ -48,11 +48,11 @@ def run(session: Session, words: list[str]) -> int:
         now = answer.now
         found += answer.explanations
     if session.json is not None:
-        from spritz.cli.jsonview.explain import show
+        from spritz.presentation.json.explain import show
 
         show(session.context, session.json, now, found)
     elif found:
-        from spritz.cli.format.explain_text import explanation_text
+        from spritz.presentation.explain_text import explanation_text
 
         context = session.context
         width, colour = width_of(context), context.terminal

@@ -103,9 +103,9 @@ def pid_info(session: Session, words: list[str]) -> int:
     if found is None:
         session.say("Failed to locate job for requested pid")
         return 1
-    from spritz.cli.format.record import moment
     from spritz.model.commands.job import JobFilter, JobTarget
     from spritz.model.queries import JobRows, ListJobs
+    from spritz.presentation.record import moment
 
     wanted = ListJobs(filter=JobFilter(targets=(JobTarget(int(found.job)),)), fields=("ends_at",), all=True)
     rows = [row for piece in session.controller().stream(wanted, JobRows) for row in piece.rows]

@@ -383,14 +383,14 @@ def show(session: Session, words: list[str]) -> int:
     answer = session.call(ListReservations(names=asked), Reservations)
     found: list[Reservation] = answer.reservations
     if session.json is not None and (found or not words):
-        from spritz.cli.jsonview.reservations import show_records
+        from spritz.presentation.json.reservations import show_records
 
         show_records(session.context, session.json, answer.now, found)
         return 0
     if not found:
         session.out(f"Reservation {words[0]} not found\n" if words else "No reservations in the system\n")
         return 1 if words else 0
-    from spritz.cli.format.reservation_text import record_text
+    from spritz.presentation.reservation_text import record_text
 
     session.out("".join([record_text(item, answer.now, session.oneliner) for item in found]))
     return 0

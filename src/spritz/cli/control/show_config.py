@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
 def config(session: Session, words: list[str]) -> int:
     """show config [KEY]: every key as it is in force."""
-    from spritz.cli.format.record import moment
     from spritz.model.queries import ConfigText, ShowConfig
+    from spritz.presentation.record import moment
 
     answer = session.call(ShowConfig(), ConfigText)
     ours = {"BOOT_TIME": lambda: moment(answer.started_at), "HASH_VAL": lambda: _hash(answer.digest)}

@@ -35,7 +35,7 @@ def run(session: Session, words: list[str]) -> int:
         # Tasks of an array: what has its number first, then from the last to the first that began.
         jobs.sort(key=lambda job: (0, job.id) if job.id == (job.array_job_id or job.id) else (1, -job.id))
     if session.json is not None:
-        from spritz.cli.jsonview.jobs import show_records
+        from spritz.presentation.json.jobs import show_records
 
         show_records(session.context, session.json, now, jobs)
         return 0
@@ -45,7 +45,7 @@ def run(session: Session, words: list[str]) -> int:
             return 1
         session.out("No jobs in the system\n")
         return 0
-    from spritz.cli.format.job_record import record_text
+    from spritz.presentation.job_record import record_text
 
     session.out("".join([record_text(job, now, session.oneliner, session.details, exempt) for job in jobs]))
     return 0

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from spritz.cli.format.node_text import allocated_tres, configured_tres, gres_text, gres_used_text
-from spritz.cli.format.record import join, moment, or_null
+from spritz.presentation.node_text import allocated_tres, configured_tres, gres_text, gres_used_text
+from spritz.presentation.record import join, moment, or_null
 
 if TYPE_CHECKING:
     from spritz.cli.control.session import Session
@@ -38,7 +38,7 @@ def run(session: Session, words: list[str]) -> int:
         if not chosen:
             session.out("No nodes in the system\n")
     if session.json is not None:
-        from spritz.cli.jsonview.nodes import show_records
+        from spritz.presentation.json.nodes import show_records
 
         show_records(session.context, session.json, answer.now, chosen)
         return status
@@ -99,7 +99,7 @@ def record_text(view: NodeView, oneliner: bool = False, details: int = 0) -> str
     if node.extra:
         lines.append(f"Extra={node.extra}")
     if node.reason:
-        from spritz.cli.people import name_of
+        from spritz.presentation.people import name_of
 
         lines.append(f"Reason={node.reason} [{name_of(node.reason_uid)}@{moment(node.reason_at)}]")
     return join(lines, oneliner)

@@ -17,7 +17,7 @@ def run(session: Session, words: list[str]) -> int:
     views = {view.node.name: view for view in nodes.nodes}
     chosen = [p for p in answer.partitions if not words or p.name in words[0].split(",")]
     if session.json is not None:
-        from spritz.cli.jsonview.partitions import show_records
+        from spritz.presentation.json.partitions import show_records
 
         show_records(session.context, session.json, answer.now, chosen, views)
         return 0 if chosen or not words else 1
@@ -26,7 +26,7 @@ def run(session: Session, words: list[str]) -> int:
         return 1
     if not chosen:
         session.out("No partitions in the system\n")
-    from spritz.cli.format.partition_text import record_text
+    from spritz.presentation.partition_text import record_text
 
     session.out("".join([record_text(partition, views, session.oneliner) for partition in chosen]))
     return 0

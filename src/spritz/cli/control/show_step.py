@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from spritz.cli.format.record import join, moment
 from spritz.model.ids import STEP_MAX
+from spritz.presentation.record import join, moment
 
 if TYPE_CHECKING:
     from spritz.cli.control.session import Session
@@ -42,9 +42,9 @@ def run(session: Session, words: list[str]) -> int:
 
 def record_text(view: StepView, oneliner: bool = False) -> str:
     """One step."""
-    from spritz.cli.format.step_fields import cpus_of, name_of_step, step_hosts, step_label
     from spritz.notation.duration import format_minutes
     from spritz.notation.tres import format
+    from spritz.presentation.step_fields import cpus_of, name_of_step, step_hosts, step_label
 
     step, spec = view.step, view.step.spec
     label = step_label(step.job_id, view.array_job_id, view.array_task_id, step.step_id, view.het_job_id)

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from spritz.cli.acct.row import Row
 from spritz.model import step_usage
 from spritz.model.ids import INFINITE, STEP_MAX
 from spritz.notation import tres
+from spritz.presentation.accounting_row import Row
 
 if TYPE_CHECKING:
     from spritz.model.accounting import JobWithSteps, StepRecord

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from spritz.cli.format import columns, node_states
-from spritz.cli.format.node_fields import LETTERS, NodeField, natural, partition_name
-from spritz.cli.info.groups import Group, make_groups
 from spritz.cli.silent import Silent
 from spritz.model.errors import SpritzError
+from spritz.presentation import columns, node_states
+from spritz.presentation.node_fields import LETTERS, NodeField, natural, partition_name
+from spritz.presentation.node_groups import Group, make_groups
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from spritz.cli.context import Context
-    from spritz.cli.format.columns import Column
     from spritz.client.sync import Connection
     from spritz.model.partition import Partition
     from spritz.model.queries import NodeView
+    from spritz.presentation.columns import Column
 
 #: `{P}` and `{N}` are as wide as the longest partition and node that is shown
 DEFAULT_FORMAT = "%{P}P %.5a %.10l %.6D %.6t %N"
@@ -96,8 +96,8 @@ class Listing:
 
     def show_reservations(self, controller: Connection) -> None:
         """Ask for reservations and print them; options about nodes do not matter."""
-        from spritz.cli.format.reservation_text import table
         from spritz.model.reservations import ListReservations, Reservations
+        from spritz.presentation.reservation_text import table
 
         answer = controller.call(ListReservations(), Reservations)
         if not answer.reservations:
@@ -107,7 +107,7 @@ class Listing:
 
     def show_json(self, controller: Connection) -> None:
         """The same as records."""
-        from spritz.cli.jsonview.sinfo import show
+        from spritz.presentation.json.sinfo import show
 
         partitions, views = self._fetch(controller)
         wanted = {name: view for name, view in views.items() if self._is_meant(view)}
@@ -158,7 +158,7 @@ class Listing:
     def _columns(self, partitions: Sequence[Partition], views: Mapping[str, NodeView]) -> list[Column]:
         given, context = self._given, self._context
         if "Format" in given:
-            from spritz.cli.format.node_fields import NAMES
+            from spritz.presentation.node_fields import NAMES
 
             if given["Format"].lower().partition(":")[0] == "all":
                 return columns.every_letter(LETTERS, " |")

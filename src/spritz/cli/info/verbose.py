@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from spritz.cli.format.node_fields import LETTERS, NAMES
+from spritz.presentation.node_fields import LETTERS, NAMES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from spritz.cli.format.columns import Column
+    from spritz.presentation.columns import Column
 
 #: Slurm's own names for the formats of --summarize, --Node, --list-reasons and --long
 _FORMATS = {

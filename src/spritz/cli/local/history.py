@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from spritz.cli.acct.row import Row
 from spritz.cli.context import Context
 from spritz.model.ids import STEP_BATCH, step_name
 from spritz.notation.duration import format_duration
 from spritz.notation.times import format_time
+from spritz.presentation.accounting_row import Row
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace

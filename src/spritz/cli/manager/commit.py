@@ -139,7 +139,7 @@ def _coordinates(book: Book) -> bool:
         return False
     import os
 
-    from spritz.cli.people import name_of
+    from spritz.presentation.people import name_of
 
     name = name_of(os.getuid())
     return any(one.user == name for one in book.coordinators)

@@ -7,22 +7,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from spritz.cli.manager.columns import Field
 from spritz.cli.manager.commit import refusal
 from spritz.cli.manager.show import columns_of, print_table
 from spritz.cli.manager.words import match, time_of
 from spritz.cli.silent import Silent
 from spritz.model.accounting_admin import EventRecords, SelectEvents
+from spritz.presentation.association_fields import Field
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from spritz.cli.context import Context
-    from spritz.cli.manager.columns import Row
     from spritz.cli.manager.show import Style
     from spritz.cli.manager.words import Word
     from spritz.client.sync import Connection
     from spritz.model.accounting import NodeEventRecord
+    from spritz.presentation.association_fields import Row
 
 _WORDS = (
     *("all_clusters", "all_time", "clusters", "condflags", "end", "event", "format", "maxcpus", "mincpus", "nodes"),
@@ -143,7 +143,7 @@ def _condition(known: str, word: Word, context: Context) -> dict[str, object]:
                 context.err(f'Bad state string: "{one}"\n')
                 raise Silent
         return {"states": states, "kind": "node"}
-    from spritz.cli.people import uid_of
+    from spritz.presentation.people import uid_of
 
     numbers = [uid_of(one) for one in word.values]
     if None in numbers:
@@ -173,7 +173,7 @@ def _at(epoch: float) -> str:
 
 
 def _state(row: Row) -> str:
-    from spritz.cli.format.node_states import state_word
+    from spritz.presentation.node_states import state_word
 
     one = _event(row)
     return state_word([one.state, *_flag_names(one)], compact=True).rstrip("*$^@#%!~-").upper() if one.node else ""
@@ -196,7 +196,7 @@ def _reason(row: Row) -> str:
 
 
 def _user(row: Row) -> str:
-    from spritz.cli.people import name_of
+    from spritz.presentation.people import name_of
 
     one = _event(row)
     return f"{name_of(one.reason_uid)}({one.reason_uid})" if one.node else ""

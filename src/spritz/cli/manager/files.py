@@ -49,7 +49,7 @@ def dump(connection: Connection, words: Sequence[Word], context: Context) -> int
         context.err(f" Cluster {cluster} doesn't exist.\n")
         raise Silent
     if not may(connection, "Administrator"):
-        from spritz.cli.people import name_of
+        from spritz.presentation.people import name_of
 
         if all(one.name != name_of(os.getuid()) for one in book.users):
             context.err(f" Your uid ({os.getuid()}) is not in the accounting system, can't dump cluster.\n")

@@ -7,22 +7,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from spritz.cli.manager.columns import Field
 from spritz.cli.manager.commit import agreed, may
 from spritz.cli.manager.show import columns_of, print_table
 from spritz.cli.manager.words import match
 from spritz.cli.silent import Silent
 from spritz.model import accounting_admin as model
+from spritz.presentation.association_fields import Field
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from spritz.cli.context import Context
-    from spritz.cli.manager.columns import Row
     from spritz.cli.manager.show import Style
     from spritz.cli.manager.words import Word
     from spritz.client.sync import Connection
     from spritz.model.accounting import JobRecord
+    from spritz.presentation.association_fields import Row
 
 _DEFAULT = "id,name,partition,cluster,state,timesubmit,timestart,timeend"
 

@@ -7,24 +7,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from spritz.cli.manager.columns import Field
 from spritz.cli.manager.commit import refusal
 from spritz.cli.manager.show import columns_of, print_table
 from spritz.cli.manager.words import match, time_of
 from spritz.cli.silent import Silent
 from spritz.model.usage import AskReservations, ReservationReport
+from spritz.presentation.association_fields import Field
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from spritz.cli.context import Context
-    from spritz.cli.manager.columns import Row
     from spritz.cli.manager.show import Style
     from spritz.cli.manager.words import Word
     from spritz.client.sync import Connection
     from spritz.model.accounting import ReservationRecord
     from spritz.model.limits.records import Association, Book
     from spritz.model.usage import ReservationUsage
+    from spritz.presentation.association_fields import Row
 
 _WORDS = ("clusters", "end", "format", "ids", "names", "nodes", "start")
 _DEFAULT = "cluster,name%15,tres%30,timestart,timeend,unusedwall"

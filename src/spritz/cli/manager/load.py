@@ -30,9 +30,9 @@ from spritz.model.limits.records import (
 
 if TYPE_CHECKING:
     from spritz.cli.context import Context
-    from spritz.cli.manager.columns import Row
     from spritz.cli.manager.commit import Edit
     from spritz.cli.manager.words import Word
+    from spritz.presentation.association_fields import Row
 
 _OWN = {
     "cluster": (),

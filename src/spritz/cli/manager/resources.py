@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from spritz.cli.context import Context
-    from spritz.cli.manager.columns import Row
     from spritz.cli.manager.commit import Edit
     from spritz.cli.manager.words import Word
     from spritz.model.limits.records import Book, Record
+    from spritz.presentation.association_fields import Row
 
 #: The server of resources of which no other is told.
 SERVER = "slurmdb"

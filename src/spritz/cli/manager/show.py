@@ -10,20 +10,20 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from spritz.cli.manager.change import selected
-from spritz.cli.manager.columns import DEFAULTS, Field
 from spritz.cli.manager.deleted import with_deleted
 from spritz.cli.manager.words import Conditions, Word, conditions, match, modifier_of, time_of
 from spritz.cli.silent import Silent
 from spritz.model.limits.bounds import AssocBounds
 from spritz.model.limits.records import Association, Policy
 from spritz.model.limits.rules import Rules
+from spritz.presentation.association_fields import DEFAULTS, Field
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from spritz.cli.context import Context
-    from spritz.cli.manager.columns import Row
     from spritz.model.limits.records import Book
+    from spritz.presentation.association_fields import Row
 
 #: Slurm's numbers of the TRES that every cluster has.
 TRES: tuple[tuple[str, str, int], ...] = (
@@ -56,7 +56,7 @@ def show(
     as_json: str | None = None,
     hold: Callable[[], dict[str, Row]] = dict,
 ) -> int:
-    """Print one list. `as_json`: what follows `--json=`, as `jsonview.envelope` has it; `hold`: what clusters have."""
+    """Print one list. `as_json`: what follows `--json=` (`presentation.json.envelope`); `hold`: what clusters have."""
     asked_format = ""
     flags: set[str] = set()
     rest = []
@@ -89,8 +89,8 @@ def show(
         context.err(" Problem with query.\n")
         raise Silent
     if as_json is not None:
-        from spritz.cli.jsonview.envelope import show as show_json
-        from spritz.cli.manager.json import View
+        from spritz.presentation.json.associations import View
+        from spritz.presentation.json.envelope import show as show_json
 
         view = View(book, _tres(book), full="withassoc" in flags)
         show_json(context, as_json, view.body(entity, _rows(entity, book, asked, flags, with_associations=False)))

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from spritz.cli.format import columns
-from spritz.cli.format.columns import Field
 from spritz.cli.queue.ask import targets, users, words
 from spritz.cli.queue.sort import SortError, parse_sort
 from spritz.cli.silent import Silent
 from spritz.model.commands.job import JobFilter
 from spritz.model.priority import PRIORITY_MAX
+from spritz.presentation import columns
+from spritz.presentation.columns import Field
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

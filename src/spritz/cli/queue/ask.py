@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from spritz.cli.format.job_states import DEFAULT_STATES, parse_states, unknown_state_lines
 from spritz.cli.silent import Silent
 from spritz.model.commands.job import JobFilter, JobTarget
 from spritz.model.errors import SpritzError
+from spritz.presentation.job_states import DEFAULT_STATES, parse_states, unknown_state_lines
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -85,7 +85,7 @@ def users(given: Given, context: Context) -> tuple[tuple[int, ...], bool]:
         return (os.getuid(),), "notme" in given
     if "user" not in given:
         return (), False
-    from spritz.cli.people import name_of, uid_of
+    from spritz.presentation.people import name_of, uid_of
 
     numbers = []
     for name in words(given["user"]):

@@ -9,21 +9,21 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from spritz.cli.format import columns
-from spritz.cli.format.job_fields import LETTERS, unconverted
-from spritz.cli.format.job_text import used_seconds
 from spritz.cli.queue import together
 from spritz.cli.queue.sort import SortError, SortKey, order_of, parse_sort
 from spritz.model.errors import SpritzError
+from spritz.presentation import columns
+from spritz.presentation.job_fields import LETTERS, unconverted
+from spritz.presentation.job_text import used_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from typing import Any
 
     from spritz.cli.context import Context
-    from spritz.cli.format.columns import Column
     from spritz.client.sync import Connection
     from spritz.model.commands.job import JobFilter
+    from spritz.presentation.columns import Column
 
     #: values as msgpack has them
     Row = list[Any]
@@ -45,7 +45,7 @@ def columns_of(given: Mapping[str, str], context: Context) -> list[Column]:
         context.error(f"Invalid job format specification: {what}")
 
     if "Format" in given:
-        from spritz.cli.format.job_names import NAMES, with_patterns_expanded
+        from spritz.presentation.job_names import NAMES, with_patterns_expanded
 
         names = with_patterns_expanded(NAMES) if "expand-patterns" in given else NAMES
         return columns.parse_names(given["Format"], unconverted(names) if "noconvert" in given else names, complain)

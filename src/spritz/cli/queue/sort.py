@@ -10,13 +10,13 @@ from __future__ import annotations
 from _operator import itemgetter
 from typing import TYPE_CHECKING
 
-from spritz.cli.format.columns import itself, of_one_or_several, texts_of, values_of
+from spritz.presentation.columns import itself, of_one_or_several, texts_of, values_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import Any
 
-    from spritz.cli.format.columns import Field
+    from spritz.presentation.columns import Field
 
     Row = list[object]
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
-from spritz.cli.format import columns
-from spritz.cli.format.step_fields import LETTERS, NAMES
 from spritz.cli.queue.ask import targets
 from spritz.cli.queue.sort import SortError, order_of, parse_sort
 from spritz.model.errors import SpritzError
+from spritz.presentation import columns
+from spritz.presentation.step_fields import LETTERS, NAMES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -167,8 +167,8 @@ class Session:
 
     def _usage(self, report: str, asked: Asked, span: Span) -> None:
         from spritz.cli.manager.commit import get_book
-        from spritz.cli.people import proper_name
         from spritz.cli.report import usage
+        from spritz.presentation.people import proper_name
 
         title, plain, with_tres = usage.FORMATS[report]
         known = usage.WCKEY_FIELDS if "Wckey" in report or "WCKey" in report else usage.ACCOUNT_FIELDS

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from spritz.cli.jsonview.envelope import show as show_answer
-from spritz.cli.jsonview.values import number
 from spritz.model.limits.records import SHARES_PARENT
+from spritz.presentation.json.envelope import show as show_answer
+from spritz.presentation.json.values import number
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

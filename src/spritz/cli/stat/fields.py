@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from spritz.cli.acct import usage
-from spritz.cli.acct.fields import Constant, Field, Style
-from spritz.cli.acct.row import Row
 from spritz.model.accounting import JobRecord, StepRecord
+from spritz.presentation import step_usage
+from spritz.presentation.accounting_fields import Constant, Field, Style
+from spritz.presentation.accounting_row import Row
 
 if TYPE_CHECKING:
-    from spritz.cli.acct.fields import Render
+    from spritz.presentation.accounting_fields import Render
 
 
 class Line(Row):
@@ -27,11 +27,11 @@ class Line(Row):
 
 def _raw(column: str, name: str) -> Render:
     """A number without a unit. What is in no list was not used."""
-    return lambda row, style: usage.value_of(getattr(row.step, column), name) or "0"
+    return lambda row, style: step_usage.value_of(getattr(row.step, column), name) or "0"
 
 
 def _size(column: str, name: str) -> Render:
-    return usage.size(column, name)
+    return step_usage.size(column, name)
 
 
 def _step(name: str) -> Render:
@@ -49,7 +49,7 @@ def _id(row: Row, style: Style) -> str:
 
 
 _FIELDS = (
-    Field("AveCPU", 10, usage.cpu("usage_in_ave")),
+    Field("AveCPU", 10, step_usage.cpu("usage_in_ave")),
     Constant("AveCPUFreq", 10, "0"),
     Field("AveDiskRead", 12, _raw("usage_in_ave", "fs/disk")),
     Field("AveDiskWrite", 12, _raw("usage_out_ave", "fs/disk")),
@@ -60,23 +60,23 @@ _FIELDS = (
     Field("ConsumedEnergyRaw", 17, _raw("usage_in_tot", "energy")),
     Field("JobID", -12, _id),
     Field("MaxDiskRead", 12, _raw("usage_in_max", "fs/disk")),
-    Field("MaxDiskReadNode", 15, usage.plain("usage_in_max_node", "fs/disk")),
-    Field("MaxDiskReadTask", 15, usage.plain("usage_in_max_task", "fs/disk")),
+    Field("MaxDiskReadNode", 15, step_usage.plain("usage_in_max_node", "fs/disk")),
+    Field("MaxDiskReadTask", 15, step_usage.plain("usage_in_max_task", "fs/disk")),
     Field("MaxDiskWrite", 12, _raw("usage_out_max", "fs/disk")),
-    Field("MaxDiskWriteNode", 16, usage.plain("usage_out_max_node", "fs/disk")),
-    Field("MaxDiskWriteTask", 16, usage.plain("usage_out_max_task", "fs/disk")),
+    Field("MaxDiskWriteNode", 16, step_usage.plain("usage_out_max_node", "fs/disk")),
+    Field("MaxDiskWriteTask", 16, step_usage.plain("usage_out_max_task", "fs/disk")),
     Field("MaxPages", 8, _raw("usage_in_max", "pages")),
-    Field("MaxPagesNode", 12, usage.plain("usage_in_max_node", "pages")),
-    Field("MaxPagesTask", 14, usage.plain("usage_in_max_task", "pages")),
+    Field("MaxPagesNode", 12, step_usage.plain("usage_in_max_node", "pages")),
+    Field("MaxPagesTask", 14, step_usage.plain("usage_in_max_task", "pages")),
     Field("MaxRSS", 10, _size("usage_in_max", "mem")),
-    Field("MaxRSSNode", 10, usage.plain("usage_in_max_node", "mem")),
-    Field("MaxRSSTask", 10, usage.plain("usage_in_max_task", "mem")),
+    Field("MaxRSSNode", 10, step_usage.plain("usage_in_max_node", "mem")),
+    Field("MaxRSSTask", 10, step_usage.plain("usage_in_max_task", "mem")),
     Field("MaxVMSize", 10, _size("usage_in_max", "vmem")),
-    Field("MaxVMSizeNode", 14, usage.plain("usage_in_max_node", "vmem")),
-    Field("MaxVMSizeTask", 14, usage.plain("usage_in_max_task", "vmem")),
-    Field("MinCPU", 10, usage.cpu("usage_in_min")),
-    Field("MinCPUNode", 10, usage.plain("usage_in_min_node", "cpu")),
-    Field("MinCPUTask", 10, usage.plain("usage_in_min_task", "cpu")),
+    Field("MaxVMSizeNode", 14, step_usage.plain("usage_in_max_node", "vmem")),
+    Field("MaxVMSizeTask", 14, step_usage.plain("usage_in_max_task", "vmem")),
+    Field("MinCPU", 10, step_usage.cpu("usage_in_min")),
+    Field("MinCPUNode", 10, step_usage.plain("usage_in_min_node", "cpu")),
+    Field("MinCPUTask", 10, step_usage.plain("usage_in_min_task", "cpu")),
     Field("Nodelist", 20, _step("nodes")),
     Field("NTasks", 8, _step("tasks")),
     Field("Pids", 20, _pids),
@@ -84,22 +84,22 @@ _FIELDS = (
     Constant("ReqCPUFreqMin", 13, "Unknown"),
     Constant("ReqCPUFreqMax", 13, "Unknown"),
     Constant("ReqCPUFreqGov", 13, "Unknown"),
-    Field("TRESUsageInAve", 14, usage.amounts("usage_in_ave")),
-    Field("TRESUsageInMax", 14, usage.amounts("usage_in_max")),
-    Field("TRESUsageInMaxNode", 18, usage.names("usage_in_max_node")),
-    Field("TRESUsageInMaxTask", 18, usage.names("usage_in_max_task")),
-    Field("TRESUsageInMin", 14, usage.amounts("usage_in_min")),
-    Field("TRESUsageInMinNode", 18, usage.names("usage_in_min_node")),
-    Field("TRESUsageInMinTask", 18, usage.names("usage_in_min_task")),
-    Field("TRESUsageInTot", 14, usage.amounts("usage_in_tot")),
-    Field("TRESUsageOutAve", 15, usage.amounts("usage_out_ave")),
-    Field("TRESUsageOutMax", 15, usage.amounts("usage_out_max")),
-    Field("TRESUsageOutMaxNode", 19, usage.names("usage_out_max_node")),
-    Field("TRESUsageOutMaxTask", 19, usage.names("usage_out_max_task")),
-    Field("TRESUsageOutMin", 15, usage.amounts("usage_out_min")),
-    Field("TRESUsageOutMinNode", 19, usage.names("usage_out_min_node")),
-    Field("TRESUsageOutMinTask", 19, usage.names("usage_out_min_task")),
-    Field("TRESUsageOutTot", 15, usage.amounts("usage_out_tot")),
+    Field("TRESUsageInAve", 14, step_usage.amounts("usage_in_ave")),
+    Field("TRESUsageInMax", 14, step_usage.amounts("usage_in_max")),
+    Field("TRESUsageInMaxNode", 18, step_usage.names("usage_in_max_node")),
+    Field("TRESUsageInMaxTask", 18, step_usage.names("usage_in_max_task")),
+    Field("TRESUsageInMin", 14, step_usage.amounts("usage_in_min")),
+    Field("TRESUsageInMinNode", 18, step_usage.names("usage_in_min_node")),
+    Field("TRESUsageInMinTask", 18, step_usage.names("usage_in_min_task")),
+    Field("TRESUsageInTot", 14, step_usage.amounts("usage_in_tot")),
+    Field("TRESUsageOutAve", 15, step_usage.amounts("usage_out_ave")),
+    Field("TRESUsageOutMax", 15, step_usage.amounts("usage_out_max")),
+    Field("TRESUsageOutMaxNode", 19, step_usage.names("usage_out_max_node")),
+    Field("TRESUsageOutMaxTask", 19, step_usage.names("usage_out_max_task")),
+    Field("TRESUsageOutMin", 15, step_usage.amounts("usage_out_min")),
+    Field("TRESUsageOutMinNode", 19, step_usage.names("usage_out_min_node")),
+    Field("TRESUsageOutMinTask", 19, step_usage.names("usage_out_min_task")),
+    Field("TRESUsageOutTot", 15, step_usage.amounts("usage_out_tot")),
 )
 FIELDS = {field.name.lower(): field for field in _FIELDS}
 

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from spritz.cli.jsonview.envelope import show as show_answer
+from spritz.presentation.json.envelope import show as show_answer
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from spritz.cli.context import Context
     from spritz.model.explain import Explanation
+    from spritz.presentation.json.envelope import Output
 
 
-def show(context: Context, asked: str, now: float, explanations: Sequence[Explanation]) -> None:
+def show(output: Output, asked: str, now: float, explanations: Sequence[Explanation]) -> None:
     """Print them."""
     from msgspec import to_builtins
 
-    show_answer(context, asked, {"explanations": [to_builtins(one) for one in explanations], "now": now})
+    show_answer(output, asked, {"explanations": [to_builtins(one) for one in explanations], "now": now})

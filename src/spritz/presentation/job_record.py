@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from spritz.cli.format import job_paths, job_text, job_tres
-from spritz.cli.format.record import NULL, hosts, join, moment, one_or_zero, or_null
 from spritz.model.ids import INFINITE
+from spritz.presentation import job_paths, job_text, job_tres
+from spritz.presentation.record import NULL, hosts, join, moment, one_or_zero, or_null
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

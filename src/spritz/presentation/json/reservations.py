@@ -7,24 +7,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from spritz.cli.format.reservation_text import names, times, tres
-from spritz.cli.jsonview.envelope import show
-from spritz.cli.jsonview.values import moment, number
+from spritz.presentation.json.envelope import show
+from spritz.presentation.json.values import moment, number
+from spritz.presentation.reservation_text import names, times, tres
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any
 
-    from spritz.cli.context import Context
     from spritz.model.reservation import Reservation
+    from spritz.presentation.json.envelope import Output
 
     Json = dict[str, Any]
 
 
-def show_records(context: Context, asked: str, now: float, reservations: Sequence[Reservation]) -> None:
+def show_records(output: Output, asked: str, now: float, reservations: Sequence[Reservation]) -> None:
     """Print them."""
     body = {"reservations": [reservation_json(one, now) for one in reservations], "last_update": moment(now)}
-    show(context, asked, body)
+    show(output, asked, body)
 
 
 def reservation_json(one: Reservation, now: float) -> Json:

@@ -7,15 +7,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from spritz.cli.acct import texts, usage
 from spritz.model.ids import INFINITE, STEP_MAX
 from spritz.notation.duration import format_duration
 from spritz.notation.memory import format_units
+from spritz.presentation import accounting_text, step_usage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from spritz.cli.acct.row import Row
+    from spritz.presentation.accounting_row import Row
 
     Render = Callable[[Row, "Style"], str]
 
@@ -47,7 +47,7 @@ class Style:
 
     def time(self, at: float, now: float) -> str:
         """A point in time."""
-        return texts.moment(at, now, self.environ)
+        return accounting_text.moment(at, now, self.environ)
 
     def size(self, bytes_: float, *, exact: bool) -> str:
         """An amount of bytes."""
@@ -107,8 +107,8 @@ def _file(name: str) -> Render:
         pattern = str(getattr(job, name)) if row.step is None else ""
         if not (style.expand and pattern):
             return pattern
-        from spritz.cli.format.job_paths import expanded
         from spritz.notation.hostlist import expand
+        from spritz.presentation.job_paths import expanded
 
         return expanded(
             pattern,
@@ -130,7 +130,7 @@ def _uid(row: Row, style: Style) -> str:
         return ""
     here = None
     if style.local_uid and row.job.user:
-        from spritz.cli.people import uid_of
+        from spritz.presentation.people import uid_of
 
         here = uid_of(row.job.user)
     return str(row.job.uid if here is None else here)
@@ -192,7 +192,7 @@ def _eligible(row: Row, style: Style) -> str:
 
 
 def _exit(row: Row, style: Style) -> str:
-    return texts.exit_code(row.job.exit_status if row.step is None else row.step.exit_status)
+    return accounting_text.exit_code(row.job.exit_status if row.step is None else row.step.exit_status)
 
 
 def _limit(row: Row, style: Style) -> str:
@@ -244,7 +244,7 @@ def _requested_nodes(row: Row, style: Style) -> str:
 def _cpu(which: int) -> Render:
     def render(row: Row, style: Style) -> str:
         pair = row.cpu_seconds()
-        return texts.cpu_time(sum(pair) if which == 2 else pair[which])
+        return accounting_text.cpu_time(sum(pair) if which == 2 else pair[which])
 
     return render
 
@@ -253,13 +253,13 @@ def _usage(prefix: str, way: str) -> list[Field]:
     """TRESUsageIn… or TRESUsageOut…"""
     column = f"usage_{way}"
     wide, wider = len(prefix) + 3, len(prefix) + 7
-    fields = [Field(f"{prefix}Ave", wide, usage.amounts(f"{column}_ave"))]
+    fields = [Field(f"{prefix}Ave", wide, step_usage.amounts(f"{column}_ave"))]
     for bound in ("Max", "Min"):
         name = f"{column}_{bound.lower()}"
-        fields.append(Field(f"{prefix}{bound}", wide, usage.amounts(name)))
-        fields.append(Field(f"{prefix}{bound}Node", wider, usage.names(f"{name}_node")))
-        fields.append(Field(f"{prefix}{bound}Task", wider, usage.names(f"{name}_task")))
-    fields.append(Field(f"{prefix}Tot", wide, usage.amounts(f"{column}_tot")))
+        fields.append(Field(f"{prefix}{bound}", wide, step_usage.amounts(name)))
+        fields.append(Field(f"{prefix}{bound}Node", wider, step_usage.names(f"{name}_node")))
+        fields.append(Field(f"{prefix}{bound}Task", wider, step_usage.names(f"{name}_task")))
+    fields.append(Field(f"{prefix}Tot", wide, step_usage.amounts(f"{column}_tot")))
     return fields
 
 
@@ -271,8 +271,8 @@ def _family(
     return [
         Field(f"Ave{name}", widths[0], shown(f"usage_{way}_ave", key)),
         Field(f"Max{name}", widths[1], shown(peak, key)),
-        Field(f"Max{name}Node", widths[2], usage.plain(f"{peak}_node", key)),
-        Field(f"Max{name}Task", widths[3], usage.plain(f"{peak}_task", key)),
+        Field(f"Max{name}Node", widths[2], step_usage.plain(f"{peak}_node", key)),
+        Field(f"Max{name}Task", widths[3], step_usage.plain(f"{peak}_task", key)),
     ]
 
 
@@ -299,19 +299,19 @@ _FIELDS = (
     Field("AllocNodes", 10, _own("node_count")),
     Field("AllocTRES", 10, _tres("tres_allocated")),
     Field("AssocID", 7, _both("association_id")),
-    Field("AveCPU", 10, usage.cpu("usage_in_ave")),
+    Field("AveCPU", 10, step_usage.cpu("usage_in_ave")),
     Field("AveCPUFreq", 10, lambda row, style: "0" if row.step is not None else ""),
-    *_family("DiskRead", "in", "fs/disk", usage.disk, (14, 12, 15, 15)),
-    *_family("DiskWrite", "out", "fs/disk", usage.disk, (14, 12, 16, 16)),
-    *_family("Pages", "in", "pages", usage.count, (10, 8, 12, 14)),
-    *_family("RSS", "in", "mem", usage.size, (10, 10, 10, 10)),
-    *_family("VMSize", "in", "vmem", usage.size, (10, 10, 14, 14)),
+    *_family("DiskRead", "in", "fs/disk", step_usage.disk, (14, 12, 15, 15)),
+    *_family("DiskWrite", "out", "fs/disk", step_usage.disk, (14, 12, 16, 16)),
+    *_family("Pages", "in", "pages", step_usage.count, (10, 8, 12, 14)),
+    *_family("RSS", "in", "mem", step_usage.size, (10, 10, 10, 10)),
+    *_family("VMSize", "in", "vmem", step_usage.size, (10, 10, 14, 14)),
     Constant("BlockID", 16, ""),
     Field("Cluster", 10, _both("cluster")),
     Field("Comment", 14, _job("comment")),
     Field("Constraints", 19, _job("constraints")),
-    Field("ConsumedEnergy", 14, lambda row, style: usage.energy_text(row, convert=style.convert)),
-    Field("ConsumedEnergyRaw", 17, lambda row, style: usage.energy_text(row)),
+    Field("ConsumedEnergy", 14, lambda row, style: step_usage.energy_text(row, convert=style.convert)),
+    Field("ConsumedEnergyRaw", 17, lambda row, style: step_usage.energy_text(row)),
     Constant("Container", 19, ""),
     Field("CPUTime", 10, lambda row, style: format_duration(row.elapsed * row.cpus)),
     Field("CPUTimeRAW", 10, lambda row, style: str(row.elapsed * row.cpus)),
@@ -319,7 +319,7 @@ _FIELDS = (
     Field(
         "DerivedExitCode",
         15,
-        lambda row, style: texts.derived_exit_code(row.job.derived_exit_status) if row.step is None else "",
+        lambda row, style: accounting_text.derived_exit_code(row.job.derived_exit_status) if row.step is None else "",
     ),
     Field("Elapsed", 10, lambda row, style: format_duration(row.elapsed)),
     Field("ElapsedRaw", 10, lambda row, style: str(row.elapsed)),
@@ -337,9 +337,9 @@ _FIELDS = (
     Field("Layout", 9, _layout),
     Field("Licenses", 20, _job("licenses")),
     Field("McsLabel", 12, _job("mcs_label")),
-    Field("MinCPU", 10, usage.cpu("usage_in_min")),
-    Field("MinCPUNode", 10, usage.plain("usage_in_min_node", "cpu")),
-    Field("MinCPUTask", 10, usage.plain("usage_in_min_task", "cpu")),
+    Field("MinCPU", 10, step_usage.cpu("usage_in_min")),
+    Field("MinCPUNode", 10, step_usage.plain("usage_in_min_node", "cpu")),
+    Field("MinCPUTask", 10, step_usage.plain("usage_in_min_task", "cpu")),
     Field("NCPUS", 10, lambda row, style: str(row.cpus or row.job.requested_cpus)),
     Field("NNodes", 8, _node_count),
     Field("NodeList", 15, _nodes),

@@ -30,7 +30,7 @@ def moment(at: float, now: float, environ: object) -> str:
     """A time as SLURM_TIME_FORMAT wants it; `Unknown` if it is not known."""
     if not at:
         return "Unknown"
-    from spritz.cli.format.local_time import local_time
+    from spritz.presentation.local_time import local_time
 
     style = environ.get("SLURM_TIME_FORMAT", "")  # type: ignore[attr-defined]  # a mapping
     return local_time(at, style, now)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from spritz.cli.jsonview.values import number
+from spritz.presentation.json.values import number
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
     from typing import Any
 
-    from spritz.cli.manager.columns import Row
     from spritz.model.limits.records import Association, Book, ClusterRow, Qos, Record
+    from spritz.presentation.association_fields import Row
 
     Json = dict[str, Any]
 

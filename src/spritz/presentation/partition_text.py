@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from spritz.cli.format.record import join, limit, yes_no
+from spritz.presentation.record import join, limit, yes_no
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -22,7 +22,7 @@ def _all(names: tuple[str, ...]) -> str:
 
 def totals(partition: Partition, views: Mapping[str, NodeView]) -> list[tuple[str, int]]:
     """TRES of all its nodes."""
-    from spritz.cli.format.node_text import configured_tres
+    from spritz.presentation.node_text import configured_tres
 
     sums: dict[str, int] = {"cpu": 0, "mem": 0, "node": 0, "billing": 0}
     for name in partition.nodes:

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from spritz.cli.format.columns import Field
-from spritz.cli.format.job_fields import NA, NULL, tres_text
-from spritz.cli.format.local_time import clock_text
 from spritz.model.ids import INFINITE, STEP_BATCH, STEP_EXTERN, step_name
+from spritz.presentation.columns import Field
+from spritz.presentation.job_fields import NA, NULL, tres_text
+from spritz.presentation.local_time import clock_text
 
 if TYPE_CHECKING:
     from spritz.model.resources import GresRequest

@@ -7,12 +7,6 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import astuple
 
-from spritz.cli.format import job_paths, job_tres
-from spritz.cli.format.job_record import standard_paths
-from spritz.cli.jsonview.envelope import cluster_name, version_of
-from spritz.cli.jsonview.envelope import show_records as print_records
-from spritz.cli.jsonview.pretty import Printer, Shared, record_of
-from spritz.cli.jsonview.values import exit_code, moment, number
 from spritz.model.ids import INFINITE
 from spritz.model.job import Hold, Job, JobSpec, suspension
 from spritz.model.states import JobFlag
@@ -20,14 +14,20 @@ from spritz.notation import dependency, tres
 from spritz.notation.gres import format_indexes
 from spritz.notation.hostlist import compress
 from spritz.notation.ranges import format_array
+from spritz.presentation import job_paths, job_tres
+from spritz.presentation.job_record import standard_paths
+from spritz.presentation.json.envelope import cluster_name, version_of
+from spritz.presentation.json.envelope import show_records as print_records
+from spritz.presentation.json.pretty import Printer, Shared, record_of
+from spritz.presentation.json.values import exit_code, moment, number
 
 if TYPE_CHECKING:
     from typing import Any
 
-    from spritz.cli.context import Context
     from spritz.client.sync import Connection
     from spritz.model.commands.job import JobFilter
     from spritz.model.resources import GresRequest
+    from spritz.presentation.json.envelope import Output
 
     Json = dict[str, Any]
 
@@ -35,11 +35,11 @@ if TYPE_CHECKING:
 class JobsJson:
     """`squeue --json`, prepared."""
 
-    def __init__(self, asked: str, wanted: JobFilter, context: Context, *, all_jobs: bool) -> None:
+    def __init__(self, asked: str, wanted: JobFilter, output: Output, *, all_jobs: bool) -> None:
         version_of(asked)
         self._asked = asked
         self._wanted = wanted
-        self._context = context
+        self._output = output
         self._all = all_jobs
 
     def show(self, controller: Connection) -> None:
@@ -53,16 +53,16 @@ class JobsJson:
         for piece in controller.stream(request, Jobs, timeout=controller.timeout_seconds):
             now = piece.now
             records += map(writer.record, piece.jobs)
-        _show(self._context, self._asked, now, records)
+        _show(self._output, self._asked, now, records)
 
 
-def show_records(context: Context, asked: str, now: float, jobs: list[Job]) -> None:
+def show_records(output: Output, asked: str, now: float, jobs: list[Job]) -> None:
     """Print them."""
-    _show(context, asked, now, list(map(_Writer().record, jobs)))
+    _show(output, asked, now, list(map(_Writer().record, jobs)))
 
 
-def _show(context: Context, asked: str, now: float, records: list[str]) -> None:
-    print_records(context, asked, "jobs", records, {"last_backfill": moment(0), "last_update": moment(now)})
+def _show(output: Output, asked: str, now: float, records: list[str]) -> None:
+    print_records(output, asked, "jobs", records, {"last_backfill": moment(0), "last_update": moment(now)})
 
 
 def state_list(job: Job) -> tuple[str, ...]:

@@ -4,27 +4,27 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from spritz.cli.format.partition_text import job_defaults, totals
-from spritz.cli.jsonview.envelope import show
-from spritz.cli.jsonview.values import moment, number
+from spritz.presentation.json.envelope import show
+from spritz.presentation.json.values import moment, number
+from spritz.presentation.partition_text import job_defaults, totals
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import Any
 
-    from spritz.cli.context import Context
     from spritz.model.partition import Partition
     from spritz.model.queries import NodeView
+    from spritz.presentation.json.envelope import Output
 
     Json = dict[str, Any]
 
 
 def show_records(
-    context: Context, asked: str, now: float, partitions: Sequence[Partition], views: Mapping[str, NodeView]
+    output: Output, asked: str, now: float, partitions: Sequence[Partition], views: Mapping[str, NodeView]
 ) -> None:
     """Print them."""
     body = {"partitions": [partition_json(one, views) for one in partitions], "last_update": moment(now)}
-    show(context, asked, body)
+    show(output, asked, body)
 
 
 def partition_json(p: Partition, views: Mapping[str, NodeView]) -> Json:

@@ -7,16 +7,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from spritz.cli.format import node_states
-from spritz.cli.format.columns import Field
 from spritz.model.ids import INFINITE
+from spritz.presentation import node_states
+from spritz.presentation.columns import Field
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from spritz.cli.info.groups import Group
     from spritz.model.partition import Partition
     from spritz.model.queries import NodeView
+    from spritz.presentation.node_groups import Group
 
 NA = "n/a"
 NONE = "none"
@@ -232,13 +232,13 @@ def _active(view: NodeView) -> str:
 
 
 def _gres(view: NodeView) -> str:
-    from spritz.cli.format.node_text import gres_text
+    from spritz.presentation.node_text import gres_text
 
     return gres_text(view) or "(null)"
 
 
 def _gres_used(view: NodeView) -> str:
-    from spritz.cli.format.node_text import gres_used_text
+    from spritz.presentation.node_text import gres_used_text
 
     return gres_used_text(view, indexes=True) or "(null)"
 
@@ -250,7 +250,7 @@ def _reason(view: NodeView) -> str:
 def _user(view: NodeView) -> str:
     if not view.node.reason:
         return "Unknown"
-    from spritz.cli.people import name_of
+    from spritz.presentation.people import name_of
 
     return name_of(view.node.reason_uid)
 
@@ -262,7 +262,7 @@ def _user_long(view: NodeView) -> str:
 def _timestamp(view: NodeView) -> str:
     if not view.node.reason_at or not view.node.reason:
         return "Unknown"
-    from spritz.cli.format.local_time import clock_text
+    from spritz.presentation.local_time import clock_text
 
     return clock_text(view.node.reason_at)
 

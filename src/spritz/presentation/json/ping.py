@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from spritz.cli.jsonview.envelope import show as show_answer
+from spritz.presentation.json.envelope import show as show_answer
 
 if TYPE_CHECKING:
-    from spritz.cli.context import Context
     from spritz.model.queries import Pong
+    from spritz.presentation.json.envelope import Output
 
 
-def show(context: Context, asked: str, host: str, answer: Pong | None, microseconds: int) -> None:
+def show(output: Output, asked: str, host: str, answer: Pong | None, microseconds: int) -> None:
     """Print the one controller."""
     ping = {
         "hostname": host,
@@ -21,4 +21,4 @@ def show(context: Context, asked: str, host: str, answer: Pong | None, microseco
         "mode": answer.mode if answer is not None else "primary",
         "primary": True,
     }
-    show_answer(context, asked, {"pings": [ping]})
+    show_answer(output, asked, {"pings": [ping]})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from spritz.cli.format.record import NULL, hosts, join, moment, or_null
+from spritz.presentation.record import NULL, hosts, join, moment, or_null
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from spritz.cli.format.node_fields import LETTERS, cpu_counts, node_counts
-from spritz.cli.format.node_text import gres_text, gres_used_text
-from spritz.cli.jsonview.envelope import show as show_answer
-from spritz.cli.jsonview.partitions import partition_json
-from spritz.cli.jsonview.values import moment, number
+from spritz.presentation.json.envelope import show as show_answer
+from spritz.presentation.json.partitions import partition_json
+from spritz.presentation.json.values import moment, number
+from spritz.presentation.node_fields import LETTERS, cpu_counts, node_counts
+from spritz.presentation.node_text import gres_text, gres_used_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from typing import Any
 
-    from spritz.cli.context import Context
-    from spritz.cli.info.groups import Group
     from spritz.model.partition import Partition
     from spritz.model.queries import NodeView
+    from spritz.presentation.json.envelope import Output
+    from spritz.presentation.node_groups import Group
 
     Json = dict[str, Any]
 
@@ -25,18 +25,18 @@ if TYPE_CHECKING:
 _KEYS = "tcmdwXYZfbGEuH"
 
 
-def show(context: Context, asked: str, partitions: Sequence[Partition], views: dict[str, NodeView]) -> None:
+def show(output: Output, asked: str, partitions: Sequence[Partition], views: dict[str, NodeView]) -> None:
     """Print groups of alike nodes."""
-    from spritz.cli.info.groups import make_groups
+    from spritz.presentation.node_groups import make_groups
 
     keys = [key for key in (LETTERS[letter].key for letter in _KEYS) if key is not None]
     groups = make_groups(partitions, views, keys, by_partition=True, by_node=False, empty=True)
-    show_answer(context, asked, {"sinfo": [group_json(group, views) for group in groups]})
+    show_answer(output, asked, {"sinfo": [group_json(group, views) for group in groups]})
 
 
 def group_json(group: Group, views: Mapping[str, NodeView]) -> Json:
     """One group."""
-    from spritz.cli.people import name_of
+    from spritz.presentation.people import name_of
 
     first = group.views[0] if group.views else None
     node = first.node if first is not None else None

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from spritz.cli.format import job_text, job_times
-from spritz.cli.format.columns import Field, itself
 from spritz.model.ids import INFINITE
+from spritz.presentation import job_text, job_times
+from spritz.presentation.columns import Field, itself
 
 if TYPE_CHECKING:
     from typing import Any

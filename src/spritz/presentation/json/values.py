@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from spritz.cli.jsonview.pretty import Shared
 from spritz.model.ids import INFINITE
+from spritz.presentation.json.pretty import Shared
 
 if TYPE_CHECKING:
     from typing import Any
@@ -57,3 +57,15 @@ def exit_code(status: int) -> Json:
 
 
 _SUCCESS: Json = Shared({"status": ["SUCCESS"], "return_code": number(0), "signal": {"id": number(None), "name": ""}})
+
+
+def encoded(value: object) -> bytes:
+    """JSON without blanks."""
+    from msgspec import json
+
+    try:
+        return json.encode(value)
+    except UnicodeEncodeError:
+        from spritz.wire.plain import plain
+
+        return json.encode(plain(value))

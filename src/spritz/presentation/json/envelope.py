@@ -8,9 +8,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from typing import Any
+    from typing import Any, Protocol
 
-    from spritz.cli.context import Context
+    class Output(Protocol):
+        """Where an answer is printed (a command's output)."""
+
+        @property
+        def program(self) -> str: ...
+
+        def out(self, text: str) -> None: ...
+
 
 #: versions whose form this is; the first is the default
 VERSIONS = ("v0.0.43", "v0.0.42")
@@ -30,58 +37,48 @@ def version_of(asked: str) -> str:
     return name
 
 
-def show(context: Context, asked: str, body: dict[str, Any]) -> None:
+def show(output: Output, asked: str, body: dict[str, Any]) -> None:
     """Print an answer, or with `--json=list` the versions there are. Raises SpritzError."""
     if asked.removeprefix(YAML) == "list":
-        _list_versions(context)
+        _list_versions(output)
         return
     from msgspec import json
 
-    whole = encoded({**body, "meta": meta(context, version_of(asked)), "errors": [], "warnings": []})
+    from spritz.presentation.json.values import encoded
+
+    whole = encoded({**body, "meta": meta(output, version_of(asked)), "errors": [], "warnings": []})
     if asked.startswith(YAML):
-        from spritz.cli.jsonview.yaml import document
+        from spritz.presentation.json.yaml import document
 
         text = document(json.decode(whole))
     else:
         text = json.format(whole, indent=2).decode("utf-8") + "\n"
-    context.out(_printable(text))
+    output.out(_printable(text))
 
 
-def show_records(context: Context, asked: str, name: str, records: list[str], rest: dict[str, Any]) -> None:
+def show_records(output: Output, asked: str, name: str, records: list[str], rest: dict[str, Any]) -> None:
     """The same for an answer whose first list, `name`, is of records that are text already (see `pretty`)."""
     if asked.startswith(YAML) or asked == "list":
         from msgspec import Raw
 
-        show(context, asked, {name: [Raw(record.encode()) for record in records], **rest})
+        show(output, asked, {name: [Raw(record.encode()) for record in records], **rest})
         return
-    from spritz.cli.jsonview.pretty import around
+    from spritz.presentation.json.pretty import around
 
-    before, behind = around(name, {**rest, "meta": meta(context, version_of(asked)), "errors": [], "warnings": []})
-    context.out(before)
+    before, behind = around(name, {**rest, "meta": meta(output, version_of(asked)), "errors": [], "warnings": []})
+    output.out(before)
     for start in range(0, len(records), _RECORDS_PER_WRITE):
-        context.out("\n" if start == 0 else ",\n")
-        context.out(_printable(",\n".join(records[start : start + _RECORDS_PER_WRITE])))
-    context.out(("\n  " if records else "") + _printable(behind) + "\n")
+        output.out("\n" if start == 0 else ",\n")
+        output.out(_printable(",\n".join(records[start : start + _RECORDS_PER_WRITE])))
+    output.out(("\n  " if records else "") + _printable(behind) + "\n")
 
 
 _RECORDS_PER_WRITE = 100
 
 
-def encoded(value: object) -> bytes:
-    """JSON without blanks."""
-    from msgspec import json
-
-    try:
-        return json.encode(value)
-    except UnicodeEncodeError:
-        from spritz.wire.plain import plain
-
-        return json.encode(plain(value))
-
-
-def _list_versions(context: Context) -> None:
+def _list_versions(output: Output) -> None:
     lines = ["Possible data_parser plugins:", *(f"data_parser/{version}" for version in VERSIONS)]
-    context.out("\n".join(lines) + "\n")
+    output.out("\n".join(lines) + "\n")
 
 
 def _printable(text: str) -> str:
@@ -93,12 +90,12 @@ def _printable(text: str) -> str:
     return restored(text).encode("utf-8", "backslashreplace").decode("utf-8")
 
 
-def meta(context: Context, version: str) -> dict[str, Any]:
+def meta(output: Output, version: str) -> dict[str, Any]:
     """Who asked whom, in which form."""
     import os
 
     from spritz import SLURM_VERSION
-    from spritz.cli.people import group_of, name_of
+    from spritz.presentation.people import group_of, name_of
 
     major, minor, micro = SLURM_VERSION.split(".")
     return {
@@ -109,7 +106,7 @@ def meta(context: Context, version: str) -> dict[str, Any]:
             "accounting_storage": f"accounting_storage/{_accounting()}",
         },
         "client": {"source": _terminal(), "user": name_of(os.getuid()), "group": group_of(os.getgid())},
-        "command": [context.program],
+        "command": [output.program],
         "slurm": {
             "version": {"major": major, "micro": micro, "minor": minor},
             "release": SLURM_VERSION,

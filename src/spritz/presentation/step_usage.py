@@ -14,9 +14,9 @@ from spritz.notation.memory import format_units
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from spritz.cli.acct.fields import Style
-    from spritz.cli.acct.row import Row
     from spritz.model.accounting import StepRecord
+    from spritz.presentation.accounting_fields import Style
+    from spritz.presentation.accounting_row import Row
 
     Render = Callable[[Row, Style], str]
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import json
 
-from spritz.cli.jsonview.envelope import encoded
+from spritz.presentation.json.values import encoded
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

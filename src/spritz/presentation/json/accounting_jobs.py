@@ -4,32 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from spritz.cli.acct.row import Row
-from spritz.cli.acct.usage import value_of
-from spritz.cli.jsonview.envelope import encoded, show, version_of
-from spritz.cli.jsonview.values import exit_code, number
 from spritz.model.ids import step_name
+from spritz.presentation.accounting_row import Row
+from spritz.presentation.json.values import exit_code, number
+from spritz.presentation.step_usage import value_of
 
 if TYPE_CHECKING:
     from typing import Any
 
-    from spritz.cli.acct.ask import Question
-    from spritz.cli.context import Context
-    from spritz.client.sync import Connection
     from spritz.model.accounting import JobWithSteps, StepRecord
 
     Json = dict[str, Any]
-
-
-def show_jobs(connection: Connection, question: Question, context: Context, asked: str) -> None:
-    """Ask and print."""
-    from msgspec import Raw
-
-    from spritz.cli.acct.answer import answered
-
-    version_of(asked)
-    records = [Raw(encoded(_job(one, now, question))) for one, now in answered(connection, question.query)]
-    show(context, asked, {"jobs": records})
 
 
 def _split(seconds: float) -> Json:
@@ -73,9 +58,10 @@ def _usage(text: str, nodes: str = "", tasks: str = "") -> list[Json]:
     return found
 
 
-def _job(one: JobWithSteps, now: float, question: Question) -> Json:
+def job_json(one: JobWithSteps, now: float, window: tuple[float, float]) -> Json:
+    """A job and its steps at `now`; times are cut to the window (0.0: no bound)."""
     job = one.job
-    row = Row(job, None, one.steps, now, question.window)
+    row = Row(job, None, one.steps, now, window)
     flags = ["REQUEUED"] if row.state == "REQUEUED" else []
     handled = ["CLEAR_SCHEDULING", _STARTED_ON[job.scheduler]] if job.scheduler in _STARTED_ON else []
     return {
@@ -134,7 +120,7 @@ def _job(one: JobWithSteps, now: float, question: Question) -> Json:
         "stdout": job.stdout,
         "stderr": job.stderr,
         "state": {"current": [job.state, *flags], "reason": job.reason},
-        "steps": [_step(one, step, now, question) for step in one.steps],
+        "steps": [_step(one, step, now, window) for step in one.steps],
         "submit_line": job.submit_line,
         "tres": {"allocated": _tres(job.tres_allocated), "requested": _tres(job.tres_requested)},
         "used_gres": "",
@@ -144,10 +130,10 @@ def _job(one: JobWithSteps, now: float, question: Question) -> Json:
     }
 
 
-def _step(one: JobWithSteps, step: StepRecord, now: float, question: Question) -> Json:
+def _step(one: JobWithSteps, step: StepRecord, now: float, window: tuple[float, float]) -> Json:
     from spritz.notation.hostlist import expand
 
-    row = Row(one.job, step, [step], now, question.window)
+    row = Row(one.job, step, [step], now, window)
     return {
         "time": {**_times(row), "end": number(int(step.ended_at)), "start": number(int(step.started_at))},
         "exit_code": exit_code(step.exit_status),

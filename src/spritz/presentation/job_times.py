@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from spritz.cli.format import job_text
 from spritz.model.ids import INFINITE
+from spritz.presentation import job_text
 
 if TYPE_CHECKING:
     from typing import Any
@@ -22,7 +22,7 @@ def moment(now: float, at: float) -> str:
     """A point in time."""
     if not at:
         return NA
-    from spritz.cli.format.local_time import clock_text
+    from spritz.presentation.local_time import clock_text
 
     return clock_text(at)
 

@@ -4,30 +4,30 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from spritz.cli.format.node_text import allocated_tres, configured_tres, gres_text, gres_used_text
-from spritz.cli.jsonview.envelope import show
-from spritz.cli.jsonview.values import moment, number
+from spritz.presentation.json.envelope import show
+from spritz.presentation.json.values import moment, number
+from spritz.presentation.node_text import allocated_tres, configured_tres, gres_text, gres_used_text
 
 if TYPE_CHECKING:
     from typing import Any
 
-    from spritz.cli.context import Context
     from spritz.model.queries import NodeView
+    from spritz.presentation.json.envelope import Output
 
     Json = dict[str, Any]
 
 
-def show_records(context: Context, asked: str, now: float, views: list[NodeView]) -> None:
+def show_records(output: Output, asked: str, now: float, views: list[NodeView]) -> None:
     """Print them."""
-    show(context, asked, {"nodes": [node_json(view) for view in views], "last_update": moment(now)})
+    show(output, asked, {"nodes": [node_json(view) for view in views], "last_update": moment(now)})
 
 
 def node_json(view: NodeView) -> Json:
     """One record, keys in the order of the alphabet."""
-    from spritz.cli.people import name_of
     from spritz.model.gpu_cores import cores_for_gpus
     from spritz.notation.ranges import format_ids
     from spritz.notation.tres import format
+    from spritz.presentation.people import name_of
 
     node, config, capacity = view.node, view.node.config, view.node.config.capacity
     reserved = int(capacity.cpus_reserved, 16)

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from spritz.cli.format import job_fields
-from spritz.cli.format.columns import Field
-from spritz.cli.format.job_fields import LETTERS, NA, NULL
-from spritz.cli.format.local_time import clock_text
+from spritz.presentation import job_fields
+from spritz.presentation.columns import Field
+from spritz.presentation.job_fields import LETTERS, NA, NULL
+from spritz.presentation.local_time import clock_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -95,19 +95,19 @@ def _array_pattern(task: int | None, array: object) -> str:
 
 
 def _stdout(now: float, batch: bool, pattern: str, work_dir: str, task: int | None, array: object) -> str:
-    from spritz.cli.format.job_paths import file_pattern
+    from spritz.presentation.job_paths import file_pattern
 
     return file_pattern(pattern, work_dir, default=_array_pattern(task, array)) if batch else ""
 
 
 def _stderr(now: float, batch: bool, pattern: str, output: str, work_dir: str, task: int | None, array: object) -> str:
-    from spritz.cli.format.job_paths import file_pattern
+    from spritz.presentation.job_paths import file_pattern
 
     return file_pattern(pattern or output, work_dir, default=_array_pattern(task, array)) if batch else ""
 
 
 def _stdin(now: float, batch: bool, pattern: str, work_dir: str) -> str:
-    from spritz.cli.format.job_paths import file_pattern
+    from spritz.presentation.job_paths import file_pattern
 
     return file_pattern(pattern, work_dir, default="/dev/null") if batch else ""
 
@@ -133,7 +133,7 @@ def _expanded(field: Field) -> Field:
     count = len(field.needs)
 
     def render(now: float, *values: Any) -> str:
-        from spritz.cli.format.job_paths import expanded
+        from spritz.presentation.job_paths import expanded
 
         job_id, own, task, array, name, user, allocation, restarts = values[count:]
         return expanded(

@@ -34,7 +34,7 @@ def moment(at: float, none: str = "Unknown") -> str:
     """A point in time as SLURM_TIME_FORMAT asks."""
     if not at:
         return none
-    from spritz.cli.format.local_time import clock_text
+    from spritz.presentation.local_time import clock_text
 
     return clock_text(at)
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from spritz.cli.jsonview.values import number
-from spritz.cli.sdiag import KINDS, name_of, number_of, sorted_kinds
+from spritz.presentation.json.values import number
+from spritz.presentation.request_kinds import KINDS, name_of, number_of, sorted_kinds
 
 if TYPE_CHECKING:
     from typing import Any
@@ -30,7 +30,7 @@ def _call(row: CallCount) -> Json:
 
 def statistics(one: Diagnostics) -> Json:
     """All of it."""
-    from spritz.cli.people import name_of as user_name
+    from spritz.presentation.people import name_of as user_name
 
     quick, full = one.quick, one.full
     quick_count, full_count = max(1, quick.count), max(1, full.count)
