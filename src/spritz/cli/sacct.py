@@ -179,7 +179,7 @@ def _show_json(connection: Connection, question: Question, context: Context, ask
     from spritz.cli.acct.answer import answered
     from spritz.presentation.json.accounting_jobs import job_json
     from spritz.presentation.json.envelope import show, version_of
-    from spritz.presentation.json.values import encoded
+    from spritz.presentation.json.pretty import encoded
 
     version_of(asked)
     jobs = answered(connection, question.query)

@@ -44,7 +44,7 @@ def show(output: Output, asked: str, body: dict[str, Any]) -> None:
         return
     from msgspec import json
 
-    from spritz.presentation.json.values import encoded
+    from spritz.presentation.json.pretty import encoded
 
     whole = encoded({**body, "meta": meta(output, version_of(asked)), "errors": [], "warnings": []})
     if asked.startswith(YAML):

@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING
 
 from msgspec import json
 
-from spritz.presentation.json.values import encoded
-
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from typing import Any
@@ -75,3 +73,15 @@ def around(name: str, rest: Json) -> tuple[str, str]:
     """What stands before and behind the records of the answer's first list: `{"name": [` and `], …rest}`."""
     others = json.format(encoded(rest), indent=2).decode()
     return f'{{\n  "{name}": [', f"],{others[1:]}"
+
+
+def encoded(value: object) -> bytes:
+    """JSON without blanks."""
+    from msgspec import json
+
+    try:
+        return json.encode(value)
+    except UnicodeEncodeError:
+        from spritz.wire.plain import plain
+
+        return json.encode(plain(value))

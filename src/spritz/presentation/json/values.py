@@ -57,15 +57,3 @@ def exit_code(status: int) -> Json:
 
 
 _SUCCESS: Json = Shared({"status": ["SUCCESS"], "return_code": number(0), "signal": {"id": number(None), "name": ""}})
-
-
-def encoded(value: object) -> bytes:
-    """JSON without blanks."""
-    from msgspec import json
-
-    try:
-        return json.encode(value)
-    except UnicodeEncodeError:
-        from spritz.wire.plain import plain
-
-        return json.encode(plain(value))
