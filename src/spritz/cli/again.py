@@ -9,7 +9,7 @@ def begin() -> None:
     """Ctrl-C ends the process itself from now on, as it does a C program.
 
     An exception can get lost: where Python calls back by itself, at the end of an import for one, it is only printed.
-    Whoever ignores SIGINT goes on ignoring it.
+    SIGINT stays ignored where it was ignored before.
     """
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)

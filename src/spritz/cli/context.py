@@ -1,4 +1,4 @@
-"""What a command's call has around it. Everything that `main` may look at beside its arguments.
+"""What a command's call has around it. Everything that `main` may look at apart from its arguments.
 
 A context can be made from a process (`Context.of_process`) or by a test or a warm server with streams of its own.
 """
@@ -76,7 +76,7 @@ class Context:
 
     @property
     def pid(self) -> int:
-        """The process that whoever called the command sees."""
+        """The process that the command's caller sees."""
         return self.launcher or os.getpid()
 
     @property

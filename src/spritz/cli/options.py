@@ -94,7 +94,7 @@ def parse(
 
 
 _Index = tuple[getopt.Options, dict[str, Row]]
-#: by identity of a command's table, which is kept beside: a warm server fills this beforehand
+#: by identity of a command's table, which is kept too; the command server fills this beforehand
 _indexes: dict[int, tuple[Sequence[Row], _Index]] = {}
 
 

@@ -1,6 +1,6 @@
 """Commands from standard input, one a line: what scontrol, sacctmgr and sreport do without arguments.
 
-Source: what 22.05 does, GNU readline behind it: where nobody types, lines are echoed after the prompt.
+Source: what 22.05 does with GNU readline: where input is not a terminal, lines are echoed after the prompt.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""sattach: watch (and feed) a step that runs, beside the srun that started it.
+"""sattach: watch (and feed) a running step, in addition to the srun that started it.
 
 Source: sattach(1).
 """

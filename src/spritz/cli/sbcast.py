@@ -24,7 +24,7 @@ OPTIONS: tuple[Row, ...] = (
     Row("force", "f", "", "replace a file that is there", env="FORCE"),
     Row("preserve", "p", "", "keep times and mode", env="PRESERVE"),
     Row("jobid", "j", "id[.step]", "the job to whose nodes (SLURM_JOB_ID)"),
-    Row("size", "s", "bytes", "read so much at a time; k and m are understood", env="SIZE"),
+    Row("size", "s", "bytes", "block size to read at a time; k and m are understood", env="SIZE"),
     Row("timeout", "t", "seconds", "time that the controller may take to answer", env="TIMEOUT"),
     Row("compress", "C", "[=library]", "none, which is the default", env="COMPRESS"),
     Row("fanout", "F", "count", refused="every node is fed directly", env="FANOUT"),

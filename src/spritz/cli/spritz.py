@@ -32,7 +32,7 @@ SUBCOMMANDS: dict[str, tuple[str, str]] = {
     "diff": ("spritz.experiments.commands.diff", "how two runs differ: command, code, environment, result"),
     "rerun": ("spritz.experiments.commands.rerun", "run a run again, exactly or with changes"),
     "logs": ("spritz.experiments.commands.logs", "a run's output, of all ranks, live and after the end"),
-    "exec": ("spritz.experiments.commands.exec", "run a command beside a running run, with its environment and GPUs"),
+    "exec": ("spritz.experiments.commands.exec", "run a command in a running run, with its environment and GPUs"),
     "ssh": ("spritz.experiments.commands.ssh", "open a shell on a run's node"),
     "dev": ("spritz.experiments.commands.dev", "work on a compute node: a shell, JupyterLab or VS Code over ssh"),
     "quota": ("spritz.experiments.commands.quota", "limits of your jobs in words, and what is used of them"),

@@ -54,7 +54,7 @@ T = TypeVar("T")
 #: Unanswered requests of one peer at which it is not read from until some are answered.
 IN_FLIGHT_MAX = 8192
 
-#: Items of a stream that wait for whoever asked for it.
+#: Items of a stream that wait for the caller that asked for it.
 STREAM_ITEMS_MAX = 256
 
 #: Bytes that a producer may queue before the loop gets its turn.
@@ -205,7 +205,7 @@ class Channel:
     async def wait_writable(self) -> None:
         """Return when the peer keeps up with what it is sent; at once if it does, or if the connection has ended.
 
-        Lets the loop turn now and then, so that a producer that never waits for anything else stops nobody.
+        Yields to the loop now and then, so that a producer that never waits does not block the other tasks.
         """
         while self.is_open:
             if self.pipe.unsent_bytes >= _TURN_BYTES:
@@ -416,7 +416,7 @@ class Channel:
             self._release_writers()
 
     def pipe_closed(self, error: Exception | None) -> None:
-        """Fail whoever waits for an answer, and stop what is done for the peer."""
+        """Fail all calls that wait for an answer, and stop what is done for the peer."""
         self._closed = True
         waiting, self._waiting = self._waiting, {}
         for entry in waiting.values():
@@ -468,7 +468,7 @@ class Channel:
             return
         waiting = self._waiting.get(response.id)
         if waiting is None:
-            return  # whoever asked has stopped waiting
+            return  # the caller has stopped waiting
         if not response.more:
             del self._waiting[response.id]
         if response.error is not None:

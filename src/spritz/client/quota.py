@@ -80,7 +80,7 @@ class Quotas:
                     quota.resume()
 
     def count_unread(self, quota: Quota, amount: int) -> None:
-        """The connection has so much unread now. Cuts off the user's worst reader if that is too much for its share."""
+        """Note a connection's unread bytes. Cuts off the user's slowest reader if they exceed the user's share."""
         more = amount - quota.unread
         if more == 0:
             return
@@ -169,11 +169,11 @@ class Quota:
         return self._received == 0 and self._waits == 0
 
     def send(self, unread: int) -> None:
-        """The peer has so many bytes of answers unread."""
+        """Note the peer's unread bytes of answers."""
         self._quotas.count_unread(self, unread)
 
     def must_wait_for_readers(self) -> bool:
-        """Whether its user has so much unread that no more requests are taken. If so, `resume` is called later."""
+        """Whether its user has too much unread for more requests to be taken. If so, `resume` is called later."""
         if self.rank is Rank.DAEMON:
             return False
         pool = self._quotas.unread

@@ -55,7 +55,7 @@ class CallQueue:
         fcntl.fcntl(lifeline, fcntl.F_SETFL, fcntl.fcntl(lifeline, fcntl.F_GETFL) | os.O_ASYNC)
 
     def _parent_gone(self, number: int, frame: FrameType | None) -> None:
-        """A call that lasts must not keep a listener that nobody serves: who connects would wait for nothing."""
+        """A long call must not keep a listening socket that it does not serve: new callers would wait in vain."""
         if self._listener_is_open:
             self._listener_is_open = False
             self._inbox.unregister(self._listener)

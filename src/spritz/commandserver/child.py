@@ -48,7 +48,7 @@ _ONCE = frozenset(("salloc", "sattach", "sbcast", "sgather"))
 _LASTING = frozenset(("srun",))
 #: Calls after which a child makes room for a fresh one, whatever it may have gathered.
 _CALLS_MAX = 2000
-#: So much more memory than at first, and it ends: the largest listing must not stay for ever.
+#: Growth in memory after which a child ends: the largest listing must not stay for ever.
 _GROWN_KIB_MAX = 64 * 1024
 #: Calls between two looks for garbage in circles.
 _COLLECT_CALLS = 50
@@ -158,7 +158,7 @@ class Child:
         os.close(directory)
         streams = take_out(box, request)
         if not _is_held(box):
-            raise Unsuitable("nobody calls any more")
+            raise Unsuitable("the caller has gone")
         if once:
             self._leave_post()
         elif name in _LASTING:

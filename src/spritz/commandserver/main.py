@@ -100,8 +100,8 @@ def open_directory(path: str) -> int:
 
 
 def listen(path: str, *, mode: int) -> socket:
-    """A listening socket of that name; whoever holds the lock may take the place of a dead one."""
-    # Nobody is to meet one that does not listen yet, or that others may not use.
+    """A listening socket of that name; the holder of the lock may replace a dead one."""
+    # No caller must find a socket that does not listen yet, or that is open to other users.
     beginning = f"{path}.new"
     try:
         os.unlink(beginning)

@@ -305,7 +305,7 @@ class Parent:
             self._drop(pid)
 
     def _end_halted(self) -> None:
-        """A child that stopped between two calls has nobody who would continue it, and the next call would wait."""
+        """A child that was stopped between two calls would never be continued, and the next call would wait."""
         for pid in list(self._halted):
             connection = self._connections.get(pid, -1)
             if connection >= 0:
@@ -337,7 +337,7 @@ class Parent:
             pass
 
     def _turn_away(self) -> None:
-        """Nobody is there to serve: the launcher does it itself."""
+        """No child can serve: the launcher runs the command itself."""
         try:
             connection, _ = self._listener.accept()
         except OSError:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from spritz.cli.entry import Main
 
-#: `spritz` starts daemons, and they are nobody's children; its modules are many and large.
+#: Not `spritz`: it starts daemons, which must not be children of the server, and its modules are many and large.
 _LEFT_OUT = frozenset(("spritz", "local"))
 #: What functions of the commands import when they are called.
 _LATER = (

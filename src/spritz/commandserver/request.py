@@ -1,7 +1,7 @@
 """A launcher's request: everything that its process has around it, in two messages. `launcher/request.c` writes them.
 
 The first one is text, with the caller's directory and a socket: the call's box, in which the other message lies, the
-streams. Whoever takes them out has the call; a launcher whose patience is at an end takes them out itself.
+streams. The side that takes them out runs the call; after its time limit the launcher takes them out itself.
 
 Numbers are in the machine's own order: both ends are on one machine.
 """
@@ -23,7 +23,7 @@ _STREAMS_MAX = 3
 
 
 class BadRequest(Exception):
-    """Whoever sent this is no launcher of ours."""
+    """The sender is not a launcher of ours."""
 
 
 class Request:

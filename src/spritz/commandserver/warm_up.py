@@ -1,7 +1,7 @@
 """What a spare child does while it waits: it goes through the motions of a call.
 
 A forked process shares its parent's memory, and pays for each page that it writes to: some hundreds of them in every
-call, at several microseconds each. Paid here, nobody waits for them. Nothing of it is seen outside: what is printed
+call, at several microseconds each. Paid here, no caller waits for them. Nothing of it is seen outside: what is printed
 is dropped, and no daemon is asked: answers are made up, of one job.
 """
 

@@ -1,4 +1,4 @@
-"""Going into the background: whoever starts a daemon gets its prompt back when it serves, or learns why it does not.
+"""Going into the background: the command that starts a daemon returns when it serves, or says why it does not.
 
 Call `daemonize` before there is a loop, a thread or a lock; none of these survives a fork. Whoever interrupts the
 command that starts a daemon (Ctrl-C, SIGTERM) has started none: a daemon that cannot report that it serves ends.
@@ -34,7 +34,7 @@ class Startup:
 
     def serves(self) -> None:
         """Let the starting command return 0, and let go of its terminal; or tell systemd."""
-        flush()  # what was logged so far is for the terminal, and for whoever waits for the start
+        flush()  # what was logged so far is for the terminal, and for the process that waits for the start
         if self._manager is not None:
             self._manager.ready()
         if self._report is None:
@@ -57,7 +57,7 @@ class Startup:
         self._tell(message.encode("utf-8", "backslashreplace"))
 
     def _tell(self, what: bytes) -> bool:
-        """False if whoever started us has gone."""
+        """False if the process that started us has gone."""
         if self._report is None:
             return True
         try:
@@ -71,7 +71,7 @@ class Startup:
 
 
 def foreground(*, systemd: bool) -> Startup:
-    """A Startup for a daemon that stays in the foreground: the terminal is kept, and nobody (-D) or systemd waits."""
+    """A Startup for a daemon that stays in the foreground: it keeps the terminal, and at most systemd waits for it."""
     return Startup(None, ServiceManager() if systemd else None)
 
 
@@ -99,7 +99,7 @@ def daemonize(*, directory: str = "/") -> Startup:
 
 
 class _Interrupts:
-    """SIGINT and SIGTERM from now on: noted, and seen by whoever waits for `descriptor`.
+    """SIGINT and SIGTERM from now on: noted, and `descriptor` becomes readable.
 
     A handler that raised could strike anywhere: before the first `try`, or between reading the daemon's number and
     keeping it, and then the daemon would live on with nobody to know of it. A signal that whoever started us ignores

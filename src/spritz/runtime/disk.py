@@ -62,7 +62,7 @@ def append(path: str | os.PathLike[str], data: bytes, *, mode: int = 0o600) -> N
 
 
 def private_directory(path: str | os.PathLike[str], *, mode: int = 0o700) -> Path:
-    """The directory, made with its parents if need be, owned by us and writable by nobody else.
+    """The directory, made with its parents if need be, owned by us and writable by us alone.
 
     `mode` may let others read. Raises UnsafeDirectory if it is somebody else's, a symbolic link or writable by others;
     OSError if it cannot be made.

@@ -119,7 +119,7 @@ class _Sinks:
         self.descriptor: int | None = None
         self.level_max = _INFO
         self.time_format = "iso8601_ms"
-        #: Writes the lines; None: whoever logs them does.
+        #: Writes the lines; None: the caller of `log` does.
         self.worker: Worker | None = None
 
     def open_file(self) -> None:
@@ -331,7 +331,7 @@ class Logger:
         self.write(_VERBOSE, event, fields)
 
     def debug(self, event: str, **fields: Any) -> None:
-        """For whoever looks for a fault."""
+        """For finding a fault."""
         self.write(_DEBUG, event, fields)
 
     def debug2(self, event: str, **fields: Any) -> None:

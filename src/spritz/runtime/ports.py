@@ -17,7 +17,7 @@ _ATTEMPTS = 10_000
 
 
 def unused_ports(count: int) -> list[int]:
-    """So many different ports on which nobody listens now. Raises OSError if there are none."""
+    """`count` different ports on which no process listens now. Raises OSError if there are none."""
     highest = max(_LOWEST + 1_000, _first_ephemeral() - 1)
     chance = SystemRandomness()
     found: dict[int, None] = {}

@@ -66,14 +66,14 @@ class Supervisor:
         return len(self._tasks)
 
     def spawn(self, work: Coroutine[Any, Any, T], *, name: str) -> asyncio.Task[T]:
-        """Run `work` beside the others. Its failure is the group's."""
+        """Run `work` with the others. Its failure is the group's."""
         task = self._group.create_task(work, name=name)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
 
     def spawn_contained(self, work: Coroutine[Any, Any, None], *, name: str) -> asyncio.Task[None]:
-        """Run `work` beside the others. Its failure is reported to `on_failure` and harms nothing else."""
+        """Run `work` with the others. Its failure is reported to `on_failure` and harms nothing else."""
         task = self.spawn(self._contain(work, name), name=name)
         task.add_done_callback(lambda _task: work.close())  # cancelled before its first step, it never began
         return task

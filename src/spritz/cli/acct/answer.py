@@ -32,7 +32,7 @@ def answered(connection: Connection, query: SelectJobs) -> Iterator[tuple[JobWit
 
 
 def portions(picks: tuple[JobPick, ...]) -> Iterator[tuple[JobPick, ...]]:
-    """So many as one question may name, by job id."""
+    """The jobs in portions that one query may name, ordered by job id."""
     ordered = sorted(picks, key=lambda pick: pick.job_id)
     for start in range(0, len(ordered), PICKS_MAX):
         yield tuple(ordered[start : start + PICKS_MAX])

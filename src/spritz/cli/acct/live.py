@@ -1,4 +1,4 @@
-"""What the database does not hold yet: jobs as the controller knows them, put beside the records of the past.
+"""What the database does not hold yet: jobs as the controller knows them, merged with the records of the past.
 
 Needed while slurmdbd has lost its controller or has yet to catch up; otherwise it waits for the newest events itself.
 The conditions are those of `accounting.select`, on records in memory.
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from spritz.model.accounting import JobRecord, SelectJobs, StepRecord
     from spritz.model.job import Job
 
-#: AccountingStoreFlags that show here: whoever asks the controller may see these anyway.
+#: AccountingStoreFlags that show here: the controller tells these to anyone who may see the job.
 _KEEP = frozenset({"job_comment", "job_extra"})
 
 

@@ -113,7 +113,7 @@ def _chosen(session: Session, words: list[str]) -> list[str]:
     for word in words:
         key, equals, value = word.partition("=")
         if equals and key.lower() in ("jobname", "name"):
-            # A name that nobody has is told like an id that never was.
+            # A name that no job has is reported like an unknown job id.
             chosen += named(session, value) or [word]
         else:
             chosen += items([word])

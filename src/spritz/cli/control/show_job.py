@@ -65,7 +65,7 @@ def fetch(session: Session, reference: object) -> tuple[float, list[Job], int | 
         wanted = JobFilter(targets=(JobTarget(reference.job_id, mask, component=reference.component),))
     controller = session.controller()
     now, jobs, exempt = 0.0, [], None
-    # Whoever names a job may see it, hidden partition or not.
+    # A job that is named is shown, also in a hidden partition.
     asked = ListJobs(filter=wanted, all=session.all or reference is not None)
     for piece in controller.stream(asked, Jobs, timeout=controller.timeout_seconds):
         now, exempt = piece.now, piece.exempt_seconds

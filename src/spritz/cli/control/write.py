@@ -80,7 +80,7 @@ def _save(session: Session, path: str, content: bytes) -> bool:
 
 
 def write_config(session: Session, words: list[str]) -> int:
-    """The configuration in force, as `show config` knows it, into FILE.<time> or slurm.conf.<time> beside the one in
+    """The configuration in force, as `show config` knows it, into FILE.<time> or slurm.conf.<time> next to the one in
     use."""
     from spritz.client.locate import locate_controller
     from spritz.config.load import load

@@ -16,7 +16,7 @@ _COMMANDS = ("salloc", "sbatch", "srun", "*")
 
 
 def path_of_user() -> str:
-    """The file of whoever runs the command: the user database's word, as in Slurm."""
+    """The file in the home directory of the command's user, by the user database, as in Slurm."""
     import pwd
 
     try:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from spritz.model.commands.job import JobSubmitted, SubmitHetJob, SubmitJob
     from spritz.model.queries import AllocationGranted
 
-#: A grant that comes within so many seconds comes at once: nothing is said of waiting.
+#: Seconds within which a grant counts as immediate, so that nothing is said of waiting.
 _AT_ONCE_SECONDS = 0.3
 
 

@@ -70,7 +70,7 @@ class Controller:
         self._connected(0.0).send(request)
 
     def wait(self, reply_type: type[T], *, seconds: float | None = None) -> T | None:
-        """The answer to what was sent last; None if it has not come in so many seconds.
+        """The answer to what was sent last; None if it has not come within `seconds`.
 
         Raises Interrupted, RemoteError, or ClientError if the connection breaks.
         """
@@ -114,7 +114,7 @@ class Controller:
         self._watch(on_response, on_lost)
 
     def watch_loss(self, on_lost: Callable[[], None]) -> None:
-        """Call back once when the connection breaks; what comes over it meanwhile is nobody's."""
+        """Call back once when the connection breaks; what comes over it meanwhile is dropped."""
         self._watch(lambda response: None, on_lost)
 
     def _watch(self, on_response: Callable[[Response], None], on_lost: Callable[[], None]) -> None:
@@ -161,12 +161,12 @@ class Controller:
         return self._connection
 
     def connect_patiently(self, seconds: float) -> None:
-        """Have a connection, or raise ClientError after so many seconds."""
+        """Have a connection, or raise ClientError after `seconds`."""
         self._connected(seconds)
 
 
 def _ask(connection: Connection, request: Struct, reply_type: type[T]) -> T:
-    """The answer to this request; answers to others, which nobody waits for here, are dropped."""
+    """The answer to this request; answers to others are dropped."""
     request_id = connection.send(request)
     while True:
         response = connection.receive()

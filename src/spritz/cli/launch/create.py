@@ -94,7 +94,7 @@ class _Asking:
         self._sent = False
 
     def answer(self, seconds: float | None) -> StepCreated | None:
-        """The answer; None if it has not come in so many seconds."""
+        """The answer; None if it has not come within `seconds`."""
         controller = self._controller
         while True:
             try:
@@ -105,7 +105,7 @@ class _Asking:
             except RemoteError:
                 raise
             except ClientError:
-                # It may have been carried out: whoever asks again is told of the step that was made.
+                # It may have been carried out: the same request again is answered with the step that was made.
                 controller.close()
                 controller.connect_patiently(PATIENCE_SECONDS)
                 self._request = replace(self._request, again=True)

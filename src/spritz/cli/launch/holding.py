@@ -101,7 +101,7 @@ class Holding:
         context = self.context
         fields: dict[str, object] = {
             "name": "no-shell" if "no-shell" in given else "interactive",
-            # Without a shell nobody holds the allocation: it stays until somebody cancels it.
+            # Without a shell no process holds the allocation: it stays until it is cancelled.
             "interactive": "no-shell" not in given,
             "command": self.command[0] if self.command else "",
             "submit_line": " ".join(["salloc", *self.argv]),

@@ -42,7 +42,7 @@ class Interrupts:
         reactor.on_child = self._deliver
         for number in CAUGHT:
             signal.signal(number, self._note)
-        # EIO in place of being stopped for good where nobody could wake us.
+        # EIO instead of being stopped for ever where no shell could continue us.
         signal.signal(signal.SIGTTIN, signal.SIG_IGN)
         signal.signal(signal.SIGTTOU, signal.SIG_IGN)
         signal.signal(signal.SIGPIPE, signal.SIG_IGN)

@@ -45,7 +45,7 @@ class Listener:
         return self._socket.fileno()
 
     def accept(self) -> int | None:
-        """Descriptor of the next supervisor: ours or root's. None if nobody (else) is there."""
+        """Descriptor of the next supervisor: ours or root's. None if no (further) one is there."""
         while True:
             try:
                 # What `socket.socket.accept` calls; typeshed leaves it out.

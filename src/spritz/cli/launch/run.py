@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 #: How long equal ends of tasks are waited for, to be told together.
 _TOGETHER_SECONDS = 0.05
-#: srun waits so much longer than KillWait for a step that was told to end.
+#: Seconds that srun waits, in addition to KillWait, for a step that was told to end.
 _ABORT_MARGIN_SECONDS = 2
 #: How long supervisors may take to connect before the controller is asked what became of the step: at first, and the
 #: most, as it is asked ever more seldom.
@@ -406,7 +406,7 @@ class StepRun:
 
     def _judge(self, running: Collection[tuple[int, str]] | None) -> None:
         """Who is neither here nor at work will not come. `running`: what the controller has said."""
-        # A short step's supervisors come and go meanwhile: whoever came before that answer is to be heard first.
+        # A short step's supervisors come and go meanwhile: connections made before that answer are read first.
         self._accept(READABLE)
         if any(link.hello is None for link in self.links):
             self.reactor.after(_HEAR_SECONDS, lambda: self._judge(running))
@@ -444,7 +444,7 @@ class StepRun:
             self.reactor.stop()
 
     def _output_lost(self, error: OSError) -> None:
-        """Nobody reads our output (`srun … | head`): the step ends as the program would have.
+        """Our output is closed (`srun … | head`): the step ends as the program would have.
 
         A full disk does not end it. Differs: Slurm loses what does not fit without a word, and exits with 0.
         """

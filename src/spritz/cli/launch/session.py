@@ -400,7 +400,7 @@ class Session:
         except RemoteError:
             return set()
         except ClientError:
-            return None  # nobody says that it is gone
+            return None  # nothing says that it is gone
         number = parts[0].step_id
         steps = [view.step for view in found.steps if view.step.step_id == number]
         return {(step.job_id, node) for step in steps for node in step.running_nodes}

@@ -1,7 +1,7 @@
 """One step over several components of a heterogeneous job: `srun A a : B b`, and `srun --het-group=0,1 a`.
 
 Each component has options, a program and streams of its own; tasks have one numbering over all of them. The first part
-is the session's own, the others are kept beside it.
+is the session's own, the others are kept with it.
 
 Source: srun(1) --het-group; https://slurm.schedmd.com/heterogeneous_jobs.html; texts as Slurm 22.05 prints them.
 """

@@ -1,4 +1,4 @@
-"""Check a file of the configuration (a slurm.conf with those beside it): all mistakes at once, each with file, line,
+"""Check a file of the configuration (slurm.conf with the files next to it): all mistakes at once, each with file, line,
 accepted form and the nearest right word."""
 
 from __future__ import annotations

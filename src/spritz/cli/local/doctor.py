@@ -66,7 +66,7 @@ def run(arguments: Namespace, context: Context) -> int:
 
 
 class SitePaths(ClusterPaths):
-    """A cluster that `spritz up` has not made: its slurm.conf is known, its daemons are whoever starts them's."""
+    """A cluster that `spritz up` has not made: its slurm.conf is known, and its daemons are started by others."""
 
     def __init__(self, conf: str) -> None:
         super().__init__(os.path.dirname(conf))

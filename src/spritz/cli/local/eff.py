@@ -17,7 +17,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(arguments: Namespace, context: Context) -> int:
-    """0; 1 where there is no such job, or nobody to ask."""
+    """0; 1 where there is no such job, or no daemon answers."""
     from spritz.cli.efficiency.advice import advise
     from spritz.cli.efficiency.asked import jobs
     from spritz.cli.efficiency.measure import measure

@@ -131,7 +131,7 @@ def pools_of(views: Iterable[NodeView], shared: dict[str, int]) -> list[Pool]:
 
 
 def _lowest(mask: int, count: int) -> int:
-    """The lowest so many bits of a mask."""
+    """The lowest `count` bits of a mask."""
     taken = 0
     for _ in range(min(count, mask.bit_count())):
         taken |= mask & ~taken & -(mask & ~taken)

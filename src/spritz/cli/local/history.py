@@ -24,7 +24,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(arguments: Namespace, context: Context) -> int:
-    """0; 1 where there is no such job, or nobody to ask."""
+    """0; 1 where there is no such job, or no daemon answers."""
     from spritz.cli.silent import Silent
 
     text = ",".join(arguments.jobs)

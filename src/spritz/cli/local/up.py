@@ -76,7 +76,7 @@ def run(arguments: Namespace, context: Context) -> int:
         if database is not None:
             daemons.await_database(paths, database)
     except BaseException:
-        # One that cannot start, or Ctrl-C: what was started beside it does not stay behind alone.
+        # One daemon cannot start, or Ctrl-C: the others that were started are stopped.
         _stop_again(paths, alive)
         raise
     try:
@@ -91,7 +91,7 @@ def run(arguments: Namespace, context: Context) -> int:
 
 
 def _warm_commands(context: Context) -> None:
-    """The first call of a command leaves a command server behind; so nobody's own call is the slow one.
+    """Start the command server now, so that the user's first command is not the slow one.
 
     Where the commands are Python (no C compiler at installation), or no server is wanted, it changes nothing.
     """

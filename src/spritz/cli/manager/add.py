@@ -186,7 +186,7 @@ def users(book: Book, words: list[Word], context: Context) -> Edit:
     new = [name for name in names if name not in known]
     level = admin_level(asked.own.get("adminlevel", "None"), context)
     puts += [User(name=name, admin=level, default_wckey=key) for name in new]
-    # Whoever has no default among his wckeys gets the first new one.
+    # A user without a default wckey gets the first new one.
     without = [known[name] for name in names if name in known and not known[name].default_wckey]
     puts += [replace(one, default_wckey=key) for one in without if key]
     if new:

@@ -75,7 +75,7 @@ def commit(
     """Show what `make` makes of the book, ask, and send it; made again if the book has changed meanwhile.
 
     `unchanged` is the status where there is nothing to do. `adding`: what is added, for those who may not (None: it is
-    not adding). Whoever may change nothing is told so, also where nothing was found to change.
+    not adding). A user without the right to change anything is told so, also where nothing was found to change.
     """
     from spritz.cli.silent import Silent
     from spritz.client.errors import RemoteError

@@ -1,4 +1,4 @@
-"""`sacctmgr show reservation`: what was kept, for whom, and how much of it nobody used.
+"""`sacctmgr show reservation`: past and present reservations, their users, and how much of each was not used.
 
 Source: sacctmgr(1) SPECIFICATIONS FOR RESERVATIONS; what 22.05 prints.
 """

@@ -143,7 +143,7 @@ def conditions(
 
 
 def need_values(words: Iterable[Word], context: Context) -> None:
-    """`name=$NOBODY` would mean everybody: nobody changes that. A partition may be none. Raises Silent."""
+    """Refuse `name=` of an empty list, which would select all. A partition may be empty. Raises Silent."""
     for word in words:
         if word.key and not any(word.values) and not word.key.lower().startswith("part"):
             context.err(f" No value given: {word.text}\n")
@@ -151,7 +151,7 @@ def need_values(words: Iterable[Word], context: Context) -> None:
 
 
 def need_some(asked: Conditions, entity: str, context: Context) -> None:
-    """No conditions would mean everything: nobody deletes that. Raises Silent."""
+    """Refuse a deletion without conditions, which would delete everything. Raises Silent."""
     if asked == Conditions():
         coordinators = " You need to specify a user list or account list here.\n"
         context.err(coordinators if entity == "coordinator" else " No conditions given to remove, not executing.\n")

@@ -63,7 +63,7 @@ class Unit:
 
 
 class Amount:
-    """So much of `whole`. Not `timed`: no count times seconds, but a number as it is."""
+    """The value as a part of `whole`. Not `timed`: a number as it is, and not a count times seconds."""
 
     __slots__ = ("timed", "value", "whole")
 

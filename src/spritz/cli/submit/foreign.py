@@ -1,6 +1,6 @@
 """#PBS and #BSUB lines of a batch script: the ones with a meaning here, as options of ours; the others refused by name.
 
-Source: sbatch(1) --ignore-pbs; qsub(1B) and bsub(1) for what the options say. They are read beside #SBATCH lines, as in
+Source: sbatch(1) --ignore-pbs; qsub(1B) and bsub(1) for what the options say. They are read with #SBATCH lines, as in
 Slurm, and those win.
 """
 

@@ -109,7 +109,7 @@ _TABLE: tuple[tuple[str, Row], ...] = (
     ("bas", Row("prefer", "", "features", "features of nodes that are taken first")),
     ("bas", Row("cluster-constraint", "", "features", refused="there is one cluster")),
     ("bas", Row("switches", "", "count[@time]", "on no more leaf switches, waiting so long for them")),
-    ("bas", Row("segment", "", "nodes", "so many nodes at a time in one block")),
+    ("bas", Row("segment", "", "nodes", "number of nodes to place together in one block")),
     ("bas", Row("consolidate-segments", "", "", "segments on as few blocks as hold them, which is so anyway")),
     ("bas", Row("spread-segments", "", "", "no two segments in one block")),
     ("bas", Row("distribution", "m", "type", "block, cyclic, plane=size, arbitrary")),
@@ -142,7 +142,7 @@ _TABLE: tuple[tuple[str, Row], ...] = (
     ("b", Row("ignore-pbs", "", "", "do not look at #PBS and #BSUB lines")),
     ("bas", Row("power", "", "flags", refused="power management is not built")),
     ("bas", Row("reboot", "", "", "boot the nodes before the job begins (administrators)")),
-    ("as", Row("immediate", "I", "[=seconds]", "give up unless it can start at once, or within so many seconds")),
+    ("as", Row("immediate", "I", "[=seconds]", "give up unless it starts at once, or within this many seconds")),
     # -- srun: the step
     ("s", Row("jobid", "", "id", "run the step inside this job")),
     ("s", Row("overlap", "", "", "share CPUs, memory and GPUs with other steps")),
