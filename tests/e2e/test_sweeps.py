@@ -6,8 +6,10 @@ import fcntl
 import json
 import os
 import signal
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -33,6 +35,25 @@ for step in range(1, int(os.environ.get("STEPS", "2")) + 1):
         time.sleep(0.05)
 if os.path.exists(os.environ.get("FAIL", "/nonexistent")):
     sys.exit(3)
+"""
+
+#: goes on from its checkpoint, and saves its state when it is asked to stop
+RESUMED = """\
+import json, os, signal, sys, time
+state = os.environ["SPRITZ_CHECKPOINT_DIR"] + "/state"
+begin = int(open(state).read()) if os.path.exists(state) else 0
+asked = []
+signal.signal(signal.SIGUSR1, lambda *_: asked.append(1))
+with open(os.environ["SPRITZ_RUN_DIR"] + "/starts", "a") as file:
+    file.write("x")
+for step in range(begin + 1, 4):
+    with open(os.environ["SPRITZ_RUN_DIR"] + "/metrics.jsonl", "a") as file:
+        file.write(json.dumps({"step": step, "loss": 1 / step}) + "\\n")
+    while step == 2 and os.path.exists(os.environ["HOLD"]) and not asked:
+        time.sleep(0.05)
+    if asked:
+        open(state, "w").write(str(step))
+        sys.exit(75)
 """
 
 
@@ -82,6 +103,8 @@ def test_a_grid_is_one_array_and_each_point_a_run(swept: Lab) -> None:
     trees = {swept.run_json(f"objective-sweep-1.{index}")["index"]["tree"] for index in (1, 4)}  # type: ignore[index]
     assert len(trees) == 1
     assert "4 completed" in swept("sweeps")
+    _, err = swept.start("show", "objective-sweep-1").communicate(timeout=100)
+    assert "`spritz sweep --status objective-sweep-1` shows it" in err
 
 
 def test_run_m_is_the_product_and_hydras_own_is_recognised(swept: Lab) -> None:
@@ -172,6 +195,59 @@ def test_a_requeued_trial_goes_on_as_the_same_trial(swept: Lab) -> None:
     found = ended(swept, name)
     assert [item["parameters"] for item in found["trials"]] == [trial["parameters"]]
     assert starts(swept, name) == {f"{name}.1": 2}
+
+
+def test_a_resumable_trial_is_paused_alone_and_goes_on_where_it_was(swept: Lab) -> None:
+    """The last task of an array has the array's job number: it is meant alone all the same."""
+    hold = swept.project / "hold"
+    hold.write_text("")
+    (swept.project / "objective.py").write_text(RESUMED)
+    name = swept(
+        "sweep",
+        plan(swept, parameters={"x": [1, 2]}, run={"env": {"HOLD": str(hold)}, "resumable": True, "grace": "60"}),
+    ).strip()
+    reports = [swept.home / "runs" / f"{name}.{index}" / "metrics.jsonl" for index in (1, 2)]
+    until(lambda: all(path.exists() and len(list(lines(path))) == 2 for path in reports), "both are at step 2")
+    assert swept("pause", f"{name}.2").startswith(f"{name}.2 is paused")
+    assert [trial["state"] for trial in status(swept, name)["trials"]] == ["RUNNING", "PAUSED"]
+    hold.unlink()
+    until(lambda: status(swept, name)["trials"][0]["state"] == "COMPLETED", "the other ends")
+    swept("resume", f"{name}.2")
+    assert ended(swept, name)["states"] == {"COMPLETED": 2}
+    assert starts(swept, name) == {f"{name}.1": 1, f"{name}.2": 2}
+    assert [line["step"] for line in lines(reports[1])] == [1, 2, 3]
+
+
+class _Heard(BaseHTTPRequestHandler):
+    said: ClassVar[list[dict[str, Any]]] = []
+
+    def do_POST(self) -> None:
+        self.said.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+        self.send_response(200)
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+def test_idle_trials_are_ended_by_the_guard_and_the_sweeps_end_is_told_once(swept: Lab) -> None:
+    pytest.importorskip("apprise")
+    hold = swept.project / "hold"
+    hold.write_text("")
+    guard = {"watch": "cpu", "below": 50, "warn_after": "1s", "end_after": "2s", "action": "end"}
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _Heard)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        settings = {"notify": [f"json://127.0.0.1:{server.server_port}"], "guard": guard}
+        (swept.project / "spritz.yaml").write_text(json.dumps(settings))
+        name = swept("sweep", plan(swept, parameters={"x": [1, 2]}, run={"env": {"HOLD": str(hold)}})).strip()
+        assert ended(swept, name)["states"].get("COMPLETED", 0) == 0
+        until(lambda: any(said["title"].endswith(" ended") for said in _Heard.said), "the end is told")
+    finally:
+        server.shutdown()
+        server.server_close()
+    assert [said["title"] for said in _Heard.said if "idle" not in said["title"]] == [f"{name} ended"]
+    assert any(said["title"] in (f"{name}.1 is idle", f"{name}.2 is idle") for said in _Heard.said)
 
 
 @pytest.mark.parametrize("moment", ["before", "after"])

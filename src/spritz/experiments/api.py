@@ -433,8 +433,6 @@ def _split(
 
 def run_options(options: Mapping[str, Any], found: settings.Settings, name: str) -> RunOptions:
     """The options over those of spritz.yaml. Raises ExperimentError."""
-    from spritz.experiments.commands.run import minutes
-
     given: dict[str, Any] = {}
     for key, value in options.items():
         if key == "env":
@@ -443,8 +441,6 @@ def run_options(options: Mapping[str, Any], found: settings.Settings, name: str)
             given[key] = tuple(str(each) for each in value)
         else:
             given[key] = value if value in (None, "", False) else str(value)
-    if isinstance(given.get("time"), str):
-        given["time"] = minutes(given["time"])
     if "name" not in found.run:
         given.setdefault("name", name)
     return settings.merged(found, given)

@@ -8,7 +8,6 @@ A *life* is one start of the job; Slurm counts them in SLURM_RESTART_COUNT.
 
 from __future__ import annotations
 
-import re
 import shlex
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from spritz.experiments import slurm
 from spritz.experiments.errors import ExperimentError
 from spritz.experiments.home import copied_by_content
 from spritz.experiments.settings import RunOptions
+from spritz.notation import duration
 
 #: options of a run that belong here
 OPTIONS = ("resumable", "max_time", "grace", "stop_signal", "max_stalls", "checkpoint", "checkpoint_dir")
@@ -70,21 +70,14 @@ def stop_signal(options: RunOptions) -> str:
 
 
 def total_seconds(text: str) -> int:
-    """`7d`, `36h`, `90m`, or Slurm's forms: minutes, H:M:S, D-H:M:S. Raises ExperimentError."""
-    factors = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
-    if match := re.fullmatch(r"([\d.]+)([smhdw])", text):
-        try:
-            return round(float(match[1]) * factors[match[2]])
-        except ValueError:
-            pass
-    if match := re.fullmatch(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?", text):
-        days, first, second, third = (int(part or 0) for part in match.groups())
-        if match[1] is not None:
-            return days * 86_400 + first * 3600 + second * 60 + third
-        if match[4] is not None:
-            return first * 3600 + second * 60 + third
-        return first * 60 + second
-    raise ExperimentError(f"--max-time={text}: a time as 7d, 36h or 1-12:00:00 is expected", exit_code=2)
+    """`7d`, `36h`, `90m`, or Slurm's forms. Raises ExperimentError."""
+    try:
+        seconds = duration.parse_span(text)
+    except duration.DurationError:
+        seconds = duration.INFINITE
+    if seconds == duration.INFINITE:
+        raise ExperimentError(f"--max-time={text}: a time as 7d, 36h or 1-12:00:00 is expected", exit_code=2)
+    return seconds
 
 
 def sbatch_words(options: RunOptions) -> list[str]:
@@ -94,15 +87,18 @@ def sbatch_words(options: RunOptions) -> list[str]:
     return ["--requeue", f"--signal=B:{stop_signal(options)}@{grace_seconds(options)}"]
 
 
-def script_lines(options: RunOptions) -> str:
-    """What job.sh of a resumable run says before it starts the command; "" for other runs."""
+def script_lines(options: RunOptions, directory: str) -> str:
+    """What job.sh of a resumable run says before it starts the command; "" for other runs.
+
+    `directory` has resume.sh; it is a word of the shell.
+    """
     if not is_resumable(options):
         return ""
     return (
         f"stop_signal={stop_signal(options)} grace_seconds={grace_seconds(options)}"
         f" stalls_max={int(options.max_stalls or _STALLS_MAX)}"
         f" total_seconds={total_seconds(options.max_time) if options.max_time else 0}\n"
-        '. "$SPRITZ_RUN_DIR/resume.sh" || finish 66\n'
+        f". {directory}/resume.sh || finish 66\n"
     )
 
 
@@ -124,9 +120,11 @@ def checkpoint_directory(directory: Path, name: str, options: RunOptions) -> Pat
     return directory / "checkpoints"
 
 
-def environment_line(directory: Path, name: str, options: RunOptions) -> str:
-    """Variables of the contract, for all runs."""
-    place = shlex.quote(str(checkpoint_directory(directory, name, options)))
+def environment_line(options: RunOptions) -> str:
+    """Variables of the contract, for all runs: a line of the shell, after SPRITZ_RUN and SPRITZ_RUN_DIR are set."""
+    place = '"$SPRITZ_RUN_DIR"/checkpoints'
+    if options.checkpoint_dir:
+        place = f'{shlex.quote(str(Path(options.checkpoint_dir).expanduser().absolute()))}/"$SPRITZ_RUN"'
     return f"export SPRITZ_CHECKPOINT_DIR={place} SPRITZ_RESTART=$restart"
 
 
@@ -176,6 +174,9 @@ life=$SPRITZ_RUN_DIR/life          # what the next life must know of this one
 began=$SPRITZ_RUN_DIR/began        # as old as this life: newer checkpoints are progress
 used=0 stalls=0 left= nodes= since=0
 asked= timer=
+# The last task of an array has the array's number: the number alone would mean all tasks.
+this=${SLURM_ARRAY_JOB_ID:+${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID}
+this=${this:-$SLURM_JOB_ID}
 
 keep_life() {                      # $1: how this life was left; "running" stands if it ends without a word
     printf 'used=%s stalls=%s left=%s nodes=%s since=%s\n' "$((used + SECONDS))" "$stalls" "$1" \
@@ -185,12 +186,12 @@ keep_life() {                      # $1: how this life was left; "running" stand
 requeue() {                        # $1: requeue or requeuehold; what follows runs until Slurm kills this script
     local tries
     for tries in 1 2 3 4 5; do
-        scontrol "$1" "$SLURM_JOB_ID" && return 0
+        scontrol "$1" "$this" && return 0
         # Slurm itself may have requeued the job, for a preemption.
-        case $(squeue -h -j "$SLURM_JOB_ID" -o %T) in PENDING | COMPLETING | REQUEUE*) break ;; esac
+        case $(squeue -h -r -j "$this" -o %T) in PENDING | COMPLETING | REQUEUE*) break ;; esac
         sleep 2
     done
-    [ "$tries" -lt 5 ] && { [ "$1" = requeue ] || scontrol hold "$SLURM_JOB_ID"; }
+    [ "$tries" -lt 5 ] && { [ "$1" = requeue ] || scontrol hold "$this"; }
 }
 
 failed_nodes() {                   # those of the last life that are down, or whose slurmd has started since
@@ -212,13 +213,13 @@ leave_failed_nodes() {             # requeue without nodes that failed under thi
         grep -cvFxf "$SPRITZ_RUN_DIR/failed-nodes")
     [ "$others" -ge "$SLURM_JOB_NUM_NODES" ] || return 0
     say excluded ", \"nodes\": \"$(paste -sd, <<< "$mine")\""
-    excluded=$(scontrol -o show job "$SLURM_JOB_ID" | grep -oE 'ExcNodeList=[^ ]+')
+    excluded=$(scontrol -o show job "$this" | grep -oE 'ExcNodeList=[^ ]+')
     excluded=${excluded#*=}; [ "$excluded" = "(null)" ] && excluded=
     excluded=$excluded${excluded:+,}$(sort -u "$SPRITZ_RUN_DIR/failed-nodes" | paste -sd,)
     trap '' TERM
     keep_life moved
     requeue requeue || return 0
-    scontrol update JobId="$SLURM_JOB_ID" ExcNodeList="$excluded"
+    scontrol update JobId="$this" ExcNodeList="$excluded"
     exit 75
 }
 
@@ -257,7 +258,7 @@ begin_life() {
 }
 
 time_up() {                        # the signal before --max-time is used up, as Slurm sends it before the time limit
-    local before=$((total_seconds - used - grace_seconds))
+    local before=$((total_seconds - used - SECONDS - grace_seconds))
     trap 'kill $(jobs -p) 2>/dev/null; exit' TERM
     sleep $((before > 0 ? before : 0)) & wait $!
     kill -s "$stop_signal" $$

@@ -51,14 +51,20 @@ fi
 #: What keeps a notification from being sent is kept beside the logs; its addresses come in $SPRITZ_NOTIFY.
 _NOTIFYING = """\
 export SPRITZ_PYTHON={python}
-notify() {{
-    timeout 60 "$SPRITZ_PYTHON" -I -m spritz.experiments.notify "$@" \\
+notify() {{{once}
+    timeout 60 "$SPRITZ_PYTHON" -I -m {program} \\
         < /dev/null >> "$SPRITZ_RUN_DIR/log/notify.log" 2>&1
 }}"""
+#: A sweep tells once that it has ended: its last trial does.
+_ENDING = """
+    if [ "$1" = ended ]; then
+        : > {sweep}/ended/$SLURM_ARRAY_TASK_ID
+        [ "$(ls {sweep}/ended | wc -l)" = {size} ] && ln -s "$array" {sweep}/told 2>/dev/null || return 0
+    fi"""
 
 #: It ends with the script that started it.
 _GUARDING = """\
-( export SPRITZ_SAMPLER=1; exec python3 "$SPRITZ_RUN_DIR/watch.py" guard ) < /dev/null &
+( export SPRITZ_SAMPLER=1; exec python3 {program} guard ) < /dev/null &
 """
 #: {NAME} in a command of a sweep
 _PLACE = re.compile(r"\{([^{}]+)\}")
@@ -107,6 +113,8 @@ class Trials:
     asks: bool
     watched: bool
     retries: int
+    #: number of trials
+    size: int
 
 
 def text(job: Job) -> str:
@@ -136,8 +144,9 @@ def text(job: Job) -> str:
     index = ".$SLURM_ARRAY_TASK_ID" if trials else ""
     code = '"$SPRITZ_RUN_DIR/code"' if trials else f"{shlex.quote(str(job.directory))}/code"
     resumable = resuming.is_resumable(options)
-    contract = resuming.environment_line(job.directory, job.name, options) if trials is None else _TRIAL_CONTRACT
-    before = _parameters(trials) + resuming.script_lines(options)
+    shared = '"$SPRITZ_RUN_DIR"' if trials is None else shlex.quote(str(trials.sweep))
+    contract = resuming.environment_line(options)
+    before = _parameters(trials) + resuming.script_lines(options, shared)
     before += snapshot.checkout_lines(job.repository, job.tree, code) if job.tree else ""
     modules = f"export PYTHONPATH=${{PYTHONPATH:+$PYTHONPATH:}}{shlex.quote(str(job.modules))}\n" if job.modules else ""
     quoted = resuming.guarded(quoted, options)
@@ -146,10 +155,13 @@ def text(job: Job) -> str:
     )
     inside = f"python3 {shlex.quote(str(job.inside))}"
     place = f"{code}/{shlex.quote(job.work_directory)}" if job.tree else shlex.quote(job.work_directory)
-    notifying = _NOTIFYING.format(python=shlex.quote(job.notifier)) if job.notifier else "notify() { :; }"
+    notifying = _notifying(job.notifier, trials)
     tracking = f'eval "$({inside} track)"\n' if job.tracked else ""
     closing = f'{inside} close "$1"; ' if job.tracked else ""
-    beside = _SAMPLING.format(inside=inside) + (_GUARDING if job.guarded else "") + _watcher(trials)
+    beside = _SAMPLING.format(inside=inside) + (_GUARDING.format(program=f"{shared}/watch.py") if job.guarded else "")
+    if trials and job.guarded:
+        beside = f'ln -sf {shared}/guard.json "$SPRITZ_RUN_DIR/guard.json"\n' + beside
+    beside += _watcher(trials)
     beside += "launched\n" if resumable else ""
     return f"""#!/bin/bash
 {directives}
@@ -190,7 +202,7 @@ done
 # srun ends with the highest status, that of tasks which it killed because another had failed: the first one counts.
 first=$(grep -m 1 -oE 'Exited with exit code [0-9]+' "$errors" 2>/dev/null)
 [ "$status" -gt 128 ] && [ -n "$first" ] && status=${{first##* }}
-{_close_loop(trials)}{'end_life "$status"' + chr(10) if resumable else ""}finish "$status"
+{_close_loop(trials, resumable)}{'end_life "$status"' + chr(10) if resumable else ""}finish "$status"
 """
 
 
@@ -240,25 +252,39 @@ def _watcher(trials: Trials | None) -> str:
     return f"""{_ours(trials, "watch")} "$restart" "$child" & watcher=$!\n""" if trials and trials.watched else ""
 
 
+def _notifying(python: str, trials: Trials | None) -> str:
+    """The function that tells somebody of an event; a trial tells of its sweep's end, and of its own pauses."""
+    if not python:
+        return "notify() { :; }"
+    program, once = 'spritz.experiments.notify "$@"', ""
+    if trials is not None:
+        sweep = shlex.quote(str(trials.sweep))
+        once = _ENDING.format(sweep=sweep, size=trials.size)
+        program = f'spritz.experiments.sweeps.trial notify {sweep} "$SLURM_ARRAY_TASK_ID" "$@"'
+    return _NOTIFYING.format(python=shlex.quote(python), program=program, once=once)
+
+
 _OPEN_LOOP = "tries=0\nwhile :; do\n"
-#: each trial has checkpoints of its own
-_TRIAL_CONTRACT = 'export SPRITZ_CHECKPOINT_DIR="$SPRITZ_RUN_DIR/checkpoints" SPRITZ_RESTART=$restart'
 
 
-def _close_loop(trials: Trials | None) -> str:
+def _close_loop(trials: Trials | None, resumable: bool) -> str:
     """Starts the command of a trial again after it failed, while retries are left and nothing has stopped it."""
     if trials is None:
         return ""
     lines = []
+    over = ""
+    if resumable:
+        lines = ["""[ -n "$timer" ] && kill "$timer" 2>/dev/null"""]
+        over = """ || [ "$status" = 75 ] || [ -e "$SPRITZ_SAVED_FILE" ]"""  # it wants to be started in another life
     if trials.watched:
-        lines = [
+        lines += [
             """kill "$watcher" 2>/dev/null; wait "$watcher" 2>/dev/null""",
             """grep -q "\\"pruned\\".*\\"restart\\": $restart[,}]" "$SPRITZ_RUN_DIR/events.jsonl" && finish 0""",
         ]
     stopped = """grep -q "\\"signalled\\".*\\"restart\\": $restart," "$SPRITZ_RUN_DIR/events.jsonl\""""
     return "\n".join([
         *lines,
-        f"""[ "$status" = 0 ] || [ "$tries" -ge {trials.retries} ] || {stopped} && break""",
+        f"""[ "$status" = 0 ] || [ "$tries" -ge {trials.retries} ]{over} || {stopped} && break""",
         """say retried ", \\"status\\": $status\"""",
         "tries=$((tries + 1)); restart=$((restart + 1)); child=",
         """say started ", \\"nodes\\": \\"$SLURM_JOB_NODELIST\\", \\"job\\": \\"$SLURM_JOB_ID\\"\"""",

@@ -32,6 +32,7 @@ from pathlib import Path
 from typing import Any
 
 from spritz.experiments.errors import ExperimentError
+from spritz.notation import duration
 from spritz.notation.names import nearest
 
 FILE = "spritz.yaml"
@@ -179,15 +180,25 @@ def _guard(path: Path, value: Any) -> dict[str, Any]:
 
 def _duration(path: Path, key: str, value: Any) -> float:
     """Seconds of 90s, 15m, 2h; a plain number is minutes, as in Slurm."""
-    text = str(value)
-    factors = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
     try:
-        seconds = float(text[:-1]) * factors[text[-1]] if text[-1:] in factors else float(text) * 60
-    except ValueError:
-        raise ExperimentError(f"{path}: guard: {key}: a time as 15m is expected") from None
-    if not 0 < seconds < float("inf"):
+        # A number of YAML may have a fraction: of a minute.
+        seconds = duration.parse_span(f"{value}m" if isinstance(value, float) else str(value))
+    except duration.DurationError:
+        seconds = 0
+    if not 0 < seconds < duration.INFINITE:
         raise ExperimentError(f"{path}: guard: {key}: a time as 15m is expected")
-    return seconds
+    return float(seconds)
+
+
+def time_limit(text: str) -> str:
+    """`90m`, `2h` and `3d` as Slurm writes them, in minutes; Slurm's own forms as they are. Raises ExperimentError."""
+    try:
+        seconds = duration.parse_span(text) if text else 0
+    except duration.DurationError as error:
+        raise ExperimentError(
+            f"--time={text}: {error}", hint="90s, 30m, 2h, 3d and 1w are understood as well", exit_code=2
+        ) from None
+    return str(max(1, -(-seconds // 60))) if text[-1:] in ("s", "m", "h", "d", "w") else text
 
 
 def _track(path: Path, value: Any) -> dict[str, str]:
@@ -270,7 +281,7 @@ def parse_bytes(text: str, what: str) -> int:
 
 
 def merged(settings: Settings, given: dict[str, Any]) -> RunOptions:
-    """The file's options with those of the command line over them; lists are joined."""
+    """The file's options with those of the command line over them; lists are joined. Raises ExperimentError."""
     values = dict(settings.run)
     for name, value in given.items():
         if value in (None, "", (), {}, False):
@@ -283,6 +294,8 @@ def merged(settings: Settings, given: dict[str, Any]) -> RunOptions:
             values[name] = {**values.get(name, {}), **value}
         else:
             values[name] = str(value)
+    if "time" in values:
+        values["time"] = time_limit(values["time"])
     return replace(RunOptions(), **values)
 
 

@@ -117,8 +117,6 @@ class Store:
     def reserve_array(self, base: str, owner: str, created_at: float, directory: Path, commands: Sequence[str]) -> str:
         """A free name as `reserve` makes it, with rows NAME-0, NAME-1 … that hold it, one for each command."""
         clean = re.sub(r"[^A-Za-z0-9._-]+", "-", base).strip("-.") or "run"
-        from sqlalchemy.exc import IntegrityError
-
         for _ in range(1000):
             name = f"{clean}-{self._next_number(clean, owner)}"
             try:
@@ -127,7 +125,7 @@ class Store:
                         row = f"{name}-{index}"
                         self._insert(connection, row, owner, created_at, str(directory / row), command)
                 return name
-            except IntegrityError:
+            except Taken:
                 continue
         raise ExperimentError(f"no free name for runs {clean}")
 
@@ -238,6 +236,10 @@ class Store:
                 return entry
         if entries:
             return entries[0]
+        if (self.home / "sweeps" / name / "sweep.json").exists():
+            raise ExperimentError(f"{name} is a sweep", hint=f"`spritz sweep --status {name}` shows it and its trials")
+        if (self.home / "pipelines" / name / "pipeline.json").exists():
+            raise ExperimentError(f"{name} is a pipeline", hint=f"`spritz pipeline show {name}` shows it and its steps")
         raise ExperimentError(f"{name}: no such run", hint="`spritz runs` lists them")
 
     def open_runs(self, owner: str) -> list[Entry]:

@@ -88,9 +88,9 @@ def launch(request: Request, store: Store) -> Run:
             parent=request.parent,
             group=request.group,
         )
-        _hide(run, urls, request)
+        hide(run.surroundings, urls, request)
         record.write(directory, run)
-        for file, content in (_guarding(request.settings) | dict(request.files)).items():
+        for file, content in (guarding(request.settings) | dict(request.files)).items():
             (directory / file).write_bytes(content.encode() if isinstance(content, str) else content)
         if tracked is not None:
             write_track(directory, run, tracked, request)
@@ -132,9 +132,9 @@ def launch(request: Request, store: Store) -> Run:
     return run
 
 
-def _hide(run: Run, urls: Sequence[str], request: Request) -> None:
-    """Addresses of notifications are secrets, under whatever names they are among the variables."""
-    variables = run.surroundings.get("variables", {})
+def hide(around: Mapping[str, Any], urls: Sequence[str], request: Request) -> None:
+    """Mask addresses of notifications in `surroundings.collect`'s variables, under whatever names they are there."""
+    variables = around.get("variables", {})
     for name in notify.names(request.settings.notify):
         if name in variables:
             variables[name] = secrets.MASK
@@ -142,7 +142,7 @@ def _hide(run: Run, urls: Sequence[str], request: Request) -> None:
         variables[name] = secrets.without(value, urls)
 
 
-def _guarding(settings: Settings) -> dict[str, str | bytes]:
+def guarding(settings: Settings) -> dict[str, str | bytes]:
     """Files that the guard of a run needs in its directory."""
     if not settings.guard:
         return {}

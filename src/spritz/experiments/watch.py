@@ -68,6 +68,12 @@ def tell(directory: Path, text: str, last: bool = False) -> None:
             log.write(f"not sent: {error}\n".encode())
 
 
+def job_id() -> str:
+    """Of this job alone: the last task of an array has the array's number, which means all tasks."""
+    array = os.environ.get("SLURM_ARRAY_JOB_ID")
+    return f"{array}_{os.environ['SLURM_ARRAY_TASK_ID']}" if array else os.environ["SLURM_JOB_ID"]
+
+
 def span(seconds: float) -> str:
     """Minutes, or seconds if they are few."""
     return f"{seconds / 60:.0f} min" if seconds >= 90 else f"{seconds:.0f} s"
@@ -387,7 +393,7 @@ def guard(directory: Path) -> None:
             while os.getppid() == parent and time.monotonic() < deadline:
                 time.sleep(0.2)
             if os.getppid() == parent:
-                subprocess.run(["scancel", os.environ["SLURM_JOB_ID"]], stdin=subprocess.DEVNULL, check=False)
+                subprocess.run(["scancel", job_id()], stdin=subprocess.DEVNULL, check=False)
             return
 
 

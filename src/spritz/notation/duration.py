@@ -6,6 +6,8 @@ bits of minutes and one that starts with a dash are refused here (22.05 wraps ar
 
 from __future__ import annotations
 
+import re
+
 from spritz.notation.errors import NotationError, shown, unsigned
 
 #: no limit, and not given, as minutes or seconds (INFINITE and NO_VAL of slurm.h)
@@ -13,6 +15,9 @@ INFINITE = 0xFFFFFFFF
 NO_VAL = 0xFFFFFFFE
 
 _MINUTES_MAX = 0xFFFFFFFD
+#: a number and a unit, which Slurm does not have
+_SPAN = re.compile(r"(\d+(?:\.\d*)?|\.\d+)([smhdw])", re.ASCII)
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 _ENDLESS = ("-1", "INFINITE", "UNLIMITED")
 
 
@@ -49,6 +54,19 @@ def parse_seconds(text: str) -> int:
     if total > _MINUTES_MAX * 60:
         raise _invalid(text)
     return total
+
+
+def parse_span(text: str) -> int:
+    """Seconds of `90s`, `15m`, `1.5h`, `3d`, `2w`, which Slurm does not have, or of any form of `parse_seconds`.
+
+    Raises DurationError.
+    """
+    if match := _SPAN.fullmatch(text):
+        seconds = round(float(match[1]) * _UNITS[match[2]])
+        if seconds > _MINUTES_MAX * 60:
+            raise _invalid(text)
+        return seconds
+    return parse_seconds(text)
 
 
 def _invalid(text: str) -> DurationError:

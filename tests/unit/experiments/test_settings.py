@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from spritz.experiments import settings
-from spritz.experiments.commands import rerun, run
+from spritz.experiments.commands import rerun
 from spritz.experiments.errors import ExperimentError
 from spritz.experiments.settings import RunOptions
 
@@ -56,10 +56,17 @@ def test_sizes_of_snapshots() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "slurm"), [("90m", "90"), ("2h", "120"), ("3d", "4320"), ("1-00:00", "1-00:00"), ("30", "30")]
+    ("given", "slurm"),
+    [("90m", "90"), ("2h", "120"), ("3d", "4320"), ("1-00:00", "1-00:00"), ("30", "30"), ("61s", "2")],
 )
-def test_times_with_a_unit(given: str, slurm: str) -> None:
-    assert run.minutes(given) == slurm
+def test_times_with_a_unit(tmp_path: Path, given: str, slurm: str) -> None:
+    assert settings.merged(settings.Settings(), {"time": given}).time == slurm
+    assert settings.merged(write(tmp_path, f'run: {{time: "{given}"}}\n'), {}).time == slurm
+
+
+def test_what_is_no_time_is_named() -> None:
+    with pytest.raises(ExperimentError, match="--time=soon: Invalid time specification"):
+        settings.merged(settings.Settings(), {"time": "soon"})
 
 
 @pytest.mark.parametrize(

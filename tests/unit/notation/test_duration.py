@@ -107,3 +107,27 @@ def test_prints_the_time_left() -> None:
 )
 def test_spans_are_told_in_their_two_largest_units(seconds: float, text: str) -> None:
     assert duration.format_span(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("90s", 90),
+        ("15m", 900),
+        ("1.5h", 5400),
+        (".5h", 1800),
+        ("7d", 604_800),
+        ("2w", 1_209_600),
+        ("30", 1800),
+        ("2:00:00", 7200),
+        ("UNLIMITED", INFINITE),
+    ],
+)
+def test_spans_have_a_unit_or_are_slurms(text: str, seconds: int) -> None:
+    assert duration.parse_span(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "h", "1.5", "1..5h", "-3m", "3x", "1e3h", "99999999999d", "²h", "nanh"])
+def test_spans_that_are_none(text: str) -> None:
+    with pytest.raises(DurationError):
+        duration.parse_span(text)

@@ -27,6 +27,7 @@ from spritz.experiments.errors import ExperimentError
 from spritz.experiments.home import home
 from spritz.experiments.interface import Terminal, reporting
 from spritz.experiments.store import Entry, Store
+from spritz.notation import duration
 
 _ACTIONS = {"list": 0, "open": 1, "forward": 2, "extend": 2, "stop": 1}
 
@@ -79,7 +80,7 @@ def run(arguments: Namespace, terminal: Terminal) -> int:
         return 0
     entry = _session(store, words[0])
     if action == "extend":
-        terminal.out(sessions.extend(entry, _minutes(words[1])) + "\n")
+        terminal.out(sessions.extend(entry, -(-_seconds(words[1]) // 60)) + "\n")
         return 0
     if action == "forward":
         if not words[1].isdigit():
@@ -95,17 +96,14 @@ def _session(store: Store, name: str) -> Entry:
     return entry
 
 
-def _minutes(text: str) -> int:
-    said = run_command.minutes(text)
-    if not said.isdigit():
+def _seconds(text: str) -> int:
+    try:
+        seconds = duration.parse_span(text)
+    except duration.DurationError:
+        seconds = duration.INFINITE
+    if seconds == duration.INFINITE:
         raise ExperimentError(f"{text}: a time as 30m or 2h is expected", exit_code=2)
-    return 0 if text.rstrip("mhd") == "0" else int(said)
-
-
-def _seconds(text: str) -> float:
-    if text.endswith("s") and text[:-1].isdigit():
-        return float(text[:-1])
-    return 60.0 * _minutes(text)
+    return seconds
 
 
 def _start(arguments: Namespace, store: Store, terminal: Terminal) -> int:

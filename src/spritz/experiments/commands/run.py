@@ -94,19 +94,7 @@ def options_of(arguments: Namespace, found: settings.Settings) -> settings.RunOp
         env[name] = value if equals else os.environ.get(name, "")
     given = {name: getattr(arguments, name) for name in (*_GIVEN, *resuming.OPTIONS)}
     given |= {name: tuple(getattr(arguments, name)) for name in ("slurm", "tags", "data")}
-    given["time"] = minutes(arguments.time or "")
     return settings.merged(found, given | {"env": env})
-
-
-def minutes(text: str) -> str:
-    """`90m`, `2h` and `3d` as Slurm writes them; anything else as it is."""
-    factors = {"m": 1, "h": 60, "d": 1440}
-    if text and text[-1] in factors:
-        try:
-            return str(max(1, round(float(text[:-1]) * factors[text[-1]])))
-        except ValueError:
-            pass
-    return text
 
 
 @reporting

@@ -15,6 +15,7 @@ from spritz.experiments.errors import ExperimentError
 from spritz.experiments.home import home
 from spritz.experiments.interface import Terminal, reporting
 from spritz.experiments.store import Entry, Query, Store
+from spritz.notation import duration
 
 _METRIC = re.compile(r"([\w./-]+)(>=|<=|=|>|<)(-?[\d.eE+-]+)\Z")
 _METRICS_SHOWN = 2
@@ -73,10 +74,9 @@ def _metric(text: str) -> tuple[str, str, float]:
 
 def since(text: str) -> float:
     """A time from a date or an age. Raises ExperimentError."""
-    factors = {"m": 60, "h": 3600, "d": 86_400, "w": 604_800}
-    if text[-1] in factors and text[:-1].replace(".", "").isdigit():
-        return time.time() - float(text[:-1]) * factors[text[-1]]
     try:
+        if text[-1] in "smhdw":
+            return time.time() - duration.parse_span(text)
         return datetime.fromisoformat(text).timestamp()
     except ValueError:
         raise ExperimentError(f"--since {text}: a date as 2026-11-23, or an age as 2h, 3d, 1w", exit_code=2) from None

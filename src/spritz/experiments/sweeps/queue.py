@@ -18,7 +18,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from spritz.experiments import record, resuming, script, secrets, slurm, states, submission, surroundings
+from spritz.experiments import (
+    notify,
+    record,
+    resuming,
+    script,
+    secrets,
+    settings,
+    slurm,
+    states,
+    submission,
+    surroundings,
+)
 from spritz.experiments.errors import ExperimentError
 from spritz.experiments.home import home, need_space
 from spritz.experiments.record import Run
@@ -40,11 +51,7 @@ _OPEN = frozenset({"PENDING", "RUNNING", "PAUSED", "SUSPENDED", "COMPLETING", "C
 
 def launch(plan: Plan, request: Request, store: Store) -> Sweep:
     """Queue the sweep; nothing is left behind if it cannot be. Raises ExperimentError."""
-    if resuming.is_resumable(request.options):
-        raise ExperimentError(
-            "trials of a sweep cannot be resumable yet",
-            hint="leave out resumable and max_time; a trial that is requeued starts again from SPRITZ_CHECKPOINT_DIR",
-        )
+    resuming.check(request.options)
     points = plan.points()
     size = plan.trials if points is None else len(points)
     _need_array(size)
@@ -60,20 +67,30 @@ def launch(plan: Plan, request: Request, store: Store) -> Sweep:
         code = submission.take_snapshot(request, repository)
     submission.need_program(request)
     written, hidden = _split(plan, request)
+    urls = notify.addresses(request.settings.notify, request.environment)
     tracked = submission.tracked_by(request, base)
     stem = re.sub(r"[^A-Za-z0-9_-]+", "-", plan.name or f"{default_name(plan.command)}-sweep").strip("-") or "sweep"
     kept = replace(plan, command=tuple(written), arguments="none", run={}, python=plan.python or sys.executable)
     sweep = sweeps.create(base, stem, time.time(), submission.user(), kept, size)
     environment, visible = submission.environment_of(request, hidden)
+    if urls:
+        environment[notify.VARIABLE] = " ".join(urls)
     try:
+        around = surroundings.collect(base, request.directory, request.environment)
+        submission.hide(around, urls, request)
         shared = {
             "options": submission.options_mapping(request.options),
             "code": submission.code_mapping(code),
-            "surroundings": surroundings.collect(base, request.directory, request.environment),
+            "surroundings": around,
             "tags": list(request.options.tags),
             "data": list(request.options.data),
         }
         record.write_json(sweep.directory / "shared.json", shared)
+        for name, content in submission.guarding(request.settings).items():
+            (sweep.directory / name).write_bytes(content.encode() if isinstance(content, str) else content)
+        if resuming.is_resumable(request.options):
+            (sweep.directory / "resume.sh").write_text(resuming.SCRIPT, encoding="utf-8")
+        (sweep.directory / "ended").mkdir()
         if tracked is not None:
             # Trials find it by the sweep's name (`inside`).
             beside = record.directory_of(base, sweep.name)
@@ -97,9 +114,12 @@ def launch(plan: Plan, request: Request, store: Store) -> Sweep:
                 tree="" if code is None else code.tree,
                 repository=repository,
                 work_directory=str(request.directory) if code is None else code.directory,
+                notifier=surroundings.our_python() if urls else "",
+                guarded=bool(request.settings.guard),
                 inside=submission.program(base),
                 tracked=tracked is not None,
                 mark=hashlib.sha256(f"{sweep.user} {sweep.name} {sweep.created_at}".encode()).hexdigest(),
+                modules=resuming.install_module(base),
                 trials=script.Trials(
                     sweep=sweep.directory,
                     variables={one.name: spaces.variable(one.name) for one in plan.parameters},
@@ -107,6 +127,7 @@ def launch(plan: Plan, request: Request, store: Store) -> Sweep:
                     asks=points is None,
                     watched=plan.watched,
                     retries=plan.retries,
+                    size=size,
                 ),
             )
         )
@@ -225,13 +246,18 @@ def resume(sweep: Sweep, store: Store) -> list[int]:
         ]  # fmt: skip
         if not wanted:
             return []
+        for place in (sweep.directory / "told", *(sweep.directory / "ended" / str(index) for index in wanted)):
+            place.unlink(missing_ok=True)
         for index in wanted:
             (record.directory_of(sweep.home, trials.name_of(sweep.name, index)) / "claim").unlink(missing_ok=True)
         first = record.read(record.directory_of(sweep.home, trials.name_of(sweep.name, 1)))
         masked = [name for name, value in first.options.get("env", {}).items() if value == secrets.MASK]
         options = RunOptions(env={name: os.environ[name] for name in masked if name in os.environ})
         request = Request(command=sweep.plan.command, directory=Path.cwd(), options=options)
-        _submit(sweep, store, wanted, submission.environment_of(request, {})[0])
+        environment = submission.environment_of(request, {})[0]
+        if urls := notify.addresses(settings.read(Path.cwd()).notify, os.environ):
+            environment[notify.VARIABLE] = " ".join(urls)
+        _submit(sweep, store, wanted, environment)
         return wanted
 
 

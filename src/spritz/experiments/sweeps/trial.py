@@ -2,8 +2,9 @@
 
 ask                        draw the trial's parameters from what the others have reported
 watch … RESTART PROCESS    stop PROCESS when the trial is not worth going on
+notify … EVENT             tell somebody that the sweep has ended, or what happened to the trial
 
-Both write into the trial's own directory alone. A trial that is started again keeps its parameters.
+They write into the trial's own directory alone. A trial that is started again keeps its parameters.
 """
 
 from __future__ import annotations
@@ -12,12 +13,13 @@ import os
 import signal
 import sys
 import time
+from collections import Counter
 from contextlib import suppress
 from pathlib import Path
 
 from spritz.experiments import record
 from spritz.experiments.errors import ExperimentError
-from spritz.experiments.sweeps import stopping, trials
+from spritz.experiments.sweeps import space, stopping, trials
 from spritz.experiments.sweeps import sweep as sweeps
 from spritz.experiments.sweeps.sweep import Sweep
 
@@ -35,6 +37,8 @@ def main(words: list[str]) -> int:
         sweep = sweeps.read(path.parent.parent, path.name)
         if verb == "ask":
             ask(sweep, int(index))
+        elif verb == "notify":
+            return tell(sweep, int(index), rest[0])
         else:
             watch(sweep, int(index), int(rest[0]), int(rest[1]))
     except ExperimentError as error:
@@ -62,6 +66,34 @@ def ask(sweep: Sweep, index: int) -> None:
     run.parameters, run.command = dict(point), sweep.plan.command_of(point)
     record.write(directory, run)
     trials.write_parameters(directory, point, sweeps.assignments(sweep.plan, point))
+
+
+def tell(sweep: Sweep, index: int, event: str) -> int:
+    """0 if everybody with an address in $SPRITZ_NOTIFY was told."""
+    from spritz.experiments import notify
+
+    if event == "ended":
+        title, text = summary(sweep)
+    else:
+        title, text = notify.message(sweep.runs / trials.name_of(sweep.name, index), event)
+    missing = notify.send(notify.addresses((), os.environ), title, text)
+    for line in missing:
+        print(f"{os.uname().nodename}: {line}")
+    return 1 if missing else 0
+
+
+def summary(sweep: Sweep) -> tuple[str, str]:
+    """Title and text of a sweep whose trials have all ended."""
+    found = sweep.read_trials()
+    count = Counter(trial.state for trial in found)
+    lines = [", ".join(f"{number} {state.lower()}" for state, number in sorted(count.items()))]
+    values = [(trial.value, trial) for trial in found if trial.state == "COMPLETED" and trial.value is not None]
+    if values:
+        value, best = (max if sweep.plan.maximize else min)(values, key=lambda item: item[0])
+        point = " ".join(f"{name}={space.written(each)}" for name, each in best.parameters.items())
+        lines.append(f"best: {best.directory.name}  {sweep.plan.metric} {value:g}  {point}")
+    lines.append(f"spritz sweep --status {sweep.name}")
+    return f"{sweep.name} ended", "\n".join(lines)
 
 
 def watch(sweep: Sweep, index: int, restart: int, process: int) -> None:
