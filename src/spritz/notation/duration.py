@@ -6,8 +6,6 @@ bits of minutes and one that starts with a dash are refused here (22.05 wraps ar
 
 from __future__ import annotations
 
-import re
-
 from spritz.notation.errors import NotationError, shown, unsigned
 
 #: no limit, and not given, as minutes or seconds (INFINITE and NO_VAL of slurm.h)
@@ -15,8 +13,7 @@ INFINITE = 0xFFFFFFFF
 NO_VAL = 0xFFFFFFFE
 
 _MINUTES_MAX = 0xFFFFFFFD
-#: a number and a unit, which Slurm does not have
-_SPAN = re.compile(r"(\d+(?:\.\d*)?|\.\d+)([smhdw])", re.ASCII)
+#: seconds of the units, which Slurm does not have
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 _ENDLESS = ("-1", "INFINITE", "UNLIMITED")
 
@@ -61,12 +58,15 @@ def parse_span(text: str) -> int:
 
     Raises DurationError.
     """
-    if match := _SPAN.fullmatch(text):
-        seconds = round(float(match[1]) * _UNITS[match[2]])
-        if seconds > _MINUTES_MAX * 60:
-            raise _invalid(text)
-        return seconds
-    return parse_seconds(text)
+    number, unit = text[:-1], _UNITS.get(text[-1:])
+    if unit is None:
+        return parse_seconds(text)
+    if not number.strip(".") or number.strip("0123456789.") or number.count(".") > 1 or len(number) > 20:
+        raise _invalid(text)
+    seconds = round(float(number) * unit)
+    if seconds > _MINUTES_MAX * 60:
+        raise _invalid(text)
+    return seconds
 
 
 def _invalid(text: str) -> DurationError:
