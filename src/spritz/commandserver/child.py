@@ -213,6 +213,8 @@ class Child:
 
     def _is_as_before(self) -> bool:
         """The call has left no process, no thread, no descriptor (but its connection) and not much memory."""
+        if os.geteuid() != self._user.uid:  # srun --uid
+            return False
         if self._calls >= _CALLS_MAX or _thread._count():
             return False
         if _peak_kib() - self._peak_kib > _GROWN_KIB_MAX:

@@ -85,6 +85,8 @@ class Holding:
         self._ring(time.monotonic() - began)
         if "no-shell" in self.given:
             return 0
+        if "uid" in self.given:
+            surroundings.become(granted.job.spec.uid, granted.job.spec.gid)
         try:
             return self._run_command(granted)
         finally:

@@ -132,10 +132,19 @@ class Session:
         return self._run_job()
 
     def fit_nodes(self) -> None:
-        """No more nodes than tasks."""
+        """No more nodes than tasks, and no more nodes by name than may be had."""
         warning = spec.fewer_nodes(self.fields)
         if warning:
             self.inform(warning)
+        hosts, most = self.fields.get("node_list"), self.fields.get("nodes_max")
+        if isinstance(hosts, tuple) and isinstance(most, int) and 0 < most < len(hosts):
+            if self.fields.get("distribution") == "arbitrary":  # there each host stands for a task
+                return
+            self.context.error(
+                "Required nodelist includes more nodes than permitted by max-node count "
+                f"({len(hosts)} > {most}). Eliminating nodes from the nodelist."
+            )
+            self.fields["node_list"] = hosts[:most]
 
     def _check_nodes(self, job_id: int) -> None:
         """More nodes than the job around has: Slurm says how many those are."""
@@ -172,6 +181,10 @@ class Session:
         self._job_id = job_id
         status = 1
         try:
+            if "uid" in self.given:
+                from spritz.cli.submit import surroundings
+
+                surroundings.become(granted.job.spec.uid, granted.job.spec.gid)
             status = self._run_step(job_id)
         finally:
             if self._aborted:

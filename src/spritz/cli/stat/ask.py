@@ -88,6 +88,11 @@ def _measured(connection: Connection, view: StepView, context: Context) -> Line 
             context.error(f"StepId={full} not found running.")
         else:
             context.error(f"problem getting step_layout for StepId={full}: {error.message}")
+            if error.code == "ESLURM_USER_ID_MISSING":
+                for node in step.node_names:
+                    context.error(
+                        f"slurm_job_step_stat: there was an error with the request to {node} rc = {error.message}"
+                    )
         return None
     for node in found.silent:
         context.error(f"StepId={full}: {node} does not say what is used there")

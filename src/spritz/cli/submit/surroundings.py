@@ -29,6 +29,23 @@ def umask() -> int:
     return mask
 
 
+def become(uid: int, gid: int) -> None:
+    """Give up root's privileges for those of the job's user, for good; nothing if the process is that user already.
+
+    Source: srun(1) --uid: srun drops its permissions when the nodes are allocated. Raises SpritzError.
+    """
+    if os.geteuid() == uid:
+        return
+    import pwd
+
+    try:
+        os.initgroups(pwd.getpwuid(uid).pw_name, gid)
+        os.setresgid(gid, gid, gid)
+        os.setresuid(uid, uid, uid)
+    except (KeyError, OSError) as error:
+        raise SpritzError(f"Unable to assume uid={uid}") from error
+
+
 def limits(wanted: str | None) -> tuple[ResourceLimit, ...]:
     """Soft limits to take along: all, none, or the names of `--propagate`. Raises SpritzError for an unknown name."""
     names = list(LIMITS)

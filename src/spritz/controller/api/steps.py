@@ -77,7 +77,7 @@ class StepQueries:
             raise SpritzError(Rejection(code="ESLURM_INVALID_JOB_ID").text, code="ESLURM_INVALID_JOB_ID")
         job, step = found
         if not operates(context.machine.state, caller) and caller.uid != job.spec.uid:
-            raise SpritzError(Rejection(code="ESLURM_ACCESS_DENIED").text, code="ESLURM_ACCESS_DENIED")
+            raise SpritzError(Rejection(code="ESLURM_USER_ID_MISSING").text, code="ESLURM_USER_ID_MISSING")
         answers = await asyncio.gather(
             *(self._measure_on(name, request) for name in (one.allocation.node for one in step.nodes))
         )
