@@ -86,8 +86,9 @@ def _cluster(now: float) -> str:
     return locate_controller().cluster_name
 
 
-def _max_nodes(now: float, most: int) -> str:
-    return str(most)
+def _max_nodes(now: float, most: int, allocation: Plain | None, least: int) -> str:
+    """Nodes that the job has; before it starts the most that it wants, where it says so."""
+    return str(len(allocation["nodes"]) if allocation else most or least)
 
 
 def _array_pattern(task: int | None, array: object) -> str:
@@ -219,7 +220,7 @@ NAMES: dict[str, Field] = {
         lambda now, state, text: (text if state in ("RUNNING", "SUSPENDED") else "") or NULL,
     ),
     "maxcpus": Field("MAX_CPUS", _SIZE, lambda now, *size: str(job_fields.cpu_count(*size))),
-    "maxnodes": Field("MAX_NODES", ("spec.nodes_max",), _max_nodes),
+    "maxnodes": Field("MAX_NODES", ("spec.nodes_max", "allocation", "spec.nodes_min"), _max_nodes),
     "mcslabel": Field("MCSLABEL", ("spec.mcs_label",), lambda now, label: label or NULL),
     "mem-per-tres": Field("MEM_PER_TRES", ("spec.memory_mib_per_gpu",), _per_gpu),
     "mincpus": LETTERS["c"],

@@ -174,7 +174,7 @@ def _size(job: Job, details: int) -> list[str]:
     lines = [
         f"NumNodes={nodes} NumCPUs={job_tres.cpu_count(job)} NumTasks={job_tres.task_count(spec)} "
         f"CPUs/Task={spec.cpus_per_task or 1} "
-        f"ReqB:S:C:T=0:{spec.sockets_per_node or 0}:{_star(spec.cores_per_socket)}:{_star(spec.threads_per_core)}",
+        f"ReqB:S:C:T=0:0:{_star(spec.cores_per_socket)}:{_star(spec.threads_per_core)}",
         f"ReqTRES={job_tres.text(job_tres.requested(job))}",
         f"AllocTRES={job_tres.text(job_tres.allocated(job))}",
         f"Socks/Node={_star(spec.sockets_per_node)} NtasksPerN:B:S:C={spec.tasks_per_node or 0}:0:"

@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
 def _hint(fields: Fields, value: str, source: Source) -> None:
     for word in value.split(","):
-        if word == "nomultithread":
+        if word in ("nomultithread", "compute_bound"):
             fields["threads_per_core"] = 1
-        elif word == "compute_bound":
-            fields["tasks_per_core"] = 1
-        elif word not in ("multithread", "memory_bound"):
+        elif word == "memory_bound":
+            fields["cores_per_socket"] = fields["threads_per_core"] = 1
+        elif word != "multithread":
             raise SpritzError(f'unrecognized --hint argument "{shown(word)}", see --hint=help')
 
 

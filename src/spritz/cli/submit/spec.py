@@ -5,6 +5,7 @@ Source: sbatch(1), salloc(1), srun(1); texts as Slurm 22.05 prints them.
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from spritz.cli.submit.refusals import Fields, Refusal, Source
@@ -40,6 +41,7 @@ def fields_of(values: Values, source: Source, *, defaults: Fields | None = None)
             except NotationError as error:
                 raise SpritzError(str(error)) from error
     _arbitrary(fields, source)
+    _tasks_of_shape(fields, extra="extra-node-info" in values)
     _tasks_of_gpus(fields)
     return fields
 
@@ -64,9 +66,16 @@ def immediate_seconds(value: str) -> int:
 def fewer_nodes(fields: Fields) -> str:
     """Fewer tasks than nodes: take as many nodes as tasks. What Slurm warns of then, or ""."""
     nodes, tasks = _number(fields, "nodes_min"), _number(fields, "tasks")
-    if not (fields.get("nodes_given") and fields.get("tasks_given")) or tasks >= nodes:
+    if not (fields.get("nodes_given") and fields.get("tasks_given")):
+        return ""
+    if tasks < _number(fields, "nodes_max", 0):
+        fields["nodes_max"] = tasks
+    if tasks >= nodes:
         return ""
     fields["nodes_min"] = fields["nodes_max"] = tasks
+    hosts = fields.get("node_list")
+    if isinstance(hosts, tuple):
+        fields["node_list"] = hosts[:tasks]
     return f"Warning: can't run {tasks} processes on {nodes} nodes, setting nnodes to {tasks}"
 
 
@@ -107,6 +116,20 @@ def _derive(fields: Fields) -> None:
             fields["tasks"] = nodes
     if not fields.get("nodes_given") and isinstance(per_node, int):
         fields["nodes_min"] = -(-_number(fields, "tasks") // per_node)
+
+
+def _tasks_of_shape(fields: Fields, *, extra: bool) -> None:
+    """Nodes and what each must have say how many tasks there are, where -n does not. `extra`: -B is given.
+
+    Source: Slurm 22.05, sbatch, salloc and srun alike.
+    """
+    nodes, most = _number(fields, "nodes_min"), _number(fields, "nodes_max", 0)
+    if fields.get("tasks_given") or not (fields.get("nodes_given") or extra) or most not in (0, nodes):
+        return
+    shape = [fields.get(name) for name in ("sockets_per_node", "cores_per_socket", "threads_per_core")]
+    counts = [count for count in shape if isinstance(count, int)]
+    if counts:
+        fields["tasks"], fields["tasks_given"] = nodes * math.prod(counts), True
 
 
 def _tasks_of_gpus(fields: Fields) -> None:
