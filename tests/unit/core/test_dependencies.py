@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from spritz.model.commands.job import CancelJobs, JobFilter, JobTarget
+from spritz.model.commands.job import CancelJobs, JobFilter, JobTarget, ReleaseJob
 from spritz.model.job import Dependency
 from spritz.model.plan import PlannedStart
+from spritz.model.reasons import Reason
 from spritz.model.resources import Allocation
 from spritz.model.states import JobState
 from spritz.testing.builders import World
@@ -76,4 +77,15 @@ def test_tasks_of_an_array_keep_its_place_among_singletons(world: World) -> None
     world.cancel(before)
     task = world.job(world.state.arrays[array][0])
     assert [item.kind for item in task.dependencies] == ["aftercorr"]
+    world.check()
+
+
+def test_a_held_singleton_waits_for_others_of_its_name_when_it_is_released(world: World) -> None:
+    held = world.submit(name="train", hold=True, dependencies=(Dependency(kind="singleton"),))
+    later = world.start(world.submit(name="train"))
+    assert world.job(held).dependencies, "judged before its turn"
+    world.ok(ReleaseJob(target=JobTarget(held)))
+    assert world.job(held).reason is Reason.DEPENDENCY
+    world.finished(later)
+    assert not world.job(held).dependencies
     world.check()

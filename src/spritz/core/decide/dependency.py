@@ -19,6 +19,7 @@ from spritz.core.decide.arrays import split
 from spritz.core.eligibility import eligibility
 from spritz.core.flags import COMPLETING
 from spritz.model.events.job import DependenciesChanged, JobEnded
+from spritz.model.job import Hold
 from spritz.model.reasons import Reason
 from spritz.model.resources import mask_of
 from spritz.model.states import JobState
@@ -37,12 +38,13 @@ class Waiter:
     """Who asks: the identity that `singleton` and `aftercorr` depend on.
 
     `whole_id`: the array or heterogeneous job that it is a part of (0: none). `tasks`: pending tasks of an array, as a
-    mask.
+    mask. `held`: by its user or an administrator.
     """
 
-    __slots__ = ("job_id", "name", "tasks", "uid", "whole_id")
+    __slots__ = ("held", "job_id", "name", "tasks", "uid", "whole_id")
 
-    def __init__(self, spec: JobSpec, job_id: int, whole_id: int, tasks: int) -> None:
+    def __init__(self, spec: JobSpec, job_id: int, whole_id: int, tasks: int, *, held: bool) -> None:
+        self.held = held
         self.uid = spec.uid
         self.name = spec.name
         self.job_id = job_id
@@ -53,7 +55,8 @@ class Waiter:
     def of(cls, job: Job) -> Waiter:
         """The waiting job itself."""
         tasks = mask_of(job.array.pending) if job.array is not None else 0
-        return cls(job.spec, job.id, job.array_job_id or job.het_job_id, tasks)
+        held = job.hold is not Hold.NONE
+        return cls(job.spec, job.id, job.array_job_id or job.het_job_id, tasks, held=held)
 
 
 def still_open(
@@ -72,7 +75,9 @@ def judge(state: State, waiter: Waiter, item: Dependency, now: float) -> Depende
     if item.state == FAILED:
         return item
     if item.kind == "singleton":
-        return replace(item, state=UNFULFILLED if _name_is_taken(state, waiter) else FULFILLED)
+        # A job that is held cannot go when its turn comes, and others of its name may go before it is released.
+        waits = waiter.held or _name_is_taken(state, waiter)
+        return replace(item, state=UNFULFILLED if waits else FULFILLED)
     verdict, due_at = _verdict(state, waiter, item, now)
     if verdict == item.state and due_at == item.due_at:
         return item

@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from spritz.core.decide.access import is_operator, need_control
 from spritz.core.decide.arrays import missing_tasks, select, single_out, with_whole_het_jobs
+from spritz.core.decide.dependency import look_again
 from spritz.core.eligibility import HELD_REASONS, eligibility
 from spritz.core.priority import initial_priority
 from spritz.core.turn import Refused, Turn
@@ -83,3 +84,4 @@ def let_go(turn: Turn, job: Job, priority: int | None = None) -> None:
             eligible_at=eligible_at,
         )
     )
+    look_again(turn, job.id)

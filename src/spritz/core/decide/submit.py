@@ -33,6 +33,7 @@ from spritz.model.events.job import JobQueued
 from spritz.model.job import ArrayState, Hold, Job, Sharing
 from spritz.model.job_tres import requested_pairs
 from spritz.model.mcs import BadLabel, label_of
+from spritz.model.partition import barrier
 from spritz.model.reasons import Reason
 from spritz.model.resources import mask_of, mask_text
 from spritz.model.rules import time_limit
@@ -79,7 +80,7 @@ def _obstacle(state: State, job: Job) -> str:
         return "ESLURM_JOB_HELD"
     if all(state.partitions[name].state is PartitionState.DOWN for name in job.spec.partitions or (job.partition,)):
         return "ESLURM_PARTITION_DOWN"
-    limits = (Reason.PARTITION_NODE_LIMIT, Reason.PARTITION_TIME_LIMIT)
+    limits = (Reason.PARTITION_NODE_LIMIT, Reason.PARTITION_TIME_LIMIT, Reason.MAX_MEMORY_PER_LIMIT)
     return "ESLURM_REQUESTED_PART_CONFIG_UNAVAILABLE" if job.reason in limits else ""
 
 
@@ -168,12 +169,17 @@ def new_job(turn: Turn, command: SubmitJob, component: Component | None = None) 
     het_job_id = component.first if component is not None else 0
     hold = Hold.USER if spec.hold or spec.priority == 0 else Hold.NONE
     tasks = mask_of(array.pending) if array is not None and spec.dependencies else 0
-    dependencies = _open_dependencies(turn, spec, Waiter(spec, job_id, array_job_id or het_job_id, tasks))
+    dependencies = _open_dependencies(
+        turn, spec, Waiter(spec, job_id, array_job_id or het_job_id, tasks, held=hold is not Hold.NONE)
+    )
     reason, eligible_at = eligibility(spec, hold, dependencies, turn.now)
+    barred = barrier(partitions[0], spec.account, spec.qos) if hold is not Hold.NONE else None
     return Job(
         id=job_id,
         spec=spec,
         reason=waits if reason is Reason.NONE else reason,
+        # As in Slurm, a held job tells this before its hold.
+        reason_detail=barred[1] if barred is not None and barred[0] is waits else "",
         priority=0 if hold is not Hold.NONE else initial_priority(state, spec, job_id),
         hold=hold,
         partition=partitions[0].name,

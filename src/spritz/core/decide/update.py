@@ -170,6 +170,8 @@ def draft(turn: Turn, job: Job, changes: dict[str, object], priority_now: int | 
     if job.state is JobState.PENDING and "end_at" in names:
         raise Refused("ESLURM_JOB_NOT_RUNNING")
     spec = _freed(turn, _changed_spec(job.spec, changes), names)
+    if changes.get("priority") and "nice" not in names:
+        spec = replace(spec, nice=0)  # a priority that is set is one without a nice value
     if job.priorities_reached and spec != job.spec:
         job = replace(job, priorities_reached=())
     if "extra" in names and job.state is JobState.PENDING:
