@@ -8,6 +8,7 @@ import os
 import pwd
 import signal
 import socket
+import stat
 import subprocess
 import time
 from collections.abc import Iterator
@@ -145,9 +146,17 @@ def write_conf(directory: Path, shape: Shape, *, database: bool = True) -> Path:
         _write_dbd(directory)
     for name in ("state", "dev", *(f"spool/{node}" for node in shape.nodes)):
         (directory / name).mkdir(parents=True)
-    for device in ("nvidia0", "nvidia1"):
-        (directory / "dev" / device).touch()
+    for minor, device in enumerate(("nvidia0", "nvidia1")):
+        _make_device(directory / "dev" / device, minor)
     return directory / "slurm.conf"
+
+
+def _make_device(path: Path, minor: int) -> None:
+    """A device file with the numbers of a GPU's, where that may be: real Slurm takes no other for a GPU."""
+    try:
+        os.mknod(path, stat.S_IFCHR | 0o666, os.makedev(195, minor))
+    except PermissionError:
+        path.touch()
 
 
 def _write_dbd(directory: Path) -> None:

@@ -1,10 +1,10 @@
 """Run a transcript's commands on a real Slurm and on ours, and print what differs.
 
-    python -m tests.conformance.compare REAL/slurm.conf OURS/slurm.conf FILE.txt [words of case names]
+    python -m tests.conformance.compare [--meant] REAL/slurm.conf OURS/slurm.conf FILE.txt [words of case names]
 
 FILE.txt is in the format of README.md; expected lines are needed only where a command waits (`$~`). What is meant to
-differ is in `meant.txt`, with its reason, and is counted apart. Nothing is written: `record` keeps what is worth
-keeping.
+differ is in `meant.txt`, with its reason, and is counted apart; with --meant it is printed as well. Nothing is written:
+`record` keeps what is worth keeping.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from .transcript import BOUND, Case, Expected, Mismatch, Place, Ran, check, leav
 #: What differs between two clusters, or two moments of one, beside `record`'s times.
 _CHANCE = (
     (re.compile(r"(?<= )0:\d\d(?= |\Z)|\b00:0\d:\d\d(?:\.\d+)?\b"), "elapsed"),
+    (re.compile(r"\b29:[345]\d\b"), "left"),
     (re.compile(r"\bPort=\d+|\bPID=\d+|(?<=pid )\d+"), "n"),
     (
         re.compile(
@@ -54,7 +55,8 @@ class Answer:
 
 
 def main(arguments: list[str]) -> int:
-    real, ours, path, *words = arguments
+    shows_meant = arguments[0] == "--meant"
+    real, ours, path, *words = arguments[int(shows_meant) :]
     meant, nothing = read(), Meant()
     counts = {"the same": 0, "meant": 0, "open": 0}
     for case in parse(Path(path)):
@@ -67,14 +69,16 @@ def main(arguments: list[str]) -> int:
             if one.lines(nothing) == other.lines(nothing):
                 counts["the same"] += 1
                 continue
-            if meant.covers(one.command) or one.lines(meant) == other.lines(meant):
+            if one.lines(meant) == other.lines(meant):
                 counts["meant"] += 1
                 continue
-            counts["open"] += 1
-            print("$", one.command)
-            for line in difflib.unified_diff(one.lines(meant), other.lines(meant), n=0, lineterm=""):
-                if not line.startswith(("---", "+++", "@@")):
-                    print(line)
+            reason = meant.covers(one.command)
+            counts["meant" if reason else "open"] += 1
+            if not reason or shows_meant:
+                print(*([f"[{reason}]"] if reason else []), "$", one.command)
+                for line in difflib.unified_diff(one.lines(meant), other.lines(meant), n=0, lineterm=""):
+                    if not line.startswith(("---", "+++", "@@")):
+                        print(line)
     print(f"{sum(counts.values())} commands:", ", ".join(f"{count} {name}" for name, count in counts.items()))
     return 1 if counts["open"] else 0
 

@@ -19,11 +19,11 @@ class Meant:
     reasons: list[tuple[str, str]] = field(default_factory=list)
     texts: list[re.Pattern[str]] = field(default_factory=list)
     lines: list[re.Pattern[str]] = field(default_factory=list)
-    commands: list[re.Pattern[str]] = field(default_factory=list)
+    commands: list[tuple[re.Pattern[str], str]] = field(default_factory=list)
 
-    def covers(self, command: str) -> bool:
-        """Whether all that the command says is meant to differ."""
-        return any(pattern.search(command) for pattern in self.commands)
+    def covers(self, command: str) -> str:
+        """What is meant to differ, if that is all that the command says; else ""."""
+        return next((what for pattern, what in self.commands if pattern.search(command)), "")
 
     def kept(self, lines: list[str]) -> list[str]:
         """The lines without what is meant to differ."""
@@ -40,7 +40,7 @@ class Meant:
 def read(path: Path = PATH) -> Meant:
     """Raises ValueError for a line of no known form."""
     meant = Meant()
-    kinds = {"text": meant.texts, "line": meant.lines, "command": meant.commands}
+    kinds = {"text": meant.texts, "line": meant.lines}
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
         if not line or line.startswith("# "):
             continue
@@ -48,6 +48,8 @@ def read(path: Path = PATH) -> Meant:
         if kind == "==":
             what, _, why = rest.partition(" -- ")
             meant.reasons.append((what, why))
+        elif kind == "command":
+            meant.commands.append((re.compile(rest), meant.reasons[-1][0]))
         elif kind in kinds:
             kinds[kind].append(re.compile(rest))
         else:
