@@ -12,26 +12,54 @@ from pathlib import Path
 PATH = Path(__file__).parent / "meant.txt"
 
 
+@dataclass(frozen=True)
+class Rule:
+    """A pattern of what is set aside. `within`: commands that it holds for (None: all)."""
+
+    pattern: re.Pattern[str]
+    what: str
+    within: re.Pattern[str] | None = None
+
+    def holds_for(self, command: str) -> bool:
+        return self.within is None or self.within.search(command) is not None
+
+
 @dataclass
 class Meant:
     """Rules in the order of the file. `reasons`: (what, why)."""
 
     reasons: list[tuple[str, str]] = field(default_factory=list)
-    texts: list[re.Pattern[str]] = field(default_factory=list)
-    lines: list[re.Pattern[str]] = field(default_factory=list)
-    commands: list[tuple[re.Pattern[str], str]] = field(default_factory=list)
+    texts: list[Rule] = field(default_factory=list)
+    lines: list[Rule] = field(default_factory=list)
+    commands: list[Rule] = field(default_factory=list)
+    refused: list[Rule] = field(default_factory=list)
+    saying: list[Rule] = field(default_factory=list)
 
-    def covers(self, command: str) -> str:
-        """What is meant to differ, if that is all that the command says; else ""."""
-        return next((what for pattern, what in self.commands if pattern.search(command)), "")
+    def covers(self, command: str, ours: list[str], exit_code: int) -> str:
+        """What is meant to differ, if that is all that the command says; else "".
 
-    def kept(self, lines: list[str]) -> list[str]:
-        """The lines without what is meant to differ."""
+        `ours`: what ours wrote to standard error, and how it ended.
+        """
+        for rule in self.commands:
+            if rule.pattern.search(command):
+                return rule.what
+        for rule in self.refused:
+            if exit_code and rule.pattern.search(command):
+                return rule.what
+        for rule in self.saying:
+            if rule.holds_for(command) and any(rule.pattern.search(line) for line in ours):
+                return rule.what
+        return ""
+
+    def kept(self, command: str, lines: list[str]) -> list[str]:
+        """The lines of the command without what is meant to differ."""
+        dropped = [rule.pattern for rule in self.lines if rule.holds_for(command)]
+        texts = [rule.pattern for rule in self.texts if rule.holds_for(command)]
         kept = []
         for line in lines:
-            if any(pattern.search(line) for pattern in self.lines):
+            if any(pattern.search(line) for pattern in dropped):
                 continue
-            for pattern in self.texts:
+            for pattern in texts:
                 line = pattern.sub("", line)
             kept.append(line)
         return kept
@@ -40,7 +68,15 @@ class Meant:
 def read(path: Path = PATH) -> Meant:
     """Raises ValueError for a line of no known form."""
     meant = Meant()
-    kinds = {"text": meant.texts, "line": meant.lines}
+    within: re.Pattern[str] | None = None
+    what = ""
+    kinds = {
+        "text": meant.texts,
+        "line": meant.lines,
+        "command": meant.commands,
+        "refused": meant.refused,
+        "saying": meant.saying,
+    }
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
         if not line or line.startswith("# "):
             continue
@@ -48,10 +84,11 @@ def read(path: Path = PATH) -> Meant:
         if kind == "==":
             what, _, why = rest.partition(" -- ")
             meant.reasons.append((what, why))
-        elif kind == "command":
-            meant.commands.append((re.compile(rest), meant.reasons[-1][0]))
+            within = None
+        elif kind == "within":
+            within = re.compile(rest)
         elif kind in kinds:
-            kinds[kind].append(re.compile(rest))
+            kinds[kind].append(Rule(re.compile(rest), what, within))
         else:
             raise ValueError(f"{path}:{number}: {line!r}")
     return meant

@@ -89,6 +89,7 @@ _LISTED = (
     '"Event", "Federation", "Problem", "QOS", "Resource", "Reservation",\n'
     '"RunAwayJobs", "Stats", "Transaction", "TRES", "User", or "WCKey"\n'
 )
+_MODIFIED = 'Input line must include "Account", "Cluster", "Federation", "Job", "QOS", "Resource" or "User"\n'
 _ADDED = 'Input line must include "Account", "Cluster", "Coordinator", "Federation", "QOS", "Resource", or "User"\n'
 #: what is added, in the words of a refusal
 _ADDING = {"coordinator": "coordinator", "qos": "QOS", "resource": "system resource"}
@@ -331,7 +332,7 @@ def _edit(verb: str, entity: str | None, where: list[Word], setting: list[Word],
 
         raise Fatal(f"{verb} {entity} is not supported by Spritz yet")
     if entity is None or (entity != "resource" and entity not in tables[verb]):  # type: ignore[operator]  # a dict, whatever is in it
-        context.err(f"No valid entity in {verb} command\n{_ADDED}")
+        context.err(f"No valid entity in {verb} command\n{_MODIFIED if verb == 'modify' else _ADDED}")
         return 1
 
     def make(book: Book) -> Edit:

@@ -164,8 +164,8 @@ def parse_gpu_bind(text: str) -> Binding:
         try:
             return Binding(lowered, _numbers(listed, lowered == "mask_gpu"), verbose)
         except BindError as error:
-            raise BindError(f"Invalid --gpu-bind argument: {shown(text)} ({error})") from error
-    raise BindError(f"Invalid --gpu-bind argument: {shown(text)}")
+            raise BindError(f"Invalid --gpu-bind argument: gpu:{shown(text)} ({error})") from error
+    raise BindError(f"Invalid --gpu-bind argument: gpu:{shown(text)}")
 
 
 def format(binding: Binding) -> str:

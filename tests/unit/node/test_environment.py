@@ -32,7 +32,7 @@ def job(spec: JobSpec, nodes: tuple[NodeAllocation, ...], **fields: object) -> J
 
 def spec(**fields: object) -> JobSpec:
     """What every request here has alike."""
-    given = {"name": "envtest", "uid": 0, "gid": 0, "user": "root", "group": "root", "submit_host": "vm"}
+    given = {"name": "envtest", "uid": 0, "gid": 0, "user": "root", "group": "root", "submit_host": "vm", "batch": True}
     return JobSpec(**(given | fields))  # type: ignore[arg-type]
 
 

@@ -70,6 +70,8 @@ class Holding:
         """salloc's exit status. Raises SpritzError."""
         self._login = self._login_environment()
         request = self._request()
+        if "chdir" in self.given:
+            self._change_directory()
         began = time.monotonic()
         try:
             granted = allocation.obtain(
@@ -91,6 +93,14 @@ class Holding:
             return self._run_command(granted)
         finally:
             self.controller.close()
+
+    def _change_directory(self) -> None:
+        """--chdir; before anything is asked for. Raises SpritzError."""
+        directory = os.path.join(self.context.cwd, self.given["chdir"])
+        try:
+            os.chdir(directory)
+        except OSError as error:
+            raise SpritzError(f"chdir({self.given['chdir']}): {error.strerror}") from error
 
     def _request(self) -> SubmitJob | SubmitHetJob:
         if not self.components:

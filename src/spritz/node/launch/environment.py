@@ -86,7 +86,8 @@ def job_variables(job: Job, node_index: int, facts: NodeFacts) -> Variables:
         variables["SLURM_RESTART_COUNT"] = str(job.restart_count)
     variables |= _size_variables(job)
     variables |= array_variables(job)
-    variables |= job_gpu_variables(allocation.nodes[node_index])
+    if spec.batch:  # Slurm sets it for batch scripts, whose steps inherit it
+        variables |= job_gpu_variables(allocation.nodes[node_index])
     return variables
 
 
