@@ -17,6 +17,7 @@ from spritz.accounting.engine import DatabaseError, checkpoint
 from spritz.accounting.purge import wanted
 from spritz.client.locate import database_socket_name
 from spritz.client.server import Server
+from spritz.client.tokens import TokenRequests, token_keys
 from spritz.model.errors import SpritzError
 from spritz.model.ids import INFINITE
 from spritz.runtime import log as runtime_log
@@ -62,6 +63,8 @@ async def serve(
         return 0
     api = Api(store, clock, log, slurm_uid)
     _configure(api, settings)
+    keys = token_keys(settings.words("AuthAltTypes"), settings.words("AuthAltParameters"))
+    table = {**api.handlers(), **TokenRequests(keys, api.directory, clock, slurm_uid).handlers()}
     reader = Worker("configuration")
     api.admin.stop = stopping.set
     await api.prepare()
@@ -69,7 +72,7 @@ async def serve(
     try:
         trusted = frozenset((0, slurm_uid, os.geteuid()))
         async with Server(
-            api.handlers(), role="slurmdbd", log=log, trusted=trusted, statistics=api.statistics_of_calls
+            table, role="slurmdbd", log=log, trusted=trusted, statistics=api.statistics_of_calls
         ) as server:
             await _listen(server, settings, log)
             startup.serves()

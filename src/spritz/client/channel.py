@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from spritz.client.admission import Limits, Peer
     from spritz.client.quota import Quota
     from spritz.client.statistics import CallStatistics
+    from spritz.runtime.credentials import PeerCredentials
     from spritz.runtime.log import Logger
     from spritz.runtime.pipe import Pipe
     from spritz.runtime.tasks import Supervisor
@@ -143,6 +144,10 @@ class Channel:
         #: Whether there is no room for the rest of a message.
         self._short = False
         self._paused = False
+        #: Who the peer has proved to be by a token, in place of what the kernel says; None: it has shown none.
+        self._assumed: PeerCredentials | None = None
+        #: Of the loop's clock: until when requests are taken; None for ever.
+        self._trusted_until: float | None = None
         self._watch = _Watch()
         if quota is not None:
             self._frames.frame_bytes_max = quota.frame_bytes_max
@@ -151,6 +156,29 @@ class Channel:
         pipe.attach(self)
         if not accepted:
             pipe.send(encode(hello(role)))
+
+    # Who asks.
+
+    @property
+    def credentials(self) -> PeerCredentials | None:
+        """Who the peer is: by its token, else by the kernel's word; None if nobody vouches for it."""
+        return self.pipe.credentials if self._assumed is None else self._assumed
+
+    def assume(self, credentials: PeerCredentials, seconds: float) -> None:
+        """The peer has shown a token that is good for so long: requests after that are refused."""
+        self._assumed = credentials
+        self._trusted_until = asyncio.get_running_loop().time() + seconds
+
+    def disown(self) -> None:
+        """The peer wants to be known by its token alone: until it has shown a good one, nothing is taken."""
+        self._trusted_until = 0.0
+
+    def _is_expired(self, kind: str) -> bool:
+        return (
+            self._trusted_until is not None
+            and kind != "UseToken"
+            and asyncio.get_running_loop().time() >= self._trusted_until
+        )
 
     # Asking.
 
@@ -216,6 +244,11 @@ class Channel:
                 waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
                 self._writable_waiters.append(waiter)
                 await waiter
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no answer is waited for, on either side."""
+        return not self._waiting and not self._serving
 
     @property
     def is_open(self) -> bool:
@@ -510,6 +543,9 @@ class Channel:
             self._serving[request.id] = call
             if len(self._serving) >= IN_FLIGHT_MAX:
                 self._regulate()
+        if self._trusted_until is not None and self._is_expired(request.kind):
+            call.fail(failure("SLURM_PROTOCOL_AUTHENTICATION_ERROR", hint="the token has expired"))
+            return
         try:
             body, handler = self._handlers.decode(request)
         except SpritzError as error:

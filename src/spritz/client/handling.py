@@ -86,8 +86,8 @@ class Call:
 
     @property
     def caller(self) -> PeerCredentials | None:
-        """Who asks, by the kernel's word; None if it cannot vouch for the peer."""
-        return self.channel.pipe.credentials
+        """Who asks, by the kernel's word or a token; None if nothing vouches for the peer."""
+        return self.channel.credentials
 
     @property
     def answered(self) -> bool:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import _socket
 import sys
+from os import environ
 from posix import geteuid, urandom
 from time import monotonic, sleep
 from typing import TYPE_CHECKING
@@ -47,6 +48,9 @@ _RETRY_SECONDS = 0.05
 
 #: Seconds after which a daemon may soon close a connection that it was asked nothing on.
 _STALE_SECONDS = IDLE_SECONDS / 2
+
+#: Variable of the environment with a token: the caller is then the user whom it names, not the process's.
+TOKEN_VARIABLE = "SLURM_JWT"
 
 #: Seconds between questions to the kernel about a server that has not accepted yet.
 _ASK_AGAIN_SECONDS = 0.001
@@ -343,7 +347,7 @@ def connect_controller(
         wait_seconds = timeout if config is None else 0.0
     address: tuple[object, ...] = ()
     if keeper is not None:
-        address = (found.socket_name, found.hosts, found.port, found.owners())
+        address = (found.socket_name, found.hosts, found.port, found.owners(), environ.get(TOKEN_VARIABLE))
         kept = keeper.take(address)
         if kept is not None:
             kept.timeout_seconds = timeout
@@ -353,7 +357,7 @@ def connect_controller(
         problems: list[str] = []
         connection = _try_controller(found, started + timeout, problems)
         if connection is not None:
-            return Connection(connection, timeout_seconds=timeout, address=address)
+            return _identified(Connection(connection, timeout_seconds=timeout, address=address))
         if monotonic() - started >= min(wait_seconds, timeout):
             raise unreachable("; ".join(problems))
         sleep(_RETRY_SECONDS)
@@ -370,8 +374,8 @@ def connect_address(
     trusted = frozenset((0, geteuid())) if owners is None else owners
     try:
         if isinstance(address, str):
-            return Connection(_open_unix(address, timeout, trusted), timeout_seconds=timeout)
-        return Connection(_open_tcp(*address, trusted, monotonic() + timeout), timeout_seconds=timeout)
+            return _identified(Connection(_open_unix(address, timeout, trusted), timeout_seconds=timeout))
+        return _identified(Connection(_open_tcp(*address, trusted, monotonic() + timeout), timeout_seconds=timeout))
     except OSError as error:
         where = address.replace("\0", "@") if isinstance(address, str) else f"{address[0]}:{address[1]}"
         raise ClientError(
@@ -379,6 +383,21 @@ def connect_address(
             code="SLURM_COMMUNICATIONS_CONNECTION_ERROR",
             hint=f"{where}: {error.strerror or error}",
         ) from error
+
+
+def _identified(connection: Connection) -> Connection:
+    """Show the token of the environment (SLURM_JWT), if there is one: the daemon then takes us for its user."""
+    token = environ.get(TOKEN_VARIABLE)
+    if not token:
+        return connection
+    from spritz.model.tokens import TokenTaken, UseToken
+
+    try:
+        connection.call(UseToken(token=token), TokenTaken)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
 
 
 def _try_controller(config: ControllerConfig, deadline: float, problems: list[str]) -> _socket.socket | None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from msgspec import Struct
 
+    from spritz.client.tokens import TokenRequests
     from spritz.controller.api.identity import Identity
     from spritz.controller.blobs import BlobCollector, BlobStore
     from spritz.controller.configuration import Configuration
@@ -73,6 +74,8 @@ class Context:
     collector: BlobCollector
     writer: SingleWriter
     identity: Identity
+    #: Callers that are known by a token: auth/jwt.
+    tokens: TokenRequests
     nodes: NodeLinks
     configuration: Configuration
     #: Current priorities and expected starts.

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from spritz.client.locate import controller_socket_name
 from spritz.client.server import Server
+from spritz.client.tokens import TokenRequests, token_keys
 from spritz.controller.api.cluster import ClusterQueries
 from spritz.controller.api.identity import Identity
 from spritz.controller.api.table import handlers
@@ -155,6 +156,10 @@ class _Daemon:
         context.configuration = self._configuration
         directory = Directory(context.clock, self._log)
         context.identity = Identity(self._slurm_uid, directory)
+        loaded = self._configuration.loaded.settings
+        types, options = loaded.words("AuthAltTypes"), loaded.words("AuthAltParameters")
+        keys = token_keys(types, options, str(self._configuration.state_directory))
+        context.tokens = TokenRequests(keys, directory, context.clock, self._slurm_uid)
         context.started_at = context.clock.now()
         context.counting = Counting(context.started_at)
         context.counters = []

@@ -84,6 +84,7 @@ VERBS: tuple[Verb, ...] = (
         few=1,
         many=1,
     ),
+    Verb("token", "token:make", "token [lifespan=SECONDS] [username=NAME]: for SLURM_JWT and REST", many=2),
     Verb("schedloglevel", "daemons:set_scheduling_log", "schedloglevel 0 or 1: SlurmSchedLogLevel", few=1, many=1),
     Verb("fsdampeningfactor", "daemons:set_dampening", "fsdampeningfactor N: FairShareDampeningFactor", few=1, many=1),
     Verb("errnumstr", "daemons:error_text", "errnumstr NUMBER: what an error number means", few=1, many=1),
@@ -104,7 +105,6 @@ VERBS: tuple[Verb, ...] = (
     _no("getent", "there is no nss_slurm: nodes take users from the system", least=4),
     _no("power", _PROGRAM),
     _no("takeover", "there is one controller"),
-    _no("token", "tokens between machines are not built"),
 )
 
 #: `too few arguments for update keyword`: these say it the other way round

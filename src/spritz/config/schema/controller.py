@@ -20,6 +20,7 @@ from spritz.config.kinds import (
     flags,
     integer,
     plugin,
+    plugins,
     seconds,
 )
 from spritz.config.schema.key import Key
@@ -81,7 +82,7 @@ _DEBUG_FLAGS = (
 
 KEYS = (
     Key("AuthAltParameters", OPTIONS, None, "Options of the other ways to authenticate."),
-    Key("AuthAltTypes", WORDS, None, "Other ways to authenticate that are allowed, such as auth/jwt."),
+    Key("AuthAltTypes", plugins("auth", "jwt"), None, "Other ways to authenticate: auth/jwt, by tokens."),
     Key("AuthInfo", OPTIONS, None, "Options of the way to authenticate."),
     Key(
         "AuthType",

@@ -14,13 +14,13 @@ from spritz.config.kinds import (
     PROGRAM,
     STRING,
     TIME_SECONDS,
-    WORDS,
     Kind,
     Value,
     choice,
     flags,
     integer,
     plugin,
+    plugins,
     seconds,
 )
 from spritz.config.schema.key import Key
@@ -77,7 +77,7 @@ DBD_KEYS = (
     _archive("TXN"),
     _archive("Usage"),
     Key("AuthAltParameters", OPTIONS, None, "Options of further ways to authenticate."),
-    Key("AuthAltTypes", WORDS, None, "Further ways to authenticate."),
+    Key("AuthAltTypes", plugins("auth", "jwt"), None, "Further ways to authenticate: auth/jwt, by tokens."),
     Key("AuthInfo", STRING, None, "Options of authentication."),
     Key("AuthType", plugin("auth", "slurm", "munge", "none"), "auth/slurm", "How daemons authenticate."),
     Key("CommitDelay", seconds(), 0, "Seconds between commits; 0 commits each batch."),

@@ -51,6 +51,8 @@ PowerDownOnIdle ResumeTimeout SuspendTime SuspendTimeout
 """
 
 _OPTIONS = """
+AuthAltParameters.disable_token_creation AuthAltParameters.jwks AuthAltParameters.jwt_key
+AuthAltParameters.max_token_lifespan AuthAltParameters.userclaimfield
 JobCompParams.flush_timeout JobCompParams.timeout JobCompParams.topic JobCompParams.enable_job_start
 JobCompParams.topic_job_start
 SchedulerParameters.bf_interval SchedulerParameters.bf_max_job_test SchedulerParameters.default_queue_depth
@@ -101,7 +103,7 @@ StoragePassScript StoragePort StorageType StorageUrl StorageUser
 PurgeEventAfter PurgeJobAfter PurgeJobEnvAfter PurgeJobScriptAfter PurgeStepAfter PurgeSuspendAfter PurgeTXNAfter
 PurgeResvAfter PurgeUsageAfter ArchiveResvs ArchiveUsage
 DebugLevelSyslog AllResourcesAbsolute AllowNoDefAcct DefaultQOS DisableCoordDBD MaxQueryTimeRange MessageTimeout
-StorageBackupHost
+StorageBackupHost AuthAltParameters
 ArchiveDir ArchiveEvents ArchiveJobs ArchiveScript ArchiveSteps ArchiveSuspend ArchiveTXN MaxPurgeLimit
 """
 
@@ -128,6 +130,8 @@ DONE: frozenset[str] = (
 #: key -> values that have their effect; any other is warned of.
 HONOURED: dict[str, frozenset[str]] = {
     "AcctGatherEnergyType": frozenset({"acct_gather_energy/gpu", "acct_gather_energy/none", "acct_gather_energy/rapl"}),
+    "AuthAltTypes": frozenset({"auth/jwt"}),
+    "slurmdbd.conf.AuthAltTypes": frozenset({"auth/jwt"}),
     "AccountingStorageType": frozenset({"accounting_storage/none", "accounting_storage/slurmdbd"}),
     "AccountingStorageEnforce": frozenset(
         {"1", "2", "all", "associations", "limits", "qos", "safe", "wckeys", "nojobs", "nosteps"}

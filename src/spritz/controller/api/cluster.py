@@ -53,7 +53,16 @@ if TYPE_CHECKING:
 READ_SECONDS = 60.0
 
 #: Keys that take a restart: the daemon has bound, opened or become what they name.
-FIXED_KEYS = ("ClusterName", "SlurmUser", "SlurmctldPort", "StateSaveLocation", "SlurmctldPidFile", "AuthType")
+FIXED_KEYS = (
+    "ClusterName",
+    "SlurmUser",
+    "SlurmctldPort",
+    "StateSaveLocation",
+    "SlurmctldPidFile",
+    "AuthType",
+    "AuthAltTypes",
+    "AuthAltParameters",
+)
 
 
 class ClusterQueries:

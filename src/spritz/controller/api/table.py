@@ -46,6 +46,7 @@ def handlers(context: Context, cluster: ClusterQueries) -> dict[type[Struct], Ha
     identity, tasks, waiting = context.identity, context.tasks, Waiting(context)
     return {
         queries.Ping: cluster.ping,
+        **context.tokens.handlers(),
         **_reports(context),
         **{
             kind: identified(identity, tasks, handler, lookups=lookups)

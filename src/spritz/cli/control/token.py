@@ -1,0 +1,43 @@
+"""`scontrol token`: a JSON Web Token for SLURM_JWT and slurmrestd. Source: scontrol(1)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from spritz.cli.control.session import Session
+
+#: Slurm's "infinite", seconds.
+_INFINITE = 0xFFFFFFFF
+
+
+def make(session: Session, words: list[str]) -> int:
+    """token [username=NAME] [lifespan=SECONDS|infinite]: prints `SLURM_JWT=…`, which a shell can evaluate."""
+    from spritz.client.errors import RemoteError
+    from spritz.model.tokens import MakeToken, Token
+
+    user, lifespan = "", None
+    for word in words:
+        key, _, value = word.partition("=")
+        if key.lower() == "username":
+            user = value
+        elif key.lower() == "lifespan":
+            lifespan = _INFINITE if value.lower() == "infinite" else _seconds(value)
+            if lifespan is None:
+                session.say(f"invalid lifespan={value}")
+                return 1
+        else:
+            session.say(f"unexpected argument={word}")
+            return 1
+    try:
+        answer = session.call(MakeToken(user=user, lifespan_seconds=lifespan), Token)
+    except RemoteError as error:
+        session.hint(error.hint)
+        session.context.error(f"error: {error.message}")
+        return 1
+    session.out(f"SLURM_JWT={answer.token}\n")
+    return 0
+
+
+def _seconds(text: str) -> int | None:
+    return int(text) if text.isascii() and text.isdigit() and 0 < int(text) <= _INFINITE else None
