@@ -17,6 +17,7 @@ _DAEMONS = {
     "slurmctld": "spritz.controller.main",
     "slurmd": "spritz.node.main",
     "slurmdbd": "spritz.accounting.main",
+    "slurmrestd": "spritz.rest.main",
 }
 _COMMAND = "spritz-command"
 _RUN = "import sys; sys.path[:0] = sys.argv[1].split(':'); from spritz.installed import run; run()"

@@ -114,9 +114,10 @@ def _run(given: Mapping[str, str], context: Context) -> int:
 
         chosen(given["clusters"], context)
     if "json" in given or "yaml" in given:
-        from spritz.cli.share.record import show
+        from spritz.presentation.json.envelope import show
+        from spritz.presentation.json.shares import shares_json
 
-        show(context, given["json"] if "json" in given else f"yaml={given['yaml']}", whole)
+        show(context, given["json"] if "json" in given else f"yaml={given['yaml']}", shares_json(whole))
         return 0
     if "verbose" in given:
         _say_what(users, accounts, context)

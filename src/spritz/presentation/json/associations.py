@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     Json = dict[str, Any]
 
 #: sacctmgr's words for flags of QOS, and the specification's
-_QOS_FLAGS = {
+QOS_FLAGS = {
     "DenyOnLimit": "DENY_LIMIT",
     "EnforceUsageThreshold": "ENFORCE_USAGE_THRESHOLD",
     "NoDecay": "NO_DECAY",
@@ -181,7 +181,7 @@ class View:
         }
         return {
             "description": one.description,
-            "flags": self._flags(one, [_QOS_FLAGS[name] for name in _words(one.flags)]),
+            "flags": self._flags(one, [QOS_FLAGS[name] for name in _words(one.flags)]),
             "id": one.id,
             "limits": {
                 "grace_time": one.grace_seconds,

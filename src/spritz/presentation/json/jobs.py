@@ -86,12 +86,24 @@ def job_json(job: Job, cluster: str = "") -> Json:
     }
 
 
+def kind_of(job: Job) -> object:
+    """What is the same for jobs whose records differ in `OWN_KEYS` alone; None for a job that runs."""
+    if job.allocation is not None:
+        return None
+    return (_kind_of(astuple(job.spec)), job.state, job.billing, job.expected_nodes)
+
+
+def own_json(job: Job, cluster: str = "") -> Json:
+    """The part of a record under `OWN_KEYS`."""
+    return {"cluster": cluster, **_identity(job), **_state(job), **_times(job), **_files(job)}
+
+
 class _Writer:
     """Makes records into text. What follows from a request alone is worked out once for each kind of request."""
 
     def __init__(self) -> None:
         self._cluster = cluster_name()
-        self._own, self._kind = Printer(_OWN_KEYS), Printer(_KIND_KEYS)
+        self._own, self._kind = Printer(OWN_KEYS), Printer(_KIND_KEYS)
         self._kinds: dict[object, list[str]] = {}
 
     def record(self, job: Job) -> str:
@@ -101,14 +113,13 @@ class _Writer:
             whole = job_json(job, cluster)
             lines = self._own.lines(_own_values(whole)) + self._kind.lines(_kind_values(whole))
         else:
-            kind = (_kind_of(astuple(job.spec)), job.state, job.billing, job.expected_nodes)
+            kind = kind_of(job)
             found = self._kinds.get(kind)
             if found is None:
                 if len(self._kinds) >= _KINDS_MAX:
                     self._kinds.clear()
                 found = self._kinds[kind] = self._kind.lines(_kind_values(job_json(job, cluster)))
-            own = {"cluster": cluster, **_identity(job), **_state(job), **_times(job), **_files(job)}
-            lines = self._own.lines(_own_values(own)) + found
+            lines = self._own.lines(_own_values(own_json(job, cluster))) + found
         return record_of([lines[place] for place in _PLACES])
 
 
@@ -422,10 +433,10 @@ _ABSENT: Json = {
 _ANY = Job(id=0, spec=JobSpec())
 #: keys of a record, the same for all: those that a kind of request shares, and the others
 _KIND_KEYS = tuple(sorted({**_size(_ANY), **_request(_ANY), **_ABSENT}))
-_OWN_KEYS = tuple(sorted(job_json(_ANY).keys() - set(_KIND_KEYS)))
-_kind_values, _own_values = itemgetter(*_KIND_KEYS), itemgetter(*_OWN_KEYS)
-#: where the lines of `_OWN_KEYS` and then `_KIND_KEYS` stand in the order of the alphabet
-_PLACES = tuple(sorted(range(len(_OWN_KEYS + _KIND_KEYS)), key=(_OWN_KEYS + _KIND_KEYS).__getitem__))
+OWN_KEYS = tuple(sorted(job_json(_ANY).keys() - set(_KIND_KEYS)))
+_kind_values, _own_values = itemgetter(*_KIND_KEYS), itemgetter(*OWN_KEYS)
+#: where the lines of `OWN_KEYS` and then `_KIND_KEYS` stand in the order of the alphabet
+_PLACES = tuple(sorted(range(len(OWN_KEYS + _KIND_KEYS)), key=(OWN_KEYS + _KIND_KEYS).__getitem__))
 
 #: Fields of a request that each has for itself. `_size` and `_request` look at none of them (a test sees to it).
 DIFFERENT = frozenset(

@@ -1,26 +1,24 @@
-"""`sshare --json`. Source: OpenAPI `shares_resp` v0.0.43."""
+"""Shares of associations: `sshare --json`, REST. Source: OpenAPI `shares_resp`."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from spritz.model.limits.records import SHARES_PARENT
-from spritz.presentation.json.envelope import show as show_answer
 from spritz.presentation.json.values import number
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
-    from spritz.cli.context import Context
     from spritz.model.fairshare import FairShareRow, FairShares
 
 
-def show(context: Context, asked: str, whole: FairShares) -> None:
-    """Print all rows."""
+def shares_json(whole: FairShares) -> dict[str, Any]:
+    """All rows."""
     rows = [_record(row, whole) for row in whole.rows]
     total = sum(row.shares for row in whole.rows if row.shares != SHARES_PARENT)
-    show_answer(context, asked, {"shares": {"shares": rows, "total_shares": total}})
+    return {"shares": {"shares": rows, "total_shares": total}}
 
 
 def _record(row: FairShareRow, whole: FairShares) -> dict[str, Any]:

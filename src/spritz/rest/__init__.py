@@ -1,0 +1,18 @@
+"""`slurmrestd`: Slurm's REST interface, in every published version side by side, from one implementation.
+
+`documents`   the published OpenAPI documents: which operations a version has, and their schemas
+`shape`       answers in a version's form; `intake`: bodies and queries read by a version's schemas
+`daemons`     connections to slurmctld and slurmdbd, one set for each caller: slurmrestd has no rights of its own
+`callers`     who asks: the Unix socket's peer (rest_auth/local), or a token (rest_auth/jwt)
+`operations`  what each operation does, a function under its key (`GET /slurm/jobs`) for all versions; one file a noun
+`answers`     the envelope: meta, errors, warnings; Slurm's status codes; ETags
+`app`         Starlette: a route for each operation of each version, and what stands beside them (/openapi, /docs)
+`protocol`    HTTP over uvicorn with limits on slow and greedy clients
+`main`, `options`, `serve`  the daemon
+
+To add an operation: the document has its path and schemas; write `@operation("GET /slurm/…")` in `operations`. A test
+checks that every operation of every document is there, and each answer against its schema. Other routes
+(`app.application(…, routes=…)`) need no more than Starlette's `Route`.
+
+Imports `client` and `presentation`, never `core` or `scheduling`. Needs the extra `rest`.
+"""

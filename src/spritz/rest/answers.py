@@ -1,0 +1,143 @@
+"""The envelope of an answer: meta, errors, warnings; its status; its ETag.
+
+Source: OpenAPI `openapi_resp`, `openapi_meta`, `openapi_error`; slurmrestd of 22.05 for texts and sources; the status
+of an error as slurmrestd of 26.05 has it, in all versions.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct, field, json
+
+from spritz import SLURM_VERSION
+from spritz.model.errors import ESLURM, SpritzError
+
+if TYPE_CHECKING:
+    from spritz.rest.callers import Caller
+    from spritz.rest.documents import Json, Operation
+    from spritz.rest.intake import Problem
+
+#: HTTP status by ESLURM name; others are 500, as Slurm has it.
+_STATUS = {
+    "SLURM_NO_CHANGE_IN_DATA": 304,
+    "ESLURM_REST_INVALID_QUERY": 422,
+    "ESLURM_REST_FAIL_PARSING": 400,
+    "ESLURM_REST_INVALID_JOBS_DESC": 400,
+    "ESLURM_DATA_UNKNOWN_MIME_TYPE": 415,
+    "ESLURM_DATA_TOO_LARGE": 413,
+    "ESLURM_INVALID_JOB_ID": 404,
+    "ESLURM_AUTH_CRED_INVALID": 401,
+    "ESLURM_DB_CONNECTION": 502,
+    "SLURM_PROTOCOL_SOCKET_IMPL_TIMEOUT": 504,
+    "SLURM_PROTOCOL_AUTHENTICATION_ERROR": 511,
+    **dict.fromkeys((name for name in ESLURM if "_COMMUNICATIONS_" in name), 502),
+}
+
+
+class Fault(Struct, frozen=True, kw_only=True):
+    """One member of `errors`."""
+
+    code: str = ""
+    text: str = ""
+    description: str = ""
+    source: str = ""
+
+    def record(self) -> Json:
+        """As OpenAPI `openapi_error`."""
+        number, text = ESLURM.get(self.code, (-1 if not self.code else 1, "Unspecified error"))
+        return {
+            "description": self.description or self.text or text,
+            "error_number": number,
+            "error": self.text or text,
+            "source": self.source,
+        }
+
+
+class Answer(Struct, kw_only=True):
+    """What an operation has done. `body` is shaped by the document; the rest is the envelope's."""
+
+    body: Json = field(default_factory=dict)
+    errors: list[Fault] = field(default_factory=list)
+    #: (description, source)
+    warnings: list[tuple[str, str]] = field(default_factory=list)
+    #: names the state of what is listed; "": made from the body
+    tag: str = ""
+
+
+def status_of(code: str) -> int:
+    """The HTTP status of an error by its ESLURM name."""
+    return _STATUS.get(code, 500)
+
+
+def fault_of(error: SpritzError, source: str) -> Fault:
+    """A refusal, or a daemon that cannot be asked, as a member of `errors`."""
+    hint = f" ({error.hint})" if error.hint and not error.code.startswith("SLURM_PROTOCOL_AUTH") else ""
+    return Fault(code=error.code, text=error.message, description=f"{error.message}{hint}", source=source)
+
+
+def problem_faults(problems: list[Problem], code: str) -> list[Fault]:
+    """What is wrong with a body or a query."""
+    return [Fault(code=code, description=f"{one.text}: {one.place}", source=one.place) for one in problems]
+
+
+def envelope(answer: Answer, meta: Json) -> Json:
+    """What the answer's schema is filled from."""
+    return {
+        **answer.body,
+        "meta": meta,
+        "errors": [fault.record() for fault in answer.errors],
+        "warnings": [{"description": text, "source": source} for text, source in answer.warnings],
+    }
+
+
+def meta(operation: Operation, caller: Caller, cluster: str, accounting: str) -> Json:
+    """Who asked whom, in which form."""
+    major, minor, micro = SLURM_VERSION.split(".")
+    plugin = "slurmdbd" if operation.is_database else "slurmctld"
+    return {
+        "plugin": {
+            "type": f"openapi/{plugin}",
+            "name": f"Slurm OpenAPI {plugin}",
+            "data_parser": f"data_parser/{operation.version}",
+            "accounting_storage": f"accounting_storage/{accounting}" if accounting else "",
+        },
+        "client": {"source": caller.source, "user": "", "group": ""},
+        "command": [],
+        "slurm": {
+            "version": {"major": major, "micro": micro, "minor": minor},
+            "release": SLURM_VERSION,
+            "cluster": cluster,
+        },
+    }
+
+
+def etag(body: Json, version: str) -> str:
+    """Weak: the same while what is listed is the same, whenever and by whom it is asked."""
+    lasting = {name: value for name, value in body.items() if name not in ("meta", "last_update", "last_backfill")}
+    return f'W/"{hashlib.sha256(encoded([version, lasting])).hexdigest()[:32]}"'
+
+
+def matches(header: str, tag: str) -> bool:
+    """If-None-Match: whether it names the tag. Source: RFC 9110, 13.1.2."""
+    bare = tag.removeprefix("W/")
+    return any(word.strip() == "*" or word.strip().removeprefix("W/") == bare for word in header.split(","))
+
+
+def encoded(value: Any) -> bytes:
+    """JSON. Bytes of texts that are not UTF-8 (names of files) come as escapes that every reader takes."""
+    try:
+        return json.encode(value)
+    except UnicodeEncodeError:
+        return json.encode(_printable(value))
+
+
+def _printable(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+    if isinstance(value, dict):
+        return {name: _printable(one) for name, one in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_printable(one) for one in value]
+    return value

@@ -1,0 +1,322 @@
+"""The application: an endpoint for every operation of the documents, and what stands beside them.
+
+One path of a request: who asks, is the token good, is the body what the document says, do it, shape the answer by the
+document. Every error is Slurm's: an unknown path or a caller whom nothing vouches for gets a line of text, and
+everything else the envelope with `errors`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qsl
+
+from msgspec import DecodeError, Struct, json
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import PlainTextResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from spritz.model.errors import SpritzError
+from spritz.rest import answers, operations
+from spritz.rest.answers import Answer, Fault
+from spritz.rest.callers import Caller, NotAuthenticated, caller_of
+from spritz.rest.daemons import CONTROLLER, DATABASE, Daemon
+from spritz.rest.documents import VERSIONS
+from spritz.rest.documents import operations as operations_of
+from spritz.rest.intake import Intake, Problems
+from spritz.rest.operations import Ask, Listing, Refused, Unchanged
+from spritz.rest.routing import Router
+from spritz.rest.shape import Shapes
+from spritz.rest.site import site_routes
+from spritz.rest.yaml import NotYaml, from_yaml, to_yaml
+
+if TYPE_CHECKING:
+    from starlette.routing import BaseRoute
+    from starlette.types import Receive, Scope, Send
+
+    from spritz.rest.daemons import Daemons
+    from spritz.rest.documents import Json, Operation
+    from spritz.rest.operations import Handler
+    from spritz.rest.shape import Convert
+    from spritz.runtime.clock import Clock
+    from spritz.runtime.log import Logger
+
+#: Longest body, bytes: a script of 4 MiB, as slurmctld takes it, and its environment, escaped.
+BODY_BYTES_MAX = 32 * 1024 * 1024
+
+#: A body must be complete so long after its beginning.
+BODY_SECONDS = 60.0
+
+_NOT_FOUND = "Unable find requested URL. Please view /openapi/v3 for API reference."
+_METHOD = "Unknown HTTP method requested on known URL endpoint"
+_JSON, _YAML = "application/json", "application/x-yaml"
+_YAMLS = ("application/x-yaml", "application/yaml", "text/x-yaml", "text/yaml")
+
+
+class Settings(Struct, frozen=True, kw_only=True):
+    """What the command line chose."""
+
+    authentication: tuple[str, ...]
+    versions: tuple[str, ...] = VERSIONS
+    #: openapi/slurmctld, openapi/slurmdbd
+    plugins: tuple[str, ...] = ("slurmctld", "slurmdbd")
+
+
+class _Compiled(Struct):
+    """An operation with what was made of its schemas."""
+
+    operation: Operation
+    handler: Handler
+    answer: Convert
+    body: Any
+    query: Any
+
+
+class Endpoint:
+    """Serves every operation: an ASGI application for the paths below /slurm and /slurmdb."""
+
+    def __init__(self, daemons: Daemons, settings: Settings, clock: Clock, log: Logger) -> None:
+        self._daemons = daemons
+        self._settings = settings
+        self._clock = clock
+        self._log = log
+        served = [one for version in settings.versions for one in operations_of(version)]
+        served = [one for one in served if ("slurmdbd" if one.is_database else "slurmctld") in settings.plugins]
+        self._router = Router(served)
+        self._shapes = {version: Shapes(version) for version in settings.versions}
+        self._intakes = {version: Intake(version) for version in settings.versions}
+        self._compiled: dict[tuple[str, str], _Compiled] = {}
+        self._handlers = operations.load()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request = Request(scope, receive)
+        try:
+            response = await self._respond(request)
+        except ClientDisconnect:
+            return
+        await response(scope, receive, send)
+
+    async def _respond(self, request: Request) -> Response:
+        path = request.scope.get("raw_path", b"").decode("latin-1") or request.scope["path"]
+        found = self._router.find(path)
+        if found is None:
+            return _reject(404, _NOT_FOUND)
+        methods, parameters = found
+        method = "GET" if request.method == "HEAD" else request.method
+        operation = methods.get(method)
+        if operation is None:
+            return _reject(405, _METHOD, {"Allow": ", ".join(sorted(methods))})
+        try:
+            caller = self._caller(request)
+        except NotAuthenticated as error:
+            return _reject(401, error.message)
+        compiled = self._prepared(operation)
+        try:
+            # Before its body is read: only whom a daemon knows may send one.
+            daemon = DATABASE if operation.is_database else CONTROLLER
+            if caller.token:
+                await Daemon(self._daemons, daemon, caller).check()
+            ask = await self._ask(request, compiled, caller, parameters)
+            if isinstance(ask, Response):
+                return ask
+            result = await compiled.handler(ask)
+            if isinstance(result, Listing):
+                return self._streamed(request, compiled, ask, result)
+            if isinstance(result, Unchanged):
+                return Response(status_code=304, headers={"ETag": result.tag})
+            result.warnings[:0] = ask.warnings
+            return self._plain(request, compiled, caller, result)
+        except NotAuthenticated as error:
+            return _reject(401, error.message)
+        except Refused as refused:
+            answer = Answer(body=refused.body, errors=[refused.fault])
+            return self._plain(request, compiled, caller, answer, answers.status_of(refused.code))
+        except SpritzError as error:
+            fault = answers.fault_of(error, operation.key)
+            return self._plain(request, compiled, caller, Answer(errors=[fault]), answers.status_of(error.code))
+        except TimeoutError:
+            fault = Fault(code="SLURM_PROTOCOL_SOCKET_IMPL_TIMEOUT", source=operation.key)
+            return self._plain(request, compiled, caller, Answer(errors=[fault]), 504)
+        except Exception as error:
+            # A fault of ours: told without its details, and slurmrestd goes on.
+            self._log.error("request.failed", exception=error, operation=operation.key, version=operation.version)
+            fault = Fault(code="ESLURM_INTERNAL", source=operation.key)
+            return self._plain(request, compiled, caller, Answer(errors=[fault]), 500)
+
+    def _caller(self, request: Request) -> Caller:
+        peer = request.scope.get("state", {}).get("peer")
+        client = request.client
+        if peer is not None:
+            source = f"uid={peer.uid} pid={peer.pid}"
+        else:
+            source = f"{client.host}:{client.port}" if client is not None else ""
+        for name in ("x-slurm-user-token", "x-slurm-user-name", "authorization"):
+            if len(request.headers.getlist(name)) > 1:
+                raise NotAuthenticated
+        return caller_of(request.headers, peer, source, self._settings.authentication)
+
+    def _prepared(self, operation: Operation) -> _Compiled:
+        key = (operation.version, operation.key)
+        found = self._compiled.get(key)
+        if found is None:
+            shapes, intake = self._shapes[operation.version], self._intakes[operation.version]
+            found = self._compiled[key] = _Compiled(
+                operation=operation,
+                handler=self._handlers[operation.key],
+                answer=shapes.of(operation.answer),
+                body=intake.of(operation.body) if operation.body is not None else None,
+                query=intake.query(operation),
+            )
+        return found
+
+    async def _ask(
+        self, request: Request, compiled: _Compiled, caller: Caller, parameters: dict[str, str]
+    ) -> Ask | Response:
+        operation, problems = compiled.operation, Problems()
+        pairs = parse_qsl(request.scope.get("query_string", b"").decode("latin-1"), keep_blank_values=True)
+        query = compiled.query(pairs, problems)
+        if problems.errors:
+            return self._faulty(request, compiled, caller, problems, "ESLURM_REST_INVALID_QUERY")
+        body = None
+        if compiled.body is not None:
+            raw = await _read_body(request)
+            if raw is None:
+                fault = Fault(code="ESLURM_DATA_TOO_LARGE", source="body")
+                return self._plain(request, compiled, caller, Answer(errors=[fault]), 413)
+            kind = request.headers.get("content-type", _JSON).partition(";")[0].strip().lower()
+            if kind != _JSON and kind not in _YAMLS:
+                fault = Fault(code="ESLURM_DATA_UNKNOWN_MIME_TYPE", source="Content-Type")
+                return self._plain(request, compiled, caller, Answer(errors=[fault]), 415)
+            try:
+                found = (json.decode(raw) if kind == _JSON else from_yaml(raw)) if raw.strip() else None
+            except (DecodeError, NotYaml, UnicodeDecodeError, RecursionError) as error:
+                fault = Fault(code="ESLURM_REST_FAIL_PARSING", description=f"Failure during parsing: {error}"[:300])
+                return self._plain(request, compiled, caller, Answer(errors=[fault]), 400)
+            if found is None:
+                fault = Fault(code="ESLURM_REST_FAIL_PARSING", description="the request has no body", source="body")
+                return self._plain(request, compiled, caller, Answer(errors=[fault]), 400)
+            body = compiled.body(found, "#", problems)
+            if problems.errors:
+                return self._faulty(request, compiled, caller, problems, "ESLURM_REST_FAIL_PARSING")
+        return Ask(
+            operation=operation,
+            caller=caller,
+            daemons=self._daemons,
+            controller=Daemon(self._daemons, CONTROLLER, caller),
+            database=Daemon(self._daemons, DATABASE, caller),
+            path=parameters,
+            query={name: value for name, value in query.items() if value is not None},
+            body=body,
+            now=self._clock.now(),
+            unless=request.headers.get("if-none-match", ""),
+            warnings=[(one.text, one.place) for one in problems.warnings],
+            record=lambda name: self._record(compiled, name),
+        )
+
+    def _record(self, compiled: _Compiled, name: str) -> dict[str, Convert]:
+        """What shapes each key of the members of a list in the operation's answer."""
+        return self._shapes[compiled.operation.version].member(compiled.operation.answer, name)
+
+    def _faulty(self, request: Request, compiled: _Compiled, caller: Caller, problems: Problems, code: str) -> Response:
+        faults = answers.problem_faults(problems.errors, code)
+        warnings = [(one.text, one.place) for one in problems.warnings]
+        answer = Answer(errors=faults, warnings=warnings)
+        return self._plain(request, compiled, caller, answer, answers.status_of(code))
+
+    def _meta(self, operation: Operation, caller: Caller) -> Json:
+        try:
+            cluster, accounting = self._daemons.cluster, self._daemons.accounting_type
+        except SpritzError:
+            cluster = accounting = ""
+        return answers.meta(operation, caller, cluster, accounting)
+
+    def _plain(
+        self, request: Request, compiled: _Compiled, caller: Caller, answer: Answer, status: int = 200
+    ) -> Response:
+        operation = compiled.operation
+        if status == 200 and answer.errors:
+            status = answers.status_of(answer.errors[0].code)
+        whole = compiled.answer(answers.envelope(answer, self._meta(operation, caller)))
+        headers = {}
+        if request.method in ("GET", "HEAD") and status == 200:
+            tag = answer.tag or answers.etag(whole, operation.version)
+            unless = request.headers.get("if-none-match", "")
+            headers["ETag"] = tag
+            if unless and answers.matches(unless, tag):
+                return Response(status_code=304, headers=headers)
+        if _wants_yaml(request):
+            return Response(to_yaml(answers.encoded(whole)), status, headers, media_type=_YAML)
+        return Response(answers.encoded(whole), status, headers, media_type=_JSON)
+
+    def _streamed(self, request: Request, compiled: _Compiled, ask: Ask, listing: Listing) -> Response:
+        listed = Answer(body=listing.rest, warnings=ask.warnings)
+        rest = compiled.answer(answers.envelope(listed, self._meta(ask.operation, ask.caller)))
+        rest.pop(listing.name)
+        headers = {"ETag": listing.tag} if listing.tag else {}
+        return StreamingResponse(_pieces(listing, rest), headers=headers, media_type=_JSON)
+
+
+async def _pieces(listing: Listing, rest: Json) -> AsyncIterator[bytes]:
+    first = True
+    async for records in listing.pieces:
+        text = b",".join(records)
+        if not text:
+            continue
+        yield (f'{{"{listing.name}":['.encode() if first else b",") + text
+        first = False
+    # An object's own brace is the end of ours: `],"meta":…}`.
+    tail = b"]," + answers.encoded(rest)[1:]
+    yield f'{{"{listing.name}":['.encode() + tail if first else tail
+
+
+async def _read_body(request: Request) -> bytes | None:
+    """None: it is too long. Raises TimeoutError for one that does not come."""
+    length = request.headers.get("content-length", "")
+    if length.isdigit() and int(length) > BODY_BYTES_MAX:
+        return None
+    pieces, size = [], 0
+    async with asyncio.timeout(BODY_SECONDS):
+        async for piece in request.stream():
+            size += len(piece)
+            if size > BODY_BYTES_MAX:
+                return None
+            pieces.append(piece)
+    return b"".join(pieces)
+
+
+def _wants_yaml(request: Request) -> bool:
+    """The first kind that is accepted and known decides; JSON otherwise."""
+    for word in request.headers.get("accept", "").split(","):
+        kind = word.partition(";")[0].strip().lower()
+        if kind in _YAMLS:
+            return True
+        if kind in (_JSON, "*/*", "application/*"):
+            return False
+    return False
+
+
+def _reject(status: int, text: str, headers: dict[str, str] | None = None) -> Response:
+    """A line of text, after which the connection ends, as Slurm rejects."""
+    return PlainTextResponse(text, status, {**(headers or {}), "Connection": "close"})
+
+
+async def _http_error(_: Request, error: Exception) -> Response:
+    if isinstance(error, HTTPException) and error.status_code == 405:
+        return _reject(405, _METHOD, dict(error.headers or {}))
+    return _reject(404, _NOT_FOUND)
+
+
+def application(
+    daemons: Daemons, settings: Settings, clock: Clock, log: Logger, *, routes: Sequence[BaseRoute] = ()
+) -> Starlette:
+    """The ASGI application. `routes` are further ones, which come first."""
+    endpoint = Endpoint(daemons, settings, clock, log)
+    served = [
+        *routes,
+        *site_routes(settings.versions, settings.plugins),
+        Route("/slurm{rest:path}", endpoint, methods=None),
+    ]
+    return Starlette(routes=served, exception_handlers={HTTPException: _http_error})

@@ -1,0 +1,63 @@
+"""Who asks. Source: slurmrestd(8) -a; rest_auth/local, rest_auth/jwt.
+
+- rest_auth/local: a Unix socket whose peer, by the kernel's word, is the user that slurmrestd runs as, or root. It acts
+  with slurmrestd's rights, and these are an ordinary user's.
+- rest_auth/jwt: a token in X-SLURM-USER-TOKEN (with X-SLURM-USER-NAME, if it is SlurmUser's for somebody else) or in
+  Authorization: Bearer. It is handed to slurmctld and slurmdbd, which verify it: slurmrestd holds no key.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from spritz.model.errors import SpritzError
+
+if TYPE_CHECKING:
+    from spritz.runtime.credentials import PeerCredentials
+
+LOCAL, JWT = "rest_auth/local", "rest_auth/jwt"
+TYPES = (LOCAL, JWT)
+
+#: Characters of a user's name in a header.
+_NAME_LENGTH_MAX = 256
+
+
+class Caller(Struct, frozen=True, kw_only=True):
+    """Whose rights a request has: those of the token, or slurmrestd's own where it is ""."""
+
+    token: str = ""
+    #: as whom, where the token may act for others
+    user: str = ""
+    #: where it comes from, for `meta.client.source`
+    source: str = ""
+    #: by the kernel's word, on a Unix socket
+    uid: int = -1
+
+
+class NotAuthenticated(SpritzError):
+    """Nothing says who asks. The answer does not say why."""
+
+    def __init__(self) -> None:
+        super().__init__("Authentication failure", code="ESLURM_AUTH_CRED_INVALID")
+
+
+def caller_of(
+    headers: Mapping[str, str], peer: PeerCredentials | None, source: str, allowed: tuple[str, ...]
+) -> Caller:
+    """The caller by its headers and connection. A token comes before the socket's peer. Raises NotAuthenticated."""
+    token, user = headers.get("x-slurm-user-token", ""), headers.get("x-slurm-user-name", "")
+    kind, _, bearer = headers.get("authorization", "").partition(" ")
+    if not token and kind.lower() == "bearer":
+        token = bearer.strip()
+    uid = -1 if peer is None else peer.uid
+    if token:
+        if JWT not in allowed or len(user) > _NAME_LENGTH_MAX:
+            raise NotAuthenticated
+        return Caller(token=token, user=user, source=source, uid=uid)
+    if LOCAL in allowed and peer is not None and uid in (0, os.geteuid()):
+        return Caller(source=source, uid=uid)
+    raise NotAuthenticated

@@ -1,0 +1,173 @@
+"""Connections to slurmctld and slurmdbd for callers.
+
+A connection has one identity: slurmrestd's own, or that of the token which was shown on it first (`model.tokens`), so
+what one caller may see or do can never be another's. Connections of callers that have been idle longest are closed
+where there are many. Listings that are sent on as they come have a connection of their own: whoever reads them slowly
+holds up nobody.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import OrderedDict
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing, asynccontextmanager
+from typing import TYPE_CHECKING, TypeVar
+
+from msgspec import Struct
+
+from spritz.client.aio import connect
+from spritz.client.errors import ClientError, RemoteError
+from spritz.client.locate import locate_controller, locate_database
+from spritz.model.errors import SpritzError
+from spritz.model.tokens import TokenTaken, UseToken
+from spritz.rest.callers import NotAuthenticated
+
+if TYPE_CHECKING:
+    from spritz.client.aio import Address
+    from spritz.client.channel import Channel
+    from spritz.rest.callers import Caller
+    from spritz.runtime.log import Logger
+    from spritz.runtime.tasks import Supervisor
+
+T = TypeVar("T")
+
+#: Connections kept for callers that may ask again.
+KEPT_MAX = 128
+
+CONTROLLER, DATABASE = "slurmctld", "slurmdbd"
+
+#: Of slurmrestd to the daemons.
+ROLE = "slurmrestd"
+
+
+class Daemons:
+    """Both daemons, for all callers. `path` is the slurm.conf in use."""
+
+    def __init__(self, path: str, log: Logger, tasks: Supervisor) -> None:
+        self.path = path
+        self._log = log
+        self._tasks = tasks
+        self._kept: OrderedDict[tuple[str, str], Channel] = OrderedDict()
+
+    @property
+    def cluster(self) -> str:
+        """ClusterName. Raises ClientError."""
+        return locate_controller(self.path).cluster_name
+
+    @property
+    def accounting_type(self) -> str:
+        """AccountingStorageType without its prefix."""
+        return locate_database(self.path).kind
+
+    def close(self) -> None:
+        """End every connection."""
+        for channel in self._kept.values():
+            channel.close()
+        self._kept.clear()
+
+    async def channel(self, daemon: str, caller: Caller) -> Channel:
+        """A connection with the caller's identity, kept for the next request. Raises ClientError, NotAuthenticated."""
+        key = (daemon, _fingerprint(caller))
+        found = self._kept.get(key)
+        if found is None or not found.is_open:
+            found = await self.connect(daemon, caller)
+            replaced, self._kept[key] = self._kept.get(key), found
+            if replaced is not None:
+                replaced.close()
+            self._make_room()
+        self._kept.move_to_end(key)
+        return found
+
+    def _make_room(self) -> None:
+        for key, channel in list(self._kept.items()):
+            if len(self._kept) <= KEPT_MAX:
+                return
+            if not channel.is_open or channel.is_idle:
+                self._kept.pop(key).close()
+
+    async def connect(self, daemon: str, caller: Caller) -> Channel:
+        """A new connection with the caller's identity; the caller closes it. Raises as `channel`."""
+        addresses, owners, timeout = self._place(daemon)
+        try:
+            channel = await connect(
+                addresses, role=ROLE, log=self._log, tasks=self._tasks, owners=owners, timeout=timeout
+            )
+        except ClientError as error:
+            if daemon == DATABASE:
+                raise _no_database(error.hint) from error
+            raise
+        if caller.token:
+            try:
+                await channel.call(UseToken(token=caller.token, user=caller.user), TokenTaken, timeout=timeout)
+            except BaseException as error:
+                channel.close()
+                if isinstance(error, RemoteError) and error.code == "SLURM_PROTOCOL_AUTHENTICATION_ERROR":
+                    raise NotAuthenticated from error
+                raise
+        return channel
+
+    def _place(self, daemon: str) -> tuple[list[Address], frozenset[int], float]:
+        if daemon == CONTROLLER:
+            controller = locate_controller(self.path)
+            ports: list[Address] = [(host, controller.port) for host in controller.hosts]
+            found = [controller.socket_name, *ports]
+            return found, controller.owners(), controller.message_timeout_seconds
+        database = locate_database(self.path)
+        if database.kind != "slurmdbd":
+            raise _no_database("AccountingStorageType of slurm.conf is not accounting_storage/slurmdbd")
+        return list(database.addresses), database.owners(), database.message_timeout_seconds
+
+
+class Daemon:
+    """One daemon as a caller asks it."""
+
+    def __init__(self, daemons: Daemons, name: str, caller: Caller) -> None:
+        self._daemons = daemons
+        self._name = name
+        self._caller = caller
+
+    async def check(self) -> None:
+        """That the caller is who it says, without asking anything. Raises NotAuthenticated, ClientError."""
+        await self._daemons.channel(self._name, self._caller)
+
+    async def call(self, request: Struct, reply: type[T], *, timeout: float = 30.0) -> T:
+        """Ask. Raises RemoteError for a refusal, ClientError."""
+        channel = await self._daemons.channel(self._name, self._caller)
+        try:
+            return await channel.call(request, reply, timeout=timeout)
+        except RemoteError as error:
+            if self._caller.token and error.code == "SLURM_PROTOCOL_AUTHENTICATION_ERROR":
+                channel.close()
+                raise NotAuthenticated from error
+            raise
+
+    async def stream(self, request: Struct, item: type[T]) -> AsyncGenerator[T, None]:
+        """Items of a listing, on a connection of its own."""
+        channel = await self._daemons.connect(self._name, self._caller)
+        try:
+            async with aclosing(channel.stream(request, item)) as items:
+                async for one in items:
+                    yield one
+        finally:
+            channel.close()
+
+    @asynccontextmanager
+    async def own(self) -> AsyncIterator[Channel]:
+        """A connection that only this request uses."""
+        channel = await self._daemons.connect(self._name, self._caller)
+        try:
+            yield channel
+        finally:
+            channel.close()
+
+
+def _fingerprint(caller: Caller) -> str:
+    """Names a caller's connections. Tokens are not kept longer than they are needed."""
+    if not caller.token:
+        return ""
+    return hashlib.sha256(f"{caller.user}\0{caller.token}".encode("utf-8", "surrogateescape")).hexdigest()
+
+
+def _no_database(hint: str) -> SpritzError:
+    return SpritzError("Unable to connect to database", code="ESLURM_DB_CONNECTION", hint=hint)

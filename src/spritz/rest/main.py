@@ -1,0 +1,113 @@
+"""`slurmrestd`: from the command line to a serving process. Source: slurmrestd(8).
+
+As Slurm's, it does not run as root or SlurmUser: whoever reached its Unix socket would have their rights. With
+SLURMRESTD_SECURITY=disable_user_check it does, which is meant for a cluster that is its user's own.
+"""
+
+from __future__ import annotations
+
+import grp
+import os
+import pwd
+import sys
+from typing import TYPE_CHECKING
+
+from spritz.model.errors import SpritzError
+from spritz.rest.options import USAGE, Options, parse
+from spritz.runtime.command import run_daemon
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+def entry() -> None:
+    """The installed command."""
+    sys.exit(main(sys.argv[1:]))
+
+
+def main(argv: list[str]) -> int:
+    """Serve until told to stop."""
+    return run_daemon("slurmrestd", argv, parse, USAGE, _start)
+
+
+def _start(options: Options) -> int:
+    if options.listed:
+        sys.stdout.write("Possible plugins:\n" + "".join(f"{name}\n" for name in options.listed))
+        return 0
+    if not options.addresses:
+        raise SpritzError("no address to listen on: there is no inetd mode", hint=USAGE)
+    from spritz.client.locate import find_slurm_conf, locate_controller
+
+    path = os.path.abspath(options.config_file or find_slurm_conf())
+    slurm_user = locate_controller(path).slurm_user
+    try:
+        from spritz.rest.serve import bind, check_tls, serve
+    except ImportError as error:
+        raise SpritzError(
+            f"slurmrestd needs {error.name}, which is not installed", hint="pip install 'spritz[rest]'"
+        ) from error
+    check_tls(options.tls_cert, options.tls_key)
+    sockets = bind(options.addresses)
+    _become(options)
+    _check_user(slurm_user)
+    from spritz.runtime import log
+    from spritz.runtime.limits import allow_many_files
+    from spritz.runtime.service import open_log
+    from spritz.runtime.tasks import run
+
+    open_log("slurmrestd", options, key="", path="", level="info", syslog_level="quiet", time_format="")
+    allow_many_files()
+    return run(serve(options, path, sockets, log.get_logger("slurmrestd")))
+
+
+def _become(options: Options) -> None:
+    """-u and -g. Raises SpritzError."""
+    if not options.user and not options.group:
+        return
+    gid = _number(options.group, lambda name: grp.getgrnam(name).gr_gid, "group") if options.group else None
+    uid = _number(options.user, lambda name: pwd.getpwnam(name).pw_uid, "user") if options.user else None
+    if gid is None and uid is not None:
+        try:
+            gid = pwd.getpwuid(uid).pw_gid
+        except KeyError:
+            gid = None
+    if uid in (None, os.geteuid()) and gid in (None, os.getegid()):
+        return
+    try:
+        if gid is not None:
+            os.setgroups([])
+            os.setgid(gid)
+        if uid is not None:
+            os.setuid(uid)
+    except OSError as error:
+        raise SpritzError(
+            f"cannot become user {options.user or '-'}, group {options.group or '-'}: {error.strerror}"
+        ) from error
+
+
+def _number(word: str, find: Callable[[str], int], kind: str) -> int:
+    try:
+        return int(word) if word.isascii() and word.isdigit() else find(word)
+    except KeyError as error:
+        raise SpritzError(f"unable to resolve {kind} {word}") from error
+
+
+def _check_user(slurm_user: str) -> None:
+    """Raises SpritzError for root and SlurmUser."""
+    if "disable_user_check" in os.environ.get("SLURMRESTD_SECURITY", "") or "DISABLE_USER_CHECK" in os.environ:
+        return
+    hint = "run it as an unprivileged user of its own (-u USER), which is how Slurm's runs too"
+    if os.geteuid() == 0:
+        raise SpritzError("slurmrestd should not be run as the root user.", hint=hint)
+    if os.getegid() == 0:
+        raise SpritzError("slurmrestd should not be run with the root group.", hint=hint)
+    try:
+        uid = int(slurm_user) if slurm_user.isdigit() else pwd.getpwnam(slurm_user).pw_uid
+    except KeyError:
+        return
+    if uid == os.geteuid():
+        raise SpritzError("slurmrestd should not be run as SlurmUser", hint=hint)
+
+
+if __name__ == "__main__":
+    entry()

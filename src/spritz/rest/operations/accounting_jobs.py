@@ -1,0 +1,208 @@
+"""Jobs as accounting keeps them. Source: OpenAPI slurmdbd `job`; sacct(1)."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterator
+from typing import TYPE_CHECKING, Any
+
+from spritz.model.accounting import Documents, GetDocuments, JobPick, JobRecords, SelectJobs
+from spritz.model.accounting_admin import Changed, ModifyJobs
+from spritz.model.ids import STEP_BATCH, STEP_EXTERN, STEP_INTERACTIVE
+from spritz.notation import jobid
+from spritz.notation.errors import NotationError
+from spritz.notation.hostlist import expand
+from spritz.notation.times import parse_time
+from spritz.presentation.json.accounting_jobs import job_json
+from spritz.rest.answers import Answer, encoded
+from spritz.rest.operations import Ask, Listing, Refused, Result, operation
+from spritz.rest.operations.job_fields import bad
+from spritz.rest.people import gid_of, uid_of
+from spritz.rest.shape import MISSING
+
+if TYPE_CHECKING:
+    from spritz.model.accounting import JobWithSteps
+
+_PSEUDO = {"batch": STEP_BATCH, "extern": STEP_EXTERN, "interactive": STEP_INTERACTIVE}
+
+#: parameters that ask for what is not built
+_REFUSED = ("exit_code", "reservation", "reservation_id", "scheduler_unset")
+
+
+def picks_of(text: str) -> tuple[JobPick, ...]:
+    """`12`, `12_3`, `12.batch`, with commas. Raises Refused."""
+    found = []
+    for word in text.split(","):
+        if not word:
+            continue
+        name, dot, step = word.partition(".")
+        try:
+            (one,) = jobid.parse_list(name if step in _PSEUDO else word)
+        except (jobid.JobIdError, ValueError) as error:
+            raise Refused("ESLURM_INVALID_JOB_ID", f"Invalid job id specified: {word[:80]}", word[:80]) from error
+        tasks = "" if one.task_ids is None else format(one.task_ids, "x")
+        found.append(JobPick(one.job_id, tasks, _PSEUDO[step] if dot and step in _PSEUDO else one.step, one.component))
+    return tuple(found)
+
+
+async def _query(ask: Ask) -> SelectJobs:
+    given = ask.query
+    for name in _REFUSED:
+        if given.get(name):
+            raise bad(name, "not supported by Spritz: jobs are not chosen by this", "ESLURM_NOT_SUPPORTED")
+
+    def words(name: str) -> tuple[str, ...]:
+        return tuple(word for word in (given.get(name) or "").split(",") if word)
+
+    schedulers = {
+        "scheduled_on_submit": "Submit",
+        "scheduled_by_main": "Main",
+        "scheduled_by_backfill": "Backfill",
+    }
+    clusters = words("cluster") or (ask.daemons.cluster,)
+    associations = words("association")
+    if not all(word.isascii() and word.isdigit() for word in associations):
+        raise bad("association", "numbers are accepted", "ESLURM_REST_INVALID_QUERY")
+    try:
+        nodes = tuple(expand(given.get("node") or ""))
+    except NotationError as error:
+        raise bad("node", str(error), "ESLURM_REST_INVALID_QUERY") from error
+    return SelectJobs(
+        clusters=clusters,
+        picks=picks_of(given.get("step") or ""),
+        users=tuple([await uid_of(word) for word in words("users")]),
+        groups=tuple([await gid_of(word) for word in words("groups")]),
+        accounts=words("account"),
+        partitions=words("partition"),
+        qos=words("qos"),
+        wckeys=words("wckey"),
+        names=words("job_name"),
+        states=tuple(word.upper() for word in words("state")),
+        nodes=nodes,
+        reasons=words("reason"),
+        constraints=words("constraints"),
+        associations=tuple(map(int, associations)),
+        schedulers=tuple(word for name, word in schedulers.items() if _is_set(given.get(name))),
+        starts_at=_moment(given, "start_time", ask.now),
+        ends_at=_moment(given, "end_time", ask.now),
+        duplicates=_is_set(given.get("show_duplicates")),
+        steps=not _is_set(given.get("skip_steps")),
+        not_eligible=bool(given.get("step")),
+    )
+
+
+def _is_set(text: str | None) -> bool:
+    return text is not None and text.lower() not in ("0", "false", "no")
+
+
+def _moment(given: dict[str, Any], name: str, now: float) -> float | None:
+    text = given.get(name)
+    if not text:
+        return None
+    if text.isascii() and text.isdigit() and len(text) < 13:
+        return float(text) or None
+    try:
+        return parse_time(text, now)
+    except NotationError as error:
+        raise bad(name, str(error), "ESLURM_REST_INVALID_QUERY") from error
+
+
+@operation("GET /slurmdb/jobs")
+async def get_jobs(ask: Ask) -> Result:
+    """Jobs that match all that is given, sent as slurmdbd reads them."""
+    query = await _query(ask)
+    if _is_set(ask.query.get("show_batch_script")) or _is_set(ask.query.get("show_job_environment")):
+        return await _with_documents(ask, query)
+    pieces = ask.database.stream(query, JobRecords)
+    first = await anext(pieces, None)
+    # A refusal comes before anything is sent: from here on the status is fixed.
+    return Listing(name="jobs", pieces=_encoded(ask, first, pieces), rest={}, tag="")
+
+
+async def _encoded(
+    ask: Ask, first: JobRecords | None, pieces: AsyncGenerator[JobRecords, None]
+) -> AsyncIterator[list[bytes]]:
+    keys = ask.record("jobs")
+
+    def record(one: JobWithSteps) -> bytes:
+        loose = job_json(one, ask.now, (0.0, 0.0))
+        return encoded({key: convert(loose.get(key, MISSING)) for key, convert in keys.items()})
+
+    try:
+        if first is not None:
+            yield [record(one) for one in first.jobs]
+        async for piece in pieces:
+            yield [record(one) for one in piece.jobs]
+    finally:
+        await pieces.aclose()
+
+
+async def _found(ask: Ask, query: SelectJobs) -> list[JobWithSteps]:
+    return [one async for piece in ask.database.stream(query, JobRecords) for one in piece.jobs]
+
+
+async def _with_documents(ask: Ask, query: SelectJobs) -> Result:
+    if not query.picks:
+        raise bad("step", "scripts and environments are given of jobs that are named", "ESLURM_REST_INVALID_QUERY")
+    environment = not _is_set(ask.query.get("show_batch_script"))
+    request = GetDocuments(clusters=query.clusters, picks=query.picks, environment=environment)
+    bodies = {}
+    async for piece in ask.database.stream(request, Documents):
+        for one in piece.documents:
+            bodies[one.job.job_id] = (one.body or b"").decode("utf-8", "replace")
+    records = [
+        {**job_json(one, ask.now, (0.0, 0.0)), "script": bodies.get(one.job.job_id, "")}
+        for one in await _found(ask, query)
+    ]
+    return Answer(body={"jobs": records})
+
+
+@operation("GET /slurmdb/job/{job_id}")
+async def get_job(ask: Ask) -> Result:
+    """One job, and all tasks of an array."""
+    picks = picks_of(ask.path["job_id"])
+    query = SelectJobs(clusters=(ask.daemons.cluster,), picks=picks, not_eligible=True, duplicates=False)
+    records = [job_json(one, ask.now, (0.0, 0.0)) for one in await _found(ask, query)]
+    if not records:
+        raise Refused("ESLURM_INVALID_JOB_ID", f"Unable to find JobId={ask.path['job_id'][:80]}", "slurmdb_jobs_get")
+    return Answer(body={"jobs": records})
+
+
+@operation("POST /slurmdb/job/{job_id}")
+async def post_job(ask: Ask) -> Result:
+    """Change what is kept of a job."""
+    return await _modify(ask, picks_of(ask.path["job_id"]), ask.body)
+
+
+@operation("POST /slurmdb/jobs")
+async def post_jobs(ask: Ask) -> Result:
+    """Change what is kept of several jobs, alike."""
+    words = ",".join(word for word in ask.body.get("job_id_list") or () if word)
+    return await _modify(ask, picks_of(words), ask.body.get("job_rec") or {})
+
+
+async def _modify(ask: Ask, picks: tuple[JobPick, ...], given: dict[str, Any]) -> Result:
+    if not picks:
+        raise Refused("ESLURM_REST_INVALID_QUERY", "no jobs are named", "job_id_list")
+    if (given.get("tres") or {}).get("allocated"):
+        raise bad("tres/allocated", "what a job was given is not changed", "ESLURM_NOT_SUPPORTED")
+    comment = given.get("comment") or {}
+    fields: dict[str, Any] = {
+        "comment": comment.get("job"),
+        "admin_comment": comment.get("administrator"),
+        "system_comment": comment.get("system"),
+        "extra": given.get("extra"),
+        "wckey": given.get("wckey"),
+    }
+    code = (given.get("derived_exit_code") or {}).get("return_code")
+    if code is not None:
+        if not 0 <= code <= 255:
+            raise bad("derived_exit_code", f"{code} is out of range")
+        fields["derived_exit_status"] = int(code) << 8
+    fields = {name: value for name, value in fields.items() if value is not None}
+    if not fields:
+        raise Refused("ESLURM_REST_INVALID_QUERY", "nothing of the jobs is to be changed", "#")
+    request = ModifyJobs(cluster=ask.daemons.cluster, picks=picks, **fields)
+    done = await ask.database.call(request, Changed)
+    if not done.names:
+        raise Refused("ESLURM_INVALID_JOB_ID", "Nothing modified", "slurmdb_job_modify")
+    return Answer(body={"results": list(done.names)})

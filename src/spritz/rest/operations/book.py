@@ -1,0 +1,541 @@
+"""Accounts, users, associations, QOS, clusters, wckeys and TRES. Source: OpenAPI slurmdbd; sacctmgr(1)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from spritz.model.limits.records import (
+    Account,
+    Association,
+    Book,
+    BookEdited,
+    Coordinator,
+    EditBook,
+    GetBook,
+    Policy,
+    Record,
+    WcKey,
+)
+from spritz.model.limits.rules import Rules
+from spritz.notation import tres as tres_text
+from spritz.presentation.json.associations import View
+from spritz.rest.answers import Answer
+from spritz.rest.operations import Ask, Refused, Result, operation
+from spritz.rest.operations import book_edits as edits
+from spritz.rest.operations.book_edits import Edit
+from spritz.rest.operations.job_fields import bad
+
+#: type, name, number of the TRES of every cluster
+_TRES = (
+    ("cpu", "", 1), ("mem", "", 2), ("energy", "", 3), ("node", "", 4), ("billing", "", 5), ("fs", "disk", 6),
+    ("vmem", "", 7), ("pages", "", 8),
+)  # fmt: skip
+
+#: Attempts, where others change the book at the same moment.
+_ATTEMPTS = 10
+
+
+async def book_of(ask: Ask, *, deleted: bool = False) -> Book:
+    """All of accounting's policy that the caller may see."""
+    found = await ask.database.call(GetBook(deleted=deleted), Book, timeout=60.0)
+    return edits.with_deleted(found) if deleted else found
+
+
+async def change(ask: Ask, make: Callable[[Book], Edit]) -> Any:
+    """Send what `make` makes of the book; made again if the book has changed meanwhile. What the answer says."""
+    for _ in range(_ATTEMPTS):
+        book = await ask.database.call(GetBook(), Book, timeout=60.0)
+        puts, drops, said = make(book)
+        if not puts and not drops:
+            return said
+        edit = EditBook(version=book.version, puts=tuple(puts), drops=tuple(drops))
+        if not (await ask.database.call(edit, BookEdited, timeout=60.0)).stale:
+            return said
+    raise Refused("ESLURM_DB_CONNECTION", "others keep changing the accounts; try again", "EditBook")
+
+
+def tres_of(book: Book) -> list[tuple[str, str, int]]:
+    """Those of every cluster, and those that limits name."""
+    texts = [text for one in book.associations for text in (one.grp_tres, one.max_tres, one.max_tres_per_node)]
+    texts += [t for q in book.qos for t in (q.grp_tres, q.max_tres_pj, q.max_tres_pn, q.max_tres_pu, q.max_tres_pa)]
+    named = {name for text in texts for name, _ in tres_text.parse(text) if "/" in name} - {"fs/disk"}
+    named |= {f"license/{one.name}@{one.server}" for one in book.resources}
+    found = list(_TRES)
+    for number, name in enumerate(dict.fromkeys((*book.tres, *sorted(named))), 1001):
+        kind, _, rest = name.partition("/")
+        found.append((kind, rest, number))
+    return found
+
+
+def is_set(ask: Ask, *names: str) -> bool:
+    """Whether a flag among the query's fields is set."""
+    return any(ask.query.get(name, "0").lower() not in ("0", "false", "no") for name in names)
+
+
+def words(ask: Ask, name: str) -> tuple[str, ...]:
+    """A list with commas among the query's fields."""
+    return tuple(word for word in (ask.query.get(name) or "").split(",") if word)
+
+
+def _view(book: Book, *, full: bool = True) -> View:
+    return View(book, tres_of(book), full=full)
+
+
+# -- rows, as `presentation.json.associations` takes them
+
+
+def _account_rows(book: Book, names: Iterable[str] = ()) -> list[dict[str, Any]]:
+    wanted = {name.lower() for name in names}
+    above = {one.account: one.parent for one in book.associations if not one.user}
+    rows = []
+    for one in book.accounts:
+        if wanted and one.name not in wanted:
+            continue
+        chain, at = {one.name}, one.name
+        while above.get(at) and above[at] not in chain:
+            at = above[at]
+            chain.add(at)
+        coordinators = sorted({each.user for each in book.coordinators if each.account in chain})
+        rows.append({"c": one, "coordinators": ",".join(coordinators)})
+    return rows
+
+
+def _user_rows(book: Book, names: Iterable[str] = ()) -> list[dict[str, Any]]:
+    wanted = set(names)
+    defaults = {one.user: one.account for one in book.associations if one.user and one.is_default}
+    rows = []
+    for one in book.users:
+        if wanted and one.name not in wanted:
+            continue
+        accounts = {each.account for each in book.coordinators if each.user == one.name}
+        while accounts and (more := {a.account for a in book.associations if a.parent in accounts} - accounts):
+            accounts |= more
+        default = defaults.get(one.name, "")
+        rows.append({"u": one, "default_account": default, "coordinators": ",".join(sorted(accounts))})
+    return rows
+
+
+def _association_rows(book: Book, wanted: Iterable[Association], *, alone: bool = False) -> list[dict[str, Any]]:
+    rules: dict[str, Rules] = {}
+    rows = []
+    for one in wanted:
+        if one.cluster not in rules:
+            mine = tuple(other for other in book.associations if other.cluster == one.cluster)
+            rules[one.cluster] = Rules(Policy(version=1, associations=mine, qos=book.qos))
+        bounds = edits.own_bounds(one) if alone else rules[one.cluster].bounds(one)
+        rows.append({"a": one, "b": bounds})
+    return rows
+
+
+def _cluster_rows(book: Book, names: Iterable[str] = ()) -> list[dict[str, Any]]:
+    wanted = {name.lower() for name in names}
+    roots = {one.cluster: one for one in book.associations if one.account == "root" and not one.user}
+    return [
+        {"k": one, "a": roots.get(one.name), "rpc": 9728 if one.host else 0}
+        for one in book.clusters
+        if not wanted or one.name in wanted
+    ]
+
+
+# -- accounts
+
+
+@operation("GET /slurmdb/accounts")
+async def get_accounts(ask: Ask) -> Result:
+    """All accounts."""
+    book = await book_of(ask, deleted=is_set(ask, "DELETED"))
+    rows = _account_rows(book)
+    text = ask.query.get("description")
+    if text:
+        rows = [row for row in rows if row["c"].description == text]
+    view = _view(book, full=is_set(ask, "WithAssociations"))
+    return Answer(body=view.body("account", rows))
+
+
+@operation("GET /slurmdb/account/{account_name}")
+async def get_account(ask: Ask) -> Result:
+    """One account."""
+    book = await book_of(ask, deleted=is_set(ask, "with_deleted"))
+    rows = _account_rows(book, (ask.path["account_name"],))
+    if not rows:
+        raise Refused("ESLURM_REST_EMPTY_RESULT", f"no account {ask.path['account_name'][:80]}", "account_name")
+    return Answer(body=_view(book).body("account", rows))
+
+
+@operation("POST /slurmdb/accounts")
+async def post_accounts(ask: Ask) -> Result:
+    """Make accounts, or change what is said of those that there are. Their places are associations."""
+    await change(ask, lambda book: (edits.accounts(book, ask.body.get("accounts") or []), [], None))
+    return Answer()
+
+
+@operation("DELETE /slurmdb/account/{account_name}")
+async def delete_account(ask: Ask) -> Result:
+    """Forget an account with all below it."""
+    name = ask.path["account_name"].lower()
+
+    def make(book: Book) -> Edit:
+        drops = edits.without_accounts(book, {name})
+        return [], drops, sorted({one.name for one in drops if isinstance(one, Account)})
+
+    return Answer(body={"removed_accounts": await change(ask, make)})
+
+
+@operation("POST /slurmdb/accounts_association")
+async def post_accounts_association(ask: Ask) -> Result:
+    """`sacctmgr add account`: accounts, with their associations on every cluster."""
+    condition, account = ask.body.get("association_condition") or {}, ask.body.get("account") or {}
+    names = [name.lower() for name in condition.get("accounts") or () if name]
+    if not names:
+        raise bad("association_condition/accounts", "no accounts are named", "ESLURM_REST_INVALID_QUERY")
+    added = await change(ask, lambda book: edits.add_accounts(book, names, condition, account))
+    return Answer(body={"added_accounts": added})
+
+
+# -- users
+
+
+@operation("GET /slurmdb/users")
+async def get_users(ask: Ask) -> Result:
+    """All users."""
+    book = await book_of(ask, deleted=is_set(ask, "with_deleted"))
+    rows = _user_rows(book)
+    level, account, key = (ask.query.get(name) for name in ("admin_level", "default_account", "default_wckey"))
+    if level:
+        rows = [row for row in rows if row["u"].admin in level.split(",")]
+    if account:
+        rows = [row for row in rows if row["default_account"] in account.split(",")]
+    if key:
+        rows = [row for row in rows if row["u"].default_wckey in key.split(",")]
+    if is_set(ask, "without_defaults"):
+        rows = [row for row in rows if not row["default_account"]]
+    return Answer(body=_view(book, full=is_set(ask, "with_assocs")).body("user", rows))
+
+
+@operation("GET /slurmdb/user/{name}")
+async def get_user(ask: Ask) -> Result:
+    """One user."""
+    book = await book_of(ask, deleted=is_set(ask, "with_deleted"))
+    rows = _user_rows(book, (ask.path["name"],))
+    if not rows:
+        raise Refused("ESLURM_REST_EMPTY_RESULT", f"no user {ask.path['name'][:80]}", "name")
+    return Answer(body=_view(book).body("user", rows))
+
+
+@operation("POST /slurmdb/users")
+async def post_users(ask: Ask) -> Result:
+    """Make users, or change those that there are. Their accounts are associations."""
+    await change(ask, lambda book: (edits.users(book, ask.body.get("users") or []), [], None))
+    return Answer()
+
+
+@operation("DELETE /slurmdb/user/{name}")
+async def delete_user(ask: Ask) -> Result:
+    """Forget a user and all of its associations."""
+    name = ask.path["name"]
+
+    def make(book: Book) -> Edit:
+        if not any(one.name == name for one in book.users):
+            raise Refused("ESLURM_REST_EMPTY_RESULT", f"no user {name[:80]}", "name")
+        kinds = (
+            one
+            for one in (*book.associations, *book.coordinators, *book.wckeys)
+            if isinstance(one, Association | Coordinator | WcKey) and one.user == name
+        )
+        return [], [*kinds, *(one for one in book.users if one.name == name)], None
+
+    await change(ask, make)
+    return Answer()
+
+
+@operation("POST /slurmdb/users_association")
+async def post_users_association(ask: Ask) -> Result:
+    """`sacctmgr add user`: users, with associations in these accounts."""
+    condition, user = ask.body.get("association_condition") or {}, ask.body.get("user") or {}
+    if not [name for name in condition.get("users") or () if name]:
+        raise bad("association_condition/users", "no users are named", "ESLURM_REST_INVALID_QUERY")
+    return Answer(body={"added_users": await change(ask, lambda book: edits.add_users(book, condition, user))})
+
+
+# -- associations
+
+
+def _chosen(ask: Ask, book: Book) -> list[Association]:
+    """Those that all given fields of the query name."""
+    accounts = {name.lower() for name in words(ask, "account")}
+    clusters = {name.lower() for name in words(ask, "cluster")}
+    parents = {name.lower() for name in words(ask, "parent_account")}
+    users, partitions = set(words(ask, "user")), set(words(ask, "partition"))
+    numbers, qos, default = set(words(ask, "id")), set(words(ask, "qos")), set(words(ask, "default_qos"))
+    if is_set(ask, "Include sub acct information"):
+        while accounts and (more := {a.account for a in book.associations if a.parent in accounts} - accounts):
+            accounts |= more
+    return [
+        one
+        for one in book.associations
+        if (not accounts or one.account in accounts)
+        and (not clusters or one.cluster in clusters)
+        and (not parents or one.parent in parents)
+        and ("user" not in ask.query or (one.user in users if users else not one.user))
+        and (not partitions or one.partition in partitions)
+        and (not numbers or str(one.id) in numbers)
+        and (not qos or qos & set((one.qos or "").split(",")))
+        and (not default or one.default_qos in default)
+        and (one.is_default or not is_set(ask, "Filter to only defaults"))
+    ]
+
+
+@operation("GET /slurmdb/associations", "GET /slurmdb/association")
+async def get_associations(ask: Ask) -> Result:
+    """Associations that match."""
+    book = await book_of(ask, deleted=is_set(ask, "Include deleted associations"))
+    rows = _association_rows(book, _chosen(ask, book), alone=is_set(ask, "Exclude limits from parents"))
+    return Answer(body=_view(book).body("association", rows))
+
+
+@operation("POST /slurmdb/associations")
+async def post_associations(ask: Ask) -> Result:
+    """Make associations, or change the limits of those that there are."""
+    await change(ask, lambda book: (edits.associations(book, ask.body.get("associations") or []), [], None))
+    return Answer()
+
+
+@operation("DELETE /slurmdb/associations", "DELETE /slurmdb/association")
+async def delete_associations(ask: Ask) -> Result:
+    """Forget associations that match; of an account, all below it too. Root's stay."""
+    if not any(ask.query.values()):
+        raise Refused("ESLURM_REST_INVALID_QUERY", "nothing says which associations are meant", "query")
+    single = ask.operation.key.endswith("/association")
+
+    def make(book: Book) -> Edit:
+        chosen = [one for one in _chosen(ask, book) if one.user or one.account != "root"]
+        if not chosen:
+            raise Refused("ESLURM_REST_EMPTY_RESULT", "no association matches", "query")
+        if single and len(chosen) > 1:
+            raise Refused("ESLURM_REST_INVALID_QUERY", f"{len(chosen)} associations match, and one is meant", "query")
+        drops = edits.without_associations(book, chosen)
+        said = [edits.label(one) for one in drops if isinstance(one, Association)]
+        return [], drops, said
+
+    return Answer(body={"removed_associations": await change(ask, make)})
+
+
+# -- QOS
+
+
+@operation("GET /slurmdb/qos")
+async def get_all_qos(ask: Ask) -> Result:
+    """All QOS."""
+    book = await book_of(ask, deleted=is_set(ask, "Include deleted QOS"))
+    names, numbers, texts = set(words(ask, "name")), set(words(ask, "id")), set(words(ask, "description"))
+    modes = {word.lower() for word in words(ask, "preempt_mode")}
+    rows = [
+        {"q": one}
+        for one in book.qos
+        if (not names or one.name in names)
+        and (not numbers or str(one.id) in numbers)
+        and (not texts or one.description in texts)
+        and (not modes or (one.preempt_mode.lower() or "disabled") in modes)
+    ]
+    return Answer(body=_view(book).body("qos", rows))
+
+
+@operation("GET /slurmdb/qos/{qos}")
+async def get_qos(ask: Ask) -> Result:
+    """One QOS, by name or number."""
+    book = await book_of(ask, deleted=is_set(ask, "with_deleted"))
+    word = ask.path["qos"]
+    rows = [{"q": one} for one in book.qos if word.lower() == one.name or word == str(one.id)]
+    if not rows:
+        raise Refused("ESLURM_REST_EMPTY_RESULT", f"no QOS {word[:80]}", "qos")
+    return Answer(body=_view(book).body("qos", rows))
+
+
+@operation("POST /slurmdb/qos")
+async def post_qos(ask: Ask) -> Result:
+    """Make QOS, or change those that there are."""
+    await change(ask, lambda book: (edits.qos(book, ask.body.get("qos") or []), [], None))
+    return Answer()
+
+
+@operation("DELETE /slurmdb/qos/{qos}")
+async def delete_qos(ask: Ask) -> Result:
+    """Forget a QOS; it is taken out of every list."""
+    word = ask.path["qos"]
+
+    def make(book: Book) -> Edit:
+        doomed = [one for one in book.qos if word.lower() == one.name or word == str(one.id)]
+        if not doomed:
+            raise Refused("ESLURM_REST_EMPTY_RESULT", f"no QOS {word[:80]}", "qos")
+        names = {one.name for one in doomed}
+        return edits.free_of_qos(book, names), list[Record](doomed), sorted(names)
+
+    return Answer(body={"removed_qos": await change(ask, make)})
+
+
+# -- clusters
+
+
+@operation("GET /slurmdb/clusters", "GET /slurmdb/cluster/{cluster_name}")
+async def get_clusters(ask: Ask) -> Result:
+    """Clusters of this slurmdbd."""
+    book = await book_of(ask, deleted=is_set(ask, "with_deleted"))
+    name = ask.path.get("cluster_name")
+    rows = _cluster_rows(book, (name,) if name else ())
+    if name and not rows:
+        raise Refused("ESLURM_REST_EMPTY_RESULT", f"no cluster {name[:80]}", "cluster_name")
+    return Answer(body=_view(book).body("cluster", rows))
+
+
+@operation("POST /slurmdb/clusters")
+async def post_clusters(ask: Ask) -> Result:
+    """Make clusters: the roots of their trees."""
+    names = [(one.get("name") or "").lower() for one in ask.body.get("clusters") or ()]
+    if not names or not all(names):
+        raise bad("clusters", "a cluster has no name", "ESLURM_REST_INVALID_QUERY")
+    await change(ask, lambda book: (edits.clusters(book, names), [], None))
+    return Answer()
+
+
+@operation("DELETE /slurmdb/cluster/{cluster_name}")
+async def delete_cluster(ask: Ask) -> Result:
+    """Forget a cluster's tree; its history stays."""
+    name = ask.path["cluster_name"].lower()
+
+    def make(book: Book) -> Edit:
+        drops: list[Record] = [one for one in book.associations if one.cluster == name]
+        drops += [one for one in book.wckeys if one.cluster == name]
+        if not drops:
+            raise Refused("ESLURM_REST_EMPTY_RESULT", f"no cluster {name[:80]}", "cluster_name")
+        return [], drops, [name]
+
+    return Answer(body={"deleted_clusters": await change(ask, make)})
+
+
+# -- wckeys
+
+
+@operation("GET /slurmdb/wckeys", "GET /slurmdb/wckey/{id}")
+async def get_wckeys(ask: Ask) -> Result:
+    """Workload characterization keys."""
+    book = await book_of(ask, deleted=is_set(ask, "with_deleted"))
+    clusters, names, users = set(words(ask, "cluster")), set(words(ask, "name")), set(words(ask, "user"))
+    numbers = {ask.path["id"]} if "id" in ask.path else set(words(ask, "id"))
+    rows = [
+        {"w": one}
+        for one in book.wckeys
+        if (not clusters or one.cluster in clusters)
+        and (not names or one.name in names)
+        and (not users or one.user in users)
+        and (not numbers or str(one.id) in numbers)
+    ]
+    if "id" in ask.path and not rows:
+        raise Refused("ESLURM_REST_EMPTY_RESULT", f"no wckey {ask.path['id'][:80]}", "id")
+    return Answer(body=_view(book).body("wckey", rows))
+
+
+@operation("POST /slurmdb/wckeys")
+async def post_wckeys(ask: Ask) -> Result:
+    """Make wckeys of users."""
+    given = ask.body.get("wckeys") or []
+
+    def make(book: Book) -> Edit:
+        there = {(one.cluster, one.name, one.user) for one in book.wckeys}
+        made = [
+            WcKey(cluster=cluster, name=one.get("name") or "", user=one.get("user") or "")
+            for one in given
+            for cluster in ([one["cluster"]] if one.get("cluster") else [k.name for k in book.clusters])
+        ]
+        return [one for one in made if (one.cluster, one.name, one.user) not in there], [], None
+
+    await change(ask, make)
+    return Answer()
+
+
+@operation("DELETE /slurmdb/wckey/{id}")
+async def delete_wckey(ask: Ask) -> Result:
+    """Forget a wckey by its number."""
+    word = ask.path["id"]
+
+    def make(book: Book) -> Edit:
+        doomed = [one for one in book.wckeys if str(one.id) == word]
+        if not doomed:
+            raise Refused("ESLURM_REST_EMPTY_RESULT", f"no wckey {word[:80]}", "id")
+        return [], list[Record](doomed), [one.name for one in doomed]
+
+    return Answer(body={"deleted_wckeys": await change(ask, make)})
+
+
+# -- TRES, instances, all of it
+
+
+@operation("GET /slurmdb/tres")
+async def get_tres(ask: Ask) -> Result:
+    """What is counted."""
+    book = await book_of(ask)
+    rows = [{"type": kind, "name": name, "id": number} for kind, name, number in tres_of(book)]
+    return Answer(body=_view(book).body("tres", rows))
+
+
+@operation("POST /slurmdb/tres")
+async def post_tres(ask: Ask) -> Result:
+    """TRES come from AccountingStorageTRES and cannot be added by themselves."""
+    raise Refused(
+        "ESLURM_NOT_SUPPORTED",
+        "TRES are counted as AccountingStorageTRES of slurm.conf says; they are not added",
+        "TRES",
+    )
+
+
+@operation("GET /slurmdb/instances", "GET /slurmdb/instance")
+async def get_instances(ask: Ask) -> Result:
+    """Cloud instances of nodes: none are recorded."""
+    await ask.database.check()
+    return Answer(body={"instances": []})
+
+
+@operation("GET /slurmdb/config")
+async def get_config(ask: Ask) -> Result:
+    """All of the book, in the form that `POST /slurmdb/config` takes."""
+    book = await book_of(ask)
+    view = _view(book)
+    tres = [{"type": kind, "name": name, "id": number} for kind, name, number in tres_of(book)]
+    return Answer(
+        body={
+            **view.body("cluster", _cluster_rows(book)),
+            "tres": view.body("tres", tres)["TRES"],
+            **view.body("account", _account_rows(book)),
+            **view.body("user", _user_rows(book)),
+            **view.body("qos", [{"q": one} for one in book.qos]),
+            **view.body("wckey", [{"w": one} for one in book.wckeys]),
+            **view.body("association", _association_rows(book, book.associations, alone=True)),
+        }
+    )
+
+
+@operation("POST /slurmdb/config")
+async def post_config(ask: Ask) -> Result:
+    """Make and change everything that is given, in one transaction."""
+    given = ask.body
+
+    def make(book: Book) -> Edit:
+        puts: list[Record] = []
+        steps: tuple[tuple[str, Callable[[Book, Any], list[Record]]], ...] = (
+            ("qos", edits.qos),
+            ("accounts", edits.accounts),
+            ("users", edits.users),
+            ("associations", edits.associations),
+        )
+        names = [(one.get("name") or "").lower() for one in given.get("clusters") or ()]
+        for puts_of, value in (
+            (edits.clusters, [name for name in names if name]),
+            *((step, given.get(name) or []) for name, step in steps),
+        ):
+            more = puts_of(book, value)
+            puts = edits.merged(puts, more)
+            book = edits.as_if(book, more)
+        return puts, [], None
+
+    await change(ask, make)
+    return Answer()

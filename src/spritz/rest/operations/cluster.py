@@ -1,0 +1,180 @@
+"""The daemons and the cluster as a whole: ping, statistics, licenses, shares, configuration. Source: OpenAPI."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from spritz.client.errors import ClientError
+from spritz.client.locate import locate_controller, locate_database
+from spritz.model.accounting_admin import (
+    CallCounts,
+    DatabaseConfiguration,
+    GetCallStatistics,
+    GetDatabaseConfiguration,
+)
+from spritz.model.commands.job import Done, JobFilter
+from spritz.model.diagnostics import Diagnostics, GetDiagnostics
+from spritz.model.errors import SpritzError
+from spritz.model.fairshare import FairShares, ListFairShares
+from spritz.model.queries import ConfigText, JobRows, ListJobs, Ping, Pong, Reconfigure, ShowConfig
+from spritz.presentation.json.diagnostics import statistics
+from spritz.presentation.json.shares import shares_json
+from spritz.presentation.json.values import moment
+from spritz.presentation.request_kinds import KINDS
+from spritz.rest.answers import Answer
+from spritz.rest.configuration import slurm_configuration, slurmdbd_configuration
+from spritz.rest.daemons import Daemon
+from spritz.rest.operations import Ask, Result, operation
+from spritz.runtime.clock import SystemClock
+
+
+async def _pinged(daemon: Daemon) -> tuple[Pong | None, int]:
+    """The answer, if there is one, and microseconds until then."""
+    clock = SystemClock()
+    began = clock.monotonic()
+    try:
+        answer = await daemon.call(Ping(), Pong)
+    except (ClientError, SpritzError) as error:
+        if error.code == "ESLURM_AUTH_CRED_INVALID":
+            raise
+        return None, int((clock.monotonic() - began) * 1e6)
+    return answer, int((clock.monotonic() - began) * 1e6)
+
+
+@operation("GET /slurm/ping")
+async def ping(ask: Ask) -> Result:
+    """Every controller that is configured; there is one that answers."""
+    answer, latency = await _pinged(ask.controller)
+    host = answer.host if answer is not None else locate_controller(ask.daemons.path).hosts[0]
+    record = {
+        "hostname": host,
+        "pinged": "UP" if answer is not None else "DOWN",
+        "responding": answer is not None,
+        "latency": latency,
+        "mode": answer.mode if answer is not None else "primary",
+        "primary": True,
+        "status": "No error" if answer is not None else "Unable to contact slurm controller (connect failure)",
+    }
+    return Answer(body={"pings": [record]})
+
+
+@operation("GET /slurmdb/ping")
+async def ping_database(ask: Ask) -> Result:
+    """slurmdbd."""
+    answer, latency = await _pinged(ask.database)
+    host = answer.host if answer is not None else locate_database(ask.daemons.path).host
+    record = {
+        "hostname": host,
+        "responding": answer is not None,
+        "latency": latency,
+        "primary": True,
+        "status": "No error" if answer is not None else "Unable to connect to database",
+    }
+    return Answer(body={"pings": [record]})
+
+
+@operation("GET /slurm/diag")
+async def diagnostics(ask: Ask) -> Result:
+    """As sdiag."""
+    return Answer(body={"statistics": statistics(await ask.controller.call(GetDiagnostics(), Diagnostics))})
+
+
+@operation("GET /slurmdb/diag")
+async def database_diagnostics(ask: Ask) -> Result:
+    """As `sacctmgr show stats`."""
+    found = await ask.database.call(GetCallStatistics(), CallCounts)
+    names = {"hour": "hourly", "day": "daily", "month": "monthly"}
+    rollups = {
+        names[one.name]: {
+            "count": one.count,
+            "last_run": int(one.last_at),
+            "last_cycle": one.last,
+            "max_cycle": one.longest,
+            "total_time": one.total,
+            "mean_cycles": one.total // max(1, one.count),
+            "duration": {"last": one.last, "max": one.longest, "time": one.total},
+        }
+        for one in found.rollups
+        if one.name in names
+    }
+
+    def times(count: int, total: int) -> dict[str, int]:
+        return {"average": total // max(1, count), "total": total}
+
+    body = {
+        "time_start": int(found.since),
+        "rollups": rollups,
+        "RPCs": [
+            {
+                "rpc": KINDS.get(one.name, (one.name, 0))[0],
+                "count": one.count,
+                "time": times(one.count, one.microseconds),
+            }
+            for one in found.kinds
+        ],
+        "users": [
+            {"user": one.name, "count": one.count, "time": times(one.count, one.microseconds)} for one in found.users
+        ],
+    }
+    return Answer(body={"statistics": body})
+
+
+@operation("GET /slurm/reconfigure")
+async def reconfigure(ask: Ask) -> Result:
+    """Have the controller read its files again."""
+    done = await ask.controller.call(Reconfigure(), Done, timeout=60.0)
+    return Answer(warnings=[(text, "slurm_reconfigure") for text in done.messages])
+
+
+@operation("GET /slurm/licenses")
+async def licenses(ask: Ask) -> Result:
+    """Total, used and free."""
+    answer = await ask.controller.call(ShowConfig(), ConfigText)
+    remote = dict(answer.remote_licenses)
+    totals = {**dict(answer.settings.licenses), **remote}
+    used = dict.fromkeys(totals, 0)
+    asked = ListJobs(filter=JobFilter(states=("RUNNING", "SUSPENDED")), fields=("licenses",), all=True)
+    async for piece in ask.controller.stream(asked, JobRows):
+        for (held,) in piece.rows:
+            for name, count in held or ():  # type: ignore[attr-defined]  # as `Job.licenses`
+                if name in used:
+                    used[name] += count
+    records = [
+        {
+            "LicenseName": name,
+            "Total": total,
+            "Used": used[name],
+            "Free": max(0, total - used[name]),
+            "Remote": name in remote,
+        }
+        for name, total in sorted(totals.items())
+    ]
+    return Answer(body={"licenses": records, "last_update": moment(answer.now)})
+
+
+@operation("GET /slurm/shares")
+async def shares(ask: Ask) -> Result:
+    """As sshare."""
+    users = ask.query.get("users")
+    accounts = _words(ask.query.get("accounts"))
+    request = ListFairShares(accounts=accounts, users=_words(users) if users else None)
+    return Answer(body=shares_json(await ask.controller.call(request, FairShares)))
+
+
+def _words(text: str | None) -> tuple[str, ...]:
+    return tuple(word for word in (text or "").split(",") if word)
+
+
+@operation("GET /slurm/conf")
+async def configuration(ask: Ask) -> Result:
+    """slurm.conf as it is in force."""
+    answer = await ask.controller.call(ShowConfig(), ConfigText)
+    body: dict[str, Any] = slurm_configuration(answer)
+    return Answer(body={"slurm_conf": body, "last_update": moment(answer.now)})
+
+
+@operation("GET /slurmdb/conf")
+async def database_configuration(ask: Ask) -> Result:
+    """slurmdbd.conf, without passwords."""
+    answer = await ask.database.call(GetDatabaseConfiguration(), DatabaseConfiguration)
+    return Answer(body={"slurmdbd_conf": slurmdbd_configuration(answer.rows)})

@@ -1,0 +1,61 @@
+"""Users and groups by name or number, looked up in a thread: name services may take their time."""
+
+from __future__ import annotations
+
+import asyncio
+import grp
+import pwd
+
+from spritz.rest.operations import Refused
+
+#: Seconds that a lookup may take.
+_SECONDS = 5.0
+
+
+async def uid_of(word: str) -> int:
+    """The number of a user. Raises Refused."""
+    return await _looked_up(_user, word, "ESLURM_USER_ID_MISSING", "user_id")
+
+
+async def gid_of(word: str) -> int:
+    """The number of a group. Raises Refused."""
+    return await _looked_up(_group, word, "ESLURM_GROUP_ID_MISSING", "group_id")
+
+
+async def name_of(uid: int) -> str:
+    """Login name, or the number where there is none."""
+    async with asyncio.timeout(_SECONDS):
+        return await asyncio.to_thread(_name, uid)
+
+
+async def _looked_up(find: object, word: str, code: str, field: str) -> int:
+    async with asyncio.timeout(_SECONDS):
+        found: int | None = await asyncio.to_thread(find, word)  # type: ignore[arg-type]
+    if found is None:
+        raise Refused(code, source=field)
+    return found
+
+
+def _user(word: str) -> int | None:
+    try:
+        return pwd.getpwnam(word).pw_uid
+    except (KeyError, ValueError):
+        return _number(word)
+
+
+def _group(word: str) -> int | None:
+    try:
+        return grp.getgrnam(word).gr_gid
+    except (KeyError, ValueError):
+        return _number(word)
+
+
+def _name(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except (KeyError, OverflowError):
+        return str(uid)
+
+
+def _number(word: str) -> int | None:
+    return int(word) if word.isascii() and word.isdigit() and len(word) <= 10 and int(word) < 1 << 32 else None

@@ -1,0 +1,109 @@
+"""HTTP on a connection, with what uvicorn leaves out: who the peer is, and bounds on slow and greedy clients.
+
+A request's head must be complete within `HEAD_SECONDS` and `HEAD_BYTES_MAX`; an answer must be read on within
+`READ_SECONDS` a piece. Bodies are bounded where they are read (`app`). All bounds end the connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from spritz.runtime.credentials import peer_credentials
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+HEAD_SECONDS = 20.0
+HEAD_BYTES_MAX = 64 * 1024
+READ_SECONDS = 60.0
+
+_TOO_LONG = b"HTTP/1.1 431 Request Header Fields Too Large\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
+_TOO_MANY = b"HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
+
+#: of the present daemon; set before it listens
+connections_max = 4096
+
+
+class Protocol(HttpToolsProtocol):
+    """One connection."""
+
+    _timer: asyncio.TimerHandle | None = None
+    _head_bytes = 0
+    _in_body = False
+    _refused = False
+
+    def connection_made(self, transport: Any) -> None:
+        """Note who the peer is, where it is local, and wait for a request's head."""
+        super().connection_made(transport)
+        if len(self.connections) > connections_max:
+            self._refuse(_TOO_MANY)
+            return
+        raw = transport.get_extra_info("socket")
+        if raw is not None and raw.family == 1:  # AF_UNIX: only there the kernel's word is the whole truth
+            self.app_state = {**self.app_state, "peer": peer_credentials(raw)}
+        self._watch()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Nothing is waited for any more."""
+        self._unwatch()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Take what has come, unless the head of the request is too long."""
+        if self._refused:
+            return
+        if not self._in_body:
+            self._watch()
+            self._head_bytes += len(data)
+            if self._head_bytes > HEAD_BYTES_MAX + len(data):
+                self._refuse(_TOO_LONG)
+                return
+        super().data_received(data)
+
+    def on_headers_complete(self) -> None:
+        """The head is there: bodies have bounds of their own."""
+        self._unwatch()
+        self._in_body, self._head_bytes = True, 0
+        super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        """The next request begins with its head."""
+        self._in_body = False
+        super().on_message_complete()
+
+    def _refuse(self, answer: bytes) -> None:
+        self._refused = True
+        self._unwatch()
+        if not self.transport.is_closing():
+            self.transport.write(answer)
+            self.transport.close()
+
+    def _watch(self) -> None:
+        if self._timer is None:
+            self._timer = self.loop.call_later(HEAD_SECONDS, self._late)
+
+    def _unwatch(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _late(self) -> None:
+        self._timer = None
+        if not self.transport.is_closing():
+            self.transport.abort()
+
+
+def reading_in_time(app: ASGIApp) -> ASGIApp:
+    """The application, for clients that read what they are sent: others lose their connection."""
+
+    async def call(scope: Scope, receive: Receive, send: Send) -> None:
+        async def timed(message: Message) -> None:
+            async with asyncio.timeout(READ_SECONDS):
+                await send(message)
+
+        await app(scope, receive, timed if scope["type"] == "http" else send)
+
+    return call

@@ -1,0 +1,60 @@
+"""Job records of one version as JSON, quickly: jobs of the same request share most of their text.
+
+A record has some 150 keys, of which all but fifty follow from the request, state and billing of the job
+(`presentation.json.jobs.kind_of`). These are shaped and encoded once for each kind of job that does not run; the others
+for each job.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from spritz.presentation.json.jobs import OWN_KEYS, job_json, kind_of, own_json
+from spritz.rest.answers import encoded
+from spritz.rest.shape import MISSING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from spritz.model.job import Job
+    from spritz.rest.documents import Json
+    from spritz.rest.shape import Convert
+
+#: Kinds of which the text is kept; beyond that all are forgotten.
+_KINDS_MAX = 1000
+
+
+class JobWriter:
+    """Shapes and encodes jobs. `keys` shapes each key of a record of the version."""
+
+    def __init__(self, cluster: str, keys: dict[str, Convert]) -> None:
+        self._cluster = cluster
+        self._all = list(keys.items())
+        self._own = [(key, keys[key]) for key in keys if key in OWN_KEYS]
+        self._kind = [(key, keys[key]) for key in keys if key not in OWN_KEYS]
+        self._kinds: dict[object, bytes] = {}
+
+    def loose(self, job: Job) -> Json:
+        """The record before it is shaped."""
+        return job_json(job, self._cluster)
+
+    def shaped(self, job: Job) -> Json:
+        """The record as the version has it."""
+        return _shaped(self._all, self.loose(job))
+
+    def record(self, job: Job) -> bytes:
+        """The record as the version has it, encoded."""
+        kind = kind_of(job)
+        if kind is None:
+            return encoded(self.shaped(job))
+        shared = self._kinds.get(kind)
+        if shared is None:
+            if len(self._kinds) >= _KINDS_MAX:
+                self._kinds.clear()
+            shared = self._kinds[kind] = b"," + encoded(_shaped(self._kind, self.loose(job)))[1:]
+        return encoded(_shaped(self._own, own_json(job, self._cluster)))[:-1] + shared
+
+
+def _shaped(keys: Iterable[tuple[str, Convert]], record: Json) -> Json:
+    get = record.get
+    return {key: convert(get(key, MISSING)) for key, convert in keys}

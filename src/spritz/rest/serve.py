@@ -1,0 +1,149 @@
+"""The serving process: sockets, TLS, uvicorn, and the way to its end."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import ssl
+import stat
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import uvicorn
+
+from spritz.model.errors import SpritzError
+from spritz.rest import protocol
+from spritz.rest.app import Settings, application
+from spritz.rest.daemons import Daemons
+from spritz.runtime.clock import SystemClock
+from spritz.runtime.tasks import Supervisor
+
+if TYPE_CHECKING:
+    from spritz.rest.options import Options
+    from spritz.runtime.log import Logger
+
+#: Seconds that requests under way get when the daemon is told to stop.
+STOP_SECONDS = 5
+
+#: Connections that the kernel holds until they are accepted.
+_BACKLOG = 1024
+
+
+class _Server(uvicorn.Server):
+    """Without uvicorn's own way with signals."""
+
+    def __init__(self, config: uvicorn.Config, ready: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._ready = ready
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets=sockets)
+        self._ready()
+
+
+def bind(addresses: tuple[str, ...]) -> list[socket.socket]:
+    """Sockets for `[host]:port` and `unix:/path`. Raises SpritzError naming the address."""
+    found: list[socket.socket] = []
+    for address in addresses:
+        try:
+            found += _unix(address[5:]) if address.startswith("unix:") else _tcp(address)
+        except (OSError, ValueError) as error:
+            for one in found:
+                one.close()
+            reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+            raise SpritzError(f"cannot listen on {address}: {reason}") from error
+    return found
+
+
+def _unix(path: str) -> list[socket.socket]:
+    if not path.startswith("/"):
+        raise ValueError("the path of a Unix socket must be absolute")
+    if os.path.exists(path):
+        if not stat.S_ISSOCK(os.lstat(path).st_mode):
+            raise ValueError("there is something else than a socket")
+        probe = socket.socket(socket.AF_UNIX)
+        try:
+            probe.connect(path)
+        except ConnectionRefusedError:
+            os.unlink(path)  # left by a process that is gone
+        else:
+            raise ValueError("another process listens there")
+        finally:
+            probe.close()
+    made = socket.socket(socket.AF_UNIX)
+    made.bind(path)
+    # Who may act is decided by who the peer is, not by who can open the socket.
+    os.chmod(path, 0o666)
+    return [made]
+
+
+def _tcp(address: str) -> list[socket.socket]:
+    host, colon, port = address.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    if not colon or not port.isdigit():
+        raise ValueError("[host]:port or unix:/path is accepted")
+    found = []
+    known = socket.getaddrinfo(host or None, int(port), 0, socket.SOCK_STREAM, 0, socket.AI_PASSIVE)
+    for family, kind, number, _, place in known:
+        made = socket.socket(family, kind, number)
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        made.bind(place)
+        found.append(made)
+    return found
+
+
+def check_tls(certificate: str, key: str) -> None:
+    """Raises SpritzError for files that are no certificate with its key."""
+    if not certificate and not key:
+        return
+    if not certificate or not key:
+        raise SpritzError("--tls-cert and --tls-key belong together")
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key)
+    except (OSError, ssl.SSLError) as error:
+        raise SpritzError(f"--tls-cert {certificate}, --tls-key {key}: {error.strerror or error}") from error
+
+
+async def serve(options: Options, path: str, sockets: list[socket.socket], log: Logger) -> int:
+    """Serve until told to stop. Returns the exit status."""
+    protocol.connections_max = options.connections
+    settings = Settings(authentication=options.authentication, versions=options.versions, plugins=options.plugins)
+    async with Supervisor(lambda name, error: log.error("task.failed", exception=error, task=name)) as tasks:
+        daemons = Daemons(path, log, tasks)
+        app = application(daemons, settings, SystemClock(), log)
+        config = uvicorn.Config(
+            protocol.reading_in_time(app),
+            http=protocol.Protocol,
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            proxy_headers=False,
+            server_header=False,
+            backlog=_BACKLOG,
+            timeout_keep_alive=75,
+            timeout_graceful_shutdown=STOP_SECONDS,
+            ssl_certfile=options.tls_cert or None,
+            ssl_keyfile=options.tls_key or None,
+        )
+        server = _Server(config, lambda: log.info("daemon.started", addresses=",".join(options.addresses)))
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, lambda: setattr(server, "should_exit", True))
+        try:
+            await server._serve(sockets)
+        finally:
+            daemons.close()
+            tasks.cancel_all()
+    for address in options.addresses:
+        if address.startswith("unix:"):
+            try:
+                os.unlink(address[5:])
+            except OSError:
+                pass
+    log.info("daemon.stopped")
+    return 0

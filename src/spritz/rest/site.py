@@ -1,0 +1,172 @@
+"""What is served beside the operations: the documents, a page to read and try them, and hostlists.
+
+The page's program and styles are Swagger UI's, from a pinned package; nothing is loaded from elsewhere, and the page is
+told to allow no other source.
+
+Source: slurmrestd(8) /openapi, /openapi.json, /openapi.yaml, /openapi/v3; openapi/util.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from msgspec import DecodeError, Struct, ValidationError, json
+from starlette.responses import FileResponse, HTMLResponse, JSONResponse, RedirectResponse, Response
+from starlette.routing import Route
+
+from spritz import SLURM_VERSION
+from spritz.notation.errors import NotationError
+from spritz.notation.hostlist import compress, expand
+from spritz.rest.documents import document
+from spritz.rest.yaml import to_yaml
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+    from starlette.routing import BaseRoute
+
+    from spritz.rest.documents import Json
+
+#: Longest request to /util.
+_UTIL_BYTES_MAX = 64 * 1024
+
+_POLICY = {
+    "Content-Security-Policy": (
+        "default-src 'self'; img-src 'self' data:; style-src 'self' 'unsafe-inline'; frame-ancestors 'none'"
+    ),
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+}
+
+_PAGE = """<!DOCTYPE html>
+<html lang="en"><head><meta charset="utf-8"><title>Slurm REST API</title>
+<link rel="stylesheet" href="/docs/swagger-ui.css"></head>
+<body><div id="swagger-ui"></div>
+<script src="/docs/swagger-ui-bundle.js"></script>
+<script src="/docs/start.js"></script></body></html>
+"""
+_START = 'window.ui = SwaggerUIBundle({url: "/openapi/v3", dom_id: "#swagger-ui", deepLinking: true});\n'
+
+_ASSETS = {
+    "swagger-ui.css": "text/css",
+    "swagger-ui-bundle.js": "text/javascript",
+    "favicon-32x32.png": "image/png",
+}
+
+
+@cache
+def whole_document(versions: tuple[str, ...], plugins: tuple[str, ...]) -> bytes:
+    """The documents of all versions in one, as /openapi/v3 answers."""
+    paths: Json = {}
+    schemas: Json = {}
+    for version in versions:
+        one = document(version)
+        for path, methods in one["paths"].items():
+            if ("slurmdbd" if path.startswith("/slurmdb/") else "slurmctld") in plugins:
+                paths[path] = methods
+        schemas.update(one["components"]["schemas"])
+    newest = document(versions[-1])
+    whole = {
+        **newest,
+        "info": {**newest["info"], "version": f"Slurm-{SLURM_VERSION}"},
+        "paths": paths,
+        "components": {**newest["components"], "schemas": schemas},
+    }
+    return json.encode(whole)
+
+
+def site_routes(versions: tuple[str, ...], plugins: tuple[str, ...]) -> Sequence[BaseRoute]:
+    """Routes for the application. Nothing here tells anything of the cluster, so no caller is asked for."""
+
+    async def as_json(_: Request) -> Response:
+        return Response(whole_document(versions, plugins), media_type="application/json")
+
+    async def as_yaml(_: Request) -> Response:
+        return Response(to_yaml(whole_document(versions, plugins)), media_type="application/x-yaml")
+
+    async def either(request: Request) -> Response:
+        return await (as_yaml if "yaml" in request.headers.get("accept", "") else as_json)(request)
+
+    routes = [
+        *(Route(path, either) for path in ("/openapi", "/openapi/", "/openapi/v3", "/openapi/v3/")),
+        Route("/openapi.json", as_json),
+        Route("/openapi.yaml", as_yaml),
+        Route("/docs", _page),
+        Route("/docs/", _to_docs),
+        Route("/docs/start.js", _start),
+        Route("/docs/{name}", _asset),
+        Route("/", _to_docs),
+    ]
+    for path, handler in (("/util/hostnames", _hostnames), ("/util/hostlist", _hostlist)):
+        routes += [Route(one, handler, methods=["POST"]) for one in (path, f"{path}/")]
+    return routes
+
+
+async def _page(_: Request) -> Response:
+    return HTMLResponse(_PAGE, headers=_POLICY)
+
+
+async def _start(_: Request) -> Response:
+    return Response(_START, media_type="text/javascript", headers=_POLICY)
+
+
+async def _to_docs(_: Request) -> Response:
+    return RedirectResponse("/docs", 307)
+
+
+async def _asset(request: Request) -> Response:
+    name = request.path_params["name"]
+    if name not in _ASSETS:
+        return Response("", 404)
+    import swagger_ui_bundle
+
+    path = Path(str(swagger_ui_bundle.swagger_ui_path)) / name
+    return FileResponse(path, media_type=_ASSETS[name], headers={**_POLICY, "Cache-Control": "max-age=86400"})
+
+
+class _Hostlist(Struct):
+    hostlist: str
+
+
+class _Hostnames(Struct):
+    hostnames: list[str]
+
+
+async def _util_body(request: Request, kind: type[Any]) -> Any:
+    pieces = b""
+    async for piece in request.stream():
+        pieces += piece
+        if len(pieces) > _UTIL_BYTES_MAX:
+            raise ValueError("too long")
+    return json.decode(pieces, type=kind)
+
+
+async def _hostnames(request: Request) -> Response:
+    """`{"hostlist": "n[1-3]"}` -> `{"hostnames": ["n1", "n2", "n3"]}`."""
+    try:
+        body = await _util_body(request, _Hostlist)
+        names = expand(body.hostlist)
+    except (DecodeError, ValidationError, NotationError, ValueError) as error:
+        return _util_error(error)
+    return JSONResponse({"hostnames": list(names), "meta": {}, "errors": [], "warnings": []})
+
+
+async def _hostlist(request: Request) -> Response:
+    """`{"hostnames": ["n1", "n2"]}` -> `{"hostlist": "n[1-2]"}`."""
+    try:
+        body = await _util_body(request, _Hostnames)
+    except (DecodeError, ValidationError, ValueError) as error:
+        return _util_error(error)
+    return JSONResponse({"hostlist": compress(body.hostnames), "meta": {}, "errors": [], "warnings": []})
+
+
+def _util_error(error: Exception) -> Response:
+    fault = {
+        "description": str(error)[:300],
+        "error_number": 9001,
+        "error": "Failure during parsing",
+        "source": "body",
+    }
+    return JSONResponse({"meta": {}, "errors": [fault], "warnings": []}, 400)

@@ -1,0 +1,39 @@
+"""YAML in requests and answers. Source: slurmrestd(8): application/x-yaml."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import yaml
+from msgspec import json
+
+#: Longest body in YAML: it is slow to read.
+YAML_BYTES_MAX = 1024 * 1024
+
+
+class NotYaml(ValueError):
+    """The text is not YAML, or it uses what no request needs."""
+
+
+class _Loader(yaml.CSafeLoader if hasattr(yaml, "CSafeLoader") else yaml.SafeLoader):  # type: ignore[misc]
+    """Without aliases: nested ones make a short text a value larger than memory."""
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        if self.check_event(yaml.events.AliasEvent):
+            raise NotYaml("aliases are not taken")
+        return super().compose_node(parent, index)
+
+
+def from_yaml(text: bytes) -> Any:
+    """A value. Raises NotYaml."""
+    if len(text) > YAML_BYTES_MAX:
+        raise NotYaml(f"longer than {YAML_BYTES_MAX} bytes; JSON may be longer")
+    try:
+        return yaml.load(text, Loader=_Loader)  # a safe loader
+    except (yaml.YAMLError, RecursionError, UnicodeDecodeError) as error:
+        raise NotYaml("not YAML") from error
+
+
+def to_yaml(text: bytes) -> bytes:
+    """An answer that is JSON as YAML."""
+    return yaml.safe_dump(json.decode(text), sort_keys=False, allow_unicode=True, explicit_start=True).encode()

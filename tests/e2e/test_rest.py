@@ -1,0 +1,422 @@
+"""slurmrestd before a real cluster: every version, every read, submission, accounts, tokens, and what it refuses.
+
+Every answer is validated against the published document of its version.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import jsonschema
+import jwt
+import pytest
+
+from spritz.cli.local import layout
+from spritz.cli.local.paths import ClusterPaths
+from spritz.rest.documents import VERSIONS
+from spritz.rest.documents import operations as operations_of
+from spritz.rest.routing import Router
+from tests.e2e.cluster import until, user_name
+from tests.ports import free_port
+from tests.unit.rest.schema import schema_of
+
+KEY = b"k" * 32
+BIN = Path(sys.executable).parent
+
+
+class Site:
+    """A cluster of `spritz up` with tokens allowed, and a slurmrestd before it."""
+
+    def __init__(self) -> None:
+        self.root = Path(tempfile.mkdtemp(prefix="spritz-rest-"))
+        self.root.chmod(0o755)
+        self.paths = ClusterPaths.of(str(self.root / "c"), {})
+        self.socket = str(self.root / "restd.socket")
+        self.port = free_port()
+        self.router = Router([one for version in VERSIONS for one in operations_of(version)])
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def env(self) -> dict[str, str]:
+        """Of commands for this cluster."""
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(("SLURM", "SPRITZ"))}
+        return {**kept, "SLURM_CONF": self.paths.slurm_conf, "SLURMRESTD_SECURITY": "disable_user_check"}
+
+    def start(self) -> None:
+        """Everything."""
+        self.paths.create()
+        layout.write_files(self.paths, layout.virtual_shape(2, 4, 2000, 0, ""), user_name())
+        key = self.root / "jwt.key"
+        key.write_bytes(KEY)
+        key.chmod(0o600)
+        lines = f"\nAuthAltTypes=auth/jwt\nAuthAltParameters=jwt_key={key}\n"
+        for path in (self.paths.slurm_conf, self.paths.slurmdbd_conf):
+            with open(path, "a", encoding="utf-8") as file:
+                file.write(lines)
+        up = [str(BIN / "spritz"), "up", "--quiet", "--dir", self.paths.root]
+        subprocess.run(up, env=self.env, check=True, timeout=100)
+        command = [sys.executable, "-m", "spritz.rest.main", f"unix:{self.socket}", f"127.0.0.1:{self.port}"]
+        with (self.root / "restd.log").open("wb") as log:
+            self._process = subprocess.Popen(command, env=self.env, stdout=log, stderr=log)
+        until(self._serves, lambda: f"slurmrestd serves: {(self.root / 'restd.log').read_text()}")
+
+    def _serves(self) -> bool:
+        with socket.socket(socket.AF_UNIX) as probe:
+            return probe.connect_ex(self.socket) == 0
+
+    def stop(self) -> None:
+        """Everything, and nothing stays."""
+        if self._process is not None:
+            self._process.terminate()
+            assert self._process.wait(60) == 0
+        subprocess.run([BIN / "spritz", "down", "--quiet", "--dir", self.paths.root], env=self.env, timeout=100)
+        shutil.rmtree(self.root, ignore_errors=True)
+
+    def client(self) -> httpx.Client:
+        """By the Unix socket."""
+        return httpx.Client(transport=httpx.HTTPTransport(uds=self.socket), base_url="http://rest", timeout=60)
+
+    def tcp(self, **headers: str) -> httpx.Client:
+        """By TCP, with these headers."""
+        return httpx.Client(base_url=f"http://127.0.0.1:{self.port}", headers=headers, timeout=60)
+
+    def get(self, path: str) -> httpx.Response:
+        """One answer, whatever it is."""
+        with self.client() as client:
+            return client.get(path)
+
+    def ask(self, method: str, path: str, body: Any = None, *, status: int = 200) -> Any:
+        """One request; the answer's body, validated by the document of its version."""
+        with self.client() as client:
+            answer = client.request(method, path, json=body)
+        assert answer.status_code == status, answer.json().get("errors") or answer.text[-600:]
+        found = self.router.find(path.partition("?")[0])
+        assert found is not None
+        operation = found[0][method]
+        jsonschema.validate(answer.json(), schema_of(operation.version, operation.answer))
+        assert bool(answer.json()["errors"]) is (status != 200)
+        return answer.json()
+
+    def submit(self, version: str = "v0.0.45", script: str = "#!/bin/sh\ntrue\n", **job: Any) -> int:
+        """A batch job's number."""
+        job = {"environment": ["PATH=/bin:/usr/bin"], "current_working_directory": str(self.root), **job}
+        answer = self.ask("POST", f"/slurm/{version}/job/submit", {"script": script, "job": job})
+        assert isinstance(answer["job_id"], int)
+        return answer["job_id"]
+
+
+@pytest.fixture(scope="module")
+def site() -> Iterator[Site]:
+    """One for all tests of this file."""
+    found = Site()
+    try:
+        found.start()
+        yield found
+    finally:
+        found.stop()
+
+
+def token(user: str = "", **claims: Any) -> str:
+    """Signed with the cluster's key."""
+    return jwt.encode({"exp": 4_000_000_000, "iat": 1, "sun": user or user_name(), **claims}, KEY, algorithm="HS256")
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_every_read_of_every_version_is_what_its_document_says(site: Site, version: str) -> None:
+    job = site.submit(version, "#!/bin/sh\nsleep 300\n", name=f"read-{version}", tasks=1)
+    site.ask("GET", f"/slurmdb/{version}/jobs")
+    until(lambda: "RUNNING" in site.ask("GET", f"/slurm/{version}/job/{job}")["jobs"][0]["job_state"], "it runs")
+    until(lambda: site.get(f"/slurmdb/{version}/job/{job}").status_code == 200, "accounting knows it")
+    names = {
+        "job_id": str(job), "node_name": "ALL", "partition_name": "main", "reservation_name": "none", "qos": "normal",
+        "cluster_name": site.ask("GET", f"/slurmdb/{version}/clusters")["clusters"][0]["name"], "name": "root",
+        "account_name": "root", "id": "1",
+    }  # fmt: skip
+    names["node_name"] = site.ask("GET", f"/slurm/{version}/nodes")["nodes"][0]["name"]
+    missing = {"reservation_name": 500, "id": 500}
+    for one in operations_of(version):
+        if one.method == "GET" and "requeue" not in one.path and "reconfigure" not in one.path:
+            status = next((missing[name] for name in missing if f"{{{name}}}" in one.path), 200)
+            site.ask("GET", one.path.format(**names), status=status)
+    site.ask("DELETE", f"/slurm/{version}/job/{job}")
+    until(lambda: "CANCELLED" in site.ask("GET", f"/slurm/{version}/job/{job}")["jobs"][0]["job_state"], "it ends")
+
+
+def test_a_job_runs_as_it_was_described(site: Site) -> None:
+    script = '#!/bin/sh\necho "$GREETING $SLURM_NTASKS $1 $SLURM_JOB_NAME" > said\n'
+    environment = {"PATH": "/bin:/usr/bin", "GREETING": "hello"}
+    job = site.submit(script=script, environment=environment, tasks=1, argv=["world"], name="talker", time_limit=5)
+    said = site.root / "said"
+    until(lambda: said.exists() and said.read_text(), "the job has written")
+    assert said.read_text() == "hello 1 world talker\n"
+    assert site.ask("GET", f"/slurm/v0.0.42/job/{job}")["jobs"][0]["time_limit"]["number"] == 5
+
+
+def test_a_job_is_changed_held_requeued_and_cancelled(site: Site) -> None:
+    job = site.submit(hold=True, name="before", priority=5)
+    answer = site.ask("POST", f"/slurm/v0.0.44/job/{job}", {"name": "after", "time_limit": {"number": 7, "set": True}})
+    assert answer["results"][0]["error_code"] == 0
+    record = site.ask("GET", f"/slurm/v0.0.44/job/{job}")["jobs"][0]
+    assert (record["name"], record["time_limit"]["number"], record["hold"]) == ("after", 7, True)
+    wanted = {"job_name": "after", "job_state": ["PENDING"]}
+    status = site.ask("DELETE", "/slurm/v0.0.45/jobs", wanted)["status"]
+    assert [one["job_id"]["number"] for one in status] == [job]
+    site.ask("DELETE", "/slurm/v0.0.45/jobs", {}, status=422)
+    running = site.submit(script="#!/bin/sh\nsleep 300\n")
+    until(lambda: "RUNNING" in site.ask("GET", f"/slurm/v0.0.45/job/{running}")["jobs"][0]["job_state"], "it runs")
+    site.ask("POST", "/slurm/v0.0.45/jobs/requeue", {"jobs": [str(running)], "flags": ["Hold"]})
+    until(lambda: site.ask("GET", f"/slurm/v0.0.45/job/{running}")["jobs"][0]["hold"], "it is held")
+    site.ask("DELETE", f"/slurm/v0.0.45/job/{running}")
+
+
+def test_arrays_het_jobs_and_allocations_are_submitted(site: Site) -> None:
+    array = site.submit(array="1-3", hold=True)
+    assert site.ask("GET", f"/slurm/v0.0.43/job/{array}")["jobs"][0]["array_task_string"] == "1-3"
+    common = {"environment": ["A=1"], "current_working_directory": str(site.root), "hold": True, "tasks": 1}
+    body = {"script": "#!/bin/sh\ntrue\n", "jobs": [common, {**common, "environment": []}]}
+    het = site.ask("POST", "/slurm/v0.0.43/job/submit", body)["job_id"]
+    assert len(site.ask("GET", f"/slurm/v0.0.43/job/{het}")["jobs"]) == 2
+    given = site.ask("POST", "/slurm/v0.0.43/job/allocate", {"job": {"name": "held", "tasks": 1}})["job_id"]
+    until(lambda: site.ask("GET", f"/slurm/v0.0.43/job/{given}")["jobs"][0]["job_state"] == ["RUNNING"], "it has nodes")
+    for job in (array, het, given):
+        site.ask("DELETE", f"/slurm/v0.0.43/job/{job}")
+
+
+def test_nodes_partitions_and_reservations_change(site: Site) -> None:
+    name = site.ask("GET", "/slurm/v0.0.45/nodes")["nodes"][0]["name"]
+    site.ask("POST", f"/slurm/v0.0.45/node/{name}", {"state": ["DRAIN"], "reason": "by REST", "weight": 7})
+    node = site.ask("GET", f"/slurm/v0.0.45/node/{name}")["nodes"][0]
+    assert ("DRAIN" in node["state"], node["reason"], node["weight"]) == (True, "by REST", 7)
+    site.ask("POST", "/slurm/v0.0.45/nodes", {"name": [name], "state": ["RESUME"]})
+    site.ask("POST", f"/slurm/v0.0.45/node/{name}", {"state": ["DRAIN"]}, status=400)
+    site.ask("GET", "/slurm/v0.0.45/node/nothere", status=500)
+    fresh = {"name": "fresh", "nodes": {"configured": name}, "maximums": {"time": 60}, "flags": ["HIDDEN"]}
+    site.ask("POST", "/slurm/v0.0.45/partitions", {"partitions": [fresh]})
+    found = site.ask("GET", "/slurm/v0.0.45/partition/fresh")["partitions"][0]
+    assert (found["maximums"]["time"]["number"], found["flags"]) == (60, ["HIDDEN"])
+    site.ask("DELETE", "/slurm/v0.0.45/partition/fresh")
+    wanted = {"name": "kept", "start_time": 4_000_000_000, "duration": 60, "node_list": [name], "users": [user_name()]}
+    site.ask("POST", "/slurm/v0.0.43/reservation", wanted)
+    assert site.ask("GET", "/slurm/v0.0.43/reservation/kept")["reservations"][0]["node_list"] == name
+    site.ask("POST", "/slurm/v0.0.43/reservations", {"reservations": [{"name": "kept", "duration": 120}]})
+    kept = site.ask("GET", "/slurm/v0.0.43/reservation/kept")["reservations"][0]
+    assert kept["end_time"]["number"] - kept["start_time"]["number"] == 7200
+    site.ask("DELETE", "/slurm/v0.0.43/reservation/kept")
+
+
+def test_accounts_users_qos_and_associations_are_kept(site: Site) -> None:
+    def at(rest: str) -> str:
+        return f"/slurmdb/v0.0.45/{rest}"
+
+    cluster = site.ask("GET", at("clusters"))["clusters"][0]["name"]
+    site.ask("POST", at("qos"), {"qos": [{"name": "fast", "priority": 9, "limits": {"max": {"jobs": {"count": 4}}}}]})
+    qos = site.ask("GET", at("qos/fast"))["qos"][0]
+    assert (qos["priority"]["number"], qos["limits"]["max"]["jobs"]["count"]["number"]) == (9, 4)
+    condition = {"accounts": ["physics"], "association": {"fairshare": 5, "maxjobs": 3}}
+    body = {"association_condition": condition, "account": {"description": "Physics", "organization": "Science"}}
+    assert "physics" in site.ask("POST", at("accounts_association"), body)["added_accounts"]
+    assert site.ask("GET", at("account/physics"))["accounts"][0]["organization"] == "Science"
+    body = {"association_condition": {"users": ["ada"], "accounts": ["physics"]}, "user": {"adminlevel": ["None"]}}
+    site.ask("POST", at("users_association"), body)
+    assert site.ask("GET", at("user/ada"))["users"][0]["default"]["account"] == "physics"
+    one = {"cluster": cluster, "account": "physics", "user": "ada", "qos": ["fast"], "max": {"jobs": {"total": 8}}}
+    site.ask("POST", at("associations"), {"associations": [one]})
+    (found,) = site.ask("GET", at("associations?user=ada"))["associations"]
+    assert (found["qos"], found["max"]["jobs"]["total"]["number"]) == (["fast"], 8)
+    site.ask("POST", at("wckeys"), {"wckeys": [{"name": "study", "user": "ada", "cluster": cluster}]})
+    (key,) = site.ask("GET", at("wckeys?user=ada"))["wckeys"]
+    assert key["name"] == "study"
+    # What is given out is taken back as it is.
+    whole = site.ask("GET", at("config"))
+    site.ask("POST", at("config"), {name: whole[name] for name in ("accounts", "users", "qos", "associations")})
+    assert site.ask("GET", at("config"))["associations"] == whole["associations"]
+    assert site.ask("DELETE", at("association?user=ada&account=physics"))["removed_associations"]
+    site.ask("DELETE", at("user/ada"))
+    assert site.ask("DELETE", at("account/physics"))["removed_accounts"] == ["physics"]
+    assert site.ask("DELETE", at("qos/fast"))["removed_qos"] == ["fast"]
+    site.ask("GET", at("account/physics"), status=500)
+
+
+def test_what_is_kept_of_a_job_changes(site: Site) -> None:
+    job = site.submit()
+    until(lambda: site.ask("GET", "/slurmdb/v0.0.45/jobs")["jobs"], "accounting has jobs")
+
+    def ended() -> bool:
+        answer = site.get(f"/slurmdb/v0.0.45/job/{job}").json()
+        return bool(answer["jobs"]) and "COMPLETED" in answer["jobs"][0]["state"]["current"]
+
+    until(ended, "it has ended")
+    assert site.ask("POST", f"/slurmdb/v0.0.44/job/{job}", {"comment": {"administrator": "seen"}})["results"]
+    assert site.ask("GET", f"/slurmdb/v0.0.44/job/{job}")["jobs"][0]["comment"]["administrator"] == "seen"
+
+
+# -- who asks
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        "",
+        "nonsense",
+        jwt.encode({"exp": 4_000_000_000, "sun": "root"}, "x" * 32, algorithm="HS256"),
+        jwt.encode({"exp": 1, "sun": "root"}, KEY, algorithm="HS256"),
+        jwt.encode({"sun": "root"}, KEY, algorithm="HS256"),
+        jwt.encode({"exp": 4_000_000_000, "sun": "nosuchuser"}, KEY, algorithm="HS256"),
+        jwt.encode({"exp": 4_000_000_000, "sun": ["root"]}, KEY, algorithm="HS256"),
+        jwt.encode({"exp": 4_000_000_000, "sun": "root"}, "", algorithm="none"),
+        jwt.encode({"exp": 4_000_000_000, "sun": "root"}, KEY * 2, algorithm="HS512"),
+        "e30.e30.e30",
+        "." * 10_000,
+    ],
+)
+def test_a_bad_token_is_not_taken(site: Site, bad: str) -> None:
+    for headers in ({"X-SLURM-USER-TOKEN": bad}, {"Authorization": f"Bearer {bad}".strip()}):
+        with site.tcp(**headers) as client:
+            for path in ("/slurm/v0.0.45/jobs", "/slurmdb/v0.0.45/jobs", "/slurm/v0.0.45/ping"):
+                answer = client.get(path)
+                assert (answer.status_code, answer.text) == (401, "Authentication failure")
+                assert answer.headers["connection"] == "close"
+
+
+def test_no_one_is_taken_for_another(site: Site) -> None:
+    with site.tcp() as client:  # TCP has no peer that the kernel vouches for
+        assert client.get("/slurm/v0.0.45/jobs").status_code == 401
+    other = next(entry.pw_name for entry in pwd.getpwall() if entry.pw_uid not in (0, os.getuid()))
+    mine = site.submit(hold=True)
+    with site.tcp(**{"X-SLURM-USER-TOKEN": token(other)}) as client:
+        assert client.get("/slurm/v0.0.45/ping").status_code == 200
+        assert client.get("/slurm/v0.0.45/jobs").status_code == 200
+        refused = client.delete(f"/slurm/v0.0.45/job/{mine}")
+        assert refused.json()["errors"][0]["error_number"] == 2002
+        assert client.get("/slurm/v0.0.45/reconfigure").json()["errors"]
+        assert client.post("/slurmdb/v0.0.45/qos", json={"qos": [{"name": "mine"}]}).json()["errors"]
+        # An ordinary user's token is that user's alone, whatever the name beside it says.
+        assert client.get("/slurm/v0.0.45/jobs", headers={"X-SLURM-USER-NAME": user_name()}).status_code == 401
+        twice = [("X-SLURM-USER-TOKEN", token(other)), ("X-SLURM-USER-TOKEN", token())]
+        assert client.get("/slurm/v0.0.45/jobs", headers=twice).status_code == 401
+    with site.tcp(Authorization=f"Bearer {token()}", **{"X-SLURM-USER-NAME": other}) as client:
+        # SlurmUser's may act for others, and has their rights then.
+        assert client.delete(f"/slurm/v0.0.45/job/{mine}").json()["errors"][0]["error_number"] == 2002
+    with site.tcp(Authorization=f"Bearer {token()}") as client:
+        assert client.delete(f"/slurm/v0.0.45/job/{mine}").status_code == 200
+
+
+def test_commands_show_the_token_of_their_environment(site: Site) -> None:
+    def run(*words: str, **more: str) -> subprocess.CompletedProcess[str]:
+        env = {**site.env, **more}
+        return subprocess.run([BIN / words[0], *words[1:]], env=env, capture_output=True, text=True, timeout=60)
+
+    made = run("scontrol", "token", "lifespan=100").stdout
+    name, _, value = made.strip().partition("=")
+    assert name == "SLURM_JWT"
+    claims = jwt.decode(value, KEY, algorithms=["HS256"])
+    assert (claims["sun"], claims["exp"] - claims["iat"]) == (user_name(), 100)
+    assert run("squeue", SLURM_JWT=value).returncode == 0
+    refused = run("squeue", SLURM_JWT="x.y.z")
+    assert (refused.returncode, "Protocol authentication error" in refused.stderr) == (1, True)
+    assert run("scontrol", "token", "lifespan=never").returncode == 1
+    assert run("scontrol", "token", "username=nosuchuser").returncode == 1
+
+
+# -- what else is served, and what is refused
+
+
+def test_unchanged_answers_are_not_sent_again(site: Site) -> None:
+    site.submit(hold=True)
+    with site.client() as client:
+        for path in (
+            "/slurm/v0.0.45/jobs",
+            "/slurm/v0.0.45/nodes",
+            "/slurm/v0.0.44/partitions",
+            "/slurmdb/v0.0.45/qos",
+        ):
+            tag = client.get(path).headers["etag"]
+            again = client.get(path, headers={"If-None-Match": tag})
+            assert (again.status_code, again.content) == (304, b""), path
+            assert client.get(path, headers={"If-None-Match": 'W/"other"'}).status_code == 200
+        tag = client.get("/slurm/v0.0.45/jobs").headers["etag"]
+        assert client.get("/slurm/v0.0.44/jobs", headers={"If-None-Match": tag}).json()["jobs"]
+        site.submit(hold=True)
+        assert client.get("/slurm/v0.0.45/jobs", headers={"If-None-Match": tag}).status_code == 200
+
+
+def test_documents_and_a_page_are_served_from_here_alone(site: Site) -> None:
+    with site.client() as client:
+        whole = client.get("/openapi/v3").json()
+        assert len(whole["paths"]) == sum(len({one.path for one in operations_of(v)}) for v in VERSIONS)
+        page = client.get("/docs")
+        assert "http" not in page.text.replace("<html", "")
+        assert "default-src 'self'" in page.headers["content-security-policy"]
+        for name in ("swagger-ui.css", "swagger-ui-bundle.js", "start.js"):
+            assert client.get(f"/docs/{name}").status_code == 200
+        assert client.get("/docs/../../etc/passwd").status_code == 404
+        assert client.get("/docs/..%2f..%2fetc%2fpasswd").status_code == 404
+        names = client.post("/util/hostnames", json={"hostlist": "n[1-3]"}).json()["hostnames"]
+        assert names == ["n1", "n2", "n3"]
+        assert client.post("/util/hostlist", json={"hostnames": names}).json()["hostlist"] == "n[1-3]"
+        assert client.get("/slurm/v0.0.45/ping", headers={"Accept": "application/yaml"}).text.startswith("---\npings:")
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "status"),
+    [
+        ("GET", "/slurm/v0.0.41/ping", None, 404),
+        ("GET", "/slurm/v9/ping", None, 404),
+        ("GET", "/nothing", None, 404),
+        ("PUT", "/slurm/v0.0.45/jobs", None, 405),
+        ("GET", "/slurm/v0.0.45/jobs?color=red", None, 422),
+        ("GET", "/slurm/v0.0.45/job/abc", None, 404),
+        ("GET", "/slurm/v0.0.45/job/99999999999999999999", None, 404),
+        ("POST", "/slurm/v0.0.45/job/submit", b"", 400),
+        ("POST", "/slurm/v0.0.45/job/submit", b"{", 400),
+        ("POST", "/slurm/v0.0.45/job/submit", b"\xff\xfe", 400),
+        ("POST", "/slurm/v0.0.45/job/submit", b"[" * 100_000, 400),
+        ("POST", "/slurm/v0.0.45/job/submit", b'{"job": 5}', 400),
+        ("POST", "/slurm/v0.0.45/job/submit", b"{}", 400),
+        ("POST", "/slurm/v0.0.45/job/submit", b'{"script": "#!/bin/sh", "job": {"tasks": "x"}}', 400),
+        ("POST", "/slurm/v0.0.45/job/submit", b'{"script": "#!/bin/sh", "job": {"name": "a"}}', 500),
+        ("POST", "/slurm/v0.0.45/job/submit", b'{"script": "", "job": {"environment": ["A=1"]}}', 500),
+        ("POST", "/slurm/v0.0.45/job/submit", b'{"script": "#!/bin/sh", "job": {"container": "/x"}}', 500),
+        ("POST", "/slurm/v0.0.45/job/submit", b" " * (33 * 1024 * 1024), 413),
+    ],
+)
+def test_bad_requests_get_slurms_errors(site: Site, method: str, path: str, body: bytes | None, status: int) -> None:
+    with site.client() as client:
+        answer = client.request(method, path, content=body, headers={"Content-Type": "application/json"})
+    assert answer.status_code == status, answer.text[-300:]
+    assert "Traceback" not in answer.text
+    if status not in (404, 405) or answer.headers["content-type"] == "application/json":
+        (error, *_) = answer.json()["errors"]
+        assert error["error_number"] > 0
+        assert error["description"]
+
+
+def test_greedy_clients_lose_their_connection_and_others_are_served(site: Site) -> None:
+    with socket.create_connection(("127.0.0.1", site.port)) as greedy:
+        greedy.settimeout(60)
+        try:
+            for _ in range(100):
+                greedy.sendall(b"GET / HTTP/1.1\r\n" if not _ else b"X-More: " + b"x" * 4000 + b"\r\n")
+            answer = greedy.recv(100)
+        except ConnectionError:
+            answer = b""
+        assert answer == b"" or b" 431 " in answer
+    assert site.ask("GET", "/slurm/v0.0.45/ping")["pings"][0]["responding"] is True
+
+
+def test_it_does_not_run_as_root_or_slurm_user_unless_told(site: Site) -> None:
+    env = {name: value for name, value in site.env.items() if name != "SLURMRESTD_SECURITY"}
+    command = [sys.executable, "-m", "spritz.rest.main", f"unix:{site.root}/other.socket"]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1
+    assert "slurmrestd should not be run" in done.stderr
