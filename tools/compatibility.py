@@ -45,12 +45,12 @@ unknown to the command and refused as such.
 #: (title, module, name of its table) of the fields of listings
 FIELDS = (
     ("squeue letters for jobs", "spritz.presentation.job_fields", "LETTERS"),
-    ("squeue names for jobs", "spritz.presentation.job_names", "NAMES"),
+    ("squeue names for jobs", "spritz.presentation.job_fields", "NAMES"),
     ("squeue letters for steps", "spritz.presentation.step_fields", "LETTERS"),
     ("squeue names for steps", "spritz.presentation.step_fields", "NAMES"),
     ("sinfo letters", "spritz.presentation.node_fields", "LETTERS"),
     ("sinfo names", "spritz.presentation.node_fields", "NAMES"),
-    ("sprio letters", "spritz.cli.priority.listing", "LETTERS"),
+    ("sprio letters", "spritz.presentation.priority_fields", "LETTERS"),
     ("sacct fields", "spritz.presentation.accounting_fields", "FIELDS"),
     ("sstat fields", "spritz.cli.stat.fields", "FIELDS"),
     ("sshare fields", "spritz.cli.share.listing", "FIELDS"),
@@ -104,7 +104,10 @@ def _option(row: Row) -> Entry:
 
 
 def _fields(fields: Mapping[str, Field]) -> list[Entry]:
-    return [(f"%{name}" if len(name) == 1 else name, field.refused, _field(field)) for name, field in fields.items()]
+    return [
+        (f"%{name}" if len(name) == 1 else name, field.refused, _field(field))
+        for name, field in sorted(fields.items(), key=lambda item: (item[0].lower(), item[0].swapcase()))
+    ]
 
 
 def _field(field: Field) -> str:

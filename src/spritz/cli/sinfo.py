@@ -86,10 +86,10 @@ def main(argv: list[str], context: Context) -> int:
 
 
 def _run(given: dict[str, str], context: Context) -> int:
-    from spritz.cli.info.listing import Listing
+    from spritz.cli.info.listing import NodeListing
 
     seconds = _seconds(given, context)
-    listing = Listing(given, context)
+    listing = NodeListing(given, context)
     if "verbose" in given:
         listing.say_options()
     if seconds:

@@ -96,10 +96,10 @@ def _say_options(given: dict[str, str], times: int, context: Context) -> None:
 
 
 def _run(given: dict[str, str], context: Context) -> int:
-    from spritz.cli.priority.listing import Listing
+    from spritz.cli.priority.listing import PriorityListing
     from spritz.model.queries import ListPriorities, Priorities
 
-    listing = Listing(given, context)
+    listing = PriorityListing(given, context)
     with _connected(context) as controller:
         request = ListPriorities(filter=listing.wanted)
         pieces = list(controller.stream(request, Priorities, timeout=controller.timeout_seconds))

@@ -170,9 +170,9 @@ def _listing(given: Mapping[str, str], context: Context) -> Callable[[Connection
         from spritz.cli.queue.steps import StepListing
 
         return StepListing(given, wanted, context).show
-    from spritz.cli.queue.jobs import Listing
+    from spritz.cli.queue.jobs import JobListing
 
-    return Listing(given, wanted, context).show
+    return JobListing(given, wanted, context).show
 
 
 def _call(show: Callable[[Connection], None], controller: Connection, context: Context) -> None:

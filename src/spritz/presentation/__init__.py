@@ -5,9 +5,9 @@ Reads `model` and asks no daemon, except that the head of a JSON answer names th
 Map
 ---
 `columns`         the grammar of `-o` and `-O`, and how a value becomes a cell
-`job_fields`      squeue's letters for a job: what each needs of the record, and how it is shown
-`job_names`       squeue's names for a job          `step_fields`   letters and names for a step
-`node_fields`     sinfo's letters and names         `node_states`   names of node states, and --states
+`job_fields`      squeue's fields of a job: letter, names, heading, values, text
+`step_fields`     squeue's fields of a step        `priority_fields`   sprio's
+`node_fields`     sinfo's fields                          `node_states`   names of node states, and --states
 `node_groups`     sinfo's lines: nodes of a partition whose shown values are equal
 `job_states`      names of job states, and --states
 `job_text`, `job_paths`, `job_tres`, `node_text`    values that several commands show alike

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from typing import Any, TypeVar
 
     T = TypeVar("T")
+    F = TypeVar("F", bound="Field")
 
 #: width of a -O column without one
 NAME_WIDTH = 20
@@ -25,15 +26,17 @@ WIDTH_MAX = 100_000
 
 
 class Field:
-    """One thing that a listing can show.
+    """One entry of a noun's catalogue: what users call it, and how its text is made from a record.
 
-    `header`; `needs`: attribute paths of the record; `render(now, *values) -> str`. `refused` says why it is not
-    built. `sort` gives the key
-    for `--sort` (the rendered text if None). `many(now, *columns) -> texts` renders many rows at once: for what is
-    another text in each row, or made of lists. `duration`: Slurm prints it with C's `%*s`, which cuts nothing.
+    `letter`: of `-o`; `name`, `aliases`: of `-O`, in lower case; `header`: its heading.
+    `needs`: attribute paths of the record; `render(now, *values) -> str`: the text. Only these paths are asked for.
+    `refused`: why Spritz does not have the field; empty if it does.
+    `sort(*values)`: the key for `--sort`; without it rows are ordered by their text.
+    `many(now, *columns) -> texts`: renders many rows at once, for values that differ in each row or contain lists.
+    `duration`: Slurm prints it with C's `%*s`, which never cuts.
     """
 
-    __slots__ = ("duration", "header", "many", "needs", "refused", "render", "sort")
+    __slots__ = ("aliases", "duration", "header", "letter", "many", "name", "needs", "refused", "render", "sort")
 
     def __init__(
         self,
@@ -41,11 +44,17 @@ class Field:
         needs: tuple[str, ...] = (),
         render: Callable[..., str] | None = None,
         *,
+        letter: str = "",
+        name: str = "",
+        aliases: tuple[str, ...] = (),
         refused: str = "",
         sort: Callable[..., object] | None = None,
         many: Callable[..., list[str]] | None = None,
         duration: bool = False,
     ) -> None:
+        self.letter = letter
+        self.name = name
+        self.aliases = aliases
         self.many = many
         self.duration = duration
         self.header = header
@@ -57,6 +66,16 @@ class Field:
 
 def _as_text(now: float, value: object) -> str:
     return str(value)
+
+
+def by_letter(fields: Iterable[F]) -> dict[str, F]:
+    """Those that `-o` can name."""
+    return {field.letter: field for field in fields if field.letter}
+
+
+def by_name(fields: Iterable[F]) -> dict[str, F]:
+    """Those that `-O` can name, under each of their names."""
+    return {name: field for field in fields if field.name for name in (field.name, *field.aliases)}
 
 
 def itself(value: object) -> object:

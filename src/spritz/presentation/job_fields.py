@@ -1,8 +1,10 @@
-"""Every squeue field of a job: what it needs of the record, and how it is shown.
+"""The catalogue of squeue's fields of a job: letter, names, heading, the values each needs, and its text.
+
+To add a field, add one entry to `FIELDS` below; the functions before it make the texts.
+docs/checklists/listing-field.md names the other places.
 
 Values come as plain msgpack: records as dicts (defaults left out), tuples as lists. Source: squeue(1) `-o` and `-O`;
-texts as 22.05 prints them,
-`gres/gpu:1` as 25.05 does.
+texts as 22.05 prints them, `gres/gpu:1` and later names as 25.05 does.
 """
 
 from __future__ import annotations
@@ -11,9 +13,10 @@ from typing import TYPE_CHECKING
 
 from spritz.model.ids import INFINITE
 from spritz.presentation import job_text, job_times
-from spritz.presentation.columns import Field, itself
+from spritz.presentation.columns import Field, by_letter, by_name, itself
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any
 
     Plain = dict[str, Any]
@@ -139,15 +142,6 @@ def memory_text(per_node: int | None, per_cpu: int | None, per_gpu: int | None, 
 
 def _memory_unconverted(now: float, per_node: int | None, per_cpu: int | None, per_gpu: int | None) -> str:
     return memory_text(per_node, per_cpu, per_gpu, convert=False)
-
-
-def unconverted(fields: dict[str, Field]) -> dict[str, Field]:
-    """--noconvert: the same fields, memory in MiB (2048M stays 2048M)."""
-    memory, tres = LETTERS["m"], TRES_ALLOC
-    plain_memory = Field(memory.header, memory.needs, _memory_unconverted, sort=memory.sort)
-    plain_tres = Field(tres.header, tres.needs, _tres_unconverted)
-    changed = {memory: plain_memory, tres: plain_tres}
-    return {name: changed.get(field, field) for name, field in fields.items()}
 
 
 def _memory(now: float, per_node: int | None, per_cpu: int | None, per_gpu: int | None) -> str:
@@ -302,56 +296,174 @@ def _count_nodes(now: float, allocation: Plain | None, nodes: int) -> str:
     return str(len(allocation["nodes"]) if allocation else nodes)
 
 
-ACCOUNT = Field("ACCOUNT", ("spec.account",), _or_null)
-LABEL = Field(
-    "JOBID",
-    ("id", "array_job_id", "array_task_id", "array", "het_job_id"),
-    _label,
-    sort=_label_order,
-    many=_labels,
-)
-NAME = Field("NAME", ("spec.name",))
-STATE = Field(
-    "STATE", ("state", "flags"), lambda now, state, flags: job_text.state_name(state, flags), sort=job_text.state_name
-)
-STATE_COMPACT = Field(
-    "ST", ("state", "flags"), lambda now, state, flags: job_text.state_compact(state, flags), sort=job_text.state_name
-)
-REASON = Field("REASON", ("reason", "reason_detail", "state", "preempt_action"), _reason)
-REASON_LIST = Field("NODELIST(REASON)", ("state", "allocation", "reason", "reason_detail"), _node_list_or_reason)
-GRES_PER_NODE = Field("TRES_PER_NODE", ("spec.gres_per_node", "spec.gpus_per_node"), _tres)
+def _or(empty: str) -> Callable[[float, object], str]:
+    return lambda now, value: empty if value is None or value == "" else str(value)
 
-TRES_ALLOC = Field(
-    "TRES_ALLOC",
-    (
-        *_SIZE,
-        "spec.memory_mib_per_node",
-        "spec.memory_mib_per_cpu",
-        "spec.memory_mib_counted",
-        "spec.gres_per_node",
-        "spec.gpus_per_node",
-        "spec.gpus",
-        "billing",
-    ),
-    _tres_alloc,
+
+def _switch_wait(now: float, value: object) -> str:
+    from spritz.notation.duration import format_elapsed
+
+    return format_elapsed(value) if isinstance(value, int) else "0:00"
+
+
+def _pending_time(now: float, state: str, submitted: float, started: float) -> str:
+    return str(max(0, int((started if started and state != "PENDING" else now) - submitted)))
+
+
+def _minutes_or_zero(now: float, minutes: int | None) -> str:
+    from spritz.notation.duration import format_elapsed
+
+    return format_elapsed((minutes or 0) * 60)
+
+
+def _exit(now: float, status: int) -> str:
+    return str(status)
+
+
+def _requests(now: float, requests: list[Any], *more: list[Any]) -> str:
+    return tres_text([*requests, *(one for several in more for one in several)])
+
+
+def _per_task(now: float, gpus: list[Any], others: list[Any], cpus: int | None) -> str:
+    words = [f"cpu={cpus}"] if cpus else []
+    text = tres_text([*gpus, *others])
+    if text != NA:
+        words.append(text)
+    return ",".join(words) or NA
+
+
+def _per_gpu(now: float, count: int | None) -> str:
+    return f"gres/gpu:{count}" if count else NA
+
+
+def _cluster(now: float) -> str:
+    from spritz.client.locate import locate_controller
+
+    return locate_controller().cluster_name
+
+
+def _max_nodes(now: float, most: int, allocation: Plain | None, least: int) -> str:
+    """Nodes that the job has; before it starts the most that it wants, where it says so."""
+    return str(len(allocation["nodes"]) if allocation else most or least)
+
+
+def _array_pattern(task: int | None, array: object) -> str:
+    return "slurm-%A_%a.out" if task is not None or array else "slurm-%j.out"
+
+
+def _stdout(now: float, batch: bool, pattern: str, work_dir: str, task: int | None, array: object) -> str:
+    from spritz.presentation.job_paths import file_pattern
+
+    return file_pattern(pattern, work_dir, default=_array_pattern(task, array)) if batch else ""
+
+
+def _stderr(now: float, batch: bool, pattern: str, output: str, work_dir: str, task: int | None, array: object) -> str:
+    from spritz.presentation.job_paths import file_pattern
+
+    return file_pattern(pattern or output, work_dir, default=_array_pattern(task, array)) if batch else ""
+
+
+def _stdin(now: float, batch: bool, pattern: str, work_dir: str) -> str:
+    from spritz.presentation.job_paths import file_pattern
+
+    return file_pattern(pattern, work_dir, default="/dev/null") if batch else ""
+
+
+_EXCLUSIVE = {"exclusive": "YES", "user": "USER", "mcs": "MCS", "topo": "TOPO"}
+_NO_PORTS = "ports are not reserved"
+
+_EXPANSION = (
+    "id",
+    "array_job_id",
+    "array_task_id",
+    "array",
+    "spec.name",
+    "spec.user",
+    "allocation",
+    "restart_count",
 )
 
-#: `-o` letters
-LETTERS: dict[str, Field] = {
-    "a": ACCOUNT,
-    "A": Field("JOBID", ("id",), sort=itself),
-    "b": GRES_PER_NODE,
-    "B": Field("EXEC_HOST", ("allocation", "spec.batch"), _first_host),
-    "c": Field(
-        "MIN_CPUS",
-        ("spec.cpus_per_node_min", "spec.cpus_per_task"),
-        lambda now, a, b: str(a or b or 1),
-        sort=lambda a, b: a or b or 1,
+
+def _expanded(field: Field) -> Field:
+    """The same file name with its patterns filled in."""
+    count = len(field.needs)
+
+    def render(now: float, *values: Any) -> str:
+        from spritz.presentation.job_paths import expanded
+
+        job_id, own, task, array, name, user, allocation, restarts = values[count:]
+        return expanded(
+            field.render(now, *values[:count]),
+            job_id=job_id,
+            array_job_id=own or (job_id if array else 0),
+            task_id=task,
+            name=name,
+            user=user,
+            first_host=allocation["nodes"][0]["node"] if allocation else "",
+            restarts=restarts,
+        )
+
+    return Field(field.header, (*field.needs, *_EXPANSION), render)
+
+
+def _fixed(header: str, text: str, name: str) -> Field:
+    """A field that has the same text for every job."""
+    return Field(header, (), lambda now: text, name=name)
+
+
+def _refused(header: str, why: str, *names: str) -> Field:
+    """A name of squeue(1) that is refused."""
+    return Field(header, refused=why, name=names[0], aliases=names[1:])
+
+
+#: every field, by its name
+FIELDS: tuple[Field, ...] = (
+    Field("ACCOUNT", ("spec.account",), _or_null, letter="a", name="account"),
+    Field("ACCRUE_TIME", ("grows_older_since",), job_times.moment, name="accruetime"),
+    Field("ADMIN_COMMENT", ("spec.admin_comment",), _or_null, name="admin_comment"),
+    Field("ALLOC_NODES", ("spec.submit_host",), _or_null, name="allocnodes"),
+    Field("ALLOC_SID", ("spec.submit_session",), name="allocsid"),
+    Field(
+        "ARRAY_JOB_ID",
+        ("id", "array_job_id"),
+        lambda now, id, array: str(array or id),
+        sort=lambda id, array: array or id,
+        letter="F",
+        name="arrayjobid",
     ),
-    "C": Field("CPUS", _SIZE, _cpus, sort=cpu_count),
-    "d": Field("MIN_TMP_DISK", ("spec.tmp_mib",), _or_zero, sort=_number),
-    "D": Field("NODES", ("allocation", "spec.nodes_min"), _count_nodes, sort=_nodes_order),
-    "e": Field(
+    Field(
+        "ARRAY_TASK_ID",
+        ("array_task_id", "array"),
+        _array_task,
+        sort=lambda task, array: _number(task),
+        letter="K",
+        name="arraytaskid",
+    ),
+    Field("ASSOC_ID", ("association",), name="associd"),
+    Field("BATCH_FLAG", ("spec.batch",), _flag, name="batchflag"),
+    Field("EXEC_HOST", ("allocation", "spec.batch"), _first_host, letter="B", name="batchhost"),
+    _fixed("BOARDS_PER_NODE", "0", "boardspernode"),
+    _fixed("BURST_BUFFER", NULL, "burstbuffer"),
+    _fixed("BURST_BUFFER_STATE", NULL, "burstbufferstate"),
+    Field("CLUSTER", (), _cluster, name="cluster"),
+    _fixed("CLUSTER_FEATURES", NULL, "clusterfeature"),
+    Field("COMMAND", ("spec.command",), _or_null, letter="o", name="command"),
+    Field("COMMENT", ("spec.comment",), _or_null, letter="k", name="comment"),
+    _fixed("CONTAINER", NULL, "container"),
+    _fixed("CONTAINER_ID", NULL, "containerid"),
+    Field("CONTIGUOUS", ("spec.contiguous",), _flag, letter="O", name="contiguous"),
+    Field("CORES_PER_SOCKET", ("spec.cores_per_socket",), _star, letter="I", name="cores"),
+    Field("CORE_SPEC", ("spec.core_spec",), _or_na, letter="X", name="corespec"),
+    _refused("CPUFREQ", "it is of steps", "cpufreq"),
+    Field("CPUS_PER_TASK", ("spec.cpus_per_task",), lambda now, count: str(count or 1), name="cpus-per-task"),
+    Field("CPUS_PER_TRES", ("spec.cpus_per_gpu",), _per_gpu, name="cpus-per-tres"),
+    _fixed("CRON_JOB", "No", "cronjob"),
+    Field("DEADLINE", ("spec.deadline_at",), job_times.moment, name="deadline"),
+    Field("DELAY_BOOT", ("spec.delay_boot_seconds",), _switch_wait, name="delayboot"),
+    Field("DEPENDENCY", ("dependencies", "spec.dependency_mode"), _dependency, letter="E", name="dependency"),
+    Field("DERIVED_EC", ("derived_exit_status",), _exit, name="derivedec"),
+    Field("ELIGIBLE_TIME", ("eligible_at",), job_times.moment, name="eligibletime"),
+    Field(
         "END_TIME",
         (
             "state",
@@ -364,68 +476,244 @@ LETTERS: dict[str, Field] = {
         ),
         job_times.end,
         sort=job_times.end_order,
+        letter="e",
+        name="endtime",
     ),
-    "E": Field("DEPENDENCY", ("dependencies", "spec.dependency_mode"), _dependency),
-    "f": Field("FEATURES", ("spec.features",), _or_null),
-    "F": Field(
-        "ARRAY_JOB_ID",
-        ("id", "array_job_id"),
-        lambda now, id, array: str(array or id),
-        sort=lambda id, array: array or id,
+    Field("EXCLUSIVE", ("spec.sharing",), lambda now, kind: _EXCLUSIVE.get(kind, "NO"), name="exclusive"),
+    Field("EXC_NODES", ("spec.exclude",), _hosts_or_blank, letter="x", name="excnodes"),
+    Field("EXIT_CODE", ("exit_status",), _exit, name="exit_code"),
+    Field("EXTRA", ("spec.extra",), _or_null, name="extra"),
+    Field("FEATURES", ("spec.features",), _or_null, letter="f", name="feature"),
+    Field("GROUP", ("spec.gid",), sort=_number, letter="G", name="groupid"),
+    Field("GROUP", ("spec.group",), letter="g", name="groupname"),
+    Field("HET_JOB_ID", ("het_job_id",), lambda now, whole: str(whole) if whole else NA, name="hetjobid"),
+    Field(
+        "HET_JOB_ID_SET",
+        ("het_job_id", "het_size"),
+        lambda now, whole, size: f"{whole}-{whole + size - 1}" if whole else NA,
+        name="hetjobidset",
     ),
-    "g": Field("GROUP", ("spec.group",)),
-    "G": Field("GROUP", ("spec.gid",), sort=_number),
-    "h": Field("OVER_SUBSCRIBE", ("spec.sharing",), _share),
-    "H": Field("SOCKETS_PER_NODE", ("spec.sockets_per_node",), _star),
-    "i": LABEL,
-    "I": Field("CORES_PER_SOCKET", ("spec.cores_per_socket",), _star),
-    "j": NAME,
-    "J": Field("THREADS_PER_CORE", ("spec.threads_per_core",), _star),
-    "k": Field("COMMENT", ("spec.comment",), _or_null),
-    "K": Field("ARRAY_TASK_ID", ("array_task_id", "array"), _array_task, sort=lambda task, array: _number(task)),
-    "l": Field("TIME_LIMIT", _LIMIT, job_times.limit, sort=job_times.limit_order, duration=True),
-    "L": Field("TIME_LEFT", (*_LIMIT, *_TIMES), job_times.left, sort=job_times.left_order, duration=True),
-    "m": Field(
+    Field(
+        "HET_JOB_OFFSET",
+        ("het_job_id", "het_offset"),
+        lambda now, whole, offset: str(offset) if whole else NA,
+        name="hetjoboffset",
+    ),
+    Field(
+        "JOBID",
+        ("id", "array_job_id", "array_task_id", "array", "het_job_id"),
+        _label,
+        sort=_label_order,
+        many=_labels,
+        letter="i",
+        name="jobarrayid",
+    ),
+    Field("JOBID", ("id",), sort=itself, letter="A", name="jobid"),
+    Field("LAST_SCHED_EVAL", ("last_evaluated_at",), job_times.moment, name="lastschedeval"),
+    Field("LICENSES", ("spec.licenses",), _or_null, letter="W", name="licenses"),
+    Field(
+        "LICENSES_ALLOC",
+        ("state", "spec.licenses"),
+        lambda now, state, text: (text if state in ("RUNNING", "SUSPENDED") else "") or NULL,
+        name="licensesalloc",
+    ),
+    Field("MAX_CPUS", _SIZE, lambda now, *size: str(cpu_count(*size)), name="maxcpus"),
+    Field("MAX_NODES", ("spec.nodes_max", "allocation", "spec.nodes_min"), _max_nodes, name="maxnodes"),
+    Field("MCSLABEL", ("spec.mcs_label",), lambda now, label: label or NULL, name="mcslabel"),
+    Field("MEM_PER_TRES", ("spec.memory_mib_per_gpu",), _per_gpu, name="mem-per-tres"),
+    Field(
+        "MIN_CPUS",
+        ("spec.cpus_per_node_min", "spec.cpus_per_task"),
+        lambda now, a, b: str(a or b or 1),
+        sort=lambda a, b: a or b or 1,
+        letter="c",
+        name="mincpus",
+    ),
+    Field(
         "MIN_MEMORY",
         ("spec.memory_mib_per_node", "spec.memory_mib_per_cpu", "spec.memory_mib_per_gpu"),
         _memory,
         sort=lambda node, cpu, gpu: node or cpu or gpu or 0,
+        letter="m",
+        name="minmemory",
     ),
-    "M": Field("TIME", _TIMES, job_times.used, sort=job_times.used_order, duration=True),
-    "n": Field("REQ_NODES", ("spec.node_list",), _hosts_or_blank),
-    "N": Field("NODELIST", ("allocation",), _node_list),
-    "o": Field("COMMAND", ("spec.command",), _or_null),
-    "O": Field("CONTIGUOUS", ("spec.contiguous",), _flag),
-    "p": Field("PRIORITY", ("priority",), _priority_share, sort=_number),
-    "P": Field(
+    Field("TIME_MIN", ("spec.time_min_minutes",), _minutes_or_zero, name="mintime"),
+    Field("MIN_TMP_DISK", ("spec.tmp_mib",), _or_zero, sort=_number, letter="d", name="mintmpdisk"),
+    Field("NAME", ("spec.name",), letter="j", name="name"),
+    _fixed("NETWORK", NULL, "network"),
+    Field("NICE", ("spec.nice",), sort=_number, letter="y", name="nice"),
+    Field("NODELIST", ("allocation",), _node_list, letter="N", name="nodelist"),
+    _refused("NODES", "it is of steps; use NodeList or NumNodes", "nodes"),
+    _fixed("NTASKS_PER_BOARD", "0", "ntperboard"),
+    Field("NTASKS_PER_CORE", ("spec.tasks_per_core",), _or(NA), name="ntpercore"),
+    Field("NTASKS_PER_NODE", ("spec.tasks_per_node",), lambda now, count: str(count or 0), name="ntpernode"),
+    Field("NTASKS_PER_SOCKET", ("spec.tasks_per_socket",), _or(NA), name="ntpersocket"),
+    Field("CPUS", _SIZE, _cpus, sort=cpu_count, letter="C", name="numcpus"),
+    Field("NODES", ("allocation", "spec.nodes_min"), _count_nodes, sort=_nodes_order, letter="D", name="numnodes"),
+    Field("TASKS", ("spec.tasks",), name="numtasks"),
+    _fixed("ORIGIN", "NA", "origin"),
+    _fixed("ORIGIN_RAW", "NA", "originraw"),
+    Field("OVER_SUBSCRIBE", ("spec.sharing",), _share, letter="h", name="oversubscribe"),
+    Field(
         "PARTITION",
         ("state", "partition", "spec.partitions"),
         lambda now, state, name, every: _partitions(now, [state], [name], [every])[0],
         many=_partitions,
+        letter="P",
+        name="partition",
     ),
-    "q": Field("QOS", ("spec.qos",), _or_null),
-    "Q": Field("PRIORITY", ("priority",), sort=_number),
-    "r": REASON,
-    "R": REASON_LIST,
-    "s": Field("", (), lambda now: ""),
-    "S": Field(
+    Field("PENDING_TIME", ("state", "submitted_at", "started_at"), _pending_time, name="pendingtime"),
+    Field("PREEMPT_TIME", ("preempted_at",), job_times.moment, name="preempttime"),
+    Field("PREFER", ("spec.prefer",), _or_null, name="prefer"),
+    Field("PRIORITY", ("priority",), _priority_share, sort=_number, letter="p", name="priority"),
+    Field("PRIORITY", ("priority",), sort=_number, letter="Q", name="prioritylong"),
+    _fixed("PROFILE", "NotSet", "profile"),
+    Field("QOS", ("spec.qos",), _or_null, letter="q", name="qos"),
+    Field("REASON", ("reason", "reason_detail", "state", "preempt_action"), _reason, letter="r", name="reason"),
+    Field(
+        "NODELIST(REASON)",
+        ("state", "allocation", "reason", "reason_detail"),
+        _node_list_or_reason,
+        letter="R",
+        name="reasonlist",
+    ),
+    Field("REBOOT", ("spec.reboot",), _flag, name="reboot"),
+    Field("REQ_NODES", ("spec.node_list",), _hosts_or_blank, letter="n", name="reqnodes"),
+    Field("REQ_SWITCH", ("spec.switches",), lambda now, value: str(value or 0), name="reqswitch"),
+    Field(
+        "REQUEUE",
+        ("spec.batch", "spec.requeue"),
+        lambda now, batch, word: _flag(now, batch and word is not False),
+        name="requeue",
+    ),
+    Field("RESERVATION", ("spec.reservation", "allocation"), _reservation, letter="v", name="reservation"),
+    _fixed("RESIZE_TIME", NA, "resizetime"),
+    Field("RESTART_COUNT", ("restart_count",), name="restartcnt"),
+    _refused("RESV_PORTS", _NO_PORTS, "resvport", "resvports"),
+    Field("", (), lambda now: "", letter="s"),
+    Field(
+        "SCHEDNODES",
+        ("expected_nodes",),
+        lambda now, names: _hosts_or_blank(now, names) or NULL,
+        letter="Y",
+        name="schednodes",
+    ),
+    Field(
+        "S:C:T",
+        ("spec.sockets_per_node", "spec.cores_per_socket", "spec.threads_per_core"),
+        _stars,
+        letter="z",
+        name="sct",
+    ),
+    Field("SEGMENT_SIZE", ("spec.segment",), lambda now, value: str(value) if value else NA, name="segmentsize"),
+    _fixed("ACTIVE_SIBLINGS", "NA", "siblingsactive"),
+    _fixed("ACTIVE_SIBLINGS_RAW", "NA", "siblingsactiveraw"),
+    _fixed("VIABLE_SIBLINGS", "NA", "siblingsviable"),
+    _fixed("VIABLE_SIBLINGS_RAW", "NA", "siblingsviableraw"),
+    Field("SOCKETS_PER_NODE", ("spec.sockets_per_node",), _star, letter="H", name="sockets"),
+    _fixed("SOCKETS_PER_BOARD", "0", "sperboard"),
+    Field(
         "START_TIME",
         ("state", "started_at", "expected_start_at", "spec.begin_at", "eligible_at"),
         job_times.start,
         sort=job_times.start_order,
+        letter="S",
+        name="starttime",
     ),
-    "t": STATE_COMPACT,
-    "T": STATE,
-    "u": Field("USER", ("spec.user",)),
-    "U": Field("UID", ("spec.uid",), sort=_number),
-    "v": Field("RESERVATION", ("spec.reservation", "allocation"), _reservation),
-    "V": Field("SUBMIT_TIME", ("submitted_at",), job_times.moment, sort=lambda at: at),
-    "w": Field("WCKEY", ("spec.wckey",), _or_null),
-    "W": Field("LICENSES", ("spec.licenses",), _or_null),
-    "x": Field("EXC_NODES", ("spec.exclude",), _hosts_or_blank),
-    "X": Field("CORE_SPEC", ("spec.core_spec",), _or_na),
-    "y": Field("NICE", ("spec.nice",), sort=_number),
-    "Y": Field("SCHEDNODES", ("expected_nodes",), lambda now, names: _hosts_or_blank(now, names) or NULL),
-    "z": Field("S:C:T", ("spec.sockets_per_node", "spec.cores_per_socket", "spec.threads_per_core"), _stars),
-    "Z": Field("WORK_DIR", ("spec.work_dir",)),
-}
+    Field(
+        "STATE",
+        ("state", "flags"),
+        lambda now, state, flags: job_text.state_name(state, flags),
+        sort=job_text.state_name,
+        letter="T",
+        name="state",
+    ),
+    Field(
+        "ST",
+        ("state", "flags"),
+        lambda now, state, flags: job_text.state_compact(state, flags),
+        sort=job_text.state_name,
+        letter="t",
+        name="statecompact",
+    ),
+    Field(
+        "STDERR",
+        ("spec.batch", "spec.stderr", "spec.stdout", "spec.work_dir", "array_task_id", "array"),
+        _stderr,
+        name="stderr",
+    ),
+    Field("STDIN", ("spec.batch", "spec.stdin", "spec.work_dir"), _stdin, name="stdin"),
+    Field("STDOUT", ("spec.batch", "spec.stdout", "spec.work_dir", "array_task_id", "array"), _stdout, name="stdout"),
+    _refused("STEPID", "it is of steps", "stepid"),
+    _refused("NAME", "it is of steps", "stepname"),
+    _refused("STATE", "it is of steps", "stepstate"),
+    Field("SUBMIT_TIME", ("submitted_at",), job_times.moment, sort=lambda at: at, letter="V", name="submittime"),
+    Field("SYSTEM_COMMENT", ("spec.system_comment",), _or_null, name="system_comment"),
+    Field("THREADS_PER_CORE", ("spec.threads_per_core",), _star, letter="J", name="threads"),
+    Field(
+        "TIME_LEFT",
+        (*_LIMIT, *_TIMES),
+        job_times.left,
+        sort=job_times.left_order,
+        duration=True,
+        letter="L",
+        name="timeleft",
+    ),
+    Field(
+        "TIME_LIMIT", _LIMIT, job_times.limit, sort=job_times.limit_order, duration=True, letter="l", name="timelimit"
+    ),
+    Field("TIME", _TIMES, job_times.used, sort=job_times.used_order, duration=True, letter="M", name="timeused"),
+    Field(
+        "TRES_ALLOC",
+        (
+            *_SIZE,
+            "spec.memory_mib_per_node",
+            "spec.memory_mib_per_cpu",
+            "spec.memory_mib_counted",
+            "spec.gres_per_node",
+            "spec.gpus_per_node",
+            "spec.gpus",
+            "billing",
+        ),
+        _tres_alloc,
+        name="tres",
+        aliases=("tres-alloc",),
+    ),
+    Field("TRES_BIND", ("spec.gpu_bind",), lambda now, bind: f"gres/gpu:{bind}" if bind else NA, name="tres-bind"),
+    _fixed("TRES_FREQ", NA, "tres-freq"),
+    Field("TRES_PER_JOB", ("spec.gpus",), _requests, name="tres-per-job"),
+    Field("TRES_PER_NODE", ("spec.gres_per_node", "spec.gpus_per_node"), _tres, letter="b", name="tres-per-node"),
+    Field("TRES_PER_SOCKET", ("spec.gpus_per_socket",), _requests, name="tres-per-socket"),
+    _refused("TRES_PER_STEP", "it is of steps", "tres-per-step"),
+    Field(
+        "TRES_PER_TASK",
+        ("spec.gpus_per_task", "spec.gres_per_task", "spec.cpus_per_task"),
+        _per_task,
+        name="tres-per-task",
+    ),
+    Field("UID", ("spec.uid",), sort=_number, letter="U", name="userid"),
+    Field("USER", ("spec.user",), letter="u", name="username"),
+    Field("WAIT4SWITCH", ("spec.switch_wait_seconds",), _switch_wait, name="wait4switch"),
+    Field("WCKEY", ("spec.wckey",), _or_null, letter="w", name="wckey"),
+    Field("WORK_DIR", ("spec.work_dir",), letter="Z", name="workdir"),
+)
+
+#: by the letter of `-o`
+LETTERS = by_letter(FIELDS)
+
+#: by the names of `-O`, in lower case
+NAMES = by_name(FIELDS)
+
+
+def unconverted(fields: dict[str, Field]) -> dict[str, Field]:
+    """--noconvert: the same fields, memory in MiB (2048M stays 2048M)."""
+    memory, tres = LETTERS["m"], NAMES["tres-alloc"]
+    plain_memory = Field(memory.header, memory.needs, _memory_unconverted, sort=memory.sort)
+    plain_tres = Field(tres.header, tres.needs, _tres_unconverted)
+    changed = {memory: plain_memory, tres: plain_tres}
+    return {name: changed.get(field, field) for name, field in fields.items()}
+
+
+def with_patterns_expanded(fields: dict[str, Field]) -> dict[str, Field]:
+    """--expand-patterns"""
+    return fields | {name: _expanded(fields[name]) for name in ("stderr", "stdin", "stdout")}

@@ -1,4 +1,4 @@
-"""Every sinfo field: how a group of alike nodes is shown, and what keeps nodes apart.
+"""The catalogue of sinfo's fields: how a group of alike nodes is shown, and which values keep nodes apart.
 
 Source: sinfo(1) `-o` and `-O`; texts as 22.05 prints them.
 """
@@ -9,14 +9,23 @@ from typing import TYPE_CHECKING
 
 from spritz.model.ids import INFINITE
 from spritz.presentation import node_states
-from spritz.presentation.columns import Field
+from spritz.presentation.columns import Field, by_letter, by_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
+    from typing import TypedDict, Unpack
 
     from spritz.model.partition import Partition
     from spritz.model.queries import NodeView
     from spritz.presentation.node_groups import Group
+
+    class Called(TypedDict, total=False):
+        """How users ask for a field: see `columns.Field`."""
+
+        letter: str
+        name: str
+        aliases: tuple[str, ...]
+
 
 NA = "n/a"
 NONE = "none"
@@ -42,6 +51,7 @@ class NodeField(Field):
         partition: bool = False,
         refused: str = "",
         sort: Callable[[Group], object] | None = None,
+        **called: Unpack[Called],
     ) -> None:
         super().__init__(
             header,
@@ -49,6 +59,7 @@ class NodeField(Field):
             None if render is None else (lambda now, group: render(group)),
             refused=refused,
             sort=sort,
+            **called,
         )
         self.key = key
         self.exact = exact
@@ -56,7 +67,10 @@ class NodeField(Field):
 
 
 def _of_partition(
-    header: str, text: Callable[[Partition], str], sort: Callable[[Partition], object] | None = None
+    header: str,
+    text: Callable[[Partition], str],
+    sort: Callable[[Partition], object] | None = None,
+    **called: Unpack[Called],
 ) -> NodeField:
     return NodeField(
         header,
@@ -64,20 +78,25 @@ def _of_partition(
         key=lambda partition, view: text(partition),
         partition=True,
         sort=None if sort is None else (lambda group: sort(group.partition)),
+        **called,
     )
 
 
-def _of_node(header: str, text: Callable[[NodeView], str], none: str = NA) -> NodeField:
+def _of_node(
+    header: str, text: Callable[[NodeView], str], none: str = NA, *, exact: bool = False, **called: Unpack[Called]
+) -> NodeField:
     """Equal for all nodes of a line."""
     return NodeField(
         header,
         lambda group: text(group.views[0]) if group.views else none,
         key=lambda partition, view: text(view),
+        exact=exact,
         sort=lambda group: text(group.views[0]) if group.views else "",
+        **called,
     )
 
 
-def _least(header: str, value: Callable[[NodeView], int]) -> NodeField:
+def _least(header: str, value: Callable[[NodeView], int], **called: Unpack[Called]) -> NodeField:
     """The least value, with `+` if some have more."""
 
     def render(group: Group) -> str:
@@ -90,16 +109,17 @@ def _least(header: str, value: Callable[[NodeView], int]) -> NodeField:
         key=lambda partition, view: value(view),
         exact=True,
         sort=lambda group: min((value(view) for view in group.views), default=0),
+        **called,
     )
 
 
-def _listed(header: str, text: Callable[[NodeView], str], compress: bool = True, *, apart: bool = False) -> NodeField:
+def _listed(
+    header: str, text: Callable[[NodeView], str], *, apart: bool = False, **called: Unpack[Called]
+) -> NodeField:
     """All different values. `apart`: nodes that differ in it are not in one line."""
 
     def render(group: Group) -> str:
         words = list(dict.fromkeys(text(view) for view in group.views))
-        if not compress:
-            return ",".join(words)
         from spritz.notation.hostlist import compress_sorted
 
         return compress_sorted(words)
@@ -110,7 +130,7 @@ def _listed(header: str, text: Callable[[NodeView], str], compress: bool = True,
         names = sort(text(view) for view in group.views)
         return natural(names[0]) if names else ()
 
-    return NodeField(header, render, key=(lambda partition, view: text(view)) if apart else None, sort=order)
+    return NodeField(header, render, key=(lambda partition, view: text(view)) if apart else None, sort=order, **called)
 
 
 def natural(name: str) -> tuple[object, ...]:
@@ -129,7 +149,9 @@ def natural(name: str) -> tuple[object, ...]:
     return tuple(parts)
 
 
-def _spread(header: str, value: Callable[[NodeView], float | None], text: Callable[[float], str]) -> NodeField:
+def _spread(
+    header: str, value: Callable[[NodeView], float | None], text: Callable[[float], str], **called: Unpack[Called]
+) -> NodeField:
     """`least-most`."""
 
     def render(group: Group) -> str:
@@ -139,7 +161,9 @@ def _spread(header: str, value: Callable[[NodeView], float | None], text: Callab
         low, high = text(min(values)), text(max(values))
         return low if low == high else f"{low}-{high}"
 
-    return NodeField(header, render, sort=lambda group: min((value(view) or 0 for view in group.views), default=0))
+    return NodeField(
+        header, render, sort=lambda group: min((value(view) or 0 for view in group.views), default=0), **called
+    )
 
 
 # -- partitions
@@ -280,134 +304,117 @@ def _load(view: NodeView) -> float | None:
     return None if view.sample is None else view.sample.cpu_load / 100
 
 
-def _state_field(*, compact: bool) -> NodeField:
+def _state_field(*, compact: bool, **called: Unpack[Called]) -> NodeField:
     return NodeField(
         "STATE",
         lambda group: node_states.state_word(group.views[0].state_names, compact=compact) if group.views else NA,
         key=lambda partition, view: view.state_names[:1] + tuple(n for n in view.state_names[1:] if n != "CLOUD"),
         sort=lambda group: node_states.state_order(group.views[0]) if group.views else (0, 0),
+        **called,
     )
 
 
-_PARTITION = NodeField(
-    "PARTITION",
-    lambda group: partition_name(group.partition),
-    key=lambda partition, view: partition.name,
-    partition=True,
-    sort=lambda group: group.partition.name,
-)
-_PARTITION_NAME = NodeField(
-    "PARTITION",
-    lambda group: group.partition.name,
-    key=lambda partition, view: partition.name,
-    partition=True,
-    sort=lambda group: group.partition.name,
+#: every field, by its name
+FIELDS: tuple[NodeField, ...] = (
+    _least("ALLOCMEM", lambda view: view.memory_allocated_mib, name="allocmem"),
+    _of_partition("ALLOCNODES", lambda p: _all(p.allow_alloc_nodes), letter="S", name="allocnodes"),
+    _of_partition("AVAIL", lambda p: p.state.value.lower(), letter="a", name="available"),
+    NodeField("CLUSTER", lambda group: "N/A", letter="V", name="cluster"),
+    _of_node("COMMENT", lambda view: view.node.comment or "(null)", "(null)", name="comment"),
+    _least("CORES", lambda view: view.node.config.capacity.cores_per_socket, letter="Y", name="cores"),
+    _least("CPUS", cpus, letter="c", name="cpus"),
+    _spread("CPU_LOAD", _load, lambda load: f"{load:.2f}", letter="O", name="cpusload"),
+    NodeField(
+        "CPUS(A/I/O/T)", lambda group: _slashed(cpu_counts(group)), sort=cpu_counts, letter="C", name="cpusstate"
+    ),
+    _of_partition(
+        "DEFAULTTIME",
+        lambda p: _time(p.default_time_minutes),
+        lambda p: p.default_time_minutes or 0,
+        letter="L",
+        name="defaulttime",
+    ),
+    _least("TMP_DISK", lambda view: view.node.config.capacity.tmp_mib, letter="d", name="disk"),
+    _of_node("EXTRA", lambda view: view.node.extra or "(null)", "(null)", name="extra"),
+    _of_node("AVAIL_FEATURES", _features, "(null)", letter="f", name="features"),
+    _of_node("ACTIVE_FEATURES", _active, "(null)", letter="b", name="features_act"),
+    _spread("FREE_MEM", _free, lambda mib: str(int(mib)), letter="e", name="freemem"),
+    _of_node("GRES", _gres, "(null)", letter="G", name="gres"),
+    _of_node("GRES_USED", _gres_used, "(null)", name="gresused"),
+    _of_partition("GROUPS", lambda p: _all(p.allow_groups), letter="g", name="groups"),
+    _of_partition("MAX_CPUS_PER_NODE", lambda p: _unlimited(p.max_cpus_per_node), letter="B", name="maxcpuspernode"),
+    _least("MEMORY", lambda view: view.node.config.capacity.memory_mib, letter="m", name="memory"),
+    _listed("NODE_ADDR", lambda view: view.node.address, apart=True, letter="o", name="nodeaddr"),
+    NodeField(
+        "NODES(A/I)", lambda group: _slashed(node_counts(group)[:2]), sort=node_counts, letter="A", name="nodeai"
+    ),
+    NodeField(
+        "NODES(A/I/O/T)", lambda group: _slashed(node_counts(group)), sort=node_counts, letter="F", name="nodeaiot"
+    ),
+    _listed("HOSTNAMES", lambda view: view.node.hostname, apart=True, letter="n", name="nodehost"),
+    _listed("NODELIST", lambda view: view.node.name, letter="N", name="nodelist"),
+    NodeField(
+        "NODES", lambda group: str(len(group.views)), sort=lambda group: len(group.views), letter="D", name="nodes"
+    ),
+    _of_partition("OVERSUBSCRIBE", lambda p: p.oversubscribe, letter="h", name="oversubscribe", aliases=("share",)),
+    NodeField(
+        "PARTITION",
+        lambda group: partition_name(group.partition),
+        key=lambda partition, view: partition.name,
+        partition=True,
+        sort=lambda group: group.partition.name,
+        letter="P",
+        name="partition",
+    ),
+    NodeField(
+        "PARTITION",
+        lambda group: group.partition.name,
+        key=lambda partition, view: partition.name,
+        partition=True,
+        sort=lambda group: group.partition.name,
+        letter="R",
+        name="partitionname",
+    ),
+    _least("PORT", lambda view: view.node.config.port, name="port"),
+    _of_partition("PREEMPT_MODE", lambda p: p.preempt_mode or "OFF", letter="M", name="preemptmode"),
+    _of_partition(
+        "PRIO_JOB_FACTOR",
+        lambda p: str(p.priority_job_factor),
+        lambda p: p.priority_job_factor,
+        letter="I",
+        name="priorityjobfactor",
+    ),
+    _of_partition(
+        "PRIO_TIER", lambda p: str(p.priority_tier), lambda p: p.priority_tier, letter="p", name="prioritytier"
+    ),
+    _of_node("REASON", _reason, NONE, letter="E", name="reason"),
+    NodeField("RESERVATION", refused="a node may be in several; see sinfo -T", name="reservation"),
+    NodeField("RESUMEAFTER", refused="nodes resume when they are told to", name="resumeafter"),
+    _of_partition("ROOT", lambda p: "yes" if p.root_only else "no", letter="r", name="root"),
+    _of_partition("JOB_SIZE", _job_size, letter="s", name="size"),
+    _of_node("S:C:T", _shape, exact=True, letter="z", name="socketcorethread"),
+    _least("SOCKETS", lambda view: view.node.config.capacity.sockets, letter="X", name="sockets"),
+    _state_field(compact=True, letter="t", name="statecompact"),
+    NodeField(
+        "STATECOMPLETE",
+        lambda group: node_states.complete_word(group.views[0].state_names) if group.views else NA,
+        key=lambda partition, view: view.state_names,
+        name="statecomplete",
+    ),
+    _state_field(compact=False, letter="T", name="statelong"),
+    _least("THREADS", lambda view: view.node.config.capacity.threads_per_core, letter="Z", name="threads"),
+    _of_partition(
+        "TIMELIMIT", lambda p: _time(p.max_time_minutes), lambda p: p.max_time_minutes, letter="l", name="time"
+    ),
+    _of_node("TIMESTAMP", _timestamp, "Unknown", letter="H", name="timestamp"),
+    _of_node("USER", _user, "Unknown", letter="u", name="user"),
+    _of_node("USER", _user_long, "Unknown", letter="U", name="userlong"),
+    _of_node("VERSION", lambda view: view.node.version or "(null)", letter="v", name="version"),
+    _least("WEIGHT", lambda view: view.node.config.weight, letter="w", name="weight"),
 )
 
-#: `-o` letters
-LETTERS: dict[str, NodeField] = {
-    "a": _of_partition("AVAIL", lambda p: p.state.value.lower()),
-    "A": NodeField("NODES(A/I)", lambda group: _slashed(node_counts(group)[:2]), sort=node_counts),
-    "b": _of_node("ACTIVE_FEATURES", _active, "(null)"),
-    "B": _of_partition("MAX_CPUS_PER_NODE", lambda p: _unlimited(p.max_cpus_per_node)),
-    "c": _least("CPUS", cpus),
-    "C": NodeField("CPUS(A/I/O/T)", lambda group: _slashed(cpu_counts(group)), sort=cpu_counts),
-    "d": _least("TMP_DISK", lambda view: view.node.config.capacity.tmp_mib),
-    "D": NodeField("NODES", lambda group: str(len(group.views)), sort=lambda group: len(group.views)),
-    "e": _spread("FREE_MEM", _free, lambda mib: str(int(mib))),
-    "E": _of_node("REASON", _reason, NONE),
-    "f": _of_node("AVAIL_FEATURES", _features, "(null)"),
-    "F": NodeField("NODES(A/I/O/T)", lambda group: _slashed(node_counts(group)), sort=node_counts),
-    "g": _of_partition("GROUPS", lambda p: _all(p.allow_groups)),
-    "G": _of_node("GRES", _gres, "(null)"),
-    "h": _of_partition("OVERSUBSCRIBE", lambda p: p.oversubscribe),
-    "H": _of_node("TIMESTAMP", _timestamp, "Unknown"),
-    "I": _of_partition("PRIO_JOB_FACTOR", lambda p: str(p.priority_job_factor), lambda p: p.priority_job_factor),
-    "l": _of_partition("TIMELIMIT", lambda p: _time(p.max_time_minutes), lambda p: p.max_time_minutes),
-    "L": _of_partition("DEFAULTTIME", lambda p: _time(p.default_time_minutes), lambda p: p.default_time_minutes or 0),
-    "m": _least("MEMORY", lambda view: view.node.config.capacity.memory_mib),
-    "M": _of_partition("PREEMPT_MODE", lambda p: p.preempt_mode or "OFF"),
-    "n": _listed("HOSTNAMES", lambda view: view.node.hostname, apart=True),
-    "N": _listed("NODELIST", lambda view: view.node.name),
-    "o": _listed("NODE_ADDR", lambda view: view.node.address, apart=True),
-    "O": _spread("CPU_LOAD", _load, lambda load: f"{load:.2f}"),
-    "p": _of_partition("PRIO_TIER", lambda p: str(p.priority_tier), lambda p: p.priority_tier),
-    "P": _PARTITION,
-    "r": _of_partition("ROOT", lambda p: "yes" if p.root_only else "no"),
-    "R": _PARTITION_NAME,
-    "s": _of_partition("JOB_SIZE", _job_size),
-    "S": _of_partition("ALLOCNODES", lambda p: _all(p.allow_alloc_nodes)),
-    "t": _state_field(compact=True),
-    "T": _state_field(compact=False),
-    "u": _of_node("USER", _user, "Unknown"),
-    "U": _of_node("USER", _user_long, "Unknown"),
-    "v": _of_node("VERSION", lambda view: view.node.version or "(null)"),
-    "V": NodeField("CLUSTER", lambda group: "N/A"),
-    "w": _least("WEIGHT", lambda view: view.node.config.weight),
-    "X": _least("SOCKETS", lambda view: view.node.config.capacity.sockets),
-    "Y": _least("CORES", lambda view: view.node.config.capacity.cores_per_socket),
-    "z": _of_node("S:C:T", _shape),
-    "Z": _least("THREADS", lambda view: view.node.config.capacity.threads_per_core),
-}
-LETTERS["z"].exact = True
+#: by the letter of `-o`
+LETTERS = by_letter(FIELDS)
 
-_COMPLETE = NodeField(
-    "STATECOMPLETE",
-    lambda group: node_states.complete_word(group.views[0].state_names) if group.views else NA,
-    key=lambda partition, view: view.state_names,
-)
-
-#: `-O` names, in lower case
-NAMES: dict[str, NodeField] = {
-    "allocmem": _least("ALLOCMEM", lambda view: view.memory_allocated_mib),
-    "allocnodes": LETTERS["S"],
-    "available": LETTERS["a"],
-    "cluster": LETTERS["V"],
-    "comment": _of_node("COMMENT", lambda view: view.node.comment or "(null)", "(null)"),
-    "cores": LETTERS["Y"],
-    "cpus": LETTERS["c"],
-    "cpusload": LETTERS["O"],
-    "cpusstate": LETTERS["C"],
-    "defaulttime": LETTERS["L"],
-    "disk": LETTERS["d"],
-    "extra": _of_node("EXTRA", lambda view: view.node.extra or "(null)", "(null)"),
-    "features": LETTERS["f"],
-    "features_act": LETTERS["b"],
-    "freemem": LETTERS["e"],
-    "gres": LETTERS["G"],
-    "gresused": _of_node("GRES_USED", _gres_used, "(null)"),
-    "groups": LETTERS["g"],
-    "maxcpuspernode": LETTERS["B"],
-    "memory": LETTERS["m"],
-    "nodeaddr": LETTERS["o"],
-    "nodeai": LETTERS["A"],
-    "nodeaiot": LETTERS["F"],
-    "nodehost": LETTERS["n"],
-    "nodelist": LETTERS["N"],
-    "nodes": LETTERS["D"],
-    "oversubscribe": LETTERS["h"],
-    "partition": LETTERS["P"],
-    "partitionname": LETTERS["R"],
-    "port": _least("PORT", lambda view: view.node.config.port),
-    "preemptmode": LETTERS["M"],
-    "priorityjobfactor": LETTERS["I"],
-    "prioritytier": LETTERS["p"],
-    "reason": LETTERS["E"],
-    "resumeafter": NodeField("RESUMEAFTER", refused="nodes resume when they are told to"),
-    "reservation": NodeField("RESERVATION", refused="a node may be in several; see sinfo -T"),
-    "root": LETTERS["r"],
-    "share": LETTERS["h"],
-    "size": LETTERS["s"],
-    "socketcorethread": LETTERS["z"],
-    "sockets": LETTERS["X"],
-    "statecompact": LETTERS["t"],
-    "statecomplete": _COMPLETE,
-    "statelong": LETTERS["T"],
-    "threads": LETTERS["Z"],
-    "time": LETTERS["l"],
-    "timestamp": LETTERS["H"],
-    "user": LETTERS["u"],
-    "userlong": LETTERS["U"],
-    "version": LETTERS["v"],
-    "weight": LETTERS["w"],
-}
+#: by the names of `-O`, in lower case
+NAMES = by_name(FIELDS)

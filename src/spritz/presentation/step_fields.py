@@ -1,4 +1,4 @@
-"""Every squeue field of a step. Values are attribute paths of `model.queries.StepView`.
+"""The catalogue of squeue's fields of a step. Values are attribute paths of `model.queries.StepView`.
 
 Source: squeue(1) `-o` and `-O` with --steps.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from spritz.model.ids import INFINITE, STEP_BATCH, STEP_EXTERN, step_name
-from spritz.presentation.columns import Field
+from spritz.presentation.columns import Field, by_letter, by_name
 from spritz.presentation.job_fields import NA, NULL, tres_text
 from spritz.presentation.local_time import clock_text
 
@@ -70,70 +70,87 @@ def _requests(now: float, *several: tuple[GresRequest, ...]) -> str:
     return tres_text([[r.name, r.type, r.count] for requests in several for r in requests])
 
 
-_TASKS = Field("TASKS", ("step.tasks",), sort=lambda tasks: tasks)
-_ID = Field("STEPID", _LABEL, _label, sort=_order)
-_NAME = Field("NAME", ("step.step_id", "step.spec"), lambda now, i, s: name_of_step(i, s))
-_LIMIT = Field("TIME_LIMIT", ("step.spec.time_limit_minutes",), _limit, duration=True)
-_USED = Field("TIME", ("step.started_at", "step.ended_at"), _used, sort=lambda start, end: -start, duration=True)
-_NODES = Field("NODELIST", ("step.nodes",), lambda now, nodes: step_hosts(nodes))
-_PARTITION = Field("PARTITION", ("partition",))
-_START = Field("START_TIME", ("step.started_at",), lambda now, at: clock_text(at) if at else NA, sort=lambda at: at)
-_USER = Field("USER", ("user",))
-_UID = Field("UID", ("step.uid",), sort=lambda uid: uid)
-_PER_NODE = Field("TRES_PER_NODE", ("step.spec.gres_per_node", "step.spec.gpus_per_node"), _requests)
+def _array_job(now: float, job_id: int, array: int, task: int | None, step: int, het: int) -> str:
+    return str(array or job_id)
 
-#: `-o` letters with --steps
-LETTERS: dict[str, Field] = {
-    "A": _TASKS,
-    "b": _PER_NODE,
-    "i": _ID,
-    "j": _NAME,
-    "l": _LIMIT,
-    "M": _USED,
-    "N": _NODES,
-    "P": _PARTITION,
-    "S": _START,
-    "u": _USER,
-    "U": _UID,
-}
 
-_FIRST = lambda now, job_id, array, task, step, het: str(array or job_id)  # noqa: E731
-
-#: `-O` names with --steps, in lower case
-NAMES: dict[str, Field] = {
-    "arrayjobid": Field("ARRAY_JOB_ID", _LABEL, _FIRST),
-    "arraytaskid": Field("ARRAY_TASK_ID", ("array_task_id",), lambda now, task: NA if task is None else str(task)),
-    "cluster": Field("CLUSTER", refused="there is one cluster"),
-    "container": Field("CONTAINER", refused="containers are not built"),
-    "containerid": Field("CONTAINER_ID", refused="containers are not built"),
-    "cpufreq": Field("CPUFREQ", refused="CPU frequencies are not set"),
-    "jobid": Field("JOBID", ("step.job_id",), sort=lambda job_id: job_id),
-    "mem-per-tres": Field(
+#: every field, by its name
+FIELDS: tuple[Field, ...] = (
+    Field("ARRAY_JOB_ID", _LABEL, _array_job, name="arrayjobid"),
+    Field("ARRAY_TASK_ID", ("array_task_id",), lambda now, task: NA if task is None else str(task), name="arraytaskid"),
+    Field("CLUSTER", refused="there is one cluster", name="cluster"),
+    Field("CONTAINER", refused="containers are not built", name="container"),
+    Field("CONTAINER_ID", refused="containers are not built", name="containerid"),
+    Field("CPUFREQ", refused="CPU frequencies are not set", name="cpufreq"),
+    Field("JOBID", ("step.job_id",), sort=lambda job_id: job_id, name="jobid"),
+    Field(
         "MEM_PER_TRES",
         ("step.spec.memory_mib_per_gpu",),
         lambda now, mib: f"gres/gpu:{mib}" if mib else NA,
+        name="mem-per-tres",
     ),
-    "name": _NAME,
-    "network": Field("NETWORK", (), lambda now: NULL),
-    "nodes": _NODES,
-    "nodelist": _NODES,
-    "numcpus": Field("CPUS", ("step.step_id", "step.nodes"), lambda now, number, nodes: str(cpus_of(number, nodes))),
-    "numtasks": _TASKS,
-    "partition": _PARTITION,
-    "resvports": Field("RESV_PORTS", refused="ports are not reserved"),
-    "starttime": _START,
-    "stepid": _ID,
-    "stepname": _NAME,
-    "stepstate": Field("STATE", ("step.state",), lambda now, state: str(state.value)),
-    "timelimit": _LIMIT,
-    "timeused": _USED,
-    "tres-bind": Field("TRES_BIND", ("step.spec.gpu_bind",), lambda now, bind: f"gres/gpu:{bind}" if bind else NA),
-    "tres-freq": Field("TRES_FREQ", refused="GPU frequencies are not set"),
-    "tres-per-job": Field("TRES_PER_JOB", ("step.spec.gpus",), _requests),
-    "tres-per-step": Field("TRES_PER_STEP", ("step.spec.gpus",), _requests),
-    "tres-per-node": _PER_NODE,
-    "tres-per-socket": Field("TRES_PER_SOCKET", ("step.spec.gpus_per_socket",), _requests),
-    "tres-per-task": Field("TRES_PER_TASK", ("step.spec.gpus_per_task", "step.spec.gres_per_task"), _requests),
-    "userid": _UID,
-    "username": _USER,
-}
+    Field(
+        "NAME",
+        ("step.step_id", "step.spec"),
+        lambda now, i, s: name_of_step(i, s),
+        letter="j",
+        name="name",
+        aliases=("stepname",),
+    ),
+    Field("NETWORK", (), lambda now: NULL, name="network"),
+    Field(
+        "NODELIST",
+        ("step.nodes",),
+        lambda now, nodes: step_hosts(nodes),
+        letter="N",
+        name="nodes",
+        aliases=("nodelist",),
+    ),
+    Field(
+        "CPUS", ("step.step_id", "step.nodes"), lambda now, number, nodes: str(cpus_of(number, nodes)), name="numcpus"
+    ),
+    Field("TASKS", ("step.tasks",), sort=lambda tasks: tasks, letter="A", name="numtasks"),
+    Field("PARTITION", ("partition",), letter="P", name="partition"),
+    Field("RESV_PORTS", refused="ports are not reserved", name="resvports"),
+    Field(
+        "START_TIME",
+        ("step.started_at",),
+        lambda now, at: clock_text(at) if at else NA,
+        sort=lambda at: at,
+        letter="S",
+        name="starttime",
+    ),
+    Field("STEPID", _LABEL, _label, sort=_order, letter="i", name="stepid"),
+    Field("STATE", ("step.state",), lambda now, state: str(state.value), name="stepstate"),
+    Field("TIME_LIMIT", ("step.spec.time_limit_minutes",), _limit, duration=True, letter="l", name="timelimit"),
+    Field(
+        "TIME",
+        ("step.started_at", "step.ended_at"),
+        _used,
+        sort=lambda start, end: -start,
+        duration=True,
+        letter="M",
+        name="timeused",
+    ),
+    Field("TRES_BIND", ("step.spec.gpu_bind",), lambda now, bind: f"gres/gpu:{bind}" if bind else NA, name="tres-bind"),
+    Field("TRES_FREQ", refused="GPU frequencies are not set", name="tres-freq"),
+    Field("TRES_PER_JOB", ("step.spec.gpus",), _requests, name="tres-per-job"),
+    Field(
+        "TRES_PER_NODE",
+        ("step.spec.gres_per_node", "step.spec.gpus_per_node"),
+        _requests,
+        letter="b",
+        name="tres-per-node",
+    ),
+    Field("TRES_PER_SOCKET", ("step.spec.gpus_per_socket",), _requests, name="tres-per-socket"),
+    Field("TRES_PER_STEP", ("step.spec.gpus",), _requests, name="tres-per-step"),
+    Field("TRES_PER_TASK", ("step.spec.gpus_per_task", "step.spec.gres_per_task"), _requests, name="tres-per-task"),
+    Field("UID", ("step.uid",), sort=lambda uid: uid, letter="U", name="userid"),
+    Field("USER", ("user",), letter="u", name="username"),
+)
+
+#: by the letter of `-o` with --steps
+LETTERS = by_letter(FIELDS)
+
+#: by the names of `-O` with --steps, in lower case
+NAMES = by_name(FIELDS)

@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from spritz.cli.context import Context
-from spritz.cli.priority.listing import Listing
+from spritz.cli.priority.listing import PriorityListing
 from spritz.cli.silent import Silent
 from spritz.cli.sprio import OPTIONS, main
 from spritz.model.errors import SpritzError
@@ -42,7 +42,7 @@ PIECES = [
 def shown(**given: str) -> list[str]:
     out = io.StringIO()
     context = Context("sprio", {}, "/", io.StringIO(), out, io.StringIO())
-    Listing(given, context).show(PIECES)
+    PriorityListing(given, context).show(PIECES)
     return out.getvalue().splitlines()
 
 
@@ -102,7 +102,9 @@ def test_what_weighs_nothing_is_not_reckoned() -> None:
     row = replace(factors(3, "bob", 0.25, 395), qos_factor=0.5)
     out = io.StringIO()
     context = Context("sprio", {}, "/", io.StringIO(), out, io.StringIO())
-    Listing({"format": "%a %q", "noheader": ""}, context).show([Priorities(now=0.0, weights=WEIGHTS, rows=[row])])
+    PriorityListing({"format": "%a %q", "noheader": ""}, context).show(
+        [Priorities(now=0.0, weights=WEIGHTS, rows=[row])]
+    )
     assert out.getvalue() == "0.2500000 0.0000000\n"
 
 
@@ -111,7 +113,7 @@ def test_jobs_that_do_not_wait_are_not_found(noheader: bool) -> None:
     given = {"jobs": "9"} | ({"noheader": ""} if noheader else {})
     out = io.StringIO()
     context = Context("sprio", {}, "/", io.StringIO(), out, io.StringIO())
-    Listing(given, context).show([Priorities(now=0.0, weights=WEIGHTS, rows=[])])
+    PriorityListing(given, context).show([Priorities(now=0.0, weights=WEIGHTS, rows=[])])
     assert out.getvalue() == "Unable to find jobs matching user/id(s) specified\n"
 
 
@@ -133,7 +135,9 @@ def test_what_a_job_does_not_ask_for_is_no_part_of_its_priority(letter: str, wan
     row = replace(factors(3, "bob", 0.25, 395), tres=(("cpu", 0.5), ("gres/gpu", 0.0)))
     out = io.StringIO()
     context = Context("sprio", {}, "/", io.StringIO(), out, io.StringIO())
-    Listing({"format": letter, "noheader": ""}, context).show([Priorities(now=0.0, weights=WEIGHTS, rows=[row])])
+    PriorityListing({"format": letter, "noheader": ""}, context).show(
+        [Priorities(now=0.0, weights=WEIGHTS, rows=[row])]
+    )
     assert out.getvalue().strip() == wanted
 
 

@@ -243,7 +243,7 @@ def test_steps_of_running_jobs_are_listed(site: Site) -> None:
 
 def test_every_letter_and_name_shows_something_for_every_kind_of_job(site: Site) -> None:
     """No field may fail on a value that is missing: pending, running, ended, array, with and without requests."""
-    from spritz.presentation import job_fields, job_names
+    from spritz.presentation import job_fields
 
     site.submit(array="0-3", hold=True)
     site.running("n1", "n2", memory_mib_per_cpu=10, cpus_per_task=2, time_limit_minutes=5, comment="c")
@@ -254,7 +254,7 @@ def test_every_letter_and_name_shows_something_for_every_kind_of_job(site: Site)
         ran = site.run(main, "-t", "all", "-o", f"%{letter}|")
         assert (ran.status, ran.err, len(ran.lines)) == (0, "", 4), letter
         assert ran.lines[0] == f"{field.header}|"
-    for name, field in job_names.NAMES.items():
+    for name, field in job_fields.NAMES.items():
         ran = site.run(main, "-t", "all", "-O", f"{name}:40|")
         assert ran.status == 0, name
         assert (ran.err == "") is (not field.refused), (name, ran.err)

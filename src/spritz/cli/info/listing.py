@@ -49,7 +49,7 @@ def check_displaced(found: Sequence[tuple[str, str | None]], context: Context) -
             parse_states(value or "", context)
 
 
-class Listing:
+class NodeListing:
     """Prepared from the options; `show` may be called again and again. Raises Silent or SpritzError for what is not
     understood."""
 

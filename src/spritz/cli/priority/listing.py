@@ -1,4 +1,4 @@
-"""Columns of sprio, and one listing. Weighted parts are whole numbers, normalised ones have seven places.
+"""One listing of sprio: its columns, order and lines.
 
 Source: sprio(1).
 """
@@ -11,9 +11,8 @@ from spritz.cli.queue.ask import targets, users, words
 from spritz.cli.queue.sort import SortError, parse_sort
 from spritz.cli.silent import Silent
 from spritz.model.commands.job import JobFilter
-from spritz.model.priority import PRIORITY_MAX
 from spritz.presentation import columns
-from spritz.presentation.columns import Field
+from spritz.presentation.priority_fields import LETTERS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -22,77 +21,7 @@ if TYPE_CHECKING:
     from spritz.cli.context import Context
     from spritz.model.priority import PriorityFactors, PriorityWeights
     from spritz.model.queries import Priorities
-
-#: factor -> its weight's name
-_FACTORS = {
-    "age": "age",
-    "assoc": "assoc",
-    "fairshare": "fairshare",
-    "job_size": "job_size",
-    "partition_factor": "partition",
-    "qos_factor": "qos",
-}
-
-
-def _norm(header: str, factor: str) -> Field:
-    def render(now: float, weights: PriorityWeights, value: float | None) -> str:
-        weight: int = getattr(weights, _FACTORS[factor])
-        # What weighs nothing is not reckoned.
-        return str(weight) if value is None else f"{value if weight else 0:.7f}"
-
-    return Field(header, ("weights", factor), render, sort=lambda weights, value: value)
-
-
-def _weighted(header: str, factor: str) -> Field:
-    def render(now: float, weights: PriorityWeights, value: float | None) -> str:
-        weight: int = getattr(weights, _FACTORS[factor])
-        return str(weight if value is None else int(weight * value))
-
-    return Field(header, ("weights", factor), render, sort=lambda weights, value: value)
-
-
-def _tres(now: float, weights: PriorityWeights, value: Sequence[tuple[str, float]] | None) -> str:
-    if value is None:
-        return ",".join(f"{name}={int(weight)}" for name, weight in weights.tres) or "(null)"
-    shares = dict(value)
-    return ",".join(f"{name}={int(weight * shares[name])}" for name, weight in weights.tres if shares.get(name))
-
-
-def _tres_shares(now: float, value: Sequence[tuple[str, float]]) -> str:
-    """What the job does not ask for is left out, as above."""
-    return ",".join(f"{name}={share:.2f}" for name, share in value if share)
-
-
-def _number(now: float, value: int) -> str:
-    return str(value)
-
-
-LETTERS: dict[str, Field] = {
-    "a": _norm("AGE", "age"),
-    "A": _weighted("AGE", "age"),
-    "b": _norm("ASSOC", "assoc"),
-    "B": _weighted("ASSOC", "assoc"),
-    "c": Field("CLUSTER", (), lambda now: "(null)"),
-    "f": _norm("FAIRSHARE", "fairshare"),
-    "F": _weighted("FAIRSHARE", "fairshare"),
-    "i": Field("JOBID", ("job_id",), sort=lambda value: value),
-    "j": _norm("JOBSIZE", "job_size"),
-    "J": _weighted("JOBSIZE", "job_size"),
-    "n": Field("QOSNAME", ("qos",)),
-    "N": Field("NICE", ("nice",), sort=lambda value: value),
-    "o": Field("ACCOUNT", ("account",)),
-    "p": _norm("PARTITION", "partition_factor"),
-    "P": _weighted("PARTITION", "partition_factor"),
-    "q": _norm("QOS", "qos_factor"),
-    "Q": _weighted("QOS", "qos_factor"),
-    "r": Field("PARTITION", ("partition",)),
-    "S": Field("SITE", ("site",), _number, sort=lambda value: value),
-    "t": Field("TRES", ("tres",), _tres_shares),
-    "T": Field("TRES", ("weights", "tres"), _tres),
-    "u": Field("USER", ("user",)),
-    "y": Field("PRIORITY", ("priority",), lambda now, value: f"{value / PRIORITY_MAX:.14f}"),
-    "Y": Field("PRIORITY", ("priority",), _number, sort=lambda value: value),
-}
+    from spritz.presentation.columns import Field
 
 #: (letter of the weighted part, of the normalised one, name of the weight)
 _PARTS = (
@@ -122,7 +51,7 @@ def default_format(given: Mapping[str, str], weights: PriorityWeights) -> str:
     return text
 
 
-class Listing:
+class PriorityListing:
     """What was asked for, and its printing. Raises SpritzError for a list of jobs that is none."""
 
     def __init__(self, given: Mapping[str, str], context: Context) -> None:

@@ -45,7 +45,7 @@ def columns_of(given: Mapping[str, str], context: Context) -> list[Column]:
         context.error(f"Invalid job format specification: {what}")
 
     if "Format" in given:
-        from spritz.presentation.job_names import NAMES, with_patterns_expanded
+        from spritz.presentation.job_fields import NAMES, with_patterns_expanded
 
         names = with_patterns_expanded(NAMES) if "expand-patterns" in given else NAMES
         return columns.parse_names(given["Format"], unconverted(names) if "noconvert" in given else names, complain)
@@ -70,7 +70,7 @@ def _seconds(given: Mapping[str, str], option: str) -> int | None:
         raise SpritzError(f"Invalid --{option} specification: {error}") from error
 
 
-class Listing:
+class JobListing:
     """One listing, prepared; `show` may be called again and again."""
 
     def __init__(self, given: Mapping[str, str], wanted: JobFilter, context: Context) -> None:
