@@ -138,6 +138,44 @@ _LISTS = ("scontrol", "sacct", "sacctmgr", "sreport", "sstat")
 _LAUNCHERS = ("sbatch", "srun", "salloc")
 
 
+#: sections of sbatch, salloc and srun between the first and the last ones, as Slurm has them
+_LAUNCHER_SECTIONS: dict[str, tuple[str, ...]] = {
+    "Constraint options:": (
+        "constraint",
+        "contiguous",
+        "exclude",
+        "mem",
+        "mincpus",
+        "nodelist",
+        "prefer",
+        "reservation",
+        "tmp",
+    ),
+    "Consumable resources related options:": ("exact", "exclusive", "mem-per-cpu"),
+    "Affinity/Multi-core options:": (
+        "cores-per-socket",
+        "cpu-bind",
+        "extra-node-info",
+        "hint",
+        "mem-bind",
+        "ntasks-per-core",
+        "ntasks-per-socket",
+        "sockets-per-node",
+        "threads-per-core",
+    ),
+    "GPU scheduling options:": (
+        "cpus-per-gpu",
+        "gpu-bind",
+        "gpus",
+        "gpus-per-node",
+        "gpus-per-socket",
+        "gpus-per-task",
+        "mem-per-gpu",
+        "ntasks-per-gpu",
+    ),
+}
+
+
 def help_text(program: str, synopsis: str, rows: Iterable[Row], footer: str = "") -> str:
     """What `--help` prints: only options that work, aligned. The words are ours, the layout is that of Slurm's command,
     which completion scripts read."""
@@ -149,7 +187,7 @@ def help_text(program: str, synopsis: str, rows: Iterable[Row], footer: str = ""
     last: dict[str, tuple[str, ...]] = {"Help options:": ("help", "usage")}
     lines = [f"Usage: {program} {synopsis}"]
     if program in _LAUNCHERS:
-        last["Other options:"] = ("version",)
+        last = {**_LAUNCHER_SECTIONS, **last, "Other options:": ("version",)}
         lines += ["", "Parallel run options:"]
     apart = [name for names in last.values() for name in names]
     lines += [line for row in rows if row.name not in apart for line in _help_lines(row)]

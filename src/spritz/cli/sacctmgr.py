@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 OPTIONS: tuple[Option, ...] = (
     Option("associations", "s", "", "with `show user` and `show account`: with their associations"),
     Option("help", "h", "", "this text"),
-    Option("immediate", "i", "", "commit without asking"),
+    Option("immediate", "i", "", "commit changes immediately, without asking"),
     Option("json", "", "[=list|VERSION]", "as JSON: show account, association, cluster, qos, tres, user, wckey"),
     Option("noheader", "n", "", "no headings"),
     Option("oneliner", "o", "", "for scripts of old: one line for each record, as always"),
@@ -33,11 +33,25 @@ OPTIONS: tuple[Option, ...] = (
     Option("readonly", "r", "", "change nothing, whatever is asked"),
     Option("usage", "", "", "this text"),
     Option("verbose", "v", "", "say which slurmdbd is asked"),
-    Option("version", "V", "", "the version"),
+    Option("version", "V", "", "display tool version number"),
     Option("yaml", "", "[=list|VERSION]", "the same as YAML"),
 )
 
 _SYNOPSIS = "[<OPTION>] add|modify|delete|show ENTITY [where|set KEY=VALUE ...]"
+#: what --help says of commands; each ENTITY that can be shown is in the answer to `sacctmgr show`
+_COMMANDS = """    Valid commands are:
+     add account NAMES [parent=NAME] [KEY=VALUE ...]
+     add cluster NAMES [KEY=VALUE ...]
+     add coordinator accounts=NAMES names=NAMES
+     add qos NAMES [KEY=VALUE ...]
+     add resource NAMES server=NAME count=COUNT cluster=NAMES allowed=PERCENT
+     add user NAMES account=NAMES [defaultaccount=NAME] [adminlevel=LEVEL] [KEY=VALUE ...]
+     modify account|cluster|qos|resource|user [where KEY=VALUE ...] set KEY=VALUE ...
+     delete account|cluster|coordinator|qos|resource|user [where] KEY=VALUE ...
+     show|list ENTITY [KEY=VALUE ...] [format=FIELDS] [withassoc]
+     dump CLUSTER [file=NAME], load NAME, archive dump|load [KEY=VALUE ...], clear stats
+     ping, reconfigure, shutdown, version
+    Limits are KEYs of associations and of qos: fairshare, grpjobs, grptres, maxjobs, maxsubmitjobs, maxwall, qos ..."""
 _VERBS = (
     "add",
     "create",
@@ -117,7 +131,7 @@ def main(argv: list[str], context: Context) -> int:
         context.out(version_text())
         return 0
     if said & {"help", "usage"} or words[:1] == ["help"]:
-        context.out(help_text("sacctmgr", _SYNOPSIS, OPTIONS))
+        context.out(help_text("sacctmgr", _SYNOPSIS, OPTIONS, _COMMANDS))
         return 0
     if said.json in ("list", "yaml=list"):
         from spritz.presentation.json.envelope import show as show_versions

@@ -49,6 +49,8 @@ def _main(argv: list[str], context: Context) -> int:
         from spritz.cli.submit import listing
 
         listing.show(given, context)
+        if len(given["verbose"]) > 1:
+            context.info("debug:  Entering _msg_thr_internal")
     from spritz.cli.launch.holding import Holding
     from spritz.cli.submit.refusals import Refusal
 

@@ -76,6 +76,10 @@ def _main(argv: list[str], context: Context) -> int:
         from spritz.cli.submit import listing
 
         listing.show(merged, context)
+        if len(merged["verbose"]) > 1:
+            from spritz.cli.launch import verbose
+
+            verbose.tell_surroundings(context, merged.get("propagate"))
     if merged.get("gres", "").lower() == "help":
         from spritz.cli.submit.announce import gres_help
 

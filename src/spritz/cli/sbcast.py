@@ -15,6 +15,7 @@ from spritz.notation.errors import NotationError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from spritz.cli.launch.bcast import Copy
     from spritz.cli.submit.values import Values
     from spritz.client.errors import RemoteError
 
@@ -98,6 +99,8 @@ def _copy(given: Values, source: str, destination: str, context: Context) -> int
         preserve="preserve" in given,
         block_bytes=block,
     )
+    if "verbose" in given:
+        _tell(copy, job_id, given, context)
     reactor = Reactor()
     seconds = nodecount.parse_count(given["timeout"], "--timeout") if "timeout" in given else None
     controller = Controller(reactor, timeout_seconds=seconds)
@@ -108,6 +111,27 @@ def _copy(given: Values, source: str, destination: str, context: Context) -> int
     if "verbose" in given and not status:
         context.info(f"{copy.size} bytes of {source} are {destination} on every node of job {job_id}")
     return status
+
+
+def _tell(copy: Copy, job_id: int, given: Values, context: Context) -> None:
+    """-v: what is asked for, as Slurm words it."""
+    rule = "-----------------------------"
+    lines = (
+        ("block_size", str(copy.block_bytes)),
+        ("force", str("force" in given).lower()),
+        ("preserve", str("preserve" in given).lower()),
+        ("timeout", given.get("timeout", "0")),
+        ("verbose", str(len(given["verbose"]))),
+        ("source", copy.source),
+        ("dest", copy.destination),
+        ("size", str(copy.size)),
+        ("modes", f"{copy.mode | 0o100000:o}"),
+        ("jobid", str(job_id)),
+    )
+    context.info(rule)
+    for name, value in lines:
+        context.info(f"{name:<10} = {value}")
+    context.info(rule)
 
 
 def _worded(error: RemoteError, job_id: int, context: Context) -> SpritzError:

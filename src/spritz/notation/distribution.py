@@ -49,7 +49,7 @@ def parse(text: str) -> Distribution:
         if len(options) > 1 or options[0].lower() not in ("pack", "nopack"):
             raise DistributionError(f"{_INVALID}: {shown(text)}")
         pack = options[0].lower() == "pack"
-    elif not main:
+    if not main and not (options and pack is not None and text[:1] != ","):
         raise DistributionError(f"{_INVALID}: {shown(text)}")
     lowered = main.lower() if len(main) < 64 else "?"
     if lowered.startswith("plane"):
@@ -66,6 +66,18 @@ def parse(text: str) -> Distribution:
     if chosen[0] == "fcyclic" or any(level and level not in _METHODS for level in chosen):
         raise DistributionError(f"{_INVALID}: {shown(text)}")
     return Distribution(chosen[0], chosen[1], chosen[2], pack=pack)
+
+
+def without_stars(text: str) -> str:
+    """`*` of a level in words: block, then cyclic, then as the level before. As Slurm tells it to tasks."""
+    levels, comma, option = text.partition(",")
+    if "*" not in levels:
+        return text
+    chosen: list[str] = []
+    for number, level in enumerate(levels.split(":")):
+        default = ("block", "cyclic", chosen[-1] if chosen else "")[number]
+        chosen.append(default if level == "*" else level)
+    return ":".join(chosen) + comma + option
 
 
 def format(distribution: Distribution) -> str:

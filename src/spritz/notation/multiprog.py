@@ -82,10 +82,10 @@ def _logical_lines(text: str) -> list[tuple[int, str]]:
         if held or (line.strip(_BLANKS) and line.lstrip(_BLANKS)[0] != "#"):
             held.append(line.removesuffix("\\"))
         if held and not line.endswith("\\"):
-            found.append((number - len(held) + 1, " ".join(held)))
+            found.append((number - len(held) + 1, "".join(held)))
             held = []
     if held:
-        found.append((text.count("\n") + 2 - len(held), " ".join(held)))
+        found.append((text.count("\n") + 2 - len(held), "".join(held)))
     return found
 
 

@@ -156,3 +156,11 @@ def test_refuses_gpu_bindings(text: str) -> None:
 def test_prints_lists_for_the_environment() -> None:
     assert cpubind.format_values(Binding("mask_cpu", (3, 12))) == "0x3,0xC"
     assert cpubind.format_values(Binding("map_cpu", (0, 1))) == "0,1"
+
+
+@pytest.mark.parametrize(
+    ("given", "shown"),
+    [("*", "block"), ("*:*", "block:cyclic"), ("*:block:*", "block:block:block"), ("*,pack", "block,pack")],
+)
+def test_stars_of_a_distribution_are_told_in_words(given: str, shown: str) -> None:
+    assert distribution.without_stars(given) == shown

@@ -107,7 +107,7 @@ def window(given: Given, now: float, context: Context) -> tuple[float | None, fl
         if not by_state:
             start = _midnight(now)
         else:
-            start = now if end is None else end
+            start = now
     if end is None:
         end = start if by_state and given.get("starttime") else now
     if start is not None and end is not None and start > end:

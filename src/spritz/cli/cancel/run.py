@@ -27,6 +27,20 @@ _LIVE = ("PENDING", "RUNNING", "SUSPENDED", "COMPLETING")
 _FIELDS = ("id", "array_job_id", "array_task_id", "array", "spec.name", "partition", "het_job_id")
 
 
+#: options that choose jobs, and what Slurm calls them where none matches
+_FILTER_NAMES = (
+    ("account", "account"),
+    ("name", "job_name"),
+    ("nodelist", "nodelist"),
+    ("partition", "partition"),
+    ("qos", "qos"),
+    ("reservation", "reservation"),
+    ("state", "state"),
+    ("user", "user_name"),
+    ("wckey", "wckey"),
+)
+
+
 def run(found: Sequence[tuple[str, str | None]], words: Sequence[str], rows: Sequence[Row], context: Context) -> int:
     """The exit status."""
     given = ask.merge(found, rows, context)
@@ -62,7 +76,11 @@ class _Cancelling:
     def run(self, filtered: bool) -> int:
         wanted = self._wanted
         if "interactive" in self._given:
-            wanted = self._confirmed()
+            if wanted.targets and not filtered:
+                wanted = self._those_there(drop=True)
+                if not wanted.targets:
+                    return self._status
+            wanted = self._confirmed(wanted)
         elif wanted.targets and (filtered or self._looks_first()):
             wanted = self._those_there(drop=not filtered)
         elif wanted.users and not self._is_me(wanted.users):
@@ -114,11 +132,19 @@ class _Cancelling:
             comment=self._given.get("admin-comment", ""),
         )
         result = self._controller.call(request, CancelResult)
+        if self._verbose and not wanted.targets and not result.outcomes:
+            filters = "".join(f"{name}={value} " for name, value in self._filters())
+            self._context.error(f"No active jobs match ALL job filters, including: {filters}")
         for outcome in result.outcomes:
             if self._verbose and not wanted.targets:
                 self._announce(outcome.label, False)
             if outcome.code:
                 self._tell(outcome, wanted)
+
+    def _filters(self) -> list[tuple[str, str]]:
+        """Filters of the command line, by Slurm's names and in its order."""
+        given = {**self._given, "state": " ".join(self._wanted.states)}
+        return [(name, given[option]) for option, name in _FILTER_NAMES if given.get(option)]
 
     def _announce(self, label: str, step: bool) -> None:
         what = "step" if step else "batch job" if "batch" in self._given else "job"
@@ -185,25 +211,24 @@ class _Cancelling:
 
         return JobFilter(targets=tuple(_target(row) for row in self._rows(wanted)))
 
-    def _confirmed(self) -> JobFilter:
+    def _confirmed(self, wanted: JobFilter) -> JobFilter:
         """What the user says yes to."""
         from spritz.model.commands.job import JobFilter
         from spritz.presentation.job_text import job_label
 
         chosen = []
-        steps = {target.job_id: target for target in self._wanted.targets if target.step_id is not None}
-        for row in self._rows(self._wanted):
+        for row in self._rows(wanted):
             number, own, task, array, name, partition, whole = row
-            step = steps.get(number)  # type: ignore[call-overload]  # ids are ints
-            if step is not None:
-                question = f"Cancel step_id={_label(step)} name={name} partition={partition} [y/n]? "
-            else:
+            steps = [one for one in wanted.targets if one.job_id == number and one.step_id is not None]
+            asked = [(f"step_id={_label(step)}", step) for step in steps]
+            if not asked:
                 label = job_label(number, own, task, array, het_job_id=whole)  # type: ignore[arg-type]  # as asked
-                question = f"Cancel job_id={label} name={name} partition={partition} [y/n]? "
-            self._context.out(question)
-            self._context.stdout.flush()
-            if self._context.stdin.readline().strip().lower()[:1] == "y":
-                chosen.append(step or _target(row))
+                asked = [(f"job_id={label}", _target(row))]
+            for what, target in asked:
+                self._context.out(f"Cancel {what} name={name} partition={partition} [y/n]? ")
+                self._context.stdout.flush()
+                if self._context.stdin.readline().strip().lower()[:1] == "y":
+                    chosen.append(target)
         return JobFilter(targets=tuple(chosen))
 
 

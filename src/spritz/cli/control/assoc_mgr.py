@@ -33,7 +33,7 @@ def show(session: Session, words: list[str]) -> int:
             session.say(f"No value given for option {key}")
             return 1
         if name is None:
-            session.say(f"invalid entity: {word} for keyword:show assoc_mgr ")
+            session.say(f"invalid entity: {word} for keyword:show assoc_mgr")
             return 1
         given[name] = tuple(item for item in value.split(",") if item)
     kinds = []

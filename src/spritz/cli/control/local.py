@@ -7,6 +7,7 @@ supervisors themselves are not listed. Source: scontrol(1).
 from __future__ import annotations
 
 import os
+import time
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -59,6 +60,9 @@ def _process(pid: int) -> Process | None:
     return Process(pid, environment)
 
 
+_PIDS_HEADER = f"{'PID':<8} {'JOBID':<8} {'STEPID':<8} {'LOCALID':<7} {'GLOBALID':<8}\n"
+
+
 def list_pids(session: Session, words: list[str]) -> int:
     """listpids [JOB[.STEP]] [NODE]"""
     job, _, step = words[0].partition(".") if words else ("", "", "")
@@ -69,9 +73,14 @@ def list_pids(session: Session, words: list[str]) -> int:
         if (not job or one.job == job) and (not step or one.step == step) and (not node or one.node == node)
     ]
     if not lines:
-        session.context.error(f"No job steps exist on this node{f' for job {words[0]}' if words else ''}.")
+        where = f"on node {node or '(null)'}."
+        if step:
+            session.out(f"StepId={words[0]} does not exist {where}\n")
+        else:
+            session.out(f"There are no steps for job {job} {where}\n" if job else f"There are no steps {where}\n")
+        session.out(_PIDS_HEADER)
         return 1
-    session.out(f"{'PID':<8} {'JOBID':<8} {'STEPID':<8} {'LOCALID':<7} {'GLOBALID':<8}\n")
+    session.out(_PIDS_HEADER)
     session.out("".join(lines))
     return 0
 
@@ -108,7 +117,13 @@ def pid_info(session: Session, words: list[str]) -> int:
     from spritz.presentation.record import moment
 
     wanted = ListJobs(filter=JobFilter(targets=(JobTarget(int(found.job)),)), fields=("ends_at",), all=True)
-    rows = [row for piece in session.controller().stream(wanted, JobRows) for row in piece.rows]
+    pieces = list(session.controller().stream(wanted, JobRows))
+    rows = [row for piece in pieces for row in piece.rows]
+    now = pieces[-1].now if pieces else 0.0
     ends = float(str(rows[0][0])) if rows else 0.0
-    session.out(f"Slurm JobId={found.job} StepId={found.step} ends at {moment(ends, 'UNLIMITED')}\n")
+    if not ends:
+        session.out(f"Slurm JobId={found.job} StepId={found.step} ends at {moment(ends, 'UNLIMITED')}\n")
+        return 0
+    session.out(f"Slurm JobId={found.job} ends at {time.ctime(ends)}\n")
+    session.out(f"Job remaining time is {max(0, int(ends - now))} seconds\n")
     return 0

@@ -58,6 +58,13 @@ class Session:
                 self.context.info(f"connected to slurmctld of cluster {config.cluster_name} ({config.path})")
         return self._controller
 
+    def tell_age(self, now: float, records: int) -> None:
+        """-v: of when the records are, and how many."""
+        if self.verbose:
+            from spritz.notation.times import format_time
+
+            self.out(f"last_update_time={format_time(now)}, records={records}\n")
+
     def call(
         self, request: Struct, reply: type[T], *, timeout: float | None = -1.0, wait_seconds: float | None = None
     ) -> T:

@@ -32,6 +32,7 @@ ENTITIES: dict[str, Entity] = {
     "assoc_mgr": Entity("assoc_mgr:show"),
     "bbstat": Entity(refused="burst buffers are not built"),
     "burstbuffer": Entity(refused="burst buffers are not built"),
+    "cache": Entity("assoc_mgr:show"),
     "config": Entity("show_config:config"),
     "daemons": Entity("show_config:daemons"),
     "dwstat": Entity(refused="burst buffers are not built"),

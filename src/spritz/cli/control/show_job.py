@@ -47,6 +47,7 @@ def run(session: Session, words: list[str]) -> int:
         return 0
     from spritz.presentation.job_record import record_text
 
+    session.tell_age(now, len(jobs))
     session.out("".join([record_text(job, now, session.oneliner, session.details, exempt) for job in jobs]))
     return 0
 

@@ -42,6 +42,7 @@ def run(session: Session, words: list[str]) -> int:
 
         show_records(session.context, session.json, answer.now, chosen)
         return status
+    session.tell_age(answer.now, len(answer.nodes))
     session.out("".join([record_text(view, session.oneliner, session.details) for view in chosen]))
     return status
 

@@ -21,6 +21,7 @@ def run(session: Session, words: list[str]) -> int:
 
         show_records(session.context, session.json, answer.now, chosen, views)
         return 0 if chosen or not words else 1
+    session.tell_age(answer.now, len(answer.partitions))
     if words and not chosen:
         session.out(f"Partition {words[0]} not found\n")
         return 1

@@ -71,7 +71,7 @@ def usage_text(program: str, synopsis: str, rows: Sequence[Row]) -> str:
             continue
         value = row.metavar if row.metavar.startswith("[=") else f"={row.metavar}" if row.metavar else ""
         words.append(f"[--{row.name}{value}]")
-    words.append(synopsis.rpartition("] ")[2])
+    words.append("executable [args...]" if program == "srun" else synopsis.rpartition("] ")[2])
     lines = [f"Usage: {program}"]
     for word in words:
         if len(lines[-1]) + 1 + len(word) > 80:

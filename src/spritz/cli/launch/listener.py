@@ -84,6 +84,7 @@ class Link:
         self.rank = 0
         self.done = False
         self.started = False
+        self.pids: tuple[int, ...] = ()
         #: bytes of standard input that the supervisor has not used up
         self.uncredited = 0
         self.closed = False

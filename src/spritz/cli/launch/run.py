@@ -105,6 +105,8 @@ class StepRun:
         #: exit status that a task chose when it called for the end of all (MPI_Abort)
         self._abort_status = 0
         self.report_binding = False
+        #: what each task runs, told when all do (None: it is not told)
+        self.program_of: Callable[[int], str] | None = None
         self._expected = len(step.nodes)
         self._left: int | None = None
         #: output and errors of this task only (None: of all)
@@ -290,11 +292,24 @@ class StepRun:
             self._tell_binding(link, payload)
         if self.settings.verbose:
             self.context.info(f"launch/slurm: _task_start: Node {link.node}, {len(link.hello.task_ids)} tasks started")
+        if self.program_of is not None:
+            link.pids = protocol.decode_started(payload).pids
         self.endings.started(link.hello.task_ids)
         if sum(one.started for one in self.links) == self._expected:
             self.on_started()
+            if self.program_of is not None:
+                self._tell_tasks(self.program_of)
             if self.input is not None and not self._input_waits:
                 self.input.start()
+
+    def _tell_tasks(self, program_of: Callable[[int], str]) -> None:
+        """--debugger-test: where each task runs, as a debugger would be told."""
+        found = []
+        for link in self.links:
+            if link.hello is not None:
+                found += [(task, link.node, pid) for task, pid in zip(link.hello.task_ids, link.pids, strict=False)]
+        for task, node, pid in sorted(found):
+            self.context.info(f"task:{task}, host:{node}, pid:{pid}, executable:{program_of(task)}")
 
     def _tell_binding(self, link: Link, payload: bytes) -> None:
         """--cpu-bind=verbose: what each task is bound to, as Slurm's task plugin words it."""

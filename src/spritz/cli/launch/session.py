@@ -268,6 +268,8 @@ class Session:
         signals = self.interrupts.handler = StepSignals(run, on_resize=lambda: self._resized(run))
         self.open_streams(run, step)
         run.report_binding = self._reports_binding
+        if "debugger-test" in self.given:
+            run.program_of = self._program_of
         if self._job_id:
             self.controller.watch_loss(self._hold_again)
         if self.terminal is not None:
@@ -279,6 +281,9 @@ class Session:
             self._aborted = signals.forced > 0
             if failed := self._run_site_program("epilog", self.settings.epilog, job_id):
                 context.error(f"srun epilog failed status={failed}")
+
+    def _program_of(self, task: int) -> str:
+        return next((argv[0] for mask, argv in self.multi_prog if int(mask, 16) >> task & 1), self.command[0])
 
     def _run_site_program(self, kind: str, program: str, job_id: int) -> int:
         if not program:

@@ -177,10 +177,11 @@ def users(book: Book, words: list[Word], context: Context) -> Edit:
     lines: list[str] = []
     for account in wanted:
         if account not in {one.name for one in book.accounts}:
-            context.err(
-                f" This account '{account}' doesn't exist.\n        Contact your admin to add this account.\n"
-                " No associations or wckeys created.\n"
-            )
+            context.err(f" This account '{account}' doesn't exist.\n        Contact your admin to add this account.\n")
+            if {one.name for one in book.users}.issuperset(names):
+                context.out(" Nothing new added.\n")
+            else:
+                context.err(" No associations or wckeys created.\n")
             raise Silent
     known = {one.name: one for one in book.users}
     new = [name for name in names if name not in known]

@@ -96,7 +96,7 @@ def _distribution(fields: Fields, value: str, source: Source) -> None:
     except distribution.DistributionError as error:
         details = (error.detail,) if error.detail else ()
         raise invalid("distribution", details=details) from error
-    fields["distribution"] = value
+    fields["distribution"] = distribution.without_stars(value)
 
 
 SETTERS: dict[str, Callable[[Fields, str, Source], None]] = {

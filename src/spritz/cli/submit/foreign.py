@@ -36,6 +36,7 @@ _BSUB = {
     "e": ("error", True),
     "o": ("output", True),
     "i": ("input", True),
+    "m": ("nodelist", True),
     "n": ("ntasks", True),
     "q": ("partition", True),
     "u": ("mail-user", True),
@@ -113,7 +114,8 @@ def _limit_items(item: str) -> list[tuple[str, str]]:
     name, _, value = item.partition("=")
     if name == "walltime":
         return [("time", value)]
-    parts = [f"{name}={value.partition(':')[0]}", *value.split(":")[1:]] if ":" in value else [item]
+    first, *more = value.replace("+", ":").split(":") if name == "nodes" else value.split(":")
+    parts = [f"{name}={first}", *more] if more else [item]
     found = []
     for part in parts:
         key, _, amount = part.partition("=")

@@ -44,6 +44,11 @@ def _shown(name: str, value: str) -> str:
             from spritz.notation import duration
 
             return duration.format_minutes(duration.parse_minutes(value))
+        if name in ("mem", "mem-per-cpu"):
+            from spritz.notation import memory
+
+            mib = memory.parse_mib(value)
+            return str(mib) if not mib or mib % 1024 else memory.format_mib(mib)
         if name in ("begin", "deadline"):
             from spritz.cli.submit.refusals import Source
             from spritz.notation import times

@@ -156,6 +156,7 @@ _TABLE: tuple[tuple[str, Row], ...] = (
     ("s", Row("pty", "", "", "run task 0 in a terminal")),
     ("s", Row("mpi", "", "type", "none, pmi2, pmix, or list to see what there is")),
     ("s", Row("disable-status", "X", "", "a first Ctrl-C goes to the tasks at once")),
+    ("s", Row("debugger-test", "", "", "tell the node, process and program of each task")),
     ("s", Row("quit-on-interrupt", "", "", "a single Ctrl-C ends the step")),
     ("s", Row("preserve-env", "E", "", "tasks see the job's SLURM_NTASKS and SLURM_NNODES, not the step's")),
     ("s", Row("task-prolog", "", "program", "run before each task")),

@@ -127,6 +127,8 @@ def read(command: str, rows: Iterable[Row], environ: Mapping[str, str], *, insid
         if row.refused:
             raise refusal(row)
         put(values, row.key, "" if flag else value)
+        if row.key == "verbose" and value.isdigit():
+            values["verbose"] = "1" * min(int(value), 9)  # as if -v were given so often
     return values
 
 

@@ -237,7 +237,8 @@ def parts(state: State, step: Step) -> list[Step]:
 
 def signal_step(turn: Turn, step: Step, signal: int, *, terminate: bool, cause: str = "CANCELLED") -> None:
     """End a step on all nodes where it runs, or send it a signal."""
-    if terminate and not step.cancelled:
+    # What ends a job ends its steps: who then asks for the end of one is not who cancelled it.
+    if terminate and not step.cancelled and not turn.state.jobs[step.job_id].state.ended:
         turn.record(StepCancelled(at=turn.now, job_id=step.job_id, step_id=step.step_id, by_uid=turn.caller.uid))
     for node in step.running_nodes:
         if terminate:

@@ -21,7 +21,7 @@ from spritz.core.exit_status import exit_code_of, signal_of, worse
 from spritz.core.flags import COMPLETING
 from spritz.model.commands.job import Done
 from spritz.model.events.step import StepEnded, StepLaunched, StepNodeEnded
-from spritz.model.ids import STEP_BATCH, STEP_EXTERN
+from spritz.model.ids import INFINITE, STEP_BATCH, STEP_EXTERN
 from spritz.model.job import Hold
 from spritz.model.reasons import Reason
 from spritz.model.states import JobFlag, JobState
@@ -106,7 +106,7 @@ def _end_step_on(turn: Turn, step: Step, report: StepFinished) -> None:
             job_id=step.job_id,
             step_id=step.step_id,
             node=report.node,
-            state=_step_state(turn.state, step, total, oom),
+            state=_step_state(turn.state, step, total, oom, turn.now),
             exit_status=OOM_STATUS if oom else total,
             usage=report.usage,
             oom=oom,
@@ -123,12 +123,15 @@ def report_status(report: StepFinished) -> int:
     return status
 
 
-def _step_state(state: State, step: Step, status: int, oom: bool) -> JobState:
+def _step_state(state: State, step: Step, status: int, oom: bool, now: float) -> JobState:
     job = state.jobs[step.job_id]
     if oom:
         return JobState.OUT_OF_MEMORY
     if not status:
         return JobState.COMPLETED
+    limit = step.spec.time_limit_minutes
+    if step.cancelled and limit and limit < INFINITE and now >= step.started_at + limit * 60.0:
+        return JobState.TIMEOUT
     over = job.state.ended or bool(job.flags & COMPLETING)
     return JobState.CANCELLED if step.cancelled or (over and signal_of(status)) else JobState.FAILED
 

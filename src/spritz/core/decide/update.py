@@ -124,6 +124,8 @@ _SPECIAL = frozenset({"array_limit", "end_at", "hold", "reset_accrue"})
 def update_job(turn: Turn, command: UpdateJob) -> Done:
     """Change one job, an array, or some of its tasks."""
     chosen = select(turn.state, command.target)
+    if command.target.component == 0:
+        chosen = chosen[:1]  # of this component alone; to cancel or hold the first one means the whole
     changes = command.changes
     _check_names(turn, changes)
     for one in chosen:
@@ -179,7 +181,7 @@ def draft(turn: Turn, job: Job, changes: dict[str, object], priority_now: int | 
     _check_hold(job, changes)
     _check_rights(turn, job, spec, job.priority if priority_now is None else priority_now)
     if job.state is not JobState.PENDING:
-        job = _limits_of_running(replace(job, spec=spec), changes)
+        job = _limits_of_running(replace(job, spec=spec), changes, job.spec.nice)
     elif names - RUNNING or "time_limit_minutes" in names:
         job = _pending_again(turn, job, spec, changes)
     else:
@@ -244,12 +246,14 @@ def _need_both_accounts(turn: Turn, spec: JobSpec) -> None:
         raise Refused("ESLURM_USER_ID_MISSING")
 
 
-def _limits_of_running(job: Job, changes: dict[str, object]) -> Job:
+def _limits_of_running(job: Job, changes: dict[str, object], nice_before: int) -> Job:
     minutes = job.spec.time_limit_minutes
     grace_ends_at = job.ends_at
     priority = changes.get("priority")
     if isinstance(priority, int) and priority and job.state.active:
         job = replace(job, priority=priority)
+    elif nice_before != job.spec.nice:
+        job = replace(job, priority=max(1, job.priority + nice_before - job.spec.nice))
     if "time_limit_minutes" in changes and job.state.active:
         granted = minutes or INFINITE
         ends_at = 0.0 if granted >= INFINITE else job.started_at + granted * 60.0 + job.suspended_seconds

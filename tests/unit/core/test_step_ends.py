@@ -1,0 +1,30 @@
+"""What accounting is told of how a step ended: by its own limit, by a user, or with its job."""
+
+from __future__ import annotations
+
+import signal
+
+from spritz.model.commands.step import SignalStep
+from spritz.model.events.step import StepCancelled, StepEnded
+from spritz.model.states import JobState
+from spritz.testing.builders import ALICE, World
+
+
+def running_step(world: World, **fields: object) -> tuple[int, int]:
+    """A job that runs, and its step."""
+    job = world.start(world.submit(batch=False, interactive=True))
+    return job, world.step(job, **fields).step_id
+
+
+def test_a_step_that_its_own_limit_ended_is_timeout(world: World) -> None:
+    job, step = running_step(world, time_limit_minutes=1)
+    world.advance(61.0)
+    ended = [one for one in world.finished(job, signal.SIGTERM, step_id=step).events if isinstance(one, StepEnded)]
+    assert [one.state for one in ended] == [JobState.TIMEOUT]
+
+
+def test_who_asks_for_the_end_of_a_step_of_a_cancelled_job_has_not_cancelled_it(world: World) -> None:
+    job, step = running_step(world)
+    world.cancel(job)
+    told = world.do(SignalStep(job_id=job, step_id=step, signal=0, terminate=True), ALICE).events
+    assert not [one for one in told if isinstance(one, StepCancelled)]
