@@ -52,7 +52,8 @@ test-server: compiled
 # Private servers of PostgreSQL and MariaDB (Debian: postgresql, mariadb-server); fails where one is not installed.
 databases: $(VENV)/.stamp
 	SPRITZ_TEST_DATABASES=all $(BIN)/pytest --timeout 300 tests/conformance/test_accounting.py tests/conformance/test_usage.py \
-		tests/conformance/test_archive.py tests/conformance/test_amend.py tests/conformance/test_book.py $(PYTEST_ARGS)
+		tests/conformance/test_archive.py tests/conformance/test_amend.py tests/conformance/test_book.py \
+		tests/unit/experiments/test_store.py $(PYTEST_ARGS)
 
 # The experiments layer in full: on a real Slurm too (root, and Debian's packages), runs that lose nodes, and MLflow and
 # Plotly, which are too large for the tests of every change (some hundred packages).

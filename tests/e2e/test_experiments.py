@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from pathlib import Path
 
 import pytest
 
@@ -82,9 +83,13 @@ def test_what_cannot_run_is_refused_before_it_queues_and_leaves_nothing(lab: Lab
 def test_secrets_are_in_no_file(lab: Lab) -> None:
     secret, token = "s3cret-value-of-a-key", "hf_abcdefghijklmnopqrstuvwxyz"
     shown = "import os, sys; print(len(sys.argv[2]), len(os.environ['WANDB_API_KEY']), len(os.environ['MY_TOKEN']))"
+    # What the program prints itself is masked at the end of the job.
+    shown += "\nprint('careless', sys.argv[2], os.environ['MY_TOKEN'], file=sys.stderr)\n"
     (lab.project / "show.py").write_text(shown)
     arguments = ("--env", f"MY_TOKEN={token}", "--", "python3", "show.py", "--password", secret)
-    assert lab("run", *arguments, WANDB_API_KEY=secret) == f"{len(secret)} {len(secret)} {len(token)}\n"
+    out = lab("run", *arguments, WANDB_API_KEY=secret)
+    assert out.startswith(f"{len(secret)} {len(secret)} {len(token)}\n")
+    assert lab("logs", "show-1").endswith(f"careless {'*' * len(secret)} {'*' * len(token)}\n")
     for path in lab.home.rglob("*"):
         if path.is_file():
             data = path.read_bytes()
@@ -99,3 +104,23 @@ def test_a_job_killed_from_outside_and_one_forgotten_are_told(lab: Lab) -> None:
     until(lambda: lab.state(name) == "CANCELLED", "it is cancelled")
     process = lab.start("logs", name)
     assert "it was cancelled" in process.communicate(timeout=100)[1]
+
+
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_a_submission_that_is_killed_loses_no_job(lab: Lab, moment: str) -> None:
+    """sbatch is a script that kills its parent, `spritz`, before or after it has queued the job."""
+    real = next(path for place in lab.path.split(":") if (path := Path(place) / "sbatch").exists())
+    (lab.directory / "bin").mkdir()
+    fake = lab.directory / "bin" / "sbatch"
+    queue = f'{real} "$@"\n' if moment == "after" else ""
+    fake.write_text(f"#!/bin/sh\n{queue}kill -9 $PPID\n")
+    fake.chmod(0o755)
+    process = lab.start("run", "--", "python3", "train.py", PATH=f"{fake.parent}:{lab.path}")
+    process.communicate(timeout=100)
+    assert process.returncode == -signal.SIGKILL
+    if moment == "after":
+        until(lambda: lab.state("train-1") == "COMPLETED", "the job is found and has ended", 100)
+        assert lab.slurm("squeue", "-h", "-o", "%i") == ""
+    else:
+        assert lab.state("train-1") == "CREATED"
+    assert lab("run", "-d", "--", "python3", "train.py") == "train-2\n"

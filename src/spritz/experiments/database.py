@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
+from spritz.experiments import secrets
 from spritz.experiments.errors import ExperimentError
 
 if TYPE_CHECKING:
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 
 #: an index on a network file system waits so long for another writer
 LOCK_SECONDS = 20.0
+#: for a server to answer
+CONNECT_SECONDS = 10
 
 
 class Taken(Exception):
@@ -52,6 +55,10 @@ def connect(url: str) -> Database:
     """The database at the address, not yet opened."""
     if url.startswith("sqlite:///"):
         return Sqlite(url)
+    # SQLAlchemy's default for PostgreSQL is a driver that the extra does not have.
+    for scheme in ("postgresql://", "postgres://"):
+        if url.startswith(scheme):
+            return Server(f"postgresql+psycopg://{url.removeprefix(scheme)}")
     return Server(url)
 
 
@@ -102,30 +109,35 @@ class Sqlite:
 class Server:
     """By SQLAlchemy."""
 
-    metric = ""
-
     def __init__(self, url: str) -> None:
         self._url = url
         self._engine: Engine | None = None
+        self.metric = "CAST(CAST(metrics AS json) ->> {name} AS double precision)" if "postgresql" in url else ""
 
     @contextmanager
     def begin(self) -> Iterator[Transaction]:
-        from sqlalchemy.exc import DBAPIError, IntegrityError, SQLAlchemyError
-
-        try:
-            with self._open().begin() as connection:
-                yield _Statements(connection)
-        except IntegrityError as error:
-            raise Taken(str(error.orig)) from error
-        except DBAPIError as error:
-            raise unusable(self._url, str(error.orig)) from error
-        except SQLAlchemyError as error:
-            raise unusable(self._url, str(error)) from error
+        with self._connection() as connection:
+            yield _Statements(connection)
 
     def has_table(self, name: str) -> bool:
         from sqlalchemy import inspect
 
-        return bool(inspect(self._open()).has_table(name))
+        with self._connection() as connection:
+            return bool(inspect(connection).has_table(name))
+
+    @contextmanager
+    def _connection(self) -> Iterator[Connection]:
+        from sqlalchemy.exc import DBAPIError, IntegrityError, SQLAlchemyError
+
+        try:
+            with self._open().begin() as connection:
+                yield connection
+        except IntegrityError as error:
+            raise Taken(_line(error.orig)) from error
+        except DBAPIError as error:
+            raise unusable(self._url, _line(error.orig)) from error
+        except SQLAlchemyError as error:
+            raise unusable(self._url, _line(error)) from error
 
     def close(self) -> None:
         if self._engine is not None:
@@ -137,10 +149,16 @@ class Server:
             from sqlalchemy import create_engine
             from sqlalchemy.exc import ArgumentError
 
+            shown = secrets.masked_text(self._url)
+            options = {"connect_timeout": CONNECT_SECONDS} if "postgresql" in self._url else {}
             try:
-                self._engine = create_engine(self._url)
-            except (ArgumentError, ImportError) as error:
-                raise ExperimentError(f"SPRITZ_RUN_STORE={self._url}: {error}") from error
+                self._engine = create_engine(self._url, connect_args=options)
+            except ImportError as error:
+                raise ExperimentError(
+                    f"SPRITZ_RUN_STORE={shown}: {error}", hint="pip install 'spritz[postgresql]'"
+                ) from error
+            except ArgumentError as error:
+                raise ExperimentError(f"SPRITZ_RUN_STORE={shown}: {_line(error)}") from error
         return self._engine
 
 
@@ -154,8 +172,20 @@ class _Statements:
         return self._connection.execute(text(statement), dict(values))
 
 
+def _line(error: BaseException | None) -> str:
+    """The error's first line, without secrets; what a server adds are the statement and its values."""
+    return secrets.masked_text(str(error).strip().partition("\n")[0])
+
+
 def unusable(url: str, reason: str) -> ExperimentError:
     """The error for a database that cannot be used, in words."""
+    url = secrets.masked_text(url)
+    if "locking protocol" in reason or "disk I/O error" in reason:
+        return ExperimentError(
+            f"the index of runs ({url}): {reason}",
+            hint="a file system that is full, over its quota, or without locks does so: see `df` and `quota`. "
+            "SPRITZ_RUN_STORE names a database elsewhere, as sqlite:////var/tmp/ME.db, SPRITZ_HOME another directory",
+        )
     if "locked" in reason:
         return ExperimentError(
             f"the index of runs ({url}) has been locked for {LOCK_SECONDS:g} s by another process",

@@ -6,12 +6,14 @@ the job runs (`submission`).
 
     track    print lines for the shell that point MLflow's clients at the run's MLflow run
     close    tell MLflow how the run ended, if the program has not
+    mask     overwrite values of the variables named in the run's logs: secrets that the program has printed
     sample   append a line with the use of CPU, memory, I/O and GPUs to usage/RESTART-NODE.jsonl now and then
 """
 
 from __future__ import annotations
 
 import json
+import mmap
 import os
 import shlex
 import shutil
@@ -24,6 +26,8 @@ from typing import Any
 #: A server that is being started is waited for so long, once a life; one that is gone must not hold the job up.
 WAIT_SECONDS = 45.0
 _REQUEST_SECONDS = 5.0
+#: shorter values are no secrets, and stand in logs by chance (as in `secrets`)
+SECRET_LENGTH_MIN = 8
 #: files of Python that are searched for set_experiment, and bytes of each
 _FILES_MAX = 2000
 _FILE_BYTES_MAX = 1 << 20
@@ -38,6 +42,8 @@ def main(words: list[str]) -> int:
             sys.stdout.write("".join(f"export {name}={shlex.quote(value)}\n" for name, value in track(directory)))
         elif words[0] == "close":
             close(directory, int(words[1]))
+        elif words[0] == "mask":
+            mask(directory / "log", words[1:])
         elif words[0] == "sample":
             sample(directory)
     except Exception as error:
@@ -223,6 +229,26 @@ def close(directory: Path, status: int) -> None:
     server(known).call(
         "runs/update", {"run_id": run_id, "status": words, "end_time": int(time.time() * 1000)}, timeout=2.0
     )
+
+
+# --- secrets in logs --------------------------------------------------------------------------------------------------
+
+
+def mask(logs: Path, names: list[str]) -> None:
+    """Overwrite in place, with as many characters: who follows the log finds his place again."""
+    values = {os.environ.get(name, "") for name in names}
+    # Arguments come as --password=VALUE or as the value alone.
+    values |= {value.partition("=")[2] for value in values if value.startswith("-")}
+    wanted = sorted((value.encode() for value in values if len(value) >= SECRET_LENGTH_MIN), key=len, reverse=True)
+    for path in logs.iterdir() if wanted else ():
+        if not path.is_file() or not path.stat().st_size:
+            continue
+        with path.open("r+b") as file, mmap.mmap(file.fileno(), 0) as text:
+            for value in wanted:
+                at = text.find(value)
+                while at >= 0:
+                    text[at : at + len(value)] = b"*" * len(value)
+                    at = text.find(value, at + len(value))
 
 
 # --- use of resources -------------------------------------------------------------------------------------------------

@@ -26,6 +26,8 @@ from spritz.experiments.errors import ExperimentError
 from spritz.experiments.settings import RunOptions, per_node_gpus, sbatch_options
 from spritz.notation.names import nearest
 
+#: templates that start the command's processes on each node by a launcher of their own
+LAUNCHERS = ("torchrun", "accelerate", "deepspeed")
 TEMPLATES = ("plain", "tasks", "torchrun", "accelerate", "deepspeed", "lightning", "ray", "mpi")
 
 #: variables that carry arguments which must not be written down
@@ -93,6 +95,8 @@ class Job:
     tracked: bool
     #: hexadecimal, and no other run's: other trackers go on with what is made of it in each life of the run
     mark: str
+    #: variables whose values are masked in the logs
+    secret_names: Sequence[str] = ()
     #: on PYTHONPATH of the command
     modules: Path | None = None
     #: of a sweep: the script serves all tasks of an array
@@ -158,6 +162,8 @@ def text(job: Job) -> str:
     notifying = _notifying(job.notifier, trials)
     tracking = f'eval "$({inside} track)"\n' if job.tracked else ""
     closing = f'{inside} close "$1"; ' if job.tracked else ""
+    names = [*job.secret_names, *(SECRET_VARIABLE.format(place) for place in job.hidden)]
+    masking = f"{inside} mask {' '.join(names)}; " if names else ""
     beside = _SAMPLING.format(inside=inside) + (_GUARDING.format(program=f"{shared}/watch.py") if job.guarded else "")
     if trials and job.guarded:
         beside = f'ln -sf {shared}/guard.json "$SPRITZ_RUN_DIR/guard.json"\n' + beside
@@ -181,7 +187,7 @@ forward() {{
 }}
 for signal in TERM INT USR1 USR2; do trap "forward $signal" "$signal"; done
 say started ", \\"nodes\\": \\"$SLURM_JOB_NODELIST\\", \\"job\\": \\"$SLURM_JOB_ID\\""
-finish() {{ say ended ", \\"status\\": $1"; {closing}exit "$1"; }}
+finish() {{ {masking}say ended ", \\"status\\": $1"; {closing}exit "$1"; }}
 {contract}
 {before}cd {place} || finish 66
 {exports}export MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
@@ -304,6 +310,30 @@ def _tasks_per_node(template: str, options: RunOptions) -> str:
     if template in ("lightning", "mpi"):
         return per_node_gpus(options) or "1"
     return "1"
+
+
+def launcher_words(template: str, command: Sequence[str], processes: str, variables: Mapping[str, str]) -> list[str]:
+    """The command by the launcher of a template, on one node of a job; for a process that runs once on each node."""
+    program = list(command[1:]) if command[0] in ("python", "python3") else ["--no-python", *command]
+    nodes, node = variables["SLURM_NNODES"], variables["SLURM_NODEID"]
+    address, port = variables["MASTER_ADDR"], variables["MASTER_PORT"]
+    if template == "torchrun":
+        rendezvous = (f"--rdzv-id={variables['SLURM_JOB_ID']}", f"--rdzv-endpoint={address}:{port}")
+        return [
+            *("torchrun", f"--nnodes={nodes}", f"--nproc-per-node={processes}", "--rdzv-backend=c10d"),
+            *(*rendezvous, *program),
+        ]
+    if template == "accelerate":
+        return [
+            *("accelerate", "launch", f"--num_machines={nodes}", f"--num_processes={int(nodes) * int(processes)}"),
+            *(f"--machine_rank={node}", f"--main_process_ip={address}", f"--main_process_port={port}"),
+            *(word.replace("--no-python", "--no_python") for word in program[:1]),
+            *program[1:],
+        ]
+    return [
+        *("python", "-m", "torch.distributed.run", f"--nnodes={nodes}", f"--nproc-per-node={processes}"),
+        *(f"--node-rank={node}", f"--master-addr={address}", f"--master-port={port}", *program),
+    ]
 
 
 def _launch(template: str, options: RunOptions, command: str) -> str:

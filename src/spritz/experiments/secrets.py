@@ -45,6 +45,15 @@ def masked_environment(environment: Mapping[str, str]) -> dict[str, str]:
     }
 
 
+def names(environment: Mapping[str, str]) -> list[str]:
+    """Variables that hold secrets, by name or by the shape of their values; such as a shell can name."""
+    return sorted(
+        name
+        for name, value in environment.items()
+        if value and name.isidentifier() and (is_secret_name(name) or masked_text(value) != value)
+    )
+
+
 def secret_values(environment: Mapping[str, str]) -> list[str]:
     """Values of secret variables, longest first: they may occur in arguments as well. Short ones are no secrets."""
     values = {value for name, value in environment.items() if is_secret_name(name) and len(value) >= 8}

@@ -34,6 +34,10 @@ class JobState:
     ended_at: str = ""
 
 
+class Unanswered(ExperimentError):
+    """A command took too long: what it asked for may have happened, or may happen yet."""
+
+
 def call(
     command: Sequence[str], *, environment: Mapping[str, str] | None = None, cwd: str | None = None
 ) -> subprocess.CompletedProcess[str]:
@@ -54,7 +58,7 @@ def call(
             f"{command[0]}: not found", hint="put Slurm's commands on PATH, or start a cluster with `spritz up`"
         ) from error
     except subprocess.TimeoutExpired as error:
-        raise ExperimentError(f"{command[0]} did not answer in {_SECONDS:g} s") from error
+        raise Unanswered(f"{command[0]} did not answer in {_SECONDS:g} s") from error
 
 
 def said(done: subprocess.CompletedProcess[str]) -> str:
@@ -158,6 +162,17 @@ def of_script(name: str, path: str) -> set[str]:
         raise ExperimentError(f"squeue: {said(done)}")
     found = (line.partition(" ") for line in done.stdout.splitlines())
     return {job_id for job_id, _, script in found if script.strip() == path}
+
+
+def scripts() -> dict[str, str]:
+    """Batch script -> number of the newest job of ours with it that the controller knows, without index."""
+    done = call(["squeue", "-h", "-t", "all", "--me", "-o", "%F %o"])
+    if done.returncode:
+        raise ExperimentError(f"squeue: {said(done)}")
+    found = (
+        (script.strip(), job_id) for job_id, _, script in (line.partition(" ") for line in done.stdout.splitlines())
+    )
+    return dict(sorted(found, key=lambda item: int(item[1])))
 
 
 def shown(job_id: str) -> dict[str, str]:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from spritz.experiments import metrics, record, slurm
+from spritz.experiments import arrays, metrics, record, slurm
+from spritz.experiments.errors import ExperimentError
+from spritz.experiments.interface import Terminal
 from spritz.experiments.store import Entry, Store
 
 #: states of runs that will not change any more
@@ -21,9 +24,21 @@ _FORGOTTEN_SECONDS = 120.0
 _TURNS = frozenset({"started", "paused", "resumed", "ended"})
 
 
+def refresh_or_tell(store: Store, entries: Iterable[Entry], terminal: Terminal) -> None:
+    """`refresh` for listings: while the controller is away they have what was known last, and say so."""
+    try:
+        refresh(store, entries)
+    except ExperimentError as error:
+        if not slurm.is_transient(error.message):
+            raise
+        terminal.err(f"spritz: {error.message}; states are those that were known last\n")
+
+
 def refresh(store: Store, entries: Iterable[Entry]) -> None:
     """Bring the index up to date for these runs, with one question to Slurm for all of them."""
-    asked = [entry for entry in entries if entry.job_id]
+    every = list(entries)
+    asked = [entry for entry in every if entry.job_id]
+    asked += adopted(store, [entry for entry in every if not entry.job_id])
     if not asked:
         return
     job_ids = [entry.job_id for entry in asked]
@@ -45,6 +60,39 @@ def refresh(store: Store, entries: Iterable[Entry]) -> None:
         if measured != entry.metrics:
             changes.setdefault((entry.name, entry.owner), {})["metrics"] = json.dumps(measured)
     store.change_all(changes)
+
+
+def adopted(store: Store, entries: list[Entry]) -> list[Entry]:
+    """Those of the runs that have a job after all: who submitted it was killed before its number was written down.
+
+    The others were never queued: they are LOST, unless they may be in submission now.
+    """
+    mine = [entry for entry in entries if (Path(entry.directory) / "job.sh").exists()]
+    if not mine:
+        return []
+    known = slurm.scripts()
+    found: list[Entry] = []
+    changes: dict[tuple[str, str], dict[str, Any]] = {}
+    for entry in mine:
+        job_id = known.get(f"{entry.directory}/job.sh", "") or _array_task(store.home, entry.name, known)
+        started = next((event for event in record.events(Path(entry.directory)) if event["event"] == "started"), {})
+        if job_id := job_id or str(started.get("job", "")):
+            changes[entry.name, entry.owner] = {"job_id": job_id, "state": "PENDING"}
+            found.append(replace(entry, job_id=job_id, state="PENDING"))
+        elif time.time() - entry.created_at > _FORGOTTEN_SECONDS:
+            changes[entry.name, entry.owner] = {"state": "LOST", "ended_at": time.time()}
+    store.change_all(changes)
+    return found
+
+
+def _array_task(home: Path, name: str, scripts: Mapping[str, str]) -> str:
+    """The task of an array of runs (`arrays`) that the run NAME-INDEX is; "" if none is known."""
+    base, _, index = name.rpartition("-")
+    if not index.isdigit():
+        return ""
+    task = int(index) % arrays.TASKS_MAX
+    job_id = scripts.get(f"{home}/arrays/{base}-{int(index) - task}.sh", "")
+    return f"{job_id}_{task}" if job_id else ""
 
 
 def values_of(entry: Entry, queued: slurm.JobState | None, past: slurm.JobState | None) -> dict[str, Any]:

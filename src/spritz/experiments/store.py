@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from spritz.experiments import secrets
 from spritz.experiments.database import Taken, Transaction, connect
 from spritz.experiments.errors import ExperimentError
 
@@ -101,32 +102,38 @@ class Store:
         self._checked = False
 
     def reserve(self, base: str, owner: str, created_at: float, directory: Path, command: str) -> str:
-        """A free name made of `base` (BASE-1, BASE-2 …), with a row that holds it."""
+        """A free name made of `base` (BASE-1, BASE-2 …), with a row and a directory below `directory` that hold it."""
         clean = re.sub(r"[^A-Za-z0-9._-]+", "-", base).strip("-.") or "run"
-        for _ in range(1000):
-            number = self._next_number(clean, owner)
+        for number in self._free_numbers(clean, owner, directory):
             name = f"{clean}-{number}"
             try:
                 with self._begin() as connection:
                     self._insert(connection, name, owner, created_at, str(directory / name), command)
+                    (directory / name).mkdir(parents=True)
                 return name
-            except Taken:
-                continue  # somebody has taken it meanwhile
+            except (Taken, FileExistsError):
+                continue  # taken meanwhile
         raise ExperimentError(f"no free name for a run {clean}")
 
     def reserve_array(self, base: str, owner: str, created_at: float, directory: Path, commands: Sequence[str]) -> str:
-        """A free name as `reserve` makes it, with rows NAME-0, NAME-1 … that hold it, one for each command."""
+        """A free name as `reserve` makes it, with NAME-0, NAME-1 … that hold it, one for each command."""
         clean = re.sub(r"[^A-Za-z0-9._-]+", "-", base).strip("-.") or "run"
-        for _ in range(1000):
-            name = f"{clean}-{self._next_number(clean, owner)}"
+        for number in self._free_numbers(clean, owner, directory):
+            name = f"{clean}-{number}"
+            made: list[Path] = []
             try:
                 with self._begin() as connection:
                     for index, command in enumerate(commands):
                         row = f"{name}-{index}"
                         self._insert(connection, row, owner, created_at, str(directory / row), command)
+                    for index in range(len(commands)):
+                        place = directory / f"{name}-{index}"
+                        place.mkdir(parents=True)
+                        made.append(place)
                 return name
-            except Taken:
-                continue
+            except (Taken, FileExistsError):
+                for place in made:
+                    place.rmdir()
         raise ExperimentError(f"no free name for runs {clean}")
 
     def hold(self, name: str, owner: str, created_at: float, directory: Path, command: str) -> None:
@@ -135,18 +142,51 @@ class Store:
             _execute(connection, "DELETE FROM runs WHERE owner = :o AND name = :n AND job_id = ''", o=owner, n=name)
             self._insert(connection, name, owner, created_at, str(directory / name), command)
 
-    def _next_number(self, base: str, owner: str) -> int:
+    def _free_numbers(self, base: str, owner: str, directory: Path) -> Iterator[int]:
+        """Numbers to try: the one after the largest of the index, then those that no directory has either.
+
+        Directories without a row are another user's, or those of an index that was lost.
+        """
+        yield self._largest_number(base, owner) + 1
+        for _ in range(1000):
+            try:
+                names = os.listdir(directory)
+            except FileNotFoundError:
+                names = []
+            yield max(self._largest_number(base, owner), _largest(base, names)) + 1
+
+    def _largest_number(self, base: str, owner: str) -> int:
         with self._begin() as connection:
+            # As a range, so that the key finds them: names begin with BASE-, and the character after "-" is ".".
             rows = _execute(
                 connection,
-                "SELECT name FROM runs WHERE owner = :owner AND name LIKE :like",
+                "SELECT name FROM runs WHERE owner = :owner AND name LIKE :like AND name >= :low AND name < :high",
                 owner=owner,
                 like=f"{base}-%",
+                low=f"{base}-",
+                high=f"{base}.",
             )
-            # Runs of an array have two numbers, BASE-3-0.
-            ends = (re.match(r"(\d+)(?:-\d+)?\Z", name[len(base) + 1 :]) for (name,) in rows)
-            numbers = [int(end[1]) for end in ends if end]
-        return max(numbers, default=0) + 1
+            return _largest(base, (name for (name,) in rows))
+
+    def add_missing(self, runs: Iterable[Path], owner: str) -> int:
+        """Rows of the runs in these directories that the index does not know, as after it was lost; how many."""
+        from spritz.experiments import record
+
+        known = {entry.name for entry in self.find(Query(owner=owner))}
+        added = 0
+        for directory in runs:
+            if directory.name in known:
+                continue
+            try:
+                run = record.read(directory)
+            except ExperimentError:
+                continue  # not a run, or its submission was cut short
+            if run.user == owner:
+                with self._begin() as connection:
+                    self._insert(connection, run.name, owner, run.created_at, str(directory), shlex.join(run.command))
+                    self._set(connection, run.name, owner, _known(run))
+                added += 1
+        return added
 
     def add(self, runs: Sequence[tuple[Run, str]]) -> None:
         """Rows of runs (run, directory) whose names the caller has made; all or none.
@@ -256,16 +296,29 @@ class Store:
     def _check(self) -> None:
         """Make the tables if there are none. Raises ExperimentError if a later release made them."""
         if not self._database.has_table("layout"):
-            with self._database.begin() as transaction:
-                for statement in _TABLES:
-                    _execute(transaction, statement)
-                if not list(_execute(transaction, "SELECT number FROM layout")):
-                    _execute(transaction, "INSERT INTO layout (number) VALUES (:number)", number=LAYOUT)
+            try:
+                with self._database.begin() as transaction:
+                    for statement in _TABLES:
+                        _execute(transaction, statement)
+                    if not list(_execute(transaction, "SELECT number FROM layout")):
+                        _execute(transaction, "INSERT INTO layout (number) VALUES (:number)", number=LAYOUT)
+            except (Taken, ExperimentError):
+                # PostgreSQL's IF NOT EXISTS does not wait for another process that makes them at the same moment.
+                if not self._database.has_table("layout"):
+                    raise
         with self._database.begin() as transaction:
             number = next(iter(_execute(transaction, "SELECT max(number) FROM layout")))[0] or 0
         if number > LAYOUT:
-            raise ExperimentError(f"{self._url} was made by a later release of spritz", hint="use that release")
+            url = secrets.masked_text(self._url)
+            raise ExperimentError(f"{url} was made by a later release of spritz", hint="use that release")
         self._checked = True
+
+
+def _largest(base: str, names: Iterable[str]) -> int:
+    """The largest number N among names BASE-N; runs of an array have two, BASE-N-0."""
+    begin = len(base) + 1
+    ends = (re.match(r"(\d+)(?:-\d+)?\Z", name[begin:]) for name in names if name[:begin] == f"{base}-")
+    return max((int(end[1]) for end in ends if end), default=0)
 
 
 def _known(run: Run) -> dict[str, Any]:

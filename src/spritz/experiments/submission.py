@@ -114,6 +114,7 @@ def launch(request: Request, store: Store) -> Run:
                     inside=program(base),
                     tracked=tracked is not None,
                     mark=hashlib.sha256(f"{run.user} {name} {created_at}".encode()).hexdigest(),
+                    secret_names=secrets.names(environment),
                     modules=resuming.install_module(base),
                 )
             ),
@@ -122,14 +123,33 @@ def launch(request: Request, store: Store) -> Run:
         if resuming.is_resumable(request.options):
             (directory / "resume.sh").write_text(resuming.SCRIPT, encoding="utf-8")
         run.job_id = (request.queue or _sbatch)(path, environment)
-    except BaseException:
+    except BaseException as error:
+        if not isinstance(error, ExperimentError) or isinstance(error, slurm.Unanswered):
+            _cancel_left(name, directory)
         store.remove(name, user())
         shutil.rmtree(directory, ignore_errors=True)
         raise
     if run.job_id:
-        record.write(directory, run)
-        store.queued(run)
+        try:
+            record.write(directory, run)
+            store.queued(run)
+        except (OSError, ExperimentError) as error:
+            why = error.message if isinstance(error, ExperimentError) else error.strerror
+            raise ExperimentError(
+                f"{name} is queued as job {run.job_id}, but that could not be written down: {why}",
+                hint="`spritz runs` finds the job by its script once it can",
+            ) from error
     return run
+
+
+def _cancel_left(name: str, directory: Path) -> None:
+    """Cancel the job that sbatch may have queued before it, or we, were stopped.
+
+    Raises ExperimentError if Slurm does not answer: the run stays then, and `states` finds its job.
+    """
+    path = directory / "job.sh"
+    if path.exists():
+        slurm.cancel(*slurm.of_script(name, str(path)))
 
 
 def hide(around: Mapping[str, Any], urls: Sequence[str], request: Request) -> None:

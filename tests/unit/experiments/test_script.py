@@ -61,3 +61,16 @@ def test_the_script_of_a_sweep_has_a_variable_in_each_parameters_place(template:
     assert (checked.returncode, checked.stderr) == (0, "")
     assert "--lr=\"$SPRITZ_PARAM_lr\" '{other}'' $x'" in text
     assert '#SBATCH --output="/home/o\'neil/runs/r-1.%a/log/job.log"\n' in text
+
+
+def test_launchers_start_programs_of_python_and_others_on_a_node() -> None:
+    variables = {
+        "SLURM_NNODES": "2", "SLURM_NODEID": "1", "SLURM_JOB_ID": "7", "MASTER_ADDR": "n1", "MASTER_PORT": "20007",
+    }  # fmt: skip
+    for template in script.LAUNCHERS:
+        words = script.launcher_words(template, ["python3", "train.py", "--lr"], "4", variables)
+        assert words[-2:] == ["train.py", "--lr"]
+        assert not any("no-python" in word or "no_python" in word for word in words)
+        words = script.launcher_words(template, ["bash", "-c", "x"], "4", variables)
+        assert words[-4].lstrip("-").replace("_", "-") == "no-python"
+    assert "--num_processes=8" in script.launcher_words("accelerate", ["a.py"], "4", variables)

@@ -6,13 +6,43 @@ import contextlib
 import json
 import os
 import sqlite3
+import subprocess
+import sys
 import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from spritz.experiments import record
 from spritz.experiments.errors import ExperimentError
+from spritz.experiments.record import Run
 from spritz.experiments.store import Query, Store
+from tests.conformance import databases
+
+
+@pytest.fixture(scope="module", params=["sqlite", "postgresql"])
+def address(request: pytest.FixtureRequest) -> Iterator[Callable[[], str]]:
+    """Makes values of SPRITZ_RUN_STORE, each of an empty database; "" is that of a user."""
+    kind = str(request.param)
+    if kind == "sqlite":
+        yield lambda: ""
+        return
+    if os.environ.get("SPRITZ_TEST_DATABASES") != "all":
+        pytest.skip("servers are started by `make databases`")
+    if missing := databases.reason(kind):
+        pytest.fail(missing)
+    with databases.server(kind) as server:
+        yield lambda: server.url().replace("postgresql+psycopg:", "postgresql:")
+
+
+@pytest.fixture
+def any_store(tmp_path: Path, address: Callable[[], str], monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
+    """Of a user, and with `make databases` of a site."""
+    monkeypatch.setenv("SPRITZ_RUN_STORE", address())
+    made = Store(tmp_path)
+    yield made
+    made.close()
 
 
 @pytest.fixture
@@ -22,29 +52,66 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
 
 
 def add(store: Store, base: str, at: float = 1.0, **values: object) -> str:
-    name = store.reserve(base, "me", at, Path("/runs"), "python train.py")
+    name = store.reserve(base, "me", at, store.home / "runs", "python train.py")
     if values:
         store.change(name, "me", **values)
     return name
 
 
-def test_names_are_numbered_and_cleaned(store: Store) -> None:
+def test_names_are_numbered_and_cleaned(any_store: Store, tmp_path: Path) -> None:
+    store = any_store
     assert [add(store, base) for base in ("train", "train", "a b/ü", "")] == ["train-1", "train-2", "a-b-1", "run-1"]
-    assert store.reserve("train", "you", 1.0, Path("/runs"), "x") == "train-1"
+    assert store.reserve("train", "you", 1.0, tmp_path / "yours", "x") == "train-1"
+    assert store.reserve_array("train", "me", 1.0, tmp_path / "runs", ["x", "y"]) == "train-3"
+    assert add(store, "train") == "train-4"
 
 
-def test_names_taken_at_once_differ(tmp_path: Path, store: Store) -> None:
-    add(store, "x")
+def test_two_people_with_one_home_and_a_lost_index_get_names_of_their_own(store: Store, tmp_path: Path) -> None:
+    """A directory that another has, or that an index which was lost had given out, is left alone."""
+    kept = tmp_path / "runs" / add(store, "train") / "checkpoint"
+    kept.write_text("mine")
+    assert store.reserve("train", "you", 1.0, tmp_path / "runs", "x") == "train-2"
+    assert store.reserve_array("train", "you", 1.0, tmp_path / "runs", ["x"] * 2) == "train-3"
+    store.close()
+    (tmp_path / "runs.db").unlink()
+    assert [add(store, "train") for _ in range(2)] == ["train-4", "train-5"]
+    assert kept.read_text() == "mine"
+
+
+def test_a_lost_index_is_made_again_from_the_runs(store: Store, tmp_path: Path) -> None:
+    name = add(store, "train")
+    run = Run(name=name, user="me", created_at=7.0, command=["python", "a b"], job_id="12", tags=["paper"])
+    record.write(tmp_path / "runs" / name, run)
+    (tmp_path / "runs" / "cut-short-1").mkdir()
+    store.close()
+    (tmp_path / "runs.db").unlink()
+    places = sorted((tmp_path / "runs").iterdir())
+    assert [store.add_missing(places, owner) for owner in ("me", "me", "you")] == [1, 0, 0]
+    (entry,) = store.find(Query(owner="me"))
+    assert (entry.name, entry.job_id, entry.tags, entry.command) == (name, "12", ("paper",), "python 'a b'")
+
+
+def test_names_taken_at_once_differ(tmp_path: Path, any_store: Store) -> None:
+    """Also where the tables are made at that moment."""
     names: list[str] = []
-    threads = [threading.Thread(target=lambda: names.append(add(Store(tmp_path), "x"))) for _ in range(8)]
+
+    def take() -> None:
+        mine = Store(tmp_path)
+        try:
+            names.append(add(mine, "x"))
+        finally:
+            mine.close()
+
+    threads = [threading.Thread(target=take) for _ in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert sorted(names) == sorted(f"x-{number}" for number in range(2, 10))
+    assert sorted(names) == sorted(f"x-{number}" for number in range(1, 9))
 
 
-def test_runs_are_found_by_what_is_known_of_them(store: Store) -> None:
+def test_runs_are_found_by_what_is_known_of_them(any_store: Store) -> None:
+    store = any_store
     one = add(store, "alpha", 1.0, branch="main", state="FAILED", tags=json.dumps(["paper"]), metrics='{"acc": 0.5}')
     two = add(store, "beta", 2.0, branch="dev", state="COMPLETED", metrics='{"acc": 0.9}', job_id="77")
 
@@ -59,6 +126,8 @@ def test_runs_are_found_by_what_is_known_of_them(store: Store) -> None:
     assert found(states=("FAILED",)) == [one]
     assert found(since=1.5) == [two]
     assert found(metrics=(("acc", ">=", 0.9),)) == [two]
+    assert found(metrics=(("acc", "<", 0.9), ("acc", ">", 0.1))) == [one]
+    assert found(metrics=(("nothing", ">", 0.0),)) == []
     assert found(limit=1) == [two]
     assert store.get("beta", "me").name == two
     assert store.get("77", "me").name == two
@@ -115,3 +184,43 @@ def test_another_database_is_used_by_its_address(tmp_path: Path, monkeypatch: py
     assert add(store, "x") == "x-2"
     assert (tmp_path / "other.db").exists()
     assert not (tmp_path / "runs.db").exists()
+
+
+def test_a_server_that_does_not_answer_is_named_without_its_password(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("psycopg")
+    monkeypatch.setenv("SPRITZ_RUN_STORE", "postgresql://me:geheim@127.0.0.1:9/runs")
+    with pytest.raises(ExperimentError) as caught:
+        add(Store(tmp_path), "x")
+    assert "127.0.0.1" in caught.value.message
+    assert "geheim" not in caught.value.message + caught.value.hint
+
+
+def test_a_full_file_system_loses_nothing_and_says_so(tmp_path: Path, store: Store) -> None:
+    """A limit on the size of files fails like a quota: writes end half-way."""
+    for _ in range(3):
+        add(store, "x")
+    store.close()
+    program = f"""
+import resource, signal, sys
+from pathlib import Path
+from spritz.experiments.errors import ExperimentError
+from spritz.experiments.store import Store
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+size = Path({str(tmp_path)!r}, "runs.db").stat().st_size
+resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
+store = Store(Path({str(tmp_path)!r}))
+try:
+    for _ in range(1000):
+        store.reserve("x", "me", 1.0, Path({str(tmp_path)!r}) / "runs", "python " + "long " * 200)
+except ExperimentError as error:
+    print(error.message, error.hint)
+    sys.exit(3)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 3, done.stderr
+    assert "full" in done.stdout
+    rows = [entry.name for entry in Store(tmp_path).find(Query(owner="me"))]
+    assert len(set(rows)) == len(rows) >= 3
+    assert {path.name for path in (tmp_path / "runs").iterdir()} >= set(rows)

@@ -29,7 +29,7 @@ def run(arguments: Namespace, terminal: Terminal) -> int:
     base = home()
     store = Store(base)
     entries = [store.get(name, submission.user()) for name in (arguments.old, arguments.new)]
-    states.refresh(store, entries)
+    states.refresh_or_tell(store, entries, terminal)
     entries = [store.get(entry.name, entry.owner) for entry in entries]
     old, new = (record.read(Path(entry.directory)) for entry in entries)
     parts: list[tuple[str, list[str]]] = [

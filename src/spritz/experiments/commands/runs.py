@@ -32,6 +32,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--since", default="", help="a date, or 2h, 3d, 1w ago")
     parser.add_argument("--user", default="", help="another user's (default: yours; where the index is shared)")
     parser.add_argument("-n", "--limit", type=int, default=20, help="at most so many (0: all; default 20)")
+    parser.add_argument("--rebuild", action="store_true", help="first add runs that an index which was lost had")
     parser.add_argument("--json", action="store_true")
 
 
@@ -41,7 +42,10 @@ def run(arguments: Namespace, terminal: Terminal) -> int:
     store = Store(home())
     owner = arguments.user or submission.user()
     if owner == submission.user():
-        states.refresh(store, store.open_runs(owner))
+        if arguments.rebuild:
+            count = store.add_missing(sorted((home() / "runs").glob("*/")), owner)
+            terminal.err(f"spritz: {count} runs were not in the index\n")
+        states.refresh_or_tell(store, store.open_runs(owner), terminal)
     entries = store.find(
         Query(
             owner=owner,

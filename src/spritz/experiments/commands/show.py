@@ -43,7 +43,7 @@ def run(arguments: Namespace, terminal: Terminal) -> int:
     """0."""
     store = Store(home())
     entry = store.get(arguments.run, submission.user())
-    states.refresh(store, [entry])
+    states.refresh_or_tell(store, [entry], terminal)
     entry = store.get(entry.name, entry.owner)
     directory = Path(entry.directory)
     if arguments.usage or arguments.html:

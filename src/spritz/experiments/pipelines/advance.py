@@ -13,11 +13,11 @@ import shutil
 import time
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from spritz.experiments import api, arrays, record, settings, slurm, submission, surroundings
+from spritz.experiments import api, arrays, record, script, settings, slurm, submission, surroundings
 from spritz.experiments.errors import ExperimentError
 from spritz.experiments.pipelines import cache
 from spritz.experiments.pipelines.definition import StepRecord, references
@@ -207,9 +207,9 @@ def _queue(pipeline: Pipeline, batch: Batch, store: Store, environment: Mapping[
     if batch.units == [None]:
         job_id = _submit_one(requests[0], store, words)
     else:
-        script = pipeline.directory / "batches" / f"{batch.name}.sh"
-        prepared = arrays.prepare(requests, store, script, name=batch.name)
-        job_id = slurm.submit(str(script), [*prepared.words, *words], environment=prepared.environment)
+        path = pipeline.directory / "batches" / f"{batch.name}.sh"
+        prepared = arrays.prepare(requests, store, path, name=batch.name)
+        job_id = slurm.submit(str(path), [*prepared.words, *words], environment=prepared.environment)
     if pipeline.claim(batch.name, job_id) != job_id:
         slurm.cancel(job_id)  # an earlier one, of a submitter that was killed, has started meanwhile
     _record(pipeline, batch, pipeline.claimed(batch.name), store)
@@ -222,8 +222,6 @@ def _submit_one(request: Request, store: Store, words: list[str]) -> str:
         queued.append(slurm.submit(str(path), words, environment=environment))
         return ""  # written down with the claim
 
-    from dataclasses import replace
-
     submission.launch(replace(request, queue=submit), store)
     return queued[0]
 
@@ -234,6 +232,9 @@ def _requests(pipeline: Pipeline, batch: Batch, store: Store, environment: Mappi
     base = pipeline.directory.parent.parent
     found = settings.Settings(run=_options(pipeline.defaults))
     options = api.run_options(_options(step.options), found, "")
+    if options.template in script.LAUNCHERS:
+        # What the job runs once on each node is `stepping`, which starts the launcher.
+        options = replace(options, template="")
     directory = Path(pipeline.work_directory)
     around = surroundings.collect(base, directory, environment)
     requests = {}

@@ -34,7 +34,7 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, overload
 
-from spritz.experiments import secrets
+from spritz.experiments import script, secrets
 from spritz.experiments.errors import ExperimentError
 from spritz.experiments.settings import RunOptions
 from spritz.notation.names import nearest
@@ -42,7 +42,7 @@ from spritz.notation.names import nearest
 #: {prepare} in a command of YAML: the value of a step, a parameter, or `item`
 _PLACE = re.compile(r"\{([A-Za-z_][\w-]*)\}")
 _NAME = re.compile(r"[A-Za-z_][\w-]*\Z")
-_OPTIONS = tuple(item.name for item in fields(RunOptions) if item.name not in ("name", "template"))
+_OPTIONS = tuple(item.name for item in fields(RunOptions) if item.name != "name")
 _YAML_STEP = ("command", "needs", "map", "files", "cache")
 
 
@@ -288,18 +288,25 @@ def set_options(record: StepRecord, options: Mapping[str, Any], where: str) -> N
             record.files = [str(each) for each in ([value] if isinstance(value, str) else value)]
         elif key == "cache":
             record.cache = bool(value)
+        elif key == "template" and (why := _unfit(record, str(value))):
+            raise ExperimentError(f"{where}: template: {value}: {why}")
         elif key in _OPTIONS:
             for name, each in value.items() if key == "env" else ():
                 need_open(str(each), f"{where}: env: {name}", str(name))
             record.options[key] = list(value) if isinstance(value, tuple) else value
-        elif key == "template":
-            raise ExperimentError(
-                f"{where}: a step has no template",
-                hint='start the launcher in its command, as torchrun --rdzv-endpoint="$MASTER_ADDR:$MASTER_PORT" …',
-            )
         else:
             near = nearest(key, (*_OPTIONS, "files", "cache"))
             raise ExperimentError(f"{where}: unknown option {key}" + (f" (did you mean {near}?)" if near else ""))
+
+
+def _unfit(record: StepRecord, template: str) -> str:
+    """Why the step cannot have the template; "" if it can."""
+    if template not in script.TEMPLATES:
+        near = nearest(template, script.TEMPLATES)
+        return "no such template" + (f" (did you mean {near}?)" if near else "")
+    if record.function and template in script.LAUNCHERS:
+        return "it starts a program, and this step is a function: tasks, lightning and mpi call it once a task"
+    return ""
 
 
 def load(file: Path, parameters: Mapping[str, str], directory: Path) -> Definition:
@@ -410,7 +417,7 @@ def _yaml_step(name: str, given: Any, names: Mapping[str, Any], values: Mapping[
         raise ExperimentError(f"{where}: a name has letters, digits, _ and -")
     if not isinstance(given, dict) or not given.get("command"):
         raise ExperimentError(f"{where}: command: is missing")
-    _need_keys(given, (*_YAML_STEP, *_OPTIONS, "template"), where)
+    _need_keys(given, (*_YAML_STEP, *_OPTIONS), where)
     words = given["command"]
     record = StepRecord(name=name)
     over, needs = given.get("map"), given.get("needs") or []
@@ -434,7 +441,7 @@ def _yaml_step(name: str, given: Any, names: Mapping[str, Any], values: Mapping[
         need_open("", f"{where}: command", "secret")
     set_options(
         record,
-        {key: value for key, value in given.items() if key in _OPTIONS or key in ("files", "cache", "template")},
+        {key: value for key, value in given.items() if key in _OPTIONS or key in ("files", "cache")},
         where,
     )
     return record

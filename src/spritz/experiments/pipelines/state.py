@@ -129,7 +129,10 @@ class Pipeline:
     def locked(self) -> Iterator[None]:
         """One process at a time; the lock goes with the process."""
         with (self.directory / "lock").open("a") as file:
-            fcntl.lockf(file, fcntl.LOCK_EX)
+            try:
+                fcntl.lockf(file, fcntl.LOCK_EX)
+            except OSError as error:  # a network file system without locks
+                raise ExperimentError(f"{self.directory}/lock: {error.strerror}") from error
             yield
 
     def busy(self) -> bool:

@@ -12,7 +12,7 @@ import traceback
 from pathlib import Path
 from typing import Any
 
-from spritz.experiments import slurm
+from spritz.experiments import api, script, settings, slurm
 from spritz.experiments.errors import ExperimentError
 from spritz.experiments.pipelines import cache
 from spritz.experiments.pipelines.definition import Step, StepRecord, filled, import_file, word
@@ -108,6 +108,14 @@ def _call(pipeline: Pipeline, step: StepRecord, unit: Unit) -> Any:
 def _command(pipeline: Pipeline, step: StepRecord, unit: Unit, output: str) -> int:
     item = pipeline.item(step, unit)
     words = [word(each) for each in filled(step.arguments, pipeline.value, item)]
+    options = api.run_options(
+        {key: value for key, value in step.options.items() if key != "name"},
+        settings.Settings(run={key: value for key, value in pipeline.defaults.items() if key != "name"}),
+        "",
+    )
+    if options.template in script.LAUNCHERS:
+        processes = settings.per_node_gpus(options) or options.tasks_per_node or "1"
+        words = script.launcher_words(options.template, words, processes, os.environ)
     variables = {**os.environ, "SPRITZ_OUTPUT": output, "SPRITZ_STEP": step.name}
     if unit is not None:
         variables |= {"SPRITZ_ITEM": word(item), "SPRITZ_INDEX": label(unit)}

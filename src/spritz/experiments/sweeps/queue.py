@@ -119,6 +119,7 @@ def launch(plan: Plan, request: Request, store: Store) -> Sweep:
                 inside=submission.program(base),
                 tracked=tracked is not None,
                 mark=hashlib.sha256(f"{sweep.user} {sweep.name} {sweep.created_at}".encode()).hexdigest(),
+                secret_names=secrets.names(environment),
                 modules=resuming.install_module(base),
                 trials=script.Trials(
                     sweep=sweep.directory,

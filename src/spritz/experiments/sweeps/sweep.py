@@ -117,6 +117,8 @@ def create(home: Path, base: str, at: float, user: str, plan: Plan, size: int) -
     while True:
         made = Sweep(name=f"{base}-{number}", user=user, created_at=at, home=home, plan=plan, size=size)
         try:
+            if (home / "runs" / f"{made.name}.1").exists():
+                raise FileExistsError
             made.directory.mkdir()
         except FileExistsError:
             number += 1
