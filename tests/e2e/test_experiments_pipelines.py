@@ -256,7 +256,9 @@ def test_a_step_is_started_by_the_launcher_of_its_template(lab: Lab) -> None:
     """torchrun is a script that shows what it was called with, on each of two nodes."""
     fake = lab.directory / "bin" / "torchrun"
     fake.parent.mkdir()
-    fake.write_text('#!/bin/sh\necho "node $SLURM_NODEID: $*"\n[ -z "$SPRITZ_OUTPUT" ] || echo 7 > "$SPRITZ_OUTPUT"\n')
+    # As the real one, it waits for its peer.
+    meet = f"cd {fake.parent}; touch $SLURM_NODEID; until [ -e 0 ] && [ -e 1 ]; do sleep 0.05; done"
+    fake.write_text(f'#!/bin/sh\necho "node $SLURM_NODEID: $*"\n{meet}\necho 7 > "$SPRITZ_OUTPUT"\n')
     fake.chmod(0o755)
     steps = {
         "fit": {"command": ["python3", "train.py", "--lr", "{lr}"], "template": "torchrun", "nodes": 2,
