@@ -23,10 +23,13 @@ $(VENV)/.stamp: pyproject.toml constraints.txt setup.py $(wildcard launcher/*.[c
 	@$(PIP) install --upgrade --constraint constraints.txt --editable '.[dev]'
 	@touch $@
 
-# torch and scikit-learn are large, and only the demonstration trains a model.
-$(VENV)/.stamp-demo: $(VENV)/.stamp | compiled
-	@echo 'installing what the demonstration trains with (PyTorch: a few minutes)'
-	@$(PIP) install --constraint constraints.txt torch scikit-learn
+# Without what tests need; with PyTorch, scikit-learn and MLflow (a hundred packages), which are large. Where PyPI's
+# PyTorch for CUDA is too large, PIP_EXTRA_INDEX_URL or PIP_FIND_LINKS can name a smaller build.
+$(VENV)/.stamp-demo: pyproject.toml constraints.txt setup.py
+	@$(PIP) --version >/dev/null 2>&1 || { echo 'creating $(VENV)'; $(PYTHON) -m venv --clear $(VENV); }
+	@echo 'installing Spritz, and what the demonstration trains and tracks with (PyTorch, MLflow: a minute or more)'
+	@$(PIP) install --constraint constraints.txt --editable '.[demo,experiments]'
+	@$(BIN)/python -m compileall -q src
 	@touch $@
 
 venv: compiled

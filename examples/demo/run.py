@@ -1,5 +1,5 @@
-"""The demonstration: a cluster of four virtual nodes, and on it a training job, an array, a dependent job and one that
-is cancelled.
+"""The demonstration: a cluster of four virtual nodes, on it a training job, an array, a dependent job and one that is
+cancelled; then a training that is tracked, paused, resumed and swept.
 
 Everything is done with the commands that a user would type; each is shown before it runs. Ctrl-C (or SIGTERM, or the
 terminal closing) stops the cluster and removes its directory.
@@ -20,7 +20,17 @@ from types import FrameType
 
 HERE = Path(__file__).resolve().parent
 BIN = Path(sys.executable).parent
-LIMIT_SECONDS = 170.0
+LIMIT_SECONDS = 400.0
+#: what a researcher needs
+RESEARCH = (
+    ("spritz run --gpus 1 --track -- python digits.py", "a job from a snapshot of the code, its output here"),
+    ("spritz run --nodes 2 --template torchrun -- python YOURS.py", "or accelerate, deepspeed, lightning, ray, mpi"),
+    ("spritz runs; spritz show RUN; spritz logs -f RUN", "what ran, with which code, and what it said"),
+    ("spritz diff A B; spritz rerun RUN --set lr=1e-2", "what differs; the same code again, changed"),
+    ("spritz pause RUN; spritz resume RUN", "after --resumable: without lost progress"),
+    ("spritz sweep sweep.yaml; spritz sweeps", "many trials, the best, early stopping"),
+    ("spritz track; spritz dev --gpus 1", "MLflow's address; a shell, JupyterLab or VS Code on a node"),
+)
 
 
 class Demo:
@@ -30,11 +40,14 @@ class Demo:
         self.cluster = root / "cluster"
         self.work = root / "work"
         self.work.mkdir()
-        for name in ("train.sh", "train.py"):
+        for name in ("train.sh", "train.py", "digits.py", "sweep.yaml"):
             shutil.copy(HERE / name, self.work)
         self.environ = {name: value for name, value in os.environ.items() if not name.startswith(("SLURM_", "SBATCH_"))}
         self.environ["PATH"] = f"{BIN}{os.pathsep}{self.environ.get('PATH', os.defpath)}"
         self.environ["SLURM_CONF"] = str(self.cluster / "etc" / "slurm.conf")
+        self.environ["SPRITZ_HOME"] = str(root / "runs")
+        for name in ("MLFLOW_TRACKING_URI", "MLFLOW_TRACKING_TOKEN"):
+            self.environ.pop(name, None)
         self.colour = sys.stdout.isatty() and "NO_COLOR" not in os.environ
         self.deadline = time.monotonic() + LIMIT_SECONDS
 
@@ -142,8 +155,42 @@ class Demo:
         self.show("squeue", "-t", "all", "-o", "%.10i %.9j %.4t %.10M %.5D %.14N %r")
         self.show("cat", "report.out")
         self.check(train, report, mistake)
-        accuracy = self.accuracy(train)
-        self.say(f"{accuracy:.1%} test accuracy, trained on two nodes; all took {time.monotonic() - started_at:.0f} s")
+        self.say(f"{self.accuracy(train):.1%} test accuracy, trained on two nodes")
+        self.experiments()
+        self.say(f"All took {time.monotonic() - started_at:.0f} s")
+
+    def experiments(self) -> None:
+        """The researcher's half: a training tracked by MLflow, paused and resumed, then swept."""
+        self.say("The researcher's way: one command, code frozen, tracked by MLflow; paused, and its GPU given back")
+        train = ("--gpus", "1", "--resumable", "--track", "--", "python", "digits.py", "--epochs", "20")
+        run = self.show("spritz", "run", "--detach", *train).split()[0]
+        self.until_logged(run, "epoch  3")
+        self.show("spritz", "pause", run)
+        self.show("spritz", "resume", run)
+        shown = self.show("spritz", "logs", "--follow", run)
+        if "epoch 20" not in shown or "goes on at epoch" not in shown:
+            raise SystemExit(f"demo: {run} did not go on after its pause")
+        self.say("A sweep over the learning rate; trials that fall behind are stopped early")
+        self.show("cat", "sweep.yaml")
+        sweep = self.show("spritz", "sweep", "sweep.yaml", "--wait")
+        if "best:" not in sweep:
+            raise SystemExit("demo: the sweep found no best trial")
+        self.show("spritz", "runs")
+        self.show("spritz", "show", run)
+
+    def until_logged(self, run: str, text: str) -> None:
+        """Wait until the run has printed this."""
+        self.prompt(("spritz", "logs", "--follow", run))
+        printed = 0
+        while True:
+            output = self.quietly("spritz", "logs", run)
+            sys.stdout.write(output[printed:])
+            sys.stdout.flush()
+            printed = len(output)
+            if text in output:
+                return
+            self.in_time(f"{run} has not printed {text!r}")
+            time.sleep(0.3)
 
     def accuracy(self, train: str) -> float:
         """What the training printed last."""
@@ -162,6 +209,7 @@ class Demo:
 
     def stop(self) -> bool:
         """End whatever runs; False if that fails, and something still does."""
+        self.typed(("spritz", "track", "stop", "--force"))
         command = ["spritz", "down", "--quiet", "--dir", str(self.cluster), "--timeout", "60"]
         return subprocess.run(command, env=self.environ, check=False).returncode == 0
 
@@ -191,7 +239,11 @@ def main() -> int:
         print(f"  source {shlex.quote(os.path.relpath(BIN))}/activate")
         print("  spritz up --nodes 4 --gpus 2     # a cluster like this one; without options, this machine as it is")
         print(f"  cd {shlex.quote(os.path.relpath(HERE))} && sbatch train.sh")
-        print("  squeue, sinfo, scancel, srun …   # as on every Slurm; `spritz --help` for the rest", flush=True)
+        print("  squeue, sinfo, scancel, srun …   # as on every Slurm; `spritz --help` for the rest")
+        print()
+        for command, meaning in RESEARCH:
+            print(f"  {command:<59} # {meaning}")
+        sys.stdout.flush()
     return status
 
 

@@ -25,6 +25,7 @@ torch.distributed where it is initialised, else by `agree`, which gets this rank
 
 from __future__ import annotations
 
+import atexit
 import os
 import pickle
 import random
@@ -70,6 +71,8 @@ class Checkpointer:
         wanted = os.environ.get("SPRITZ_STOP_SIGNAL", "USR1")
         for name in dict.fromkeys((f"SIG{wanted}", "SIGTERM")):
             signal.signal(getattr(signal, name), self._note)
+        # The job repeats the signal until the program is gone, and Python's exit undoes handlers: it would die of it.
+        atexit.register(signal.signal, getattr(signal, f"SIG{wanted}"), signal.SIG_IGN)
 
     def _note(self, number: int, frame: object) -> None:
         self._asked = True

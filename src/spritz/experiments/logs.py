@@ -10,6 +10,8 @@ from pathlib import Path
 #: RESTART-RANK.log, and RESTART-srun.log with what srun says; a task that never started writes none
 _RANK = re.compile(r"(\d+)-(\d+|srun)\.log\Z")
 _PIECE_BYTES = 1 << 16
+#: what Slurm tells the batch script of a run that it requeues: no error of the run's, `spritz show` has its pauses
+_REQUEUED = re.compile(r"slurmstepd: error: \*\*\* JOB \S+ ON .* DUE TO JOB REQUEUE \*\*\*")
 
 
 @dataclass(frozen=True, order=True)
@@ -65,8 +67,9 @@ class Tail:
                     self._at[path] = self._at.get(path, 0) + len(data)
                     *lines, rest = (self._rest.get(path, b"") + data).split(b"\n")
                     self._rest[path] = rest
-                    for line in lines:
-                        yield Line(restart, rank, line.decode("utf-8", "replace"))
+                    for text in (line.decode("utf-8", "replace") for line in lines):
+                        if rank is not None or not _REQUEUED.match(text):
+                            yield Line(restart, rank, text)
         except OSError:
             return
         if last and self._rest.get(path):

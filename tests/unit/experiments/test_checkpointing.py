@@ -132,3 +132,31 @@ def test_pytorch_state_and_random_numbers_continue(tmp_path: Path) -> None:
     assert state is not None
     assert torch.equal(torch.randn(3), expected)
     assert torch.equal(state["model"]["weight"], model.weight)
+
+
+LATE = """\
+import os, signal, sys
+from spritz_checkpointing import Checkpointer
+
+class Late:
+    def __del__(self):  # after atexit and after Python has undone signal handlers
+        os.kill(os.getpid(), signal.SIGUSR1)
+        print("survived", flush=True)
+
+late = Late()
+checkpoints = Checkpointer()
+if "leave" in sys.argv:
+    checkpoints.leave()
+"""
+
+
+@pytest.mark.parametrize(("words", "status"), [(["leave"], 75), ([], 0)])
+def test_a_signal_while_python_exits_does_not_change_the_status(tmp_path: Path, words: list[str], status: int) -> None:
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(resuming.install_module(tmp_path)),
+        "SPRITZ_CHECKPOINT_DIR": str(tmp_path / "c"),
+    }
+    command = [sys.executable, "-c", LATE, *words]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (status, "survived\n"), done.stderr
