@@ -18,6 +18,7 @@ _DAEMONS = {
     "slurmd": "spritz.node.main",
     "slurmdbd": "spritz.accounting.main",
     "slurmrestd": "spritz.rest.main",
+    "sackd": "spritz.sack.main",
 }
 _COMMAND = "spritz-command"
 _RUN = "import sys; sys.path[:0] = sys.argv[1].split(':'); from spritz.installed import run; run()"

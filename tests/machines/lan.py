@@ -147,6 +147,7 @@ class Machine(Namespace):
             "LANG": "C.UTF-8",
             "SPRITZ_NO_SERVER": "1",
             "XDG_STATE_HOME": str(own / "state"),
+            "STATE_DIRECTORY": str(own / "lib"),
         }
         self._children: list[subprocess.Popen[bytes]] = []
 

@@ -29,6 +29,7 @@ from spritz.runtime.worker import Worker
 
 if TYPE_CHECKING:
     from spritz.accounting.store import Store
+    from spritz.client.membership import Membership
     from spritz.config.loaded import DbdSettings
     from spritz.runtime.daemonize import Startup
     from spritz.runtime.log import Logger
@@ -47,7 +48,13 @@ _IGNORED_SIGNALS = (signal.SIGUSR1, signal.SIGPIPE, signal.SIGTSTP, signal.SIGXC
 
 
 async def serve(
-    store: Store, settings: DbdSettings, startup: Startup, log: Logger, slurm_uid: int, pid_file: PidFile
+    store: Store,
+    settings: DbdSettings,
+    membership: Membership | None,
+    startup: Startup,
+    log: Logger,
+    slurm_uid: int,
+    pid_file: PidFile,
 ) -> int:
     """Serve until told to stop. Returns the exit status."""
     clock = SystemClock()
@@ -74,10 +81,12 @@ async def serve(
         async with Server(
             table, role="slurmdbd", log=log, trusted=trusted, statistics=api.statistics_of_calls
         ) as server:
-            await _listen(server, settings, log)
-            startup.serves()
-            log.info("daemon.started", database=store.describe(), port=settings.integer("DbdPort"))
             async with Supervisor(lambda name, error: log.error("task.failed", exception=error, task=name)) as tasks:
+                if membership is not None:
+                    _take_machines(server, membership, tasks)
+                await _listen(server, settings, log)
+                startup.serves()
+                log.info("daemon.started", database=store.describe(), port=settings.integer("DbdPort"))
                 tasks.spawn_contained(api.purge_hourly(), name="purge")
                 tasks.spawn_contained(api.usage.roll_always(), name="roll-up")
                 tasks.spawn_contained(_checkpoint_always(store, log), name="checkpoint")
@@ -129,6 +138,23 @@ async def _checkpoint_always(store: Store, log: Logger) -> None:
         except DatabaseError as error:
             log.error("database.no_checkpoint", error=error.message)
         await asyncio.sleep(CHECKPOINT_SECONDS)
+
+
+def _take_machines(server: Server, membership: Membership, tasks: Supervisor) -> None:
+    """Other machines of clusters that have our key."""
+    from spritz.client.hub import Hub
+    from spritz.runtime import tls
+
+    clock = SystemClock()
+    context = tls.server_context(membership.keys("", tls.DATABASE, clock.now()))
+
+    async def renew() -> None:
+        while True:
+            await clock.sleep(3600.0)
+            tls.renew(context, membership.keys("", tls.DATABASE, clock.now()))
+
+    server.secure(context, Hub(membership, "", clock, tasks, server.complaints, server.take))
+    tasks.spawn(renew(), name="certificate")
 
 
 async def _listen(server: Server, settings: DbdSettings, log: Logger) -> None:

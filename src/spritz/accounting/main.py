@@ -15,6 +15,7 @@ from spritz.runtime.command import run_daemon
 from spritz.runtime.service import held_pid_file, make_directory, open_log, serve_detached, set_nice
 
 if TYPE_CHECKING:
+    from spritz.client.membership import Membership
     from spritz.config.loaded import DbdSettings
     from spritz.runtime.daemonize import Startup
     from spritz.runtime.privilege import User
@@ -32,6 +33,7 @@ def main(argv: list[str]) -> int:
 
 def _start(options: Options) -> int:
     from spritz.accounting.configuration import check_permissions, find_slurmdbd_conf
+    from spritz.client.membership import find_membership
     from spritz.config.load import load_slurmdbd
     from spritz.runtime.privilege import UnknownUser, is_root, lookup_user
 
@@ -47,10 +49,13 @@ def _start(options: Options) -> int:
             f"slurmdbd must be started as root or as SlurmUser {user.name}({user.uid})",
             hint="SlurmUser of slurmdbd.conf sets another user",
         )
-    return serve_detached("slurmdbd", options, lambda startup: _run(options, settings, startup, user))
+    membership = find_membership(path)
+    if membership is not None and not membership.holds_cluster_key:
+        membership = None
+    return serve_detached("slurmdbd", options, lambda startup: _run(options, settings, membership, startup, user))
 
 
-def _run(options: Options, settings: DbdSettings, startup: Startup, user: User) -> int:
+def _run(options: Options, settings: DbdSettings, membership: Membership | None, startup: Startup, user: User) -> int:
     """In the process that will serve."""
     from spritz.accounting.configuration import database_url
     from spritz.runtime import log
@@ -72,6 +77,8 @@ def _run(options: Options, settings: DbdSettings, startup: Startup, user: User) 
         if url.get_backend_name() == "sqlite" and url.database and not url.database.startswith("file:"):
             make_directory(os.path.dirname(url.database), owner=user)
         engine = open_engine(url, settings.text("StorageBackupHost"))
+        if membership is not None:
+            _ = membership.authorities
         become(user)
         open_log(
             "slurmdbd",
@@ -89,7 +96,7 @@ def _run(options: Options, settings: DbdSettings, startup: Startup, user: User) 
         for item in settings.warnings:
             logger.warning("config.questionable", detail=item.text)
         with log.in_background():
-            return run(serve(Store(engine), settings, startup, logger, user.uid, pid_file))
+            return run(serve(Store(engine), settings, membership, startup, logger, user.uid, pid_file))
 
 
 if __name__ == "__main__":

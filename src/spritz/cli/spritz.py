@@ -13,6 +13,8 @@ from spritz.cli.context import Context
 #: name -> (module, one line of help)
 SUBCOMMANDS: dict[str, tuple[str, str]] = {
     "up": ("spritz.cli.local.up", "start a cluster on this machine (or the one in --dir)"),
+    "join": ("spritz.cli.local.join", "make this machine a node or a login host of a cluster on another machine"),
+    "token": ("spritz.cli.local.token", "create, list and revoke the tokens by which machines join"),
     "down": ("spritz.cli.local.down", "stop it; running jobs end, queued ones stay for the next `spritz up`"),
     "status": ("spritz.cli.local.status", "daemons, nodes, CPUs, GPUs and jobs at a glance"),
     "doctor": ("spritz.cli.local.doctor", "say what is wrong and what to do"),

@@ -18,7 +18,7 @@ from msgspec import Struct
 from spritz.client.channel import Channel
 from spritz.client.errors import CallTimeout, ClientError, RemoteHost, unreachable
 from spritz.client.handling import Handler, Handlers
-from spritz.client.same_machine import own_addresses, plain_name
+from spritz.client.same_machine import is_own_address, plain_name
 from spritz.model.errors import SpritzError
 from spritz.runtime.clock import Clock, SystemClock
 from spritz.runtime.randomness import Randomness, SystemRandomness, backoff
@@ -26,6 +26,8 @@ from spritz.runtime.sockets import connect_tcp, connect_unix
 from spritz.runtime.tasks import Supervisor
 
 if TYPE_CHECKING:
+    import ssl
+
     from spritz.runtime.log import Logger
     from spritz.runtime.pipe import Pipe
 
@@ -37,6 +39,18 @@ _ASK_AGAIN_SECONDS = 0.002
 Address = str | tuple[str, int]
 
 
+class Secure(Struct, frozen=True):
+    """How to reach daemons on other machines: by TLS, if their certificate is of this cluster and role.
+
+    `cluster` "" is any that has our authority. `context` makes what a connection needs at the moment that it is made:
+    certificates are renewed.
+    """
+
+    context: Callable[[], ssl.SSLContext]
+    cluster: str
+    role: str
+
+
 async def connect(
     addresses: Sequence[Address],
     *,
@@ -46,35 +60,52 @@ async def connect(
     tasks: Supervisor | None = None,
     owners: frozenset[int] | None = None,
     timeout: float = 10.0,
+    secure: Secure | None = None,
 ) -> Channel:
     """A channel to the first address that can be reached; `timeout` seconds for each.
 
     `table` has the requests that we answer on it; handlers that await need `tasks`. The server must run as one of
-    `owners` (uids): by default as root, or as we do; others are passed over, and so are hosts that are other machines,
-    for whose processes nobody vouches. Raises ClientError, with every address in the hint.
+    `owners` (uids): by default as root, or as we do; others are passed over. On other machines its certificate counts
+    (`secure`); without, these are passed over too. Raises ClientError, with every address in the hint.
     """
+    pipe = await open_address(addresses, owners=owners, timeout=timeout, secure=secure)
+    return Channel(pipe, Handlers(table or {}), role=role, accepted=False, log=log, tasks=tasks)
+
+
+async def open_address(
+    addresses: Sequence[Address],
+    *,
+    owners: frozenset[int] | None = None,
+    timeout: float = 10.0,
+    secure: Secure | None = None,
+) -> Pipe:
+    """As `connect`, for whoever does not speak in requests."""
     trusted = frozenset((0, os.geteuid())) if owners is None else owners
-    handlers = Handlers(table or {})
     problems: list[str] = []
     for address in addresses:
         try:
-            pipe = await _open(address, trusted, timeout)
+            return await _open(address, trusted, timeout, secure)
         except OSError as error:
-            problems.append(f"{_address_text(address)}: {error.strerror or type(error).__name__}")
-            continue
+            reason = getattr(error, "verify_message", "") or error.strerror or type(error).__name__
+            problems.append(f"{_address_text(address)}: {reason}")
         except (RemoteHost, UnicodeError) as error:
             problems.append(str(error))
-            continue
-        return Channel(pipe, handlers, role=role, accepted=False, log=log, tasks=tasks)
     raise unreachable("; ".join(problems) or "no address is known")
 
 
-async def _open(address: Address, owners: frozenset[int], timeout: float) -> Pipe:
-    """A pipe to a server that the kernel says is run by one of `owners`. Raises OSError, RemoteHost."""
+async def _open(address: Address, owners: frozenset[int], timeout: float, secure: Secure | None) -> Pipe:
+    """A pipe to a server for which the kernel vouches (`owners`), or its certificate. Raises OSError, RemoteHost."""
     if isinstance(address, str):
         pipe = await connect_unix(address, timeout=timeout)
     else:
-        pipe = await _open_tcp(*address, timeout)
+        pipe = await _open_tcp(*address, timeout, secure)
+    if secure is not None and pipe.protocol:
+        machine = pipe.machine
+        if machine is None or machine.role != secure.role or secure.cluster not in ("", machine.cluster):
+            pipe.abort()
+            said = "nothing" if machine is None else f"{machine.role} of cluster {machine.cluster}"
+            raise PermissionError(1, f"its certificate says {said}, not {secure.role} of cluster {secure.cluster}")
+        return pipe
     try:
         if not pipe.is_same_machine:
             raise RemoteHost.of_host(pipe.peer_name)
@@ -91,14 +122,19 @@ async def _open(address: Address, owners: frozenset[int], timeout: float) -> Pip
     return pipe
 
 
-async def _open_tcp(host: str, port: int, timeout: float) -> Pipe:
-    """A pipe to the first of the host's addresses on this machine that answers. Raises OSError, RemoteHost."""
-    problem: OSError = OSError(2, "host has no address", host)
+async def _open_tcp(host: str, port: int, timeout: float, secure: Secure | None) -> Pipe:
+    """A pipe to the host's first address that answers; by TLS to another machine. Raises OSError, RemoteHost."""
+    problem: Exception = OSError(2, "host has no address", host)
     async with asyncio.timeout(timeout):
         resolved = await asyncio.get_running_loop().getaddrinfo(plain_name(host), port, type=socket.SOCK_STREAM)
-    for _, own in own_addresses(host, resolved):
+    for family, _, _, _, address in resolved:
+        own = is_own_address(family, address)
+        if not own and secure is None:
+            problem = RemoteHost.of_host(host if host == address[0] else f"{host} ({address[0]})")
+            continue
         try:
-            return await connect_tcp(own[0], port, timeout=timeout)
+            tls = None if own or secure is None else secure.context()
+            return await connect_tcp(str(address[0]), port, timeout=timeout, tls=tls)
         except OSError as error:
             problem = error
     raise problem
@@ -127,7 +163,9 @@ class PersistentChannel:
         clock: Clock | None = None,
         randomness: Randomness | None = None,
         ceiling_seconds: float = 5.0,
+        secure: Secure | None = None,
     ) -> None:
+        self._secure = secure
         self._addresses = addresses
         self._role = role
         self._log = log
@@ -211,7 +249,13 @@ class PersistentChannel:
     async def _connect(self) -> Channel:
         addresses = self._addresses() if callable(self._addresses) else self._addresses
         channel = await connect(
-            addresses, role=self._role, log=self._log, table=self._table, tasks=self._tasks, owners=self._owners
+            addresses,
+            role=self._role,
+            log=self._log,
+            table=self._table,
+            tasks=self._tasks,
+            owners=self._owners,
+            secure=self._secure,
         )
         try:
             if self._on_connect is not None:

@@ -68,7 +68,7 @@ _ANSWERS_BYTES = 1024 * 1024
 _LONG_REQUEST_BYTES = 64 * 1024
 
 #: Roles of peers that are daemons of a cluster (`Hello.role`); others are commands.
-DAEMON_ROLES = frozenset({"slurmctld", "slurmd", "slurmdbd"})
+DAEMON_ROLES = frozenset({"slurmctld", "slurmd", "slurmdbd", "sackd"})
 
 
 class _Waiting(Generic[T]):
@@ -641,6 +641,8 @@ def peer_of(pipe: Pipe) -> Peer:
     """Who the peer is: its user where the kernel says so, else the address that it has."""
     if pipe.credentials is not None:
         return pipe.credentials.uid
+    if pipe.machine is not None:
+        return f"{pipe.machine.role} {pipe.machine.host}"
     return pipe.peer_name.rpartition(":")[0]
 
 

@@ -16,15 +16,16 @@ class ClientError(SpritzError):
 
 
 class RemoteHost(ClientError):
-    """The host is another machine, whose daemons cannot be authenticated yet."""
+    """The host is another machine, and this one has no keys of a cluster that spans machines."""
 
     @classmethod
     def of_host(cls, host: str) -> RemoteHost:
         """An error that says so of `host`."""
         return cls(
-            f"{host} is another machine, and Spritz cannot authenticate daemons of other machines yet",
+            f"{host} is another machine, and this machine has no key of the cluster",
             code="SLURM_PROTOCOL_AUTHENTICATION_ERROR",
-            hint="run slurmctld, slurmdbd and slurmd on one machine; name it by its host name, address or localhost",
+            hint="`spritz join HOST --token T` makes this machine a member, as does the cluster's slurm.key beside "
+            "slurm.conf; commands then speak to slurmd or sackd of this machine",
         )
 
     def naming(self, setting: str) -> RemoteHost:

@@ -33,6 +33,7 @@ from spritz.wire.requests import RequestDecoder
 if TYPE_CHECKING:
     from spritz.client.channel import Channel
     from spritz.runtime.credentials import PeerCredentials
+    from spritz.runtime.tls import Machine
 
 
 class Deferred(Enum):
@@ -88,6 +89,16 @@ class Call:
     def caller(self) -> PeerCredentials | None:
         """Who asks, by the kernel's word or a token; None if nothing vouches for the peer."""
         return self.channel.credentials
+
+    @property
+    def machine(self) -> Machine | None:
+        """The machine of the cluster that asks, by its certificate; None if it is a user, or shows none."""
+        return self.channel.pipe.machine
+
+    @property
+    def origin(self) -> str:
+        """The machine that the caller is on; "" for this one."""
+        return self.channel.pipe.origin
 
     @property
     def answered(self) -> bool:

@@ -24,6 +24,9 @@ DEFAULT_DATABASE_PORT = 6819
 #: slurm.conf(5): MessageTimeout, seconds.
 DEFAULT_MESSAGE_TIMEOUT_SECONDS = 10.0
 
+#: Where daemons without files of their own put the configuration. Source: Slurm's guide to configless operation.
+RUN_DIRECTORY = "/run/slurm/conf"
+
 _INCLUDE_DEPTH_MAX = 8
 _KEYS = frozenset(
     (
@@ -113,8 +116,8 @@ class DatabaseConfig(Struct, frozen=True, kw_only=True):
     @property
     def addresses(self) -> tuple[str | tuple[str, int], ...]:
         """Where to reach it, in order: its Unix socket if it runs here, then its port."""
-        port = (self.host, self.port)
-        return (database_socket_name(self.port), port) if self.is_local else (port,)
+        # Where slurmdbd is on another machine, the daemon of this one has its socket.
+        return database_socket_name(self.port), (self.host, self.port)
 
     def owners(self) -> frozenset[int]:
         """As `ControllerConfig.owners`."""
@@ -179,6 +182,7 @@ def candidates() -> list[str]:
         os.path.join(prefix(), "etc/slurm/slurm.conf"),
         "/etc/slurm/slurm.conf",
         os.path.join(state_home(), "default/etc/slurm.conf"),
+        os.path.join(RUN_DIRECTORY, "slurm.conf"),
     ]
 
 

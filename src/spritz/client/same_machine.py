@@ -57,6 +57,17 @@ def own_addresses(
     return own
 
 
+def is_here(hosts: Iterable[str]) -> bool:
+    """Whether one of these hosts is this machine. Resolves names."""
+    for host in hosts:
+        try:
+            own_addresses(host, socket.getaddrinfo(plain_name(host), _ANY_PORT, type=socket.SOCK_DGRAM))
+        except (RemoteHost, OSError, UnicodeError):
+            continue
+        return True
+    return False
+
+
 def refuse_remote(configured: Iterable[tuple[str, str]]) -> None:
     """Refuse a configuration that names another machine. `configured` has pairs of a key and its host.
 

@@ -33,7 +33,9 @@ from spritz.wire.envelope import encode_failure, failure
 
 if TYPE_CHECKING:
     import socket
+    import ssl
 
+    from spritz.client.hub import Hub
     from spritz.runtime.log import Logger
     from spritz.runtime.pipe import Pipe
 
@@ -57,8 +59,9 @@ class Server:
     """Answers requests. `channels` are the open connections; either side of each may ask (`Channel.call`).
 
     `on_connect(channel)` is called with each new connection, before anything of it was read. Requests are counted in
-    `statistics`, where it is given. Peers that run as one of `trusted` (uids; by default root and our own) have places
-    that no one else gets. `limits.connections` is lowered to what the limit of open files allows.
+    `statistics`, where it is given. With `secure(…)`, peers on other machines come by TLS. Peers that run as one of
+    `trusted` (uids; by default root and our own) have places that no one else gets. `limits.connections` is lowered to
+    what the limit of open files allows.
     """
 
     def __init__(
@@ -74,6 +77,9 @@ class Server:
     ) -> None:
         self._statistics = statistics
         self.channels: set[Channel] = set()
+        self._tls: ssl.SSLContext | None = None
+        self._streams_protocol = ""
+        self._hub: Hub | None = None
         self._handlers = Handlers(table)
         self._role = role
         self._log = log
@@ -82,7 +88,7 @@ class Server:
         self._quotas = Quotas(self._limits)
         counted = statistics or CallStatistics()
         counted.held = self._held
-        self._complaints = Complaints(log, counted.complaints)
+        self.complaints = Complaints(log, counted.complaints)
         self._on_connect = on_connect
         self._listeners: list[Listener] = []
         #: Connections that were not accepted, until their peers have read why.
@@ -104,6 +110,12 @@ class Server:
             self._tasks.cancel_all()
             await self._tasks.__aexit__(kind, error, trace)
 
+    def secure(self, tls: ssl.SSLContext, hub: Hub | None) -> None:
+        """Have TCP ports that are listened to from now on take other machines by TLS; `hub` takes their streams."""
+        from spritz.runtime.tls import STREAMS
+
+        self._tls, self._hub, self._streams_protocol = tls, hub, STREAMS
+
     async def listen_unix(self, name: str, *, mode: int = 0o666) -> Listener:
         """Accept on a Unix socket; abstract if the name starts with NUL. Raises AddressInUse, OSError."""
         return await self.listen_socket(unix_socket(name, mode=mode))
@@ -114,7 +126,7 @@ class Server:
 
     async def listen_socket(self, bound: socket.socket) -> Listener:
         """Accept on a socket that was bound before, for instance before the daemon gave up root."""
-        listener = await listen(bound, self._accept)
+        listener = await listen(bound, self._accept, tls=self._tls, on_refused=self._refused_handshake)
         self._listeners.append(listener)
         return listener
 
@@ -124,10 +136,26 @@ class Server:
             listener.close()
         self._listeners.clear()
 
+    def _refused_handshake(self, peer: str, reason: str) -> None:
+        now = asyncio.get_running_loop().time()
+        self.complaints.write("connection.refused", peer, now, peer=peer, reason=reason)
+
     def _accept(self, pipe: Pipe) -> None:
+        if pipe.protocol and pipe.protocol == self._streams_protocol:
+            if self._hub is None:
+                pipe.abort()
+            else:
+                self._hub.accept(pipe)
+            return
+        self.take(pipe)
+
+    def take(self, pipe: Pipe) -> None:
+        """Answer requests on this connection."""
         peer = peer_of(pipe)
         rank = Rank.REMOTE
-        if isinstance(peer, int):
+        if pipe.machine is not None:
+            rank = Rank.DAEMON
+        elif isinstance(peer, int):
             # Who is a daemon is known when it says hello.
             rank = Rank.DAEMON if peer in self._trusted else Rank.USER
         try:
@@ -143,7 +171,7 @@ class Server:
             log=self._log,
             tasks=self._tasks,
             statistics=self._statistics,
-            complaints=self._complaints,
+            complaints=self.complaints,
             quota=quota,
         )
         self.channels.add(channel)
@@ -154,7 +182,7 @@ class Server:
 
     def _refuse(self, pipe: Pipe, peer: Peer, reason: str) -> None:
         loop = asyncio.get_running_loop()
-        self._complaints.write("connection.refused", peer, loop.time(), peer=pipe.peer_name, reason=reason)
+        self.complaints.write("connection.refused", peer, loop.time(), peer=pipe.peer_name, reason=reason)
         if len(self._refused) >= REFUSALS_MAX:
             pipe.abort()
             return
@@ -178,7 +206,7 @@ class Server:
         now = loop.time()
         for channel in list(self.channels):
             channel.look(limits, now)
-        self._complaints.flush(now)
+        self.complaints.flush(now)
         pause = min(limits.idle_seconds, limits.frame_seconds, limits.unread_seconds) / _LOOKS
         self._next_look = loop.call_later(pause, self._look)
 
@@ -193,10 +221,12 @@ class Server:
 
     def _contained_failure(self, name: str, error: Exception) -> None:
         now = asyncio.get_running_loop().time()
-        self._complaints.write("request.failed", None, now, exception=error, task=name)
+        self.complaints.write("request.failed", None, now, exception=error, task=name)
 
     async def _close(self) -> None:
         self.stop_listening()
+        if self._hub is not None:
+            self._hub.close()
         if self._next_look is not None:
             self._next_look.cancel()
         open_channels = list(self.channels)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from spritz.controller.journal import Journal
     from spritz.controller.journal_reader import JournalReader
     from spritz.controller.loop import SingleWriter
+    from spritz.controller.machines import Machines
     from spritz.controller.nodes import NodeLinks
     from spritz.controller.plugins.submit import SubmitPlugins
     from spritz.controller.recorded import RecordedUsage
@@ -77,6 +78,8 @@ class Context:
     #: Callers that are known by a token: auth/jwt.
     tokens: TokenRequests
     nodes: NodeLinks
+    #: Other machines; None where the cluster has no keys for them.
+    machines: Machines | None = None
     configuration: Configuration
     #: Current priorities and expected starts.
     forecasts: Forecasts

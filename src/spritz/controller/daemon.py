@@ -63,6 +63,7 @@ from spritz.runtime.watchdog import Watchdog
 from spritz.runtime.worker import Worker
 
 if TYPE_CHECKING:
+    from spritz.client.membership import Membership
     from spritz.controller.configuration import Configuration
     from spritz.controller.options import Options
     from spritz.model.commands.cluster import Configure
@@ -86,10 +87,16 @@ _IGNORED_SIGNALS = (signal.SIGUSR1, signal.SIGTSTP, signal.SIGXCPU, signal.SIGQU
 
 
 async def serve(
-    options: Options, configuration: Configuration, startup: Startup, log: Logger, slurm_uid: int, pid_file: PidFile
+    options: Options,
+    configuration: Configuration,
+    membership: Membership | None,
+    startup: Startup,
+    log: Logger,
+    slurm_uid: int,
+    pid_file: PidFile,
 ) -> int:
     """Serve until told to stop. Returns the exit status: 0 after a clean stop."""
-    daemon = _Daemon(options, configuration, log, slurm_uid)
+    daemon = _Daemon(options, configuration, membership, log, slurm_uid)
     try:
         return await daemon.run(startup, pid_file)
     except SpritzError as error:
@@ -100,7 +107,15 @@ async def serve(
 
 
 class _Daemon:
-    def __init__(self, options: Options, configuration: Configuration, log: Logger, slurm_uid: int) -> None:
+    def __init__(
+        self,
+        options: Options,
+        configuration: Configuration,
+        membership: Membership | None,
+        log: Logger,
+        slurm_uid: int,
+    ) -> None:
+        self._membership = membership
         self._options = options
         self._configuration = configuration
         self._log = log
@@ -129,8 +144,12 @@ class _Daemon:
                 table = handlers(context, cluster)
                 server = Server(table, role="slurmctld", log=self._log, trusted=trusted, statistics=counting.calls)
                 counting.server = server
+                if context.machines is not None:
+                    context.machines.begin(server)
                 async with server:
                     await self._listen(server)
+                    if context.machines is not None:
+                        await context.machines.listen_streams()
                     self._begin(context, cluster, recovered)
                     startup.serves()
                     self.served = True
@@ -173,6 +192,10 @@ class _Daemon:
         )
         context.at_end = [lambda: log_files.run(lambda: None)]  # after all that was written before
         context.request_stop = self._request_stop
+        if self._membership is not None:
+            from spritz.controller.machines import Machines
+
+            context.machines = Machines(context, self._membership)
         return context
 
     def _assemble(self, context: Context, committer: CommitThread, recovered: Recovered) -> ClusterQueries:

@@ -18,6 +18,7 @@ from spritz.runtime.command import run_daemon
 from spritz.runtime.service import held_pid_file, make_directory, open_log, serve_detached, set_nice
 
 if TYPE_CHECKING:
+    from spritz.client.membership import Membership
     from spritz.controller.configuration import Configuration
     from spritz.runtime.daemonize import Startup
     from spritz.runtime.privilege import User
@@ -45,13 +46,17 @@ def main(argv: list[str]) -> int:
 
 def _start(options: Options) -> int:
     from spritz.client.locate import find_slurm_conf
+    from spritz.client.membership import find_membership
     from spritz.client.same_machine import refuse_remote
     from spritz.controller.configuration import read_configuration
 
     configuration = read_configuration(os.path.abspath(options.config_file or find_slurm_conf()))
-    refuse_remote(configuration.hosts)
+    membership = find_membership(configuration.path)
+    if membership is None or not membership.holds_cluster_key:
+        membership = None
+        refuse_remote(configuration.hosts)
     _confirm_clear(options, configuration)
-    return serve_detached("slurmctld", options, lambda startup: _run(options, configuration, startup))
+    return serve_detached("slurmctld", options, lambda startup: _run(options, configuration, membership, startup))
 
 
 def _confirm_clear(options: Options, configuration: Configuration) -> None:
@@ -66,7 +71,7 @@ def _confirm_clear(options: Options, configuration: Configuration) -> None:
         raise SpritzError("nothing was changed")
 
 
-def _run(options: Options, configuration: Configuration, startup: Startup) -> int:
+def _run(options: Options, configuration: Configuration, membership: Membership | None, startup: Startup) -> int:
     """In the process that will serve."""
     from spritz.runtime import log
     from spritz.runtime.limits import allow_many_files
@@ -93,6 +98,8 @@ def _run(options: Options, configuration: Configuration, startup: Startup) -> in
         from spritz.runtime.tasks import run
 
         _import_loop()
+        if membership is not None:
+            _ = membership.authorities, membership.signer()
         become(user)
         if not log_file and not options.foreground:
             log_file = str(configuration.state_directory / "slurmctld.log")
@@ -110,7 +117,7 @@ def _run(options: Options, configuration: Configuration, startup: Startup) -> in
         allow_many_files()
         logger = log.get_logger("slurmctld")
         with log.in_background():
-            return run(serve(options, configuration, startup, logger, user.uid, pid_file))
+            return run(serve(options, configuration, membership, startup, logger, user.uid, pid_file))
 
 
 def _import_loop() -> None:

@@ -192,6 +192,8 @@ class NodeLinks:
                 if message is None:
                     return
                 self._sent += 1
+                if channel.pipe.machine is not None and self._context.machines is not None:
+                    message = self._context.machines.signed(message)
                 await channel.call(message, Accepted, timeout=ACCEPT_SECONDS)
             except ConnectionLost:
                 return

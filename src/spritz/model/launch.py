@@ -58,6 +58,16 @@ class LaunchProlog(Struct, frozen=True, kw_only=True):
     job: Job
 
 
+class SignedLaunch(Struct, frozen=True, kw_only=True):
+    """A LaunchBatch, LaunchStep or LaunchProlog (`kind`, msgpack) for a node on another machine, with the controller's
+    credential (`wire.credential.LaunchCredential`) and its Ed25519 signature. Ack: `Accepted`."""
+
+    kind: str
+    message: bytes
+    credential: bytes
+    signature: bytes
+
+
 class SignalTasks(Struct, frozen=True, kw_only=True):
     """Send `signal` on `node` to the tasks of one step, or (step_id None) of all; `batch`/`full` as in CancelJobs.
     Ack: `Accepted`."""

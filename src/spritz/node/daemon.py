@@ -23,8 +23,10 @@ from spritz.client.errors import RemoteError
 from spritz.client.locate import controller_socket_name
 from spritz.client.server import Server
 from spritz.model.errors import SpritzError
-from spritz.model.launch import Accepted, PingNode, RebootNode, ReloadNode, StopDaemon
+from spritz.model.launch import Accepted, PingNode, RebootNode, ReloadNode, SignedLaunch, StopDaemon
+from spritz.model.machines import ConfigurationFiles, FetchConfiguration
 from spritz.model.queries import Ping, Pong
+from spritz.model.rejection import Rejection
 from spritz.model.reports import NodeSamples, Registered, RegisterNode
 from spritz.node import health, hosts
 from spritz.node.agent import Agent
@@ -39,6 +41,7 @@ from spritz.runtime.sockets import AddressInUse
 from spritz.runtime.tasks import Supervisor
 from spritz.runtime.watchdog import Watchdog
 from spritz.runtime.worker import Worker
+from spritz.wire.credential import BadCredential
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -47,6 +50,8 @@ if TYPE_CHECKING:
 
     from spritz.client.channel import Channel
     from spritz.client.handling import Call, Handler
+    from spritz.client.member import Member
+    from spritz.client.relay import Relay
     from spritz.model.resources import NodeCapacity
     from spritz.node.hardware import Hardware
     from spritz.node.options import Options
@@ -80,7 +85,13 @@ class Daemon:
         log: Logger,
         reread: Callable[[], DaemonSettings],
         owners: frozenset[int],
+        member: Member | None = None,
+        fetched: Callable[[ConfigurationFiles], None] | None = None,
     ) -> None:
+        #: set where the controller is on another machine
+        self._member = member
+        #: keeps a configuration that the controller has sent; None: the files here are the administrator's
+        self._fetched = fetched
         self._options = options
         self._settings = settings
         self._hardware = hardware
@@ -128,6 +139,7 @@ class Daemon:
                         self._log.warning("cgroup.unavailable", key=key, detail=detail)
                     adopted = self._agent.adopt()
                     self._watch_signals()
+                    relay = self._begin_relay(tasks)
                     async with PersistentChannel(
                         self._controller_addresses,
                         role="slurmd",
@@ -136,8 +148,11 @@ class Daemon:
                         on_connect=self._register,
                         owners=self._owners,
                         ceiling_seconds=RECONNECT_SECONDS_MAX,
+                        secure=self._member.secure() if self._member is not None else None,
                     ) as link:
                         self._link = link
+                        if self._member is not None:
+                            tasks.spawn(self._member.keep_certified(link, self._log), name="certificate")
                         tasks.spawn(self._beat(link), name="heartbeat")
                         tasks.spawn(self._check_health(), name="health")
                         await self._wait_for_controller()
@@ -147,6 +162,8 @@ class Daemon:
                         startup.serves()
                         with Watchdog(self._log, startup.alive):
                             await self._stopping.wait()
+                    if relay is not None:
+                        relay.close()
             finally:
                 self._agent.release()
                 tasks.cancel_all()
@@ -168,8 +185,16 @@ class Daemon:
             except OSError as error:
                 raise SpritzError(f"Unable to bind listen port ({port}): {error.strerror or error}") from error
 
+    def _begin_relay(self, tasks: Supervisor) -> Relay | None:
+        """Lead users of this machine to a controller on another; none where the controller is here."""
+        if self._member is None:
+            return None
+        return self._member.relay(tasks, self._log, self._settings.database, at_once=False)
+
     def _controller_addresses(self) -> list[Address]:
         settings = self._settings
+        if self._member is not None:
+            return list(self._member.addresses)
         local = controller_socket_name(settings.cluster_name, settings.controller_port)
         return [local, *((address, settings.controller_port) for address in settings.controllers)]
 
@@ -266,13 +291,30 @@ class Daemon:
     # -- requests
 
     def _table(self) -> dict[type[Struct], Handler]:
+        table = self._agent.table()
+        if self._member is not None:
+            from spritz.node.credentials import LAUNCHES, Launches
+
+            self._launches = Launches(self._member.membership, self._member.cluster, self._clock)
+            table = {kind: handler for kind, handler in table.items() if kind not in LAUNCHES}
+            table[SignedLaunch] = self._signed_launch
         return {
-            **self._agent.table(),
+            **table,
             PingNode: self._ping,
             ReloadNode: self._reload_order,
             RebootNode: self._reboot_order,
             StopDaemon: self._stop_order,
         }
+
+    def _signed_launch(self, request: SignedLaunch, call: Call) -> Accepted | Rejection:
+        try:
+            launch = self._launches.open(request)
+        except BadCredential as error:
+            self._log.error(
+                "launch.refused", kind=request.kind[:60], reason=error.message, peer=call.channel.pipe.peer_name
+            )
+            return Rejection(code="ESLURM_INVALID_JOB_CREDENTIAL", message=error.message)
+        return self._agent.order(launch, call)
 
     def _pong(self, request: Ping, call: Call) -> Pong:
         return Pong(
@@ -290,6 +332,9 @@ class Daemon:
 
     async def _reload_order(self, request: ReloadNode, call: Call) -> Accepted:
         helpers = self._settings.helpers
+        if self._fetched is not None:
+            files = await self._link.call(FetchConfiguration(), ConfigurationFiles)
+            await self._reader.run(self._fetched, files, seconds=READ_SECONDS)
         await self._reload()
         # The controller may know the nodes now that it refused, and features that it could not know of.
         names = sorted(self._refused if helpers == self._settings.helpers else self._settings.nodes)

@@ -22,6 +22,9 @@ from spritz.model.resources import NodeCapacity
 from spritz.node.hardware import describe
 
 if TYPE_CHECKING:
+    from spritz.client.locate import ControllerConfig
+    from spritz.client.membership import Membership
+    from spritz.client.sync import Connection
     from spritz.model.node import NodeConfig
     from spritz.node.hardware import Hardware
     from spritz.node.options import Options
@@ -32,7 +35,7 @@ RETRY_SECONDS = 1.0
 _PROCESSORS = frozenset({"boards", "cpus", "procs", "sockets", "socketsperboard", "corespersocket", "threadspercore"})
 
 
-def introduce(path: str, options: Options, hardware: Hardware) -> NodeConfig:
+def introduce(path: str, options: Options, hardware: Hardware, membership: Membership | None = None) -> NodeConfig:
     """The node that this daemon is. Raises SpritzError if the controller has none for it, or is on another machine."""
     hostname = socket.gethostname()
     request = IntroduceNode(
@@ -45,7 +48,7 @@ def introduce(path: str, options: Options, hardware: Hardware) -> NodeConfig:
     told = False
     while True:
         try:
-            with connect_controller(config) as controller:
+            with _connected(config, membership) as controller:
                 return controller.call(request, Introduced).config
         except RemoteError as error:
             raise SpritzError(
@@ -60,6 +63,23 @@ def introduce(path: str, options: Options, hardware: Hardware) -> NodeConfig:
                 )
                 told = True
         sleep(RETRY_SECONDS)
+
+
+def _connected(config: ControllerConfig, membership: Membership | None) -> Connection:
+    """To a controller here, or with keys to one on another machine. Raises ClientError."""
+    if membership is None:
+        return connect_controller(config)
+    from spritz.client.member import member_of
+    from spritz.client.secure import connect, member_context
+    from spritz.runtime.clock import SystemClock
+
+    clock = SystemClock()
+    member = member_of(membership, config.cluster_name, "node", config.hosts, config.port, clock)
+    if member is None:
+        return connect_controller(config)
+    context = member_context(membership, config.cluster_name, "node", clock.now())
+    addresses = [address for address in member.addresses if not isinstance(address, str)]
+    return connect(addresses, context, cluster=config.cluster_name)
 
 
 def node_line(options: Options, hardware: Hardware, hostname: str) -> str:

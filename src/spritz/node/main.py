@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import os
 import sys
+from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from spritz.model.errors import SpritzError
@@ -17,6 +19,7 @@ from spritz.runtime.command import run_daemon
 from spritz.runtime.service import held_pid_file, make_directory, open_log, serve_detached, set_nice
 
 if TYPE_CHECKING:
+    from spritz.client.membership import Membership
     from spritz.model.node import NodeConfig
     from spritz.node.hardware import Hardware
     from spritz.node.settings import DaemonSettings
@@ -47,20 +50,61 @@ def _print_hardware() -> int:
 def _start(options: Options) -> int:
     if options.print_hardware:
         return _print_hardware()
-    from spritz.client.locate import find_slurm_conf
     from spritz.client.same_machine import refuse_remote
 
-    path = os.path.abspath(options.config_file or find_slurm_conf())
+    path, membership, fetched = _configuration(options)
     hardware = _hardware(gpus=options.dynamic)
     own = None
     if options.dynamic or options.future:
         from spritz.node.introduce import introduce
 
-        own = introduce(path, options, hardware)
+        own = introduce(path, options, hardware, membership)
     settings = _read(path, options, hardware, own=own)
-    refuse_remote((settings.controllers_key, address) for address in settings.controllers)
+    if membership is None:
+        refuse_remote((settings.controllers_key, address) for address in settings.controllers)
     _need_user(settings)
-    return serve_detached("slurmd", options, lambda startup: _run(options, settings, hardware, startup, own))
+    ours = _Ours(own, membership, fetched)
+    return serve_detached("slurmd", options, lambda startup: _run(options, settings, hardware, startup, ours))
+
+
+@dataclass(frozen=True)
+class _Ours:
+    """What is this machine's own: the node that the controller has named, its keys, whether the files are sent."""
+
+    node: NodeConfig | None
+    membership: Membership | None
+    fetched: bool
+
+
+def _configuration(options: Options) -> tuple[str, Membership | None, bool]:
+    """Path of slurm.conf, our keys, and whether the controller sends the files. Raises SpritzError."""
+    from spritz.client.locate import find_slurm_conf
+    from spritz.client.membership import find_membership
+
+    path = ""
+    if not options.conf_server:
+        try:
+            path = os.path.abspath(options.config_file or find_slurm_conf())
+            if find_membership(path) is None:
+                return path, None, False  # a cluster of one machine imports nothing of what follows
+        except SpritzError:
+            if options.config_file:
+                raise
+    from spritz.client.configless import configuration, refresh
+    from spritz.client.locate import locate_controller
+    from spritz.client.same_machine import is_here
+    from spritz.runtime.clock import SystemClock
+
+    now = SystemClock().now()
+    found, membership, fetched = configuration(options.config_file, options.conf_server, "node", now)
+    if fetched and membership is not None and not options.conf_server:
+        from spritz.client.joining import parse_address
+
+        controllers = locate_controller(found)
+        if not is_here(controllers.hosts) and membership.joined is not None:
+            known = [parse_address(text) for text in membership.joined.controllers]
+            refresh(found, membership, "node", [*((host, controllers.port) for host in controllers.hosts), *known], now)
+    return found, membership, fetched
 
 
 def _need_user(settings: DaemonSettings) -> None:
@@ -113,15 +157,13 @@ def _read(
     return daemon_settings(config, nodes, hardware.topology, *groups)
 
 
-def _run(
-    options: Options, settings: DaemonSettings, hardware: Hardware, startup: Startup, own: NodeConfig | None
-) -> int:
+def _run(options: Options, settings: DaemonSettings, hardware: Hardware, startup: Startup, ours: _Ours) -> int:
     """In the process that will serve."""
     log_file = options.log_file or settings.log_file
     _prepare_directories(settings, log_file)
     set_nice(options.nice)
     with held_pid_file("slurmd", "SlurmdPidFile", settings.pid_file):
-        return _serve(options, settings, hardware, startup, log_file, own)
+        return _serve(options, settings, hardware, startup, log_file, ours)
 
 
 def _serve(
@@ -130,7 +172,7 @@ def _serve(
     hardware: Hardware,
     startup: Startup,
     log_file: str,
-    own: NodeConfig | None,
+    ours: _Ours,
 ) -> int:
     from spritz.node.daemon import Daemon
     from spritz.node.leftovers import forget_all
@@ -151,14 +193,33 @@ def _serve(
     if options.clear:
         forget_all(node.spool for node in settings.nodes.values())
 
+    member, keep = None, None
+    if ours.membership is not None:
+        from spritz.client.configless import keep as keep_files
+        from spritz.client.member import member_of
+        from spritz.runtime.clock import SystemClock
+
+        member = member_of(
+            ours.membership,
+            settings.cluster_name,
+            "node",
+            settings.controllers,
+            settings.controller_port,
+            SystemClock(),
+        )
+        if member is not None and ours.fetched:
+            keep = partial(keep_files, settings.path, ours.membership)
+
     async def serve() -> int:
         daemon = Daemon(
             options,
             settings,
             hardware,
             log.get_logger("slurmd"),
-            lambda: _read(settings.path, options, hardware, again=True, own=own),
+            lambda: _read(settings.path, options, hardware, again=True, own=ours.node),
             _owners(settings.slurm_user),
+            member,
+            keep,
         )
         return await daemon.run(startup)
 

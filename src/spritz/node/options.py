@@ -17,6 +17,7 @@ Usage: slurmd [OPTIONS]
   -C              Print the hardware found as a line for slurm.conf, and exit
   --conf "text"   With -Z: keys of this node as slurm.conf would have them, besides what is found here
   --extra text    What this node says of itself, as JSON, for jobs that choose nodes with --extra
+  --conf-server host[:port][,host[:port]]  Fetch the configuration from slurmctld there, and keep it
   -D              Run in the foreground, log to standard error as well
   -F[feature]     Be the first FUTURE node of slurm.conf with this hardware, and this feature if one is given
   -f file         Use this slurm.conf
@@ -36,7 +37,7 @@ _GRAMMAR = Grammar(
     flags="bcCDhvVZ",
     with_value="fLnN",
     may_have_value="F",
-    long_with_value=("conf", "extra"),
+    long_with_value=("conf", "conf-server", "extra"),
 )
 
 
@@ -48,6 +49,8 @@ class Options(Common):
     clear: bool = False
     #: of a dynamic node: what slurm.conf would say of it
     conf: str = ""
+    #: controllers to fetch the configuration from
+    conf_server: str = ""
     dynamic: bool = False
     #: extra data of the node from now on (None: as it was)
     extra: str | None = None
@@ -71,6 +74,7 @@ def parse(argv: list[str]) -> Options:
         boot_now="b" in given,
         clear="c" in given,
         conf=given.get("conf", ""),
+        conf_server=given.get("conf-server", ""),
         dynamic="Z" in given,
         extra=given.get("extra"),
         future="F" in given,

@@ -11,9 +11,10 @@ from collections.abc import Iterator
 
 from msgspec import Struct
 
+from spritz.client.locate import DEFAULT_DATABASE_PORT
 from spritz.config.helpers import HelpersFile
 from spritz.config.loaded import LoadedConfig
-from spritz.config.settings import substitute
+from spritz.config.settings import Settings, substitute
 from spritz.model.errors import SpritzError
 from spritz.model.networks import networks_of
 from spritz.model.node import NodeConfig
@@ -64,6 +65,8 @@ class DaemonSettings(Struct, frozen=True, kw_only=True):
     controllers: tuple[str, ...]
     controllers_key: str
     controller_port: int
+    #: where slurmdbd is, if the cluster has one
+    database: tuple[str, int] | None
     log_file: str
     log_level: str
     log_time_format: str
@@ -208,6 +211,7 @@ def daemon_settings(
         controllers=have.controller_addresses,
         controllers_key=have.controller_key,
         controller_port=int(port),
+        database=_database(have),
         log_file=path("SlurmdLogFile"),
         log_level=have.text("SlurmdDebug"),
         log_time_format=have.text("LogTimeFormat"),
@@ -225,6 +229,12 @@ def daemon_settings(
         unheld=tuple(_unheld(config, nodes, devices, cores)),
         addresses={node.name: node.address or node.hostname or node.name for node in (*config.nodes, *nodes)},
     )
+
+
+def _database(have: Settings) -> tuple[str, int] | None:
+    if have.text("AccountingStorageType") != "accounting_storage/slurmdbd":
+        return None
+    return have.text("AccountingStorageHost"), have.integer("AccountingStoragePort") or DEFAULT_DATABASE_PORT
 
 
 def holds(config: LoadedConfig, key: str) -> bool:

@@ -13,9 +13,12 @@ from __future__ import annotations
 import asyncio
 import errno
 import socket
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from spritz.runtime.credentials import PeerCredentials, is_same_machine, peer_credentials, tcp_peer_owner
+
+if TYPE_CHECKING:
+    from spritz.runtime.tls import Machine
 
 #: Above this many unsent bytes the user of a pipe is asked to pause.
 UNSENT_BYTES_HIGH = 64 * 1024
@@ -33,6 +36,11 @@ def keep_alive(connection: socket.socket) -> None:
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 30)
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 10)
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3)
+
+
+def expect_answers(connection: socket.socket, seconds: float) -> None:
+    """Have the kernel end a connection whose other end has acknowledged nothing for so long."""
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(seconds * 1000))
 
 
 class Receiver(Protocol):
@@ -76,6 +84,12 @@ class Pipe(asyncio.Protocol):
         self.peer_name = "?"
         #: Whether the peer is a process of this machine.
         self.is_same_machine = False
+        #: What the peer's certificate says, over TLS; None if it has shown none.
+        self.machine: Machine | None = None
+        #: The machine from which a user's connection was relayed; "" for one of this machine.
+        self.origin = ""
+        #: What is spoken over TLS (ALPN); "" without.
+        self.protocol = ""
 
     def ask_credentials(self) -> PeerCredentials | None:
         """Ask the kernel again: over TCP it cannot vouch for a server that has not accepted the connection yet.
@@ -159,6 +173,9 @@ class Pipe(asyncio.Protocol):
             return
         self._flush()
         self._closing = True
+        if not self._transport.can_write_eof():  # TLS, whose own last word reaches the peer
+            self._transport.close()
+            return
         self._transport.write_eof()
         self._linger = self._loop.call_later(LINGER_SECONDS, self._transport.abort)
 
@@ -195,6 +212,12 @@ class Pipe(asyncio.Protocol):
             keep_alive(connection)
             host, port = transport.get_extra_info("peername")[:2]
             self.peer_name = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+            if (secured := transport.get_extra_info("ssl_object")) is not None:
+                from spritz.runtime.tls import machine_of
+
+                self.credentials = None  # a certificate speaks for a machine, and the kernel for nobody
+                self.machine = machine_of(secured)
+                self.protocol = secured.selected_alpn_protocol() or ""
         elif self.credentials is not None:
             self.peer_name = f"pid {self.credentials.pid} uid {self.credentials.uid}"
 

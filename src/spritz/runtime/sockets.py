@@ -10,15 +10,28 @@ import errno
 import os
 import socket
 import stat
+from collections import Counter
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
-from spritz.runtime.pipe import Pipe
+from spritz.runtime.credentials import is_same_machine
+from spritz.runtime.pipe import Pipe, expect_answers
+
+if TYPE_CHECKING:
+    import ssl
 
 #: Connections that wait to be accepted: a burst of commands from a whole cluster.
 BACKLOG = 4096
 
 #: Called with each accepted pipe, to attach a receiver.
 OnAccept = Callable[[Pipe], None]
+
+
+#: Seconds without a sign of the other machine after which a connection to it is given up.
+SILENT_SECONDS = 20.0
+
+#: Told of connections that did not come about: the peer's address, and why.
+OnRefused = Callable[[str, str], None]
 
 
 class AddressInUse(OSError):
@@ -40,7 +53,7 @@ class _AcceptedPipe(Pipe):
 class Listener:
     """A listening socket. `close` stops accepting, and removes a socket file."""
 
-    def __init__(self, server: asyncio.Server, name: str | tuple[str, int], path: str | None = None) -> None:
+    def __init__(self, server: asyncio.Server | _Secured, name: str | tuple[str, int], path: str | None = None) -> None:
         self._server = server
         self._path = path
         #: Where it listens: the Unix name, or host and port (the real port, if 0 was asked for).
@@ -120,8 +133,92 @@ def tcp_socket(host: str, port: int) -> socket.socket:
     return listener
 
 
-async def listen(bound: socket.socket, on_accept: OnAccept) -> Listener:
-    """Accept connections on a bound socket (from `unix_socket` or `tcp_socket`) until the Listener is closed."""
+class _Secured:
+    """Accepts TCP connections: plain ones of this machine, for which the kernel vouches, and TLS from others.
+
+    Handshakes are bounded in number and time, so that peers that say nothing keep out no other.
+    """
+
+    def __init__(
+        self, bound: socket.socket, make_pipe: Callable[[], Pipe], tls: ssl.SSLContext, on_refused: OnRefused
+    ) -> None:
+        from spritz.runtime import tls as rules
+
+        self._bound = bound
+        self._make_pipe = make_pipe
+        self._tls = tls
+        self._on_refused = on_refused
+        self._rules = rules
+        self._loop = asyncio.get_running_loop()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._shaking: Counter[str] = Counter()
+        bound.setblocking(False)
+        self._loop.add_reader(bound, self._ready)
+
+    def close(self) -> None:
+        self._loop.remove_reader(self._bound)
+        self._bound.close()
+        for task in self._tasks:
+            task.cancel()
+
+    def _ready(self) -> None:
+        for _ in range(BACKLOG):
+            try:
+                connection, _address = self._bound.accept()
+                peer = connection.getpeername()[0]
+                same = is_same_machine(connection)
+            except (BlockingIOError, InterruptedError):
+                return
+            except OSError:
+                return  # it has gone again, or there are no descriptors: the loop will ask again
+            connection.setblocking(False)
+            if not same and (
+                len(self._tasks) >= self._rules.HANDSHAKES_MAX
+                or self._shaking[peer] >= self._rules.HANDSHAKES_PER_ADDRESS_MAX
+            ):
+                connection.close()
+                self._on_refused(peer, "too many handshakes are under way")
+                continue
+            task = self._loop.create_task(self._begin(connection, peer, same))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def _begin(self, connection: socket.socket, peer: str, same: bool) -> None:
+        """`same`: of this machine."""
+        loop = self._loop
+        try:
+            if same:
+                await loop.connect_accepted_socket(self._make_pipe, connection)
+                return
+            expect_answers(connection, SILENT_SECONDS)
+            self._shaking[peer] += 1
+            await loop.connect_accepted_socket(
+                self._make_pipe,
+                connection,
+                ssl=self._tls,
+                ssl_handshake_timeout=self._rules.HANDSHAKE_SECONDS_MAX,
+                ssl_shutdown_timeout=1.0,
+            )
+        except OSError as error:  # ssl.SSLError and TimeoutError are
+            self._on_refused(peer, f"TLS: {getattr(error, 'reason', None) or error.strerror or error}")
+            connection.close()
+        finally:
+            if not same:
+                self._shaking[peer] -= 1
+                self._shaking += Counter()  # forgets those that have none
+
+
+async def listen(
+    bound: socket.socket,
+    on_accept: OnAccept,
+    *,
+    tls: ssl.SSLContext | None = None,
+    on_refused: OnRefused = lambda peer, reason: None,
+) -> Listener:
+    """Accept connections on a bound socket (from `unix_socket` or `tcp_socket`) until the Listener is closed.
+
+    With `tls`, peers on other machines must speak it.
+    """
     loop = asyncio.get_running_loop()
 
     def make_pipe() -> Pipe:
@@ -133,6 +230,8 @@ async def listen(bound: socket.socket, on_accept: OnAccept) -> Listener:
         server = await loop.create_unix_server(make_pipe, sock=bound, backlog=BACKLOG)
         return Listener(server, name, None if name.startswith("\0") else name)
     host, port = bound.getsockname()[:2]
+    if tls is not None:
+        return Listener(_Secured(bound, make_pipe, tls, on_refused), (host, port))
     return Listener(await loop.create_server(make_pipe, sock=bound, backlog=BACKLOG), (host, port))
 
 
@@ -151,9 +250,15 @@ async def connect_unix(name: str, *, timeout: float = 10.0) -> Pipe:
     return pipe
 
 
-async def connect_tcp(host: str, port: int, *, timeout: float = 10.0) -> Pipe:
+async def connect_tcp(host: str, port: int, *, timeout: float = 10.0, tls: ssl.SSLContext | None = None) -> Pipe:
     """A pipe to a TCP port, each address of the host in turn. Raises OSError (TimeoutError after `timeout` s)."""
     loop = asyncio.get_running_loop()
     async with asyncio.timeout(timeout):
-        _, pipe = await loop.create_connection(Pipe, host, port)
+        if tls is None:
+            _, pipe = await loop.create_connection(Pipe, host, port)
+        else:
+            transport, pipe = await loop.create_connection(
+                Pipe, host, port, ssl=tls, server_hostname="", ssl_shutdown_timeout=1.0
+            )
+            expect_answers(transport.get_extra_info("socket"), SILENT_SECONDS)
     return pipe

@@ -34,15 +34,20 @@ def connect(address: str, uid: int, patience_seconds: float = CONNECT_SECONDS) -
 
     Raises ClientUnreachable.
     """
+    before = b""
+    there = protocol.elsewhere(address)
     try:
-        name = protocol.parse_address(address)
+        name = protocol.parse_address(there[2] if there is not None else address)
     except ValueError as error:
         raise ClientUnreachable(str(error)) from error
+    if there is not None and there[0] != socket.gethostname().partition(".")[0].lower() and not _listens(name):
+        name, before = there[1], protocol.preamble(there[0], there[2])
     deadline = time.monotonic() + patience_seconds
     wait = 0.005
     while True:
         try:
             connection = _connect_once(name)
+            connection.sendall(before)
             break
         except OSError as error:
             if time.monotonic() + wait > deadline:
@@ -55,6 +60,15 @@ def connect(address: str, uid: int, patience_seconds: float = CONNECT_SECONDS) -
         raise ClientUnreachable(f"connect io: {address} belongs to user {peer}")
     connection.setblocking(False)
     return connection
+
+
+def _listens(name: str) -> bool:
+    """Whether the client is on this machine after all: nodes that share one may have host names of their own."""
+    try:
+        _connect_once(name).close()
+    except OSError:
+        return False
+    return True
 
 
 def _connect_once(name: str) -> socket.socket:

@@ -253,6 +253,28 @@ class Decoder:
         return found
 
 
+def elsewhere(text: str) -> tuple[str, str, str] | None:
+    """Of a client's address in a cluster of several machines, `at:HOST:@SOCKET:ADDRESS`: the machine that the client is
+    on, the socket by which it is reached from others, and its address there. None for a plain address."""
+    scheme, _, rest = text.partition(":")
+    if scheme != "at":
+        return None
+    host, _, rest = rest.partition(":")
+    name, _, address = rest.partition(":")
+    return host, "\0" + name.removeprefix("@"), address
+
+
+def address_at(host: str, socket_name: str, address: str) -> str:
+    """The reverse of `elsewhere`; what is one already stays as it is."""
+    return address if address.startswith("at:") else f"at:{host}:@{socket_name.removeprefix(chr(0))}:{address}"
+
+
+def preamble(host: str, address: str) -> bytes:
+    """First bytes on that socket: two of length, then where the client is."""
+    content = msgspec.msgpack.encode((host, address))
+    return len(content).to_bytes(2, "big") + content
+
+
 def parse_address(text: str) -> str:
     """The Unix socket of a client: `unix:@name` -> "\\0name" (abstract), `unix:/path` -> "/path".
 

@@ -61,7 +61,7 @@ class DaemonChannel:
 
     def __init__(self) -> None:
         self.is_open = True
-        self.pipe = SimpleNamespace(peer_name="uid=0 pid=1", abort=self.close)
+        self.pipe = SimpleNamespace(peer_name="uid=0 pid=1", machine=None, abort=self.close)
         self.received: list[Struct] = []
         self._on_close: list[Callable[[], None]] = []
 

@@ -46,6 +46,7 @@ def test_a_step_that_the_core_fails_on_does_not_lose_those_that_wait_behind_it()
         return answer
 
     context: Any = SimpleNamespace(
+        machines=None,
         machine=SimpleNamespace(state=SimpleNamespace(jobs={}, steps={})),
         identity=SimpleNamespace(caller=lambda call: None),
         writer=SimpleNamespace(listeners=heard, hooks=hooks, handle=handle),

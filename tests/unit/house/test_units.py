@@ -13,7 +13,7 @@ UNITS = sorted((Path(__file__).parents[3] / "packaging/systemd").glob("*.service
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="needs systemd-analyze")
 def test_systemd_finds_nothing_wrong_with_the_units() -> None:
-    assert [unit.stem for unit in UNITS] == ["slurmctld", "slurmd", "slurmdbd", "slurmrestd"]
+    assert [unit.stem for unit in UNITS] == ["sackd", "slurmctld", "slurmd", "slurmdbd", "slurmrestd"]
     done = subprocess.run(
         ["systemd-analyze", "verify", "--man=no", *UNITS], capture_output=True, text=True, timeout=100, check=False
     )

@@ -1,7 +1,7 @@
 """Where a step's supervisors connect, and one connected supervisor.
 
 An abstract Unix socket: nothing to clean up. The kernel says who connects, and the key proves which step it is for.
-(Nodes on other machines will need a port of ours: docs/decisions/0002.)
+Supervisors on other machines come by way of the daemon of this one (docs/decisions/0177).
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ class Listener:
     """Bound and listening from the start; `address` and `key` go into the StepSpec."""
 
     def __init__(self) -> None:
+        self._owners: frozenset[int] | None = None
         self.key = os.urandom(16).hex()
         name = f"spritz-{os.getpid()}-{os.urandom(8).hex()}"
         self.address = f"unix:@{name}"
@@ -55,10 +56,19 @@ class Listener:
             connection = _socket.socket(fileno=descriptor)
             credentials = connection.getsockopt(_socket.SOL_SOCKET, _socket.SO_PEERCRED, 12)
             connection.detach()
-            if int.from_bytes(credentials[4:8], sys.byteorder) in (0, os.getuid()):
+            uid = int.from_bytes(credentials[4:8], sys.byteorder)
+            if uid in (0, os.getuid()) or uid in self._relays():
                 os.set_blocking(descriptor, False)
                 return descriptor
             os.close(descriptor)
+
+    def _relays(self) -> frozenset[int]:
+        """Who leads supervisors of other machines to us: the daemons' users."""
+        if self._owners is None:
+            from spritz.client.locate import locate_controller
+
+            self._owners = locate_controller().owners()
+        return self._owners
 
     def close(self) -> None:
         """No more connections."""

@@ -18,6 +18,7 @@ from spritz.model.errors import SpritzError
 CONTROLLER = "spritz.controller.main"
 NODE = "spritz.node.main"
 DATABASE = "spritz.accounting.main"
+LOGIN = "spritz.sack.main"
 
 
 def controller_command(paths: ClusterPaths) -> list[str]:
@@ -84,6 +85,13 @@ def living(paths: ClusterPaths) -> dict[str, int | None]:
     if os.path.exists(paths.slurmdbd_conf):
         found["slurmdbd"] = daemon_pid(paths.database_pid, DATABASE, paths.slurmdbd_conf)
     return found
+
+
+def member(paths: ClusterPaths, role: str) -> int | None:
+    """Pid of the daemon of a machine that has joined another's cluster, or None."""
+    if role == "node":
+        return daemon_pid(paths.node_pid, NODE, paths.slurm_conf)
+    return daemon_pid(paths.login_pid, LOGIN, paths.slurm_conf)
 
 
 #: for a home over NFS

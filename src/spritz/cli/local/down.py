@@ -34,6 +34,12 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(arguments: Namespace, context: Context) -> int:
     """Stop the daemons. 0 also when none was running."""
     paths = ClusterPaths.of(arguments.dir, context.environ)
+    if arguments.dir is None and not os.path.exists(paths.slurm_conf):
+        from spritz.cli.local.join import member_paths
+
+        paths = member_paths(None, context)
+    if (role := joined_role(paths)) is not None:
+        return _leave(paths, role, context, quiet=arguments.quiet)
     alive = daemons.living(paths)
     if not any(alive.values()):
         if not arguments.quiet:
@@ -48,6 +54,26 @@ def run(arguments: Namespace, context: Context) -> int:
             raise SpritzError(f"{name} (pid {pid}) does not stop", hint=f"its log is in {paths.log}")
     if not arguments.quiet:
         context.out(f"Down: {paths.root}\n")
+    return 0
+
+
+def joined_role(paths: ClusterPaths) -> str | None:
+    """What this machine is in another's cluster; None where the directory has a cluster of its own."""
+    from spritz.client.membership import MACHINE_FILE, find_membership
+
+    if not os.path.exists(os.path.join(paths.etc, MACHINE_FILE)):
+        return None
+    membership = find_membership(paths.slurm_conf)
+    return membership.joined.role if membership is not None and membership.joined is not None else None
+
+
+def _leave(paths: ClusterPaths, role: str, context: Context, *, quiet: bool) -> int:
+    """Stop this machine's daemon. Jobs on it go on; `spritz join` brings it back."""
+    pid = daemons.member(paths, role)
+    if pid is not None and not daemons.stop(pid):
+        raise SpritzError(f"pid {pid} does not stop", hint=f"its log is in {paths.log}")
+    if not quiet:
+        context.out(f"{'Not running' if pid is None else 'Down'}: {paths.root}\n")
     return 0
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from spritz import installed
 from spritz.cli.context import Context
-from spritz.cli.local import daemons, layout
+from spritz.cli.local import daemons, layout, network
 from spritz.cli.local.paths import ClusterPaths
 from spritz.model.errors import SpritzError
 
@@ -39,6 +39,13 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--memory", metavar="SIZE", help="memory that each virtual node declares (default 4G)")
     parser.add_argument("--gpus", metavar="N", type=int, help="GPUs that each virtual node declares (default 0)")
     parser.add_argument("--gpu-type", metavar="NAME", help="their type, as in --gres=gpu:NAME:1")
+    parser.add_argument(
+        "--listen",
+        metavar="ADDR",
+        nargs="?",
+        const="",
+        help="let other machines join, at this address of ours, and print the command that joins them",
+    )
     parser.add_argument("-q", "--quiet", action="store_true", help="say nothing unless something is wrong")
 
 
@@ -48,7 +55,14 @@ def run(arguments: Namespace, context: Context) -> int:
     paths = ClusterPaths.of(arguments.dir, context.environ)
     shape = _wanted_shape(arguments)
     alive = daemons.living(paths)
+    if arguments.listen is not None and any(alive.values()) and not os.path.exists(paths.cluster_key):
+        raise SpritzError(
+            f"the cluster in {paths.root} is running for this machine alone",
+            hint="stop it with `spritz down`, then `spritz up --listen`",
+        )
     if all(alive.values()):
+        if arguments.listen is not None:
+            return _tell_join_line(paths, context)
         if shape is not None:
             raise SpritzError(
                 f"the cluster in {paths.root} is running",
@@ -63,7 +77,9 @@ def run(arguments: Namespace, context: Context) -> int:
             )
         layout.write_files(paths, shape or layout.found_shape(), _user_name())
         alive = daemons.living(paths)
-    nodes = _configured_nodes(paths)
+    if arguments.listen is not None:
+        network.open_to_machines(paths, arguments.listen)
+    nodes = _own_nodes(paths)
     commands = []
     if alive["slurmctld"] is None:
         commands.append(daemons.controller_command(paths))
@@ -87,6 +103,19 @@ def run(arguments: Namespace, context: Context) -> int:
     _warm_commands(context)
     if not arguments.quiet:
         _greet(context, paths, views, time.monotonic() - started_at, arguments.dir is not None)
+    return 0 if arguments.listen is None else _tell_join_line(paths, context)
+
+
+def _tell_join_line(paths: ClusterPaths, context: Context) -> int:
+    from spritz.cli.local.token import join_line
+    from spritz.client.locate import locate_controller
+    from spritz.client.sync import connect_controller
+    from spritz.model.machines import CreateToken, TokenCreated
+
+    with connect_controller(locate_controller(paths.slurm_conf)) as controller:
+        created = controller.call(CreateToken(), TokenCreated)
+    context.out("Other machines join within a day by:\n")
+    context.out(f"{join_line(created.address, created.token)}\n")
     return 0
 
 
@@ -119,7 +148,7 @@ def _follow(paths: ClusterPaths, alive: dict[str, int | None], context: Context,
     from spritz.model.commands.job import Done
     from spritz.model.queries import Reconfigure
 
-    nodes = _configured_nodes(paths)
+    nodes = _own_nodes(paths)
     pid = alive["slurmd"]
     if pid is None or nodes == daemons.served_nodes(pid):
         if not quiet:
@@ -188,12 +217,15 @@ def _user_name() -> str:
         return str(os.getuid())
 
 
-def _configured_nodes(paths: ClusterPaths) -> str:
-    """Every node of the file: one daemon stands for all of them."""
+def _own_nodes(paths: ClusterPaths) -> str:
+    """Every node of the file that is on this machine: one daemon stands for all of them."""
     from spritz.config.load import load
     from spritz.notation.hostlist import compress
 
-    return compress(node.name for node in load(paths.slurm_conf).nodes)
+    nodes = load(paths.slurm_conf).nodes
+    if os.path.exists(paths.cluster_key):
+        nodes = tuple(node for node in nodes if network.is_own(node))
+    return compress(node.name for node in nodes)
 
 
 def _daemon_environment(context: Context) -> dict[str, str]:
@@ -213,14 +245,15 @@ def wait_for_nodes(paths: ClusterPaths) -> list[NodeView]:
     from spritz.client.locate import locate_controller
     from spritz.client.sync import connect_controller
     from spritz.model.queries import Counters, ListNodes, Nodes, Statistics
-    from spritz.notation.hostlist import compress
+    from spritz.notation.hostlist import compress, expand
 
+    own = frozenset(expand(_own_nodes(paths)))
     began = time.monotonic()
     deadline = began + REGISTRATION_SECONDS
     with connect_controller(locate_controller(paths.slurm_conf)) as controller:
         while True:
             views = controller.call(ListNodes(), Nodes).nodes
-            missing = [view.node.name for view in views if not view.node.registered_at]
+            missing = [view.node.name for view in views if view.node.name in own and not view.node.registered_at]
             if not missing:
                 counters = controller.call(Statistics(), Counters).values
                 known = bool(counters.get("outbox.connected", 1.0))

@@ -82,7 +82,7 @@ SlurmctldParameters.reboot_from_controller SlurmdParameters.shutdown_on_reboot
 SlurmctldParameters.cloud_reg_addrs SlurmctldParameters.idle_on_node_suspend
 SlurmctldParameters.max_powered_nodes SlurmctldParameters.preempt_send_user_signal
 SlurmctldParameters.enable_expedited_requeue SlurmctldParameters.node_reg_mem_percent
-SlurmctldParameters.user_resv_delete
+SlurmctldParameters.user_resv_delete SlurmctldParameters.enable_configless
 SchedulerParameters.requeue_delay SchedulerParameters.jobs_per_user_per_hour
 DependencyParameters.kill_invalid_depend DependencyParameters.max_depend_depth
 LaunchParameters.use_interactive_step
@@ -132,6 +132,9 @@ HONOURED: dict[str, frozenset[str]] = {
     "AcctGatherEnergyType": frozenset({"acct_gather_energy/gpu", "acct_gather_energy/none", "acct_gather_energy/rapl"}),
     "AuthAltTypes": frozenset({"auth/jwt"}),
     "slurmdbd.conf.AuthAltTypes": frozenset({"auth/jwt"}),
+    # On one machine the kernel vouches for every caller, whatever it is set to.
+    "AuthType": frozenset({"auth/slurm", "auth/munge"}),
+    "slurmdbd.conf.AuthType": frozenset({"auth/slurm"}),
     "AccountingStorageType": frozenset({"accounting_storage/none", "accounting_storage/slurmdbd"}),
     "AccountingStorageEnforce": frozenset(
         {"1", "2", "all", "associations", "limits", "qos", "safe", "wckeys", "nojobs", "nosteps"}
@@ -262,10 +265,7 @@ MOOT: dict[str, str] = {
     "AccountingStorageUser": "slurmdbd knows its callers by itself",
     "TCPTimeout": "a connection is made within MessageTimeout",
     "AuthInfo": "Spritz authenticates by itself",
-    "AuthType": (
-        "on one machine the kernel vouches for every caller; other machines are refused until credentials can be signed"
-    ),
-    "CredType": "step credentials are not signed: daemons and commands of other machines are refused",
+    "CredType": "launches on other machines are signed by a key that comes of the cluster's (docs/decisions/0176)",
     "PluginDir": "Spritz loads none of Slurm's C plugins",
     "PlugStackConfig": "Spritz runs no SPANK plugins",
     "SlurmctldPlugstack": "Spritz loads none of Slurm's C plugins",
@@ -278,9 +278,6 @@ MOOT: dict[str, str] = {
     "HashPlugin": "messages are framed otherwise",
     "GetEnvTimeout": "environments come with the job",
     "slurmdbd.conf.AuthInfo": "Spritz authenticates by itself",
-    "slurmdbd.conf.AuthType": (
-        "on one machine the kernel vouches for every caller; other machines are refused until credentials can be signed"
-    ),
     "slurmdbd.conf.CommitDelay": "every batch is committed before a controller hears that it was stored",
     "slurmdbd.conf.DbdHost": "slurmdbd serves on the machine that it is started on",
     "slurmdbd.conf.HashPlugin": "messages are framed otherwise",

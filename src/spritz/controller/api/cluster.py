@@ -150,6 +150,8 @@ class ClusterQueries:
         fresh.tell(context.scheduling_log)
         context.identity.directory.expire()
         context.nodes.reload()
+        if context.machines is not None:
+            context.machines.reconfigured()
         context.nodes.dismiss(sorted(before - {node.name for node in fresh.nodes}))
         warnings = tuple(item.text for item in fresh.loaded.warnings)
         for text in warnings:

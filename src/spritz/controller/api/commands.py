@@ -82,6 +82,8 @@ class Commands:
             if found is not None:
                 passing = WithPlugins(context, context.submit_plugins, caller, call)
                 return passing.modify(command, found, lambda changed, reply: self._decide(changed, caller, reply))
+        if isinstance(command, step.AttachStep) and context.machines is not None:
+            command = context.machines.reachable(command, call)
         self._decide(command, caller, call.reply)
         return DEFERRED
 

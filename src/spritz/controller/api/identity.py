@@ -1,8 +1,9 @@
 """Authentication: the kernel's word about a connection, turned into a `Caller`.
 
-A peer for which the kernel does not vouch (another machine's, until signed tokens are built) may ask whether the daemon
-is there, and nothing else. Users and groups are looked up before a handler runs (`identified`), so that neither the
-handler nor the core waits for a directory service. Rules when it does not answer (`runtime.directory`):
+For a user on another machine the daemon there vouches (`client.hub`), and the credential's word takes the place of the
+kernel's. Any other peer may ask whether the daemon is there, and nothing else. Users and groups are looked up before a
+handler runs (`identified`), so that neither the handler nor the core waits for a directory service. Rules when it does
+not answer (`runtime.directory`):
 
 - Users that are known go on as before.
 - A query, and any request of an administrator, goes on with what the kernel says: the number, without name and groups.
@@ -164,7 +165,7 @@ def _credentials(call: Call) -> PeerCredentials:
         raise SpritzError(
             "Protocol authentication error",
             code="SLURM_PROTOCOL_AUTHENTICATION_ERROR",
-            hint="signed tokens between machines are not supported yet; use this on the controller's own machine",
+            hint="on other machines commands speak to slurmd or sackd there, which vouch for users (`spritz join`)",
         )
     return call.caller
 

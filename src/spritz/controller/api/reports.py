@@ -42,20 +42,22 @@ class Reports:
 
     def plain(self, report: Struct, call: Call) -> Deferred:
         """Decide now; acknowledged when durable, so that a lost answer means that it is sent again."""
-        self._need_daemon(call)
+        self._need_daemon(call, getattr(report, "node", "") or getattr(report, "name", ""))
         self._context.nodes.heard(call.channel)
         self._context.writer.handle(report, SYSTEM, call.reply)
         return DEFERRED
 
     def register(self, report: RegisterNode, call: Call) -> Deferred:
         """A node daemon is there: from now on this connection leads to its node."""
-        self._need_daemon(call)
+        self._need_daemon(call, report.name)
         self._context.nodes.register(report, call)
         return DEFERRED
 
     def introduce(self, report: IntroduceNode, call: Call) -> Deferred:
         """A daemon that slurm.conf does not know asks which node it is."""
         self._need_daemon(call)
+        if call.machine is not None and report.hostname.partition(".")[0].lower() != call.machine.host:
+            raise SpritzError(Rejection(code="ESLURM_ACCESS_DENIED").text, code="ESLURM_ACCESS_DENIED")
         return DynamicNodes(self._context).introduce(report, call)
 
     def samples(self, report: NodeSamples, call: Call) -> Done:
@@ -64,8 +66,13 @@ class Reports:
         self._context.nodes.take_samples(report, call.channel)
         return Done()
 
-    def _need_daemon(self, call: Call) -> None:
-        if not self._context.identity.is_admin(call):
+    def _need_daemon(self, call: Call, node: str = "") -> None:
+        """Raises SpritzError unless a node daemon asks: of `node`, if it is on another machine."""
+        if call.machine is not None and self._context.machines is not None:
+            self._context.machines.need_node(call, node)
+            return
+        # Root on another machine speaks for its users, not for nodes: that takes the machine's certificate.
+        if call.origin or not self._context.identity.is_admin(call):
             raise SpritzError(
                 Rejection(code="ESLURM_ACCESS_DENIED").text,
                 code="ESLURM_ACCESS_DENIED",

@@ -47,6 +47,7 @@ def handlers(context: Context, cluster: ClusterQueries) -> dict[type[Struct], Ha
     return {
         queries.Ping: cluster.ping,
         **context.tokens.handlers(),
+        **(context.machines.table() if context.machines is not None else {}),
         **_reports(context),
         **{
             kind: identified(identity, tasks, handler, lookups=lookups)

@@ -240,6 +240,9 @@ class Waiting:
 
     def create_step(self, command: CreateStep | CreateHetStep, call: Call) -> Deferred:
         """Lay the step out now; with `wait`, park it while other steps hold the resources."""
+        machines = self._context.machines
+        if machines is not None:
+            command = machines.reachable(command, call)
         parked = self._steps.get(command.job_id)
         if command.wait and parked:
             parked.append((command, call))

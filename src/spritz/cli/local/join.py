@@ -1,0 +1,221 @@
+"""Make this machine a node (or a login host) of a cluster on another machine, or start it again as one.
+
+The token is from `spritz up --listen` or `spritz token create`. A machine that has joined needs none to come back:
+`spritz join` without an address starts what it was, and `--systemd` has that done at boot.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from typing import TYPE_CHECKING
+
+from spritz import installed
+from spritz.cli.context import Context
+from spritz.cli.local import daemons
+from spritz.cli.local.paths import ClusterPaths
+from spritz.model.errors import SpritzError
+
+if TYPE_CHECKING:
+    from argparse import ArgumentParser, Namespace
+
+    from spritz.client.membership import Joined, Membership
+
+#: A node must be usable by then, or `join` says that it is not.
+REGISTRATION_SECONDS = 30.0
+
+_UNIT = """\
+# Written by `spritz join --systemd`.
+[Unit]
+Description=Slurm {what} (Spritz, joined)
+After=network-online.target remote-fs.target
+Wants=network-online.target
+
+[Service]
+Type=notify
+ExecStart={command}
+# Jobs outlive the daemon.
+KillMode=process
+Delegate=yes
+LimitNOFILE=131072
+LimitMEMLOCK=infinity
+TasksMax=infinity
+Restart=on-failure
+RestartSec=2
+WatchdogSec=5min
+
+[Install]
+WantedBy=multi-user.target
+"""
+
+_UNIT_DIRECTORY = "/etc/systemd/system"
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """Options of `spritz join`."""
+    parser.add_argument("address", nargs="?", metavar="HOST[:PORT]", help="the controller; none: start again")
+    parser.add_argument("--token", metavar="T", help="what `spritz token create` printed")
+    parser.add_argument(
+        "--dir", metavar="DIR", help="directory of this machine's files (root: /var/lib/spritz/default)"
+    )
+    parser.add_argument(
+        "--conf", metavar="KEYS", default="", help="keys of a new node, such as 'Features=a RealMemory=9000'"
+    )
+    parser.add_argument("--systemd", action="store_true", help="have systemd start the daemon, now and at boot (root)")
+    parser.add_argument("--unit-directory", metavar="DIR", default=_UNIT_DIRECTORY, help="where units of systemd are")
+    parser.add_argument("-q", "--quiet", action="store_true", help="say nothing unless something is wrong")
+
+
+def run(arguments: Namespace, context: Context) -> int:
+    """0 when the node is up, or the login host's daemon serves."""
+    from spritz.client.configless import publish
+    from spritz.client.membership import find_membership
+
+    paths = member_paths(arguments.dir, context)
+    if arguments.address is not None:
+        _join(arguments, paths)
+    elif arguments.token:
+        raise SpritzError("--token needs the controller's address", hint="spritz join HOST:PORT --token T")
+    membership = find_membership(paths.slurm_conf)
+    if membership is None or membership.joined is None:
+        raise SpritzError(
+            f"no cluster was joined in {paths.root}",
+            hint="spritz join HOST:PORT --token T, as `spritz up --listen` says",
+        )
+    publish(paths.etc)
+    joined = membership.joined
+    command = _command(paths, membership, arguments.conf)
+    if arguments.systemd:
+        _install_unit(arguments.unit_directory, joined, command)
+    elif daemons.member(paths, joined.role) is None:
+        _start(command, joined, context)
+    elif not arguments.quiet:
+        context.out(f"Already up: {paths.root}\n")
+        return 0
+    if joined.role == "node":
+        _wait_for_node(paths, joined)
+    if not arguments.quiet:
+        context.out(f"Joined cluster {joined.cluster} as {joined.role} {joined.host}: {paths.root}\n")
+        if os.geteuid() != 0:
+            context.out(f"  export SLURM_CONF={paths.slurm_conf}    # points this shell at it\n")
+    return 0
+
+
+def member_paths(directory: str | None, context: Context) -> ClusterPaths:
+    """Where this machine's membership is kept: in DIR, else where root, or another user, keeps it."""
+    from spritz.client.configless import state_directory
+
+    if directory is None and os.geteuid() == 0:
+        directory = os.path.join(state_directory(), "default")
+    return ClusterPaths.of(directory, context.environ)
+
+
+def _join(arguments: Namespace, paths: ClusterPaths) -> None:
+    from msgspec import structs
+
+    from spritz.client.configless import refresh
+    from spritz.client.joining import join, parse_address
+    from spritz.client.membership import find_membership, write_joined
+    from spritz.runtime.clock import SystemClock
+
+    if not arguments.token:
+        raise SpritzError("a machine joins with --token", hint="`spritz token create` on the controller prints one")
+    found = find_membership(paths.slurm_conf)
+    if os.path.exists(paths.slurm_conf) and (found is None or found.joined is None):
+        raise SpritzError(
+            f"{paths.root} has a cluster of its own", hint="choose another directory with --dir, or remove that cluster"
+        )
+    controller = parse_address(arguments.address)
+    paths.create()
+    joined = join(controller, arguments.token, "", paths.etc)
+    own = {
+        "SlurmdSpoolDir": f"{paths.spool}/%n",
+        "SlurmdPidFile": paths.node_pid,
+        "SlurmdLogFile": paths.node_log,
+    }
+    write_joined(paths.etc, structs.replace(joined, own=own))
+    membership = find_membership(paths.slurm_conf)
+    assert membership is not None, "written above"
+    for role in ("node", "login"):
+        pid = daemons.member(paths, role)
+        if pid is not None and not daemons.stop(pid):
+            raise SpritzError(f"pid {pid} does not stop", hint=f"its log is in {paths.log}")
+    if not refresh(paths.slurm_conf, membership, joined.role, [controller], SystemClock().now()):
+        raise SpritzError("joined, but the configuration could not be fetched", hint="try again: spritz join")
+
+
+def _command(paths: ClusterPaths, membership: Membership, conf: str) -> list[str]:
+    """What serves on this machine."""
+    joined = membership.joined
+    assert joined is not None, "checked by the caller"
+    if joined.role != "node":
+        return installed.python(
+            daemons.LOGIN, "-f", paths.slurm_conf, "-L", paths.login_log, "--pid-file", paths.login_pid
+        )
+
+    words = ["-f", paths.slurm_conf]
+    if not _own_names(paths, joined.host):
+        words += ["-Z", *(("--conf", conf) if conf else ())]
+    return installed.python(daemons.NODE, *words)
+
+
+def _own_names(paths: ClusterPaths, host: str) -> set[str]:
+    """Nodes that slurm.conf has for this machine."""
+    from spritz.config.load import load
+
+    nodes = load(paths.slurm_conf).nodes
+    return {node.name for node in nodes if (node.hostname or node.name).partition(".")[0].lower() == host}
+
+
+def _start(command: list[str], joined: Joined, context: Context) -> None:
+    environ = {name: value for name, value in context.environ.items() if not name.startswith(("SLURM_", "SLURMD_"))}
+    daemons.start([command], environ, timeout_seconds=REGISTRATION_SECONDS)
+
+
+def _install_unit(directory: str, joined: Joined, command: list[str]) -> None:
+    """Raises SpritzError."""
+    import shlex
+
+    if os.geteuid() != 0:
+        raise SpritzError("--systemd is for root: units start daemons of the system")
+    what, name = ("node daemon", "slurmd") if joined.role == "node" else ("login daemon", "sackd")
+    unit = f"spritz-{name}.service"
+    path = os.path.join(directory, unit)
+    try:
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(_UNIT.format(what=what, command=shlex.join([*command, "--systemd"])))
+    except OSError as error:
+        raise SpritzError(f"cannot write {path}: {error.strerror}") from error
+    for words in (("daemon-reload",), ("enable", "--now", unit)):
+        try:
+            done = subprocess.run(["systemctl", *words], capture_output=True, text=True, check=False)
+        except FileNotFoundError as error:
+            raise SpritzError(f"{path} is written, but there is no systemctl here to enable it") from error
+        if done.returncode != 0:
+            raise SpritzError(f"{path} is written; systemctl {words[0]}: {done.stderr.strip()}")
+
+
+def _wait_for_node(paths: ClusterPaths, joined: Joined) -> None:
+    """Until the controller has taken the registration. Raises SpritzError with the reason where it has refused it."""
+    from spritz.client.locate import locate_controller
+    from spritz.client.sync import connect_controller
+    from spritz.model.queries import ListNodes, Nodes
+
+    names = _own_names(paths, joined.host) or {joined.host}
+    deadline = time.monotonic() + REGISTRATION_SECONDS
+    with connect_controller(locate_controller(paths.slurm_conf)) as controller:
+        while True:
+            views = [view.node for view in controller.call(ListNodes(), Nodes).nodes if view.node.name in names]
+            if any(node.registered_at for node in views):
+                wrong = [node.reason for node in views if node.reason]
+                for reason in wrong:
+                    sys.stderr.write(f"spritz: error: node {joined.host} is not usable: {reason}\n")
+                return
+            if time.monotonic() > deadline:
+                raise SpritzError(
+                    f"node {joined.host} has not registered in {REGISTRATION_SECONDS:.0f} s",
+                    hint=f"the reason is in {paths.node_log} here, or in the controller's log",
+                )
+            time.sleep(0.05)

@@ -1,0 +1,102 @@
+"""`spritz up --listen`: the cluster's files for more than one machine.
+
+What `spritz up` wrote for this machine alone (addresses of the loopback) becomes an address that others reach; what a
+cluster of several machines needs is added, and a key is made. Lines that somebody has changed stay as they are.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+from typing import TYPE_CHECKING
+
+from spritz.cli.local.paths import ClusterPaths
+from spritz.client.membership import write_private
+from spritz.client.same_machine import is_here
+from spritz.model.errors import SpritzError
+from spritz.runtime.randomness import SystemRandomness
+
+if TYPE_CHECKING:
+    from spritz.model.node import NodeConfig
+
+_KEY_BYTES = 64
+
+#: Keys that are added where the file has none of the name.
+_NEEDED = {
+    "AuthType": "auth/slurm",
+    "MaxNodeCount": "10000",
+    "SlurmctldParameters": "enable_configless",
+}
+
+_LOOPBACK = re.compile(r"^(SlurmctldHost=[^(\n]*\(|.*\bNodeAddr=|AccountingStorageHost=|DbdAddr=)127\.0\.0\.1\b", re.M)
+
+
+def open_to_machines(paths: ClusterPaths, address: str) -> None:
+    """Change the files. Raises SpritzError if the address is not ours, or none can be found."""
+    address = address or _own_address()
+    if address in ("127.0.0.1", "localhost", "::1") or not is_here((address,)):
+        raise SpritzError(
+            f"--listen: {address} is not an address of this machine that others can reach",
+            hint="`ip address` lists them",
+        )
+    if not os.path.exists(paths.cluster_key):
+        try:
+            from spritz.runtime import authority  # noqa: F401  # before anything is changed
+        except ImportError as error:
+            raise SpritzError(
+                f"--listen needs the package cryptography: {error}", hint="pip install 'spritz[machines]'"
+            ) from error
+    for path in (paths.slurm_conf, paths.slurmdbd_conf):
+        try:
+            with open(path, encoding="utf-8") as file:
+                text = file.read()
+        except FileNotFoundError:
+            continue
+        changed = _LOOPBACK.sub(lambda match: match[1] + address, text)
+        if path == paths.slurm_conf:
+            given = {line.partition("=")[0].strip().lower() for line in changed.splitlines()}
+            missing = [f"{name}={value}" for name, value in _NEEDED.items() if name.lower() not in given]
+            if missing:
+                changed = "\n".join(
+                    (changed.rstrip(), "", "# For other machines: `spritz token create`.", *missing, "")
+                )
+        if changed != text:
+            _replace(path, changed)
+    if not os.path.exists(paths.cluster_key):
+        write_private(paths.cluster_key, SystemRandomness().token(_KEY_BYTES))
+
+
+def is_own(node: NodeConfig) -> bool:
+    """Whether a configured node is on this machine."""
+    address = node.address or node.hostname or node.name
+    return is_here((address,)) or (node.hostname or node.name) == socket.gethostname().partition(".")[0]
+
+
+def _own_address() -> str:
+    """What others reach: the address of the way out, else what our name resolves to. Raises SpritzError."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.1", 9))  # nothing is sent
+            found = [str(probe.getsockname()[0])]
+        except OSError:
+            found = []
+    try:
+        found += [str(one[4][0]) for one in socket.getaddrinfo(socket.gethostname(), None, socket.AF_INET)]
+    except OSError:
+        pass
+    for address in found:
+        if not address.startswith("127."):
+            return address
+    raise SpritzError("--listen: no address that others can reach was found", hint="name it: spritz up --listen ADDR")
+
+
+def _replace(path: str, text: str) -> None:
+    mode = os.stat(path).st_mode & 0o777
+    temporary = path + ".new"
+    with open(temporary, "w", encoding="utf-8") as file:
+        os.fchmod(file.fileno(), mode)
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(temporary, path)

@@ -1,0 +1,110 @@
+"""Tokens by which machines join the cluster: create, list, revoke. For administrators, on the controller's machine."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from spritz.cli.context import Context
+from spritz.cli.local.paths import ClusterPaths
+from spritz.model.errors import SpritzError
+
+if TYPE_CHECKING:
+    from argparse import ArgumentParser, Namespace
+    from collections.abc import Sequence
+
+    from spritz.client.sync import Connection
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """Options of `spritz token`."""
+    parser.add_argument("--dir", metavar="DIR", help="directory of the cluster (default: the one that commands use)")
+    actions = parser.add_subparsers(dest="action", required=True)
+    create = actions.add_parser("create", help="make a token, and print the command that joins by it")
+    create.add_argument("--role", choices=("node", "login"), default="node", help="what machines become by it (node)")
+    create.add_argument(
+        "--lifetime", metavar="TIME", default="1-0", help="how long it can be used, as days-hours (1-0)"
+    )
+    create.add_argument("--uses", metavar="N", type=int, default=0, help="how many machines may join (0: any number)")
+    create.add_argument(
+        "--host", metavar="NAME", default="", help="for this machine alone, which may have joined before"
+    )
+    create.add_argument("--token-only", action="store_true", help="print the token alone, for scripts")
+    actions.add_parser("list", help="tokens that can be used, and the machines that have joined")
+    revoke = actions.add_parser("revoke", help="make a token, or a machine's certificate, worth nothing")
+    revoke.add_argument("id", nargs="?", default="", metavar="ID", help="a token, as `spritz token list` names it")
+    revoke.add_argument("--host", metavar="NAME", default="", help="a machine that has joined")
+
+
+def run(arguments: Namespace, context: Context) -> int:
+    """0; SpritzError if the controller refuses."""
+    from spritz.client.locate import locate_controller
+    from spritz.client.sync import connect_controller
+
+    path = ClusterPaths.of(arguments.dir, context.environ).slurm_conf if arguments.dir else None
+    actions = {"create": _create, "list": _list, "revoke": _revoke}
+    with connect_controller(locate_controller(path)) as controller:
+        return actions[arguments.action](arguments, controller, context)
+
+
+def _create(arguments: Namespace, controller: Connection, context: Context) -> int:
+    from spritz.model.machines import CreateToken, TokenCreated
+    from spritz.notation.duration import parse_minutes
+
+    try:
+        minutes = parse_minutes(arguments.lifetime)
+    except ValueError as error:
+        raise SpritzError(
+            f"--lifetime: {error}", hint="for example --lifetime 1-0 (a day), --lifetime 30 (minutes)"
+        ) from error
+    if not minutes:
+        raise SpritzError("--lifetime: a token's time is limited", hint="for example --lifetime 7-0 for a week")
+    request = CreateToken(
+        role=arguments.role, lifetime_seconds=minutes * 60.0, uses=arguments.uses, host=arguments.host.lower()
+    )
+    created = controller.call(request, TokenCreated)
+    context.out(f"{created.token}\n" if arguments.token_only else f"{join_line(created.address, created.token)}\n")
+    return 0
+
+
+def join_line(address: str, token: str) -> str:
+    """What a machine is joined by."""
+    return f"spritz join {address} --token {token}"
+
+
+def _list(arguments: Namespace, controller: Connection, context: Context) -> int:
+    from spritz.model.machines import ListTokens, Tokens
+
+    found = controller.call(ListTokens(), Tokens)
+    rows = [("TOKEN", "ROLE", "USED", "EXPIRES", "HOST")]
+    for token in found.tokens:
+        used = f"{token.used}/{token.uses}" if token.uses else str(token.used)
+        rows.append((token.id, token.role, used, _moment(token.expires_at), token.host or "any"))
+    _table(rows, context)
+    context.out("\n")
+    rows = [("MACHINE", "ROLE", "JOINED", "CERTIFIED", "TOKEN")]
+    for machine in found.machines:
+        moments = (_moment(machine.joined_at), _moment(machine.certified_at))
+        rows.append((machine.host, machine.role, *moments, machine.token_id))
+    _table(rows, context)
+    return 0
+
+
+def _revoke(arguments: Namespace, controller: Connection, context: Context) -> int:
+    from spritz.model.commands.job import Done
+    from spritz.model.machines import RevokeToken
+
+    if bool(arguments.id) == bool(arguments.host):
+        raise SpritzError("revoke takes a token's ID, or --host NAME", hint="`spritz token list` shows both")
+    controller.call(RevokeToken(id=arguments.id, host=arguments.host.lower()), Done)
+    return 0
+
+
+def _moment(seconds: float) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M", time.localtime(seconds))
+
+
+def _table(rows: Sequence[tuple[str, ...]], context: Context) -> None:
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    for row in rows:
+        context.out("  ".join(word.ljust(width) for word, width in zip(row, widths, strict=True)).rstrip() + "\n")

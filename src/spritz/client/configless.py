@@ -1,0 +1,101 @@
+"""Daemons without configuration files of their own: where they keep what the controller sends, and look for it.
+
+Root's are in /var/lib/spritz (systemd's STATE_DIRECTORY, if that is set), and /run/slurm/conf leads commands there, as
+Slurm's do; another user's are among its clusters. What was fetched last serves when no controller answers.
+
+Source: slurmd(8), sackd(8) --conf-server; Slurm's guide to configless operation (order of the search; DNS SRV).
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING
+
+from spritz.client.errors import ClientError
+from spritz.client.joining import fetch, lend_keys, parse_address, write_configuration
+from spritz.client.locate import RUN_DIRECTORY, find_slurm_conf, state_home
+from spritz.client.membership import KEY_FILE, Membership, find_membership
+from spritz.installed import prefix
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from spritz.model.machines import ConfigurationFiles
+
+
+def state_directory() -> str:
+    """Where this machine keeps what belongs to its membership."""
+    if os.geteuid() == 0:
+        return os.environ.get("STATE_DIRECTORY", "").partition(":")[0] or "/var/lib/spritz"
+    return state_home()
+
+
+def publish(directory: str) -> None:
+    """Lead commands of all users to a directory with slurm.conf, if we are root."""
+    if os.geteuid() != 0:
+        return
+    try:
+        os.makedirs(os.path.dirname(RUN_DIRECTORY), mode=0o755, exist_ok=True)
+        if os.path.islink(RUN_DIRECTORY):
+            os.unlink(RUN_DIRECTORY)
+        os.symlink(directory, RUN_DIRECTORY)
+    except OSError as error:
+        sys.stderr.write(f"error: {RUN_DIRECTORY}: {error.strerror}: commands need SLURM_CONF={directory}/slurm.conf\n")
+
+
+def configuration(config_file: str, conf_server: str, role: str, now: float) -> tuple[str, Membership | None, bool]:
+    """Path of slurm.conf for a daemon, its keys, and whether the controller sends it. Raises ClientError.
+
+    The file that was named, else the servers that were named, else a file that is found, else servers by DNS SRV.
+    """
+    if not conf_server and not config_file:
+        try:
+            config_file = find_slurm_conf()
+        except ClientError:
+            from spritz.runtime.srv import service_servers
+
+            conf_server = ",".join(f"{host}:{port}" for host, port in service_servers("_slurmctld._tcp"))
+            if not conf_server:
+                raise
+    if config_file and not conf_server:
+        path = os.path.abspath(config_file)
+        membership = find_membership(path)
+        return path, membership, membership is not None and membership.joined is not None
+    servers = [parse_address(text.strip()) for text in conf_server.split(",")]
+    directory = os.path.join(state_directory(), "conf")
+    lend_keys(directory, ("/etc/slurm", os.path.join(prefix(), "etc/slurm"), os.path.join(prefix(), "etc")))
+    path = os.path.join(directory, "slurm.conf")
+    membership = find_membership(path)
+    if membership is None:
+        raise ClientError(
+            f"--conf-server {conf_server}: this machine has no key of the cluster",
+            code="SLURM_PROTOCOL_AUTHENTICATION_ERROR",
+            hint=f"put the cluster's {KEY_FILE} into /etc/slurm, or have the machine join: spritz join HOST --token T",
+        )
+    try:
+        _, files = fetch(membership, servers, role, now)
+        write_configuration(directory, files)
+    except ClientError as error:
+        if not os.path.exists(path):
+            raise
+        sys.stderr.write(f"error: {error.message}: {error.hint}; using the configuration fetched before, {path}\n")
+    publish(directory)
+    return path, membership, True
+
+
+def keep(path: str, membership: Membership | None, files: ConfigurationFiles) -> None:
+    """Replace what was fetched before. Raises ClientError."""
+    own = membership.joined.own if membership is not None and membership.joined is not None else {}
+    write_configuration(os.path.dirname(path), files, own)
+
+
+def refresh(path: str, membership: Membership, role: str, servers: Sequence[tuple[str, int]], now: float) -> bool:
+    """Fetch the configuration of a machine that has joined; False, and no change, where no controller answers."""
+    try:
+        _, files = fetch(membership, servers, role, now)
+    except ClientError as error:
+        sys.stderr.write(f"error: {error.message}: {error.hint}\n")
+        return False
+    keep(path, membership, files)
+    return True

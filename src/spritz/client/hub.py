@@ -1,0 +1,211 @@
+"""The daemon's side of relayed connections: streams that local daemons of other machines open for their users.
+
+A stream is either a user's connection to this daemon, which from then on is like any other (`on_pipe`), or leads to a
+client (srun, sattach) that listens on another machine, and is passed on to the daemon there. Each stream begins with a
+credential of the user, sealed by the machine that it comes from; one that is not valid is refused and logged.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Protocol
+
+from msgspec import DecodeError, Struct, ValidationError
+from msgspec.msgpack import Decoder, Encoder
+
+from spritz.client.mux import Mux, MuxStream, Splice
+from spritz.runtime.credentials import PeerCredentials, peer_credentials
+from spritz.runtime.pipe import Pipe
+from spritz.runtime.tls import LOGIN, NODE
+from spritz.wire.credential import BadCredential, Taken, UserCredential, unseal
+
+if TYPE_CHECKING:
+    from spritz.client.complaints import Complaints
+    from spritz.client.membership import Membership
+    from spritz.runtime.clock import Clock
+    from spritz.runtime.tasks import Supervisor
+    from spritz.runtime.tls import Machine
+
+DAEMON, CLIENT = "daemon", "client"
+
+#: Only sockets of such names are connected to for others: those that commands make for steps (cli.launch.listener).
+_CLIENT_PREFIX = "unix:@spritz-"
+
+#: Links of one machine: a daemon that restarts makes another before the first is known to be gone.
+_LINKS_PER_MACHINE = 8
+
+
+class Open(Struct, frozen=True, kw_only=True, array_like=True):
+    """First word of a stream. `host` and `address` say which client is meant."""
+
+    target: str
+    credential: bytes
+    host: str = ""
+    address: str = ""
+
+
+_encode = Encoder().encode
+_decoder = Decoder(Open)
+
+
+def encode_open(request: Open) -> bytes:
+    """As it travels."""
+    return _encode(request)
+
+
+class Led(Protocol):
+    """What is led to a client: a stream of another machine, or a supervisor's connection of this one."""
+
+    def set_protocol(self, near: Splice) -> None:
+        """This is the other end."""
+        ...
+
+    def refuse(self, reason: str) -> None:
+        """There is none."""
+        ...
+
+
+class RelayedPipe(Pipe):
+    """A connection of a user on another machine."""
+
+    def __init__(self, user: UserCredential, on_pipe: Callable[[Pipe], None]) -> None:
+        super().__init__()
+        self._user = user
+        self._on_pipe = on_pipe
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """The stream is ours."""
+        user = self._user
+        self._transport = transport  # type: ignore[assignment]  # a MuxStream
+        transport.set_write_buffer_limits(high=64 * 1024)  # type: ignore[attr-defined]  # likewise
+        self.credentials = PeerCredentials(pid=0, uid=user.uid, gid=user.gid, via="relay")
+        self.origin = user.host
+        self.peer_name = f"uid {user.uid} on {user.host}"
+        self._on_pipe(self)
+
+
+class Hub:
+    """Takes links of other machines' daemons. `cluster` "": of any cluster that our authority has certified."""
+
+    def __init__(
+        self,
+        membership: Membership,
+        cluster: str,
+        clock: Clock,
+        tasks: Supervisor,
+        complaints: Complaints,
+        on_pipe: Callable[[Pipe], None],
+    ) -> None:
+        self._membership = membership
+        self._cluster = cluster
+        self._clock = clock
+        self._tasks = tasks
+        self._complaints = complaints
+        self._on_pipe = on_pipe
+        self._links: dict[str, list[Mux]] = {}
+        self.taken = Taken()
+        #: Whether a machine may still use its certificate.
+        self.is_welcome: Callable[[Machine], bool] = lambda machine: True
+        #: Reads credentials that are sealed otherwise (auth/munge).
+        self.unseal: Callable[[bytes, str], UserCredential] = self._unseal
+
+    def accept(self, pipe: Pipe) -> None:
+        """A machine's daemon has connected to relay."""
+        machine = pipe.machine
+        if machine is None or machine.role not in (NODE, LOGIN) or not self.is_welcome(machine):
+            self.complain(pipe.peer_name, "streams are for machines that have joined")
+            pipe.abort()
+            return
+        links = self._links.setdefault(machine.host, [])
+        mux = Mux(
+            pipe,
+            accepted=True,
+            on_open=lambda stream, payload: self._opened(machine, stream, payload),
+            on_gone=lambda: self._gone(machine.host, mux),
+        )
+        links.append(mux)
+        if len(links) > _LINKS_PER_MACHINE:
+            links.pop(0).pipe.abort()
+
+    def close(self) -> None:
+        """End all links."""
+        for links in list(self._links.values()):
+            for mux in list(links):
+                mux.pipe.abort()
+
+    def dismiss(self, host: str) -> None:
+        """End a machine's links."""
+        for mux in self._links.get(host, [])[:]:
+            mux.pipe.abort()
+
+    def lead(self, stream: Led, uid: int, gid: int, host: str, address: str) -> None:
+        """Lead a stream to a user's client on `host`."""
+        if not address.startswith(_CLIENT_PREFIX):
+            stream.refuse("not an address of a client")
+        elif host == self._membership.host:
+            self._tasks.spawn_contained(lead_here(stream, uid, address), name="relay.client")
+        elif links := [mux for mux in self._links.get(host, ()) if mux.is_open]:
+            near, far = Splice.pair()
+            # The controller's word is enough there: the certificate says who it is.
+            content = _encode((uid, gid))
+            links[-1].open(encode_open(Open(target=CLIENT, credential=content, host=host, address=address)), far)
+            stream.set_protocol(near)
+        else:
+            stream.refuse(f"machine {host} is not connected")
+
+    def complain(self, peer: str, reason: str) -> None:
+        """Log what was refused."""
+        self._complaints.write("machine.refused", peer, asyncio.get_running_loop().time(), peer=peer, reason=reason)
+
+    def _opened(self, machine: Machine, stream: MuxStream, payload: bytes) -> None:
+        try:
+            request = _decoder.decode(payload)
+            user = self.unseal(request.credential, machine.host)
+            if user.host != machine.host:
+                raise BadCredential("foreign", f"it is of {user.host[:60]!r}, and came from {machine.host}")
+            self.taken.check(user, cluster=self._cluster or machine.cluster, now=self._clock.now())
+        except (ValidationError, DecodeError, UnicodeDecodeError) as error:
+            self.complain(machine.host, f"not a request for a stream: {error}")
+            stream.refuse("not understood")
+        except BadCredential as error:
+            self.complain(machine.host, error.message)
+            stream.refuse(error.message)
+        else:
+            if request.target == DAEMON:
+                stream.set_protocol(RelayedPipe(user, self._on_pipe))
+            elif request.target == CLIENT:
+                self.lead(stream, user.uid, user.gid, request.host, request.address)
+            else:
+                stream.refuse("no such target")
+
+    def _unseal(self, sealed: bytes, host: str) -> UserCredential:
+        return unseal(sealed, self._membership.user_keys(host))
+
+    def _gone(self, host: str, mux: Mux) -> None:
+        links = self._links.get(host, [])
+        if mux in links:
+            links.remove(mux)
+        if not links:
+            self._links.pop(host, None)
+
+
+async def lead_here(stream: Led, uid: int, address: str) -> None:
+    """Connect a stream to a user's client on this machine; nobody else's is touched."""
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    connection.setblocking(False)
+    loop = asyncio.get_running_loop()
+    try:
+        if not address.startswith(_CLIENT_PREFIX):
+            raise ConnectionRefusedError(111, "not an address of a client")
+        await loop.sock_connect(connection, "\0" + address.removeprefix("unix:@"))
+        owner = peer_credentials(connection)
+        if owner is None or owner.uid != uid:
+            raise PermissionError(1, "another user's")
+        near, far = Splice.pair()
+        await loop.create_unix_connection(lambda: far, sock=connection)
+        stream.set_protocol(near)
+    except OSError as error:
+        connection.close()
+        stream.refuse(f"the client cannot be reached: {error.strerror}")

@@ -1,0 +1,112 @@
+"""What slurmd and sackd of other machines than the controller's have in common: how they reach it, what they relay,
+and how their certificate is renewed and their configuration kept.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from spritz.client.aio import Address, Secure
+from spritz.client.errors import ClientError
+from spritz.client.joining import parse_address, renewed
+from spritz.client.locate import controller_socket_name, database_socket_name
+from spritz.client.relay import Relay
+from spritz.client.same_machine import is_here
+from spritz.model.errors import SpritzError
+from spritz.model.machines import MachineJoined, RenewCertificate
+from spritz.runtime import tls
+from spritz.runtime.authority import new_key
+from spritz.runtime.randomness import SystemRandomness
+
+if TYPE_CHECKING:
+    import ssl
+
+    from spritz.client.aio import PersistentChannel
+    from spritz.client.membership import Membership
+    from spritz.runtime.clock import Clock
+    from spritz.runtime.log import Logger
+    from spritz.runtime.tasks import Supervisor
+
+#: Seconds between looks at a certificate's age.
+_LOOK_SECONDS = 3600.0
+
+
+class Member:
+    """A machine of a cluster whose controller is elsewhere. `role` is node or login."""
+
+    def __init__(
+        self, membership: Membership, cluster: str, role: str, controllers: tuple[str, ...], port: int, clock: Clock
+    ) -> None:
+        self.membership = membership
+        self.cluster = cluster
+        self._role = role
+        self._clock = clock
+        self._port = port
+        known = membership.joined.controllers if membership.joined is not None else ()
+        found = [(host, port) for host in controllers] + [parse_address(text) for text in known]
+        #: where controllers are, in order
+        self.addresses: tuple[Address, ...] = tuple(dict.fromkeys(found))
+
+    def secure(self, role: str = tls.CONTROLLER, protocol: str = tls.CALLS) -> Secure:
+        """For connections to daemons of this role."""
+
+        def context() -> ssl.SSLContext:
+            return tls.client_context(self.membership.keys(self.cluster, self._role, self._clock.now()), protocol)
+
+        # slurmdbd may serve several clusters, which then have the same key.
+        return Secure(context, "" if role == tls.DATABASE else self.cluster, role)
+
+    def relay(self, tasks: Supervisor, log: Logger, database: tuple[str, int] | None, *, at_once: bool) -> Relay:
+        """Lead users of this machine to the cluster's daemons."""
+        relay = Relay(
+            self.membership,
+            self.cluster,
+            tasks=tasks,
+            clock=self._clock,
+            randomness=SystemRandomness(),
+            log=log,
+        )
+        name = controller_socket_name(self.cluster, self._port)
+        secure = self.secure(protocol=tls.STREAMS)
+        relay.serve(name, lambda: self.addresses, secure, streams=streams_name(name), at_once=at_once)
+        if database is not None:
+            to_database = self.secure(tls.DATABASE, tls.STREAMS)
+            relay.serve(database_socket_name(database[1]), lambda: (database,), to_database)
+        return relay
+
+    async def keep_certified(self, link: PersistentChannel, log: Logger) -> None:
+        """For ever: renew the certificate when half of its time has passed. Links stay as they are."""
+        while True:
+            if self.membership.renewal_due(self._clock.now()):
+                await self.renew(link, log)
+            await self._clock.sleep(_LOOK_SECONDS)
+
+    async def renew(self, link: PersistentChannel, log: Logger) -> None:
+        """Now."""
+        joined = self.membership.joined
+        if joined is None:
+            return
+        key, public = new_key()
+        try:
+            given = await link.call(RenewCertificate(public_key=public), MachineJoined, timeout=60.0)
+        except SpritzError as error:
+            log.error("certificate.not_renewed", error=error.message)
+            return
+        self.membership.replace(renewed(joined, key, given))
+        log.info("certificate.renewed", host=joined.host)
+
+
+def streams_name(controller_name: str) -> str:
+    """Name of the abstract socket by which a machine's step supervisors reach clients elsewhere."""
+    return controller_name.replace("/slurmctld/", "/streams/")
+
+
+def member_of(
+    membership: Membership | None, cluster: str, role: str, controllers: tuple[str, ...], port: int, clock: Clock
+) -> Member | None:
+    """None where a controller is on this machine. Raises ClientError where there are no keys for another machine's."""
+    if is_here(controllers):
+        return None
+    if membership is None:
+        raise ClientError.of("SLURM_PROTOCOL_AUTHENTICATION_ERROR")
+    return Member(membership, cluster, role, controllers, port, clock)

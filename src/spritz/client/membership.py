@@ -1,0 +1,229 @@
+"""What makes this machine a member of a cluster that spans machines: keys, beside slurm.conf.
+
+Two ways. `slurm.key` (or `slurm.jwks`, several keys, for rotation) is the cluster's key itself: who holds it is a full
+member, and makes its own certificate. `machine.json` is what a machine was given when it joined with a token: a
+certificate of its own, and a key that speaks for the users on it alone. Where there is neither, the cluster is of one
+machine, and nothing here (`ssl`, `cryptography`) is imported.
+
+Source: slurm.conf(5) AuthType=auth/slurm, AuthInfo; slurm.jwks in Slurm's guide to authentication.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+import socket
+import stat
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from msgspec import Struct
+
+from spritz.client.errors import ClientError
+from spritz.wire.credential import derive, machine_key
+
+if TYPE_CHECKING:
+    import ssl
+
+    from spritz.runtime.authority import Authority, Signer
+    from spritz.runtime.tls import Keys
+
+KEY_FILE, KEYS_FILE, MACHINE_FILE = "slurm.key", "slurm.jwks", "machine.json"
+
+_EXTRA = "pip install 'spritz[machines]' brings it"
+
+
+class Joined(Struct, frozen=True, kw_only=True):
+    """`machine.json`. Certificates and keys are PEM; `controllers` are hosts with ports."""
+
+    format: int = 1
+    cluster: str
+    host: str
+    role: str
+    certificate: str
+    key: str
+    authorities: str
+    user_key: bytes
+    launch_keys: tuple[bytes, ...]
+    controllers: tuple[str, ...]
+    #: keys of slurm.conf that are of this machine: directories, files of logs and pids
+    own: dict[str, str] = {}
+
+
+class _Key(Struct, frozen=True):
+    """One of `slurm.jwks`."""
+
+    k: str
+    kid: str = ""
+    use: str = ""
+    alg: str = "HS256"
+    kty: str = "oct"
+    exp: float = 0.0
+
+
+class _Keys(Struct, frozen=True):
+    keys: tuple[_Key, ...]
+
+
+def host_name() -> str:
+    """What other machines know this one by: its host name without the domain."""
+    return socket.gethostname().partition(".")[0].lower()
+
+
+class Membership:
+    """Proves who we are, and checks others. Made by `find_membership`."""
+
+    def __init__(self, path: str, *, cluster_keys: tuple[bytes, ...] = (), joined: Joined | None = None) -> None:
+        #: the file that it comes from
+        self.path = path
+        self.joined = joined
+        self._cluster_keys = cluster_keys
+        self.host = joined.host if joined is not None else host_name()
+        self._authorities: list[Authority] | None = None
+        self._contexts: list[tuple[ssl.SSLContext, str]] = []
+        self._certified: dict[str, tuple[Keys, float]] = {}
+
+    @property
+    def holds_cluster_key(self) -> bool:
+        """Whether it could be a controller."""
+        return bool(self._cluster_keys)
+
+    @property
+    def user_key(self) -> bytes:
+        """Seals credentials of the users on this machine."""
+        return self.joined.user_key if self.joined is not None else machine_key(self._cluster_keys[0], self.host)
+
+    def user_keys(self, host: str) -> tuple[bytes, ...]:
+        """What another machine's may be sealed with. Only with the cluster's key."""
+        return tuple(machine_key(key, host) for key in self._cluster_keys)
+
+    @property
+    def authorities(self) -> list[Authority]:
+        """The cluster's, the present one first. Only with the cluster's key. Raises ClientError."""
+        if self._authorities is None:
+            from_seed = _cryptography().Authority
+            self._authorities = [from_seed(derive(key, "authority")) for key in self._cluster_keys]
+        return self._authorities
+
+    def signer(self) -> Signer:
+        """Signs launches. Only with the cluster's key."""
+        signer: Signer = _cryptography().Signer(derive(self._cluster_keys[0], "launch"))
+        return signer
+
+    @property
+    def launch_keys(self) -> tuple[bytes, ...]:
+        """Check launches."""
+        if self.joined is not None:
+            return self.joined.launch_keys
+        make = _cryptography().Signer
+        return tuple(make(derive(key, "launch")).public for key in self._cluster_keys)
+
+    def keys(self, cluster: str, role: str, now: float) -> Keys:
+        """Our certificate. With the cluster's key it is made here and now. Raises ClientError."""
+        from spritz.runtime.tls import Keys, Machine
+
+        if self.joined is not None:
+            return Keys(self.joined.certificate, self.joined.key, self.joined.authorities)
+        authority = _cryptography()
+        keys, ends_at = self._certified.get(role, (None, 0.0))
+        if keys is None or now > ends_at - authority.CERTIFICATE_DAYS * 43200:
+            keys = authority.own_keys(self.authorities, Machine(cluster, role, self.host), now)
+            self._certified[role] = keys, authority.ends_at(keys.certificate)
+        assert keys is not None, "made above"
+        return keys
+
+    def renewal_due(self, now: float) -> bool:
+        """Whether half of a joined machine's certificate has passed."""
+        if self.joined is None:
+            return False
+        authority = _cryptography()
+        return bool(now > authority.ends_at(self.joined.certificate) - authority.CERTIFICATE_DAYS * 43200)
+
+    def replace(self, joined: Joined) -> None:
+        """A renewed certificate: kept first, then used."""
+        write_joined(os.path.dirname(self.path), joined)
+        self.joined = joined
+
+
+def find_membership(slurm_conf: str) -> Membership | None:
+    """What lies beside a slurm.conf; None if the cluster is of one machine. Raises ClientError for what is wrong."""
+    directory = os.path.dirname(os.path.abspath(slurm_conf))
+    for name, read in ((MACHINE_FILE, _read_joined), (KEYS_FILE, _read_keys), (KEY_FILE, _read_key)):
+        path = os.path.join(directory, name)
+        try:
+            data = _private(path)
+        except FileNotFoundError:
+            continue
+        except PermissionError as error:
+            raise ClientError(
+                f"{path}: {error.strerror}: keys are for daemons alone", code="SLURM_PROTOCOL_AUTHENTICATION_ERROR"
+            ) from error
+        try:
+            return read(path, data)
+        except (msgspec.MsgspecError, ValueError) as error:
+            raise ClientError(f"{path}: {error}", code="SLURM_PROTOCOL_AUTHENTICATION_ERROR") from error
+    return None
+
+
+def write_joined(directory: str, joined: Joined) -> None:
+    """Keep what a machine was given, for its owner alone; on disk when this returns."""
+    write_private(os.path.join(directory, MACHINE_FILE), msgspec.json.format(msgspec.json.encode(joined)))
+
+
+def write_private(path: str, data: bytes) -> None:
+    """Write a file that only its owner may read, whole or not at all."""
+    temporary = path + ".new"
+    with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "wb") as file:
+        os.fchmod(file.fileno(), 0o600)
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(temporary, path)
+
+
+def _private(path: str) -> bytes:
+    with open(path, "rb") as file:
+        mode = os.fstat(file.fileno()).st_mode
+        if mode & (stat.S_IRWXG | stat.S_IRWXO):
+            raise ClientError(
+                f"{path}: mode {stat.S_IMODE(mode):o}: others than its owner may use the key",
+                code="SLURM_PROTOCOL_AUTHENTICATION_ERROR",
+                hint=f"chmod 600 {path}",
+            )
+        return file.read(1 << 20)
+
+
+def _read_joined(path: str, data: bytes) -> Membership:
+    joined = msgspec.json.decode(data, type=Joined)
+    if joined.format != 1:
+        raise ValueError(f"format {joined.format} is of a later release")
+    return Membership(path, joined=joined)
+
+
+def _read_key(path: str, data: bytes) -> Membership:
+    derive(data, "test")
+    return Membership(path, cluster_keys=(data,))
+
+
+def _read_keys(path: str, data: bytes) -> Membership:
+    keys = msgspec.json.decode(data, type=_Keys).keys
+    wrong = [key.kid for key in keys if key.alg != "HS256" or key.kty != "oct"]
+    if wrong or not keys:
+        raise ValueError(f"keys are of kty oct and alg HS256; {', '.join(wrong) or 'there is none'}")
+    ordered = sorted(keys, key=lambda key: key.use != "default")
+    found = tuple(base64.urlsafe_b64decode(key.k + "=" * (-len(key.k) % 4)) for key in ordered)
+    for key in found:
+        derive(key, "test")
+    return Membership(path, cluster_keys=found)
+
+
+def _cryptography() -> Any:
+    try:
+        from spritz.runtime import authority
+    except ImportError as error:
+        raise ClientError(
+            f"a cluster of several machines needs the package cryptography: {error}",
+            code="SLURM_PROTOCOL_AUTHENTICATION_ERROR",
+            hint=_EXTRA,
+        ) from error
+    return authority

@@ -1,0 +1,337 @@
+"""Local daemons of other machines than the controller's: they lead commands of their users to the cluster's daemons.
+
+A `Relay` listens on the sockets that slurmctld and slurmdbd have on their own machine, so that a command notices no
+difference: it connects to a Unix socket, and the kernel says who it is. The relay opens a stream over its warm TLS link
+and vouches for the user with a credential. It also leads step supervisors to clients on other machines, and the other
+way round (`hub.CLIENT`).
+
+A command finds it alive though the controller is away: it waits `PATIENCE_SECONDS` for a link, then says so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from msgspec import DecodeError, ValidationError
+from msgspec.msgpack import Decoder
+
+from spritz.client.aio import Address, Secure, open_address
+from spritz.client.hub import CLIENT, DAEMON, Open, encode_open, lead_here
+from spritz.client.mux import Mux, MuxStream, Splice
+from spritz.client.server import HELLO_SECONDS_MAX
+from spritz.model.errors import SpritzError
+from spritz.runtime.credentials import peer_credentials
+from spritz.runtime.sockets import AddressInUse, unix_socket
+from spritz.wire.credential import LIFETIME_SECONDS, UserCredential, seal
+from spritz.wire.envelope import encode_failure, failure
+
+if TYPE_CHECKING:
+    from spritz.client.hub import Hub
+    from spritz.client.membership import Membership
+    from spritz.runtime.clock import Clock
+    from spritz.runtime.log import Logger
+    from spritz.runtime.randomness import Randomness
+    from spritz.runtime.tasks import Supervisor
+
+#: Seconds that a command waits for a link to the daemon.
+PATIENCE_SECONDS = 8.0
+
+#: Seconds between attempts to make a link.
+_AGAIN_SECONDS = 0.5
+
+#: Seconds between attempts to take a socket's name that another daemon of this machine holds.
+_NAME_SECONDS = 5.0
+
+_user_decoder = Decoder(tuple[int, int])
+_preamble_decoder = Decoder(tuple[str, str])
+_PREAMBLE_BYTES_MAX = 1024
+
+
+class _Link:
+    """A link to one daemon, made when it is first needed, and again when it breaks."""
+
+    def __init__(self, relay: Relay, addresses: Callable[[], Sequence[Address]], secure: Secure) -> None:
+        self._relay = relay
+        self._addresses = addresses
+        self._secure = secure
+        self._mux: Mux | None = None
+        self._wanted = False
+        self._made = asyncio.Event()
+
+    async def mux(self) -> Mux:
+        """The link; waits for one. Raises TimeoutError."""
+        if self._mux is None or not self._mux.is_open:
+            self.want()
+            async with asyncio.timeout(PATIENCE_SECONDS):
+                while self._mux is None or not self._mux.is_open:
+                    self._made.clear()
+                    await self._made.wait()
+        return self._mux
+
+    def want(self) -> None:
+        """Make it, and keep it."""
+        if not self._wanted:
+            self._wanted = True
+            self._relay.tasks.spawn_contained(self._keep(), name="relay.link")
+
+    async def _keep(self) -> None:
+        log, reported = self._relay.log, False
+        while True:
+            self._made.clear()
+            try:
+                pipe = await open_address(self._addresses(), secure=self._secure)
+            except (SpritzError, OSError) as error:
+                if not reported:
+                    log.error("relay.failed", error=error, detail=getattr(error, "hint", ""))
+                    reported = True
+            else:
+                reported = False
+                self._mux = Mux(pipe, accepted=False, on_open=self._relay.opened, on_gone=lambda: None)
+                self._made.set()
+                log.verbose("relay.linked", peer=pipe.peer_name)
+                await asyncio.shield(pipe.closed)
+                log.verbose("relay.lost", peer=pipe.peer_name)
+            await self._relay.clock.sleep(_AGAIN_SECONDS)
+
+
+class Relay:
+    """Listens on names of daemons that are elsewhere. `secure(role)` is for connections to daemons of this role."""
+
+    def __init__(
+        self,
+        membership: Membership,
+        cluster: str,
+        *,
+        tasks: Supervisor,
+        clock: Clock,
+        randomness: Randomness,
+        log: Logger,
+    ) -> None:
+        self._membership = membership
+        self._cluster = cluster
+        self.tasks = tasks
+        self.clock = clock
+        self._randomness = randomness
+        self.log = log
+        self._servers: list[asyncio.Server] = []
+        #: Seals in another way (auth/munge).
+        self.seal: Callable[[UserCredential], bytes] = self._seal
+
+    def serve(
+        self,
+        name: str,
+        addresses: Callable[[], Sequence[Address]],
+        secure: Secure,
+        *,
+        streams: str = "",
+        at_once: bool = False,
+    ) -> None:
+        """Lead whoever connects to the abstract socket `name` to the daemon at these addresses; and step supervisors,
+        which connect to `streams`, to clients on other machines."""
+        link = _Link(self, addresses, secure)
+        if at_once:
+            link.want()
+        self.tasks.spawn_contained(self._listen(name, lambda: _Caller(self, link)), name="relay.listen")
+        if streams:
+            self.tasks.spawn_contained(self._listen(streams, lambda: _Supervisor(self, link)), name="relay.listen")
+
+    def close(self) -> None:
+        """Listen no more."""
+        for server in self._servers:
+            server.close()
+
+    def sealed(self, uid: int, gid: int) -> bytes:
+        """A credential for a user of this machine."""
+        now = self.clock.now()
+        return self.seal(
+            UserCredential(
+                cluster=self._cluster,
+                host=self._membership.host,
+                uid=uid,
+                gid=gid,
+                issued_at=now,
+                expires_at=now + LIFETIME_SECONDS,
+                nonce=self._randomness.token(16),
+            )
+        )
+
+    def opened(self, stream: MuxStream, payload: bytes) -> None:
+        """The controller leads somebody to a client here."""
+        try:
+            request = Decoder(Open).decode(payload)
+            uid, _gid = _user_decoder.decode(request.credential)
+        except (ValidationError, DecodeError, UnicodeDecodeError):
+            stream.refuse("not understood")
+            return
+        self.tasks.spawn_contained(lead_here(stream, uid, request.address), name="relay.client")
+
+    def _seal(self, credential: UserCredential) -> bytes:
+        return seal(credential, self._membership.user_key)
+
+    async def _listen(self, name: str, protocol: Callable[[], asyncio.Protocol]) -> None:
+        told = False
+        while True:
+            try:
+                bound = unix_socket(name)
+                break
+            except AddressInUse:
+                if not told:
+                    self.log.verbose("relay.name_taken", name=name.replace("\0", "@"))
+                    told = True
+                await self.clock.sleep(_NAME_SECONDS)
+        server = await asyncio.get_running_loop().create_unix_server(protocol, sock=bound)
+        self._servers.append(server)
+
+
+async def listen_here(name: str, hub: Hub, tasks: Supervisor) -> None:
+    """Lead step supervisors of the controller's own machine to clients on others. Raises OSError."""
+    await asyncio.get_running_loop().create_unix_server(lambda: _LocalSupervisor(hub, tasks), sock=unix_socket(name))
+
+
+class _Caller(asyncio.Protocol):
+    """A command that has connected; it becomes one end of a splice as soon as there is a stream."""
+
+    def __init__(self, relay: Relay, link: _Link) -> None:
+        self._relay = relay
+        self._link = link
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport: asyncio.Transport = transport  # type: ignore[assignment]  # a Unix stream
+        self._early = bytearray()
+        self._gone = False
+        self._near: Splice | None = None
+        caller = peer_credentials(transport.get_extra_info("socket"))
+        if caller is None:
+            self._transport.abort()
+            return
+        mux = self._link._mux
+        if mux is not None and mux.is_open:
+            self._open(mux, caller.uid, caller.gid)
+        else:
+            self._relay.tasks.spawn_contained(self._wait(caller.uid, caller.gid), name="relay.wait")
+
+    async def _wait(self, uid: int, gid: int) -> None:
+        try:
+            mux = await self._link.mux()
+        except TimeoutError:
+            if not self._gone:
+                code = "SLURMCTLD_COMMUNICATIONS_CONNECTION_ERROR"
+                text = "Unable to contact slurm controller (connect failure)"
+                self._transport.write(encode_failure(0, failure(code, text)))
+                self._transport.close()
+            return
+        if not self._gone:
+            self._open(mux, uid, gid)
+
+    def _open(self, mux: Mux, uid: int, gid: int) -> None:
+        near, far = Splice.pair()
+        mux.open(encode_open(self._request(uid, gid)), far)
+        self.set_protocol(near)
+
+    def set_protocol(self, near: Splice) -> None:
+        """There is a way to the daemon."""
+        if self._gone:
+            near.close()
+            return
+        self._near = near
+        near.connection_made(self._transport)
+        if self._early:
+            near.data_received(bytes(self._early))
+            self._early.clear()
+        self._transport.resume_reading()
+
+    def _request(self, uid: int, gid: int) -> Open:
+        return Open(target=DAEMON, credential=self._relay.sealed(uid, gid))
+
+    def data_received(self, data: bytes) -> None:
+        if self._near is not None:
+            self._near.data_received(data)
+            return
+        self._early += data
+        if len(self._early) > 64 * 1024:
+            self._transport.pause_reading()
+
+    def pause_writing(self) -> None:
+        if self._near is not None:
+            self._near.pause_writing()
+
+    def resume_writing(self) -> None:
+        if self._near is not None:
+            self._near.resume_writing()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._gone = True
+        if self._near is not None:
+            self._near.connection_lost(error)
+
+
+class _Supervisor(_Caller):
+    """A step's supervisor that wants to reach its client: it says where first (`stepd.clients`)."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport  # type: ignore[assignment]  # a Unix stream
+        self._early = bytearray()
+        self._gone = False
+        self._near = None
+        self._where: tuple[str, str] | None = None
+        caller = peer_credentials(transport.get_extra_info("socket"))
+        if caller is None:
+            self._transport.abort()
+            return
+        self._uid, self._gid = caller.uid, caller.gid
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_later(HELLO_SECONDS_MAX, self._expect)
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if self._near is not None or self._where is not None or len(self._early) < 2:
+            return
+        size = int.from_bytes(self._early[:2], "big")
+        if size > _PREAMBLE_BYTES_MAX:
+            self._transport.abort()
+        elif len(self._early) >= 2 + size:
+            try:
+                self._where = _preamble_decoder.decode(self._early[2 : 2 + size])
+            except (ValidationError, DecodeError, UnicodeDecodeError):
+                self._transport.abort()
+                return
+            del self._early[: 2 + size]
+            self._begin()
+
+    def _begin(self) -> None:
+        """It is known where the client is."""
+        self._relay.tasks.spawn_contained(self._wait(self._uid, self._gid), name="relay.wait")
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._timer.cancel()
+        super().connection_lost(error)
+
+    def _expect(self) -> None:
+        if self._where is None:
+            self._transport.abort()
+
+    def _request(self, uid: int, gid: int) -> Open:
+        host, address = self._where or ("", "")
+        return Open(target=CLIENT, credential=self._relay.sealed(uid, gid), host=host, address=address)
+
+
+def streams_socket_name(cluster_name: str, port: int) -> str:
+    """Name of the abstract socket by which a machine's step supervisors reach clients elsewhere."""
+    return f"\0spritz/streams/{cluster_name.lower()}/{port}"
+
+
+class _LocalSupervisor(_Supervisor):
+    """One on the controller's own machine: the hub is here. To the hub it looks like a stream."""
+
+    def __init__(self, hub: Hub, tasks: Supervisor) -> None:
+        self._hub = hub
+
+    def _begin(self) -> None:
+        host, address = self._where or ("", "")
+        self._hub.lead(self, self._uid, self._gid, host, address)
+
+    def refuse(self, reason: str) -> None:
+        """There is none."""
+        self._transport.close()

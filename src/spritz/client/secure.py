@@ -1,0 +1,64 @@
+"""Blocking connections to daemons on other machines, by TLS: for daemons before they serve, and for joining.
+
+Commands do not use this: they speak to the daemon of their machine. Imports `ssl`.
+"""
+
+from __future__ import annotations
+
+import socket
+import ssl
+from typing import TYPE_CHECKING
+
+from spritz.client.errors import ClientError, unreachable
+from spritz.client.sync import Connection
+from spritz.runtime.tls import CONTROLLER, Machine, machine_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from spritz.client.membership import Membership
+
+
+def connect(
+    controllers: Sequence[tuple[str, int]], context: ssl.SSLContext, *, cluster: str = "", timeout: float = 10.0
+) -> Connection:
+    """A connection to the first that answers and has a controller's certificate of the cluster ("": any).
+
+    A context that checks no certificate takes any. Raises ClientError.
+    """
+    problems = []
+    for host, port in controllers:
+        try:
+            plain = socket.create_connection((host, port), timeout)
+        except OSError as error:
+            problems.append(f"{host}:{port}: {error.strerror or error}")
+            continue
+        try:
+            secured = context.wrap_socket(plain)
+        except OSError as error:
+            plain.close()
+            reason = getattr(error, "verify_message", "") or getattr(error, "reason", "") or str(error)
+            problems.append(f"{host}:{port}: TLS: {reason}")
+            continue
+        if context.verify_mode is ssl.CERT_REQUIRED and not _is_controller(machine_of(secured), cluster):
+            secured.close()
+            problems.append(f"{host}:{port}: its certificate is not that of a controller of the cluster")
+            continue
+        return Connection(secured, timeout_seconds=timeout, role="slurmd")
+    raise unreachable("; ".join(problems) or "no address is known")
+
+
+def member_context(membership: Membership, cluster: str, role: str, now: float) -> ssl.SSLContext:
+    """With this machine's certificate. Raises ClientError."""
+    from spritz.runtime.tls import client_context
+
+    try:
+        return client_context(membership.keys(cluster, role, now))
+    except ssl.SSLError as error:
+        raise ClientError(
+            f"{membership.path}: {error.reason or error}", code="SLURM_PROTOCOL_AUTHENTICATION_ERROR"
+        ) from error
+
+
+def _is_controller(machine: Machine | None, cluster: str) -> bool:
+    return machine is not None and machine.role == CONTROLLER and cluster in ("", machine.cluster)

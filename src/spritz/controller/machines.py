@@ -1,0 +1,477 @@
+"""Other machines: tokens, certificates, the configuration that they are given, and the links that they make.
+
+Only where slurm.conf has a cluster key beside it (`client.membership`); a cluster of one machine has none of this.
+Tokens and the machines that joined by them are kept in StateSaveLocation/machines.json.
+
+Source: docs/decisions/0175, 0176; slurm.conf(5) SlurmctldParameters=enable_configless.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import os
+import re
+import socket
+from typing import TYPE_CHECKING, TypeVar
+
+import msgspec
+from msgspec import Struct, structs
+
+from spritz.client.handling import DEFERRED, Deferred
+from spritz.client.hub import Hub
+from spritz.client.locate import controller_socket_name
+from spritz.client.membership import write_private
+from spritz.controller.api.identity import identified
+from spritz.model.commands.job import Done
+from spritz.model.commands.step import AttachStep, CreateHetStep, CreateStep
+from spritz.model.errors import SpritzError
+from spritz.model.launch import LaunchBatch, LaunchProlog, LaunchStep, SignedLaunch
+from spritz.model.machines import (
+    AuthorityCertificate,
+    ConfigurationFiles,
+    CreateToken,
+    FetchAuthority,
+    FetchConfiguration,
+    JoinCluster,
+    JoinedMachine,
+    ListTokens,
+    MachineJoined,
+    RenewCertificate,
+    RevokeToken,
+    Token,
+    TokenCreated,
+    Tokens,
+)
+from spritz.model.rejection import Rejection
+from spritz.notation import hostlist
+from spritz.runtime import tls
+from spritz.runtime.randomness import SystemRandomness
+from spritz.runtime.worker import Worker
+from spritz.stepd.protocol import address_at
+from spritz.wire.credential import LIFETIME_SECONDS, LaunchCredential, digest_of, launch_content
+
+if TYPE_CHECKING:
+    import ssl
+
+    from spritz.client.handling import Call, Handler
+    from spritz.client.membership import Membership
+    from spritz.client.server import Server
+    from spritz.controller.context import Context
+    from spritz.runtime.tls import Machine
+
+StepRequest = TypeVar("StepRequest", bound=CreateStep | CreateHetStep | AttachStep)
+
+FILE = "machines.json"
+
+#: Tokens that can be used at once.
+TOKENS_MAX = 1000
+
+#: Configuration files are sent whole; larger ones are refused.
+FILE_BYTES_MAX = 4 * 1024 * 1024
+
+_HOST = re.compile(r"[a-z0-9]([a-z0-9-]{0,62})$")
+_NAME = re.compile(r"[A-Za-z0-9._-]{1,100}$")
+
+#: Of a token, before base64: id, secret, the authority's fingerprint.
+_ID_BYTES, _SECRET_BYTES, _PRINT_BYTES = 4, 16, 16
+
+
+class _Kept(Struct, frozen=True, kw_only=True):
+    """A token as it is kept: of the secret only a hash."""
+
+    token: Token
+    secret_hash: bytes
+
+
+class _File(Struct, frozen=True, kw_only=True):
+    """`machines.json`."""
+
+    format: int = 1
+    tokens: tuple[_Kept, ...] = ()
+    machines: tuple[JoinedMachine, ...] = ()
+    #: machines whose certificates are worth nothing any more
+    revoked: tuple[str, ...] = ()
+
+
+class Machines:
+    """The controller's part of a cluster that spans machines."""
+
+    def __init__(self, context: Context, membership: Membership) -> None:
+        self._context = context
+        self.membership = membership
+        self.cluster = context.configuration.settings.cluster_name
+        self._randomness = SystemRandomness()
+        self._worker = Worker("machines")
+        self._path = os.path.join(context.configuration.state_directory, FILE)
+        self._file = _read(self._path)
+        self._signer = membership.signer()
+        self._streams = streams_socket_name(self.cluster, context.configuration.ports[0])
+        loaded = context.configuration.loaded
+        #: the files as they were when they were last found good
+        self._served = ConfigurationFiles(digest=loaded.digest, files=_read_files(loaded.path, loaded.files_read))
+        #: calls that wait for another configuration
+        self._waiting: list[tuple[FetchConfiguration, Call]] = []
+        self.tls: ssl.SSLContext
+        self.hub: Hub
+
+    def begin(self, server: Server) -> None:
+        """Have the server take other machines. Raises SpritzError."""
+        context, membership = self._context, self.membership
+        keys = membership.keys(self.cluster, tls.CONTROLLER, context.clock.now())
+        self.tls = tls.server_context(keys)
+        self.hub = Hub(membership, self.cluster, context.clock, context.tasks, server.complaints, server.take)
+        self.hub.is_welcome = self.is_welcome
+        server.secure(self.tls, self.hub)
+        context.tasks.spawn(self._renew_own(), name="certificate")
+
+    async def listen_streams(self) -> None:
+        """Lead supervisors of this machine to clients on others."""
+        from spritz.client.relay import listen_here
+
+        await listen_here(self._streams, self.hub, self._context.tasks)
+
+    async def _renew_own(self) -> None:
+        while True:
+            await self._context.clock.sleep(3600.0)
+            tls.renew(self.tls, self.membership.keys(self.cluster, tls.CONTROLLER, self._context.clock.now()))
+
+    def table(self) -> dict[type[Struct], Handler]:
+        """Requests of machines, and of administrators about them."""
+        context = self._context
+        return {
+            FetchAuthority: self.fetch_authority,
+            JoinCluster: self.join,
+            RenewCertificate: self.renew,
+            FetchConfiguration: self.fetch_configuration,
+            **{
+                kind: identified(context.identity, context.tasks, handler)
+                for kind, handler in (
+                    (CreateToken, self.create_token),
+                    (ListTokens, self.list_tokens),
+                    (RevokeToken, self.revoke_token),
+                )
+            },
+        }
+
+    # -- who may
+
+    def is_welcome(self, machine: Machine) -> bool:
+        """Whether a machine's certificate still counts."""
+        return machine.cluster == self.cluster and machine.host not in self._file.revoked
+
+    def need_node(self, call: Call, name: str = "") -> None:
+        """Raises SpritzError unless a node's daemon asks, on the machine of the node `name`."""
+        machine = call.machine
+        if machine is None or machine.role != tls.NODE or not self.is_welcome(machine):
+            raise _denied("only machines that have joined as nodes may report")
+        if not name:
+            return
+        node = self._context.machine.state.nodes.get(name)
+        host = (node.config.hostname if node is not None else "") or name
+        if machine.host not in (name.lower(), host.partition(".")[0].lower()):
+            self.hub.complain(machine.host, f"it reports for node {name}, which is another machine's")
+            raise _denied(f"node {name} is not {machine.host}'s: its NodeHostname is {host}")
+
+    # -- tokens
+
+    async def create_token(self, request: CreateToken, call: Call) -> TokenCreated:
+        """Make one; it is on disk when the answer leaves. Raises SpritzError."""
+        self._need_admin(call)
+        if request.role not in (tls.NODE, tls.LOGIN):
+            raise _wrong(f"role {request.role!r}: node or login")
+        if not 0 < request.lifetime_seconds <= 10 * 365 * 86400 or not 0 <= request.uses <= 1_000_000:
+            raise _wrong("lifetime or number of uses out of range")
+        if request.host and not _HOST.match(request.host):
+            raise _wrong(f"not a host name: {request.host!r}")
+        now = self._context.clock.now()
+        tokens = tuple(kept for kept in self._file.tokens if _is_usable(kept.token, now))
+        if len(tokens) >= TOKENS_MAX:
+            raise _wrong(f"there are {len(tokens)} tokens already: revoke some")
+        identity, secret = self._randomness.token(_ID_BYTES), self._randomness.token(_SECRET_BYTES)
+        from spritz.runtime.authority import fingerprint
+
+        text = identity + secret + fingerprint(self.membership.authorities[0].certificate)[:_PRINT_BYTES]
+        token = Token(
+            id=identity.hex(),
+            role=request.role,
+            created_at=now,
+            expires_at=now + request.lifetime_seconds,
+            uses=request.uses,
+            used=0,
+            host=request.host,
+        )
+        kept = _Kept(token=token, secret_hash=hashlib.sha256(secret).digest())
+        await self._keep(structs.replace(self._file, tokens=(*tokens, kept)))
+        self._context.log.info("token.created", id=token.id, role=token.role, expires_at=token.expires_at)
+        return TokenCreated(
+            id=token.id,
+            # Never begins with what a command takes for an option.
+            token="spz" + base64.urlsafe_b64encode(text).decode().rstrip("="),
+            address=f"{self._address()}:{self._context.configuration.ports[0]}",
+        )
+
+    def list_tokens(self, request: ListTokens, call: Call) -> Tokens:
+        """Those that can be used, and who has joined."""
+        self._need_admin(call)
+        now = self._context.clock.now()
+        usable = tuple(kept.token for kept in self._file.tokens if _is_usable(kept.token, now))
+        return Tokens(tokens=usable, machines=self._file.machines)
+
+    async def revoke_token(self, request: RevokeToken, call: Call) -> Done:
+        """Forget a token, or a machine. Raises SpritzError if there is none."""
+        self._need_admin(call)
+        file = self._file
+        if request.host:
+            if all(machine.host != request.host for machine in file.machines):
+                raise _wrong(f"no machine {request.host} has joined")
+            machines = tuple(machine for machine in file.machines if machine.host != request.host)
+            await self._keep(structs.replace(file, machines=machines, revoked=tuple({*file.revoked, request.host})))
+            self.hub.dismiss(request.host)
+            server = self._context.counting.server
+            for channel in list(server.channels if server is not None else ()):
+                if channel.pipe.machine is not None and channel.pipe.machine.host == request.host:
+                    channel.pipe.abort()
+        else:
+            tokens = tuple(kept for kept in file.tokens if kept.token.id != request.id)
+            if len(tokens) == len(file.tokens):
+                raise _wrong(f"there is no token {request.id}")
+            await self._keep(structs.replace(file, tokens=tokens))
+        self._context.log.info("token.revoked", id=request.id, host=request.host)
+        return Done()
+
+    # -- machines
+
+    def fetch_authority(self, request: FetchAuthority, call: Call) -> AuthorityCertificate:
+        """Anyone may ask: it is in every handshake."""
+        return AuthorityCertificate(cluster=self.cluster, certificate=self.membership.authorities[0].certificate)
+
+    async def join(self, request: JoinCluster, call: Call) -> MachineJoined:
+        """A certificate for a token. Raises SpritzError, with the reason."""
+        peer, log = call.channel.pipe.peer_name, self._context.log
+        try:
+            kept = self._token_of(request)
+        except SpritzError as error:
+            call.channel.complain("machine.join_refused", host=request.host[:64], reason=error.message)
+            raise
+        now, host = self._context.clock.now(), request.host
+        joined = self._certified(host, kept.token.role, request.public_key)
+        record = JoinedMachine(host=host, role=kept.token.role, joined_at=now, certified_at=now, token_id=kept.token.id)
+        file = self._file
+        used = structs.replace(kept, token=structs.replace(kept.token, used=kept.token.used + 1))
+        await self._keep(
+            structs.replace(
+                file,
+                tokens=tuple(used if one.token.id == used.token.id else one for one in file.tokens),
+                machines=(*(one for one in file.machines if one.host != host), record),
+                revoked=tuple(one for one in file.revoked if one != host),
+            )
+        )
+        log.info("machine.joined", host=host, role=record.role, peer=peer, token=record.token_id)
+        return joined
+
+    async def renew(self, request: RenewCertificate, call: Call) -> MachineJoined:
+        """The next certificate of a machine. Raises SpritzError."""
+        machine = call.machine
+        if machine is None or not self.is_welcome(machine) or machine.role not in (tls.NODE, tls.LOGIN):
+            raise _denied("only machines that have joined can renew")
+        joined = self._certified(machine.host, machine.role, request.public_key)
+        now, file = self._context.clock.now(), self._file
+        await self._keep(
+            structs.replace(
+                file,
+                machines=tuple(
+                    structs.replace(one, certified_at=now) if one.host == machine.host else one for one in file.machines
+                ),
+            )
+        )
+        self._context.log.info("machine.renewed", host=machine.host)
+        return joined
+
+    def _certified(self, host: str, role: str, public_key: bytes) -> MachineJoined:
+        authorities = self.membership.authorities
+        try:
+            certificate = authorities[0].issue(
+                tls.Machine(self.cluster, role, host), public_key, self._context.clock.now()
+            )
+        except ValueError as error:
+            raise _wrong(f"not a public key: {error}") from error
+        return MachineJoined(
+            cluster=self.cluster,
+            role=role,
+            certificate=certificate,
+            authorities="".join(authority.certificate for authority in authorities),
+            user_key=self.membership.user_keys(host)[0],
+            launch_keys=self.membership.launch_keys,
+        )
+
+    def _token_of(self, request: JoinCluster) -> _Kept:
+        identity, secret = request.token[:_ID_BYTES].hex(), request.token[_ID_BYTES:]
+        digest = hashlib.sha256(secret).digest()
+        for kept in self._file.tokens:
+            token = kept.token
+            if token.id != identity or not hmac.compare_digest(kept.secret_hash, digest):
+                continue
+            if token.expires_at < self._context.clock.now():
+                raise _denied(f"token {token.id} has expired")
+            if token.uses and token.used >= token.uses:
+                raise _denied(f"token {token.id} has been used {token.used} times, and is good for no more")
+            if request.role and request.role != token.role:
+                raise _denied(f"token {token.id} is for machines of role {token.role}, not {request.role}")
+            if not _HOST.match(request.host):
+                raise _denied(f"not a host name without a domain, in lower case: {request.host[:64]!r}")
+            if token.host and token.host != request.host:
+                raise _denied(f"token {token.id} is for machine {token.host}, not {request.host}")
+            if not token.host and request.host == self.membership.host:
+                raise _denied(f"{request.host} is the controller's own name")
+            if not token.host and any(machine.host == request.host for machine in self._file.machines):
+                raise _denied(
+                    f"a machine {request.host} has joined already; to let it join again: "
+                    f"spritz token create --host {request.host}"
+                )
+            return kept
+        raise _denied("the token is not one of this cluster's, or was revoked")
+
+    # -- configuration
+
+    def fetch_configuration(self, request: FetchConfiguration, call: Call) -> ConfigurationFiles | Deferred:
+        """Parked while the caller knows the present one."""
+        machine = call.machine
+        if machine is None or not self.is_welcome(machine):
+            raise _denied("the configuration is for machines that have joined")
+        joined = any(one.host == machine.host for one in self._file.machines)
+        if not joined and not self._context.configuration.loaded.settings.has_option(
+            "SlurmctldParameters", "enable_configless"
+        ):
+            raise _denied("slurm.conf has no SlurmctldParameters=enable_configless, and the machine joined by no token")
+        self._waiting = [(asked, one) for asked, one in self._waiting if not one.abandoned]
+        if request.known != self._served.digest:
+            return self._served
+        self._waiting.append((request, call))
+        return DEFERRED
+
+    def reconfigured(self) -> None:
+        """Another configuration is in force: tell those that wait for it."""
+        self._context.tasks.spawn_contained(self._serve_again(), name="configuration.read")
+
+    async def _serve_again(self) -> None:
+        loaded = self._context.configuration.loaded
+        files = await self._worker.run(_read_files, loaded.path, loaded.files_read)
+        self._served = ConfigurationFiles(digest=loaded.digest, files=files)
+        waiting, self._waiting = self._waiting, []
+        for request, call in waiting:
+            if request.known == self._served.digest:
+                self._waiting.append((request, call))
+            else:
+                call.reply(self._served)
+
+    # -- steps
+
+    def signed(self, message: Struct) -> Struct:
+        """A launch with its credential, as it goes to another machine; other messages as they are."""
+        if not isinstance(message, LaunchBatch | LaunchStep | LaunchProlog):
+            return message
+        job, now = message.job, self._context.clock.now()
+        body = msgspec.msgpack.encode(message)
+        content = launch_content(
+            LaunchCredential(
+                cluster=self.cluster,
+                term=message.term,
+                node=message.node,
+                nodes=hostlist.compress(job.allocation.names) if job.allocation is not None else "",
+                job_id=job.id,
+                restart_count=job.restart_count,
+                step_id=message.step.step_id if isinstance(message, LaunchStep) else -1,
+                uid=job.spec.uid,
+                gid=job.spec.gid,
+                digest=digest_of(body),
+                issued_at=now,
+                expires_at=now + LIFETIME_SECONDS,
+                nonce=self._randomness.token(16),
+            )
+        )
+        return SignedLaunch(
+            kind=type(message).__name__, message=body, credential=content, signature=self._signer.sign(content)
+        )
+
+    def reachable(self, command: StepRequest, call: Call) -> StepRequest:
+        """A request for a step, with the machine that its client is on."""
+        host = call.origin or self.membership.host
+
+        def at(address: str) -> str:
+            return address_at(host, self._streams, address) if address else ""
+
+        if isinstance(command, AttachStep):
+            return structs.replace(command, io_address=at(command.io_address))
+        if isinstance(command, CreateHetStep):
+            parts = tuple(
+                (place, structs.replace(spec, io_address=at(spec.io_address))) for place, spec in command.parts
+            )
+            return structs.replace(command, parts=parts)
+        return structs.replace(command, spec=structs.replace(command.spec, io_address=at(command.spec.io_address)))
+
+    # -- parts
+
+    def _need_admin(self, call: Call) -> None:
+        if not call.channel.pipe.is_same_machine or not self._context.identity.is_admin(call):
+            raise _denied("tokens are for administrators on the controller's machine: root, SlurmUser")
+
+    def _address(self) -> str:
+        for address in self._context.configuration.addresses:
+            if address not in ("localhost", "127.0.0.1", "::1"):
+                return address
+        return socket.gethostname()
+
+    async def _keep(self, file: _File) -> None:
+        self._file = file
+        await self._worker.run(write_private, self._path, msgspec.json.encode(file))
+
+
+def streams_socket_name(cluster_name: str, port: int) -> str:
+    """Name of the abstract socket by which a machine's step supervisors reach clients elsewhere."""
+    return controller_socket_name(cluster_name, port).replace("/slurmctld/", "/streams/")
+
+
+def _read(path: str) -> _File:
+    try:
+        with open(path, "rb") as file:
+            kept = msgspec.json.decode(file.read(), type=_File)
+    except FileNotFoundError:
+        return _File()
+    except msgspec.MsgspecError as error:
+        raise SpritzError(f"{path}: {error}", hint="machines stay joined without it; tokens are lost") from error
+    if kept.format != 1:
+        raise SpritzError(f"{path}: format {kept.format} is of a later release")
+    return kept
+
+
+def _read_files(path: str, names: tuple[str, ...]) -> dict[str, bytes]:
+    """Of slurm.conf's own directory alone. Raises SpritzError."""
+    directory = os.path.dirname(os.path.abspath(path))
+    found = {}
+    for name in (path, *names):
+        here, base = os.path.split(os.path.abspath(name))
+        if here != directory or not _NAME.match(base):
+            continue
+        try:
+            with open(name, "rb") as file:
+                content = file.read(FILE_BYTES_MAX + 1)
+        except OSError as error:
+            raise SpritzError(f"{name}: {error.strerror}", code="ESLURM_CONFIG_NOT_FOUND") from error
+        if len(content) > FILE_BYTES_MAX:
+            raise SpritzError(f"{name} is longer than {FILE_BYTES_MAX} bytes", code="ESLURM_CONFIG_NOT_FOUND")
+        found["slurm.conf" if name == path else base] = content
+    return found
+
+
+def _is_usable(token: Token, now: float) -> bool:
+    return token.expires_at >= now and not (token.uses and token.used >= token.uses)
+
+
+def _denied(reason: str) -> SpritzError:
+    return SpritzError(f"{Rejection(code='ESLURM_ACCESS_DENIED').text}: {reason}", code="ESLURM_ACCESS_DENIED")
+
+
+def _wrong(reason: str) -> SpritzError:
+    return SpritzError(f"Invalid token: {reason}")

@@ -1,0 +1,126 @@
+"""Machines that join a cluster: requests about tokens, certificates and the configuration that they are given.
+
+`JoinCluster` and `FetchAuthority` are the only requests that a machine without a certificate may make.
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+
+class FetchAuthority(Struct, frozen=True, kw_only=True):
+    """By whose certificates are the cluster's machines known? Reply: `AuthorityCertificate`. Anyone may ask."""
+
+
+class AuthorityCertificate(Struct, frozen=True, kw_only=True):
+    """PEM. It is believed only if its SHA-256 is the one in the token (`proof`: with AuthType=auth/munge, munge's)."""
+
+    cluster: str
+    certificate: str
+    proof: bytes = b""
+
+
+class JoinCluster(Struct, frozen=True, kw_only=True):
+    """A machine wants a certificate for `public_key` (Ed25519, 32 bytes). Reply: `MachineJoined`.
+
+    `role` is node or login, "" for what the token says.
+    """
+
+    token: bytes
+    host: str
+    role: str
+    public_key: bytes
+
+
+class RenewCertificate(Struct, frozen=True, kw_only=True):
+    """A machine that has joined wants its next certificate. Reply: `MachineJoined`."""
+
+    public_key: bytes
+
+
+class MachineJoined(Struct, frozen=True, kw_only=True):
+    """What a machine needs. `user_key` seals the credentials of users on it, `launch_keys` check launches."""
+
+    cluster: str
+    role: str
+    certificate: str
+    authorities: str
+    user_key: bytes
+    launch_keys: tuple[bytes, ...]
+
+
+class FetchConfiguration(Struct, frozen=True, kw_only=True):
+    """slurm.conf and its relatives. Answered when their digest is not `known`, at once by default.
+
+    Reply: `ConfigurationFiles`.
+    """
+
+    known: str = ""
+
+
+class ConfigurationFiles(Struct, frozen=True, kw_only=True):
+    """Names without a directory, and contents. `digest` tells one state of them from another."""
+
+    digest: str
+    files: dict[str, bytes]
+
+
+class CreateToken(Struct, frozen=True, kw_only=True):
+    """By administrators. `uses` 0: any number; `host`: for this machine alone, which may have joined before.
+
+    Reply: `TokenCreated`.
+    """
+
+    role: str = "node"
+    lifetime_seconds: float = 86400.0
+    uses: int = 0
+    host: str = ""
+
+
+class TokenCreated(Struct, frozen=True, kw_only=True):
+    """The only time that the whole token is told. `address` is where machines join, `HOST:PORT`."""
+
+    id: str
+    token: str
+    address: str
+
+
+class Token(Struct, frozen=True, kw_only=True):
+    """One that was created. Times in seconds since the epoch."""
+
+    id: str
+    role: str
+    created_at: float
+    expires_at: float
+    uses: int
+    used: int
+    host: str = ""
+
+
+class JoinedMachine(Struct, frozen=True, kw_only=True):
+    """One that has a certificate by a token."""
+
+    host: str
+    role: str
+    joined_at: float
+    certified_at: float
+    token_id: str
+
+
+class ListTokens(Struct, frozen=True, kw_only=True):
+    """By administrators. Reply: `Tokens`."""
+
+
+class Tokens(Struct, frozen=True, kw_only=True):
+    """Tokens that can still be used, and the machines that have joined."""
+
+    tokens: tuple[Token, ...]
+    machines: tuple[JoinedMachine, ...]
+
+
+class RevokeToken(Struct, frozen=True, kw_only=True):
+    """By administrators: the token is worth nothing from now on, or (`host`) the machine's certificate is renewed no
+    more and its connections are refused. Reply: `Done`."""
+
+    id: str = ""
+    host: str = ""

@@ -1,0 +1,115 @@
+"""TLS between machines: contexts, and what a peer's certificate says of it.
+
+TLS 1.3 and nothing older. A machine's certificate names its cluster (O), its role (OU) and its host (CN). Clients check
+that the server is of their cluster and a controller (or slurmdbd). Servers ask for a certificate and take connections
+without one: such a peer can ask to join, and nothing else.
+
+A cluster of one machine never imports this module. Source: ssl; RFC 8446; docs/decisions/0176.
+"""
+
+from __future__ import annotations
+
+import os
+import ssl
+from typing import Any
+
+from msgspec import Struct
+
+#: What is spoken on a connection (ALPN): requests and responses, or streams that a daemon relays.
+CALLS, STREAMS = "spritz/1", "spritz-streams/1"
+
+#: Seconds that a handshake may take; a peer that is silent for longer is cut off.
+HANDSHAKE_SECONDS_MAX = 10.0
+
+#: Handshakes that are under way at once, in all and of one address. Further peers are closed unheard.
+HANDSHAKES_MAX, HANDSHAKES_PER_ADDRESS_MAX = 256, 64
+
+CONTROLLER, DATABASE, NODE, LOGIN = "controller", "slurmdbd", "node", "login"
+
+
+class Machine(Struct, frozen=True, gc=False):
+    """What a certificate of the cluster says of the peer."""
+
+    cluster: str
+    role: str
+    host: str
+
+
+class Keys(Struct, frozen=True):
+    """A certificate with its private key, and the authorities that peers' certificates must be of. All PEM."""
+
+    certificate: str
+    key: str
+    authorities: str
+
+
+def server_context(keys: Keys) -> ssl.SSLContext:
+    """For a daemon that other machines connect to. Raises ssl.SSLError."""
+    context = _context(ssl.PROTOCOL_TLS_SERVER, keys)
+    context.verify_mode = ssl.CERT_OPTIONAL
+    context.load_verify_locations(cadata=keys.authorities)
+    context.num_tickets = 0  # a ticket could be used to connect after a certificate has ended
+    return context
+
+
+def client_context(keys: Keys, protocol: str = CALLS) -> ssl.SSLContext:
+    """For a connection to a daemon of the cluster. Raises ssl.SSLError."""
+    context = _context(ssl.PROTOCOL_TLS_CLIENT, keys)
+    context.check_hostname = False  # the name that counts is in the subject: see `machine_of`
+    context.verify_mode = ssl.CERT_REQUIRED
+    context.load_verify_locations(cadata=keys.authorities)
+    context.set_alpn_protocols([protocol])
+    return context
+
+
+def stranger_context(authorities: str = "") -> ssl.SSLContext:
+    """For a machine that has not joined: it has no certificate, and at first no authority to check the server by."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_REQUIRED if authorities else ssl.CERT_NONE
+    if authorities:
+        context.load_verify_locations(cadata=authorities)
+    context.set_alpn_protocols([CALLS])
+    return context
+
+
+def renew(context: ssl.SSLContext, keys: Keys) -> None:
+    """Use another certificate from the next handshake on. Connections that are open stay as they are."""
+    with _in_memory(keys.certificate + keys.key) as path:
+        context.load_cert_chain(path)
+    context.load_verify_locations(cadata=keys.authorities)
+
+
+def machine_of(ssl_object: Any) -> Machine | None:
+    """What the peer's certificate says, which the handshake has checked; None if it has shown none."""
+    certificate = ssl_object.getpeercert()
+    if not certificate:
+        return None
+    subject = {name: value for part in certificate.get("subject", ()) for name, value in part}
+    names = ("organizationName", "organizationalUnitName", "commonName")
+    return Machine(*(subject.get(name, "") for name in names))
+
+
+def _context(kind: int, keys: Keys) -> ssl.SSLContext:
+    context = ssl.SSLContext(kind)
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    context.set_alpn_protocols([CALLS, STREAMS])
+    with _in_memory(keys.certificate + keys.key) as path:
+        context.load_cert_chain(path)
+    return context
+
+
+class _in_memory:
+    """A file that only this process can open: `ssl` reads keys from files alone."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def __enter__(self) -> str:
+        self._descriptor = os.memfd_create("keys", os.MFD_CLOEXEC)
+        os.write(self._descriptor, self._text.encode())
+        return f"/proc/self/fd/{self._descriptor}"
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._descriptor)

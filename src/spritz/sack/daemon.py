@@ -1,0 +1,82 @@
+"""The login host's daemon, assembled: relays, keeps its certificate and the configuration, and stops when told.
+
+Source: sackd(8) SIGNALS.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from typing import TYPE_CHECKING
+
+from spritz import __version__
+from spritz.client.aio import PersistentChannel
+from spritz.model.errors import SpritzError
+from spritz.model.machines import ConfigurationFiles, FetchConfiguration
+from spritz.runtime import log as runtime_log
+from spritz.runtime.clock import SystemClock
+from spritz.runtime.tasks import Supervisor
+from spritz.runtime.watchdog import Watchdog
+from spritz.runtime.worker import Worker
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from spritz.client.member import Member
+    from spritz.runtime.daemonize import Startup
+    from spritz.runtime.log import Logger
+
+#: Between attempts to reach a controller that is away.
+RECONNECT_SECONDS_MAX = 1.0
+
+#: Between attempts to have the configuration after an error.
+_AGAIN_SECONDS = 5.0
+
+
+async def serve(
+    member: Member,
+    database: tuple[str, int] | None,
+    keep: Callable[[ConfigurationFiles], None] | None,
+    startup: Startup,
+    log: Logger,
+) -> int:
+    """Serve until told to stop. `keep` takes a new configuration; None: the files are the administrator's."""
+    stopping = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopping.set)
+    loop.add_signal_handler(signal.SIGUSR2, runtime_log.reopen)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    async with Supervisor(lambda name, error: log.error("task.failed", exception=error, task=name)) as tasks:
+        relay = member.relay(tasks, log, database, at_once=True)
+        async with PersistentChannel(
+            member.addresses, role="sackd", log=log, ceiling_seconds=RECONNECT_SECONDS_MAX, secure=member.secure()
+        ) as link:
+            tasks.spawn(member.keep_certified(link, log), name="certificate")
+            if keep is not None:
+                tasks.spawn(_keep_configured(link, keep, log), name="configuration")
+            log.info("daemon.started", version=__version__, cluster=member.cluster)
+            startup.serves()
+            with Watchdog(log, startup.alive):
+                await stopping.wait()
+            relay.close()
+        tasks.cancel_all()
+    log.info("daemon.stopped")
+    return 0
+
+
+async def _keep_configured(link: PersistentChannel, keep: Callable[[ConfigurationFiles], None], log: Logger) -> None:
+    """For ever: have the configuration as soon as it changes."""
+    worker, clock, known = Worker("configuration"), SystemClock(), ""
+    while True:
+        try:
+            channel = await link.channel()
+            files = await channel.call(FetchConfiguration(known=known), ConfigurationFiles, timeout=None)
+            await worker.run(keep, files)
+        except (SpritzError, OSError) as error:
+            log.verbose("configuration.not_fetched", error=error)
+            await clock.sleep(_AGAIN_SECONDS)
+            continue
+        if known:
+            log.info("config.read", digest=files.digest)
+        known = files.digest

@@ -1,0 +1,184 @@
+"""Credentials between machines: who a user is, as the daemon of its machine says, and what a node may launch.
+
+A `UserCredential` is sealed with the key of the machine that issues it (HMAC-SHA256). That key is derived from the
+cluster's key and the machine's name, so that a machine can speak for the users on it and for no other machine's. A
+`LaunchCredential` is signed by the controller (Ed25519, elsewhere: this module is pure), and bound to the bytes of the
+message that it comes with. Both live for a minute and are taken once.
+
+The first byte of a sealed credential is its version, which is sealed too: there is one, and nothing to negotiate down.
+
+Source: Slurm's auth/slurm and cred/slurm plugins (slurm.conf(5) AuthType, CredType).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from typing import TypeVar
+
+from msgspec import DecodeError, Struct, ValidationError
+from msgspec.msgpack import Decoder, Encoder
+
+from spritz.model.errors import SpritzError
+
+VERSION = 1
+
+#: Seconds from issue to expiry.
+LIFETIME_SECONDS = 60.0
+
+#: Seconds by which clocks of machines may differ.
+SKEW_SECONDS = 60.0
+
+#: No credential is longer.
+BYTES_MAX = 4096
+
+#: Credentials that are remembered so that none is taken twice; more are refused until some have expired.
+REMEMBERED_MAX = 200_000
+
+_TAG_BYTES = 32
+_KEY_BYTES_MIN = 32
+
+
+class BadCredential(SpritzError):
+    """It is not taken. `kind` is replayed, forged, expired, early, foreign, malformed, downgraded or missing."""
+
+    def __init__(self, kind: str, detail: str) -> None:
+        super().__init__(
+            f"Protocol authentication error: {kind} credential: {detail}",
+            code="SLURM_PROTOCOL_AUTHENTICATION_ERROR",
+            hint="are the clocks of the machines set?" if kind in ("expired", "early") else "",
+        )
+        self.kind = kind
+
+
+class UserCredential(Struct, frozen=True, kw_only=True, array_like=True, gc=False):
+    """A user of `host` asks. Times are in seconds since the epoch; `nonce` is of chance."""
+
+    cluster: str
+    host: str
+    uid: int
+    gid: int
+    issued_at: float
+    expires_at: float
+    nonce: bytes
+
+
+class LaunchCredential(Struct, frozen=True, kw_only=True, array_like=True, gc=False):
+    """The controller of `term` has `node` launch this step of this job for this user.
+
+    `nodes` is the job's whole allocation as a hostlist; `digest` is the SHA-256 of the message.
+    """
+
+    cluster: str
+    term: int
+    node: str
+    nodes: str
+    job_id: int
+    restart_count: int
+    step_id: int
+    uid: int
+    gid: int
+    digest: bytes
+    issued_at: float
+    expires_at: float
+    nonce: bytes
+
+
+T = TypeVar("T")
+
+_encode = Encoder().encode
+_user_decoder = Decoder(UserCredential)
+_launch_decoder = Decoder(LaunchCredential)
+
+
+def derive(key: bytes, purpose: str) -> bytes:
+    """A key of 32 bytes for one purpose. Source: RFC 5869 (HKDF-SHA256, one block). Raises ValueError: too short."""
+    if len(key) < _KEY_BYTES_MIN:
+        raise ValueError(f"a cluster's key has at least {_KEY_BYTES_MIN} bytes, not {len(key)}")
+    extracted = hmac.digest(b"spritz 1", key, hashlib.sha256)
+    return hmac.digest(extracted, purpose.encode() + b"\x01", hashlib.sha256)
+
+
+def machine_key(cluster_key: bytes, host: str) -> bytes:
+    """The key by which a machine seals credentials of its users."""
+    return derive(cluster_key, f"machine {host}")
+
+
+def seal(credential: UserCredential, key: bytes) -> bytes:
+    """As it travels: version, content, tag."""
+    sealed = bytes((VERSION,)) + _encode(credential)
+    return sealed + hmac.digest(key, sealed, hashlib.sha256)
+
+
+def unseal(sealed: bytes, keys: tuple[bytes, ...]) -> UserCredential:
+    """What was sealed with one of these keys. Raises BadCredential; `check` must follow."""
+    if not sealed:
+        raise BadCredential("missing", "the request has none")
+    if sealed[0] != VERSION:
+        raise BadCredential("downgraded", f"version {sealed[0]}, and {VERSION} is the only one taken")
+    if not 1 + _TAG_BYTES < len(sealed) <= BYTES_MAX:
+        raise BadCredential("malformed", f"{len(sealed)} bytes")
+    content, tag = sealed[:-_TAG_BYTES], sealed[-_TAG_BYTES:]
+    # Every key is tried, so that the time it takes says nothing of which is right.
+    if not sum([hmac.compare_digest(hmac.digest(key, content, hashlib.sha256), tag) for key in keys]):
+        raise BadCredential("forged", "its seal is not of that machine's key")
+    return _decoded(_user_decoder, content[1:])
+
+
+def launch_content(credential: LaunchCredential) -> bytes:
+    """The bytes that are signed."""
+    return bytes((VERSION,)) + _encode(credential)
+
+
+def launch_of(content: bytes) -> LaunchCredential:
+    """What was signed, once the signature is known to be right. Raises BadCredential."""
+    if not content:
+        raise BadCredential("missing", "the launch has none")
+    if content[0] != VERSION:
+        raise BadCredential("downgraded", f"version {content[0]}, and {VERSION} is the only one taken")
+    return _decoded(_launch_decoder, content[1:])
+
+
+def digest_of(message: bytes) -> bytes:
+    """What a launch credential says of its message."""
+    return hashlib.sha256(message).digest()
+
+
+class Taken:
+    """Nonces of credentials that were taken, until they have expired."""
+
+    def __init__(self, remembered_max: int = REMEMBERED_MAX) -> None:
+        self._until: dict[bytes, float] = {}
+        self._max = remembered_max
+
+    def __len__(self) -> int:
+        return len(self._until)
+
+    def check(self, credential: UserCredential | LaunchCredential, *, cluster: str, now: float) -> None:
+        """Take it. Raises BadCredential where it is another cluster's, not of now, or was taken before."""
+        if credential.cluster != cluster:
+            raise BadCredential("foreign", f"it is of cluster {credential.cluster[:60]!r}, and this is {cluster}")
+        if len(credential.nonce) != 16 or credential.expires_at - credential.issued_at > LIFETIME_SECONDS:
+            raise BadCredential("malformed", "it lives too long, or its nonce has another length")
+        if now > credential.expires_at + SKEW_SECONDS:
+            raise BadCredential("expired", f"{now - credential.expires_at:.0f} s ago")
+        if now < credential.issued_at - SKEW_SECONDS:
+            raise BadCredential("early", f"it was issued {credential.issued_at - now:.0f} s from now")
+        if credential.nonce in self._until:
+            raise BadCredential("replayed", "it was taken before")
+        if len(self._until) >= self._max:
+            self._forget(now)
+            if len(self._until) >= self._max:
+                raise BadCredential("replayed", "too many to remember: try again in a minute")
+        self._until[credential.nonce] = credential.expires_at + SKEW_SECONDS
+
+    def _forget(self, now: float) -> None:
+        for nonce in [nonce for nonce, until in self._until.items() if until < now]:
+            del self._until[nonce]
+
+
+def _decoded(decoder: Decoder[T], content: bytes) -> T:
+    try:
+        return decoder.decode(content)
+    except (ValidationError, DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise BadCredential("malformed", str(error)) from error

@@ -1,0 +1,138 @@
+"""A cluster of several machines as its users meet it: join, run, look, reconfigure, reboot, leave."""
+
+from __future__ import annotations
+
+import re
+from functools import partial
+
+import pytest
+
+from tests.e2e.people import Person
+from tests.machines.conftest import joined
+from tests.machines.lan import Lan, Machine, eventually
+
+pytestmark = [pytest.mark.root, pytest.mark.xdist_group("machines")]
+
+
+def test_up_prints_one_line_that_joins_another_machine(lan: Lan, alpha: Machine) -> None:
+    last = alpha.out("spritz", "up", "--listen", alpha.address).splitlines()[-1]
+    assert re.fullmatch(r"spritz join 10\.77\.0\.1:\d+ --token \S+", last)
+    zeta = lan.machine("zeta")
+    assert "as node zeta" in zeta.out(*last.split())
+    assert alpha.out("srun", "-w", "zeta", "hostname") == "zeta\n"
+    assert zeta.out("srun", "-w", "alpha", "hostname") == "alpha\n"
+    zeta.out("spritz", "down")
+
+
+def test_commands_work_on_every_machine(alpha: Machine, beta: Machine, gamma: Machine) -> None:
+    for machine in (alpha, beta, gamma):
+        assert "beta" in machine.out("sinfo", "-hN", "-o", "%N")
+        assert machine.out("scontrol", "ping").startswith("Slurmctld(primary) at alpha is UP")
+    number = gamma.out("sbatch", "--parsable", "-w", "beta", "-o", str(beta.own / "out"), "--wrap", "hostname").strip()
+    eventually(lambda: "COMPLETED" in alpha.out("scontrol", "show", "job", number), "the job ends")
+    assert (beta.own / "out").read_text() == "beta\n"
+    eventually(lambda: gamma.out("sacct", "-nX", "-j", number, "-o", "state").strip() == "COMPLETED", "sacct knows it")
+
+
+def test_srun_between_machines(beta: Machine, gamma: Machine) -> None:
+    assert sorted(gamma.out("srun", "-N2", "-l", "-w", "alpha,beta", "hostname").split()) == [
+        "0:",
+        "1:",
+        "alpha",
+        "beta",
+    ]
+    assert gamma.run("srun", "-w", "beta", "cat", stdin="one\ntwo\n").stdout == "one\ntwo\n"
+    assert gamma.run("srun", "-w", "beta", "sh", "-c", "echo no >&2; exit 7").returncode == 7
+    assert gamma.run("srun", "-w", "beta", "sh", "-c", "echo no >&2; exit 7").stderr.startswith("no\n")
+    done = gamma.run("script", "-qec", "srun --pty -w beta sh -c 'tty; stty size'", "/dev/null")
+    assert "/dev/pts/" in done.stdout
+    big = gamma.out("srun", "-w", "beta", "head", "-c", "3000000", "/dev/zero")
+    assert len(big) == 3_000_000
+
+
+def test_sattach_and_sbcast_between_machines(beta: Machine, gamma: Machine) -> None:
+    source, target = gamma.own / "file", beta.own / "copied"
+    source.write_text("of gamma")
+    done = gamma.run("salloc", "-w", "beta", "sbcast", str(source), str(target))
+    assert (done.returncode, target.read_text()) == (0, "of gamma")
+    holder = gamma.start("srun", "-w", "beta", "sh", "-c", "while :; do echo tick; sleep 0.2; done")
+    eventually(lambda: gamma.out("squeue", "-hs", "-n", "sh"), "the step of srun runs")
+    step = gamma.out("squeue", "-hs", "-n", "sh", "-o", "%i").split()[0]
+    seen = gamma.run("timeout", "--signal=INT", "3", "sattach", step).stdout
+    assert "tick" in seen
+    gamma.out("scancel", step.partition(".")[0])
+    holder.wait(30)
+
+
+def test_users_are_themselves_on_every_machine(
+    alpha: Machine, beta: Machine, gamma: Machine, people: dict[str, Person]
+) -> None:
+    alice, bob = people["alice"].name, people["bob"].name
+    conf = {"SLURM_CONF": ""}
+    assert gamma.out("srun", "-w", "beta", "id", "-un", user=alice, **conf) == f"{alice}\n"
+    number = gamma.out(
+        "sbatch", "--parsable", "-w", "beta", "-o", "/dev/null", "--wrap", "sleep 60", user=alice
+    ).strip()
+    refused = gamma.run("scancel", number, user=bob)
+    assert "Access/permission denied" in refused.stderr
+    refused = gamma.run("scontrol", "update", "nodename=beta", "state=drain", "reason=x", user=bob)
+    assert "Invalid user id" in refused.stderr
+    gamma.out("scancel", number, user=alice)
+
+
+def test_reconfigure_reaches_every_machine(alpha: Machine, beta: Machine, gamma: Machine) -> None:
+    conf = next(alpha.own.rglob("etc/slurm.conf"))
+    conf.write_text(conf.read_text() + "KillWait=17\n")
+    alpha.out("scontrol", "reconfigure")
+    for machine in (beta, gamma):
+        eventually(partial(_has_it, machine), f"{machine.name} has the configuration")
+    assert f"SlurmdSpoolDir={beta.own}" in (beta.own / "lib/default/etc/slurm.conf").read_text()
+
+
+def _has_it(machine: Machine) -> bool:
+    return "KillWait=17" in (machine.own / "lib/default/etc/slurm.conf").read_text()
+
+
+def test_a_node_returns_after_a_reboot(alpha: Machine, beta: Machine) -> None:
+    beta.crash()
+    eventually(lambda: "beta" in alpha.out("sinfo", "-hN", "-t", "no_respond,down", "-o", "%N"), "beta is missed")
+    beta.out("spritz", "join")
+    eventually(lambda: alpha.run("srun", "-w", "beta", "hostname").stdout == "beta\n", "beta is back")
+
+
+def test_a_node_behind_a_router(lan: Lan, alpha: Machine, gamma: Machine) -> None:
+    delta = joined(alpha, lan.machine("delta", behind_nat=True))
+    assert gamma.run("srun", "-w", "delta", "cat", stdin="there and back").stdout == "there and back"
+    assert delta.out("srun", "-w", "alpha", "hostname") == "alpha\n"
+    delta.out("spritz", "down")
+
+
+def test_tokens_are_limited(lan: Lan, alpha: Machine) -> None:
+    eta = lan.machine("eta")
+    once = alpha.out("spritz", "token", "create", "--uses", "1", "--role", "login", "--host", "other").split()
+    assert "is for machine other, not eta" in eta.run(*once).stderr
+    address, token = once[2], once[4]
+    wrong = token[:12] + ("A" if token[12] != "A" else "B") + token[13:]
+    assert "not one of this cluster's" in eta.run("spritz", "join", address, "--token", wrong).stderr
+    foreign = token[:-4] + ("AAAA" if token[-4:] != "AAAA" else "BBBB")
+    assert "not of the cluster that the token is for" in eta.run("spritz", "join", address, "--token", foreign).stderr
+    number = next(line.split()[0] for line in alpha.out("spritz", "token", "list").splitlines() if "other" in line)
+    alpha.out("spritz", "token", "revoke", number)
+    assert "was revoked" in eta.run(*once).stderr
+    assert alpha.run("spritz", "token", "create", "--lifetime", "never").returncode == 1
+
+
+def test_a_revoked_machine_is_out(lan: Lan, alpha: Machine) -> None:
+    theta = joined(alpha, lan.machine("theta"), "login")
+    theta.out("sinfo")
+    alpha.out("spritz", "token", "revoke", "--host", "theta")
+    eventually(lambda: theta.run("sinfo").returncode != 0, "theta is refused")
+    again = alpha.out("spritz", "token", "create", "--role", "login", "--host", "theta").split()
+    theta.out("spritz", "down")
+    theta.out(*again)
+    theta.out("sinfo")
+
+
+def test_tokens_are_made_on_the_controllers_machine_alone(beta: Machine, gamma: Machine) -> None:
+    assert "on the controller's machine" in beta.run("spritz", "token", "create").stderr
+    assert "on the controller's machine" in gamma.run("spritz", "token", "list").stderr
