@@ -3,8 +3,9 @@
 python -m benchmarks.sweep [--trials 1000] [--held]
 
 A cluster of ours by `spritz up`; the array's tasks each start one step with srun, as trials do. Processor time is
-slurmctld's, from submission to the end of the last task; with --held only the submission is measured. JSON lines on
-standard output.
+slurmctld's, from submission to the end of the last task; with --held only the submission is measured. A trial takes
+longer than a task of the array, as it checks out its code, so the same work reaches the controller in smaller groups:
+`requests` (of sdiag) says whether it was the same. JSON lines on standard output.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -19,6 +21,8 @@ import time
 from pathlib import Path
 
 SPRITZ = [sys.executable, "-c", "from spritz.cli.spritz import entry; entry()"]
+#: a question costs the controller as much as part of a task
+_LOOK_SECONDS = 5.0
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -58,6 +62,7 @@ def _measure(
         plan = {"command": "true", "parameters": {"x": {"min": 1, "max": trials}}, "run": {"slurm": hold}}
         (project / "sweep.yaml").write_text(json.dumps(plan))
         command = [*SPRITZ, "sweep", "sweep.yaml"]
+    subprocess.run(["sdiag", "-r"], env=environment, check=True, stdout=subprocess.DEVNULL)
     before, began = _processor_seconds(controller), time.monotonic()
     subprocess.run(command, cwd=project, env=environment, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
     submitted = time.monotonic() - began
@@ -65,13 +70,21 @@ def _measure(
         not held
         and subprocess.run(["squeue", "-h", "-o", "%i"], env=environment, check=True, capture_output=True).stdout
     ):
-        time.sleep(1.0)
+        time.sleep(_LOOK_SECONDS)
     spent = _processor_seconds(controller) - before
+    told = subprocess.run(["sdiag"], env=environment, check=True, capture_output=True, text=True).stdout
+    requests = {
+        name: int(count)
+        for name, count in re.findall(
+            r"^\s+(REQUEST_\w+)\s+\(.*?count:(\d+)", told.partition("by message type")[2], re.M
+        )
+    }
     subprocess.run(["scancel", "--me"], env=environment, check=True)
     return {
         "submission_seconds": round(submitted, 3),
         "all_seconds": round(time.monotonic() - began, 1),
         "controller_processor_seconds": round(spent, 2),
+        "requests": sum(count for name, count in requests.items() if name != "REQUEST_JOB_INFO"),
     }
 
 

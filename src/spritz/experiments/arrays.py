@@ -33,6 +33,8 @@ def prepare(requests: Mapping[int, Request], store: Store, script: Path, *, name
     The requests have reserved names, and the same options. Raises ExperimentError.
     """
     environments: list[Mapping[str, str]] = []
+    shared = script.with_suffix(".shared")
+    record.write_json(shared, submission.shared_values(next(iter(requests.values()))))
 
     def keep(_: Path, environment: Mapping[str, str]) -> str:
         environments.append(environment)
@@ -41,9 +43,10 @@ def prepare(requests: Mapping[int, Request], store: Store, script: Path, *, name
     runs: dict[int, Run] = {}
     try:
         for index, request in requests.items():
-            runs[index] = submission.launch(replace(request, queue=keep), store)
+            runs[index] = submission.launch(replace(request, queue=keep, shared=str(shared)), store)
     except BaseException:
         forget(runs.values(), store)
+        shared.unlink()
         raise
     first = _directory(next(iter(runs.values())))
     directives = [
@@ -72,7 +75,7 @@ def queued(prepared: Prepared, job_id: str, store: Store) -> None:
     """The array is in the queue."""
     for index, run in prepared.runs.items():
         run.job_id = f"{job_id}_{index}"
-        record.write(_directory(run), run)
+        record.write(_directory(run), run, durable=False)
     store.queued(*prepared.runs.values())
 
 

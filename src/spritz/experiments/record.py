@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +55,7 @@ SHARED = ("options", "code", "surroundings", "tags", "data")
 
 def write(directory: Path, run: Run, *, durable: bool = True) -> None:
     """Replace the record as a whole; without the values that stand in its shared file."""
-    values = {key: value for key, value in asdict(run).items() if not (run.shared and key in SHARED)}
+    values = {name: getattr(run, name) for name in Run.__dataclass_fields__ if not (run.shared and name in SHARED)}
     write_json(directory / "run.json", values, durable=durable)
 
 

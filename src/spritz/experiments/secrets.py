@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -47,11 +48,12 @@ def masked_environment(environment: Mapping[str, str]) -> dict[str, str]:
 
 def names(environment: Mapping[str, str]) -> list[str]:
     """Variables that hold secrets, by name or by the shape of their values; such as a shell can name."""
-    return sorted(
-        name
-        for name, value in environment.items()
-        if value and name.isidentifier() and (is_secret_name(name) or masked_text(value) != value)
-    )
+    return sorted(name for name, value in environment.items() if value and _is_secret(name, value))
+
+
+@functools.lru_cache(maxsize=1000)  # many runs are launched with one environment
+def _is_secret(name: str, value: str) -> bool:
+    return name.isidentifier() and (is_secret_name(name) or masked_text(value) != value)
 
 
 def secret_values(environment: Mapping[str, str]) -> list[str]:

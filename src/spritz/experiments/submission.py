@@ -42,6 +42,8 @@ class Request:
     files: Mapping[str, str | bytes] = field(default_factory=dict)
     #: collected already, where many runs are launched at once
     surroundings: Mapping[str, Any] | None = None
+    #: the file with `shared_values`, where many runs have them in common; their records are not synced one by one
+    shared: str = ""
     #: queues a script with an environment; its answer is the job's number, "" if it is not queued yet
     queue: Callable[[Path, Mapping[str, str]], str] | None = None
 
@@ -87,9 +89,10 @@ def launch(request: Request, store: Store) -> Run:
             data=list(request.options.data),
             parent=request.parent,
             group=request.group,
+            shared=request.shared,
         )
         hide(run.surroundings, urls, request)
-        record.write(directory, run)
+        record.write(directory, run, durable=not request.shared)
         for file, content in (guarding(request.settings) | dict(request.files)).items():
             (directory / file).write_bytes(content.encode() if isinstance(content, str) else content)
         if tracked is not None:
@@ -150,6 +153,20 @@ def _cancel_left(name: str, directory: Path) -> None:
     path = directory / "job.sh"
     if path.exists():
         slurm.cancel(*slurm.of_script(name, str(path)))
+
+
+def shared_values(request: Request) -> dict[str, Any]:
+    """What records of runs with these options, code and surroundings have in common (`record.SHARED`)."""
+    around = dict(request.surroundings or surroundings.collect(home(), request.directory, request.environment))
+    around["variables"] = dict(around.get("variables", {}))
+    hide(around, notify.addresses(request.settings.notify, request.environment), request)
+    return {
+        "options": options_mapping(request.options),
+        "code": code_mapping(request.code),
+        "surroundings": around,
+        "tags": list(request.options.tags),
+        "data": list(request.options.data),
+    }
 
 
 def hide(around: Mapping[str, Any], urls: Sequence[str], request: Request) -> None:
@@ -242,7 +259,7 @@ def environment_of(request: Request, hidden: Mapping[int, str]) -> tuple[dict[st
 
 def options_mapping(options: RunOptions) -> dict[str, Any]:
     """The options for a record: those that were given, secrets masked."""
-    found = {key: value for key, value in asdict(options).items() if value}
+    found = {name: value for name in RunOptions.__dataclass_fields__ if (value := getattr(options, name))}
     if "env" in found:
         found["env"] = secrets.masked_environment(found["env"])
     return found

@@ -76,16 +76,7 @@ def launch(plan: Plan, request: Request, store: Store) -> Sweep:
     if urls:
         environment[notify.VARIABLE] = " ".join(urls)
     try:
-        around = surroundings.collect(base, request.directory, request.environment)
-        submission.hide(around, urls, request)
-        shared = {
-            "options": submission.options_mapping(request.options),
-            "code": submission.code_mapping(code),
-            "surroundings": around,
-            "tags": list(request.options.tags),
-            "data": list(request.options.data),
-        }
-        record.write_json(sweep.directory / "shared.json", shared)
+        record.write_json(sweep.directory / "shared.json", submission.shared_values(replace(request, code=code)))
         for name, content in submission.guarding(request.settings).items():
             (sweep.directory / name).write_bytes(content.encode() if isinstance(content, str) else content)
         if resuming.is_resumable(request.options):
