@@ -13,6 +13,7 @@ run:                      # options of `spritz run`, with underscores
 snapshot:
   max_file: 200M
   max_total: 2G
+  max_files: 50000          # of changed and untracked ones (default 20,000)
 notify: [$MY_WEBHOOK]     # addresses of Apprise; variables keep secrets out of the file
 guard:
   watch: gpu              # or cpu
@@ -110,6 +111,7 @@ class Settings:
     run: dict[str, Any] = field(default_factory=dict)
     file_bytes_max: int | None = None
     tree_bytes_max: int | None = None
+    files_max: int | None = None
     notify: tuple[str, ...] = ()
     #: guard.json of the run; empty without `guard:`
     guard: dict[str, Any] = field(default_factory=dict)
@@ -137,12 +139,16 @@ def _read(path: Path) -> Settings:
         raise ExperimentError(f"{path}: a mapping is expected")
     _need_known(path, "", data, ("run", "snapshot", "track", "guard", "notify"))
     snapshot = data.get("snapshot") or {}
-    _need_known(path, "snapshot: ", snapshot, ("max_file", "max_total"))
+    _need_known(path, "snapshot: ", snapshot, ("max_file", "max_total", "max_files"))
+    files_max = snapshot.get("max_files")
+    if files_max is not None and (not isinstance(files_max, int) or isinstance(files_max, bool) or files_max < 1):
+        raise ExperimentError(f"{path}: snapshot: max_files: a whole number from 1 is expected")
     return Settings(
         path,
         _track(path, data.get("track")) | run_options(data.get("run") or {}, path),
         _bytes(path, snapshot, "max_file"),
         _bytes(path, snapshot, "max_total"),
+        files_max,
         _notify(path, data.get("notify")),
         _guard(path, data["guard"]) if data.get("guard") else {},
     )

@@ -18,6 +18,7 @@ import os
 import shutil
 import subprocess
 import tempfile
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -29,6 +30,8 @@ IGNORE_FILE = ".spritzignore"
 #: a snapshot holds code: larger files and amounts are refused unless the caller raises the limit
 FILE_BYTES_MAX = 100 << 20
 TREE_BYTES_MAX = 1 << 30
+#: changed and untracked ones; each costs time at submission, and again in each job's checkout
+FILES_MAX = 20_000
 
 #: content goes in and out as it is: no clean or smudge filter, no line endings, no hooks
 _PLAIN = (
@@ -63,7 +66,12 @@ class Snapshot:
 
 
 def take(
-    directory: Path, store: Path, *, file_bytes_max: int = FILE_BYTES_MAX, tree_bytes_max: int = TREE_BYTES_MAX
+    directory: Path,
+    store: Path,
+    *,
+    file_bytes_max: int = FILE_BYTES_MAX,
+    tree_bytes_max: int = TREE_BYTES_MAX,
+    files_max: int = FILES_MAX,
 ) -> Snapshot:
     """Keep the tree around `directory` in the repository `store`.
 
@@ -79,7 +87,7 @@ def take(
             f"{directory} is no project: a snapshot would hold all of it",
             hint="run in the project's directory, or with --no-snapshot",
         )
-    limits = _Limits(file_bytes_max, tree_bytes_max)
+    limits = _Limits(file_bytes_max, tree_bytes_max, files_max)
     tree, submodules = _tree_of(root if root is not None else directory, store, limits, is_git=root is not None)
     if root is None:
         _keep(store, tree, ())
@@ -139,10 +147,22 @@ def _quoted(path: Path) -> str:
 class _Limits:
     file_bytes_max: int
     tree_bytes_max: int
+    files_max: int
     seen: int = 0
+    files: int = 0
 
     def need(self, root: Path, names: Iterable[str]) -> None:
-        """Raises ExperimentError, naming the largest, if files that would be read are too large."""
+        """Raises ExperimentError, naming the largest, if files that would be read are too large or too many."""
+        names = list(names)
+        self.files += len(names)
+        if self.files > self.files_max:
+            folders = Counter(name.rpartition("/")[0] for name in names).most_common(3)
+            listed = ", ".join(f"{folder or '.'} ({count})" for folder, count in folders)
+            raise ExperimentError(
+                f"{self.files} changed and untracked files are too many for a snapshot of code (limit "
+                f"{self.files_max}); most are in {listed}",
+                hint=f"name data in .gitignore or {IGNORE_FILE}, or raise snapshot: max_files in spritz.yaml",
+            )
         sizes = []
         for name in names:
             with suppress(OSError):

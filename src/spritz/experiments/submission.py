@@ -284,6 +284,7 @@ def take_snapshot(request: Request, repository: Path) -> snapshot.Snapshot:
         repository,
         file_bytes_max=settings.file_bytes_max or snapshot.FILE_BYTES_MAX,
         tree_bytes_max=settings.tree_bytes_max or snapshot.TREE_BYTES_MAX,
+        files_max=settings.files_max or snapshot.FILES_MAX,
     )
 
 

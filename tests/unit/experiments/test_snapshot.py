@@ -204,3 +204,22 @@ def test_the_users_home_is_no_project(store: Path, tmp_path: Path, monkeypatch: 
     monkeypatch.setenv("HOME", str(tmp_path))
     with pytest.raises(ExperimentError, match="is no project"):
         snapshot.take(tmp_path, store)
+
+
+def test_too_many_new_files_are_refused_by_their_directory(tmp_path: Path) -> None:
+    project = tmp_path / "project"
+    (project / "data").mkdir(parents=True)
+    for number in range(12):
+        (project / "data" / str(number)).write_text("x")
+    with pytest.raises(ExperimentError, match=r"12 changed and untracked files are too many .*data \(12\)"):
+        snapshot.take(project, tmp_path / "store.git", files_max=10)
+    (project / ".spritzignore").write_text("data/\n")
+    assert snapshot.take(project, tmp_path / "store.git", files_max=10).tree
+
+
+def test_a_sparse_file_of_20_gigabytes_is_refused_without_being_read(tmp_path: Path) -> None:
+    (tmp_path / "project").mkdir()
+    with (tmp_path / "project" / "large").open("w") as file:
+        file.truncate(20 << 30)
+    with pytest.raises(ExperimentError, match=r"large \(20.0 GB\)"):
+        snapshot.take(tmp_path / "project", tmp_path / "store.git")
