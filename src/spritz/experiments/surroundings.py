@@ -36,7 +36,9 @@ def collect(home: Path, directory: Path, environment: Mapping[str, str]) -> dict
         "variables": secrets.masked_environment(environment),
     }
     if "CONDA_PREFIX" in environment:
-        found["conda"] = {"prefix": environment["CONDA_PREFIX"], "name": environment.get("CONDA_DEFAULT_ENV", "")}
+        prefix = environment["CONDA_PREFIX"]
+        found["conda"] = {"prefix": prefix, "name": environment.get("CONDA_DEFAULT_ENV", "")}
+        found["conda"]["explicit"] = _explicit(home, Path(prefix))
     if environment.get("LOADEDMODULES"):
         found["modules"] = environment["LOADEDMODULES"].split(":")
     for name in ("uv.lock", "poetry.lock", "pixi.lock", "conda-lock.yml", "requirements.txt", "environment.yml"):
@@ -73,12 +75,38 @@ def _python(home: Path, environment: Mapping[str, str]) -> dict[str, Any]:
     except ValueError:
         return {"executable": path}
     found["id"] = key
-    with suppress(OSError):
-        kept.parent.mkdir(exist_ok=True)
-        scratch = kept.with_suffix(f".{os.getpid()}")
-        scratch.write_text(json.dumps(found), encoding="utf-8")
-        os.replace(scratch, kept)
+    _keep(kept, found)
     return found
+
+
+def _explicit(home: Path, prefix: Path) -> list[str]:
+    """What `conda list --explicit --md5` prints, which `conda create --file` reads; kept until an installation."""
+    records = prefix / "conda-meta"
+    try:
+        stamp = records.stat().st_mtime_ns
+    except OSError:
+        return []
+    kept = home / "environments" / f"{hashlib.sha256(f'conda {records} {stamp}'.encode()).hexdigest()[:20]}.json"
+    with suppress(OSError, ValueError):
+        known: list[str] = json.loads(kept.read_text(encoding="utf-8"))
+        return known
+    found = []
+    for path in sorted(records.glob("*.json")):
+        with suppress(OSError, ValueError, AttributeError):
+            package = json.loads(path.read_text(encoding="utf-8"))
+            if url := package.get("url"):
+                found.append(secrets.masked_text(f"{url}#{package['md5']}" if package.get("md5") else str(url)))
+    _keep(kept, found)
+    return found
+
+
+def _keep(path: Path, value: Any) -> None:
+    """For the next run; a disk that is full costs time alone."""
+    with suppress(OSError):
+        path.parent.mkdir(exist_ok=True)
+        scratch = path.with_suffix(f".{os.getpid()}")
+        scratch.write_text(json.dumps(value), encoding="utf-8")
+        os.replace(scratch, path)
 
 
 def our_python() -> str:

@@ -63,18 +63,26 @@ def _flat(options: dict[str, Any]) -> dict[str, str]:
 
 def _environment(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
     packages = [
-        dict(package.split("==", 1) for package in side.get("python", {}).get("packages", [])) for side in (old, new)
+        dict(package.split("==", 1) for package in side.get("python", {}).get("packages", []))
+        | {f"conda {name}": rest for name, rest in map(_conda, side.get("conda", {}).get("explicit", []))}
+        for side in (old, new)
     ]
     variables = [
         {name: value for name, value in side.get("variables", {}).items() if not name.startswith(_PASSING)}
         for side in (old, new)
     ]
     simple = [
-        {key: str(value) for key, value in side.items() if key in ("host", "driver", "container", "modules", "conda")}
-        | {"python": side.get("python", {}).get("python", "")}
+        {key: str(value) for key, value in side.items() if key in ("host", "driver", "container", "modules")}
+        | {"python": side.get("python", {}).get("python", ""), "conda": side.get("conda", {}).get("prefix", "")}
         for side in (old, new)
     ]
     return [*_changed(*simple), *_changed(*packages), *_changed(*variables)]
+
+
+def _conda(line: str) -> tuple[str, str]:
+    """(name, version-build) of a package's address …/numpy-2.1.0-py312_0.conda#MD5."""
+    name, version, build = [*line.partition("#")[0].rpartition("/")[2].rsplit("-", 2), "", ""][:3]
+    return name, f"{version}-{build.partition('.')[0]}"
 
 
 def _changed(old: dict[str, str], new: dict[str, str]) -> list[str]:

@@ -43,6 +43,10 @@ def run(arguments: Namespace, terminal: Terminal) -> int:
     masked = [name for name, value in old.options.get("env", {}).items() if value == secrets.MASK]
     before["env"] = {name: value for name, value in old.options.get("env", {}).items() if name not in masked}
     before["env"] |= {name: os.environ[name] for name in masked if name in os.environ}
+    if missing := [name for name in masked if name not in os.environ]:
+        terminal.err(
+            f"spritz: {', '.join(missing)} of {old.name} was secret and is not kept: set it here, or with --env\n"
+        )
     code = None if arguments.new_code else submission.snapshot_of(old)
     if code is None and not old.code and not arguments.new_code:
         raise ExperimentError(

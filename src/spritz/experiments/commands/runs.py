@@ -30,6 +30,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--group", default="", help="runs of a sweep or pipeline")
     parser.add_argument("--metric", action="append", default=[], metavar="NAME>VALUE", help="also < >= <= =")
     parser.add_argument("--since", default="", help="a date, or 2h, 3d, 1w ago")
+    parser.add_argument("--until", default="", help="the same: runs that were started before")
     parser.add_argument("--user", default="", help="another user's (default: yours; where the index is shared)")
     parser.add_argument("-n", "--limit", type=int, default=20, help="at most so many (0: all; default 20)")
     parser.add_argument("--rebuild", action="store_true", help="first add runs that an index which was lost had")
@@ -55,6 +56,7 @@ def run(arguments: Namespace, terminal: Terminal) -> int:
             states=tuple(state.strip().upper() for state in arguments.state.split(",") if state.strip()),
             group=arguments.group,
             since=since(arguments.since) if arguments.since else 0.0,
+            until=since(arguments.until, "--until") if arguments.until else 0.0,
             metrics=tuple(_metric(text) for text in arguments.metric),
             limit=arguments.limit,
         )
@@ -76,14 +78,14 @@ def _metric(text: str) -> tuple[str, str, float]:
         raise ExperimentError(f"--metric {text}: NAME>VALUE is expected", exit_code=2) from None
 
 
-def since(text: str) -> float:
+def since(text: str, option: str = "--since") -> float:
     """A time from a date or an age. Raises ExperimentError."""
     try:
         if text[-1] in "smhdw":
             return time.time() - duration.parse_span(text)
         return datetime.fromisoformat(text).timestamp()
     except ValueError:
-        raise ExperimentError(f"--since {text}: a date as 2026-11-23, or an age as 2h, 3d, 1w", exit_code=2) from None
+        raise ExperimentError(f"{option} {text}: a date as 2026-11-23, or an age as 2h, 3d, 1w", exit_code=2) from None
 
 
 def _shown(entry: Entry, wanted: Sequence[str]) -> list[tuple[str, float]]:

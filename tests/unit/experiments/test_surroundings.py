@@ -1,0 +1,23 @@
+"""What is known of where a run was started."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from spritz.experiments import surroundings
+from spritz.experiments.commands import diff
+
+
+def test_an_environment_of_conda_is_listed_so_that_conda_can_make_it_again(tmp_path: Path) -> None:
+    records = tmp_path / "env" / "conda-meta"
+    records.mkdir(parents=True)
+    package = {"url": "https://me:geheim@host/linux-64/numpy-2.1.0-py312_0.conda", "md5": "abc"}
+    (records / "numpy-2.1.0-py312_0.json").write_text(json.dumps(package))
+    (records / "damaged.json").write_text("{")
+    environment = {"CONDA_PREFIX": str(tmp_path / "env"), "CONDA_DEFAULT_ENV": "env", "PATH": ""}
+    for _ in range(2):  # the second time as it was kept
+        found = surroundings.collect(tmp_path, tmp_path, environment)
+        assert found["conda"]["explicit"] == ["https://me:********@host/linux-64/numpy-2.1.0-py312_0.conda#abc"]
+    newer = {"conda": {"explicit": ["https://host/linux-64/numpy-2.2.0-py312_1.conda#def"]}}
+    assert "conda numpy: 2.1.0-py312_0 → 2.2.0-py312_1" in diff._environment(found, newer)
