@@ -114,9 +114,9 @@ def test_run_m_is_the_product_and_hydras_own_is_recognised(swept: Lab) -> None:
     (swept.project / "objective.py").write_text(
         "import sys\ntry:\n    import hydra\nexcept ImportError:\n    pass\n" + TRAIN
     )
-    out = swept("run", "--", "python3", "objective.py", "-m", "x=0.1,0.3", "y=1")
+    out = swept("run", "--name", "mine", "--", "python3", "objective.py", "-m", "x=0.1,0.3", "y=1")
     assert "2 completed" in out
-    assert status(swept, "objective-sweep-2")["trials"][1]["parameters"] == {"x": "0.3"}
+    assert status(swept, "mine-1")["trials"][1]["parameters"] == {"x": "0.3"}
 
 
 def test_tpe_with_asha_stops_trials_early_and_frees_their_gpus(swept: Lab) -> None:

@@ -11,6 +11,7 @@ import os
 import sys
 import time
 from argparse import ArgumentParser, Namespace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -128,13 +129,13 @@ def _multirun(arguments: Namespace, words: list[str], directory: Path, terminal:
     from spritz.experiments.sweeps import multirun
 
     if arguments.multirun:
-        return multirun.plan(words, arguments.multirun)
+        return replace(multirun.plan(words, arguments.multirun), name=arguments.name or "")
     if arguments.no_sweep:
         return None
     found, said = multirun.of_hydra(words, directory)
     if said:
         terminal.err(f"spritz: {said}\n")
-    return found
+    return replace(found, name=arguments.name or "") if found else None
 
 
 def follow(queued: Run, store: Store, terminal: Terminal) -> int:
