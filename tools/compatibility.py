@@ -52,8 +52,8 @@ FIELDS = (
     ("sinfo names", "spritz.presentation.node_fields", "NAMES"),
     ("sprio letters", "spritz.presentation.priority_fields", "LETTERS"),
     ("sacct fields", "spritz.presentation.accounting_fields", "FIELDS"),
-    ("sstat fields", "spritz.cli.stat.fields", "FIELDS"),
-    ("sshare fields", "spritz.cli.share.listing", "FIELDS"),
+    ("sstat fields", "spritz.presentation.running_step_fields", "FIELDS"),
+    ("sshare fields", "spritz.presentation.share_fields", "FIELDS"),
 )
 
 #: what a table of ours says of each entry: name, why it is refused ("" if it works), what it means

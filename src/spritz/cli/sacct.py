@@ -12,7 +12,7 @@ from spritz.cli.options import run_parse
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from spritz.cli.acct.ask import Question
-    from spritz.cli.acct.listing import Listing
+    from spritz.cli.acct.listing import RowListing
     from spritz.client.sync import Connection
     from spritz.model.accounting import JobWithSteps
 
@@ -118,9 +118,10 @@ def _about(said: set[str], context: Context) -> int:
     if "version" in said:
         context.out(version_text())
     elif "helpformat" in said:
-        from spritz.cli.acct.listing import help_format
+        from spritz.presentation.accounting_fields import FIELDS
+        from spritz.presentation.table import help_format
 
-        context.out(help_format())
+        context.out(help_format(FIELDS))
     elif "help" in said:
         context.out(help_text("sacct", _SYNOPSIS, OPTIONS))
     else:
@@ -199,11 +200,12 @@ def _need_qos(connection: Connection, names: tuple[str, ...], context: Context) 
     return known
 
 
-def _listing(given: dict[str, str], context: Context, *, logged: bool) -> Listing:
+def _listing(given: dict[str, str], context: Context, *, logged: bool) -> RowListing:
     """The columns. Everything wrong with them is said here, before anybody is asked."""
-    from spritz.cli.acct.listing import Listing, parse_columns
+    from spritz.cli.acct.listing import RowListing, columns_of
     from spritz.cli.options import Fatal
     from spritz.presentation import accounting_fields as fields
+    from spritz.presentation.table import Table
 
     unit = given.get("units", "").upper()
     if "units" in given and (len(unit) != 1 or unit not in "KMGTP"):
@@ -222,15 +224,9 @@ def _listing(given: dict[str, str], context: Context, *, logged: bool) -> Listin
         expand="expand-patterns" in given,
         local_uid="use-local-uid" in given,
     )
-    parsable = "parsable" in given or "parsable2" in given
-    delimiter = given.get("delimiter") or "|"
-    return Listing(
-        parse_columns(text),
-        style,
-        context,
-        delimiter=delimiter if parsable else None,
-        trailing="parsable" in given,
-    )
+    parsable = 1 if "parsable" in given else 2 if "parsable2" in given else 0
+    table = Table(columns_of(text), parsable, given.get("delimiter") or "|")
+    return RowListing(table, style, context)
 
 
 def _say_window(question: Question, context: Context) -> None:
@@ -243,7 +239,7 @@ def _say_window(question: Question, context: Context) -> None:
     context.info(f"Jobs {states} in the time window from {since} to {until}")
 
 
-def _show(connection: Connection, question: Question, listing: Listing, *, header: bool) -> None:
+def _show(connection: Connection, question: Question, listing: RowListing, *, header: bool) -> None:
     from spritz.cli.acct.answer import answered
 
     if header:
@@ -252,7 +248,7 @@ def _show(connection: Connection, question: Question, listing: Listing, *, heade
         _show_job(one, now, question, listing)
 
 
-def _show_job(one: JobWithSteps, now: float, question: Question, listing: Listing) -> None:
+def _show_job(one: JobWithSteps, now: float, question: Question, listing: RowListing) -> None:
     from spritz.presentation.accounting_row import Row
 
     job = one.job

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from spritz.model.fairshare import FairShares
+    from spritz.presentation.table import TableColumn
 
 OPTIONS: tuple[Row, ...] = (
     Row("accounts", "A", "NAMES", "only these accounts"),
@@ -89,9 +90,10 @@ def _about(said: set[str], context: Context) -> int:
     if "version" in said:
         context.out(version_text())
     elif "helpformat" in said:
-        from spritz.cli.share.listing import help_format
+        from spritz.presentation.share_fields import FIELDS
+        from spritz.presentation.table import help_format
 
-        context.out(help_format())
+        context.out(help_format(FIELDS, 17))
     else:
         context.out("".join(f"{line.ljust(75)}\n" for line in (*_USAGE.splitlines(), "")) + "\n")
     return 0
@@ -102,12 +104,13 @@ def _words(text: str) -> tuple[str, ...]:
 
 
 def _run(given: Mapping[str, str], context: Context) -> int:
-    from spritz.cli.share.listing import choose, default_format, print_shares
+    from spritz.presentation.share_fields import default_format, lines
+    from spritz.presentation.table import Table
 
     users = _users(given)
     accounts = tuple(name.lower() for name in _words(given.get("accounts", "")))
     if "format" in given:
-        choose(given["format"], context)  # a field that there is not is said before anything else
+        _columns(given["format"], context)  # an unknown field is reported before anything is asked
     whole = _asked(accounts, users, context)
     if "clusters" in given:
         from spritz.cli.clusters import chosen
@@ -125,9 +128,24 @@ def _run(given: Mapping[str, str], context: Context) -> int:
         context.out(f"CLUSTER: {whole.cluster}\n")
     text = given.get("format") or default_format(whole, long="long" in given, partition="partition" in given)
     parsable = 2 if "parsable2" in given else int("parsable" in given)
-    header, flat = "noheader" not in given, "Users" in given
-    print_shares(whole, choose(text, context), context, header=header, parsable=parsable, flat=flat)
+    table = Table(_columns(text, context), parsable)
+    if "noheader" not in given:
+        context.out(table.head())
+    for line in lines(whole, flat="Users" in given):
+        context.out(table.row(line))
     return 0
+
+
+def _columns(text: str, context: Context) -> list[TableColumn]:
+    from spritz.cli.silent import Silent
+    from spritz.presentation.share_fields import FIELDS
+    from spritz.presentation.table import UnknownField, parse_columns
+
+    try:
+        return parse_columns(text, FIELDS)
+    except UnknownField as error:
+        context.error(error.message)
+        raise Silent from error
 
 
 def _users(given: Mapping[str, str]) -> tuple[str, ...] | None:

@@ -44,8 +44,8 @@ def main(argv: list[str], context: Context) -> int:
     found, rest = parsed
     said = {key for key, _ in found}
     if "helpformat" in said:
-        from spritz.cli.acct.listing import help_format
-        from spritz.cli.stat.fields import FIELDS
+        from spritz.presentation.running_step_fields import FIELDS
+        from spritz.presentation.table import help_format
 
         context.out(help_format(FIELDS))
         return 0
@@ -67,21 +67,18 @@ def main(argv: list[str], context: Context) -> int:
 
 
 def _run(given: Mapping[str, str], jobs: str, context: Context) -> int:
-    from spritz.cli.acct.listing import Listing, parse_columns
+    from spritz.cli.acct.listing import RowListing, columns_of
     from spritz.cli.silent import connected
     from spritz.cli.stat.ask import lines, references
-    from spritz.cli.stat.fields import DEFAULT, FIELDS, PIDS
     from spritz.presentation.accounting_fields import Style
+    from spritz.presentation.running_step_fields import DEFAULT, FIELDS, PIDS
+    from spritz.presentation.table import Table
 
     text = PIDS if "pidformat" in given else given.get("format", DEFAULT)
     wanted = references(jobs)
-    listing = Listing(
-        parse_columns(text, FIELDS),
-        Style(context.environ, convert="noconvert" not in given),
-        context,
-        delimiter="|" if "parsable" in given or "parsable2" in given else None,
-        trailing="parsable" in given and "parsable2" not in given,
-    )
+    parsable = 2 if "parsable2" in given else int("parsable" in given)
+    style = Style(context.environ, convert="noconvert" not in given)
+    listing = RowListing(Table(columns_of(text, FIELDS), parsable), style, context)
     count = 0
     with connected(context, "slurm_load_job_steps error") as connection:
         if "noheader" not in given:

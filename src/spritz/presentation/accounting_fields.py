@@ -1,4 +1,4 @@
-"""Every field of sacct: its width, and its text for a job or a step.
+"""The catalogue of sacct's fields: heading, width, and text for a job or a step.
 
 Source: sacct(1) Job Accounting Fields; widths as 22.05 has them, negative ones left-justified.
 """
@@ -11,6 +11,7 @@ from spritz.model.ids import INFINITE, STEP_MAX
 from spritz.notation.duration import format_duration
 from spritz.notation.memory import format_units
 from spritz.presentation import accounting_text, step_usage
+from spritz.presentation.table import CUT, WHOLE, Constant, TableField
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -63,35 +64,6 @@ class Style:
         return (
             self.size(mib * 1024.0 * 1024.0, exact=True) if self.unit else format_units(mib, "M", convert=self.convert)
         )
-
-
-class Field:
-    """One column. `refused` is never set: every field prints, as --helpformat promises.
-
-    `needs` is empty for those that can only have one text: what they tell of is not recorded.
-    """
-
-    __slots__ = ("name", "needs", "refused", "render", "width")
-
-    def __init__(self, name: str, width: int, render: Render) -> None:
-        self.name = name
-        self.width = width
-        self.render = render
-        self.refused = ""
-        self.needs: tuple[str, ...] = ("job",)
-
-    @property
-    def header(self) -> str:
-        """The heading is the name."""
-        return self.name
-
-
-class Constant(Field):
-    """A field with one text."""
-
-    def __init__(self, name: str, width: int, text: str) -> None:
-        super().__init__(name, width, lambda *_: text)
-        self.needs = ()
 
 
 def _job(name: str) -> Render:
@@ -249,30 +221,30 @@ def _cpu(which: int) -> Render:
     return render
 
 
-def _usage(prefix: str, way: str) -> list[Field]:
+def _usage(prefix: str, way: str) -> list[TableField]:
     """TRESUsageIn… or TRESUsageOut…"""
     column = f"usage_{way}"
     wide, wider = len(prefix) + 3, len(prefix) + 7
-    fields = [Field(f"{prefix}Ave", wide, step_usage.amounts(f"{column}_ave"))]
+    fields = [TableField(f"{prefix}Ave", wide, step_usage.amounts(f"{column}_ave"))]
     for bound in ("Max", "Min"):
         name = f"{column}_{bound.lower()}"
-        fields.append(Field(f"{prefix}{bound}", wide, step_usage.amounts(name)))
-        fields.append(Field(f"{prefix}{bound}Node", wider, step_usage.names(f"{name}_node")))
-        fields.append(Field(f"{prefix}{bound}Task", wider, step_usage.names(f"{name}_task")))
-    fields.append(Field(f"{prefix}Tot", wide, step_usage.amounts(f"{column}_tot")))
+        fields.append(TableField(f"{prefix}{bound}", wide, step_usage.amounts(name)))
+        fields.append(TableField(f"{prefix}{bound}Node", wider, step_usage.names(f"{name}_node")))
+        fields.append(TableField(f"{prefix}{bound}Task", wider, step_usage.names(f"{name}_task")))
+    fields.append(TableField(f"{prefix}Tot", wide, step_usage.amounts(f"{column}_tot")))
     return fields
 
 
 def _family(
     name: str, way: str, key: str, shown: Callable[[str, str], Render], widths: tuple[int, int, int, int]
-) -> list[Field]:
+) -> list[TableField]:
     """AveX, MaxX, MaxXNode, MaxXTask."""
     peak = f"usage_{way}_max"
     return [
-        Field(f"Ave{name}", widths[0], shown(f"usage_{way}_ave", key)),
-        Field(f"Max{name}", widths[1], shown(peak, key)),
-        Field(f"Max{name}Node", widths[2], step_usage.plain(f"{peak}_node", key)),
-        Field(f"Max{name}Task", widths[3], step_usage.plain(f"{peak}_task", key)),
+        TableField(f"Ave{name}", widths[0], shown(f"usage_{way}_ave", key)),
+        TableField(f"Max{name}", widths[1], shown(peak, key)),
+        TableField(f"Max{name}Node", widths[2], step_usage.plain(f"{peak}_node", key)),
+        TableField(f"Max{name}Task", widths[3], step_usage.plain(f"{peak}_task", key)),
     ]
 
 
@@ -293,117 +265,133 @@ def _flags(row: Row, style: Style) -> str:
 
 
 _FIELDS = (
-    Field("Account", 10, _both("account")),
-    Field("AdminComment", 15, _job("admin_comment")),
-    Field("AllocCPUS", 10, lambda row, style: str(row.cpus or row.job.requested_cpus)),
-    Field("AllocNodes", 10, _own("node_count")),
-    Field("AllocTRES", 10, _tres("tres_allocated")),
-    Field("AssocID", 7, _both("association_id")),
-    Field("AveCPU", 10, step_usage.cpu("usage_in_ave")),
-    Field("AveCPUFreq", 10, lambda row, style: "0" if row.step is not None else ""),
+    TableField("Account", 10, _both("account")),
+    TableField("AdminComment", 15, _job("admin_comment")),
+    TableField("AllocCPUS", 10, lambda row, style: str(row.cpus or row.job.requested_cpus)),
+    TableField("AllocNodes", 10, _own("node_count")),
+    TableField("AllocTRES", 10, _tres("tres_allocated")),
+    TableField("AssocID", 7, _both("association_id")),
+    TableField("AveCPU", 10, step_usage.cpu("usage_in_ave")),
+    TableField("AveCPUFreq", 10, lambda row, style: "0" if row.step is not None else ""),
     *_family("DiskRead", "in", "fs/disk", step_usage.disk, (14, 12, 15, 15)),
     *_family("DiskWrite", "out", "fs/disk", step_usage.disk, (14, 12, 16, 16)),
     *_family("Pages", "in", "pages", step_usage.count, (10, 8, 12, 14)),
     *_family("RSS", "in", "mem", step_usage.size, (10, 10, 10, 10)),
     *_family("VMSize", "in", "vmem", step_usage.size, (10, 10, 14, 14)),
     Constant("BlockID", 16, ""),
-    Field("Cluster", 10, _both("cluster")),
-    Field("Comment", 14, _job("comment")),
-    Field("Constraints", 19, _job("constraints")),
-    Field("ConsumedEnergy", 14, lambda row, style: step_usage.energy_text(row, convert=style.convert)),
-    Field("ConsumedEnergyRaw", 17, lambda row, style: step_usage.energy_text(row)),
+    TableField("Cluster", 10, _both("cluster")),
+    TableField("Comment", 14, _job("comment")),
+    TableField("Constraints", 19, _job("constraints")),
+    TableField("ConsumedEnergy", 14, lambda row, style: step_usage.energy_text(row, convert=style.convert)),
+    TableField("ConsumedEnergyRaw", 17, lambda row, style: step_usage.energy_text(row)),
     Constant("Container", 19, ""),
-    Field("CPUTime", 10, lambda row, style: format_duration(row.elapsed * row.cpus)),
-    Field("CPUTimeRAW", 10, lambda row, style: str(row.elapsed * row.cpus)),
-    Field("DBIndex", -10, _both("number")),
-    Field(
+    TableField("CPUTime", 10, lambda row, style: format_duration(row.elapsed * row.cpus), overflow=WHOLE),
+    TableField("CPUTimeRAW", 10, lambda row, style: str(row.elapsed * row.cpus), overflow=WHOLE),
+    TableField("DBIndex", -10, _both("number"), overflow=WHOLE),
+    TableField(
         "DerivedExitCode",
         15,
         lambda row, style: accounting_text.derived_exit_code(row.job.derived_exit_status) if row.step is None else "",
     ),
-    Field("Elapsed", 10, lambda row, style: format_duration(row.elapsed)),
-    Field("ElapsedRaw", 10, lambda row, style: str(row.elapsed)),
-    Field("Eligible", 19, _eligible),
-    Field("End", 19, lambda row, style: style.time(row.end, row.now)),
-    Field("ExitCode", 8, _exit),
-    Field("Extra", 30, _job("extra")),
-    Field("FailedNode", 20, _job("failed_node")),
-    Field("Flags", 19, _flags),
-    Field("GID", 6, _job("gid")),
-    Field("Group", 9, _job("group")),
-    Field("JobID", -12, lambda row, style: row.with_step(row.job_name(style.array_length))),
-    Field("JobIDRaw", -12, lambda row, style: row.with_step(str(row.job.job_id))),
-    Field("JobName", 10, _own("name")),
-    Field("Layout", 9, _layout),
-    Field("Licenses", 20, _job("licenses")),
-    Field("McsLabel", 12, _job("mcs_label")),
-    Field("MinCPU", 10, step_usage.cpu("usage_in_min")),
-    Field("MinCPUNode", 10, step_usage.plain("usage_in_min_node", "cpu")),
-    Field("MinCPUTask", 10, step_usage.plain("usage_in_min_task", "cpu")),
-    Field("NCPUS", 10, lambda row, style: str(row.cpus or row.job.requested_cpus)),
-    Field("NNodes", 8, _node_count),
-    Field("NodeList", 15, _nodes),
-    Field("NTasks", 8, lambda row, style: str(row.step.tasks) if row.step is not None else ""),
-    Field("OverSubscribe", 13, _job("sharing")),
-    Field("Partition", 10, _job("partition")),
-    Field("Planned", 10, lambda row, style: format_duration(row.planned) if row.step is None else ""),
-    Field(
+    TableField("Elapsed", 10, lambda row, style: format_duration(row.elapsed), overflow=WHOLE),
+    TableField("ElapsedRaw", 10, lambda row, style: str(row.elapsed), overflow=WHOLE),
+    TableField("Eligible", 19, _eligible, overflow=CUT),
+    TableField("End", 19, lambda row, style: style.time(row.end, row.now), overflow=CUT),
+    TableField("ExitCode", 8, _exit),
+    TableField("Extra", 30, _job("extra")),
+    TableField("FailedNode", 20, _job("failed_node")),
+    TableField("Flags", 19, _flags),
+    TableField("GID", 6, _job("gid")),
+    TableField("Group", 9, _job("group")),
+    TableField("JobID", -12, lambda row, style: row.with_step(row.job_name(style.array_length))),
+    TableField("JobIDRaw", -12, lambda row, style: row.with_step(str(row.job.job_id))),
+    TableField("JobName", 10, _own("name")),
+    TableField("Layout", 9, _layout),
+    TableField("Licenses", 20, _job("licenses")),
+    TableField("McsLabel", 12, _job("mcs_label")),
+    TableField("MinCPU", 10, step_usage.cpu("usage_in_min")),
+    TableField("MinCPUNode", 10, step_usage.plain("usage_in_min_node", "cpu")),
+    TableField("MinCPUTask", 10, step_usage.plain("usage_in_min_task", "cpu")),
+    TableField("NCPUS", 10, lambda row, style: str(row.cpus or row.job.requested_cpus)),
+    TableField("NNodes", 8, _node_count),
+    TableField("NodeList", 15, _nodes),
+    TableField("NTasks", 8, lambda row, style: str(row.step.tasks) if row.step is not None else ""),
+    TableField("OverSubscribe", 13, _job("sharing")),
+    TableField("Partition", 10, _job("partition")),
+    TableField(
+        "Planned", 10, lambda row, style: format_duration(row.planned) if row.step is None else "", overflow=WHOLE
+    ),
+    TableField(
         "PlannedCPU",
         10,
         lambda row, style: format_duration(row.planned * row.job.requested_cpus) if row.step is None else "",
+        overflow=WHOLE,
     ),
-    Field(
-        "PlannedCPURAW", 13, lambda row, style: str(row.planned * row.job.requested_cpus) if row.step is None else ""
+    TableField(
+        "PlannedCPURAW",
+        13,
+        lambda row, style: str(row.planned * row.job.requested_cpus) if row.step is None else "",
+        overflow=WHOLE,
     ),
-    Field("Priority", 10, _job("priority")),
-    Field("QOS", 10, _job("qos")),
-    Field("QOSRAW", 6, _qos_number),
-    Field("QOSREQ", 10, _job("qos")),
-    Field("Reason", 22, _job("reason")),
-    Field("ReqCPUFreq", 10, _frequency),
-    Field("ReqCPUFreqGov", 13, _frequency),
-    Field("ReqCPUFreqMax", 13, _frequency),
-    Field("ReqCPUFreqMin", 13, _frequency),
-    Field("ReqCPUS", 8, _requested_cpus),
-    Field("ReqMem", 10, _memory),
-    Field("ReqNodes", 8, _requested_nodes),
-    Field("ReqReservation", 20, _job("reservation")),
-    Field("ReqTRES", 10, _tres("tres_requested")),
-    Field("Reservation", 20, _job("reservation")),
-    Field("ReservationId", 8, lambda row, style: str(row.job.reservation_id or "") if row.step is None else ""),
-    Field("Reserved", 10, lambda row, style: format_duration(row.planned) if row.step is None else ""),
-    Field(
+    TableField("Priority", 10, _job("priority"), overflow=WHOLE),
+    TableField("QOS", 10, _job("qos")),
+    TableField("QOSRAW", 6, _qos_number),
+    TableField("QOSREQ", 10, _job("qos")),
+    TableField("Reason", 22, _job("reason")),
+    TableField("ReqCPUFreq", 10, _frequency),
+    TableField("ReqCPUFreqGov", 13, _frequency),
+    TableField("ReqCPUFreqMax", 13, _frequency),
+    TableField("ReqCPUFreqMin", 13, _frequency),
+    TableField("ReqCPUS", 8, _requested_cpus),
+    TableField("ReqMem", 10, _memory),
+    TableField("ReqNodes", 8, _requested_nodes),
+    TableField("ReqReservation", 20, _job("reservation")),
+    TableField("ReqTRES", 10, _tres("tres_requested")),
+    TableField("Reservation", 20, _job("reservation")),
+    TableField("ReservationId", 8, lambda row, style: str(row.job.reservation_id or "") if row.step is None else ""),
+    TableField(
+        "Reserved", 10, lambda row, style: format_duration(row.planned) if row.step is None else "", overflow=WHOLE
+    ),
+    TableField(
         "ResvCPU",
         10,
         lambda row, style: format_duration(row.planned * row.job.requested_cpus) if row.step is None else "",
+        overflow=WHOLE,
     ),
-    Field("ResvCPURAW", 10, lambda row, style: str(row.planned * row.job.requested_cpus) if row.step is None else ""),
-    Field("Restarts", 8, _job("restart_count")),
-    Field("Start", 19, _start),
-    Field("State", 10, lambda row, style: row.state),
-    Field("StdErr", 20, _file("stderr")),
-    Field("StdIn", 20, _file("stdin")),
-    Field("StdOut", 20, _file("stdout")),
-    Field("Submit", 19, _submit),
-    Field("SubmitLine", 20, _own("submit_line")),
-    Field("Suspended", 10, lambda row, style: format_duration(row.suspended)),
-    Field("SystemComment", 15, _job("system_comment")),
-    Field("SystemCPU", 10, _cpu(1)),
-    Field("Timelimit", 10, _limit),
-    Field("TimelimitRaw", 10, _raw_limit),
-    Field("TotalCPU", 10, _cpu(2)),
+    TableField(
+        "ResvCPURAW",
+        10,
+        lambda row, style: str(row.planned * row.job.requested_cpus) if row.step is None else "",
+        overflow=WHOLE,
+    ),
+    TableField("Restarts", 8, _job("restart_count")),
+    TableField("Start", 19, _start, overflow=CUT),
+    TableField("State", 10, lambda row, style: row.state),
+    TableField("StdErr", 20, _file("stderr")),
+    TableField("StdIn", 20, _file("stdin")),
+    TableField("StdOut", 20, _file("stdout")),
+    TableField("Submit", 19, _submit, overflow=CUT),
+    TableField("SubmitLine", 20, _own("submit_line")),
+    TableField("Suspended", 10, lambda row, style: format_duration(row.suspended), overflow=WHOLE),
+    TableField("SystemComment", 15, _job("system_comment")),
+    TableField("SystemCPU", 10, _cpu(1)),
+    TableField("Timelimit", 10, _limit),
+    TableField("TimelimitRaw", 10, _raw_limit),
+    TableField("TotalCPU", 10, _cpu(2)),
     *_usage("TRESUsageIn", "in"),
     *_usage("TRESUsageOut", "out"),
-    Field("UID", 6, _uid),
-    Field("User", 9, _job("user")),
-    Field("UserCPU", 10, _cpu(0)),
-    Field("WCKey", 10, _job("wckey")),
-    Field("WCKeyID", 10, lambda row, style: "0" if row.step is None else ""),
-    Field("WorkDir", 20, _job("work_dir")),
+    TableField("UID", 6, _uid),
+    TableField("User", 9, _job("user")),
+    TableField("UserCPU", 10, _cpu(0)),
+    TableField("WCKey", 10, _job("wckey")),
+    TableField("WCKeyID", 10, lambda row, style: "0" if row.step is None else ""),
+    TableField("WorkDir", 20, _job("work_dir")),
 )
 
 #: in the order of --helpformat
-FIELDS: dict[str, Field] = {field.name.lower(): field for field in sorted(_FIELDS, key=lambda one: one.name.lower())}
+FIELDS: dict[str, TableField] = {
+    field.header.lower(): field for field in sorted(_FIELDS, key=lambda one: one.header.lower())
+}
 
 DEFAULT = "jobid,jobname,partition,account,alloccpus,state,exitcode"
 BRIEF = "jobid,state,exitcode"

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from spritz.cli.acct import ask
-from spritz.cli.acct.listing import Listing, help_format, parse_columns
+from spritz.cli.acct.listing import RowListing, columns_of
 from spritz.cli.context import Context
 from spritz.cli.entry import call
 from spritz.cli.options import Fatal
@@ -22,6 +22,7 @@ from spritz.model.states import JobFlag
 from spritz.presentation import accounting_fields as fields
 from spritz.presentation import step_usage as usage
 from spritz.presentation.accounting_row import Row
+from spritz.presentation.table import Table, help_format
 
 #: 2023-11-14T22:13:20 in UTC
 NOW = 1_700_000_000.0
@@ -92,12 +93,12 @@ def shown(columns: str, job: JobRecord, step: StepRecord | None = None, **option
     style = fields.Style(options.pop("environ", {}), **options)
     steps = [step] if step is not None else [a_step()]
     row = Row(job, step, steps, NOW, (0.0, 0.0))
-    return "|".join(column.field.render(row, style) for column in parse_columns(columns))
+    return "|".join(str(column.field.render(row, style)) for column in columns_of(columns))
 
 
 def test_columns_are_as_wide_as_slurms_and_what_is_cut_ends_in_a_plus() -> None:
     context = a_context()
-    listing = Listing(parse_columns(fields.DEFAULT), fields.Style({}), context, delimiter=None, trailing=False)
+    listing = RowListing(Table(columns_of(fields.DEFAULT)), fields.Style({}), context)
     listing.header()
     listing.row(Row(a_job(state="CANCELLED", cancelled_by=1001), None, [], NOW, (0.0, 0.0)))
     assert context.stdout.getvalue() == (  # type: ignore[attr-defined]  # a StringIO
@@ -119,9 +120,8 @@ def test_a_jobs_label_and_the_number_of_its_reservation_are_on_its_own_line() ->
 )
 def test_parsable_forms_cut_nothing(trailing: bool, delimiter: str, line: str) -> None:
     context = a_context()
-    Listing(parse_columns("JOBID,User"), fields.Style({}), context, delimiter=delimiter, trailing=trailing).row(
-        Row(a_job(), None, [], NOW, (0.0, 0.0))
-    )
+    table = Table(columns_of("JOBID,User"), 1 if trailing else 2, delimiter)
+    RowListing(table, fields.Style({}), context).row(Row(a_job(), None, [], NOW, (0.0, 0.0)))
     assert context.stdout.getvalue() == line  # type: ignore[attr-defined]
 
 
@@ -180,7 +180,7 @@ def test_times_follow_the_environment() -> None:
 
 
 def test_every_field_of_helpformat_prints_for_jobs_and_steps() -> None:
-    names = help_format().split()
+    names = help_format(fields.FIELDS).split()
     assert len(names) > 110
     for name in names:
         for job, step in ((a_job(), None), (a_job(), a_step()), (JobRecord(number=1, job_id=1), None)):
@@ -189,15 +189,15 @@ def test_every_field_of_helpformat_prints_for_jobs_and_steps() -> None:
 
 def test_widths_are_slurms() -> None:
     wanted = "dbindex,maxdiskread,avediskread,maxdiskwritenode,maxpages,maxpagestask,maxvmsizenode,tresusageouttot"
-    assert [column.width for column in parse_columns(wanted)] == [-10, 12, 14, 16, 8, 14, 14, 15]
+    assert [column.width for column in columns_of(wanted)] == [-10, 12, 14, 16, 8, 14, 14, 15]
     wanted = "qosraw,reason,timelimitraw,flags,admincomment,systemcomment,tresusageinmaxnode,tresusageoutmaxnode"
-    assert [column.width for column in parse_columns(wanted)] == [6, 22, 10, 19, 15, 15, 18, 19]
+    assert [column.width for column in columns_of(wanted)] == [6, 22, 10, 19, 15, 15, 18, 19]
 
 
 def test_spans_of_time_are_never_cut_and_points_in_time_have_no_mark() -> None:
     context = a_context()
-    columns = parse_columns("elapsed%3,start%10,state%4,cputimeraw%1")
-    listing = Listing(columns, fields.Style({}), context, delimiter=None, trailing=False)
+    columns = columns_of("elapsed%3,start%10,state%4,cputimeraw%1")
+    listing = RowListing(Table(columns), fields.Style({}), context)
     listing.header()
     listing.row(Row(a_job(), None, [], NOW, (0.0, 0.0)))
     heading, _, line = context.stdout.getvalue().splitlines()  # type: ignore[attr-defined]  # a StringIO
@@ -219,16 +219,16 @@ def test_what_22_05_writes_of_clocks_keys_and_qos_by_number() -> None:
         assert shown("avecpufreq,wckeyid,reqcpufreq,reqcpufreqgov", a_job(), row) == words
     style = fields.Style({})
     style.qos_numbers = {"normal": 1, "gold": 7}
-    (column,) = parse_columns("qosraw")
+    (column,) = columns_of("qosraw")
     assert column.field.render(Row(a_job(qos="gold"), None, [], NOW, (0.0, 0.0)), style) == "7"
 
 
 def test_widths_and_beginnings_of_names() -> None:
-    (column,) = parse_columns("jobna%-5")
-    assert (column.field.name, column.cell("abcdefg"), column.cell("a")) == ("JobName", "abcd+", "a    ")
+    (column,) = columns_of("jobna%-5")
+    assert (column.field.header, column.cell("abcdefg"), column.cell("a")) == ("JobName", "abcd+", "a    ")
     for wrong in ("nosuch", "jobid%x", "jobid%"):
         with pytest.raises(SpritzError, match="Invalid field requested"):
-            parse_columns(wrong)
+            columns_of(wrong)
 
 
 # -- the question

@@ -184,20 +184,20 @@ def test_a_session_remembers_how_to_print_and_the_last_line(run: Run) -> None:
 
 
 def test_every_field_of_every_report_can_be_printed(run: Run) -> None:
-    from spritz.cli.report import kept, sizes, usage
+    from spritz.presentation import report_fields
 
     reports = {
-        "cluster AccountUtilizationByUser": usage.ACCOUNT_FIELDS,
-        "cluster AccountUtilizationByQOS": usage.QOS_FIELDS,
-        "cluster UserUtilizationByAccount": usage.ACCOUNT_FIELDS,
-        "cluster UserUtilizationByWckey": usage.WCKEY_FIELDS,
-        "cluster WCKeyUtilizationByUser": usage.WCKEY_FIELDS,
-        "cluster Utilization": usage.UTILIZATION_FIELDS,
-        "reservation Utilization": kept.FIELDS,
-        "job SizesByAccount": sizes.FIELDS["SizesByAccount"],
-        "job SizesByAccountAndWckey": sizes.FIELDS["SizesByAccountAndWckey"],
-        "job SizesByWckey": sizes.FIELDS["SizesByWckey"],
-        "user TopUsage": usage.ACCOUNT_FIELDS,
+        "cluster AccountUtilizationByUser": report_fields.ACCOUNT_FIELDS,
+        "cluster AccountUtilizationByQOS": report_fields.QOS_FIELDS,
+        "cluster UserUtilizationByAccount": report_fields.ACCOUNT_FIELDS,
+        "cluster UserUtilizationByWckey": report_fields.WCKEY_FIELDS,
+        "cluster WCKeyUtilizationByUser": report_fields.WCKEY_FIELDS,
+        "cluster Utilization": report_fields.UTILIZATION_FIELDS,
+        "reservation Utilization": report_fields.RESERVATION_FIELDS,
+        "job SizesByAccount": report_fields.SIZE_FIELDS["SizesByAccount"],
+        "job SizesByAccountAndWckey": report_fields.SIZE_FIELDS["SizesByAccountAndWckey"],
+        "job SizesByWckey": report_fields.SIZE_FIELDS["SizesByWckey"],
+        "user TopUsage": report_fields.ACCOUNT_FIELDS,
     }
     for report, fields in reports.items():
         status, out, err = run(f"-nP {report} start=11/20 end=11/22 format={','.join(fields)}")

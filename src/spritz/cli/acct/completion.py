@@ -21,7 +21,7 @@ from spritz.presentation.accounting_row import Row
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from spritz.cli.acct.listing import Listing
+    from spritz.cli.acct.listing import RowListing
     from spritz.cli.context import Context
 
 DEFAULT = "jobid,uid,jobname,partition,nnodes,nodelist,state,end"
@@ -48,7 +48,7 @@ _REFUSED = (
 )
 
 
-def show(given: Mapping[str, str], listing: Listing, now: float, context: Context) -> int:
+def show(given: Mapping[str, str], listing: RowListing, now: float, context: Context) -> int:
     """Print what the log holds of the jobs that are asked for. Raises SpritzError, or Silent where all is said."""
     for option in _REFUSED:
         if option in given:

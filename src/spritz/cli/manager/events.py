@@ -12,7 +12,7 @@ from spritz.cli.manager.show import columns_of, print_table
 from spritz.cli.manager.words import match, time_of
 from spritz.cli.silent import Silent
 from spritz.model.accounting_admin import EventRecords, SelectEvents
-from spritz.presentation.association_fields import Field
+from spritz.presentation.table import TableField
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -209,21 +209,21 @@ def _duration(row: Row) -> str:
     return format_duration(max(0, int((one.ended_at or row["now"]) - one.started_at)))
 
 
-FIELDS: dict[str, Field] = {
-    "cluster": Field("Cluster", 10, lambda row: row["cluster"]),
-    "clusternodes": Field("Cluster Nodes", 20, lambda row: _event(row).nodes),
-    "duration": Field("Duration", 13, _duration),
-    "end": Field("TimeEnd", 19, lambda row: _at(_event(row).ended_at)),
-    "timeend": Field("TimeEnd", 19, lambda row: _at(_event(row).ended_at)),
-    "event": Field("Event", 7, lambda row: "Node" if _event(row).node else "Cluster"),
-    "eventraw": Field("EventRaw", 8, lambda row: 2 if _event(row).node else 1),
-    "nodename": Field("NodeName", 15, lambda row: _event(row).node, left=True),
-    "nodenames": Field("NodeName", 15, lambda row: _event(row).node, left=True),
-    "reason": Field("Reason", 30, _reason),
-    "start": Field("TimeStart", 19, lambda row: _at(_event(row).started_at)),
-    "timestart": Field("TimeStart", 19, lambda row: _at(_event(row).started_at)),
-    "state": Field("State", 6, _state),
-    "stateraw": Field("StateRaw", 8, _state_raw),
-    "tres": Field("TRES", 20, lambda row: _event(row).tres),
-    "user": Field("User", 10, _user),
+FIELDS: dict[str, TableField] = {
+    "cluster": TableField("Cluster", 10, lambda row: row["cluster"]),
+    "clusternodes": TableField("Cluster Nodes", 20, lambda row: _event(row).nodes),
+    "duration": TableField("Duration", 13, _duration),
+    "end": TableField("TimeEnd", 19, lambda row: _at(_event(row).ended_at)),
+    "timeend": TableField("TimeEnd", 19, lambda row: _at(_event(row).ended_at)),
+    "event": TableField("Event", 7, lambda row: "Node" if _event(row).node else "Cluster"),
+    "eventraw": TableField("EventRaw", 8, lambda row: 2 if _event(row).node else 1),
+    "nodename": TableField("NodeName", -15, lambda row: _event(row).node),
+    "nodenames": TableField("NodeName", -15, lambda row: _event(row).node),
+    "reason": TableField("Reason", 30, _reason),
+    "start": TableField("TimeStart", 19, lambda row: _at(_event(row).started_at)),
+    "timestart": TableField("TimeStart", 19, lambda row: _at(_event(row).started_at)),
+    "state": TableField("State", 6, _state),
+    "stateraw": TableField("StateRaw", 8, _state_raw),
+    "tres": TableField("TRES", 20, lambda row: _event(row).tres),
+    "user": TableField("User", 10, _user),
 }

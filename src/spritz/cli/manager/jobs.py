@@ -12,7 +12,7 @@ from spritz.cli.manager.show import columns_of, print_table
 from spritz.cli.manager.words import match
 from spritz.cli.silent import Silent
 from spritz.model import accounting_admin as model
-from spritz.presentation.association_fields import Field
+from spritz.presentation.table import TableField
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,19 +27,19 @@ if TYPE_CHECKING:
 _DEFAULT = "id,name,partition,cluster,state,timesubmit,timestart,timeend"
 
 
-def _time(name: str) -> Field:
+def _time(name: str) -> TableField:
     from spritz.notation.times import format_time
 
     def show(row: Row) -> str:
         at: float = getattr(row["job"], name)
         return format_time(at) if at else "Unknown"
 
-    return Field({"submitted_at": "TimeSubmit", "started_at": "TimeStart", "ended_at": "TimeEnd"}[name], 19, show)
+    return TableField({"submitted_at": "TimeSubmit", "started_at": "TimeStart", "ended_at": "TimeEnd"}[name], 19, show)
 
 
-def _fields() -> dict[str, Field]:
-    def of(title: str, width: int, name: str) -> Field:
-        return Field(title, width, lambda row: getattr(row["job"], name))
+def _fields() -> dict[str, TableField]:
+    def of(title: str, width: int, name: str) -> TableField:
+        return TableField(title, width, lambda row: getattr(row["job"], name))
 
     return {
         "cluster": of("Cluster", 10, "cluster"),

@@ -12,7 +12,7 @@ from spritz.cli.manager.show import columns_of, print_table
 from spritz.cli.manager.words import match, time_of
 from spritz.cli.silent import Silent
 from spritz.model.usage import AskReservations, ReservationReport
-from spritz.presentation.association_fields import Field
+from spritz.presentation.table import TableField
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -49,7 +49,7 @@ def show_reservations(
     asked = read(cluster, words, now, context)
     columns = columns_of(asked.format or _DEFAULT, FIELDS, context)
     book = None
-    if any(field.title == "Assocs" for field, _, _ in columns):
+    if any(column.field.header == "Assocs" for column in columns):
         from spritz.cli.manager.commit import get_book
 
         book = get_book(connection)
@@ -159,19 +159,19 @@ def _at(epoch: float) -> str:
     return format_time(epoch) if epoch else "Unknown"
 
 
-_START = Field("TimeStart", 19, lambda row: _at(_record(row).started_at))
-_END = Field("TimeEnd", 19, lambda row: _at(_record(row).ended_at))
-FIELDS: dict[str, Field] = {
-    "associations": Field("Assocs", 10, lambda row: row["associations"]),
-    "cluster": Field("Cluster", 10, lambda row: row["cluster"]),
+_START = TableField("TimeStart", 19, lambda row: _at(_record(row).started_at))
+_END = TableField("TimeEnd", 19, lambda row: _at(_record(row).ended_at))
+FIELDS: dict[str, TableField] = {
+    "associations": TableField("Assocs", 10, lambda row: row["associations"]),
+    "cluster": TableField("Cluster", 10, lambda row: row["cluster"]),
     "end": _END,
-    "flags": Field("Flags", 20, lambda row: _record(row).flags),
-    "id": Field("ID", 6, lambda row: _record(row).reservation_id),
-    "name": Field("Name", 10, lambda row: _record(row).name),
-    "nodenames": Field("NodeName", 15, lambda row: _record(row).nodes, left=True),
+    "flags": TableField("Flags", 20, lambda row: _record(row).flags),
+    "id": TableField("ID", 6, lambda row: _record(row).reservation_id),
+    "name": TableField("Name", 10, lambda row: _record(row).name),
+    "nodenames": TableField("NodeName", -15, lambda row: _record(row).nodes),
     "start": _START,
     "timestart": _START,
     "timeend": _END,
-    "tres": Field("TRES", 20, lambda row: _record(row).tres),
-    "unusedwall": Field("UnusedWall", 10, lambda row: row["unused"]),
+    "tres": TableField("TRES", 20, lambda row: _record(row).tres),
+    "unusedwall": TableField("UnusedWall", 10, lambda row: row["unused"]),
 }

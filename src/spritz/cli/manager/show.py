@@ -16,7 +16,8 @@ from spritz.cli.silent import Silent
 from spritz.model.limits.bounds import AssocBounds
 from spritz.model.limits.records import Association, Policy
 from spritz.model.limits.rules import Rules
-from spritz.presentation.association_fields import DEFAULTS, Field
+from spritz.presentation.association_fields import DEFAULTS
+from spritz.presentation.table import Table, TableColumn, UnknownField, parse_columns
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from spritz.cli.context import Context
     from spritz.model.limits.records import Book
     from spritz.presentation.association_fields import Row
+    from spritz.presentation.table import TableField
 
 #: Slurm's numbers of the TRES that every cluster has.
 TRES: tuple[tuple[str, str, int], ...] = (
@@ -105,13 +107,11 @@ def show(
         default = _WITHOUT_LIMITS.get(entity, default)
     columns = columns_of(asked_format or default, table, context)
     if "tree" in flags:
-        columns = [
-            (field, 20 if field.title == "Account" else width, left or field.title == "Account")
-            for field, width, left in columns
-        ]
-    needs = {field.title for field, _, _ in columns} & _OF_ASSOCIATIONS
+        columns = [TableColumn(column.field, -20) if column.field.header == "Account" else column for column in columns]
+    headings = {column.field.header for column in columns}
+    needs = headings & _OF_ASSOCIATIONS
     rows = _rows(entity, book, asked, flags, with_associations="withassoc" in flags or bool(needs))
-    if entity == "cluster" and any(field.title in ("NodeCount", "Cluster Nodes", "TRES") for field, _, _ in columns):
+    if entity == "cluster" and headings & {"NodeCount", "Cluster Nodes", "TRES"}:
         held = hold()
         rows = ({**row, **held.get(row["k"].name, {})} for row in rows)
     print_table(columns, rows, style, context)
@@ -125,8 +125,6 @@ def tracks_wckeys() -> bool:
     return read_keys(frozenset(("trackwckey",))).get("trackwckey", "").lower() in ("yes", "true", "1")
 
 
-Column = tuple[Field, int, bool]
-
 #: columns that stand for associations where none were asked for
 _OF_ASSOCIATIONS = frozenset({"Share", "Cluster", "ParentName", "ParentID", "Partition", "QOS", "QOS_RAW", "MaxJobs"})
 
@@ -134,9 +132,13 @@ _OF_ASSOCIATIONS = frozenset({"Share", "Cluster", "ParentName", "ParentID", "Par
 _WITHOUT_LIMITS = {"association": "cluster,account,user,partition", "cluster": "cluster,controlhost,controlport,rpc"}
 
 
-def columns_of(asked: str, table: dict[str, Field], context: Context) -> list[Column]:
+def columns_of(asked: str, fields: dict[str, TableField], context: Context) -> list[TableColumn]:
     """`account,user%20`. Raises Silent after the line that names an unknown field."""
-    return [_column(item, table, context) for item in asked.split(",") if item.strip()]
+    try:
+        return parse_columns(asked, fields, least=2)
+    except UnknownField as error:
+        context.err(f"Unknown field '{error.name}'\n")
+        raise Silent from error
 
 
 def printed(asked: str, entity: str, rows: Iterable[Row], context: Context) -> str:
@@ -144,52 +146,19 @@ def printed(asked: str, entity: str, rows: Iterable[Row], context: Context) -> s
     return "".join(table_text(columns_of(asked, DEFAULTS[entity][0], context), rows, Style()))
 
 
-def _column(item: str, table: dict[str, Field], context: Context) -> Column:
-    name, percent, width = item.strip().partition("%")
-    known = match(name.strip().lower(), tuple(table), 2)
-    if known is None or (percent and not width.lstrip("-").isdigit()):
-        context.err(f"Unknown field '{name.strip()}'\n")
-        raise Silent
-    field = table[known]
-    wide = abs(int(width)) if percent and width.lstrip("-") else field.width
-    return field, wide, field.left or width.startswith("-")
-
-
-def print_table(columns: list[Column], rows: Iterable[Row], style: Style, context: Context) -> None:
+def print_table(columns: list[TableColumn], rows: Iterable[Row], style: Style, context: Context) -> None:
     """Header and rows."""
     for line in table_text(columns, rows, style):
         context.out(line)
 
 
-def table_text(columns: list[Column], rows: Iterable[Row], style: Style) -> Iterator[str]:
+def table_text(columns: list[TableColumn], rows: Iterable[Row], style: Style) -> Iterator[str]:
     """Header and rows, line by line."""
+    table = Table(columns, style.parsable)
     if style.header:
-        if style.parsable:
-            yield _joined([field.title for field, _, _ in columns], style)
-        else:
-            heads = [_fit(field.title[:width], width, left) for field, width, left in columns]
-            yield " ".join(heads) + " \n" + " ".join("-" * width for _, width, _ in columns) + " \n"
+        yield table.head()
     for row in rows:
-        texts = [_as_text(field.show(row)) for field, _, _ in columns]
-        if style.parsable:
-            yield _joined(texts, style)
-        else:
-            yield " ".join(_fit(text, width, left) for text, (_, width, left) in zip(texts, columns, strict=True))
-            yield " \n"
-
-
-def _joined(texts: list[str], style: Style) -> str:
-    return "|".join(texts) + ("|\n" if style.parsable == 1 else "\n")
-
-
-def _as_text(value: object) -> str:
-    return "" if value is None else str(value)
-
-
-def _fit(text: str, width: int, left: bool) -> str:
-    if len(text) > width:
-        return text[: width - 1] + "+"
-    return text.ljust(width) if left else text.rjust(width)
+        yield table.row(row)
 
 
 def _rows(entity: str, book: Book, asked: Conditions, flags: set[str], *, with_associations: bool) -> Iterator[Row]:

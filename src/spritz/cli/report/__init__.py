@@ -2,7 +2,6 @@
 
 `session`   options and what an interactive session remembers; the keywords
 `words`     `user top start=… users=…` -> conditions, with Slurm's names and abbreviations
-`table`     columns, amounts of time and their units, headings
 `usage`     reports of rolled-up usage: clusters, accounts, users, wckeys
 `sizes`     reports of jobs by size
 `kept`      the report of reservations

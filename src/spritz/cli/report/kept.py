@@ -5,33 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from spritz.cli.options import Fatal
-from spritz.cli.report.table import Amount, Field
 from spritz.notation import tres as notation
 from spritz.notation.duration import format_duration
 from spritz.notation.times import format_time
+from spritz.presentation.report_fields import Amount
 
 if TYPE_CHECKING:
     from spritz.model.usage import ReservationReport
 
     Row = dict[str, object]
-
-FIELDS = {
-    "allocated": Field("allocated", "Allocated", 20, width_both=29),
-    "associations": Field("holders", "Associations", 15),
-    "cluster": Field("cluster", "Cluster", 9),
-    "end": Field("end", "End", 19),
-    "flags": Field("flags", "Flags", 20),
-    "idle": Field("idle", "Idle", 20, width_both=29),
-    "name": Field("name", "Name", 9),
-    "nodes": Field("nodes", "Nodes", 15),
-    "reservationid": Field("id", "Id", 8),
-    "start": Field("start", "Start", 19),
-    "totaltime": Field("seconds", "TotalTime", 9),
-    "trescount": Field("count", "TRES count", 10),
-    "tresname": Field("tres", "TRES Name", 14),
-    "trestime": Field("time", "TRES Time", 9),
-}
-DEFAULT = "cluster,name,start,end,tresname,allocated,idle"
 
 
 def rows_of(found: ReservationReport, asked: str | None) -> list[Row]:

@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING
 from spritz.cli.options import Fatal
 from spritz.cli.report import words
 from spritz.cli.report.span import Span, span_of
-from spritz.cli.report.table import RULE, Field, Style, Unit, choose, print_table
 from spritz.cli.silent import Silent
+from spritz.presentation import report_fields
+from spritz.presentation.report_fields import Unit
+from spritz.presentation.table import UnknownField
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -16,6 +18,8 @@ if TYPE_CHECKING:
     from spritz.cli.context import Context
     from spritz.cli.report.words import Asked
     from spritz.client.sync import Connection
+    from spritz.presentation.report_fields import ReportField
+    from spritz.presentation.table import TableColumn
 
 CLUSTER_REPORTS = {
     "AccountUtilizationByUser": 1,
@@ -55,6 +59,7 @@ PLAIN = {
     "verbose": 4,
     "version": 4,
 }
+_RULE = "-" * 80 + "\n"
 _TOP = 10
 _TOP_MAX = 1_000_000
 
@@ -159,27 +164,35 @@ class Session:
             self.context.info(f"{span.text}, clusters: {','.join(clusters) or 'all'}")
         return connection, clusters
 
-    def _print(self, title: str, about: str, columns: list[Field], rows: Sequence[Mapping[str, object]]) -> None:
-        style = Style(self.unit, header=self.header, parsable=self.parsable)
+    def _columns(self, text: str, fields: Mapping[str, ReportField]) -> list[TableColumn]:
+        try:
+            return report_fields.columns_of(text, fields)
+        except UnknownField as error:
+            self.context.err(f" Unknown field '{error.text}'\n")
+            raise Silent from error
+
+    def _print(self, title: str, about: str, columns: list[TableColumn], rows: Sequence[Mapping[str, object]]) -> None:
         if self.header:
-            self.context.out(f"{RULE}{title}\n{about}\n{RULE}")
-        print_table(columns, rows, style, self.context)
+            self.context.out(f"{_RULE}{title}\n{about}\n{_RULE}")
+        self.context.out(report_fields.table_text(columns, rows, self.unit, header=self.header, parsable=self.parsable))
 
     def _usage(self, report: str, asked: Asked, span: Span) -> None:
         from spritz.cli.manager.commit import get_book
         from spritz.cli.report import usage
         from spritz.presentation.people import proper_name
 
-        title, plain, with_tres = usage.FORMATS[report]
-        known = usage.WCKEY_FIELDS if "Wckey" in report or "WCKey" in report else usage.ACCOUNT_FIELDS
+        title, plain, with_tres = report_fields.USAGE_REPORTS[report]
+        known = report_fields.WCKEY_FIELDS if "Wckey" in report or "WCKey" in report else report_fields.ACCOUNT_FIELDS
         if report == "Utilization":
-            known = usage.UTILIZATION_FIELDS
+            known = report_fields.UTILIZATION_FIELDS
         elif report == "AccountUtilizationByQOS":
-            known = usage.QOS_FIELDS | ({"accounts": usage.TREE_FIELDS["accounts"]} if asked.tree else {})
+            known = report_fields.QOS_FIELDS | (
+                {"accounts": report_fields.TREE_FIELDS["accounts"]} if asked.tree else {}
+            )
         elif asked.tree and report == "AccountUtilizationByUser":
-            known = usage.TREE_FIELDS
+            known = report_fields.TREE_FIELDS
         default = plain if self.tres is None else with_tres
-        columns = choose(asked.format or default, known, self.context)
+        columns = self._columns(asked.format or default, known)
         top = self._top(asked.top)
         if report != "Utilization" and self.unit.percent and "node" in (self.tres or "").lower().split(","):
             raise Fatal(
@@ -211,7 +224,8 @@ class Session:
         from spritz.cli.manager.commit import get_book
         from spritz.cli.report import sizes
 
-        columns = choose(asked.format or sizes.DEFAULTS[report], sizes.FIELDS[report], self.context)
+        fields = report_fields.SIZE_FIELDS[report]
+        columns = self._columns(asked.format or report_fields.SIZE_DEFAULTS[report], fields)
         bounds = sizes.bounds_of(asked.grouping, self.context)
         tres = sizes.tres_of(self.tres, self.context)
         connection, clusters = self._connected(asked, span)
@@ -223,7 +237,9 @@ class Session:
         about = "Units are in number of jobs ran" if asked.count else f"Time reported in {self.unit.title}"
         if self.tres is not None:
             about = f"TRES type is {tres}\n{about}"
-        self._print(f"{sizes.TITLES[report]} {span.text} ({span.seconds} secs)", about, columns + more, rows)
+        self._print(
+            f"{report_fields.SIZE_TITLES[report]} {span.text} ({span.seconds} secs)", about, columns + more, rows
+        )
 
     def _kept(self, asked: Asked, span: Span) -> None:
         from spritz.cli.manager.commit import refusal
@@ -231,7 +247,7 @@ class Session:
         from spritz.model.usage import AskReservations, ReservationReport
         from spritz.notation.hostlist import expand
 
-        columns = choose(asked.format or kept.DEFAULT, kept.FIELDS, self.context)
+        columns = self._columns(asked.format or report_fields.RESERVATION_DEFAULT, report_fields.RESERVATION_FIELDS)
         nodes = tuple(expand(",".join(asked.nodes))) if asked.nodes else ()
         connection, clusters = self._connected(asked, span)
         with connection, refusal(self.context, " Problem with reservation query.\n"):

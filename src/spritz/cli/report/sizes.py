@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from spritz.cli.options import Fatal
-from spritz.cli.report.table import Amount, Field
 from spritz.cli.report.usage import TRES, parents
 from spritz.cli.silent import Silent
 from spritz.model.usage import AskJobSizes, JobSizes
+from spritz.presentation.report_fields import Amount, ReportField
+from spritz.presentation.table import TableColumn
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,22 +25,6 @@ if TYPE_CHECKING:
 
 GROUPS = (50, 250, 500, 1000)
 _GROUPS_MAX = 1_000
-
-TITLES = {
-    "SizesByAccount": "Job Sizes",
-    "SizesByAccountAndWckey": "Job Sizes",
-    "SizesByWckey": "Job Sizes by Wckey",
-}
-FIELDS = {
-    "SizesByAccount": {"account": Field("name", "Account", 9), "cluster": Field("cluster", "Cluster", 9)},
-    "SizesByAccountAndWckey": {"account": Field("name", "Account", -20), "cluster": Field("cluster", "Cluster", 9)},
-    "SizesByWckey": {"wckey": Field("name", "Wckey", 9), "cluster": Field("cluster", "Cluster", 9)},
-}
-DEFAULTS = {
-    "SizesByAccount": "cluster,account",
-    "SizesByAccountAndWckey": "cluster,account",
-    "SizesByWckey": "cluster,wckey",
-}
 
 
 def bounds_of(text: str, context: Context) -> list[int] | None:
@@ -111,7 +96,7 @@ class Sizes:
         self._asked = asked
         self._tres = tres
 
-    def table(self, bounds: list[int] | None, *, labelled: str) -> tuple[list[Field], list[Row]]:
+    def table(self, bounds: list[int] | None, *, labelled: str) -> tuple[list[TableColumn], list[Row]]:
         """Columns of groups, and rows. `labelled`: what the groups count."""
         if bounds is None:
             sizes = sorted({one.cpus for one in self._sizes})
@@ -122,11 +107,12 @@ class Sizes:
             labels = [f"{low}-{high - 1} {labelled}" for low, high in zip(starts, bounds, strict=False)]
             labels.append(f">= {bounds[-1]} {labelled}")
             place = lambda cpus: sum(1 for bound in bounds if cpus >= bound)  # noqa: E731
-        columns = [Field(str(number), label, 13, width_both=20) for number, label in enumerate(labels)]
+        fields = [ReportField(str(number), label, 13, width_both=20) for number, label in enumerate(labels)]
         rows = []
         for cluster in sorted({one.cluster for one in self._sizes}):
             rows += self._rows(cluster, len(labels), place)
-        return [*columns, Field("share", "% of cluster", 12)], rows
+        fields.append(ReportField("share", "% of cluster", 12))
+        return [TableColumn(field, field.width) for field in fields], rows
 
     def _rows(self, cluster: str, count: int, place: Callable[[int], int]) -> list[Row]:
         groups: dict[str, list[float]] = {}

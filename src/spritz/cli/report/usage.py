@@ -10,8 +10,8 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 from spritz.cli.options import Fatal
-from spritz.cli.report.table import Amount, Field
 from spritz.model.usage import AskUsage, ClusterUsage, HolderUsage, UsageReport
+from spritz.presentation.report_fields import Amount
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -25,76 +25,6 @@ if TYPE_CHECKING:
 
 #: What every cluster has, in Slurm's order.
 TRES = ("cpu", "mem", "energy", "node", "billing", "fs/disk", "vmem", "pages")
-
-_COMMON = {
-    "cluster": Field("cluster", "Cluster", 9),
-    "login": Field("login", "Login", 9),
-    "proper": Field("proper", "Proper Name", 15),
-    "trescount": Field("count", "TRES Count", 10),
-    "tresname": Field("tres", "TRES Name", 14),
-    "used": Field("used", "Used"),
-}
-_ENERGY = {"energy": Field("energy", "Energy")}
-ACCOUNT_FIELDS = {"accounts": Field("account", "Account", 15), **_COMMON, **_ENERGY}
-TREE_FIELDS = ACCOUNT_FIELDS | {"accounts": Field("account", "Account", -20)}
-QOS_FIELDS = {
-    **{name: field for name, field in ACCOUNT_FIELDS.items() if name not in ("login", "proper")},
-    "qos": Field("qos", "QOS", 10),
-}
-WCKEY_FIELDS = {**_COMMON, "wckey": Field("wckey", "WCKey", 15)}
-UTILIZATION_FIELDS = {
-    "allocated": Field("allocated", "Allocated"),
-    "cluster": Field("cluster", "Cluster", 9),
-    "down": Field("down", "Down"),
-    "idle": Field("idle", "Idle"),
-    "overcommitted": Field("over", "Over Comm"),
-    "planned": Field("planned", "Planned"),
-    "planneddown": Field("planned_down", "PLND Down"),
-    "pdown": Field("planned_down", "PLND Down"),
-    "reported": Field("reported", "Reported"),
-    "reserved": Field("planned", "Planned"),
-    "trescount": Field("count", "TRES Count", 10),
-    "tresname": Field("tres", "TRES Name", 14),
-}
-
-#: (title, what is shown, what is shown with -T)
-FORMATS = {
-    "AccountUtilizationByUser": (
-        "Cluster/Account/User Utilization",
-        "cluster,accounts,login,proper,used,energy",
-        "cluster,accounts,login,proper,tresname,used",
-    ),
-    "AccountUtilizationByQOS": (
-        "Cluster/Account/QOS Utilization",
-        "cluster,accounts,qos,used,energy",
-        "cluster,accounts,qos,tresname,used",
-    ),
-    "UserUtilizationByAccount": (
-        "Cluster/User/Account Utilization",
-        "cluster,login,proper,accounts,used,energy",
-        "cluster,login,proper,accounts,tresname,used",
-    ),
-    "UserUtilizationByWckey": (
-        "Cluster/User/WCKey Utilization",
-        "cluster,login,proper,wckey,used",
-        "cluster,login,proper,wckey,tresname,used",
-    ),
-    "WCKeyUtilizationByUser": (
-        "Cluster/WCKey/User Utilization",
-        "cluster,wckey,login,proper,used",
-        "cluster,wckey,login,proper,tresname,used",
-    ),
-    "Utilization": (
-        "Cluster Utilization",
-        "cluster,allocated,down,planneddown,idle,planned,reported",
-        "cluster,tresname,allocated,down,planneddown,idle,planned,reported",
-    ),
-    "TopUsage": (
-        "Top {top} Users",
-        "cluster,login,proper,accounts,used,energy",
-        "cluster,login,proper,accounts,tresname,used",
-    ),
-}
 
 
 class Answer:

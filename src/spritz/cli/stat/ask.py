@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from spritz.cli.options import Fatal
-from spritz.cli.stat.fields import Line
 from spritz.model import step_usage
 from spritz.model.accounting import StepRecord
 from spritz.model.accounting_of import step_record_of
@@ -15,6 +14,7 @@ from spritz.model.ids import STEP_MAX, step_name
 from spritz.model.queries import ListSteps, MeasureSteps, Steps, StepUsage
 from spritz.notation import jobid
 from spritz.notation.errors import NotationError
+from spritz.presentation.running_step_fields import Line
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

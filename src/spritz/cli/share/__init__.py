@@ -1,1 +1,0 @@
-"""The parts of sshare: `listing` its columns and the tree, `record` the same as JSON."""

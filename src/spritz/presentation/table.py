@@ -1,0 +1,150 @@
+"""Tables of sacct, sstat, sshare, sacctmgr and sreport: fields, `--format=name%width`, columns, and parsable text.
+
+A column is as wide as its field says or the user asks (negative: to the left). `-p` and `-P` put delimiters between
+uncut texts.
+
+Source: sacct(1) --format, --parsable; Slurm's print_fields as 22.05 prints them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from spritz.model.errors import SpritzError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from typing import Any
+
+#: widest column that may be asked for
+WIDTH_MAX = 100_000
+
+#: what happens to a text that is wider than its column: `+` in its last place, cut, printed as it is
+MARKED, CUT, WHOLE = "marked", "cut", "whole"
+
+
+class TableField:
+    """One entry of a catalogue: heading, width, and `render`, which makes the value of a cell (None: empty).
+
+    `needs` is empty for a field that has the same text for every record. `refused` is empty: each field prints, as
+    --helpformat promises.
+    """
+
+    __slots__ = ("header", "needs", "overflow", "refused", "render", "width")
+
+    def __init__(self, header: str, width: int, render: Callable[..., object], *, overflow: str = MARKED) -> None:
+        self.header = header
+        self.width = width
+        self.render = render
+        self.overflow = overflow
+        self.needs: tuple[str, ...] = ("record",)
+        self.refused = ""
+
+
+class Constant(TableField):
+    """A field with the same text for every record."""
+
+    def __init__(self, header: str, width: int, text: str) -> None:
+        super().__init__(header, width, lambda *_: text)
+        self.needs = ()
+
+
+class TableColumn:
+    """A field and the width of its column."""
+
+    __slots__ = ("field", "width")
+
+    def __init__(self, field: TableField, width: int) -> None:
+        self.field = field
+        self.width = width
+
+    def cell(self, text: str) -> str:
+        """Padded, or cut as the field says."""
+        width, overflow = abs(self.width), self.field.overflow
+        if len(text) > width and overflow != WHOLE:
+            text = text[:width] if overflow == CUT or not width else text[: width - 1] + "+"
+        return self._padded(text)
+
+    def title(self) -> str:
+        """The heading, padded or cut."""
+        return self._padded(self.field.header[: abs(self.width)])
+
+    def _padded(self, text: str) -> str:
+        return text.ljust(-self.width) if self.width < 0 else text.rjust(self.width)
+
+
+class UnknownField(SpritzError):
+    """A word of `--format` that names no field, or a bad width. The message is that of sacct, sstat and sshare.
+
+    `name`: the word without its width; `text`: the part that is wrong.
+    """
+
+    def __init__(self, name: str, text: str) -> None:
+        super().__init__(f'Invalid field requested: "{text}"')
+        self.name = name
+        self.text = text
+
+
+def parse_columns(text: str, fields: Mapping[str, TableField], *, least: int = 1) -> list[TableColumn]:
+    """`jobid,state%20,jobname%-30`. Case does not matter, and the first `least` letters of a name are enough."""
+    columns = []
+    for item in text.split(","):
+        name, percent, width = item.partition("%")
+        name = name.strip()
+        if not item.strip():
+            continue
+        field = _named(name.lower(), fields, least)
+        if field is None:
+            raise UnknownField(name, name)
+        columns.append(TableColumn(field, _width(width, name, item) if percent else field.width))
+    return columns
+
+
+def _named(name: str, fields: Mapping[str, TableField], least: int) -> TableField | None:
+    """Slurm takes the first field that begins with the word."""
+    if name in fields:
+        return fields[name]
+    if len(name) < least:
+        return None
+    return next((field for key, field in fields.items() if key.startswith(name)), None)
+
+
+def _width(text: str, name: str, item: str) -> int:
+    digits = text.removeprefix("-")
+    if not (digits.isascii() and digits.isdigit()) or int(digits[:9]) > WIDTH_MAX:
+        raise UnknownField(name, item)
+    return int(text)
+
+
+class Table:
+    """Makes lines. `parsable` 0: columns; 1: a delimiter after each text (-p); 2: between texts (-P)."""
+
+    def __init__(self, columns: Sequence[TableColumn], parsable: int = 0, delimiter: str = "|") -> None:
+        self.columns = columns
+        self._parsable = parsable
+        self._delimiter = delimiter
+
+    def head(self) -> str:
+        """Headings, and dashes under those of columns."""
+        if self._parsable:
+            return self.line([column.field.header for column in self.columns])
+        titles = "".join(column.title() + " " for column in self.columns)
+        return f"{titles}\n{''.join('-' * abs(column.width) + ' ' for column in self.columns)}\n"
+
+    def row(self, *record: Any) -> str:
+        """The line of a record, which is what the fields' `render` takes."""
+        values = [column.field.render(*record) for column in self.columns]
+        return self.line(["" if value is None else str(value) for value in values])
+
+    def line(self, texts: Sequence[str]) -> str:
+        """The line of the texts of all columns."""
+        if self._parsable:
+            return self._delimiter.join(texts) + (self._delimiter if self._parsable == 1 else "") + "\n"
+        cells = [column.cell(text) + " " for column, text in zip(self.columns, texts, strict=True)]
+        return "".join(cells) + "\n"
+
+
+def help_format(fields: Mapping[str, TableField], width: int = 19) -> str:
+    """--helpformat: four names a line."""
+    names = [field.header.ljust(width) for field in fields.values()]
+    return "".join(" ".join(names[start : start + 4]) + "\n" for start in range(0, len(names), 4))
