@@ -223,7 +223,7 @@ def try_socket(path: str) -> None:
         os.close(parent)
 
 
-def read_record(directory: str) -> record.Record | None:
+def read_record(directory: str) -> record.SpooledStep | None:
     """What is written of the step; None also where it cannot be read: processes are found by their mark then."""
     try:
         return record.read(f"{directory}/{spec.RECORD}")

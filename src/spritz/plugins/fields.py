@@ -12,7 +12,7 @@ from spritz.notation.octets import octets, plain
 from spritz.plugins import notations, numbers
 from spritz.plugins.answer import FieldError
 from spritz.plugins.kinds import (
-    Field,
+    DescriptionField,
     absent,
     clear,
     fact,
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 _MEMORY = ("memory_mib_per_node", "memory_mib_per_cpu", "memory_mib_per_gpu")
 
 
-def _memory(field: str) -> Field:
+def _memory(field: str) -> DescriptionField:
     others = tuple(one for one in _MEMORY if one != field)
 
     def write(d: Description, name: str, value: Any) -> None:
@@ -43,7 +43,7 @@ def _memory(field: str) -> Field:
         d.put(field, number)
         clear(d, () if number is None else others)
 
-    return Field(lambda d: d.fields.get(field), write)
+    return DescriptionField(lambda d: d.fields.get(field), write)
 
 
 def _read_any_memory(d: Description) -> int:
@@ -251,32 +251,32 @@ def _joined(words: Any) -> str | None:
 _NO_BURST = "there are no burst buffers"
 _NO_FREQUENCY = "processor and GPU clocks are not set"
 
-FIELDS: dict[str, Field] = {
+FIELDS: dict[str, DescriptionField] = {
     "account": text_field("account"),
-    "acctg_freq": Field(
+    "acctg_freq": DescriptionField(
         lambda d: None if d.fields.get("sample_seconds") is None else str(d.fields["sample_seconds"]),
         lambda d, name, value: d.put("sample_seconds", number_of(name, value) if value != "" else None),
     ),
     "admin_comment": text_field("admin_comment"),
-    "alloc_node": Field(lambda d: d.fields.get("submit_host") or None),
-    "argc": Field(lambda d: len(_arguments(d) or ())),
-    "argv": Field(_arguments),
+    "alloc_node": DescriptionField(lambda d: d.fields.get("submit_host") or None),
+    "argc": DescriptionField(lambda d: len(_arguments(d) or ())),
+    "argv": DescriptionField(_arguments),
     "array_inx": text_field("array"),
     "assoc_comment": absent(None, "associations have no comments here"),
     "assoc_qos": fact("assoc_qos"),
     "batch_features": absent(None, "--batch is not built"),
     "begin_time": moment("begin_at"),
-    "bitflags": Field(_read_bits, _write_bits),
+    "bitflags": DescriptionField(_read_bits, _write_bits),
     "boards_per_node": absent(NO_VAL16, "boards are not chosen"),
     "burst_buffer": absent(None, _NO_BURST),
     "clusters": absent(None, "there is one cluster"),
     "comment": text_field("comment"),
     "container": absent(None, "containers are not built"),
-    "contiguous": Field(
+    "contiguous": DescriptionField(
         lambda d: int(bool(d.fields.get("contiguous"))),
         lambda d, name, value: d.put("contiguous", bool(number_of(name, value)) or None),
     ),
-    "core_spec": Field(
+    "core_spec": DescriptionField(
         lambda d: d.fields.get("core_spec"),
         lambda d, name, value: d.put("core_spec", given(name, value, NO_VAL16)),
     ),
@@ -290,44 +290,44 @@ FIELDS: dict[str, Field] = {
     "default_account": fact("default_account"),
     "default_qos": fact("default_qos"),
     "delay_boot": absent(NO_VAL, "--delay-boot is not built"),
-    "dependency": Field(_read_dependency, _write_dependency),
+    "dependency": DescriptionField(_read_dependency, _write_dependency),
     "end_time": moment("deadline_at"),
     "exc_nodes": list_field("exclude", notations.hosts, notations.hosts_text),
     "extra": text_field("extra"),
     "features": text_field("features"),
     "gres": requests(("gres_per_node", "gpus_per_node")),
-    "group_id": Field(lambda d: d.fields.get("gid", NO_VAL)),
+    "group_id": DescriptionField(lambda d: d.fields.get("gid", NO_VAL)),
     "het_job_offset": fact("het_job_offset", NO_VAL),
     "immediate": fact("immediate", 0),
     "licenses": text_field("licenses"),
-    "mail_type": Field(_read_mail, _write_mail),
+    "mail_type": DescriptionField(_read_mail, _write_mail),
     "mail_user": text_field("mail_user"),
     "max_cpus": absent(NO_VAL, "jobs have no greatest number of CPUs"),
-    "max_nodes": Field(lambda d: d.fields.get("nodes_max") or NO_VAL, _write_most_nodes),
+    "max_nodes": DescriptionField(lambda d: d.fields.get("nodes_max") or NO_VAL, _write_most_nodes),
     "mcs_label": text_field("mcs_label"),
     "mem_per_tres": per_gpu("memory_mib_per_gpu", _MEMORY[:2]),
-    "min_cpus": Field(_read_cpus, _write_cpus),
+    "min_cpus": DescriptionField(_read_cpus, _write_cpus),
     "min_mem_per_cpu": _memory("memory_mib_per_cpu"),
     "min_mem_per_node": _memory("memory_mib_per_node"),
-    "min_nodes": Field(_read_nodes, _write_nodes),
+    "min_nodes": DescriptionField(_read_nodes, _write_nodes),
     "name": text_field("name"),
     "network": absent(None, "there is no network plugin"),
-    "nice": Field(_read_nice, _write_nice),
+    "nice": DescriptionField(_read_nice, _write_nice),
     "ntasks_per_board": absent(0, "boards are not chosen"),
     "ntasks_per_core": number_field("tasks_per_core", NO_VAL16),
     "ntasks_per_gpu": number_field("tasks_per_gpu", NO_VAL16),
     "ntasks_per_node": number_field("tasks_per_node", NO_VAL16),
     "ntasks_per_socket": number_field("tasks_per_socket", NO_VAL16),
     "ntasks_per_tres": number_field("tasks_per_gpu", NO_VAL16),
-    "num_tasks": Field(_read_tasks, _write_tasks),
-    "oversubscribe": Field(lambda d: _SHARING[d.fields.get("sharing") or ""], _write_sharing),
+    "num_tasks": DescriptionField(_read_tasks, _write_tasks),
+    "oversubscribe": DescriptionField(lambda d: _SHARING[d.fields.get("sharing") or ""], _write_sharing),
     "pack_job_offset": fact("het_job_offset", NO_VAL),
     "partition": list_field("partitions", _split, _joined),
-    "pn_min_cpus": Field(_read_cpus_of_node, _write_cpus_of_node),
-    "pn_min_memory": Field(_read_any_memory, _write_any_memory),
+    "pn_min_cpus": DescriptionField(_read_cpus_of_node, _write_cpus_of_node),
+    "pn_min_memory": DescriptionField(_read_any_memory, _write_any_memory),
     "pn_min_tmp_disk": number_field("tmp_mib"),
     "prefer": text_field("prefer"),
-    "priority": Field(_read_priority, _write_priority),
+    "priority": DescriptionField(_read_priority, _write_priority),
     "qos": text_field("qos"),
     "reboot": flag("reboot"),
     "req_context": absent(None, "there is no SELinux here"),
@@ -335,17 +335,17 @@ FIELDS: dict[str, Field] = {
     "req_switch": number_field("switches"),
     "requeue": flag("requeue"),
     "reservation": text_field("reservation"),
-    "script": Field(_read_script, _write_script),
+    "script": DescriptionField(_read_script, _write_script),
     "segment_size": number_field("segment", NO_VAL16),
     "selinux_context": absent(None, "there is no SELinux here"),
-    "shared": Field(lambda d: _SHARING[d.fields.get("sharing") or ""], _write_sharing),
+    "shared": DescriptionField(lambda d: _SHARING[d.fields.get("sharing") or ""], _write_sharing),
     "site_factor": absent(NO_VAL, "there is no site factor plugin"),
     "sockets_per_board": absent(NO_VAL16, "boards are not chosen"),
     "sockets_per_node": number_field("sockets_per_node", NO_VAL16),
     "spank_job_env": absent(None, "SPANK plugins are not loaded"),
     "spank_job_env_size": absent(0, "SPANK plugins are not loaded"),
     "std_err": text_field("stderr"),
-    "std_in": Field(
+    "std_in": DescriptionField(
         lambda d: d.fields.get("stdin") or ("/dev/null" if d.script else None),
         lambda d, name, value: d.put("stdin", text_of(name, value) or None),
     ),
@@ -354,7 +354,7 @@ FIELDS: dict[str, Field] = {
     "threads_per_core": number_field("threads_per_core", NO_VAL16),
     "time_limit": number_field("time_limit_minutes"),
     "time_min": number_field("time_min_minutes"),
-    "tres_bind": Field(
+    "tres_bind": DescriptionField(
         lambda d: f"gres/gpu:{d.fields['gpu_bind']}" if d.fields.get("gpu_bind") else None,
         lambda d, name, value: d.put("gpu_bind", _gpu_bind(text_of(name, value), name)),
     ),
@@ -362,9 +362,9 @@ FIELDS: dict[str, Field] = {
     "tres_per_job": requests(("gpus",)),
     "tres_per_node": requests(("gres_per_node", "gpus_per_node")),
     "tres_per_socket": requests(("gpus_per_socket",)),
-    "tres_per_task": Field(_read_per_task, _write_per_task),
-    "user_id": Field(lambda d: d.fields.get("uid", NO_VAL)),
-    "user_name": Field(lambda d: d.fields.get("user") or d.facts.get("user_name")),
+    "tres_per_task": DescriptionField(_read_per_task, _write_per_task),
+    "user_id": DescriptionField(lambda d: d.fields.get("uid", NO_VAL)),
+    "user_name": DescriptionField(lambda d: d.fields.get("user") or d.facts.get("user_name")),
     "wait4switch": number_field("switch_wait_seconds"),
     "wckey": text_field("wckey"),
     "work_dir": text_field("work_dir"),

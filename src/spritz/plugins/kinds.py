@@ -54,7 +54,7 @@ def given(name: str, value: Any, unset: int = NO_VAL) -> int | None:
     return None if number in (unset, NO_VAL, NO_VAL64) else number
 
 
-class Field:
+class DescriptionField:
     """`write` is None: it can only be read, for the reason `refused`."""
 
     __slots__ = ("_read", "_write", "refused")
@@ -81,15 +81,15 @@ class Field:
             raise FieldError(f"{name}: {self.refused}")
 
 
-def text_field(field: str) -> Field:
+def text_field(field: str) -> DescriptionField:
     def write(d: Description, name: str, value: Any) -> None:
         text = text_of(name, value)
         d.put(field, text if text or d.modify else None)
 
-    return Field(lambda d: d.fields.get(field) or None, write)
+    return DescriptionField(lambda d: d.fields.get(field) or None, write)
 
 
-def number_field(field: str, unset: int = NO_VAL, low: int = 0) -> Field:
+def number_field(field: str, unset: int = NO_VAL, low: int = 0) -> DescriptionField:
     def read(d: Description) -> int:
         value = d.fields.get(field)
         return unset if value is None else int(value)
@@ -100,17 +100,19 @@ def number_field(field: str, unset: int = NO_VAL, low: int = 0) -> Field:
             raise FieldError(f"{name}: {number} is below {low}")
         d.put(field, number)
 
-    return Field(read, write)
+    return DescriptionField(read, write)
 
 
-def list_field(field: str, split: Callable[[str, str], list[str]], join: Callable[[Any], str | None]) -> Field:
+def list_field(
+    field: str, split: Callable[[str, str], list[str]], join: Callable[[Any], str | None]
+) -> DescriptionField:
     def write(d: Description, name: str, value: Any) -> None:
         d.put(field, split(text_of(name, value), name))
 
-    return Field(lambda d: join(d.fields.get(field) or ()), write)
+    return DescriptionField(lambda d: join(d.fields.get(field) or ()), write)
 
 
-def requests(fields: tuple[str, ...]) -> Field:
+def requests(fields: tuple[str, ...]) -> DescriptionField:
     """GRES of several fields read as one; written to the first, and the others are gone."""
 
     def read(d: Description) -> str | None:
@@ -122,10 +124,10 @@ def requests(fields: tuple[str, ...]) -> Field:
             if d.fields.get(other):
                 d.put(other, [] if d.modify else None)
 
-    return Field(read, write)
+    return DescriptionField(read, write)
 
 
-def per_gpu(field: str, others: tuple[str, ...] = ()) -> Field:
+def per_gpu(field: str, others: tuple[str, ...] = ()) -> DescriptionField:
     def read(d: Description) -> str | None:
         value = d.fields.get(field)
         return None if value is None else f"gres/gpu:{value}"
@@ -135,7 +137,7 @@ def per_gpu(field: str, others: tuple[str, ...] = ()) -> Field:
         d.put(field, number)
         clear(d, others if number is not None else ())
 
-    return Field(read, write)
+    return DescriptionField(read, write)
 
 
 def clear(d: Description, fields: tuple[str, ...]) -> None:
@@ -144,30 +146,30 @@ def clear(d: Description, fields: tuple[str, ...]) -> None:
             d.put(field, None)
 
 
-def absent(unset: Any, why: str) -> Field:
+def absent(unset: Any, why: str) -> DescriptionField:
     """A name that Slurm has: nothing was ever given for it."""
-    return Field(lambda d: unset, None, why)
+    return DescriptionField(lambda d: unset, None, why)
 
 
-def fact(name: str, unset: Any = None) -> Field:
-    return Field(lambda d: d.facts.get(name, unset))
+def fact(name: str, unset: Any = None) -> DescriptionField:
+    return DescriptionField(lambda d: d.facts.get(name, unset))
 
 
-def flag(field: str) -> Field:
+def flag(field: str) -> DescriptionField:
     """yes, no or not given."""
 
     def write(d: Description, name: str, value: Any) -> None:
         number = given(name, int(value) if isinstance(value, bool) else value, NO_VAL16)
         d.put(field, None if number is None else bool(number))
 
-    return Field(lambda d: NO_VAL16 if d.fields.get(field) is None else int(d.fields[field]), write)
+    return DescriptionField(lambda d: NO_VAL16 if d.fields.get(field) is None else int(d.fields[field]), write)
 
 
-def moment(field: str) -> Field:
+def moment(field: str) -> DescriptionField:
     """Epoch seconds; 0 for none."""
 
     def write(d: Description, name: str, value: Any) -> None:
         number = given(name, value) or 0
         d.put(field, float(number) if number > 0 else (0.0 if d.modify else None))
 
-    return Field(lambda d: int(d.fields.get(field) or 0), write)
+    return DescriptionField(lambda d: int(d.fields.get(field) or 0), write)

@@ -51,7 +51,7 @@ class Refused(Exception):
         self.number = -1 if code == "SLURM_ERROR" else ESLURM[code][0]
 
 
-class Record:
+class RecordView:
     """Fields of a job, partition or reservation as attributes. AttributeError for a name that there is not."""
 
     __slots__ = ("_read",)
@@ -65,7 +65,7 @@ class Record:
         return self._read(name)
 
 
-class JobDescription(Record):
+class JobDescription(RecordView):
     """A request: attributes are read and written. AttributeError for a name that there is not."""
 
     __slots__ = ("_description",)
@@ -176,12 +176,12 @@ class PythonSubmit:
             raise PluginError(f"{KIND}: {what}")
         self._log.append(("error", f"{KIND}: {what}, using previous script"))
 
-    def _jobs(self) -> Mapping[int, Record]:
-        return {job.id: Record(JobView(job).read) for job in (self._known.jobs() if self._known else ())}
+    def _jobs(self) -> Mapping[int, RecordView]:
+        return {job.id: RecordView(JobView(job).read) for job in (self._known.jobs() if self._known else ())}
 
-    def _reservations(self) -> Mapping[str, Record]:
+    def _reservations(self) -> Mapping[str, RecordView]:
         found = self._known.reservations() if self._known else ()
-        return {one.name: Record(ReservationView(one).read) for one in found}
+        return {one.name: RecordView(ReservationView(one).read) for one in found}
 
     def submit(self, job: Description, known: Known) -> Answer:
         """A new job."""
@@ -189,13 +189,13 @@ class PythonSubmit:
 
     def modify(self, job: Description, known: Known) -> Answer:
         """A change of `known.job`."""
-        record = None if known.job is None else Record(JobView(known.job).read)
+        record = None if known.job is None else RecordView(JobView(known.job).read)
         return self._call("job_modify", job, known, (record,))
 
     def _call(self, function: str, job: Description, known: Known, middle: tuple[Any, ...]) -> Answer:
         self._lines, self._log = [], []
         self._known = known
-        partitions = {one.partition.name: Record(one.read) for one in known.usable()}
+        partitions = {one.partition.name: RecordView(one.read) for one in known.usable()}
         try:
             self.load()
             hook = (self._names or {}).get(function)

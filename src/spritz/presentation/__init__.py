@@ -4,17 +4,24 @@ Reads `model` and asks no daemon, except that the head of a JSON answer names th
 
 Map
 ---
-`columns`         the grammar of `-o` and `-O`, and how a value becomes a cell
-`job_fields`      squeue's fields of a job: letter, names, heading, values, text
-`step_fields`     squeue's fields of a step        `priority_fields`   sprio's
-`node_fields`     sinfo's fields                          `node_states`   names of node states, and --states
-`node_groups`     sinfo's lines: nodes of a partition whose shown values are equal
-`job_states`      names of job states, and --states
-`job_text`, `job_paths`, `job_tres`, `node_text`    values that several commands show alike
-`record`          records as scontrol writes them: `job_record`, `partition_text`, `reservation_text`
-`accounting_fields`   sacct's fields: heading, width, text; values of `accounting_row`, `accounting_text`, `step_usage`
-`association_fields`  sacctmgr's fields
-`request_kinds`   Slurm's names of requests, for sdiag
-`people`          users and groups by name and number
+Catalogues: a field is one entry, and docs/checklists/listing-field.md says how to add one.
+`job_fields`      squeue: letter, names, heading, values, text        `step_fields`      squeue --steps
+`node_fields`     sinfo (nodes and their partition)                   `priority_fields`  sprio
+`accounting_fields`    sacct (past jobs and steps)                    `running_step_fields`   sstat
+`association_fields`   sacctmgr       `share_fields`   sshare         `report_fields`    sreport
+
+Renderers, one for each form:
+`columns`         `-o` and `-O`: letters or names with widths and literal text
+`table`           `--format=name%width` as columns, and `-p`, `-P`
+`record`          `Key=value` of `scontrol show`: `job_record`, `step_record`, `node_record`, `partition_text`,
+                  `reservation_text`
 `json/`           `--json`, `--yaml` and REST: one module per noun
+
+Values that several of them show:
+`job_text`, `job_times`, `job_paths`, `job_tres`, `node_text`, `accounting_text`, `step_usage`, `explain_text`
+`job_states`, `node_states`      names of states, and --states
+`node_groups`     sinfo's lines: nodes of a partition whose shown values are equal
+`accounting_row`  a line of sacct: a job or a step, and what follows from its record
+`request_kinds`   Slurm's names of requests, for sdiag
+`people`, `local_time`    users and groups by name and number; points in time as SLURM_TIME_FORMAT asks
 """

@@ -25,7 +25,7 @@ _spec_decoder = msgspec.msgpack.Decoder(SupervisorSpec)
 _result_decoder = msgspec.msgpack.Decoder(StepFinished)
 
 
-class Record(msgspec.Struct, frozen=True):
+class SpooledStep(msgspec.Struct, frozen=True):
     """What is written of a step. `pids` are the supervisor's, then its tasks'."""
 
     spec: SupervisorSpec
@@ -52,7 +52,7 @@ def _entry(kind: bytes, body: bytes) -> bytes:
     return _HEADER.pack(len(body), kind) + body
 
 
-def parse(data: bytes) -> Record | None:
+def parse(data: bytes) -> SpooledStep | None:
     """The record as far as it was written; None if not even the spec is there. Raises UnsupportedFormat."""
     spec: SupervisorSpec | None = None
     pids: tuple[int, ...] = ()
@@ -74,10 +74,10 @@ def parse(data: bytes) -> Record | None:
                 result = stored.decode(body, _result_decoder)
     except msgspec.DecodeError:
         pass  # as if cut short there
-    return None if spec is None else Record(spec, pids, result)
+    return None if spec is None else SpooledStep(spec, pids, result)
 
 
-def read(path: str) -> Record | None:
+def read(path: str) -> SpooledStep | None:
     """The record in a file; None if there is none that makes sense.
 
     Raises OSError if it is there and cannot be read: a step must not be forgotten for want of a descriptor. Raises

@@ -1,15 +1,13 @@
-"""`show step`. Source: scontrol(1) show step; order of 22.05."""
+"""`show step`. Source: scontrol(1) show step."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from spritz.model.ids import STEP_MAX
-from spritz.presentation.record import join, moment
 
 if TYPE_CHECKING:
     from spritz.cli.control.session import Session
-    from spritz.model.queries import StepView
 
 
 def run(session: Session, words: list[str]) -> int:
@@ -36,50 +34,7 @@ def run(session: Session, words: list[str]) -> int:
         return 1 if words else 0
     # The batch script begins before any other step.
     views = sorted(answer.steps, key=lambda view: (view.step.job_id, view.step.step_id <= STEP_MAX, view.step.step_id))
+    from spritz.presentation.step_record import record_text
+
     session.out("".join([record_text(view, session.oneliner) for view in views]))
     return 0
-
-
-def record_text(view: StepView, oneliner: bool = False) -> str:
-    """One step."""
-    from spritz.notation.duration import format_minutes
-    from spritz.notation.tres import format
-    from spritz.presentation.step_fields import cpus_of, name_of_step, step_hosts, step_label
-
-    step, spec = view.step, view.step.spec
-    label = step_label(step.job_id, view.array_job_id, view.array_task_id, step.step_id, view.het_job_id)
-    minutes = spec.time_limit_minutes
-    proper = step.step_id <= STEP_MAX
-    lines = [
-        f"StepId={label} UserId={step.uid} StartTime={moment(step.started_at)} "
-        f"TimeLimit={'UNLIMITED' if minutes is None else format_minutes(minutes)}",
-        f"State={step.state.value} Partition={view.partition} NodeList={step_hosts(step.nodes)}",
-        f"Nodes={len(step.nodes)} CPUs={cpus_of(step.step_id, step.nodes)} Tasks={step.tasks} "
-        f"Name={name_of_step(step.step_id, spec)} Network=(null)",
-        f"TRES={(format(tres(view)) if cpus_of(step.step_id, step.nodes) else '') or '(null)'}",
-        "ResvPorts=(null)",
-        "CPUFreqReq=Default",
-    ]
-    if spec.distribution or proper:
-        # As Slurm lays tasks out unless told: in turn over the nodes where there is one for each, else node by node.
-        default = "Cyclic" if step.tasks <= len(step.nodes) else "Block"
-        lines[-1] += f" Dist={spec.distribution or default}"
-    lines.append(f"SrunHost:Pid={spec.submit_host or '(null)'}:{spec.client_pid}")
-    if spec.submit_line:
-        lines.append(f"SubmitLine={spec.submit_line}")
-    return join(lines, oneliner)
-
-
-def tres(view: StepView) -> list[tuple[str, int]]:
-    """What the step holds."""
-    step = view.step
-    sums = {"cpu": 0, "mem": 0, "node": len(step.nodes)}
-    for node in step.nodes:
-        sums["cpu"] += node.allocation.cpu_count
-        sums["mem"] += node.allocation.memory_mib
-        for one in node.allocation.gres:
-            sums[f"gres/{one.name}"] = sums.get(f"gres/{one.name}", 0) + one.count
-            if one.type:
-                typed = f"gres/{one.name}:{one.type}"
-                sums[typed] = sums.get(typed, 0) + one.count
-    return [(name, count) for name, count in sums.items() if count]
