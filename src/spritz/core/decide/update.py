@@ -172,6 +172,8 @@ def draft(turn: Turn, job: Job, changes: dict[str, object], priority_now: int | 
     if job.state is JobState.PENDING and "end_at" in names:
         raise Refused("ESLURM_JOB_NOT_RUNNING")
     spec = _freed(turn, _changed_spec(job.spec, changes), names)
+    if "nodes_min" in names and "tasks" not in names and not spec.tasks_given:
+        spec = replace(spec, tasks=spec.nodes_min * (spec.tasks_per_node or 1))  # as at its submission
     if changes.get("priority") and "nice" not in names:
         spec = replace(spec, nice=0)  # a priority that is set is one without a nice value
     if job.priorities_reached and spec != job.spec:
