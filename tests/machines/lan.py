@@ -10,7 +10,7 @@
 The bridge stands in a namespace of its own, so that nothing of it shows on the machine that runs the tests. Files are
 shared as over NFS, but for /run, /tmp, /etc/slurm and what is below `Machine.own`. Homes of users are shared too.
 Abstract Unix sockets belong to network namespaces, as on real machines. Leaving the block kills every process that is
-in one of the namespaces, and with the last one the namespace and its links are gone.
+in one of the namespaces, and with the last one the namespace and its links are gone. Files stay until the run ends.
 """
 
 from __future__ import annotations
@@ -267,8 +267,6 @@ class Lan:
             machine.close()
         for namespace in (*self._routers, self._switch):
             namespace.kill(holder=True)
-        if kind is None:
-            shutil.rmtree(self.root, ignore_errors=True)
 
     def machine(self, name: str, *, behind_nat: bool = False) -> Machine:
         """A machine more. `behind_nat`: it reaches the others, and none of them reaches it (needs nft)."""

@@ -19,6 +19,7 @@ from spritz.client.mux import Mux, MuxStream, Splice
 from spritz.runtime.credentials import PeerCredentials, peer_credentials
 from spritz.runtime.pipe import Pipe
 from spritz.runtime.tls import LOGIN, NODE
+from spritz.stepd.protocol import REACHED
 from spritz.wire.credential import BadCredential, Taken, UserCredential, unseal
 
 if TYPE_CHECKING:
@@ -64,6 +65,10 @@ class Led(Protocol):
 
     def refuse(self, reason: str) -> None:
         """There is none."""
+        ...
+
+    def write(self, data: bytes) -> None:
+        """To whoever is led."""
         ...
 
 
@@ -205,6 +210,7 @@ async def lead_here(stream: Led, uid: int, address: str) -> None:
             raise PermissionError(1, "another user's")
         near, far = Splice.pair()
         await loop.create_unix_connection(lambda: far, sock=connection)
+        stream.write(REACHED)
         stream.set_protocol(near)
     except OSError as error:
         connection.close()

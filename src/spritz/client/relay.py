@@ -335,3 +335,7 @@ class _LocalSupervisor(_Supervisor):
     def refuse(self, reason: str) -> None:
         """There is none."""
         self._transport.close()
+
+    def write(self, data: bytes) -> None:
+        """To the supervisor."""
+        self._transport.write(data)

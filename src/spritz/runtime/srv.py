@@ -12,6 +12,7 @@ import socket
 import struct
 
 _SRV, _INTERNET = 33, 1
+PORT = 53
 _TIMEOUT_SECONDS = 2.0
 _HEADER = struct.Struct("!HHHHHH")
 
@@ -54,7 +55,7 @@ def _ask(server: str, name: str) -> list[tuple[str, int]]:
     family = socket.AF_INET6 if ":" in server else socket.AF_INET
     with socket.socket(family, socket.SOCK_DGRAM) as asking:
         asking.settimeout(_TIMEOUT_SECONDS)
-        asking.connect((server, 53))
+        asking.connect((server, PORT))
         asking.send(query)
         answer = asking.recv(65536)
     return _read(answer, identity)

@@ -19,6 +19,9 @@ ATTACHED_MAX_BYTES = 8 * 1024 * 1024
 #: How long to try: a client listens before it asks for a step, so only a busy one needs patience.
 CONNECT_SECONDS = 2.0
 
+#: How long a client on another machine may take to be reached: daemons may have to connect first.
+ELSEWHERE_SECONDS = 10.0
+
 OnFrame = Callable[["ClientLink", int, int, bytes], None]
 OnDrained = Callable[["ClientLink"], None]
 #: The link is closed; True if the client's end came unasked.
@@ -47,7 +50,8 @@ def connect(address: str, uid: int, patience_seconds: float = CONNECT_SECONDS) -
     while True:
         try:
             connection = _connect_once(name)
-            connection.sendall(before)
+            if before:
+                _reach(connection, before)
             break
         except OSError as error:
             if time.monotonic() + wait > deadline:
@@ -60,6 +64,15 @@ def connect(address: str, uid: int, patience_seconds: float = CONNECT_SECONDS) -
         raise ClientUnreachable(f"connect io: {address} belongs to user {peer}")
     connection.setblocking(False)
     return connection
+
+
+def _reach(connection: socket.socket, where: bytes) -> None:
+    """Have a daemon lead us to a client on another machine; return when it has. Raises OSError."""
+    connection.settimeout(ELSEWHERE_SECONDS)
+    connection.sendall(where)
+    if connection.recv(1) != protocol.REACHED:
+        connection.close()
+        raise ConnectionRefusedError(errno.ECONNREFUSED, "its machine cannot be reached, or it has gone")
 
 
 def _listens(name: str) -> bool:

@@ -269,6 +269,10 @@ def address_at(host: str, socket_name: str, address: str) -> str:
     return address if address.startswith("at:") else f"at:{host}:@{socket_name.removeprefix(chr(0))}:{address}"
 
 
+#: What comes back when the client there has been reached; the connection ends instead where it cannot be.
+REACHED = b"\x01"
+
+
 def preamble(host: str, address: str) -> bytes:
     """First bytes on that socket: two of length, then where the client is."""
     content = msgspec.msgpack.encode((host, address))

@@ -133,7 +133,7 @@ HONOURED: dict[str, frozenset[str]] = {
     "AuthAltTypes": frozenset({"auth/jwt"}),
     "slurmdbd.conf.AuthAltTypes": frozenset({"auth/jwt"}),
     # On one machine the kernel vouches for every caller, whatever it is set to.
-    "AuthType": frozenset({"auth/slurm", "auth/munge"}),
+    "AuthType": frozenset({"auth/slurm"}),
     "slurmdbd.conf.AuthType": frozenset({"auth/slurm"}),
     "AccountingStorageType": frozenset({"accounting_storage/none", "accounting_storage/slurmdbd"}),
     "AccountingStorageEnforce": frozenset(
