@@ -16,8 +16,8 @@ A connection carries *frames*: a 4-byte big-endian length, then that many bytes 
               the last one of a stream has `more` false and no body (nil).
 - `Cancel`    the sender of the request of that `id` no longer waits for its response.
 
-`Request.token` is the place for signed tokens between machines. Until those are built, a request that carries one is
-refused with an error that says so; it is never ignored.
+`Request.token` is not used: between machines a whole connection, or a stream of one, has a credential (`credential`).
+A request that carries a token is refused with an error that says so; it is never ignored.
 
 Entry points
 ------------
@@ -27,6 +27,7 @@ Entry points
 `versions`  `hello(role)`, `negotiate(hello) -> int`, `VERSION`
 `bounded`   `checker(T)`: is everything in a request within its range (`model.bounds`)?
 `exact`     `unknown_field(value, body)`: what is said beyond what is understood
+`credential` of users and launches between machines: `seal`, `unseal`, `Taken`; each refusal by its kind
 `requests`  `RequestDecoder({T, …}).decode(request) -> Struct`: the receiver's table from kind to type
 
 How records may change
