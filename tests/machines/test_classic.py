@@ -84,7 +84,10 @@ def test_a_node_and_a_login_host_without_files(site: Lan) -> None:
 def test_hardware_that_does_not_match_is_told(site: Lan) -> None:
     alpha, delta = site.machines["alpha"], site.machines["delta"]
     delta.out("slurmd", SLURM_CONF=conf(site))
-    shown = lambda: alpha.out("scontrol", "show", "node", "delta", SLURM_CONF=conf(site))  # noqa: E731
+
+    def shown() -> str:
+        return alpha.out("scontrol", "show", "node", "delta", SLURM_CONF=conf(site))
+
     eventually(lambda: "Low RealMemory" in shown(), "the reason is told")
     assert "INVAL" in shown() or "DRAIN" in shown()
 

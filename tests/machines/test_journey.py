@@ -14,6 +14,7 @@ from tests.machines.lan import Lan, Machine, eventually
 pytestmark = [pytest.mark.root, pytest.mark.xdist_group("machines")]
 
 
+@pytest.mark.slow
 def test_up_prints_one_line_that_joins_another_machine(lan: Lan, alpha: Machine) -> None:
     last = alpha.out("spritz", "up", "--listen", alpha.address).splitlines()[-1]
     assert re.fullmatch(r"spritz join 10\.77\.0\.1:\d+ --token \S+", last)
@@ -50,6 +51,7 @@ def test_srun_between_machines(beta: Machine, gamma: Machine) -> None:
     assert len(big) == 3_000_000
 
 
+@pytest.mark.slow
 def test_sattach_and_sbcast_between_machines(beta: Machine, gamma: Machine) -> None:
     source, target = gamma.own / "file", beta.own / "copied"
     source.write_text("of gamma")
@@ -107,6 +109,7 @@ def test_a_node_behind_a_router(lan: Lan, alpha: Machine, gamma: Machine) -> Non
     delta.out("spritz", "down")
 
 
+@pytest.mark.slow
 def test_tokens_are_limited(lan: Lan, alpha: Machine) -> None:
     eta = lan.machine("eta")
     once = alpha.out("spritz", "token", "create", "--uses", "1", "--role", "login", "--host", "other").split()
@@ -122,6 +125,7 @@ def test_tokens_are_limited(lan: Lan, alpha: Machine) -> None:
     assert alpha.run("spritz", "token", "create", "--lifetime", "never").returncode == 1
 
 
+@pytest.mark.slow
 def test_a_revoked_machine_is_out(lan: Lan, alpha: Machine) -> None:
     theta = joined(alpha, lan.machine("theta"), "login")
     theta.out("sinfo")

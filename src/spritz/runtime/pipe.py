@@ -39,7 +39,8 @@ def keep_alive(connection: socket.socket) -> None:
 
 
 def expect_answers(connection: socket.socket, seconds: float) -> None:
-    """Have the kernel end a connection whose other end has acknowledged nothing for so long."""
+    """Have the kernel end a connection whose other end has acknowledged nothing for so long, and hold nothing back."""
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(seconds * 1000))
 
 
