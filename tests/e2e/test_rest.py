@@ -23,8 +23,8 @@ import pytest
 
 from spritz.cli.local import layout
 from spritz.cli.local.paths import ClusterPaths
-from spritz.rest.documents import VERSIONS
-from spritz.rest.documents import operations as operations_of
+from spritz.presentation.json.documents import VERSIONS
+from spritz.presentation.json.documents import operations as operations_of
 from spritz.rest.routing import Router
 from tests.e2e.cluster import until, user_name
 from tests.ports import free_port

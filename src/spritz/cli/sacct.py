@@ -179,12 +179,13 @@ def _show_json(connection: Connection, question: Question, context: Context, ask
 
     from spritz.cli.acct.answer import answered
     from spritz.presentation.json.accounting_jobs import job_json
-    from spritz.presentation.json.envelope import show, version_of
+    from spritz.presentation.json.envelope import DEFAULT, show, version_of
     from spritz.presentation.json.pretty import encoded
 
-    version_of(asked)
-    jobs = answered(connection, question.query)
-    show(context, asked, {"jobs": [Raw(encoded(job_json(one, now, question.window))) for one, now in jobs]})
+    version = version_of(asked)
+    records = (job_json(one, now, question.window) for one, now in answered(connection, question.query))
+    jobs = [Raw(encoded(one)) for one in records] if version == DEFAULT else list(records)
+    show(context, asked, {"jobs": jobs}, "GET /slurmdb/jobs")
 
 
 def _need_qos(connection: Connection, names: tuple[str, ...], context: Context) -> dict[str, int]:

@@ -68,7 +68,7 @@ def main(argv: list[str], context: Context) -> int:
         from spritz.presentation.json.envelope import YAML, show
 
         asked = (said["json"] or "") if "json" in said else YAML + (said["yaml"] or "")
-        show(context, asked, {"statistics": statistics(figures)})
+        show(context, asked, {"statistics": statistics(figures)}, "GET /slurm/diag")
         return 0
     order = next((key for key in ("sort-by-id", "sort-by-time", "sort-by-time2") if key in said), "")
     context.out(_text(figures, order))

@@ -120,7 +120,12 @@ def _run(given: Mapping[str, str], context: Context) -> int:
         from spritz.presentation.json.envelope import show
         from spritz.presentation.json.shares import shares_json
 
-        show(context, given["json"] if "json" in given else f"yaml={given['yaml']}", shares_json(whole))
+        show(
+            context,
+            given["json"] if "json" in given else f"yaml={given['yaml']}",
+            shares_json(whole),
+            "GET /slurm/shares",
+        )
         return 0
     if "verbose" in given:
         _say_what(users, accounts, context)

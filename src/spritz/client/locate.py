@@ -244,6 +244,14 @@ def cli_filters() -> tuple[str, ...]:
     return tuple(word.strip().removeprefix("cli_filter/") for word in words.split(",") if word.strip())
 
 
+def data_parser() -> str:
+    """DataParserParameters: the form of `--json` and `--yaml` that name none; "" where none is configured or found."""
+    try:
+        return read_keys(frozenset(("dataparserparameters",))).get("dataparserparameters", "")
+    except ClientError:
+        return ""
+
+
 def read_keys(names: frozenset[str], path: str | None = None) -> dict[str, str]:
     """Values, as they stand there, of these keys (lower case) in slurm.conf; the last one counts.
 

@@ -1,7 +1,6 @@
 """`slurmrestd`: Slurm's REST interface, in every published version side by side, from one implementation.
 
-`documents`   the published OpenAPI documents: which operations a version has, and their schemas
-`shape`       answers in a version's form; `intake`: bodies and queries read by a version's schemas
+`intake`      bodies and queries read by a version's schemas; answers are shaped by `presentation.json.shape`
 `daemons`     connections to slurmctld and slurmdbd, one set for each caller: slurmrestd has no rights of its own
 `callers`     who asks: the Unix socket's peer (rest_auth/local), or a token (rest_auth/jwt)
 `operations`  what each operation does, a function under its key (`GET /slurm/jobs`) for all versions; one file a noun

@@ -15,8 +15,8 @@ from spritz import SLURM_VERSION
 from spritz.model.errors import ESLURM, SpritzError
 
 if TYPE_CHECKING:
+    from spritz.presentation.json.documents import Json, Operation
     from spritz.rest.callers import Caller
-    from spritz.rest.documents import Json, Operation
     from spritz.rest.intake import Problem
 
 #: HTTP status by ESLURM name; others are 500, as Slurm has it.

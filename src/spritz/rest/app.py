@@ -20,16 +20,16 @@ from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from spritz.model.errors import SpritzError
+from spritz.presentation.json.documents import VERSIONS
+from spritz.presentation.json.documents import operations as operations_of
+from spritz.presentation.json.shape import Shapes
 from spritz.rest import answers, operations
 from spritz.rest.answers import Answer, Fault
 from spritz.rest.callers import Caller, NotAuthenticated, caller_of
 from spritz.rest.daemons import CONTROLLER, DATABASE, Daemon
-from spritz.rest.documents import VERSIONS
-from spritz.rest.documents import operations as operations_of
 from spritz.rest.intake import Intake, Problems
 from spritz.rest.operations import Ask, Listing, Refused, Unchanged
 from spritz.rest.routing import Router
-from spritz.rest.shape import Shapes
 from spritz.rest.site import site_routes
 from spritz.rest.yaml import NotYaml, from_yaml, to_yaml
 
@@ -37,10 +37,10 @@ if TYPE_CHECKING:
     from starlette.routing import BaseRoute
     from starlette.types import Receive, Scope, Send
 
+    from spritz.presentation.json.documents import Json, Operation
+    from spritz.presentation.json.shape import Convert
     from spritz.rest.daemons import Daemons
-    from spritz.rest.documents import Json, Operation
     from spritz.rest.operations import Handler
-    from spritz.rest.shape import Convert
     from spritz.runtime.clock import Clock
     from spritz.runtime.log import Logger
 

@@ -13,7 +13,7 @@ from typing import Any
 from msgspec import Struct
 
 from spritz.model.ids import INFINITE
-from spritz.rest.documents import Json, Operation, resolve
+from spritz.presentation.json.documents import Json, Operation, resolve
 
 #: `read(value, place, problems)`
 Read = Callable[[Any, str, "Problems"], Any]

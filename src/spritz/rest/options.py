@@ -9,8 +9,8 @@ import os
 from dataclasses import dataclass
 
 from spritz.model.errors import SpritzError
+from spritz.presentation.json.documents import VERSIONS
 from spritz.rest.callers import TYPES
-from spritz.rest.documents import VERSIONS
 from spritz.runtime.daemon_options import Common, Grammar
 
 USAGE = """\

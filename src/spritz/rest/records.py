@@ -10,15 +10,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from spritz.presentation.json.jobs import OWN_KEYS, job_json, kind_of, own_json
+from spritz.presentation.json.shape import MISSING
 from spritz.rest.answers import encoded
-from spritz.rest.shape import MISSING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from spritz.model.job import Job
-    from spritz.rest.documents import Json
-    from spritz.rest.shape import Convert
+    from spritz.presentation.json.documents import Json
+    from spritz.presentation.json.shape import Convert
 
 #: Kinds of which the text is kept; beyond that all are forgotten.
 _KINDS_MAX = 1000

@@ -6,7 +6,7 @@ from urllib.parse import unquote
 
 from msgspec import Struct, field
 
-from spritz.rest.documents import Operation
+from spritz.presentation.json.documents import Operation
 
 
 class _Place(Struct):

@@ -20,14 +20,14 @@ from starlette.routing import Route
 from spritz import SLURM_VERSION
 from spritz.notation.errors import NotationError
 from spritz.notation.hostlist import compress, expand
-from spritz.rest.documents import document
+from spritz.presentation.json.documents import document
 from spritz.rest.yaml import to_yaml
 
 if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.routing import BaseRoute
 
-    from spritz.rest.documents import Json
+    from spritz.presentation.json.documents import Json
 
 #: Longest request to /util.
 _UTIL_BYTES_MAX = 64 * 1024

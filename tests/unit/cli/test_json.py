@@ -5,17 +5,22 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import jsonschema
 import msgspec
 import pytest
 
 from spritz.cli import scontrol, sinfo, squeue
+from spritz.client import locate
 from spritz.model.job import Job, JobSpec
 from spritz.model.resources import GresRequest
 from spritz.model.states import JobState
 from spritz.notation.octets import plain
 from spritz.presentation.json import jobs, pretty
+from spritz.presentation.json.documents import VERSIONS, operations
+from spritz.presentation.json.envelope import DEFAULT
 from spritz.presentation.json.pretty import Printer
 from tests.unit.cli.site import Site
+from tests.unit.rest.schema import schema_of
 
 
 def asked(site: Site, main: Any, *words: str) -> Any:
@@ -95,6 +100,39 @@ def test_sinfo_groups(site: Site) -> None:
         (["MIXED"], 1),
     ]
     assert groups[0]["partition"]["name"] == "debug"
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize(
+    ("words", "operation"),
+    [
+        (("show", "job"), "GET /slurm/jobs"),
+        (("show", "node"), "GET /slurm/nodes"),
+        (("show", "partition"), "GET /slurm/partitions"),
+        (("show", "reservation"), "GET /slurm/reservations"),
+        (("ping",), "GET /slurm/ping"),
+    ],
+)
+def test_every_version_is_what_its_document_says(
+    site: Site, version: str, words: tuple[str, ...], operation: str
+) -> None:
+    site.submit(hold=True)
+    ran = site.run(scontrol.main, f"--json={version}", *words)
+    assert (ran.status, ran.err) == (0, "")
+    answer = json.loads(ran.out)
+    assert answer["meta"]["plugin"]["data_parser"] == f"data_parser/{version}"
+    if version != DEFAULT:  # which keeps a key or two that its document has not
+        schema = next(one.answer for one in operations(version) if one.key == operation)
+        jsonschema.validate(answer, schema_of(version, schema))
+
+
+def test_the_configured_version_is_used_where_none_is_named(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(locate, "data_parser", lambda: "v0.0.45")
+    ran = site.run(squeue.main, "--json")
+    assert json.loads(ran.out)["meta"]["plugin"]["data_parser"] == "data_parser/v0.0.45"
+    monkeypatch.setattr(locate, "data_parser", lambda: "v0.0.45+complex")
+    ran = site.run(squeue.main, "--json")
+    assert (ran.status, "DataParserParameters=v0.0.45+complex is not supported by Spritz" in ran.err) == (1, True)
 
 
 def test_another_version_is_refused_and_they_can_be_listed(site: Site) -> None:

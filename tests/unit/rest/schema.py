@@ -6,7 +6,7 @@ import copy
 from functools import cache
 from typing import Any
 
-from spritz.rest.documents import document
+from spritz.presentation.json.documents import document
 
 
 @cache

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from spritz.presentation.json.documents import VERSIONS, document
+from spritz.presentation.json.documents import operations as operations_of
 from spritz.rest import operations
-from spritz.rest.documents import VERSIONS, document
-from spritz.rest.documents import operations as operations_of
 from spritz.rest.operations.job_fields import KNOWN
 from spritz.rest.routing import Router
 

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spritz.model.ids import INFINITE
-from spritz.rest.documents import VERSIONS
-from spritz.rest.documents import operations as operations_of
+from spritz.presentation.json.documents import VERSIONS
+from spritz.presentation.json.documents import operations as operations_of
+from spritz.presentation.json.shape import MISSING, Shapes
 from spritz.rest.intake import Intake, Problems
-from spritz.rest.shape import MISSING, Shapes
 from tests.unit.rest.schema import schema_of
 
 PLAIN = st.none() | st.booleans() | st.integers(-9, 1 << 34) | st.floats(-1e9, 1e9) | st.text(max_size=5)

@@ -91,11 +91,12 @@ def show(
         context.err(" Problem with query.\n")
         raise Silent
     if as_json is not None:
-        from spritz.presentation.json.associations import View
+        from spritz.presentation.json.associations import OPERATIONS, View
         from spritz.presentation.json.envelope import show as show_json
 
         view = View(book, _tres(book), full="withassoc" in flags)
-        show_json(context, as_json, view.body(entity, _rows(entity, book, asked, flags, with_associations=False)))
+        body = view.body(entity, _rows(entity, book, asked, flags, with_associations=False))
+        show_json(context, as_json, body, OPERATIONS[entity])
         return 0
     kind = f"{entity} withassoc" if "withassoc" in flags and f"{entity} withassoc" in DEFAULTS else entity
     table, default = DEFAULTS[kind]

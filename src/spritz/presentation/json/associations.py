@@ -233,3 +233,5 @@ _LISTS: Mapping[str, tuple[str, Callable[[View, Row], Json]]] = {
     "wckey": ("wckeys", View.wckey),
 }
 ENTITIES = tuple(_LISTS)
+#: entity -> the operation of REST that answers alike
+OPERATIONS = {entity: f"GET /slurmdb/{entity if entity in ('qos', 'tres') else entity + 's'}" for entity in ENTITIES}

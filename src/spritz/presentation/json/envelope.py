@@ -19,8 +19,10 @@ if TYPE_CHECKING:
         def out(self, text: str) -> None: ...
 
 
-#: versions whose form this is; the first is the default
-VERSIONS = ("v0.0.43", "v0.0.42")
+#: The version of the records as they are made. Others are shaped by their published documents (`shape`).
+DEFAULT = "v0.0.43"
+#: the default first
+VERSIONS = (DEFAULT, "v0.0.42", "v0.0.44", "v0.0.45")
 YAML = "yaml="
 
 
@@ -28,17 +30,37 @@ def version_of(asked: str) -> str:
     """The data_parser version of `--json[=VERSION]`; the default one for `list`. Raises SpritzError for another."""
     option, asked = ("--yaml", asked[len(YAML) :]) if asked.startswith(YAML) else ("--json", asked)
     if asked in ("", "list"):
-        return VERSIONS[0]
+        from spritz.client.locate import data_parser
+
+        option, asked = "DataParserParameters", data_parser()
+        if not asked:
+            return DEFAULT
     name = asked.removeprefix("data_parser/")
     if name not in VERSIONS:
         from spritz.model.errors import SpritzError
 
-        raise SpritzError(f"{option}={asked} is not supported by Spritz: {' and '.join(VERSIONS)} are")
+        known = ", ".join(sorted(VERSIONS))
+        raise SpritzError(f"{option}={asked} is not supported by Spritz: {known} are, without flags")
     return name
 
 
-def show(output: Output, asked: str, body: dict[str, Any]) -> None:
-    """Print an answer, or with `--json=list` the versions there are. Raises SpritzError."""
+def shaped(asked: str, operation: str, body: dict[str, Any]) -> dict[str, Any]:
+    """The body as the version that is asked for has it: `operation` of REST (`GET /slurm/jobs`) answers alike."""
+    version = version_of(asked)
+    if version == DEFAULT or not operation:
+        return body
+    from spritz.presentation.json.documents import operations
+    from spritz.presentation.json.shape import Shapes
+
+    answer = next(one.answer for one in operations(version) if one.key == operation)
+    return {name: Shapes(version).value(answer, name)(value) for name, value in body.items()}
+
+
+def show(output: Output, asked: str, body: dict[str, Any], operation: str = "") -> None:
+    """Print an answer, or with `--json=list` the versions there are. Raises SpritzError.
+
+    `operation` is that of REST which answers alike, if there is one.
+    """
     if asked.removeprefix(YAML) == "list":
         _list_versions(output)
         return
@@ -46,7 +68,9 @@ def show(output: Output, asked: str, body: dict[str, Any]) -> None:
 
     from spritz.presentation.json.pretty import encoded
 
-    whole = encoded({**body, "meta": meta(output, version_of(asked)), "errors": [], "warnings": []})
+    whole = encoded(
+        {**shaped(asked, operation, body), "meta": meta(output, version_of(asked)), "errors": [], "warnings": []}
+    )
     if asked.startswith(YAML):
         from spritz.presentation.json.yaml import document
 
@@ -77,7 +101,7 @@ _RECORDS_PER_WRITE = 100
 
 
 def _list_versions(output: Output) -> None:
-    lines = ["Possible data_parser plugins:", *(f"data_parser/{version}" for version in VERSIONS)]
+    lines = ["Possible data_parser plugins:", *(f"data_parser/{version}" for version in sorted(VERSIONS))]
     output.out("\n".join(lines) + "\n")
 
 

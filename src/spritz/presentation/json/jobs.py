@@ -16,7 +16,8 @@ from spritz.notation.hostlist import compress
 from spritz.notation.ranges import format_array
 from spritz.presentation import job_paths, job_tres
 from spritz.presentation.job_record import standard_paths
-from spritz.presentation.json.envelope import cluster_name, version_of
+from spritz.presentation.json.envelope import DEFAULT, cluster_name, version_of
+from spritz.presentation.json.envelope import show as print_answer
 from spritz.presentation.json.envelope import show_records as print_records
 from spritz.presentation.json.pretty import Printer, Shared, record_of
 from spritz.presentation.json.values import exit_code, moment, number
@@ -47,9 +48,16 @@ class JobsJson:
         from spritz.model.queries import Jobs, ListJobs
 
         now = 0.0
+        request = ListJobs(filter=self._wanted, all=self._all)
+        if version_of(self._asked) != DEFAULT:
+            jobs: list[Job] = []
+            for piece in controller.stream(request, Jobs, timeout=controller.timeout_seconds):
+                now = piece.now
+                jobs += piece.jobs
+            show_records(self._output, self._asked, now, jobs)
+            return
         records: list[str] = []
         writer = _Writer()
-        request = ListJobs(filter=self._wanted, all=self._all)
         for piece in controller.stream(request, Jobs, timeout=controller.timeout_seconds):
             now = piece.now
             records += map(writer.record, piece.jobs)
@@ -58,7 +66,12 @@ class JobsJson:
 
 def show_records(output: Output, asked: str, now: float, jobs: list[Job]) -> None:
     """Print them."""
-    _show(output, asked, now, list(map(_Writer().record, jobs)))
+    if version_of(asked) == DEFAULT:
+        _show(output, asked, now, list(map(_Writer().record, jobs)))
+        return
+    cluster = cluster_name()
+    body = {"jobs": [job_json(job, cluster) for job in jobs]}
+    print_answer(output, asked, {**body, "last_backfill": moment(0), "last_update": moment(now)}, "GET /slurm/jobs")
 
 
 def _show(output: Output, asked: str, now: float, records: list[str]) -> None:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 def show_records(output: Output, asked: str, now: float, views: list[NodeView]) -> None:
     """Print them."""
-    show(output, asked, {"nodes": [node_json(view) for view in views], "last_update": moment(now)})
+    show(output, asked, {"nodes": [node_json(view) for view in views], "last_update": moment(now)}, "GET /slurm/nodes")
 
 
 def node_json(view: NodeView) -> Json:

@@ -24,7 +24,7 @@ def show_records(
 ) -> None:
     """Print them."""
     body = {"partitions": [partition_json(one, views) for one in partitions], "last_update": moment(now)}
-    show(output, asked, body)
+    show(output, asked, body, "GET /slurm/partitions")
 
 
 def partition_json(p: Partition, views: Mapping[str, NodeView]) -> Json:

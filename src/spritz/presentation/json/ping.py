@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from spritz.presentation.json.envelope import DEFAULT, version_of
 from spritz.presentation.json.envelope import show as show_answer
 
 if TYPE_CHECKING:
@@ -20,5 +21,8 @@ def show(output: Output, asked: str, host: str, answer: Pong | None, microsecond
         "latency": microseconds,
         "mode": answer.mode if answer is not None else "primary",
         "primary": True,
+        "status": "No error" if answer is not None else "Unable to contact slurm controller (connect failure)",
     }
-    show_answer(output, asked, {"pings": [ping]})
+    if version_of(asked) == DEFAULT:
+        del ping["status"]
+    show_answer(output, asked, {"pings": [ping]}, "GET /slurm/ping")

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 def show_records(output: Output, asked: str, now: float, reservations: Sequence[Reservation]) -> None:
     """Print them."""
     body = {"reservations": [reservation_json(one, now) for one in reservations], "last_update": moment(now)}
-    show(output, asked, body)
+    show(output, asked, body, "GET /slurm/reservations")
 
 
 def reservation_json(one: Reservation, now: float) -> Json:

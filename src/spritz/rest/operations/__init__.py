@@ -10,10 +10,10 @@ from msgspec import Struct, field
 from spritz.rest.answers import Answer, Fault
 
 if TYPE_CHECKING:
+    from spritz.presentation.json.documents import Json, Operation
+    from spritz.presentation.json.shape import Convert
     from spritz.rest.callers import Caller
     from spritz.rest.daemons import Daemon, Daemons
-    from spritz.rest.documents import Json, Operation
-    from spritz.rest.shape import Convert
 
 
 class Ask(Struct, kw_only=True):

@@ -19,7 +19,7 @@ from spritz.rest.operations import Refused
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from spritz.rest.documents import Json
+    from spritz.presentation.json.documents import Json
 
 Fields = dict[str, Any]
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from spritz.rest.documents import Json, resolve
+from spritz.presentation.json.documents import Json, resolve
 
 #: A value in, the value of the answer out.
 Convert = Callable[[Any], Any]
@@ -46,6 +46,10 @@ class Shapes:
         listed = resolve(self._version, resolve(self._version, answer)["properties"][name])
         properties = resolve(self._version, listed["items"])["properties"]
         return {key: self.of(one) for key, one in properties.items()}
+
+    def value(self, answer: Json, name: str) -> Convert:
+        """What shapes the value under one key of an answer."""
+        return self.of(resolve(self._version, answer)["properties"][name])
 
     def _compiled(self, schema: Json) -> Convert:
         kind = schema.get("type")

@@ -47,7 +47,7 @@ class Operation(Struct, frozen=True, kw_only=True):
 
 def document_bytes(version: str) -> bytes:
     """A version's document as it was published, JSON."""
-    return gzip.decompress((files("spritz.rest") / "openapi" / f"slurm-{version}.json.gz").read_bytes())
+    return gzip.decompress((files("spritz.presentation.json") / "openapi" / f"slurm-{version}.json.gz").read_bytes())
 
 
 @cache
