@@ -7,112 +7,22 @@ from __future__ import annotations
 
 import os
 import pwd
-import shutil
 import socket
+import ssl
 import subprocess
 import sys
-import tempfile
+import time
 from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
 import httpx
-import jsonschema
 import jwt
 import pytest
 
-from spritz.cli.local import layout
-from spritz.cli.local.paths import ClusterPaths
 from spritz.presentation.json.documents import VERSIONS
 from spritz.presentation.json.documents import operations as operations_of
-from spritz.rest.routing import Router
 from tests.e2e.cluster import until, user_name
+from tests.e2e.rest_site import BIN, KEY, Site, token
 from tests.ports import free_port
-from tests.unit.rest.schema import schema_of
-
-KEY = b"k" * 32
-BIN = Path(sys.executable).parent
-
-
-class Site:
-    """A cluster of `spritz up` with tokens allowed, and a slurmrestd before it."""
-
-    def __init__(self) -> None:
-        self.root = Path(tempfile.mkdtemp(prefix="spritz-rest-"))
-        self.root.chmod(0o755)
-        self.paths = ClusterPaths.of(str(self.root / "c"), {})
-        self.socket = str(self.root / "restd.socket")
-        self.port = free_port()
-        self.router = Router([one for version in VERSIONS for one in operations_of(version)])
-        self._process: subprocess.Popen[bytes] | None = None
-
-    @property
-    def env(self) -> dict[str, str]:
-        """Of commands for this cluster."""
-        kept = {name: value for name, value in os.environ.items() if not name.startswith(("SLURM", "SPRITZ"))}
-        return {**kept, "SLURM_CONF": self.paths.slurm_conf, "SLURMRESTD_SECURITY": "disable_user_check"}
-
-    def start(self) -> None:
-        """Everything."""
-        self.paths.create()
-        layout.write_files(self.paths, layout.virtual_shape(2, 4, 2000, 0, ""), user_name())
-        key = self.root / "jwt.key"
-        key.write_bytes(KEY)
-        key.chmod(0o600)
-        lines = f"\nAuthAltTypes=auth/jwt\nAuthAltParameters=jwt_key={key}\n"
-        for path in (self.paths.slurm_conf, self.paths.slurmdbd_conf):
-            with open(path, "a", encoding="utf-8") as file:
-                file.write(lines)
-        up = [str(BIN / "spritz"), "up", "--quiet", "--dir", self.paths.root]
-        subprocess.run(up, env=self.env, check=True, timeout=100)
-        command = [sys.executable, "-m", "spritz.rest.main", f"unix:{self.socket}", f"127.0.0.1:{self.port}"]
-        with (self.root / "restd.log").open("wb") as log:
-            self._process = subprocess.Popen(command, env=self.env, stdout=log, stderr=log)
-        until(self._serves, lambda: f"slurmrestd serves: {(self.root / 'restd.log').read_text()}")
-
-    def _serves(self) -> bool:
-        with socket.socket(socket.AF_UNIX) as probe:
-            return probe.connect_ex(self.socket) == 0
-
-    def stop(self) -> None:
-        """Everything, and nothing stays."""
-        if self._process is not None:
-            self._process.terminate()
-            assert self._process.wait(60) == 0
-        subprocess.run([BIN / "spritz", "down", "--quiet", "--dir", self.paths.root], env=self.env, timeout=100)
-        shutil.rmtree(self.root, ignore_errors=True)
-
-    def client(self) -> httpx.Client:
-        """By the Unix socket."""
-        return httpx.Client(transport=httpx.HTTPTransport(uds=self.socket), base_url="http://rest", timeout=60)
-
-    def tcp(self, **headers: str) -> httpx.Client:
-        """By TCP, with these headers."""
-        return httpx.Client(base_url=f"http://127.0.0.1:{self.port}", headers=headers, timeout=60)
-
-    def get(self, path: str) -> httpx.Response:
-        """One answer, whatever it is."""
-        with self.client() as client:
-            return client.get(path)
-
-    def ask(self, method: str, path: str, body: Any = None, *, status: int = 200) -> Any:
-        """One request; the answer's body, validated by the document of its version."""
-        with self.client() as client:
-            answer = client.request(method, path, json=body)
-        assert answer.status_code == status, answer.json().get("errors") or answer.text[-600:]
-        found = self.router.find(path.partition("?")[0])
-        assert found is not None
-        operation = found[0][method]
-        jsonschema.validate(answer.json(), schema_of(operation.version, operation.answer))
-        assert bool(answer.json()["errors"]) is (status != 200)
-        return answer.json()
-
-    def submit(self, version: str = "v0.0.45", script: str = "#!/bin/sh\ntrue\n", **job: Any) -> int:
-        """A batch job's number."""
-        job = {"environment": ["PATH=/bin:/usr/bin"], "current_working_directory": str(self.root), **job}
-        answer = self.ask("POST", f"/slurm/{version}/job/submit", {"script": script, "job": job})
-        assert isinstance(answer["job_id"], int)
-        return answer["job_id"]
 
 
 @pytest.fixture(scope="module")
@@ -124,11 +34,6 @@ def site() -> Iterator[Site]:
         yield found
     finally:
         found.stop()
-
-
-def token(user: str = "", **claims: Any) -> str:
-    """Signed with the cluster's key."""
-    return jwt.encode({"exp": 4_000_000_000, "iat": 1, "sun": user or user_name(), **claims}, KEY, algorithm="HS256")
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -420,3 +325,36 @@ def test_it_does_not_run_as_root_or_slurm_user_unless_told(site: Site) -> None:
     done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=60)
     assert done.returncode == 1
     assert "slurmrestd should not be run" in done.stderr
+
+
+def test_tls_is_served_by_file(site: Site) -> None:
+    certificate, key = site.root / "cert.pem", site.root / "key.pem"
+    words = ["-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1", "-subj", "/CN=localhost"]
+    words += ["-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1", "-keyout", str(key), "-out", str(certificate)]
+    subprocess.run(["openssl", "req", *words], check=True, capture_output=True, timeout=60)
+    port = free_port()
+    command = [sys.executable, "-m", "spritz.rest.main", f"127.0.0.1:{port}"]
+    broken = [*command, "--tls-cert", str(key), "--tls-key", str(key)]
+    assert subprocess.run(broken, env=site.env, capture_output=True, timeout=60).returncode == 1
+    with subprocess.Popen([*command, "--tls-cert", str(certificate), "--tls-key", str(key)], env=site.env) as process:
+        try:
+
+            def listens() -> bool:
+                with socket.socket() as probe:
+                    return probe.connect_ex(("127.0.0.1", port)) == 0
+
+            until(listens, "it listens")
+            trusted = ssl.create_default_context(cafile=str(certificate))
+            headers = {"X-SLURM-USER-TOKEN": token()}
+            with httpx.Client(verify=trusted, base_url=f"https://127.0.0.1:{port}", headers=headers) as client:
+                assert client.get("/slurm/v0.0.45/ping").json()["pings"][0]["responding"] is True
+        finally:
+            process.terminate()
+
+
+def test_a_connection_ends_with_its_token(site: Site) -> None:
+    """The connection to slurmctld is kept; what it is good for is not."""
+    soon = token(exp=int(time.time()) + 3)
+    with site.tcp(**{"X-SLURM-USER-TOKEN": soon}) as client:
+        assert client.get("/slurm/v0.0.45/ping").status_code == 200
+        until(lambda: client.get("/slurm/v0.0.45/ping").status_code == 401, "the token is good no more")

@@ -141,7 +141,7 @@ def bad(name: str, why: str, code: str = "ESLURM_REST_FAIL_PARSING") -> Refused:
 
 
 def _says_something(value: Any) -> bool:
-    return bool(value) and value not in _NOT_GIVEN
+    return bool(value) and not (isinstance(value, int) and value in _NOT_GIVEN)
 
 
 def _count(name: str, value: Any) -> int:
