@@ -33,11 +33,18 @@ def _decisions() -> str:
     return decisions.markdown()
 
 
+def _rest() -> str:
+    from tools import rest
+
+    return rest.markdown()
+
+
 #: page -> what writes it
 PAGES: dict[str, Callable[[], str]] = {
     "reference/slurm.conf.md": _configuration,
     "compatibility.md": _compatibility,
     "reference/commands.md": _commands,
+    "reference/rest.md": _rest,
     "decisions/index.md": _decisions,
 }
 

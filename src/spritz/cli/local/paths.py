@@ -32,6 +32,8 @@ class ClusterPaths:
         self.login_pid = os.path.join(self.run, "sackd.pid")
         self.login_log = os.path.join(self.log, "sackd.log")
         self.cluster_key = os.path.join(self.etc, "slurm.key")
+        self.rest_socket = os.path.join(self.run, "slurmrestd.socket")
+        self.rest_log = os.path.join(self.log, "slurmrestd.log")
         self.controller_log = os.path.join(self.log, "slurmctld.log")
         self.database_log = os.path.join(self.log, "slurmdbd.log")
         self.node_log = os.path.join(self.log, "slurmd.log")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from spritz.cli.context import Context
+from spritz.cli.local import rest
 from spritz.cli.local.paths import ClusterPaths
 from spritz.model.errors import SpritzError
 
@@ -33,6 +34,7 @@ def run(arguments: Namespace, context: Context) -> int:
         with connect_controller(config) as controller:
             facts = _gather(controller)
         facts["slurm_conf"] = config.path
+        facts["rest"] = rest.socket_beside(config.path)
     except RemoteError as error:
         # It answers, but does not tell: PrivateData=nodes.
         raise SpritzError(f"slurmctld answers, but does not show nodes: {error.message}") from error
@@ -107,5 +109,7 @@ def _print(context: Context, facts: dict) -> None:  # type: ignore[type-arg]
     context.out(f"Jobs        {counted}\n")
     for name, trouble in nodes["trouble"].items():
         context.out(f"  {name}: {trouble['state']} {trouble['reason']}\n")
+    if facts["rest"]:
+        context.out(f"REST        unix:{facts['rest']}\n")
     if facts["slurm_conf"]:
         context.out(f"Configured  {facts['slurm_conf']}\n")

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from spritz import installed
 from spritz.cli.context import Context
-from spritz.cli.local import daemons, layout, network
+from spritz.cli.local import daemons, layout, network, rest
 from spritz.cli.local.paths import ClusterPaths
 from spritz.model.errors import SpritzError
 
@@ -46,6 +46,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         const="",
         help="let other machines join, at this address of ours, and print the command that joins them",
     )
+    parser.add_argument("--rest", action="store_true", help="slurmrestd too, on a Unix socket of yours")
     parser.add_argument("-q", "--quiet", action="store_true", help="say nothing unless something is wrong")
 
 
@@ -68,6 +69,8 @@ def run(arguments: Namespace, context: Context) -> int:
                 f"the cluster in {paths.root} is running",
                 hint="stop it with `spritz down` before giving it another shape",
             )
+        if arguments.rest:
+            rest.start(paths, _daemon_environment(context))
         return _follow(paths, alive, context, quiet=arguments.quiet)
     _create(paths)
     if shape is not None or not os.path.exists(paths.slurm_conf):
@@ -100,6 +103,8 @@ def run(arguments: Namespace, context: Context) -> int:
     except KeyboardInterrupt:
         _stop_again(paths, alive)
         raise
+    if arguments.rest:
+        rest.start(paths, environ)
     _warm_commands(context)
     if not arguments.quiet:
         _greet(context, paths, views, time.monotonic() - started_at, arguments.dir is not None)
