@@ -11,7 +11,7 @@ from spritz.cli.options import run_parse
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from spritz.cli.acct.ask import Question
+    from spritz.cli.acct.conditions import Question
     from spritz.cli.acct.listing import RowListing
     from spritz.client.sync import Connection
     from spritz.model.accounting import JobWithSteps
@@ -90,8 +90,8 @@ def main(argv: list[str], context: Context) -> int:
     said = {key for key, _ in found}
     if said & {"help", "usage", "version", "helpformat"}:
         return _about(said, context)
-    from spritz.cli.acct.ask import gathered
-    from spritz.cli.queue.ask import merge
+    from spritz.cli.acct.conditions import gathered
+    from spritz.cli.queue.conditions import merge
     from spritz.cli.silent import Silent
 
     try:
@@ -151,7 +151,7 @@ def _run(given: dict[str, str], context: Context) -> int:
         from spritz.cli.acct.completion import show as show_logged
 
         return show_logged(given, listing, now, context)
-    from spritz.cli.acct.ask import build
+    from spritz.cli.acct.conditions import build
     from spritz.client.locate import locate_database
 
     question = build(given, locate_database().cluster_name, now, context)

@@ -13,9 +13,9 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from spritz.cli.manager.arguments import Word
     from spritz.cli.manager.commit import Edit
     from spritz.cli.manager.show import Style
-    from spritz.cli.manager.words import Word
     from spritz.client.sync import Connection
     from spritz.model.limits.records import Book
     from spritz.presentation.association_fields import Row
@@ -192,7 +192,7 @@ def _mode(words: Sequence[str], said: Said, context: Context) -> bool:
 
 
 def _line(words: Sequence[str], said: Said, context: Context) -> int:
-    from spritz.cli.manager.words import match, read
+    from spritz.cli.manager.arguments import match, read
 
     if "verbose" in said and "quiet" not in said:
         from spritz.client.locate import locate_database
@@ -244,7 +244,7 @@ def _connected(context: Context) -> Connection:
 def _other(verb: str, words: Sequence[str], said: Said, context: Context) -> int:
     """Commands that are about files and the daemon."""
     from spritz.cli.manager import daemon, files
-    from spritz.cli.manager.words import read
+    from spritz.cli.manager.arguments import read
 
     if verb == "ping":
         return daemon.ping(context)
@@ -265,9 +265,9 @@ def _other(verb: str, words: Sequence[str], said: Said, context: Context) -> int
 
 
 def _show(entity: str | None, where: list[Word], said: Said, context: Context) -> int:
+    from spritz.cli.manager.arguments import Word, modifier_of
     from spritz.cli.manager.commit import get_book, may
     from spritz.cli.manager.show import Style, show
-    from spritz.cli.manager.words import Word, modifier_of
     from spritz.cli.options import Fatal
 
     if entity in (None, "coordinator", "job"):
@@ -321,7 +321,7 @@ def _show_live(entity: str, where: list[Word], style: Style, said: Said, context
 
             return show_events(connection, cluster, where, style, context)
         if entity == "reservation":
-            from spritz.cli.manager.kept import show_reservations
+            from spritz.cli.manager.reservations import show_reservations
 
             return show_reservations(connection, cluster, where, style, context)
         from spritz.cli.manager.jobs import show_runaway
@@ -331,8 +331,8 @@ def _show_live(entity: str, where: list[Word], style: Style, said: Said, context
 
 def _edit(verb: str, entity: str | None, where: list[Word], setting: list[Word], said: Said, context: Context) -> int:
     from spritz.cli.manager import add, change, rawusage, rename
+    from spritz.cli.manager.arguments import conditions, need_some, need_values
     from spritz.cli.manager.commit import commit, get_book
-    from spritz.cli.manager.words import conditions, need_some, need_values
 
     adding = {"account": add.accounts, "user": add.users, "qos": add.qos, "cluster": add.clusters}
     adding["coordinator"] = add.coordinators

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from spritz.cli.context import Context
 from spritz.cli.options import run_parse
+from spritz.cli.submit import request_context, spec, values, variables
 from spritz.cli.submit import script as scripts
-from spritz.cli.submit import spec, surroundings, values, variables
 from spritz.cli.submit.refusals import Refusal
 from spritz.cli.submit.rows import rows_of
 from spritz.model.errors import SpritzError
@@ -159,8 +159,8 @@ def _request(
         "submit_host": os.uname().nodename,
         "submit_session": context.session,
         "work_dir": context.cwd,
-        "umask": surroundings.umask(),
-        "limits": surroundings.limits(merged.get("propagate")),
+        "umask": request_context.umask(),
+        "limits": request_context.limits(merged.get("propagate")),
         "export": merged.get("export", ""),
     }
     fields = spec.fields_of(merged, spec.source_of(context), defaults=defaults)
@@ -170,7 +170,7 @@ def _request(
     return SubmitJob(
         spec=spec.job_spec(fields),
         script=script.content,
-        environment=surroundings.encoded(_environment(merged, context)),
+        environment=request_context.encoded(_environment(merged, context)),
         test_only="test-only" in merged,
         submit_key=submit_key(),
     )
@@ -178,13 +178,13 @@ def _request(
 
 def _environment(merged: Values, context: Context) -> dict[str, str]:
     export = merged.get("export")
-    environ = surroundings.without_enclosing_job(surroundings.exported(context, export))
+    environ = request_context.without_enclosing_job(request_context.exported(context, export))
     if "export-file" in merged:
         own = {name: value for name, value in environ.items() if name.startswith("SLURM_")}
-        environ = {**own, **surroundings.environment_file(merged["export-file"])}
-    if surroundings.leaves_out_most(export) or "get-user-env" in merged:
-        timeout, mode = surroundings.user_env_option(merged.get("get-user-env", ""))
-        environ = {**surroundings.login_environment(merged.get("uid"), mode=mode, seconds=timeout), **environ}
+        environ = {**own, **request_context.environment_file(merged["export-file"])}
+    if request_context.leaves_out_most(export) or "get-user-env" in merged:
+        timeout, mode = request_context.user_env_option(merged.get("get-user-env", ""))
+        environ = {**request_context.login_environment(merged.get("uid"), mode=mode, seconds=timeout), **environ}
         environ["SLURM_GET_USER_ENV"] = "1"
     if export:
         environ["SLURM_EXPORT_ENV"] = export

@@ -65,7 +65,7 @@ def main(argv: list[str], context: Context) -> int:
     if said & {"help", "usage", "version"}:
         return about(said, "sinfo", _SYNOPSIS, OPTIONS, USAGE, context)
     from spritz.cli.info.listing import check_displaced
-    from spritz.cli.queue.ask import check_form, merge
+    from spritz.cli.queue.conditions import check_form, merge
     from spritz.cli.silent import Silent
 
     check_form(found, ("format", "Format"))

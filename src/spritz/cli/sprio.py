@@ -69,7 +69,7 @@ def main(argv: list[str], context: Context) -> int:
         context.error(f"Unrecognized option: {words[0]}")
         context.err(USAGE)
         return 1
-    from spritz.cli.queue.ask import merge
+    from spritz.cli.queue.conditions import merge
     from spritz.cli.silent import Silent
 
     given = merge(found, OPTIONS, context)

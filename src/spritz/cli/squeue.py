@@ -86,12 +86,12 @@ def main(argv: list[str], context: Context) -> int:
     said = {key for key, _ in found}
     if said & {"help", "usage", "version"}:
         return about(said, "squeue", _SYNOPSIS, OPTIONS, USAGE, context)
-    from spritz.cli.queue import ask
+    from spritz.cli.queue import conditions
     from spritz.cli.silent import Silent
 
-    ask.check_form(found, ("format",))
-    ask.check_formats(found)
-    given = ask.merge(found, OPTIONS, context)
+    conditions.check_form(found, ("format",))
+    conditions.check_formats(found)
+    given = conditions.merge(found, OPTIONS, context)
     if "verbose" in given:
         given["verbose"] = str(sum(key == "verbose" for key, _ in found))
     if "long" in said and "Format" not in said:
@@ -102,13 +102,13 @@ def main(argv: list[str], context: Context) -> int:
         # `-j 12`: the list is optional, so that getopt leaves a separate word for the command.
         if rest and given.get(option) == "":
             given[option] = rest.pop(0)
-            ask.targets(given[option], steps=option == "steps")
+            conditions.targets(given[option], steps=option == "steps")
     if rest:
         context.error(f"Unrecognized option: {rest[0]}")
         context.out(USAGE)
         return 1
     try:
-        ask.check_displaced(found, context)
+        conditions.check_displaced(found, context)
         if "clusters" in given:
             from spritz.cli import clusters
 
@@ -119,9 +119,9 @@ def main(argv: list[str], context: Context) -> int:
 
 
 def _run(given: Mapping[str, str], context: Context) -> int:
-    from spritz.cli.queue import ask
+    from spritz.cli.queue import conditions
 
-    seconds = ask.iterate_seconds(given["iterate"], context) if "iterate" in given else 0
+    seconds = conditions.iterate_seconds(given["iterate"], context) if "iterate" in given else 0
     show = _listing(given, context)
     if "verbose" in given:
         from spritz.cli.queue import verbose
@@ -157,11 +157,11 @@ def _connected(context: Context) -> Connection:
 
 def _listing(given: Mapping[str, str], context: Context) -> Callable[[Connection], None]:
     """What to do at each listing. Everything wrong with the options is said here, before anybody is asked."""
-    from spritz.cli.queue import ask
+    from spritz.cli.queue import conditions
 
-    wanted = ask.build_filter(given, context)
+    wanted = conditions.build_filter(given, context)
     if "only-job-state" in given:
-        ask.check_only_state(given)
+        conditions.check_only_state(given)
     if "json" in given:
         from spritz.presentation.json.jobs import JobsJson
 

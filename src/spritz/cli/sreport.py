@@ -76,7 +76,7 @@ def main(argv: list[str], context: Context) -> int:
     if said & {"help", "usage"}:
         context.out(help_page())
         return 0
-    from spritz.cli.queue.ask import merge
+    from spritz.cli.queue.conditions import merge
     from spritz.cli.report.session import Session
     from spritz.cli.silent import Silent
 

@@ -92,10 +92,10 @@ def _run(
 
 
 def _run_together(argv: list[str], context: Context, inside: bool) -> int:
-    from spritz.cli.launch import together
+    from spritz.cli.launch import het_step
     from spritz.cli.submit.refusals import Refusal
 
-    parts = together.programs(argv, context, inside=inside)
+    parts = het_step.programs(argv, context, inside=inside)
     if isinstance(parts, int):
         return parts
     if not all(command for _group, _given, command in parts):
@@ -124,7 +124,7 @@ def _run_together(argv: list[str], context: Context, inside: bool) -> int:
                     code="ESLURM_NOT_SUPPORTED",
                 )
     try:
-        with together.Together(parts, argv, context, inside=inside) as session:
+        with het_step.HetSession(parts, argv, context, inside=inside) as session:
             session.filters = filtering
             return session.run()
     except Refusal as error:

@@ -74,7 +74,7 @@ def main(argv: list[str], context: Context) -> int:
     said = {key for key, _ in found}
     if said & {"help", "usage", "version", "helpformat"}:
         return _about(said, context)
-    from spritz.cli.queue.ask import merge
+    from spritz.cli.queue.conditions import merge
     from spritz.cli.silent import Silent
 
     given = merge(found, OPTIONS, context)

@@ -69,7 +69,7 @@ def main(argv: list[str], context: Context) -> int:
 def _run(given: Mapping[str, str], jobs: str, context: Context) -> int:
     from spritz.cli.acct.listing import RowListing, columns_of
     from spritz.cli.silent import connected
-    from spritz.cli.stat.ask import lines, references
+    from spritz.cli.stat.running_steps import lines, references
     from spritz.presentation.accounting_fields import Style
     from spritz.presentation.running_step_fields import DEFAULT, FIELDS, PIDS
     from spritz.presentation.table import Table

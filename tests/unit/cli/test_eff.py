@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from spritz.cli.context import Context
-from spritz.cli.efficiency import asked
+from spritz.cli.efficiency import fetch
 from spritz.cli.efficiency.advice import advise
 from spritz.cli.efficiency.measure import measure
-from spritz.cli.efficiency.told import told
+from spritz.cli.efficiency.text import text_lines
 from spritz.cli.entry import call
 from spritz.cli.spritz import main
 from spritz.model import step_usage
@@ -72,7 +72,7 @@ def lines(*jobs: JobWithSteps) -> list[str]:
 
 
 def words(*jobs: JobWithSteps) -> str:
-    return "\n".join(told([measure(job, NOW) for job in jobs]))
+    return "\n".join(text_lines([measure(job, NOW) for job in jobs]))
 
 
 def test_what_was_too_much_is_said_with_the_lines_for_next_time() -> None:
@@ -203,7 +203,7 @@ def test_a_short_job_says_nothing_about_cpus() -> None:
 
 def test_for_programs_there_is_json(monkeypatch: pytest.MonkeyPatch) -> None:
     one = JobWithSteps(job=a_job(), steps=[a_step({"n1": usage(cpu=1.9 * 3600, memory_mib=5 * GIB)})])
-    monkeypatch.setattr(asked, "jobs", lambda text, context: ([one], NOW))
+    monkeypatch.setattr(fetch, "jobs", lambda text, context: ([one], NOW))
     context = Context("spritz", {}, "/", io.StringIO(), io.StringIO(), io.StringIO())
     assert call(main, ["eff", "--json", "12"], context) == 0
     (job,) = json.loads(context.stdout.getvalue())["jobs"]  # type: ignore[attr-defined]  # a StringIO
@@ -213,7 +213,7 @@ def test_for_programs_there_is_json(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_job_that_nobody_knows_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(asked, "jobs", lambda text, context: ([], NOW))
+    monkeypatch.setattr(fetch, "jobs", lambda text, context: ([], NOW))
     context = Context("spritz", {}, "/", io.StringIO(), io.StringIO(), io.StringIO())
     assert call(main, ["eff", "99"], context) == 1
     assert context.stderr.getvalue() == "spritz: error: accounting knows no job 99\n"  # type: ignore[attr-defined]
@@ -247,7 +247,7 @@ def test_what_a_failed_job_did_not_use_is_no_measure() -> None:
 
 
 def test_components_of_a_heterogeneous_job_have_lines_of_their_own() -> None:
-    told_lines = told(
+    told_lines = text_lines(
         [
             measure(
                 JobWithSteps(
@@ -266,4 +266,4 @@ def test_components_of_a_heterogeneous_job_have_lines_of_their_own() -> None:
 
 def test_nothing_is_said_for_next_time_of_what_ended_at_once() -> None:
     ended = [JobWithSteps(job=a_job(0.0, number=n, job_id=n, state="FAILED"), steps=[]) for n in (1, 2)]
-    assert "Nothing to change" not in "\n".join(told([measure(one, NOW) for one in ended]))
+    assert "Nothing to change" not in "\n".join(text_lines([measure(one, NOW) for one in ended]))

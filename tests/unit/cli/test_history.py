@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from spritz.cli.local.history import told
+from spritz.cli.local.history import text_lines
 from spritz.model.accounting import JobHistory, JobRecord, ReasonRecord, StepRecord, SuspensionRecord
 
 START = 1_700_000_000.0
@@ -58,7 +58,7 @@ def test_everything_is_told_in_order() -> None:
         oom=True,
     )
     pause = SuspensionRecord(number=1, started_at=START + 200, ended_at=START + 260)
-    assert told(JobHistory(job=job, steps=[step], reasons=reasons, suspensions=[pause]), START + 1000) == [
+    assert text_lines(JobHistory(job=job, steps=[step], reasons=reasons, suspensions=[pause]), START + 1000) == [
         "Job 12 (train) of ann",
         "  2023-11-14T22:13:20  submitted: sbatch train.sh",
         "  2023-11-14T22:13:20  waits: Priority, for 00:00:40",
@@ -75,7 +75,7 @@ def test_everything_is_told_in_order() -> None:
 def test_what_waits_and_what_runs_say_for_how_long() -> None:
     waiting = JobRecord(number=1, job_id=12, name="a", user="ann", submitted_at=START, eligible_at=START + 60)
     reason = ReasonRecord(number=1, place=1, at=START + 60, reason="Resources")
-    lines = told(JobHistory(job=waiting, steps=[], reasons=[reason], suspensions=[]), START + 100)
+    lines = text_lines(JobHistory(job=waiting, steps=[], reasons=[reason], suspensions=[]), START + 100)
     assert lines[2:] == [
         "  2023-11-14T22:14:20  may start from now on",
         "  2023-11-14T22:14:20  waits: Resources, for 00:00:40",
@@ -83,6 +83,6 @@ def test_what_waits_and_what_runs_say_for_how_long() -> None:
     running = JobRecord(
         number=1, job_id=12, name="a", user="ann", submitted_at=START, started_at=START, nodes="n1", restart_count=2
     )
-    lines = told(JobHistory(job=running, steps=[], reasons=[], suspensions=[]), START + 100)
+    lines = text_lines(JobHistory(job=running, steps=[], reasons=[], suspensions=[]), START + 100)
     assert lines[0] == "Job 12 (a) of ann, restart 2"
     assert lines[-1] == "  2023-11-14T22:15:00  runs since 00:01:40"

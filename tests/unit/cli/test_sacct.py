@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from spritz.cli.acct import ask
+from spritz.cli.acct import conditions
 from spritz.cli.acct.listing import RowListing, columns_of
 from spritz.cli.context import Context
 from spritz.cli.entry import call
@@ -234,8 +234,8 @@ def test_widths_and_beginnings_of_names() -> None:
 # -- the question
 
 
-def question(**given: str) -> ask.Question:
-    return ask.build(given, "c1", NOW, a_context())
+def question(**given: str) -> conditions.Question:
+    return conditions.build(given, "c1", NOW, a_context())
 
 
 def test_the_window_is_the_manuals() -> None:
@@ -269,7 +269,7 @@ def test_the_window_is_the_manuals() -> None:
 def test_what_is_wrong_is_said_once(given: dict[str, str], words: str) -> None:
     context = a_context()
     with pytest.raises(Silent):
-        ask.build(given, "c1", NOW, context)
+        conditions.build(given, "c1", NOW, context)
     assert words in context.stderr.getvalue()  # type: ignore[attr-defined]
 
 
@@ -354,5 +354,5 @@ def test_the_local_number_of_a_user_is_shown_when_that_is_asked_for(monkeypatch:
 def test_lists_in_several_parts_are_one_list() -> None:
     """As `sacct -v` of 22.05 tells them: `-s CD -s F` are both, `-o a -o b` too; a time counts as it was said last."""
     found = [("state", "CD"), ("jobs", "1"), ("state", "F"), ("jobs", "2,3"), ("starttime", "a"), ("starttime", "b")]
-    given = dict(ask.gathered([*found, ("format", "jobid"), ("format", "state")], a_context()))
+    given = dict(conditions.gathered([*found, ("format", "jobid"), ("format", "state")], a_context()))
     assert given == {"state": "CD,F", "jobs": "1,2,3", "starttime": "b", "format": "jobid,state"}

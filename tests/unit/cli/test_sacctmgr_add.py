@@ -8,7 +8,7 @@ import pytest
 
 from spritz.cli.context import Context
 from spritz.cli.manager import add
-from spritz.cli.manager.words import read
+from spritz.cli.manager.arguments import read
 from spritz.cli.silent import Silent
 from spritz.model.limits.records import Account, Association, Book, ClusterRow, Qos, Record, User
 

@@ -10,8 +10,8 @@ from spritz.accounting.associations.book import applied
 from spritz.accounting.associations.rules import check_book
 from spritz.cli.context import Context
 from spritz.cli.manager import add
+from spritz.cli.manager.arguments import Conditions, read
 from spritz.cli.manager.change import delete_accounts, delete_users
-from spritz.cli.manager.words import Conditions, read
 from spritz.model.limits.records import Account, Association, Book, ClusterRow, Qos, User
 
 ROOT = Association(id=1, cluster="real", account="root")

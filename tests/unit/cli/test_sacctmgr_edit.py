@@ -12,9 +12,9 @@ from msgspec.structs import replace
 
 from spritz.cli.context import Context
 from spritz.cli.manager import add, change, files, jobs, rename
+from spritz.cli.manager.arguments import Word, conditions, read
 from spritz.cli.manager.commit import Edit, commit, refusal
 from spritz.cli.manager.show import Style, show
-from spritz.cli.manager.words import Word, conditions, read
 from spritz.cli.silent import Silent
 from spritz.client.errors import RemoteError
 from spritz.model.limits.records import (

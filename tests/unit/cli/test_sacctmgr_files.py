@@ -15,9 +15,9 @@ from spritz.accounting.associations import rules
 from spritz.accounting.associations.book import applied
 from spritz.cli.context import Context
 from spritz.cli.manager import files
+from spritz.cli.manager.arguments import read
 from spritz.cli.manager.flatfile import write
 from spritz.cli.manager.load import Loading
-from spritz.cli.manager.words import read
 from spritz.cli.silent import Silent
 from spritz.client.errors import ClientError
 from spritz.model.limits.records import Association, Book, ClusterRow, Qos, Record

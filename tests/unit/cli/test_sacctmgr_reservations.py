@@ -7,9 +7,9 @@ import io
 import pytest
 
 from spritz.cli.context import Context
-from spritz.cli.manager.kept import FIELDS, read, rows_of, unused_seconds
+from spritz.cli.manager.arguments import read as words_of
+from spritz.cli.manager.reservations import FIELDS, read, rows_of, unused_seconds
 from spritz.cli.manager.show import Style, columns_of, table_text
-from spritz.cli.manager.words import read as words_of
 from spritz.cli.silent import Silent
 from spritz.model.accounting import ReservationRecord
 from spritz.model.limits.records import Association, Book

@@ -11,9 +11,9 @@ from spritz.accounting.associations.book import applied, policy_of
 from spritz.accounting.associations.rules import BookError, check_book
 from spritz.cli.context import Context
 from spritz.cli.manager import resources
+from spritz.cli.manager.arguments import read
 from spritz.cli.manager.commit import Edit
 from spritz.cli.manager.show import Style, show
-from spritz.cli.manager.words import read
 from spritz.cli.silent import Silent
 from spritz.model.limits.records import Book, ClusterRow, Resource, ResourceShare
 

@@ -9,8 +9,8 @@ import pytest
 from spritz.cli import sacctmgr
 from spritz.cli.context import Context
 from spritz.cli.manager import add
+from spritz.cli.manager.arguments import Word, need_values, read
 from spritz.cli.manager.show import Style, show
-from spritz.cli.manager.words import Word, need_values, read
 from spritz.cli.silent import Silent
 from spritz.model.errors import SpritzError
 from spritz.model.limits.records import Account, Association, Book, ClusterRow, Qos, Transaction

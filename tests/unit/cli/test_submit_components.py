@@ -8,7 +8,7 @@ import pytest
 
 from spritz.cli import sbatch
 from spritz.cli.context import Context
-from spritz.cli.launch import together
+from spritz.cli.launch import het_step
 from spritz.cli.submit import components
 from spritz.cli.submit import script as scripts
 from spritz.cli.submit.rows import rows_of
@@ -77,7 +77,7 @@ def test_more_components_on_the_command_line_than_in_the_script() -> None:
 
 
 def test_programs_of_srun_are_divided_and_a_missing_one_is_that_of_the_next() -> None:
-    found = together.programs(["-n1", "a", "x", ":", "-n2", ":", "-n3", "b"], context(), inside=False)
+    found = het_step.programs(["-n1", "a", "x", ":", "-n2", ":", "-n3", "b"], context(), inside=False)
     assert not isinstance(found, int)
     assert [(group, given["ntasks"], command) for group, given, command in found] == [
         (0, "1", ["a", "x"]),
@@ -88,7 +88,7 @@ def test_programs_of_srun_are_divided_and_a_missing_one_is_that_of_the_next() ->
 
 def test_what_is_said_of_one_program_does_not_go_on_to_the_next() -> None:
     argv = ["-l", "--multi-prog", "-o", "f", "conf", ":", "-n1", "echo"]
-    found = together.programs(argv, context(), inside=False)
+    found = het_step.programs(argv, context(), inside=False)
     assert not isinstance(found, int)
     assert [sorted(given) for _group, given, _command in found] == [
         ["label", "multi-prog", "output"],
@@ -112,13 +112,13 @@ INSIDE = {
 
 
 def test_a_step_of_a_component_sees_what_that_component_has() -> None:
-    seen = together.environment_of(INSIDE, 1)
+    seen = het_step.environment_of(INSIDE, 1)
     assert (seen["SLURM_NTASKS"], seen["SLURM_NNODES"], seen["SLURM_JOB_ID"]) == ("7", "4", "5")
-    assert "SLURM_NTASKS" not in together.environment_of(INSIDE, 2)
+    assert "SLURM_NTASKS" not in het_step.environment_of(INSIDE, 2)
 
 
 def test_one_program_in_several_components() -> None:
-    found = together.programs(["--het-group=0,2", "hostname"], context(**INSIDE), inside=True)
+    found = het_step.programs(["--het-group=0,2", "hostname"], context(**INSIDE), inside=True)
     assert not isinstance(found, int)
     assert [(group, command) for group, _given, command in found] == [(0, ["hostname"]), (2, ["hostname"])]
 
@@ -133,4 +133,4 @@ def test_one_program_in_several_components() -> None:
 )
 def test_components_that_there_are_not_are_refused(argv: list[str], words: str) -> None:
     with pytest.raises(SpritzError, match=words):
-        together.programs(argv, context(**INSIDE), inside=True)
+        het_step.programs(argv, context(**INSIDE), inside=True)

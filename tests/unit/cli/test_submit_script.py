@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from spritz.cli.context import Context
-from spritz.cli.submit import foreign, script, surroundings
+from spritz.cli.submit import foreign, request_context, script
 from spritz.model.errors import SpritzError
 
 
@@ -102,7 +102,7 @@ ENVIRON = {"A": "1", "B": "2", "SLURM_CONF": "/c", "PATH": "/bin"}
     ],
 )
 def test_export_lets_through_what_it_says(export: str | None, kept: dict[str, str]) -> None:
-    assert surroundings.exported(context(environ=ENVIRON), export) == kept
+    assert request_context.exported(context(environ=ENVIRON), export) == kept
 
 
 def test_variables_of_the_job_around_do_not_leak_into_one_submitted_from_it() -> None:
@@ -113,9 +113,9 @@ def test_variables_of_the_job_around_do_not_leak_into_one_submitted_from_it() ->
         "SLURM_CONF": "/c",
         "HOME": "/",
     }
-    assert surroundings.without_enclosing_job(environ) == {"SLURM_CONF": "/c", "HOME": "/"}
+    assert request_context.without_enclosing_job(environ) == {"SLURM_CONF": "/c", "HOME": "/"}
     outside = {"SLURM_MEM_PER_CPU": "9"}
-    assert surroundings.without_enclosing_job(outside) == outside
+    assert request_context.without_enclosing_job(outside) == outside
 
 
 def test_the_login_environment_falls_back_to_the_least(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -124,22 +124,22 @@ def test_the_login_environment_falls_back_to_the_least(monkeypatch: pytest.Monke
     real = pwd.getpwuid(os.getuid())
     silent = pwd.struct_passwd((*real[:6], "/nosuch/shell"))
     monkeypatch.setattr(pwd, "getpwuid", lambda uid: silent)
-    found = surroundings.login_environment()
+    found = request_context.login_environment()
     assert (found["HOME"], found["USER"], found["SHELL"]) == (real.pw_dir, real.pw_name, "/nosuch/shell")
 
 
 @pytest.mark.parametrize("text", ["x", "10X", "-1", "SL"])
 def test_a_wrong_get_user_env_is_refused(text: str) -> None:
     with pytest.raises(SpritzError, match="Invalid --get-user-env specification"):
-        surroundings.user_env_option(text)
+        request_context.user_env_option(text)
 
 
 def test_an_unknown_limit_is_named() -> None:
     with pytest.raises(SpritzError) as caught:
-        surroundings.limits("NOFILE,x")
+        request_context.limits("NOFILE,x")
     assert (caught.value.message, caught.value.details) == (
         "--propagate=NOFILE,x is not valid.",
         ("Bad rlimit name: x",),
     )
-    assert [limit.name for limit in surroundings.limits("NOFILE")] == ["NOFILE"]
-    assert surroundings.limits("NONE") == ()
+    assert [limit.name for limit in request_context.limits("NOFILE")] == ["NOFILE"]
+    assert request_context.limits("NONE") == ()

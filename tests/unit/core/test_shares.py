@@ -10,7 +10,7 @@ from tests.unit.scheduling.test_explain import told as explained
 from tests.unit.scheduling.test_guarantees import later, set_guarantees, site, submit
 from tests.unit.scheduling.test_preemption import leave, run, states, victims
 
-from spritz.cli.local.shares import told
+from spritz.cli.local.shares import text_lines
 from spritz.core.shares import beyond_cluster, share_out, shares
 from spritz.model.job import Sharing
 from spritz.model.shares import Shares
@@ -43,7 +43,7 @@ def test_who_has_lent_to_whom_and_who_gives_back_first() -> None:
     assert [(one.job, one.guarantee) for one in found.first] == [(str(waiting), "ai")], "beyond vision's, within ai's"
     assert [one.job for one in found.givers] == [str(number) for number in (guests[1], guests[0])]
     assert str(mine) not in [one.job for one in found.givers]
-    text = "\n".join(told(found))
+    text = "\n".join(text_lines(found))
     assert "gres/gpu: 8 in the cluster, 7 in use; 6 guaranteed to accounts, 2 open to all; 3 lent" in text
     assert f"{waiting} of vision, gres/gpu=2, in the share of ai" in text
 
@@ -80,13 +80,13 @@ def test_explain_says_that_a_job_exceeds_its_guarantee() -> None:
 
 def test_a_cluster_without_guarantees_says_how_to_set_one() -> None:
     here = site({})
-    assert "sacctmgr modify account" in told(shares(here.machine.state, here.now))[1]
+    assert "sacctmgr modify account" in text_lines(shares(here.machine.state, here.now))[1]
 
 
 def test_more_than_there_is_is_never_promised_in_silence() -> None:
     here = site({"ai": "gres/gpu=4,node=1", "bio": "gres/gpu=1"})
     assert beyond_cluster(here.machine.state) == [("gres/gpu", 5, 4)]
-    assert "More is guaranteed than there is, by 1" in "\n".join(told(shares(here.machine.state, here.now)))
+    assert "More is guaranteed than there is, by 1" in "\n".join(text_lines(shares(here.machine.state, here.now)))
     set_guarantees(here, {"ai": "gres/gpu=4", "vision": "gres/gpu=4"}, {})
     assert beyond_cluster(here.machine.state) == [], "what is below another counts with it"
 

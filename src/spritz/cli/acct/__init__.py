@@ -2,7 +2,7 @@
 
 Map
 ---
-`ask`      options → the question (`SelectJobs`), its window of time
+`conditions`  options → the question (`SelectJobs`), its window of time
 `answer`   the database's records, and the controller's (`live`) where that knows more
 `connect`  to slurmdbd, in sacct's words when it is not there
 `listing`  columns, widths, `-p`, `-P`

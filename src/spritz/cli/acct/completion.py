@@ -12,9 +12,9 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from spritz.cli.acct import ask
+from spritz.cli.acct import conditions
 from spritz.cli.options import Fatal
-from spritz.cli.queue.ask import words
+from spritz.cli.queue.conditions import words
 from spritz.model.accounting import JobRecord
 from spritz.presentation.accounting_row import Row
 
@@ -191,28 +191,28 @@ def _status(text: str) -> int:
 
 
 class _Chosen:
-    """Conditions on jobs. Raises as `ask` does."""
+    """Conditions on jobs. Raises as `conditions` does."""
 
     def __init__(self, given: Mapping[str, str], now: float, context: Context) -> None:
         self._picks: dict[int, list[int]] = {}
-        for pick in ask.picks_of(given.get("jobs", "")):
+        for pick in conditions.picks_of(given.get("jobs", "")):
             self._picks.setdefault(pick.job_id, []).append(int(pick.tasks or "0", 16))
         users = words(given.get("uid", "")) if "allusers" not in given else ()
         self._among = (
-            ("uid", frozenset(ask.users_named(users, context))),
-            ("gid", frozenset(ask.groups_named(words(given.get("gid", "")), context))),
+            ("uid", frozenset(conditions.users_named(users, context))),
+            ("gid", frozenset(conditions.groups_named(words(given.get("gid", "")), context))),
             ("account", frozenset(word.lower() for word in words(given.get("accounts", "")))),
             ("partition", frozenset(words(given.get("partition", "")))),
             ("qos", frozenset(words(given.get("qos", "")))),
             ("wckey", frozenset(words(given.get("wckeys", "")))),
             ("name", frozenset(words(given.get("name", "")))),
-            ("state", frozenset(ask.states_named(given.get("state", "")))),
+            ("state", frozenset(conditions.states_named(given.get("state", "")))),
             ("cluster", frozenset(word.lower() for word in words(given.get("clusters", "")) if word != "all")),
         )
-        self._nodes = frozenset(ask.nodes_named(given.get("nodelist", "")))
+        self._nodes = frozenset(conditions.nodes_named(given.get("nodelist", "")))
         asked = {key: given[key] for key in ("starttime", "endtime") if key in given}
         # Without them the whole log is meant, not today.
-        start, end = ask.window({"jobs": "", **asked}, now, context)
+        start, end = conditions.window({"jobs": "", **asked}, now, context)
         self._start = start if "starttime" in asked else None
         self._end = end if "endtime" in asked else None
 
@@ -226,7 +226,7 @@ class _Chosen:
             return False
         if self._picks and not self._picked(job):
             return False
-        return not self._nodes or bool(self._nodes.intersection(ask.nodes_named(job.nodes)))
+        return not self._nodes or bool(self._nodes.intersection(conditions.nodes_named(job.nodes)))
 
     def _picked(self, job: JobRecord) -> bool:
         return any(

@@ -1,1 +1,1 @@
-"""What `scancel` does after its options are read: `ask` (options → filter), `run` (ask, cancel, tell)."""
+"""What `scancel` does after its options are read: `conditions` (options → filter), `run` (ask, cancel, tell)."""

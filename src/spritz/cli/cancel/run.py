@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from spritz.cli.cancel import ask
+from spritz.cli.cancel import conditions
 from spritz.model.errors import ESLURM, SpritzError
 
 if TYPE_CHECKING:
@@ -43,14 +43,14 @@ _FILTER_NAMES = (
 
 def run(found: Sequence[tuple[str, str | None]], words: Sequence[str], rows: Sequence[Row], context: Context) -> int:
     """The exit status."""
-    given = ask.merge(found, rows, context)
+    given = conditions.merge(found, rows, context)
     if "clusters" in given:
         from spritz.cli.clusters import chosen
 
         chosen(given["clusters"], context)
-    signal = ask.signal_of(given, context)
-    wanted = ask.build_filter(given, words, context)
-    filtered = any(option in given for option in ask.FILTERS)
+    signal = conditions.signal_of(given, context)
+    wanted = conditions.build_filter(given, words, context)
+    filtered = any(option in given for option in conditions.FILTERS)
     if not wanted.targets and not filtered:
         raise SpritzError("No job identification provided")
     from spritz.client.sync import connect_controller

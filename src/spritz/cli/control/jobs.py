@@ -45,7 +45,7 @@ def target_of(word: str) -> JobTarget | None:
 
 def items(words: list[str]) -> list[str]:
     """Ids of several words, each a comma list; commas in brackets belong to an id."""
-    from spritz.cli.queue.ask import split_ids
+    from spritz.cli.queue.conditions import split_ids
 
     return [item for word in words for item in split_ids(word)]
 

@@ -103,7 +103,7 @@ class CopyRun(StepRun):
         if self.input is not None:
             self.on_progress(self.input.read_bytes)
 
-    def told(self, status: int) -> int:
+    def report(self, status: int) -> int:
         """sbcast's exit status, after the errors of each node."""
         for node, text in sorted(self._complaints.items()):
             reason = text.strip().splitlines()[-1].rpartition(": ")[2] if text.strip() else "failed"
@@ -125,7 +125,7 @@ def broadcast(
 ) -> int:
     """Copy to all nodes of the job (or its first `nodes`); 0 when every node has it. Raises SpritzError."""
     from spritz.cli.launch.interrupts import StepSignals
-    from spritz.cli.submit import surroundings
+    from spritz.cli.submit import request_context
     from spritz.model.commands.job import Done
     from spritz.model.commands.step import SignalStep
 
@@ -142,7 +142,7 @@ def broadcast(
         argv=copy.argv(),
         environment=(b"PATH=/usr/bin:/bin",),
         work_dir=context.cwd,
-        umask=surroundings.umask(),
+        umask=request_context.umask(),
         io_address=listener.address,
         io_key=listener.key,
         submit_host=os.uname().nodename,
@@ -160,7 +160,7 @@ def broadcast(
     status = run.run()
     if progress and copy.size:
         context.err("\r\033[K")
-    return run.told(status)
+    return run.report(status)
 
 
 def _progress(copy: Copy, context: Context) -> Callable[[int], None]:

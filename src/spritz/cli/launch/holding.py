@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from spritz.cli.launch import allocation
 from spritz.cli.launch.controller import Controller
 from spritz.cli.launch.interrupts import Interrupts
-from spritz.cli.submit import spec, surroundings
+from spritz.cli.submit import request_context, spec
 from spritz.client.errors import ClientError, RemoteError
 from spritz.client.locate import find_slurm_conf, read_keys
 from spritz.client.sync import submit_key
@@ -88,7 +88,7 @@ class Holding:
         if "no-shell" in self.given:
             return 0
         if "uid" in self.given:
-            surroundings.become(granted.job.spec.uid, granted.job.spec.gid)
+            request_context.become(granted.job.spec.uid, granted.job.spec.gid)
         try:
             return self._run_command(granted)
         finally:
@@ -120,7 +120,7 @@ class Holding:
             "submit_host": os.uname().nodename,
             "submit_session": context.session,
             "work_dir": context.cwd,
-            "umask": surroundings.umask(),
+            "umask": request_context.umask(),
         }
         fields = spec.fields_of(given, spec.source_of(context), defaults=fields)
         warning = spec.fewer_nodes(fields)
@@ -177,8 +177,8 @@ class Holding:
         """--get-user-env: what the user's login shell sets, in place of what salloc has."""
         if "get-user-env" not in self.given:
             return {}
-        timeout, mode = surroundings.user_env_option(self.given["get-user-env"])
-        return surroundings.login_environment(self.given.get("uid"), mode=mode, seconds=timeout)
+        timeout, mode = request_context.user_env_option(self.given["get-user-env"])
+        return request_context.login_environment(self.given.get("uid"), mode=mode, seconds=timeout)
 
     def _command_ended(self, status: int) -> None:
         self._status = status

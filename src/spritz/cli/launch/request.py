@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from spritz.cli.submit import surroundings
+from spritz.cli.submit import request_context
 from spritz.model.errors import SpritzError
 from spritz.model.step import StepSpec
 from spritz.notation import nodecount
@@ -102,7 +102,7 @@ def own_fields(given: Values, argv: list[str], context: Context, *, inside: bool
         "task_epilog": _program(given.get("task-epilog", ""), context),
         "work_dir": os.path.join(context.cwd, given.get("chdir", "")).rstrip("/") or "/",
         "umask": _umask(context),
-        "limits": tuple((limit.name, limit.soft) for limit in surroundings.limits(given.get("propagate"))),
+        "limits": tuple((limit.name, limit.soft) for limit in request_context.limits(given.get("propagate"))),
         "submit_host": os.uname().nodename,
         "client_pid": context.pid,
     }
@@ -120,7 +120,7 @@ def _umask(context: Context) -> int:
     text = context.environ.get("SLURM_UMASK", "")
     if text and len(text) <= 5 and not text.strip("01234567"):
         return int(text, 8) & 0o777
-    return surroundings.umask()
+    return request_context.umask()
 
 
 def step_spec(
@@ -134,7 +134,7 @@ def step_spec(
     """The request for the step. Raises SpritzError for what cannot be sent."""
     return StepSpec(
         **fields,  # type: ignore[arg-type]  # names and types as in StepSpec
-        environment=surroundings.encoded(environment),
+        environment=request_context.encoded(environment),
         stdin=streams.remote_stdin,
         stdout=streams.remote_stdout,
         stderr=streams.remote_stderr,
@@ -152,7 +152,7 @@ def step_spec(
 
 def step_environment(given: Values, context: Context, listener: Listener) -> dict[str, str]:
     """What the tasks inherit, and what only srun can say."""
-    environment = surroundings.exported(context, given.get("export"))
+    environment = request_context.exported(context, given.get("export"))
     environment["SLURM_PRIO_PROCESS"] = str(os.getpriority(os.PRIO_PROCESS, 0))
     environment["SLURM_LAUNCH_NODE_IPADDR"] = environment["SLURM_SRUN_COMM_HOST"] = "127.0.0.1"
     environment["SLURM_SRUN_COMM_PORT"] = environment["SLURM_STEP_LAUNCHER_PORT"] = str(listener.port)

@@ -182,9 +182,9 @@ class Session:
         status = 1
         try:
             if "uid" in self.given:
-                from spritz.cli.submit import surroundings
+                from spritz.cli.submit import request_context
 
-                surroundings.become(granted.job.spec.uid, granted.job.spec.gid)
+                request_context.become(granted.job.spec.uid, granted.job.spec.gid)
             status = self._run_step(job_id)
         finally:
             if self._aborted:
@@ -204,7 +204,7 @@ class Session:
 
     def own_submission(self) -> SubmitJob:
         """The request of this part."""
-        from spritz.cli.submit import surroundings
+        from spritz.cli.submit import request_context
         from spritz.model.commands.job import SubmitJob
 
         context = self.context
@@ -216,7 +216,7 @@ class Session:
             "submit_host": os.uname().nodename,
             "submit_session": context.session,
             "work_dir": context.cwd,
-            "umask": surroundings.umask(),
+            "umask": request_context.umask(),
             **self.fields,
         }
         for name in ("stdout", "stderr", "stdin"):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from spritz.cli.submit import surroundings
+from spritz.cli.submit import request_context
 from spritz.notation import hostlist, taskcounts
 from spritz.notation.ranges import format_ids
 
@@ -28,11 +28,11 @@ _RANK_NOT_GIVEN = 65534
 
 def tell_surroundings(context: Context, propagate: str | None) -> None:
     """`-vv`: what of this process the tasks are given."""
-    for limit in sorted(surroundings.limits(propagate), key=lambda limit: limit.name != "CPU"):
+    for limit in sorted(request_context.limits(propagate), key=lambda limit: limit.name != "CPU"):
         soft = _UNLIMITED if limit.soft < 0 else limit.soft
         _debug(context, f"propagating RLIMIT_{limit.name}={soft}")
     _debug(context, f"propagating SLURM_PRIO_PROCESS={os.getpriority(os.PRIO_PROCESS, 0)}")
-    _debug(context, f"propagating UMASK={surroundings.umask():04o}")
+    _debug(context, f"propagating UMASK={request_context.umask():04o}")
 
 
 def tell_jobs(context: Context, jobs: Sequence[Job]) -> None:

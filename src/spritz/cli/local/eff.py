@@ -19,9 +19,9 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(arguments: Namespace, context: Context) -> int:
     """0; 1 where there is no such job, or no daemon answers."""
     from spritz.cli.efficiency.advice import advise
-    from spritz.cli.efficiency.asked import jobs
+    from spritz.cli.efficiency.fetch import jobs
     from spritz.cli.efficiency.measure import measure
-    from spritz.cli.efficiency.told import told
+    from spritz.cli.efficiency.text import text_lines
     from spritz.cli.silent import Silent
 
     text = ",".join(arguments.jobs)
@@ -46,5 +46,5 @@ def run(arguments: Namespace, context: Context) -> int:
         together = msgspec.to_builtins(advise(measured))
         context.out(json.dumps({"jobs": each, "advice": together}, indent=2) + "\n")
         return 0
-    context.out("".join(line + "\n" for line in told(measured)))
+    context.out("".join(line + "\n" for line in text_lines(measured)))
     return 0

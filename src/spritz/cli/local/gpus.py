@@ -88,7 +88,7 @@ def run(arguments: Namespace, context: Context) -> int:
 
         context.out(json.dumps(facts(pools, releases, answer.now), indent=2) + "\n")
     elif pools:
-        context.out("".join(line + "\n" for line in told(pools, releases)))
+        context.out("".join(line + "\n" for line in text_lines(pools, releases)))
     elif types:
         named = ", ".join(kind or _NO_TYPE for kind in types)
         context.error(f"no GPU of type {arguments.type}; there are: {named}")
@@ -198,7 +198,7 @@ def _sums(pools: Sequence[Pool]) -> dict[str, int]:
     return {"total": total, "free": free, "in_use": in_use, "unavailable": total - in_use - free}
 
 
-def told(pools: Sequence[Pool], releases: dict[str, Release]) -> list[str]:
+def text_lines(pools: Sequence[Pool], releases: dict[str, Release]) -> list[str]:
     """The lines that people read."""
     from spritz.notation.times import format_time
 

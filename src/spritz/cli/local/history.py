@@ -42,13 +42,13 @@ def run(arguments: Namespace, context: Context) -> int:
 
         context.out(json.dumps(msgspec.to_builtins(found), indent=2) + "\n")
         return 0
-    blocks = ["".join(line + "\n" for line in told(life, found.now)) for life in found.lives]
+    blocks = ["".join(line + "\n" for line in text_lines(life, found.now)) for life in found.lives]
     context.out("\n".join(blocks))
     return 0
 
 
 def _asked(text: str, context: Context) -> Histories:
-    from spritz.cli.acct.ask import picks_of
+    from spritz.cli.acct.conditions import picks_of
     from spritz.cli.acct.connect import connected
     from spritz.model.accounting import AskHistory, Histories
 
@@ -58,7 +58,7 @@ def _asked(text: str, context: Context) -> Histories:
         return connection.call(AskHistory(clusters=(cluster,), picks=picks), Histories, timeout=60.0)
 
 
-def told(life: JobHistory, now: float) -> list[str]:
+def text_lines(life: JobHistory, now: float) -> list[str]:
     """The lines of one life, in the order of their times."""
     job = life.job
     again = f", restart {job.restart_count}" if job.restart_count else ""

@@ -40,11 +40,11 @@ def run(arguments: Namespace, context: Context) -> int:
 
         context.out(json.dumps(msgspec.to_builtins(found), indent=2) + "\n")
     else:
-        context.out("".join(line + "\n" for line in told(found)))
+        context.out("".join(line + "\n" for line in text_lines(found)))
     return 0
 
 
-def told(found: Shares) -> list[str]:
+def text_lines(found: Shares) -> list[str]:
     """The lines that people read."""
     if not found.totals:
         return [

@@ -44,11 +44,11 @@ def run(arguments: Namespace, context: Context) -> int:
 
         context.out(json.dumps(msgspec.to_builtins(found), indent=2) + "\n")
     else:
-        context.out("".join(line + "\n" for line in told(found)))
+        context.out("".join(line + "\n" for line in text_lines(found)))
     return 0
 
 
-def told(found: UsageCompared) -> list[str]:
+def text_lines(found: UsageCompared) -> list[str]:
     """The lines that people read."""
     lines = [f"{'':40} {'kept':>18} {'by the records':>18}"]
     differ = 0

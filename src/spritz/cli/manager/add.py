@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from spritz.cli.manager import settings
-from spritz.cli.manager.words import Word, match
+from spritz.cli.manager.arguments import Word, match
 from spritz.cli.silent import Silent
 from spritz.model.limits.records import Account, Association, Coordinator, Policy, Qos, Record, User, WcKey
 from spritz.model.limits.rules import Rules

@@ -11,8 +11,8 @@ from msgspec.structs import replace
 
 from spritz.cli.manager import settings
 from spritz.cli.manager.add import admin_level, need_coordinator
-from spritz.cli.manager.heirs import heirs
-from spritz.cli.manager.words import Conditions, Word, match
+from spritz.cli.manager.arguments import Conditions, Word, match
+from spritz.cli.manager.inheritance import inheriting_associations
 from spritz.cli.silent import Silent
 from spritz.model.limits.records import Association, Record
 from spritz.model.limits.rules import Rules
@@ -202,7 +202,7 @@ def modify_accounts(book: Book, asked: Conditions, words: list[Word], context: C
     if (rest or "parent" in own) and targets:
         lines.append(" Modified account associations...")
         for old, new_one in zip(targets, made, strict=True):
-            lines += [_line(old), *map(_line, heirs(book, old, new_one))]
+            lines += [_line(old), *map(_line, inheriting_associations(book, old, new_one))]
     if not puts:
         return " Nothing modified\n", [], []
     return "\n".join(lines) + "\n", list(puts.values()), []
@@ -241,7 +241,7 @@ def modify_clusters(book: Book, asked: Conditions, words: list[Word], context: C
     lines = [" Setting", "  Default Limits:", *settings.listed(shown)] if shown else []
     lines.append(" Modified cluster defaults for associations...")
     for old, new_one in zip(targets, made, strict=True):
-        lines += [f"  C = {old.cluster:<10} A = root", *map(_line, heirs(book, old, new_one))]
+        lines += [f"  C = {old.cluster:<10} A = root", *map(_line, inheriting_associations(book, old, new_one))]
     return "\n".join(lines) + "\n", list(made), []
 
 

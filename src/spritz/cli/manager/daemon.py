@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from spritz.cli.context import Context
-    from spritz.cli.manager.words import Word
+    from spritz.cli.manager.arguments import Word
     from spritz.client.sync import Connection
 
 _STARS = "*" * 67
@@ -96,7 +96,7 @@ def _when(at: float) -> str:
 
 def clear_statistics(connection: Connection | None, words: Sequence[str], context: Context) -> int:
     """`clear stats`."""
-    from spritz.cli.manager.words import match
+    from spritz.cli.manager.arguments import match
 
     if connection is None or not words or match(words[0].lower(), ("stats",), 2) is None:
         context.err('No valid entity in clear command\nInput line must include "stats"\n')

@@ -9,16 +9,16 @@ import errno
 import os
 from typing import TYPE_CHECKING
 
+from spritz.cli.manager.arguments import match
 from spritz.cli.manager.commit import NO_PRIVILEGE, agreed, commit, get_book, may
-from spritz.cli.manager.words import match
 from spritz.cli.silent import Silent
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from spritz.cli.context import Context
+    from spritz.cli.manager.arguments import Word
     from spritz.cli.manager.commit import Edit
-    from spritz.cli.manager.words import Word
     from spritz.client.sync import Connection
     from spritz.model.limits.records import Book
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from spritz.cli.manager import settings
-from spritz.cli.manager.words import Word
+from spritz.cli.manager.arguments import Word
 from spritz.model.limits.records import Association, User
 
 if TYPE_CHECKING:

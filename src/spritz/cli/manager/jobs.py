@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from spritz.cli.manager.arguments import match
 from spritz.cli.manager.commit import agreed, may
 from spritz.cli.manager.show import columns_of, print_table
-from spritz.cli.manager.words import match
 from spritz.cli.silent import Silent
 from spritz.model import accounting_admin as model
 from spritz.presentation.table import TableField
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from spritz.cli.context import Context
+    from spritz.cli.manager.arguments import Word
     from spritz.cli.manager.show import Style
-    from spritz.cli.manager.words import Word
     from spritz.client.sync import Connection
     from spritz.model.accounting import JobRecord
     from spritz.presentation.association_fields import Row

@@ -12,8 +12,8 @@ from msgspec.structs import replace
 
 from spritz.cli.manager import settings
 from spritz.cli.manager.add import admin_level
+from spritz.cli.manager.arguments import match
 from spritz.cli.manager.flatfile import LIMITS, BadLine, Line, limits, read
-from spritz.cli.manager.words import match
 from spritz.cli.silent import Silent
 from spritz.model.errors import SpritzError
 from spritz.model.limits.records import (
@@ -30,8 +30,8 @@ from spritz.model.limits.records import (
 
 if TYPE_CHECKING:
     from spritz.cli.context import Context
+    from spritz.cli.manager.arguments import Word
     from spritz.cli.manager.commit import Edit
-    from spritz.cli.manager.words import Word
     from spritz.presentation.association_fields import Row
 
 _OWN = {

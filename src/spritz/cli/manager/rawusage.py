@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from spritz.cli.manager.arguments import match
 from spritz.cli.manager.change import selected
-from spritz.cli.manager.words import match
 from spritz.cli.silent import Silent
 
 if TYPE_CHECKING:
     from spritz.cli.context import Context
-    from spritz.cli.manager.words import Conditions, Word
+    from spritz.cli.manager.arguments import Conditions, Word
     from spritz.model.limits.records import Book
 
 ENTITIES = ("account", "user", "qos")

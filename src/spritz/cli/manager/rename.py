@@ -14,8 +14,8 @@ from spritz.cli.silent import Silent
 
 if TYPE_CHECKING:
     from spritz.cli.context import Context
+    from spritz.cli.manager.arguments import Conditions, Word
     from spritz.cli.manager.commit import Edit
-    from spritz.cli.manager.words import Conditions, Word
     from spritz.model.limits.records import Book, Record
 
 _ONE_AT_A_TIME = "Can only change one at a time"

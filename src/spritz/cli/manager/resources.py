@@ -11,7 +11,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from spritz.cli.manager.add import clusters_of
-from spritz.cli.manager.words import match
+from spritz.cli.manager.arguments import match
 from spritz.cli.silent import Silent
 from spritz.model.limits.records import Resource, ResourceShare
 
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from spritz.cli.context import Context
+    from spritz.cli.manager.arguments import Word
     from spritz.cli.manager.commit import Edit
-    from spritz.cli.manager.words import Word
     from spritz.model.limits.records import Book, Record
     from spritz.presentation.association_fields import Row
 

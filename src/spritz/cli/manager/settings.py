@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from spritz.cli.manager.words import Word, match
+from spritz.cli.manager.arguments import Word, match
 from spritz.model.errors import SpritzError
 from spritz.model.limits.records import SHARES_PARENT, Association, Qos
 from spritz.notation import tres

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from spritz.cli.manager.arguments import Conditions, Word, conditions, match, modifier_of, time_of
 from spritz.cli.manager.change import selected
 from spritz.cli.manager.deleted import with_deleted
-from spritz.cli.manager.words import Conditions, Word, conditions, match, modifier_of, time_of
 from spritz.cli.silent import Silent
 from spritz.model.limits.bounds import AssocBounds
 from spritz.model.limits.records import Association, Policy

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from spritz.cli.queue.ask import targets, users, words
+from spritz.cli.queue.conditions import targets, users, words
 from spritz.cli.queue.sort import SortError, parse_sort
 from spritz.cli.silent import Silent
 from spritz.model.commands.job import JobFilter

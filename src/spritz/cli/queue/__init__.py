@@ -2,7 +2,7 @@
 
 Map
 ---
-`ask`    options and variables → what to ask the controller for
+`conditions`  options and variables → what to ask the controller for
 `jobs`   the listing of jobs: rows, arrays in parts, partitions in parts
 `sort`   `--sort`
 `steps`  the listing of steps

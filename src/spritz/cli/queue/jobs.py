@@ -1,7 +1,7 @@
 """The listing of jobs: asks for the values that its columns need, and prints them in one pass.
 
 An array's pending tasks are one record; with `--array`, or when single tasks were asked for, they become rows of
-their own here. Those with a record of their own join it again (`together`). Source: squeue(1).
+their own here. Those with a record of their own join it again (`array_rows`). Source: squeue(1).
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from spritz.cli.queue import together
+from spritz.cli.queue import array_rows
 from spritz.cli.queue.sort import SortError, SortKey, order_of, parse_sort
 from spritz.model.errors import SpritzError
 from spritz.presentation import columns
@@ -93,7 +93,7 @@ class JobListing:
         if self._splits:
             extra += ["array", "array_job_id", "array_task_id"]
         elif self._joins:
-            extra += together.NEEDS
+            extra += array_rows.NEEDS
         if self._split_partitions:
             extra += ["state", "partition", "spec.partitions"]
         if self._over is not None or self._under is not None:
@@ -136,7 +136,7 @@ class JobListing:
             context.out(f"last_update_time={int(now)} records={len(rows)}\n")
         within: set[int] = set()
         if self._joins:
-            changed, within = together.joined(rows, self._lines.index)
+            changed, within = array_rows.joined(rows, self._lines.index)
             for place, row in changed.items():
                 rows[place], lines[place] = row, self._lines.line(now, row) + "\n"
         if "noheader" not in self._given:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
-from spritz.cli.queue.ask import targets
+from spritz.cli.queue.conditions import targets
 from spritz.cli.queue.sort import SortError, order_of, parse_sort
 from spritz.model.errors import SpritzError
 from spritz.presentation import columns

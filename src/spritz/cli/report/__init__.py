@@ -1,8 +1,8 @@
 """What `sreport` is made of.
 
 `session`   options and what an interactive session remembers; the keywords
-`words`     `user top start=… users=…` -> conditions, with Slurm's names and abbreviations
+`conditions`  `user top start=… users=…` -> conditions, with Slurm's names and abbreviations
 `usage`     reports of rolled-up usage: clusters, accounts, users, wckeys
 `sizes`     reports of jobs by size
-`kept`      the report of reservations
+`reservations`  the report of reservations
 """

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from spritz.cli.options import Fatal
-from spritz.cli.report import words
+from spritz.cli.report import conditions
 from spritz.cli.report.span import Span, span_of
 from spritz.cli.silent import Silent
 from spritz.presentation import report_fields
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from spritz.cli.context import Context
-    from spritz.cli.report.words import Asked
+    from spritz.cli.report.conditions import Conditions
     from spritz.client.sync import Connection
     from spritz.presentation.report_fields import ReportField
     from spritz.presentation.table import TableColumn
@@ -141,7 +141,7 @@ class Session:
             self.context.err(f"Not valid report {rest[0]}\n{said}\n")
             raise Silent
         table = {"job": "Sizes", "reservation": "Reservation"}.get(kind, report)
-        asked = words.read(rest[1:], table, self.context)
+        asked = conditions.read(rest[1:], table, self.context)
         from spritz.runtime.clock import SystemClock
 
         now = SystemClock().now()
@@ -149,11 +149,11 @@ class Session:
         if kind == "job":
             self._sizes(report, asked, span)
         elif kind == "reservation":
-            self._kept(asked, span)
+            self._reservations(asked, span)
         else:
             self._usage(report, asked, span)
 
-    def _connected(self, asked: Asked, span: Span) -> tuple[Connection, tuple[str, ...]]:
+    def _connected(self, asked: Conditions, span: Span) -> tuple[Connection, tuple[str, ...]]:
         from spritz.cli.acct.connect import connected
 
         connection, ours = connected(self.context)
@@ -176,7 +176,7 @@ class Session:
             self.context.out(f"{_RULE}{title}\n{about}\n{_RULE}")
         self.context.out(report_fields.table_text(columns, rows, self.unit, header=self.header, parsable=self.parsable))
 
-    def _usage(self, report: str, asked: Asked, span: Span) -> None:
+    def _usage(self, report: str, asked: Conditions, span: Span) -> None:
         from spritz.cli.manager.commit import get_book
         from spritz.cli.report import usage
         from spritz.presentation.people import proper_name
@@ -220,7 +220,7 @@ class Session:
             raise Silent
         return int(text)
 
-    def _sizes(self, report: str, asked: Asked, span: Span) -> None:
+    def _sizes(self, report: str, asked: Conditions, span: Span) -> None:
         from spritz.cli.manager.commit import get_book
         from spritz.cli.report import sizes
 
@@ -241,9 +241,9 @@ class Session:
             f"{report_fields.SIZE_TITLES[report]} {span.text} ({span.seconds} secs)", about, columns + more, rows
         )
 
-    def _kept(self, asked: Asked, span: Span) -> None:
+    def _reservations(self, asked: Conditions, span: Span) -> None:
         from spritz.cli.manager.commit import refusal
-        from spritz.cli.report import kept
+        from spritz.cli.report import reservations
         from spritz.model.usage import AskReservations, ReservationReport
         from spritz.notation.hostlist import expand
 
@@ -255,6 +255,6 @@ class Session:
                 clusters=clusters, starts_at=span.start, ends_at=span.end, names=tuple(asked.names), nodes=nodes
             )
             found = connection.call(query, ReservationReport, timeout=600.0)
-        rows = kept.rows_of(found, self.tres)
+        rows = reservations.rows_of(found, self.tres)
         about = f"Usage reported in {self.unit.usage('TRES')}"
         self._print(f"Reservation Utilization {span.text}", about, columns, rows)

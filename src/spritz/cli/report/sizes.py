@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from spritz.cli.context import Context
+    from spritz.cli.report.conditions import Conditions
     from spritz.cli.report.span import Span
-    from spritz.cli.report.words import Asked
     from spritz.client.sync import Connection
     from spritz.model.limits.records import Book
     from spritz.model.usage import JobSize
@@ -61,9 +61,9 @@ def tres_of(text: str | None, context: Context) -> str:
     return word
 
 
-def question(asked: Asked, clusters: tuple[str, ...], span: Span, context: Context) -> AskJobSizes:
+def question(asked: Conditions, clusters: tuple[str, ...], span: Span, context: Context) -> AskJobSizes:
     """Raises SpritzError or Silent for users, groups and jobs that there are not."""
-    from spritz.cli.acct.ask import groups_named, picks_of, users_named
+    from spritz.cli.acct.conditions import groups_named, picks_of, users_named
 
     return AskJobSizes(
         clusters=clusters,
@@ -89,7 +89,7 @@ def _nodes(words: list[str]) -> tuple[str, ...]:
 class Sizes:
     """The table: its columns and rows."""
 
-    def __init__(self, found: JobSizes, book: Book, report: str, asked: Asked, tres: str) -> None:
+    def __init__(self, found: JobSizes, book: Book, report: str, asked: Conditions, tres: str) -> None:
         self._sizes = found.sizes
         self._book = book
         self._report = report

@@ -16,8 +16,8 @@ from spritz.presentation.report_fields import Amount
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from spritz.cli.report.conditions import Conditions
     from spritz.cli.report.span import Span
-    from spritz.cli.report.words import Asked
     from spritz.client.sync import Connection
     from spritz.model.limits.records import Book
 
@@ -104,7 +104,7 @@ class Reporter:
     """Makes rows of what users did. `names`: the TRES; `proper`: a user's full name."""
 
     def __init__(
-        self, answer: Answer, book: Book, names: list[str], asked: Asked, proper: Callable[[str], str]
+        self, answer: Answer, book: Book, names: list[str], asked: Conditions, proper: Callable[[str], str]
     ) -> None:
         self._answer = answer
         self._book = book

@@ -1,2 +1,1 @@
-"""What `sstat` does after its options are read: `ask` the controller for running steps and what they have used,
-`fields` are its columns."""
+"""What `sstat` does after its options are read: `running_steps` asks for running steps and what they have used."""

@@ -7,7 +7,7 @@ Map
 `setters`   what each option means; `refusals` how a wrong value is refused
 `spec`      values → JobSpec: what follows from several options together
 `variables` SBATCH_, SALLOC_, SLURM_ and SRUN_ variables that stand for options
-`surroundings` directory, umask, limits and environment that go along
+`request_context` directory, umask, limits and environment that go along
 `script`    reading and judging a batch script; `foreign` its #PBS and #BSUB lines
 `components` of a heterogeneous job
 `binding`, `gathering`   options that few give, loaded when they are

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 def references(text: str) -> list[JobReference]:
     """`12,13.batch,14_3.0`. Raises Fatal."""
-    from spritz.cli.queue.ask import split_ids
+    from spritz.cli.queue.conditions import split_ids
 
     found = []
     for word in split_ids(text):

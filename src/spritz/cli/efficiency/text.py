@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 NODES_MAX = 20
 
 
-def told(jobs: Sequence[Efficiency]) -> list[str]:
+def text_lines(jobs: Sequence[Efficiency]) -> list[str]:
     """Lines: each job alone, or a table of several and what would be enough for all of them."""
     if len(jobs) == 1:
         (job,) = jobs

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 def jobs(text: str, context: Context) -> tuple[list[JobWithSteps], float]:
     """Raises SpritzError for what is no id, and Silent where slurmdbd is not there."""
     from spritz.cli.acct.answer import answered
-    from spritz.cli.acct.ask import picks_of
+    from spritz.cli.acct.conditions import picks_of
     from spritz.cli.acct.connect import connected
 
     picks = picks_of(text)
@@ -35,7 +35,7 @@ def jobs(text: str, context: Context) -> tuple[list[JobWithSteps], float]:
 
 def _measure(found: list[JobWithSteps]) -> None:
     """What the controller does not tell stays unknown."""
-    from spritz.cli.stat.ask import measured_record
+    from spritz.cli.stat.running_steps import measured_record
     from spritz.client.errors import ClientError
     from spritz.client.sync import connect_controller
 

@@ -54,7 +54,7 @@ _FLAGS = frozenset({"all", "tree", "as_parent", "flat", "count", "group"})
 _LISTS = frozenset({"clusters", "accounts", "users", "wckeys", "groups", "jobs", "nodes", "partitions", "names", "qos"})
 
 
-class Asked(Struct, kw_only=True):
+class Conditions(Struct, kw_only=True):
     """What one report is about. Empty: no condition."""
 
     clusters: list[str] = []
@@ -80,10 +80,10 @@ class Asked(Struct, kw_only=True):
     group: bool = False
 
 
-def read(words: Sequence[str], table: str, context: Context) -> Asked:
+def read(words: Sequence[str], table: str, context: Context) -> Conditions:
     """Raises Silent after Slurm's lines for a word that is no condition."""
     known = CONDITIONS[table]
-    asked = Asked()
+    asked = Conditions()
     for word in words:
         key, equals, value = word.partition("=")
         key = key.strip().lower()

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from spritz.cli.manager.arguments import match, time_of
 from spritz.cli.manager.commit import refusal
 from spritz.cli.manager.show import columns_of, print_table
-from spritz.cli.manager.words import match, time_of
 from spritz.cli.silent import Silent
 from spritz.model.usage import AskReservations, ReservationReport
 from spritz.presentation.table import TableField
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from spritz.cli.context import Context
+    from spritz.cli.manager.arguments import Word
     from spritz.cli.manager.show import Style
-    from spritz.cli.manager.words import Word
     from spritz.client.sync import Connection
     from spritz.model.accounting import ReservationRecord
     from spritz.model.limits.records import Association, Book
@@ -30,7 +30,7 @@ _WORDS = ("clusters", "end", "format", "ids", "names", "nodes", "start")
 _DEFAULT = "cluster,name%15,tres%30,timestart,timeend,unusedwall"
 
 
-class Asked:
+class ReservationQuestion:
     """The question and how its answer is shown. `ids`: of these alone; empty: of all."""
 
     def __init__(self, query: AskReservations) -> None:
@@ -60,11 +60,13 @@ def show_reservations(
     return 0
 
 
-def read(cluster: str, words: Sequence[Word], now: float, context: Context) -> Asked:
+def read(cluster: str, words: Sequence[Word], now: float, context: Context) -> ReservationQuestion:
     """Of today until now, unless the words say otherwise. Raises Silent after sacctmgr's lines about bad words."""
     from msgspec.structs import replace
 
-    asked = Asked(AskReservations(clusters=(cluster,), starts_at=int(time_of("today", now, context)), ends_at=0))
+    asked = ReservationQuestion(
+        AskReservations(clusters=(cluster,), starts_at=int(time_of("today", now, context)), ends_at=0)
+    )
     changes: dict[str, object] = {"ends_at": int(now) + 1}
     for word in words:
         known = match(word.key, _WORDS, 2)

@@ -28,7 +28,7 @@ _INHERITED = (
 )
 
 
-def heirs(book: Book, old: Association, new: Association) -> Iterator[Association]:
+def inheriting_associations(book: Book, old: Association, new: Association) -> Iterator[Association]:
     """Users' associations below an account's that inherit a field that the edit changes; the newest first."""
     changed = frozenset(name for name in _INHERITED if getattr(old, name) != getattr(new, name))
     if changed:

@@ -35,7 +35,7 @@ _SUFFIX = "_HET_GROUP_"
 _OLD_SUFFIX = "_PACK_GROUP_"
 
 
-class Together(Session):
+class HetSession(Session):
     """A session whose step has several parts; `groups` are the components in which they run."""
 
     def __init__(self, parts: list[tuple[int, Values, list[str]]], argv: list[str], context: Context, *, inside: bool):

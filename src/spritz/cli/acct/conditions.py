@@ -6,7 +6,7 @@ import os
 from typing import TYPE_CHECKING
 
 from spritz.cli.options import Fatal
-from spritz.cli.queue.ask import split_ids, words
+from spritz.cli.queue.conditions import split_ids, words
 from spritz.cli.silent import Silent
 from spritz.model.accounting import JobPick, SelectJobs
 from spritz.model.errors import SpritzError
