@@ -8,13 +8,14 @@ import pytest
 
 from spritz.cli.context import Context
 from spritz.cli.manager.arguments import read as words_of
-from spritz.cli.manager.reservations import FIELDS, read, rows_of, unused_seconds
+from spritz.cli.manager.reservations import read, rows_of, unused_seconds
 from spritz.cli.manager.show import Style, columns_of, table_text
 from spritz.cli.silent import Silent
 from spritz.model.accounting import ReservationRecord
 from spritz.model.limits.records import Association, Book
 from spritz.model.usage import ReservationUsage
 from spritz.notation.times import parse_time
+from spritz.presentation.history_fields import RESERVATION_FIELDS
 
 NOW = parse_time("2026-11-22T10:00:00", 0.0, future=False)
 
@@ -41,7 +42,7 @@ def kept(*, users: str = "", accounts: str = "", used: int = 0) -> ReservationUs
 
 
 def lines(one: ReservationUsage, fields: str, book: Book | None = None, *, parsable: int = 2) -> list[str]:
-    columns = columns_of(fields, FIELDS, context())
+    columns = columns_of(fields, RESERVATION_FIELDS, context())
     return "".join(table_text(columns, rows_of([one], book, NOW), Style(parsable=parsable))).splitlines()
 
 

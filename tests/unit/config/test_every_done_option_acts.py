@@ -25,6 +25,7 @@ _RECORDED = {
     "JobSpec.export": "recorded; the command has acted on it",
     "JobSpec.memory_bind": "only none, which is what happens",
     "JobSpec.wait_all_nodes": "nodes are ready when they are given: one that does not answer is not",
+    "StepSpec.client_pid": "shown as SrunHost:Pid",
     "StepSpec.memory_bind": "only none, which is what happens",
     "StepSpec.exclusive": "acts as --exact, which is set with it",
 }

@@ -12,7 +12,7 @@ from spritz.cli.manager.commit import refusal
 from spritz.cli.manager.show import columns_of, print_table
 from spritz.cli.silent import Silent
 from spritz.model.accounting_admin import EventRecords, SelectEvents
-from spritz.presentation.table import TableField
+from spritz.presentation.history_fields import BASE_STATES, EVENT_FIELDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from spritz.cli.manager.arguments import Word
     from spritz.cli.manager.show import Style
     from spritz.client.sync import Connection
-    from spritz.model.accounting import NodeEventRecord
     from spritz.presentation.association_fields import Row
 
 _WORDS = (
@@ -31,13 +30,8 @@ _WORDS = (
 _DEFAULT = "cluster,nodename,start,end,state,reason,user"
 _OF_CLUSTERS = "cluster,tres,start,end,clusternodes"
 
-#: Slurm's numbers of base states, and of flags (slurm.h, NODE_STATE_*).
-_BASE = {"DOWN": 1, "IDLE": 2, "ALLOCATED": 3, "ERROR": 4, "MIXED": 5, "FUTURE": 6}
-_FLAGS = {"DRAIN": 0x200, "COMPLETING": 0x400, "NOT_RESPONDING": 0x800, "POWERED_DOWN": 0x1000, "FAIL": 0x2000}
-_FLAGS |= {"POWERING_UP": 0x4000, "MAINTENANCE": 0x8000, "REBOOT_REQUESTED": 0x10000}
 
-
-class Asked:
+class EventQuestion:
     """The question and how its answer is shown."""
 
     def __init__(self, cluster: str) -> None:
@@ -52,7 +46,7 @@ def show_events(connection: Connection, cluster: str, words: Sequence[Word], sty
     now = SystemClock().now()
     asked = _read(cluster, words, now, context)
     default = _OF_CLUSTERS if asked.query.kind == "cluster" else _DEFAULT
-    columns = columns_of(asked.format or default, FIELDS, context)
+    columns = columns_of(asked.format or default, EVENT_FIELDS, context)
 
     def rows() -> Iterator[Row]:
         for piece in connection.stream(asked.query, EventRecords, timeout=60.0):
@@ -74,10 +68,10 @@ def held(connection: Connection) -> dict[str, Row]:
     return found
 
 
-def _read(cluster: str, words: Sequence[Word], now: float, context: Context) -> Asked:
+def _read(cluster: str, words: Sequence[Word], now: float, context: Context) -> EventQuestion:
     from msgspec.structs import replace
 
-    asked = Asked(cluster)
+    asked = EventQuestion(cluster)
     changes: dict[str, object] = {}
     only_open = whole = False
     for word in words:
@@ -139,7 +133,7 @@ def _condition(known: str, word: Word, context: Context) -> dict[str, object]:
     if known == "states":
         states = tuple(one.upper() for one in word.values)
         for one in states:
-            if one not in _BASE and one not in ("DRAIN", "FAIL", "DRAINED", "DRAINING"):
+            if one not in BASE_STATES and one not in ("DRAIN", "FAIL", "DRAINED", "DRAINING"):
                 context.err(f'Bad state string: "{one}"\n')
                 raise Silent
         return {"states": states, "kind": "node"}
@@ -156,74 +150,3 @@ def _yesterday(now: float) -> float:
     from spritz.notation.times import parse_time
 
     return parse_time("today", parse_time("today", now, future=False) - 43_200.0, future=False)
-
-
-# -- columns
-
-
-def _event(row: Row) -> NodeEventRecord:
-    found: NodeEventRecord = row["e"]
-    return found
-
-
-def _at(epoch: float) -> str:
-    from spritz.notation.times import format_time
-
-    return format_time(epoch) if epoch else "Unknown"
-
-
-def _state(row: Row) -> str:
-    from spritz.presentation.node_states import state_word
-
-    one = _event(row)
-    return state_word([one.state, *_flag_names(one)], compact=True).rstrip("*$^@#%!~-").upper() if one.node else ""
-
-
-def _flag_names(one: NodeEventRecord) -> list[str]:
-    from spritz.model.states import NodeFlag
-
-    return [flag.name for flag in NodeFlag if flag.name and one.flags & flag.value]
-
-
-def _state_raw(row: Row) -> int:
-    one = _event(row)
-    return _BASE.get(one.state, 0) + sum(_FLAGS.get(name, 0) for name in _flag_names(one))
-
-
-def _reason(row: Row) -> str:
-    one = _event(row)
-    return one.reason if one.node else "Cluster Registered TRES"
-
-
-def _user(row: Row) -> str:
-    from spritz.presentation.people import name_of
-
-    one = _event(row)
-    return f"{name_of(one.reason_uid)}({one.reason_uid})" if one.node else ""
-
-
-def _duration(row: Row) -> str:
-    from spritz.notation.duration import format_duration
-
-    one = _event(row)
-    return format_duration(max(0, int((one.ended_at or row["now"]) - one.started_at)))
-
-
-FIELDS: dict[str, TableField] = {
-    "cluster": TableField("Cluster", 10, lambda row: row["cluster"]),
-    "clusternodes": TableField("Cluster Nodes", 20, lambda row: _event(row).nodes),
-    "duration": TableField("Duration", 13, _duration),
-    "end": TableField("TimeEnd", 19, lambda row: _at(_event(row).ended_at)),
-    "timeend": TableField("TimeEnd", 19, lambda row: _at(_event(row).ended_at)),
-    "event": TableField("Event", 7, lambda row: "Node" if _event(row).node else "Cluster"),
-    "eventraw": TableField("EventRaw", 8, lambda row: 2 if _event(row).node else 1),
-    "nodename": TableField("NodeName", -15, lambda row: _event(row).node),
-    "nodenames": TableField("NodeName", -15, lambda row: _event(row).node),
-    "reason": TableField("Reason", 30, _reason),
-    "start": TableField("TimeStart", 19, lambda row: _at(_event(row).started_at)),
-    "timestart": TableField("TimeStart", 19, lambda row: _at(_event(row).started_at)),
-    "state": TableField("State", 6, _state),
-    "stateraw": TableField("StateRaw", 8, _state_raw),
-    "tres": TableField("TRES", 20, lambda row: _event(row).tres),
-    "user": TableField("User", 10, _user),
-}

@@ -12,7 +12,7 @@ from spritz.cli.manager.commit import agreed, may
 from spritz.cli.manager.show import columns_of, print_table
 from spritz.cli.silent import Silent
 from spritz.model import accounting_admin as model
-from spritz.presentation.table import TableField
+from spritz.presentation.history_fields import RUNAWAY_FIELDS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,35 +22,8 @@ if TYPE_CHECKING:
     from spritz.cli.manager.show import Style
     from spritz.client.sync import Connection
     from spritz.model.accounting import JobRecord
-    from spritz.presentation.association_fields import Row
 
 _DEFAULT = "id,name,partition,cluster,state,timesubmit,timestart,timeend"
-
-
-def _time(name: str) -> TableField:
-    from spritz.notation.times import format_time
-
-    def show(row: Row) -> str:
-        at: float = getattr(row["job"], name)
-        return format_time(at) if at else "Unknown"
-
-    return TableField({"submitted_at": "TimeSubmit", "started_at": "TimeStart", "ended_at": "TimeEnd"}[name], 19, show)
-
-
-def _fields() -> dict[str, TableField]:
-    def of(title: str, width: int, name: str) -> TableField:
-        return TableField(title, width, lambda row: getattr(row["job"], name))
-
-    return {
-        "cluster": of("Cluster", 10, "cluster"),
-        "id": of("ID", 12, "job_id"),
-        "name": of("Name", 10, "name"),
-        "partition": of("Partition", 10, "partition"),
-        "state": of("State", 10, "state"),
-        "timestart": _time("started_at"),
-        "timeend": _time("ended_at"),
-        "timesubmit": _time("submitted_at"),
-    }
 
 
 def show_runaway(
@@ -71,7 +44,7 @@ def show_runaway(
         else:
             context.err(f" Unknown condition: {word.text}\n")
             raise Silent
-    columns = columns_of(asked or _DEFAULT, _fields(), context)
+    columns = columns_of(asked or _DEFAULT, RUNAWAY_FIELDS, context)
     found = _runaway(connection, cluster)
     if not found:
         context.out(f"Runaway Jobs: No runaway jobs found on cluster {cluster}\n")

@@ -12,7 +12,7 @@ from spritz.cli.manager.commit import refusal
 from spritz.cli.manager.show import columns_of, print_table
 from spritz.cli.silent import Silent
 from spritz.model.usage import AskReservations, ReservationReport
-from spritz.presentation.table import TableField
+from spritz.presentation.history_fields import RESERVATION_FIELDS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from spritz.cli.manager.arguments import Word
     from spritz.cli.manager.show import Style
     from spritz.client.sync import Connection
-    from spritz.model.accounting import ReservationRecord
     from spritz.model.limits.records import Association, Book
     from spritz.model.usage import ReservationUsage
     from spritz.presentation.association_fields import Row
@@ -47,7 +46,7 @@ def show_reservations(
 
     now = SystemClock().now()
     asked = read(cluster, words, now, context)
-    columns = columns_of(asked.format or _DEFAULT, FIELDS, context)
+    columns = columns_of(asked.format or _DEFAULT, RESERVATION_FIELDS, context)
     book = None
     if any(column.field.header == "Assocs" for column in columns):
         from spritz.cli.manager.commit import get_book
@@ -104,7 +103,7 @@ def _nodes(text: str, context: Context) -> tuple[str, ...]:
 
 
 def rows_of(found: Sequence[ReservationUsage], book: Book | None, now: float) -> list[Row]:
-    """Rows for FIELDS. `book`: for the associations that may use them, where those are shown."""
+    """Rows for RESERVATION_FIELDS. `book`: for the associations that may use them, where those are shown."""
     return [
         {
             "r": one.record,
@@ -145,35 +144,3 @@ def _names(text: str) -> tuple[set[str], set[str]]:
     """Those it is for, and those it is not for."""
     names = {name for name in text.removeprefix("-").split(",") if name}
     return (set(), names) if text.startswith("-") else (names, set())
-
-
-# -- columns
-
-
-def _record(row: Row) -> ReservationRecord:
-    found: ReservationRecord = row["r"]
-    return found
-
-
-def _at(epoch: float) -> str:
-    from spritz.notation.times import format_time
-
-    return format_time(epoch) if epoch else "Unknown"
-
-
-_START = TableField("TimeStart", 19, lambda row: _at(_record(row).started_at))
-_END = TableField("TimeEnd", 19, lambda row: _at(_record(row).ended_at))
-FIELDS: dict[str, TableField] = {
-    "associations": TableField("Assocs", 10, lambda row: row["associations"]),
-    "cluster": TableField("Cluster", 10, lambda row: row["cluster"]),
-    "end": _END,
-    "flags": TableField("Flags", 20, lambda row: _record(row).flags),
-    "id": TableField("ID", 6, lambda row: _record(row).reservation_id),
-    "name": TableField("Name", 10, lambda row: _record(row).name),
-    "nodenames": TableField("NodeName", -15, lambda row: _record(row).nodes),
-    "start": _START,
-    "timestart": _START,
-    "timeend": _END,
-    "tres": TableField("TRES", 20, lambda row: _record(row).tres),
-    "unusedwall": TableField("UnusedWall", 10, lambda row: row["unused"]),
-}
