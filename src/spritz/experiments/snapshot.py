@@ -262,7 +262,8 @@ def _tree_of(root: Path, store: Path, limits: _Limits, *, is_git: bool) -> tuple
         new = _names(git("ls-files", "-z", "-o", "--exclude-standard"))
         changed = _names(git("diff-files", "-z", "--name-only", "--ignore-submodules=all"))
         limits.need(root, (name for name in {*new, *changed} if not name.endswith("/")))
-        git("add", "-A", "--ignore-errors", ".")
+        if new or changed:  # of 50,000 files that are as they were, it would look at each once more
+            git("add", "-A", "--ignore-errors", ".")
         submodules = _add_submodules(git, root, store, limits) if is_git else {}
         if is_git:
             _add_lfs(git, root, limits)
@@ -285,6 +286,7 @@ def _add_submodules(git: _Git, root: Path, store: Path, limits: _Limits) -> dict
         found[name] = commit
         if not (root / name / ".git").exists():
             continue  # not checked out: there are no files of it
+        found[name] = _git(root / name, "rev-parse", "--verify", "-q", "HEAD", check=False).strip() or commit
         tree, inner = _tree_of(root / name, store, limits, is_git=True)
         _keep(store, tree, (_git_directory(root / name) / "objects",))
         found.update({f"{name}/{path}": other for path, other in inner.items()})

