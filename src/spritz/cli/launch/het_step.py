@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 Program = tuple["Values", list[str]]
 
 _SUFFIX = "_HET_GROUP_"
+_FILES = ("output", "error", "open-mode")
 _OLD_SUFFIX = "_PACK_GROUP_"
 
 
@@ -43,7 +44,11 @@ class HetSession(Session):
         super().__init__(given, command, argv, _seen(context, group) if inside else context, inside=inside)
         self.groups = [group for group, _given, _command in parts]
         self.sessions: list[Session] = [self]
+        first = given
         for group, given, command in parts[1:]:
+            if not {"output", "error"} & given.keys():
+                # As in Slurm: what names no files of its own writes to those of the first.
+                given = {**{name: first[name] for name in _FILES if name in first}, **given}
             part = Session.__new__(Session)
             part.prepare(given, command, argv, _seen(context, group) if inside else context, inside=inside)
             part.settings = self.settings
