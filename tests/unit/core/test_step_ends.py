@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from typing import Any
 
 from spritz.model.commands.step import SignalStep
 from spritz.model.events.step import StepCancelled, StepEnded
@@ -10,7 +11,7 @@ from spritz.model.states import JobState
 from spritz.testing.builders import ALICE, World
 
 
-def running_step(world: World, **fields: object) -> tuple[int, int]:
+def running_step(world: World, **fields: Any) -> tuple[int, int]:
     """A job that runs, and its step."""
     job = world.start(world.submit(batch=False, interactive=True))
     return job, world.step(job, **fields).step_id
