@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Protocol
 
 from msgspec import DecodeError, Struct, ValidationError
 from msgspec.msgpack import Decoder, Encoder
 
 from spritz.client.mux import Mux, MuxStream, Splice
+from spritz.model.errors import SpritzError
 from spritz.runtime.credentials import PeerCredentials, peer_credentials
 from spritz.runtime.pipe import Pipe
 from spritz.runtime.tls import LOGIN, NODE
@@ -49,6 +50,7 @@ class Open(Struct, frozen=True, kw_only=True, array_like=True):
 
 _encode = Encoder().encode
 _decoder = Decoder(Open)
+_user_decoder = Decoder(UserCredential)
 
 
 def encode_open(request: Open) -> bytes:
@@ -113,8 +115,8 @@ class Hub:
         self.taken = Taken()
         #: Whether a machine may still use its certificate.
         self.is_welcome: Callable[[Machine], bool] = lambda machine: True
-        #: Reads credentials that are sealed otherwise (auth/munge).
-        self.unseal: Callable[[bytes, str], UserCredential] = self._unseal
+        #: Reads credentials that are not sealed with the machine's key (auth/munge); may take a while.
+        self.unseal: Callable[[bytes], Awaitable[bytes]] | None = None
 
     def accept(self, pipe: Pipe) -> None:
         """A machine's daemon has connected to relay."""
@@ -165,9 +167,30 @@ class Hub:
         self._complaints.write("machine.refused", peer, asyncio.get_running_loop().time(), peer=peer, reason=reason)
 
     def _opened(self, machine: Machine, stream: MuxStream, payload: bytes) -> None:
+        if self.unseal is not None:
+            self._tasks.spawn_contained(self._open_later(machine, stream, payload, self.unseal), name="relay.unseal")
+        else:
+            self._open(machine, stream, payload, None)
+
+    async def _open_later(
+        self, machine: Machine, stream: MuxStream, payload: bytes, unseal: Callable[[bytes], Awaitable[bytes]]
+    ) -> None:
+        try:
+            content = await unseal(_decoder.decode(payload).credential)
+        except (ValidationError, DecodeError, UnicodeDecodeError, SpritzError) as error:
+            self.complain(machine.host, str(error))
+            stream.refuse(str(error))
+            return
+        self._open(machine, stream, payload, content)
+
+    def _open(self, machine: Machine, stream: MuxStream, payload: bytes, content: bytes | None) -> None:
+        """`content` of the credential, if it was unsealed elsewhere."""
         try:
             request = _decoder.decode(payload)
-            user = self.unseal(request.credential, machine.host)
+            if content is None:
+                user = unseal(request.credential, self._membership.user_keys(machine.host))
+            else:
+                user = _user_decoder.decode(content)
             if user.host != machine.host:
                 raise BadCredential("foreign", f"it is of {user.host[:60]!r}, and came from {machine.host}")
             self.taken.check(user, cluster=self._cluster or machine.cluster, now=self._clock.now())
@@ -184,9 +207,6 @@ class Hub:
                 self.lead(stream, user.uid, user.gid, request.host, request.address)
             else:
                 stream.refuse("no such target")
-
-    def _unseal(self, sealed: bytes, host: str) -> UserCredential:
-        return unseal(sealed, self._membership.user_keys(host))
 
     def _gone(self, host: str, mux: Mux) -> None:
         links = self._links.get(host, [])

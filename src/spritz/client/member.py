@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from spritz.client.aio import PersistentChannel
     from spritz.client.membership import Membership
+    from spritz.client.munged import Munged
     from spritz.runtime.clock import Clock
     from spritz.runtime.log import Logger
     from spritz.runtime.tasks import Supervisor
@@ -39,6 +40,8 @@ class Member:
     ) -> None:
         self.membership = membership
         self.cluster = cluster
+        #: set where AuthType=auth/munge
+        self.munge: Munged | None = None
         self._role = role
         self._clock = clock
         self._port = port
@@ -68,7 +71,8 @@ class Member:
         )
         name = controller_socket_name(self.cluster, self._port)
         secure = self.secure(protocol=tls.STREAMS)
-        relay.serve(name, lambda: self.addresses, secure, streams=streams_name(name), at_once=at_once)
+        sealing = self.munge.seal if self.munge is not None else None
+        relay.serve(name, lambda: self.addresses, secure, streams=streams_name(name), at_once=at_once, sealing=sealing)
         if database is not None:
             to_database = self.secure(tls.DATABASE, tls.STREAMS)
             relay.serve(database_socket_name(database[1]), lambda: (database,), to_database)

@@ -11,11 +11,11 @@ A command finds it alive though the controller is away: it waits `PATIENCE_SECON
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING
 
 from msgspec import DecodeError, ValidationError
-from msgspec.msgpack import Decoder
+from msgspec.msgpack import Decoder, encode
 
 from spritz.client.aio import Address, Secure, open_address
 from spritz.client.hub import CLIENT, DAEMON, Open, encode_open, lead_here
@@ -49,10 +49,18 @@ _preamble_decoder = Decoder(tuple[str, str])
 _PREAMBLE_BYTES_MAX = 1024
 
 
+#: Seals a credential otherwise than with the machine's key (auth/munge), which may take a while. Raises SpritzError.
+Sealing = Callable[[bytes], Awaitable[bytes]]
+
+
 class _Link:
     """A link to one daemon, made when it is first needed, and again when it breaks."""
 
-    def __init__(self, relay: Relay, addresses: Callable[[], Sequence[Address]], secure: Secure) -> None:
+    def __init__(
+        self, relay: Relay, addresses: Callable[[], Sequence[Address]], secure: Secure, sealing: Sealing | None
+    ) -> None:
+        #: seals credentials; None: the machine's key does
+        self.sealing = sealing
         self._relay = relay
         self._addresses = addresses
         self._secure = secure
@@ -116,8 +124,6 @@ class Relay:
         self._randomness = randomness
         self.log = log
         self._servers: list[asyncio.Server] = []
-        #: Seals in another way (auth/munge).
-        self.seal: Callable[[UserCredential], bytes] = self._seal
 
     def serve(
         self,
@@ -127,10 +133,11 @@ class Relay:
         *,
         streams: str = "",
         at_once: bool = False,
+        sealing: Sealing | None = None,
     ) -> None:
         """Lead whoever connects to the abstract socket `name` to the daemon at these addresses; and step supervisors,
         which connect to `streams`, to clients on other machines."""
-        link = _Link(self, addresses, secure)
+        link = _Link(self, addresses, secure, sealing)
         if at_once:
             link.want()
         self.tasks.spawn_contained(self._listen(name, lambda: _Caller(self, link)), name="relay.listen")
@@ -143,18 +150,25 @@ class Relay:
             server.close()
 
     def sealed(self, uid: int, gid: int) -> bytes:
-        """A credential for a user of this machine."""
+        """A credential for a user of this machine, with the machine's key."""
+        return seal(self._credential(uid, gid), self._membership.user_key)
+
+    async def sealed_by(self, sealing: Sealing | None, uid: int, gid: int) -> bytes:
+        """The same, sealed in the way that is configured. Raises SpritzError."""
+        if sealing is None:
+            return self.sealed(uid, gid)
+        return await sealing(encode(self._credential(uid, gid)))
+
+    def _credential(self, uid: int, gid: int) -> UserCredential:
         now = self.clock.now()
-        return self.seal(
-            UserCredential(
-                cluster=self._cluster,
-                host=self._membership.host,
-                uid=uid,
-                gid=gid,
-                issued_at=now,
-                expires_at=now + LIFETIME_SECONDS,
-                nonce=self._randomness.token(16),
-            )
+        return UserCredential(
+            cluster=self._cluster,
+            host=self._membership.host,
+            uid=uid,
+            gid=gid,
+            issued_at=now,
+            expires_at=now + LIFETIME_SECONDS,
+            nonce=self._randomness.token(16),
         )
 
     def opened(self, stream: MuxStream, payload: bytes) -> None:
@@ -166,9 +180,6 @@ class Relay:
             stream.refuse("not understood")
             return
         self.tasks.spawn_contained(lead_here(stream, uid, request.address), name="relay.client")
-
-    def _seal(self, credential: UserCredential) -> bytes:
-        return seal(credential, self._membership.user_key)
 
     async def _listen(self, name: str, protocol: Callable[[], asyncio.Protocol]) -> None:
         told = False
@@ -207,15 +218,18 @@ class _Caller(asyncio.Protocol):
             self._transport.abort()
             return
         mux = self._link._mux
-        if mux is not None and mux.is_open:
-            self._open(mux, caller.uid, caller.gid)
+        if mux is not None and mux.is_open and self._link.sealing is None:
+            self._open(mux, self._relay.sealed(caller.uid, caller.gid))
         else:
             self._relay.tasks.spawn_contained(self._wait(caller.uid, caller.gid), name="relay.wait")
 
     async def _wait(self, uid: int, gid: int) -> None:
         try:
             mux = await self._link.mux()
-        except TimeoutError:
+            credential = await self._relay.sealed_by(self._link.sealing, uid, gid)
+        except (TimeoutError, SpritzError) as error:
+            if isinstance(error, SpritzError):
+                self._relay.log.error("credential.not_made", error=error.message)
             if not self._gone:
                 code = "SLURMCTLD_COMMUNICATIONS_CONNECTION_ERROR"
                 text = "Unable to contact slurm controller (connect failure)"
@@ -223,11 +237,11 @@ class _Caller(asyncio.Protocol):
                 self._transport.close()
             return
         if not self._gone:
-            self._open(mux, uid, gid)
+            self._open(mux, credential)
 
-    def _open(self, mux: Mux, uid: int, gid: int) -> None:
+    def _open(self, mux: Mux, credential: bytes) -> None:
         near, far = Splice.pair()
-        mux.open(encode_open(self._request(uid, gid)), far)
+        mux.open(encode_open(self._request(credential)), far)
         self.set_protocol(near)
 
     def set_protocol(self, near: Splice) -> None:
@@ -242,8 +256,8 @@ class _Caller(asyncio.Protocol):
             self._early.clear()
         self._transport.resume_reading()
 
-    def _request(self, uid: int, gid: int) -> Open:
-        return Open(target=DAEMON, credential=self._relay.sealed(uid, gid))
+    def _request(self, credential: bytes) -> Open:
+        return Open(target=DAEMON, credential=credential)
 
     def data_received(self, data: bytes) -> None:
         if self._near is not None:
@@ -312,9 +326,9 @@ class _Supervisor(_Caller):
         if self._where is None:
             self._transport.abort()
 
-    def _request(self, uid: int, gid: int) -> Open:
+    def _request(self, credential: bytes) -> Open:
         host, address = self._where or ("", "")
-        return Open(target=CLIENT, credential=self._relay.sealed(uid, gid), host=host, address=address)
+        return Open(target=CLIENT, credential=credential, host=host, address=address)
 
 
 def streams_socket_name(cluster_name: str, port: int) -> str:

@@ -23,6 +23,7 @@ from spritz.client.handling import DEFERRED, Deferred
 from spritz.client.hub import Hub
 from spritz.client.locate import controller_socket_name
 from spritz.client.membership import write_private
+from spritz.client.munged import munged_of
 from spritz.controller.api.identity import identified
 from spritz.model.commands.job import Done
 from spritz.model.commands.step import AttachStep, CreateHetStep, CreateStep
@@ -123,8 +124,17 @@ class Machines:
         self.tls = tls.server_context(keys)
         self.hub = Hub(membership, self.cluster, context.clock, context.tasks, server.complaints, server.take)
         self.hub.is_welcome = self.is_welcome
+        settings = context.configuration.loaded.settings
+        munged = munged_of(settings.text("AuthType"), ",".join(settings.words("AuthInfo")), self._makers())
+        if munged is not None:
+            self.hub.unseal = munged.unseal
         server.secure(self.tls, self.hub)
         context.tasks.spawn(self._renew_own(), name="certificate")
+
+    def _makers(self) -> set[int]:
+        """Who runs daemons on other machines."""
+        entry = self._context.configuration.slurmd_user_entry
+        return {0, *((entry.uid,) if entry is not None else ())}
 
     async def listen_streams(self) -> None:
         """Lead supervisors of this machine to clients on others."""

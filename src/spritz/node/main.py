@@ -207,6 +207,12 @@ def _serve(
             settings.controller_port,
             SystemClock(),
         )
+        if member is not None:
+            from spritz.client.locate import read_keys
+            from spritz.client.munged import munged_of
+
+            found = read_keys(frozenset(("authtype", "authinfo")), settings.path)
+            member.munge = munged_of(found.get("authtype", ""), found.get("authinfo", ""))
         if member is not None and ours.fetched:
             keep = partial(keep_files, settings.path, ours.membership)
 

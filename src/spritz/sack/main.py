@@ -46,8 +46,9 @@ def _start(options: Options) -> int:
 def _run(options: Options, path: str, membership: Membership, fetched: bool, startup: Startup) -> int:
     """In the process that will serve."""
     from spritz.client.configless import keep
-    from spritz.client.locate import locate_controller, locate_database
+    from spritz.client.locate import locate_controller, locate_database, read_keys
     from spritz.client.member import member_of
+    from spritz.client.munged import munged_of
     from spritz.runtime import log
     from spritz.runtime.clock import SystemClock
     from spritz.runtime.limits import allow_many_files
@@ -59,6 +60,8 @@ def _run(options: Options, path: str, membership: Membership, fetched: bool, sta
     member = member_of(membership, controller.cluster_name, role, controller.hosts, controller.port, SystemClock())
     if member is None:
         raise SpritzError(f"the controller is on this machine ({path}): commands reach it without sackd")
+    keys = read_keys(frozenset(("authtype", "authinfo")), path)
+    member.munge = munged_of(keys.get("authtype", ""), keys.get("authinfo", ""))
     pid_file = options.pid_file or (
         "/run/sackd.pid" if os.geteuid() == 0 else os.path.join(os.path.dirname(path), "sackd.pid")
     )

@@ -29,8 +29,12 @@ TmpFS UnkillableStepTimeout UnkillableStepProgram HealthCheckProgram HealthCheck
 PreemptExemptTime PreemptParameters SchedulerTimeSlice
 ResumeProgram ResumeFailProgram ResumeRate ResumeTimeout SuspendProgram SuspendRate SuspendTime SuspendTimeout
 SuspendExcNodes SuspendExcParts
+<<<<<<< HEAD
 DataParserParameters
 AccountingStorageHost AccountingStoragePort AccountingStoreFlags MaxDBDMsgs JobCompLoc
+=======
+AuthInfo AccountingStorageHost AccountingStoragePort AccountingStoreFlags MaxDBDMsgs JobCompLoc
+>>>>>>> 85107939 (AuthType=auth/munge: the site's munged vouches for users elsewhere)
 PriorityWeightAge PriorityMaxAge PriorityWeightJobSize PriorityWeightPartition PriorityWeightTRES PriorityFavorSmall
 PriorityCalcPeriod TrackWCKey PriorityDecayHalfLife PriorityWeightFairshare PriorityWeightAssoc PriorityWeightQOS
 FairShareDampeningFactor PriorityUsageResetPeriod
@@ -83,7 +87,7 @@ SlurmctldParameters.reboot_from_controller SlurmdParameters.shutdown_on_reboot
 SlurmctldParameters.cloud_reg_addrs SlurmctldParameters.idle_on_node_suspend
 SlurmctldParameters.max_powered_nodes SlurmctldParameters.preempt_send_user_signal
 SlurmctldParameters.enable_expedited_requeue SlurmctldParameters.node_reg_mem_percent
-SlurmctldParameters.user_resv_delete SlurmctldParameters.enable_configless
+SlurmctldParameters.user_resv_delete SlurmctldParameters.enable_configless AuthInfo.socket
 SchedulerParameters.requeue_delay SchedulerParameters.jobs_per_user_per_hour
 DependencyParameters.kill_invalid_depend DependencyParameters.max_depend_depth
 LaunchParameters.use_interactive_step
@@ -134,7 +138,7 @@ HONOURED: dict[str, frozenset[str]] = {
     "AuthAltTypes": frozenset({"auth/jwt"}),
     "slurmdbd.conf.AuthAltTypes": frozenset({"auth/jwt"}),
     # On one machine the kernel vouches for every caller, whatever it is set to.
-    "AuthType": frozenset({"auth/slurm"}),
+    "AuthType": frozenset({"auth/slurm", "auth/munge"}),
     "slurmdbd.conf.AuthType": frozenset({"auth/slurm"}),
     "AccountingStorageType": frozenset({"accounting_storage/none", "accounting_storage/slurmdbd"}),
     "AccountingStorageEnforce": frozenset(
@@ -265,7 +269,6 @@ MOOT: dict[str, str] = {
     "AccountingStorageTRES": "every resource that jobs use is accounted",
     "AccountingStorageUser": "slurmdbd knows its callers by itself",
     "TCPTimeout": "a connection is made within MessageTimeout",
-    "AuthInfo": "Spritz authenticates by itself",
     "CredType": "launches on other machines are signed by a key that comes of the cluster's (docs/decisions/0176)",
     "PluginDir": "Spritz loads none of Slurm's C plugins",
     "PlugStackConfig": "Spritz runs no SPANK plugins",

@@ -1,0 +1,81 @@
+"""The site's munged, through libmunge: credentials that daemons seal with it in place of a key (AuthType=auth/munge).
+
+Blocks while munged answers: to be called from a thread. Source: munge(3), munge_ctx(3).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import ctypes.util
+import threading
+
+from spritz.model.errors import SpritzError
+
+_SUCCESS, _OPTION_SOCKET = 0, 8
+
+#: What every credential of munge begins with.
+PREFIX = b"MUNGE:"
+
+
+class MungeError(SpritzError):
+    """munged has said no, or cannot be asked."""
+
+
+class Munge:
+    """Asks munged at `socket`, "" for the default one. Raises MungeError if there is no libmunge."""
+
+    def __init__(self, socket: str = "") -> None:
+        name = ctypes.util.find_library("munge") or "libmunge.so.2"
+        try:
+            library = ctypes.CDLL(name)
+        except OSError as error:
+            raise MungeError(
+                f"AuthType=auth/munge needs libmunge: {error}", hint="Debian: libmunge2; Red Hat: munge-libs"
+            ) from error
+        library.munge_ctx_create.restype = ctypes.c_void_p
+        library.munge_strerror.restype = ctypes.c_char_p
+        library.munge_ctx_set.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_char_p]
+        self._library = library
+        self._free = ctypes.CDLL(None).free
+        self._free.argtypes = [ctypes.c_void_p]
+        self._context = ctypes.c_void_p(library.munge_ctx_create())
+        if socket:
+            library.munge_ctx_set(self._context, _OPTION_SOCKET, socket.encode())
+        self._lock = threading.Lock()  # a context is for one thread at a time
+
+    def encode(self, payload: bytes) -> bytes:
+        """A credential by our user. Raises MungeError."""
+        credential = ctypes.c_void_p()
+        with self._lock:
+            self._check(
+                self._library.munge_encode(ctypes.byref(credential), self._context, payload, ctypes.c_int(len(payload)))
+            )
+        try:
+            return ctypes.string_at(credential.value or 0)
+        finally:
+            self._free(credential)
+
+    def decode(self, credential: bytes) -> tuple[bytes, int]:
+        """What it holds, and the uid of whoever made it. Raises MungeError: forged, expired, replayed …"""
+        buffer, size = ctypes.c_void_p(), ctypes.c_int()
+        uid, gid = ctypes.c_uint32(), ctypes.c_uint32()
+        with self._lock:
+            result = self._library.munge_decode(
+                credential + b"\0",
+                self._context,
+                ctypes.byref(buffer),
+                ctypes.byref(size),
+                ctypes.byref(uid),
+                ctypes.byref(gid),
+            )
+        try:
+            self._check(result)
+            return ctypes.string_at(buffer.value or 0, size.value), uid.value
+        finally:
+            if buffer.value:
+                self._free(buffer)
+
+    def _check(self, result: int) -> None:
+        if result != _SUCCESS:
+            text: bytes = self._library.munge_strerror(result)
+            raise MungeError(f"munge: {text.decode()}", code="SLURM_PROTOCOL_AUTHENTICATION_ERROR")

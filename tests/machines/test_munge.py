@@ -1,0 +1,49 @@
+"""AuthType=auth/munge: users of other machines by the word of the site's munged."""
+
+from __future__ import annotations
+
+import os
+import shutil
+
+import pytest
+
+from tests.e2e.people import Person
+from tests.machines.lan import Lan, Machine, eventually
+from tests.machines.test_classic import CONF, PORT
+
+pytestmark = [
+    pytest.mark.root,
+    pytest.mark.xdist_group("machines"),
+    pytest.mark.skipif(shutil.which("munged") is None, reason="needs munged (Debian: munge)"),
+]
+
+
+def munged(lan: Lan, machine: Machine, key: str) -> None:
+    """Start it there, with this key; its socket is at the same path on every machine."""
+    path = "/run/munge.socket"
+    words = [f"--key-file={key}", f"--socket={path}", "--pid-file=/run/munged.pid", "--log-file=/run/munged.log"]
+    machine.start("munged", "-F", "--force", "--seed-file=/run/munged.seed", *words)
+    eventually(lambda: (machine.own / "run/munge.socket").exists(), "munged serves")
+
+
+def test_munge_vouches_for_users(people: dict[str, Person]) -> None:
+    with Lan() as lan:
+        etc = lan.root / "etc"
+        etc.mkdir()
+        text = CONF.format(root=lan.root, port=PORT).replace("auth/slurm", "auth/munge")
+        (etc / "slurm.conf").write_text(text + "AuthInfo=socket=/run/munge.socket\n")
+        for name in ("slurm.key", "munge.key", "other.key"):
+            (etc / name).write_bytes(os.urandom(64))
+            (etc / name).chmod(0o600)
+        conf = {"SLURM_CONF": str(etc / "slurm.conf")}
+        alpha, beta, eve = (lan.machine(name) for name in ("alpha", "beta", "eve"))
+        munged(lan, alpha, str(etc / "munge.key"))
+        munged(lan, beta, str(etc / "munge.key"))
+        munged(lan, eve, str(etc / "other.key"))
+        alpha.out("slurmctld", **conf)
+        beta.out("slurmd", **conf)
+        alice = people["alice"].name
+        assert beta.out("srun", "id", "-un", user=alice, **conf) == f"{alice}\n"
+        eve.out("sackd", "--pid-file", str(eve.own / "sackd.pid"), **conf)
+        assert eve.run("sinfo", SLURM_CONF=conf["SLURM_CONF"]).returncode != 0
+        assert "Invalid credential" in (lan.root / "alpha/ctld.log").read_text()
