@@ -11,6 +11,9 @@ from msgspec import Struct
 from spritz.model.node import NodeConfig, NodeSample
 from spritz.model.resources import NodeCapacity
 
+#: `StepFinished.error_kind` of a step that ran when its machine went down: the node failed, not the job
+ENDED_BY_BOOT = "boot"
+
 
 class RunningStep(Struct, frozen=True, gc=False):
     """A step that has a live supervisor (or an undelivered end) on the node."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
@@ -441,6 +442,7 @@ class Agent:
 
     async def _kill_leftovers(self, here: _NodeHere, key: RunningStep) -> None:
         directory = here.spool.directory(key)
+        booted = _is_of_an_earlier_boot(directory, self._clock.now())
         began = not spools.give_up(directory)
         deadline = self._clock.monotonic() + _LEFTOVER_SECONDS
         while began:
@@ -450,10 +452,13 @@ class Agent:
             processes.send(left, 9)
             await self._clock.sleep(0.02)
         error = "slurmstepd was killed" if began else "slurmstepd did not start"
+        if booted:
+            error = "the node has booted"
         written = spools.read_record(directory)
         tasks = tuple(task.task_id for task in written.spec.tasks) if written is not None else ()
         now = self._clock.now()
-        self._carry_out(here, here.machine.leftovers_gone(key, now, began=began, tasks=tasks, error=error))
+        ended = here.machine.leftovers_gone(key, now, began=began, tasks=tasks, error=error, booted=booted)
+        self._carry_out(here, ended)
 
     # -- prolog, epilog
 
@@ -496,3 +501,11 @@ class Agent:
             self._carry_out(here, here.machine.acknowledged(report))
             if report.step_id == STEP_BATCH and self._log.enabled("debug"):
                 self._log.debug("job.reported", job_id=report.job_id)
+
+
+def _is_of_an_earlier_boot(directory: str, now: float) -> bool:
+    """Was this spool directory last written to before the machine booted?"""
+    try:
+        return os.stat(directory).st_mtime < now - time.clock_gettime(time.CLOCK_BOOTTIME)
+    except OSError:
+        return False

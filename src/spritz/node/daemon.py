@@ -244,7 +244,7 @@ class Daemon:
         return RegisterNode(
             name=name,
             capacity=await self._capacity(name),
-            booted_at=now if self._options.boot_now else self._hardware.booted_at,
+            booted_at=self._started_at if self._options.boot_now else self._hardware.booted_at,
             daemon_started_at=self._started_at,
             version=SLURM_VERSION,
             operating_system=f"{platform.system()} {platform.release()} {platform.version()}",

@@ -32,7 +32,15 @@ from spritz.model.launch import (
     TerminateStep,
 )
 from spritz.model.rejection import Rejection
-from spritz.model.reports import JobGone, NodePrologEnded, NodeTrouble, RunningStep, StepFinished, TaskEnd
+from spritz.model.reports import (
+    ENDED_BY_BOOT,
+    JobGone,
+    NodePrologEnded,
+    NodeTrouble,
+    RunningStep,
+    StepFinished,
+    TaskEnd,
+)
 from spritz.model.states import JobState
 from spritz.node.actions import (
     Actions,
@@ -311,8 +319,11 @@ class Machine:
         entry = self._jobs.get((key.job_id, key.restart_count))
         return [CleanUp(key)] if entry is not None and key.step_id in entry.steps else []
 
-    def leftovers_gone(self, key: StepKey, now: float, *, began: bool, tasks: tuple[int, ...], error: str) -> Actions:
-        """What a dead supervisor left is gone. `began`: its tasks may have run; `tasks` are their ranks."""
+    def leftovers_gone(
+        self, key: StepKey, now: float, *, began: bool, tasks: tuple[int, ...], error: str, booted: bool = False
+    ) -> Actions:
+        """What a dead supervisor left is gone. `began`: its tasks may have run; `tasks` are their ranks. `booted`: the
+        machine has booted since, and that ended them."""
         result = StepFinished(
             node=self.node,
             job_id=key.job_id,
@@ -322,7 +333,7 @@ class Machine:
             tasks=tuple(TaskEnd(task, 9) for task in tasks) if began else (),
             launch_failed=not began,
             error=error,
-            error_kind="supervisor",
+            error_kind=ENDED_BY_BOOT if booted else "supervisor",
         )
         return self.noticed_end(key, result)
 

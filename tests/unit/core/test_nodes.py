@@ -12,7 +12,7 @@ from spritz.core.effects import LaunchBatchOn, LaunchStepOn, TerminateJobOn, Ter
 from spritz.model.cluster import ClusterSettings
 from spritz.model.commands.cluster import UpdateNode
 from spritz.model.ids import STEP_BATCH
-from spritz.model.reports import NodeTrouble
+from spritz.model.reports import ENDED_BY_BOOT, NodeTrouble, StepFinished, TaskEnd
 from spritz.model.resources import GresCapacity, NodeCapacity
 from spritz.model.states import JobState, NodeFlag, NodeState
 from spritz.testing.builders import ALICE, World, capacity, kinds, only
@@ -257,3 +257,40 @@ def test_what_a_node_says_of_itself_when_it_starts_may_be_changed_later(world: W
     assert world.state.nodes["n1"].extra == '{"a": 2}'
     world.register("n1", daemon_started_at=3000.0)
     assert world.state.nodes["n1"].extra == '{"a": 2}'
+
+
+@pytest.mark.parametrize("requeue", [True, False])
+def test_a_boot_that_ended_the_script_is_a_failure_of_the_node(make_world: Make, requeue: bool) -> None:
+    """The node keeps its spool, and comes back within SlurmdTimeout."""
+    world = make_world(settings=ClusterSettings(return_to_service=2))
+    job_id = world.submit(node_list=("n1",), requeue=requeue)
+    world.start(job_id, "n1")
+    world.started(job_id)
+    world.now += 20
+    world.register("n1", booted_at=world.now - 10, running=((job_id, 0, STEP_BATCH),))
+    assert world.job(job_id).state is JobState.RUNNING, "an end that was not reported may have come before the boot"
+    world.ok(
+        StepFinished(
+            node="n1",
+            job_id=job_id,
+            restart_count=0,
+            step_id=STEP_BATCH,
+            ended_at=world.now,
+            tasks=(TaskEnd(0, 9),),
+            error_kind=ENDED_BY_BOOT,
+            job_gone=True,
+        )
+    )
+    job = world.job(job_id)
+    assert job.state is (JobState.PENDING if requeue else JobState.NODE_FAIL)
+    assert job.restart_count == int(requeue)
+    world.check()
+
+
+def test_a_daemon_that_connects_again_has_not_booted_whatever_its_clock_says(make_world: Make) -> None:
+    world = make_world()
+    ahead = world.now + 3600
+    world.register("n1", booted_at=ahead)
+    world.ok(UpdateNode(names=("n1",), state="RESUME"))
+    world.register("n1", booted_at=ahead)
+    assert world.state.nodes["n1"].state is NodeState.IDLE

@@ -127,7 +127,9 @@ def _state_after(state: State, node: Node, report: RegisterNode, shortage: str) 
 
 
 def _rebooted(node: Node, report: RegisterNode) -> bool:
-    return bool(node.registered_at) and report.booted_at > node.registered_at
+    """Has it booted since it was last here? A daemon that only connects again says the same time as before, whatever
+    its clock."""
+    return bool(node.registered_at) and report.booted_at > max(node.registered_at, node.booted_at)
 
 
 def config_shortage(configured: NodeCapacity, reported: NodeCapacity, memory_percent: float = 100.0) -> str:

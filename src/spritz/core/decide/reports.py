@@ -16,6 +16,7 @@ from spritz.core.decide.ending import (
     requeue_job,
     requeue_unlaunched,
 )
+from spritz.core.decide.node_failure import fail_job_on_node
 from spritz.core.decide.preempt import finish
 from spritz.core.exit_status import exit_code_of, signal_of, worse
 from spritz.core.flags import COMPLETING
@@ -24,6 +25,7 @@ from spritz.model.events.step import StepEnded, StepLaunched, StepNodeEnded
 from spritz.model.ids import INFINITE, STEP_BATCH, STEP_EXTERN
 from spritz.model.job import Hold
 from spritz.model.reasons import Reason
+from spritz.model.reports import ENDED_BY_BOOT
 from spritz.model.states import JobFlag, JobState
 from spritz.notation.signals import signal_description
 
@@ -143,7 +145,9 @@ def _batch_ended(turn: Turn, report: StepFinished) -> None:
         return
     gone = (report.node,) if report.job_gone else ()
     status = report_status(report)
-    if report.launch_failed:
+    if report.error_kind == ENDED_BY_BOOT:
+        fail_job_on_node(turn, job, report.node, gone=report.job_gone)
+    elif report.launch_failed:
         _launch_failed(turn, job, report, gone)
     elif report.oom:
         end_job(turn, job, JobState.OUT_OF_MEMORY, Reason.OUT_OF_MEMORY, exit_status=OOM_STATUS, gone=gone)
