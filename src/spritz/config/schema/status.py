@@ -29,12 +29,8 @@ TmpFS UnkillableStepTimeout UnkillableStepProgram HealthCheckProgram HealthCheck
 PreemptExemptTime PreemptParameters SchedulerTimeSlice
 ResumeProgram ResumeFailProgram ResumeRate ResumeTimeout SuspendProgram SuspendRate SuspendTime SuspendTimeout
 SuspendExcNodes SuspendExcParts
-<<<<<<< HEAD
 DataParserParameters
-AccountingStorageHost AccountingStoragePort AccountingStoreFlags MaxDBDMsgs JobCompLoc
-=======
 AuthInfo AccountingStorageHost AccountingStoragePort AccountingStoreFlags MaxDBDMsgs JobCompLoc
->>>>>>> 85107939 (AuthType=auth/munge: the site's munged vouches for users elsewhere)
 PriorityWeightAge PriorityMaxAge PriorityWeightJobSize PriorityWeightPartition PriorityWeightTRES PriorityFavorSmall
 PriorityCalcPeriod TrackWCKey PriorityDecayHalfLife PriorityWeightFairshare PriorityWeightAssoc PriorityWeightQOS
 FairShareDampeningFactor PriorityUsageResetPeriod
