@@ -59,12 +59,47 @@ def _somebody() -> str | None:
 class Server:
     """A running server. `url(database)` makes a new, empty database and says where it is."""
 
-    def __init__(self, kind: str, directory: Path, process: subprocess.Popen[bytes], user: str) -> None:
+    def __init__(self, kind: str, directory: Path, command: list[str], user: str) -> None:
         self.kind = kind
         self._directory = directory
-        self._process = process
+        self._command = command
         self._user = user
         self._made = 0
+        self._process = self._spawn()
+
+    def _spawn(self) -> subprocess.Popen[bytes]:
+        with (self._directory / "log").open("ab") as log:
+            process: subprocess.Popen[bytes] = subprocess.Popen(
+                self._command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd="/",
+                **_as(self._user),  # type: ignore[call-overload]
+            )
+        return process
+
+    def wait(self) -> None:
+        """Return when it takes connections."""
+        deadline = time.monotonic() + _START_SECONDS
+        while not self.answers():
+            assert time.monotonic() < deadline, f"{self.kind} does not answer"
+            time.sleep(0.05)
+
+    def stop(self) -> None:
+        """End it and its connections; `start` goes on with its data."""
+        # PostgreSQL's quick stop is SIGINT; MariaDB ends at SIGTERM.
+        self._process.send_signal(signal.SIGINT if self.kind == "postgresql" else signal.SIGTERM)
+        try:
+            self._process.wait(100)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+    def start(self) -> None:
+        """Run it again after `stop`; returns when it takes connections."""
+        self._process = self._spawn()
+        self.wait()
 
     @property
     def socket(self) -> str:
@@ -125,30 +160,12 @@ def server(kind: str) -> Iterator[Server]:
         os.chown(directory, entry.pw_uid, entry.pw_gid)
     try:
         command = _prepare(kind, directory, user)
-        with (directory / "log").open("ab") as log:
-            process = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                cwd="/",
-                **_as(user),  # type: ignore[call-overload]
-            )
+        found = Server(kind, directory, command, user)
         try:
-            found = Server(kind, directory, process, user)
-            deadline = time.monotonic() + _START_SECONDS
-            while not found.answers():
-                assert time.monotonic() < deadline, f"{kind} does not answer"
-                time.sleep(0.05)
+            found.wait()
             yield found
         finally:
-            # PostgreSQL's quick stop is SIGINT; MariaDB ends at SIGTERM.
-            process.send_signal(signal.SIGINT if kind == "postgresql" else signal.SIGTERM)
-            try:
-                process.wait(100)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+            found.stop()
     finally:
         shutil.rmtree(directory, ignore_errors=True)
 

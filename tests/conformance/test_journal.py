@@ -9,19 +9,37 @@ import pytest
 
 from spritz.controller.journal import Group, Image, Journal, JournalBusy, JournalError, JournalFenced, content_key
 from spritz.controller.journal_memory import MemoryJournal, MemoryStore
+from spritz.controller.journal_postgresql import PostgresJournal, Store, set_aside
 from spritz.controller.journal_sqlite import SqliteJournal
+from tests.conformance.databases import Server, reason, server
 
 Open = Callable[[], Journal]
 
 
-@pytest.fixture(params=["sqlite", "memory"])
+@pytest.fixture(scope="module")
+def postgresql() -> Iterator[Server]:
+    """A private PostgreSQL for the tests of this file."""
+    if why := reason("postgresql"):
+        pytest.skip(why)
+    with server("postgresql") as running:
+        yield running
+
+
+@pytest.fixture(params=["sqlite", "memory", "postgresql"])
 def open_journal(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Open]:
     """Opens the same store again and again; whatever is left open is closed at the end."""
     store = MemoryStore()
     opened: list[Journal] = []
+    url = request.getfixturevalue("postgresql").url() if request.param == "postgresql" else ""
 
     def opener() -> Journal:
-        journal: Journal = SqliteJournal(tmp_path / "state") if request.param == "sqlite" else MemoryJournal(store)
+        journal: Journal
+        if request.param == "sqlite":
+            journal = SqliteJournal(tmp_path / "state")
+        elif request.param == "memory":
+            journal = MemoryJournal(store)
+        else:
+            journal = PostgresJournal(url, "cluster")
         opened.append(journal)
         return journal
 
@@ -154,3 +172,80 @@ def test_an_earlier_controller_that_lost_its_lock_cannot_write(tmp_path: Path) -
     late_sqlite.append(group(1, 1), {})
     early_sqlite.close()
     late_sqlite.close()
+
+
+def test_a_deposed_controller_writes_nothing_to_postgresql(postgresql: Server) -> None:
+    url = postgresql.url()
+    early = PostgresJournal(url, "cluster", holder="ctl1")
+    early.append(group(1, 2), {})
+    store = Store(url, "cluster", patience_seconds=1.0)
+    late = PostgresJournal(url, "cluster", holder="ctl2", seen=store.lease())
+    body = b"script"
+    attempts: tuple[Callable[[], None], ...] = (
+        lambda: early.append(group(3, 3), {content_key(body): body}),
+        lambda: early.append(group(3, 3), {}),
+        lambda: early.remove_blobs({"key"}),
+        lambda: early.write_image(Image(sequence=2, payload=b"state")),
+        lambda: early.prune(2),
+    )
+    for attempt in attempts:
+        with pytest.raises(JournalFenced, match="ctl2 leads"):
+            attempt()
+    assert not early.beat()
+    assert late.beat()
+    early.close()
+    assert store.lease().holder == "ctl2", "who is deposed does not give back what is another's"
+    late.append(group(3, 3), {})
+    assert late.blob_sizes() == {}
+    assert late.term == early.term + 1
+    late.close()
+    assert store.lease().holder == ""
+    store.drop()
+
+
+def test_a_lease_that_has_moved_since_it_was_seen_is_not_taken(postgresql: Server) -> None:
+    url = postgresql.url()
+    first = PostgresJournal(url, "cluster", holder="ctl1")
+    store = Store(url, "cluster", patience_seconds=1.0)
+    seen = store.lease()
+    first.beat()
+    with pytest.raises(JournalBusy, match="ctl1"):
+        PostgresJournal(url, "cluster", holder="ctl2", seen=seen)
+    store.drop()
+    first.close()
+
+
+def test_an_append_whose_answer_was_lost_is_not_doubled(postgresql: Server) -> None:
+    """The session is ended by the database after the commit: the group is tried again, and found to be there."""
+    import psycopg
+
+    url = postgresql.url()
+    journal = PostgresJournal(url, "cluster")
+    journal.append(group(1, 1), {})
+    other = psycopg.connect(url.replace("+psycopg", ""), autocommit=True)
+    other.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid()")
+    body = b"x" * 100
+    journal.append(group(2, 2), {content_key(body): body})
+    journal.last_sequence = 1  # as if the answer had not come
+    journal.append(group(2, 2), {content_key(body): body})
+    assert [g.last for g in journal.groups(0)] == [1, 2]
+    journal.last_sequence = 1
+    with pytest.raises(JournalError, match="does not take"):
+        journal.append(group(2, 2, b"something else"), {})
+    other.close()
+    journal.close()
+
+
+def test_clearing_keeps_the_old_journal_and_the_term(postgresql: Server) -> None:
+    url = postgresql.url()
+    journal = PostgresJournal(url, "cluster")
+    journal.append(group(1, 1), {})
+    store = Store(url, "cluster", patience_seconds=1.0)
+    with pytest.raises(JournalBusy):
+        set_aside(store)
+    journal.close()
+    assert set_aside(store) == "spritz_cluster_cleared_1"
+    again = PostgresJournal(url, "cluster")
+    assert (again.term, again.last_sequence) == (2, 0)
+    again.close()
+    store.drop()

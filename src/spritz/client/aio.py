@@ -35,6 +35,9 @@ T = TypeVar("T")
 
 _ASK_AGAIN_SECONDS = 0.002
 
+#: Seconds to reach one address where several servers stand by for each other.
+EACH_SECONDS = 3.0
+
 #: A Unix socket's name (abstract ones start with NUL), or a TCP host and port.
 Address = str | tuple[str, int]
 
@@ -140,6 +143,15 @@ async def _open_tcp(host: str, port: int, timeout: float, secure: Secure | None)
     raise problem
 
 
+def _worse(first: SpritzError | None, error: SpritzError | OSError) -> SpritzError:
+    """Both errors: the second one's message, and what went wrong before in its hint."""
+    now = error if isinstance(error, SpritzError) else unreachable(str(error))
+    if first is None:
+        return now
+    hint = "; ".join(part for part in (first.hint or first.message, now.hint or now.message) if part)
+    return ClientError(now.message, code=now.code, hint=hint)
+
+
 def _address_text(address: Address) -> str:
     return address.replace("\0", "@") if isinstance(address, str) else f"{address[0]}:{address[1]}"
 
@@ -148,7 +160,8 @@ class PersistentChannel:
     """A channel that is made again whenever it breaks. Use it as `async with PersistentChannel(…) as link`.
 
     `on_connect(channel)` runs on each new connection before anybody else may use it: to register. If it raises, the
-    connection is closed and another attempt is made. Attempts are spaced by `backoff`, at most `ceiling_seconds` apart.
+    connection is closed and another attempt is made: at the next address where `each` says so, since several servers
+    may stand by for each other. Attempts are spaced by `backoff`, at most `ceiling_seconds` apart.
     """
 
     def __init__(
@@ -164,9 +177,11 @@ class PersistentChannel:
         randomness: Randomness | None = None,
         ceiling_seconds: float = 5.0,
         secure: Secure | None = None,
+        each: bool = False,
     ) -> None:
         self._secure = secure
         self._addresses = addresses
+        self._each = each
         self._role = role
         self._log = log
         self._table = table or {}
@@ -247,7 +262,19 @@ class PersistentChannel:
             await self._clock.sleep(next(waits))
 
     async def _connect(self) -> Channel:
-        addresses = self._addresses() if callable(self._addresses) else self._addresses
+        addresses = list(self._addresses() if callable(self._addresses) else self._addresses)
+        problem: SpritzError | None = None
+        # One after the other with `on_connect`: a peer that can be reached may be one that only stands by.
+        for number, address in enumerate(addresses):
+            try:
+                return await self._connect_to([address] if self._each else addresses[number:])
+            except (SpritzError, OSError) as error:
+                problem = _worse(problem, error)
+                if not self._each:
+                    break
+        raise problem or unreachable("no address is known")
+
+    async def _connect_to(self, addresses: Sequence[Address]) -> Channel:
         channel = await connect(
             addresses,
             role=self._role,
@@ -256,6 +283,7 @@ class PersistentChannel:
             tasks=self._tasks,
             owners=self._owners,
             secure=self._secure,
+            timeout=EACH_SECONDS if self._each else 10.0,
         )
         try:
             if self._on_connect is not None:

@@ -52,17 +52,24 @@ Result = Answer | Deferred | Awaitable[Answer] | AsyncIterator[Struct]
 Handler = Callable[[Any, "Call"], Result]
 
 
+class _Unread(Struct, frozen=True):
+    """In place of a request that is answered without being read."""
+
+
 class Handlers:
     """Which requests are taken, and by what. `table` maps the Struct class of a request to its handler."""
 
-    __slots__ = ("_by_kind", "_decoder")
+    __slots__ = ("_by_kind", "_decoder", "_otherwise")
 
-    def __init__(self, table: Mapping[type[Struct], Handler]) -> None:
+    def __init__(self, table: Mapping[type[Struct], Handler], otherwise: Handler | None = None) -> None:
+        self._otherwise = otherwise
         self._decoder = RequestDecoder(table)
         self._by_kind = {request_type.__name__: handler for request_type, handler in table.items()}
 
     def decode(self, request: Request) -> tuple[Struct, Handler]:
-        """The body and its handler. Raises BadRequest."""
+        """The body and its handler; `otherwise`, with an empty body, for those of no table. Raises BadRequest."""
+        if self._otherwise is not None and request.kind not in self._by_kind:
+            return _Unread(), self._otherwise
         return self._decoder.decode(request), self._by_kind[request.kind]
 
 

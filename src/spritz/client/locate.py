@@ -62,11 +62,18 @@ class ControllerConfig(Struct, frozen=True, kw_only=True):
     path: str
     cluster_name: str
     hosts: tuple[str, ...]
+    #: their names, as SlurmctldHost has them
+    names: tuple[str, ...] = ()
     hosts_key: str = "SlurmctldHost"
     port: int = DEFAULT_PORT
     slurm_user: str = "root"
     state_save_location: str = ""
     message_timeout_seconds: float = DEFAULT_MESSAGE_TIMEOUT_SECONDS
+
+    @property
+    def has_standby(self) -> bool:
+        """Whether several controllers stand by for each other: one of them leads."""
+        return len(self.hosts) > 1
 
     @property
     def socket_name(self) -> str:
@@ -221,11 +228,13 @@ def _controller(path: str, found: dict[str, list[str]]) -> ControllerConfig:
             hint="is it a slurm.conf? `spritz config check FILE` names every mistake in one",
         )
     shared = _last(found, "slurmctldaddr", "")
-    hosts = (shared,) if shared else tuple(_host_address(value) for value in found.get("slurmctldhost", ()))
+    given = found.get("slurmctldhost", ())
+    hosts = (shared,) if shared else tuple(_host_address(value) for value in given)
     return ControllerConfig(
         path=path,
         cluster_name=_last(found, "clustername", "cluster").lower(),
         hosts=hosts or ("localhost",),
+        names=hosts if shared else tuple(value.partition("(")[0].strip() for value in given) or ("localhost",),
         hosts_key="SlurmctldAddr" if shared else "SlurmctldHost",
         port=_port(path, _last(found, "slurmctldport", str(DEFAULT_PORT))),
         slurm_user=_slurm_user(_last(found, "slurmuser", "root")),

@@ -58,6 +58,7 @@ CLOSE_SECONDS_MAX = 5.0
 class Server:
     """Answers requests. `channels` are the open connections; either side of each may ask (`Channel.call`).
 
+    `otherwise` answers requests that `table` does not have, unread; without it they are refused as unknown.
     `on_connect(channel)` is called with each new connection, before anything of it was read. Requests are counted in
     `statistics`, where it is given. With `secure(…)`, peers on other machines come by TLS. Peers that run as one of
     `trusted` (uids; by default root and our own) have places that no one else gets. `limits.connections` is lowered to
@@ -74,13 +75,14 @@ class Server:
         trusted: frozenset[int] | None = None,
         on_connect: Callable[[Channel], None] | None = None,
         statistics: CallStatistics | None = None,
+        otherwise: Handler | None = None,
     ) -> None:
         self._statistics = statistics
         self.channels: set[Channel] = set()
         self._tls: ssl.SSLContext | None = None
         self._streams_protocol = ""
         self._hub: Hub | None = None
-        self._handlers = Handlers(table)
+        self._handlers = Handlers(table, otherwise)
         self._role = role
         self._log = log
         self._limits = _within_open_files(limits or Limits())

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from spritz.client.errors import ClientError, RemoteError
 from spritz.client.locate import locate_controller
-from spritz.client.sync import connect_controller
+from spritz.client.sync import TAKE_OVER_SECONDS, connect_controller
 from spritz.model.commands.job import JobSubmitted
 
 if TYPE_CHECKING:
@@ -32,7 +32,9 @@ def ask_again(request: SubmitJob | SubmitHetJob, lost: ClientError) -> JobSubmit
     that the outcome is not known, if the controller does not come back.
     """
     config = locate_controller()
-    deadline = monotonic() + config.message_timeout_seconds
+    deadline = monotonic() + (
+        max(TAKE_OVER_SECONDS, config.message_timeout_seconds) if config.has_standby else config.message_timeout_seconds
+    )
     while (left := deadline - monotonic()) > 0:
         try:
             with connect_controller(config, timeout=left, wait_seconds=left) as again:

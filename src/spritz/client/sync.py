@@ -46,6 +46,10 @@ _SLACK_SECONDS = 0.01
 #: Seconds between attempts while waiting for a controller that restarts.
 _RETRY_SECONDS = 0.05
 
+#: Where several SlurmctldHosts are configured: seconds that each has to say whether it leads, and that a command goes
+#: on looking for the one that does: a failover takes less.
+HOST_SECONDS, TAKE_OVER_SECONDS = 2.0, 30.0
+
 #: Seconds after which a daemon may soon close a connection that it was asked nothing on.
 _STALE_SECONDS = IDLE_SECONDS / 2
 
@@ -337,7 +341,8 @@ def connect_controller(
 
     `timeout` is in seconds and MessageTimeout by default: for connecting, and then for each call. While nobody
     answers, attempts go on for `wait_seconds`: as long as `timeout` by default, since a command must survive a restart
-    of the controller, as with Slurm; not at all by default for a controller that the caller has found himself.
+    of the controller, as with Slurm; not at all by default for a controller that the caller has found himself. Where
+    several hosts are configured each is asked whether it leads; they are tried for at least TAKE_OVER_SECONDS.
     Raises ClientError: "Unable to contact slurm controller (connect failure)"; "Protocol authentication error" if
     what listens runs neither as root nor as SlurmUser; RemoteHost if every configured host is another machine.
     """
@@ -345,6 +350,10 @@ def connect_controller(
     timeout = found.message_timeout_seconds if timeout is None else timeout
     if wait_seconds is None:
         wait_seconds = timeout if config is None else 0.0
+    if found.has_standby and wait_seconds:
+        timeout_to_connect = wait_seconds = max(wait_seconds, TAKE_OVER_SECONDS)
+    else:
+        timeout_to_connect = timeout
     address: tuple[object, ...] = ()
     if keeper is not None:
         address = (found.socket_name, found.hosts, found.port, found.owners(), environ.get(TOKEN_VARIABLE))
@@ -355,10 +364,17 @@ def connect_controller(
     started = monotonic()
     while True:
         problems: list[str] = []
-        connection = _try_controller(found, started + timeout, problems)
-        if connection is not None:
-            return _identified(Connection(connection, timeout_seconds=timeout, address=address))
-        if monotonic() - started >= min(wait_seconds, timeout):
+        if found.has_standby:
+            leading = _try_hosts(found, timeout, address, problems)
+            if leading is not None:
+                return _identified(leading)
+        else:
+            connection = _try_controller(found, started + timeout, problems)
+            if connection is not None:
+                return _identified(Connection(connection, timeout_seconds=timeout, address=address))
+        if monotonic() - started >= min(wait_seconds, timeout_to_connect):
+            if _stands_by(problems):
+                raise ClientError.of("ESLURM_IN_STANDBY_MODE", "; ".join(problems))
             raise unreachable("; ".join(problems))
         sleep(_RETRY_SECONDS)
 
@@ -425,6 +441,57 @@ def _try_controller(config: ControllerConfig, deadline: float, problems: list[st
     if remote and len(remote) == len(config.hosts):
         raise remote[0].naming(f"{config.path}: {config.hosts_key}={config.hosts[0]}")
     return None
+
+
+def _try_hosts(
+    config: ControllerConfig, timeout: float, address: tuple[object, ...], problems: list[str]
+) -> Connection | None:
+    """A connection to the controller that leads, which says so itself; None if none does at this moment."""
+    from spritz.model.queries.daemons import Ping, Pong
+
+    owners = config.owners()
+    untrusted: ClientError | None = None
+    remote: list[RemoteHost] = []
+    for host in ("", *config.hosts):
+        where = f"{host}:{config.port}" if host else "local socket"
+        deadline = monotonic() + HOST_SECONDS
+        try:
+            if host:
+                opened = _open_tcp(host, config.port, owners, deadline)
+            else:
+                opened = _open_unix(config.socket_name, HOST_SECONDS, owners)
+            connection = Connection(opened, timeout_seconds=timeout, address=address)
+        except OSError as error:
+            problems.append(f"{where}: {error.strerror or error}")
+            continue
+        except RemoteHost as error:
+            remote.append(error)
+            problems.append(error.message)
+            continue
+        except ClientError as error:
+            untrusted = error
+            problems.append(f"{where}: {error.message}")
+            continue
+        try:
+            pong = connection.call(Ping(), Pong, timeout=HOST_SECONDS)
+        except ClientError as error:
+            problems.append(f"{where}: {error.message}")
+        else:
+            if pong.leading:
+                return connection
+            why = pong.detail or (f"{pong.leader} leads" if pong.leader else "none leads")
+            problems.append(f"{where}: {pong.host} stands by, {why}")
+        connection.address = ()
+        connection.close()
+    if untrusted is not None and not _stands_by(problems):
+        raise untrusted
+    if len(remote) == len(config.hosts):
+        raise remote[0].naming(f"{config.path}: {config.hosts_key}={config.hosts[0]}")
+    return None
+
+
+def _stands_by(problems: list[str]) -> bool:
+    return any(" stands by, " in problem for problem in problems)
 
 
 def _left(deadline: float) -> float:

@@ -12,7 +12,8 @@ Map
 `loop`              `SingleWriter`: commands one by one, replies and effects after the commit that holds their events
 `commit`            the thread that waits for the disk
 `events`, `blobs`   events as bytes; scripts and environments by content
-`journal`           the contract of the store; `journal_sqlite` for one controller, `journal_memory` for tests;
+`journal`           the contract of the store; `journal_sqlite` for one controller, `journal_postgresql` for several
+                    (`standby` until it leads, `lease` while it does), `journal_memory` for tests;
                     `journal_reader` reads it while the daemon serves, in a thread
 `images`, `forked`  the state as a whole, now and then, written by a forked child
 `recovery`, `state_directory`   from disk to state; `-c`, `-i`, whose directory it is

@@ -8,6 +8,7 @@ Source: slurm.conf(5); scontrol(1) reconfigure.
 
 from __future__ import annotations
 
+import socket
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,7 @@ from spritz.config.settings import substitute
 from spritz.controller.groups import with_group_numbers
 from spritz.model.cluster import ClusterSettings
 from spritz.model.commands.cluster import Configure
+from spritz.model.errors import SpritzError
 from spritz.model.node import NodeConfig
 from spritz.model.partition import Partition
 from spritz.runtime.directory import gid_of
@@ -26,6 +28,10 @@ from spritz.runtime.privilege import UnknownUser, User, lookup_user
 
 if TYPE_CHECKING:
     from spritz.controller.scheduling_log import SchedulingLog
+
+
+#: Seconds of the lease where SlurmctldTimeout is not set, and the least that it may be.
+LEASE_SECONDS, LEASE_SECONDS_MIN = 6.0, 2.0
 
 
 class Configuration(Struct, frozen=True, kw_only=True):
@@ -64,6 +70,40 @@ class Configuration(Struct, frozen=True, kw_only=True):
         if settings.text("AccountingStorageType") == "accounting_storage/slurmdbd":
             found.append(("AccountingStorageHost", settings.text("AccountingStorageHost")))
         return tuple(found)
+
+    @property
+    def journal_url(self) -> str:
+        """SlurmctldParameters=journal=URL: where controllers that stand by for each other keep the journal; or ""."""
+        return self.loaded.settings.option("SlurmctldParameters", "journal") or ""
+
+    @property
+    def lease_seconds(self) -> float:
+        """Seconds without a sign of life after which a standby takes over: SlurmctldTimeout where it is set.
+
+        Differs: Slurm's 120 seconds do not hold where the key is not set (docs/decisions/0184).
+        """
+        settings = self.loaded.settings
+        if not settings.given("SlurmctldTimeout"):
+            return LEASE_SECONDS
+        return max(LEASE_SECONDS_MIN, float(settings.integer("SlurmctldTimeout")))
+
+    def own_host(self, name: str) -> tuple[int, str]:
+        """Number and name of the SlurmctldHost that this process is: `name`, or this machine. Raises SpritzError."""
+        hosts = self.loaded.settings.hosts
+        here = socket.gethostname()
+        wanted = (name,) if name else (here, here.partition(".")[0])
+        for index, host in enumerate(hosts):
+            if host.name in wanted or (not name and (len(hosts) == 1 or host.address in wanted)):
+                return index, host.name
+        raise SpritzError(
+            f"This host ({name or here}) not a valid controller",
+            hint=f"{self.path} has SlurmctldHost={','.join(host.name for host in hosts)}; -N NAME says which one it is",
+        )
+
+    def listen_host(self, index: int) -> str:
+        """The address to listen at, "" for all: controllers that share a machine have a loopback address each."""
+        address = self.addresses[index]
+        return address if len(self.addresses) > 1 and address.startswith("127.") else ""
 
     @property
     def state_directory(self) -> Path:

@@ -24,15 +24,18 @@ from spritz.controller.api.table import handlers
 from spritz.controller.blobs import BlobCollector, BlobStore
 from spritz.controller.clockset import watching
 from spritz.controller.commit import CommitThread
+from spritz.controller.configuration import Configuration, read_configuration
 from spritz.controller.context import Context
 from spritz.controller.debug_flags import DebugFlags
 from spritz.controller.diagnostics import Counting
 from spritz.controller.ended.listen import begin_job_completion
 from spritz.controller.images import ImageKeeper
-from spritz.controller.journal import JournalError
+from spritz.controller.journal import Journal, JournalError
+from spritz.controller.journal_postgresql import PostgresJournal
 from spritz.controller.journal_reader import JournalReader
 from spritz.controller.kept_settings import with_partitions, with_power
 from spritz.controller.launch import Letters
+from spritz.controller.lease import LeaseKeeper
 from spritz.controller.listeners import Loss
 from spritz.controller.loop import SingleWriter
 from spritz.controller.mail import Mailer
@@ -56,6 +59,7 @@ from spritz.runtime import log as runtime_log
 from spritz.runtime.clock import SystemClock
 from spritz.runtime.credentials import peer_credentials
 from spritz.runtime.directory import Directory
+from spritz.runtime.programs import run_programs
 from spritz.runtime.sockets import AddressInUse
 from spritz.runtime.stalls import StallWatch
 from spritz.runtime.tasks import Supervisor
@@ -64,7 +68,6 @@ from spritz.runtime.worker import Worker
 
 if TYPE_CHECKING:
     from spritz.client.membership import Membership
-    from spritz.controller.configuration import Configuration
     from spritz.controller.options import Options
     from spritz.model.commands.cluster import Configure
     from spritz.runtime.daemonize import Startup
@@ -73,6 +76,12 @@ if TYPE_CHECKING:
 
 #: Seconds that node daemons get to acknowledge `scontrol shutdown`.
 STOP_DAEMONS_SECONDS = 5.0
+
+#: Exit status of `serve` when another controller leads, or the journal's database is away: start again, to stand by.
+STAND_BY = 75
+
+#: Seconds that SlurmctldPrimaryOnProg and SlurmctldPrimaryOffProg may take.
+PRIMARY_PROGRAM_SECONDS = 10.0
 
 #: Seconds that what is under way at the end (`Context.at_end`) may take together.
 FINISH_SECONDS = 5.0
@@ -95,7 +104,7 @@ async def serve(
     slurm_uid: int,
     pid_file: PidFile,
 ) -> int:
-    """Serve until told to stop. Returns the exit status: 0 after a clean stop."""
+    """Serve until told to stop. Returns the exit status: 0 after a clean stop, STAND_BY after the loss of the lease."""
     daemon = _Daemon(options, configuration, membership, log, slurm_uid)
     try:
         return await daemon.run(startup, pid_file)
@@ -124,13 +133,19 @@ class _Daemon:
         self._stop_nodes = False
         self._failure: SpritzError | None = None
         self._tasks_failed = 0
+        #: Whether several controllers stand by for each other.
+        self._standing_by = bool(configuration.journal_url)
         #: Whether it got as far as serving.
         self.served = False
 
     async def run(self, startup: Startup, pid_file: PidFile) -> int:
         sys.setswitchinterval(SWITCH_SECONDS)
+        led = await self._lead(startup)
+        if led is None:
+            pid_file.release()
+            return 0
+        journal, recovered = led
         context = self._context()
-        journal, recovered = open_state(self._options, self._configuration, self._log)
         context.journal, context.machine = journal, recovered.machine
         try:
             async with Supervisor(self._contained_failure) as tasks:
@@ -153,7 +168,12 @@ class _Daemon:
                     self._begin(context, cluster, recovered)
                     startup.serves()
                     self.served = True
-                    with watch, watching(self._clock_set), Watchdog(self._log, startup.alive):
+                    keeper = (
+                        LeaseKeeper(journal, lambda error: self._journal_failed(context, error))
+                        if isinstance(journal, PostgresJournal)
+                        else nullcontext()
+                    )
+                    with watch, watching(self._clock_set), Watchdog(self._log, startup.alive), keeper:
                         await self._stopping.wait()
                     server.stop_listening()
                     await self._wind_down(context, committer)
@@ -161,12 +181,41 @@ class _Daemon:
                 tasks.cancel_all()
         finally:
             journal.close()
+        if isinstance(journal, PostgresJournal):
+            await self._run_program("SlurmctldPrimaryOffProg")
+            if isinstance(self._failure, JournalError):
+                self._log.error("daemon.deposed", error=self._failure.message, action="standing by")
+                return STAND_BY
         if self._failure is not None:
             raise self._failure
         self._log.info("daemon.stopped", last_sequence=context.writer.last_sequence)
         return 0
 
     # -- parts
+
+    async def _lead(self, startup: Startup) -> tuple[Journal, Recovered] | None:
+        """The journal and the state, once this controller leads; None if it was stopped while it stood by."""
+        if not self._configuration.journal_url:
+            return open_state(self._options, self._configuration, self._log)
+        from spritz.controller.standby import Standby
+
+        owners = frozenset((0, self._slurm_uid, os.geteuid()))
+        led = await Standby(self._options, self._configuration, self._log, SystemClock(), owners).lead(startup)
+        if led is not None:
+            try:  # it may have stood by for long
+                path = self._configuration.path
+                self._configuration = await Worker("configuration").run(read_configuration, path)
+            except SpritzError as error:
+                self._log.error("config.refused", detail=error.message, hint="the old configuration stays in force")
+        return led
+
+    async def _run_program(self, key: str) -> None:
+        """SlurmctldPrimaryOnProg or SlurmctldPrimaryOffProg."""
+        program = self._configuration.loaded.settings.text(key)
+        if program:
+            variables = {"PATH": os.environ.get("PATH", "/usr/bin:/bin"), "SLURM_CONF": self._configuration.path}
+            if problem := await run_programs((program,), variables, PRIMARY_PROGRAM_SECONDS):
+                self._log.error("program.failed", key=key, error=problem)
 
     def _context(self) -> Context:
         context = Context()
@@ -237,20 +286,21 @@ class _Daemon:
     async def _listen(self, server: Server) -> None:
         configuration = self._configuration
         ports = configuration.ports
+        host = configuration.listen_host(configuration.own_host(self._options.host)[0]) if self._standing_by else ""
         name = controller_socket_name(configuration.settings.cluster_name, ports[0])
         try:
             try:
                 await server.listen_unix(name)
             except AddressInUse:
                 stranger = self._stranger_at(name)
-                if stranger is None:
+                if stranger is None and not self._standing_by:  # a deposed controller of this machine may be stopped
                     raise
                 # Whoever holds the name is believed by nobody. Our own port is as good: the kernel vouches there too.
                 self._log.error(
                     "socket.taken", name=name.replace("\0", "@"), uid=stranger, action="serving by TCP alone"
                 )
             for port in ports:
-                await server.listen_tcp("", port)
+                await server.listen_tcp(host, port)
         except OSError as error:
             raise SpritzError(
                 f"cannot listen on SlurmctldPort {ports[0]}: {error.strerror}",
@@ -287,6 +337,8 @@ class _Daemon:
         garbage.tame()
         context.tasks.spawn(garbage.keep_sweeping(context.clock), name="garbage.sweep")
         self._watch_signals(context, cluster)
+        if self._standing_by:
+            context.tasks.spawn_contained(self._run_program("SlurmctldPrimaryOnProg"), name="primary")
         self._log.info(
             "daemon.started",
             cluster=self._configuration.settings.cluster_name,

@@ -17,6 +17,9 @@ from spritz.model.errors import SpritzError
 from spritz.runtime.command import run_daemon
 from spritz.runtime.service import held_pid_file, make_directory, open_log, serve_detached, set_nice
 
+#: As `daemon.STAND_BY`, which takes long to import.
+_STAND_BY = 75
+
 if TYPE_CHECKING:
     from spritz.client.membership import Membership
     from spritz.controller.configuration import Configuration
@@ -54,9 +57,49 @@ def _start(options: Options) -> int:
     membership = find_membership(configuration.path)
     if membership is None or not membership.holds_cluster_key:
         membership = None
+    if membership is None or len(configuration.addresses) > 1:
+        # A controller that stands by does not speak TLS yet.
         refuse_remote(configuration.hosts)
+    _check_hosts(options, configuration)
     _confirm_clear(options, configuration)
-    return serve_detached("slurmctld", options, lambda startup: _run(options, configuration, membership, startup))
+    status = serve_detached("slurmctld", options, lambda startup: _run(options, configuration, membership, startup))
+    if status == _STAND_BY:
+        _stand_by(options, configuration)
+    return status
+
+
+def _check_hosts(options: Options, configuration: Configuration) -> None:
+    """Several controllers need a journal that fences: refuse them without."""
+    url, hosts = configuration.journal_url, configuration.addresses
+    if not url:
+        if len(hosts) > 1:
+            raise SpritzError(
+                f"{configuration.path}: {len(hosts)} SlurmctldHost lines need SlurmctldParameters=journal=postgresql://…",
+                hint="a StateSaveLocation that controllers share over the network cannot keep a deposed one from "
+                "writing, PostgreSQL can: see docs/how-to/standby-controller.md; or leave one SlurmctldHost",
+            )
+        return
+    if not url.startswith(("postgresql://", "postgres://", "postgresql+psycopg://")):
+        raise SpritzError(
+            f"{configuration.path}: SlurmctldParameters=journal={url}: expected postgresql://USER@HOST/DATABASE"
+        )
+    if options.ignore_errors:
+        raise SpritzError(
+            "-i saves what can be read of a damaged journal in SQLite; this one is in PostgreSQL",
+            hint="restore the database from its backup, or start with -c, which sets the journal aside",
+        )
+    configuration.own_host(options.host)
+
+
+def _stand_by(options: Options, configuration: Configuration) -> None:
+    """Begin again as a standby, in this process: whatever memory and connections held is gone. Does not return."""
+    given = sys.argv[1:]
+    words = ["--systemd"] if options.systemd else ["-D"]
+    words += ["-f", configuration.path, *(["-v"] * options.verbose)]
+    for letter, value in (("-N", options.host), ("-L", options.log_file)):
+        words += [letter, value] if value else []
+    words += ["-R"] if options.recover_partitions else []
+    os.execv(sys.executable, [sys.executable, *sys.orig_argv[1 : len(sys.orig_argv) - len(given)], *words])
 
 
 def _confirm_clear(options: Options, configuration: Configuration) -> None:

@@ -17,6 +17,7 @@ Usage: slurmctld [OPTIONS]
   -h              Print this help
   -i              Ignore errors in state files: keep what can be read (with -c: do not ask)
   -L file         Write the log to this file
+  -N name         Be this SlurmctldHost (where several controllers share a machine)
   -n value        Run at this nice value
   -r              Recover jobs, and DOWN/DRAIN nodes with their reasons (the default)
   -R              Recover partition changes too
@@ -26,7 +27,7 @@ Usage: slurmctld [OPTIONS]
   --systemd       Stay in the foreground, and tell systemd when it serves (units of Type=notify)
 """
 
-_GRAMMAR = Grammar(program="slurmctld", usage=USAGE, flags="cDdhirRsvV", with_value="fLn")
+_GRAMMAR = Grammar(program="slurmctld", usage=USAGE, flags="cDdhirRsvV", with_value="fLnN")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,6 +39,8 @@ class Options(Common):
     log_file: str = ""
     recover_partitions: bool = False
     change_directory: bool = False
+    #: which SlurmctldHost it is; "": found by the name of this machine
+    host: str = ""
 
 
 def parse(argv: list[str]) -> Options:
@@ -48,6 +51,7 @@ def parse(argv: list[str]) -> Options:
         clear="c" in given,
         ignore_errors="i" in given,
         log_file=given.get("L", ""),
+        host=given.get("N", ""),
         recover_partitions="R" in given,
         change_directory="s" in given or "systemd" in given,
     )

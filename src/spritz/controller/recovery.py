@@ -8,13 +8,13 @@ what it cannot read. Source: `controller.journal`.
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Generator, Iterable, Iterator
+from typing import TYPE_CHECKING, Protocol
 
 from msgspec import Struct
 
 from spritz.controller.events import decode_group
-from spritz.controller.journal import Image, Journal, JournalCorrupt, JournalError, JournalNewer
+from spritz.controller.journal import Group, Image, Journal, JournalCorrupt, JournalError, JournalNewer
 from spritz.core.machine import Machine
 from spritz.model.stored import UnsupportedFormat
 
@@ -34,7 +34,18 @@ class Recovered(Struct, frozen=True, kw_only=True):
     replayed: int
 
 
-def recover(journal: Journal, settings: ClusterSettings) -> Recovered:
+class Reading(Protocol):
+    """What recovery needs of a journal."""
+
+    @property
+    def last_sequence(self) -> int: ...
+    @property
+    def oldest_sequence(self) -> int: ...
+    def groups(self, after: int) -> Generator[Group]: ...
+    def images(self) -> Iterator[Image]: ...
+
+
+def recover(journal: Reading, settings: ClusterSettings) -> Recovered:
     """The state of the journal's last event.
 
     Raises JournalNewer, or JournalCorrupt if that state cannot be known for certain.
@@ -51,7 +62,7 @@ def recover(journal: Journal, settings: ClusterSettings) -> Recovered:
     return Recovered(machine=machine, image_sequence=image_sequence, replayed=replayed)
 
 
-def _from_image(journal: Journal, settings: ClusterSettings) -> tuple[Machine, int]:
+def _from_image(journal: Reading, settings: ClusterSettings) -> tuple[Machine, int]:
     problem: Exception | None = None
     for image in journal.images():
         if image.sequence > journal.last_sequence:
@@ -79,7 +90,7 @@ def machine_of(image: Image) -> Machine:
         raise JournalNewer(f"the image of event {image.sequence}: {error.message}") from error
 
 
-def _replay(journal: Journal, machine: Machine, after: int) -> int:
+def _replay(journal: Reading, machine: Machine, after: int) -> int:
     at = after
     for group in journal.groups(after):
         if group.first > at + 1:
@@ -96,6 +107,14 @@ def _replay(journal: Journal, machine: Machine, after: int) -> int:
     if at != journal.last_sequence:
         raise JournalCorrupt(f"the journal ends at event {journal.last_sequence}, but only {at} could be read")
     return at - after
+
+
+def replay_after(journal: Reading, machine: Machine, after: int) -> int:
+    """Apply the events later than `after` to a state that holds all up to there; how many there were.
+
+    Raises JournalNewer, or JournalCorrupt if some are missing or damaged.
+    """
+    return _replay(journal, machine, after)
 
 
 def best_image(images: Iterable[Image], unreadable: Callable[[str], None]) -> Machine | None:

@@ -63,6 +63,8 @@ if TYPE_CHECKING:
 HEARTBEAT_SECONDS = 5.0
 #: Between attempts to reach a controller that is away: one that comes back can start jobs again so soon.
 RECONNECT_SECONDS_MAX = 1.0
+#: Where controllers stand by for each other: seconds between questions whether the controller leads, and for an answer.
+LEADER_SECONDS = 2.0
 #: Seconds that reading the configuration again may take.
 READ_SECONDS = 60.0
 #: A daemon that has not reached its controller by then serves all the same: jobs that run must be looked after.
@@ -72,6 +74,17 @@ FIRST_CONNECTION_SECONDS = 2.0
 PORT_LIMITS = Limits(connections=200)
 
 _IGNORED_SIGNALS = (signal.SIGUSR1, signal.SIGTSTP, signal.SIGXCPU, signal.SIGQUIT, signal.SIGALRM, signal.SIGPIPE)
+
+
+async def _must_lead(channel: Channel) -> None:
+    """Raises SpritzError for a controller that stands by, or does not answer."""
+    pong = await channel.call(Ping(), Pong, timeout=LEADER_SECONDS)
+    if not pong.leading:
+        raise SpritzError(
+            "Slurm backup controller in standby mode",
+            code="ESLURM_IN_STANDBY_MODE",
+            hint=f"{pong.host} stands by: " + (pong.detail or f"{pong.leader or 'none'} leads"),
+        )
 
 
 class Daemon:
@@ -149,12 +162,14 @@ class Daemon:
                         owners=self._owners,
                         ceiling_seconds=RECONNECT_SECONDS_MAX,
                         secure=self._member.secure() if self._member is not None else None,
+                        each=len(self._settings.controllers) > 1,
                     ) as link:
                         self._link = link
                         if self._member is not None:
                             tasks.spawn(self._member.keep_certified(link, self._log), name="certificate")
                         tasks.spawn(self._beat(link), name="heartbeat")
                         tasks.spawn(self._check_health(), name="health")
+                        tasks.spawn(self._watch_leader(link), name="leader")
                         await self._wait_for_controller()
                         self._log.info(
                             "daemon.started", nodes=len(self._settings.nodes), adopted=adopted, version=__version__
@@ -207,11 +222,27 @@ class Daemon:
 
     async def _register(self, channel: Channel) -> None:
         """Every node, pipelined; those that the controller does not know are logged and left out."""
+        if len(self._settings.controllers) > 1:
+            await _must_lead(channel)
         known = await self._register_nodes(channel, tuple(self._settings.nodes))
         if not known:
             raise SpritzError("the controller knows none of the nodes of this slurmd")
         self._agent.connected(channel)
         self._connected.set()
+
+    async def _watch_leader(self, link: PersistentChannel) -> None:
+        """Where controllers stand by for each other: leave one that has stopped without closing its connections."""
+        while True:
+            await self._clock.sleep(LEADER_SECONDS)
+            if len(self._settings.controllers) < 2:
+                continue
+            channel = await link.channel()
+            try:
+                await _must_lead(channel)
+            except SpritzError as error:
+                if channel.is_open:
+                    self._log.error("controller.silent", peer=channel.pipe.peer_name, reason=error.message)
+                    channel.pipe.abort()
 
     async def _register_nodes(self, channel: Channel, names: tuple[str, ...]) -> int:
         """How many of them the controller knows."""

@@ -81,6 +81,7 @@ def test_defaults_are_slurms(tmp_path: Path) -> None:
         path=str(tmp_path / "slurm.conf"),
         cluster_name="cluster",
         hosts=("localhost",),
+        names=("localhost",),
         port=6817,
         slurm_user="root",
         state_save_location="/var/spool",

@@ -25,6 +25,7 @@ from spritz.client.handling import DEFERRED, Call, Deferred
 from spritz.client.locate import ControllerConfig
 from spritz.client.same_machine import refuse_remote
 from spritz.client.sync import Connection, connect_address, connect_controller
+from spritz.model.queries import Ping, Pong
 from spritz.model.rejection import Rejection
 from spritz.runtime.sockets import unix_socket
 from spritz.wire.envelope import Failure, Hello, encode, encode_failure
@@ -48,6 +49,10 @@ from tests.unit.client.conversation import (
 async def count(request: Count, call: Call):  # type: ignore[no-untyped-def]  # an async generator of Number
     for value in range(request.upto):
         yield Number(value=value)
+
+
+def leading(request: Ping, call: Call) -> Pong:
+    return Pong(host="ctl", pid=1, version="", software="", started_at=0.0, now=0.0)
 
 
 def silent(request: Silence, call: Call) -> Deferred:
@@ -223,7 +228,7 @@ def test_a_controller_on_another_machine_is_refused_by_the_name_of_its_key(host:
 
 
 def test_a_backup_controller_on_another_machine_is_passed_over() -> None:
-    with serving({Ask: echo}) as server:
+    with serving({Ask: echo, Ping: leading}) as server:
         with connect_controller(config(server.port, hosts=(ELSEWHERE[0], "127.0.0.1"))) as connection:
             assert connection.call(Ask(text="here"), Answer).text == "here"
     with pytest.raises(ClientError, match="connect failure") as failed:
@@ -279,10 +284,20 @@ def test_no_controller_is_worded_as_slurm_words_it_and_says_where_it_was_looked_
 
 
 def test_a_host_that_does_not_exist_is_passed_over_for_the_next() -> None:
-    with serving({Ask: echo}) as server:
+    with serving({Ask: echo, Ping: leading}) as server:
         hosts = ("no-such-host.invalid", "127.0.0.1")
         with connect_controller(config(server.port, hosts=hosts)) as connection:
             assert connection.call(Ask(text="second"), Answer).text == "second"
+
+
+def test_a_controller_that_stands_by_is_passed_over_and_named() -> None:
+    def stands_by(request: Ping, call: Call) -> Pong:
+        return structs.replace(leading(request, call), leading=False, leader="ctl9")
+
+    with serving({Ping: stands_by}) as server:
+        with pytest.raises(ClientError, match="Slurm backup controller in standby mode") as failed:
+            connect_controller(config(server.port, hosts=("127.0.0.1", "no-such-host.invalid")))
+    assert f"127.0.0.1:{server.port}: ctl stands by, ctl9 leads" in failed.value.hint
 
 
 def test_a_controller_that_restarts_is_waited_for_if_asked() -> None:

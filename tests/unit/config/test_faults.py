@@ -157,7 +157,7 @@ def test_what_is_missing_altogether_is_said(tmp_path: Path) -> None:
             "BurstBufferType=burst_buffer/lua",
             "BurstBufferType=burst_buffer/lua is not implemented yet; Spritz acts as without",
         ),
-        ("SlurmctldPrimaryOnProg=/x", "SlurmctldPrimaryOnProg is not implemented yet and has no effect"),
+        ("JobCompPassScript=/x", "JobCompPassScript is not implemented yet and has no effect"),
         ("CredType=cred/slurm", "launches on other machines are signed by a key that comes of the cluster's"),
         ("SchedulerParameters=default_gbytes", "SchedulerParameters=default_gbytes has no effect: Slurm has it no"),
         ("SchedulerParameters=bf_topopt_enable", "SchedulerParameters=bf_topopt_enable has no effect: no start is put"),
@@ -259,7 +259,7 @@ def test_windows_line_ends_and_a_byte_order_mark_do_no_harm(tmp_path: Path) -> N
 
 
 def test_a_report_counts_and_colours(tmp_path: Path) -> None:
-    _, found = examine(write(tmp_path, "Nonsense=1\nSlurmctldPrimaryOnProg=/x\n"), check_users=False)
+    _, found = examine(write(tmp_path, "Nonsense=1\nJobCompPassScript=/x\n"), check_users=False)
     plain, coloured = report(found), report(found, color=True)
     assert plain.splitlines()[-1] == "1 error, 1 warning"
     assert plain.startswith("error: ")

@@ -161,7 +161,7 @@ def test_the_digest_changes_with_any_file(tmp_path: Path) -> None:
 def test_the_reference_has_every_key_and_says_whether_it_works() -> None:
     text = markdown()
     assert "| `KillWait` | a whole number of seconds from 0 to 65533 | 30 | done |" in text
-    assert "| `SlurmctldPrimaryOnProg` | the path of a program |  | later | Program run when" in text
+    assert "| `JobCompPassScript` | an absolute path |  | later | Program that prints" in text
     assert "none: Spritz loads none of Slurm's C plugins" in text
     keys, options = text.split("## Options in lists")
     assert sum(counts().values()) == keys.count("\n| `")

@@ -7,9 +7,13 @@ if TYPE_CHECKING:
     from msgspec import Struct
 
     from spritz.cli.control.session import Session
+    from spritz.client.locate import ControllerConfig
 
 #: longest that `shutdown` waits for the controller to have stopped, seconds
 STOP_SECONDS = 120.0
+
+#: seconds for which a controller may be away when it is asked to lead
+_AWAY_SECONDS = 5.0
 
 
 def ping(session: Session, words: list[str]) -> int:
@@ -24,6 +28,8 @@ def ping(session: Session, words: list[str]) -> int:
     began = clock.monotonic()
     try:
         config = locate_controller()
+        if config.has_standby:
+            return _ping_each(session, config)
         host = config.hosts[0] if config.hosts else ""
         answer = session.call(Ping(), Pong, wait_seconds=0.0)
         host = answer.host or host
@@ -33,10 +39,88 @@ def ping(session: Session, words: list[str]) -> int:
     if session.json is not None:
         from spritz.presentation.json.ping import show
 
-        show(session.context, session.json, host, answer, int((clock.monotonic() - began) * 1e6))
+        show(session.context, session.json, [(host, answer, int((clock.monotonic() - began) * 1e6))])
     else:
         session.out(f"Slurmctld(primary) at {host} is {'UP' if answer else 'DOWN'}\n")
     return 0 if answer else 1
+
+
+def _ping_each(session: Session, config: ControllerConfig) -> int:
+    """One line for each SlurmctldHost, as slurm.conf has them; 1 if none answers."""
+    from spritz.client.errors import ClientError
+    from spritz.client.sync import HOST_SECONDS, connect_address
+    from spritz.model.queries import Ping, Pong
+    from spritz.runtime.clock import SystemClock
+
+    clock = SystemClock()
+    found: list[tuple[str, Pong | None, int]] = []
+    for name, host in zip(config.names, config.hosts, strict=True):
+        began, answer = clock.monotonic(), None
+        try:
+            with connect_address((host, config.port), timeout=HOST_SECONDS, owners=config.owners()) as connection:
+                answer = connection.call(Ping(), Pong)
+        except ClientError:
+            pass
+        found.append((name, answer, int((clock.monotonic() - began) * 1e6)))
+    if session.json is not None:
+        from spritz.presentation.json.ping import show
+
+        show(session.context, session.json, found)
+    else:
+        for index, (name, answer, _) in enumerate(found):
+            mode = "primary" if index == 0 else "backup" if len(found) == 2 else f"backup{index}"
+            session.out(f"Slurmctld({mode}) at {name} is {'UP' if answer else 'DOWN'}\n")
+            if answer is not None and (answer.leading != (index == 0) or answer.detail):
+                session.context.info(
+                    f"{name} leads"
+                    if answer.leading
+                    else f"{name} stands by"
+                    + (f" for {answer.leader}" if answer.leader else "")
+                    + (f": {answer.detail}" if answer.detail else "")
+                )
+    return 0 if any(answer for _, answer, _ in found) else 1
+
+
+def take_over(session: Session, words: list[str]) -> int:
+    """Have a standby controller lead: the first one, or that of SlurmctldHost[INDEX]. Returns when it leads."""
+    from spritz.client.errors import ClientError, RemoteError
+    from spritz.client.locate import locate_controller
+    from spritz.client.sync import HOST_SECONDS, TAKE_OVER_SECONDS, connect_address
+    from spritz.model.commands.job import Done
+    from spritz.model.queries import Ping, Pong, TakeOver
+    from spritz.runtime.clock import SystemClock
+
+    config = locate_controller()
+    word = words[0] if words else "1"
+    if not config.has_standby:
+        session.say("slurm_takeover error: There is no backup controller: slurm.conf has one SlurmctldHost")
+        return 1
+    if not word.isdigit() or int(word) >= len(config.hosts):
+        session.say(f"slurm_takeover error: Invalid backup controller index {word} (0 to {len(config.hosts) - 1})")
+        return 1
+    address, owners = (config.hosts[int(word)], config.port), config.owners()
+    clock = SystemClock()
+    deadline = clock.monotonic() + TAKE_OVER_SECONDS
+    asked = False
+    while clock.monotonic() < deadline:
+        try:
+            with connect_address(address, timeout=HOST_SECONDS, owners=owners) as connection:
+                if connection.call(Ping(), Pong).leading:
+                    if not asked:
+                        session.context.info(f"{config.names[int(word)]} leads already")
+                    return 0
+                if not asked:
+                    connection.call(TakeOver(), Done)
+                    asked = True
+        except RemoteError:
+            raise
+        except ClientError:
+            # Between standing by and leading, or the other way round, it does not listen for a moment.
+            if not asked and clock.monotonic() > deadline - TAKE_OVER_SECONDS + _AWAY_SECONDS:
+                raise
+        _pause()
+    session.context.error(f"{config.names[int(word)]} does not lead after {TAKE_OVER_SECONDS:g} s: see its log")
+    return 1
 
 
 def reconfigure(session: Session, words: list[str]) -> int:
@@ -59,6 +143,7 @@ def shutdown(session: Session, words: list[str]) -> int:
     if words and words[0].lower() != "slurmctld" and words[0].lower() not in ("controller", "slurm"):
         session.say(f"invalid shutdown argument:{words[0]}")
         return 1
+    _shut_standbys_down()
     session.call(Shutdown(controller_only=bool(words) and words[0].lower() == "slurmctld"), Done)
     connection = session.controller()
     try:
@@ -70,6 +155,24 @@ def shutdown(session: Session, words: list[str]) -> int:
         return 1
     except ConnectionLost:
         return 0
+
+
+def _shut_standbys_down() -> None:
+    """Controllers that stand by first, so that none takes over from the one that leads."""
+    from spritz.client.errors import ClientError
+    from spritz.client.locate import locate_controller
+    from spritz.client.sync import HOST_SECONDS, connect_address
+    from spritz.model.commands.job import Done
+    from spritz.model.queries import Ping, Pong, Shutdown
+
+    config = locate_controller()
+    for host in config.hosts if config.has_standby else ():
+        try:
+            with connect_address((host, config.port), timeout=HOST_SECONDS, owners=config.owners()) as connection:
+                if not connection.call(Ping(), Pong).leading:
+                    connection.call(Shutdown(), Done)
+        except ClientError:
+            continue  # it is down, or refuses who asks, as the leader will
 
 
 def _pause() -> None:

@@ -75,6 +75,7 @@ VERBS: tuple[Verb, ...] = (
     Verb("reconfigure", "daemons:reconfigure", "read the configuration files again", many=0),
     Verb("ping", "daemons:ping", "are the controllers there?", many=0),
     Verb("shutdown", "daemons:shutdown", "shutdown [slurmctld]: stop the daemons; returns when they have", many=1),
+    Verb("takeover", "daemons:take_over", "takeover [INDEX]: have a standby controller lead", least=2, many=1),
     Verb("setdebug", "daemons:set_debug", "setdebug LEVEL: of slurmctld's log", least=4, few=1, many=2),
     Verb(
         "setdebugflags",
@@ -104,7 +105,6 @@ VERBS: tuple[Verb, ...] = (
     _no("cluster", "there is one cluster", least=2),
     _no("getent", "there is no nss_slurm: nodes take users from the system", least=4),
     _no("power", _PROGRAM),
-    _no("takeover", "there is one controller"),
 )
 
 #: `too few arguments for update keyword`: these say it the other way round

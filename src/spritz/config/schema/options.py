@@ -1,8 +1,9 @@
 """Names that option lists know (SchedulerParameters, SlurmctldParameters …), for hints and warnings.
 
 Slurm passes over an unknown option in silence; here it is warned of with the nearest name. Values of known ones are
-checked where used. `bf_policy`, `bf_predict`, `gpu_fragmentation`, `hetjob_share_nodes` (see docs/decisions) and
-`private_hosts` are ours: with the last, nodes that share a machine see only their own name.
+checked where used. `bf_policy`, `bf_predict`, `gpu_fragmentation`, `hetjob_share_nodes` (see docs/decisions), `journal`
+(the database of controllers that stand by for each other) and `private_hosts` are ours: with the last, nodes that share
+a machine see only their own name.
 Source: slurm.conf(5) and newer releases.
 """
 
@@ -36,7 +37,7 @@ OPTIONS: dict[str, tuple[str, ...]] = {
             allow_user_triggers cloud_dns cloud_reg_addrs conmgr_connections_max conmgr_max_connections
             conmgr_quiesce_timeout conmgr_read_timeout conmgr_threads conmgr_use_poll conmgr_wait_write_delay
             conmgr_write_timeout disable_triggers enable_async_reply enable_configless enable_expedited_requeue
-            enable_job_state_cache enable_rpc_queue enable_stepmgr idle_on_node_suspend max_dbd_msg_action
+            enable_job_state_cache enable_rpc_queue enable_stepmgr idle_on_node_suspend journal max_dbd_msg_action
             max_powered_nodes no_backup_scheduling no_quick_restart node_reg_mem_percent power_save_interval
             power_save_min_interval preempt_send_user_signal reboot_from_controller rl_bucket_size rl_enable
             rl_log_freq rl_refill_period rl_refill_rate rl_table_size user_resv_delete validate_nodeaddr_threads""",

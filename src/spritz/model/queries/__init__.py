@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from spritz.model.queries.daemons import SetSchedulingLog as SetSchedulingLog
     from spritz.model.queries.daemons import ShowConfig as ShowConfig
     from spritz.model.queries.daemons import Shutdown as Shutdown
+    from spritz.model.queries.daemons import TakeOver as TakeOver
     from spritz.model.queries.events import Counters as Counters
     from spritz.model.queries.events import EventBatch as EventBatch
     from spritz.model.queries.events import Statistics as Statistics
@@ -59,7 +60,7 @@ if TYPE_CHECKING:
 _FILES = {
     "allocations": "AllocationGranted AwaitAllocation",
     "daemons": "ConfigText PauseScheduling Ping Pong Reconfigure SetDampening SetDebug SetDebugFlag ShowConfig"
-    " SetPowerException SetSchedulingLog Shutdown",
+    " SetPowerException SetSchedulingLog Shutdown TakeOver",
     "events": "Counters EventBatch Statistics WatchEvents",
     "explanations": "ExplainJob Explanations",
     "jobs": "AwaitEnd GetScript JobEndedReply JobRows Jobs ListJobs Script",

@@ -39,7 +39,13 @@ class Pong(Struct, frozen=True, kw_only=True):
     software: str
     started_at: float
     now: float
+    #: "primary" for the first SlurmctldHost, "backup" for the others; "slurmd", "slurmdbd"
     mode: str = "primary"
+    #: whether it leads; else it stands by for `leader` (empty: none leads)
+    leading: bool = True
+    leader: str = ""
+    #: what keeps a standby controller from leading
+    detail: str = ""
 
 
 class Reconfigure(Struct, frozen=True, kw_only=True):
@@ -52,6 +58,10 @@ class Shutdown(Struct, frozen=True, kw_only=True):
     accepting; the connection closes when it has stopped."""
 
     controller_only: bool = False
+
+
+class TakeOver(Struct, frozen=True, kw_only=True):
+    """`scontrol takeover`, to a standby controller: lead from now on. Root and SlurmUser. Reply: `Done`, at once."""
 
 
 class PauseScheduling(Struct, frozen=True, kw_only=True):

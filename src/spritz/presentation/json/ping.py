@@ -8,21 +8,27 @@ from spritz.presentation.json.envelope import DEFAULT, version_of
 from spritz.presentation.json.envelope import show as show_answer
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from spritz.model.queries import Pong
     from spritz.presentation.json.envelope import Output
 
 
-def show(output: Output, asked: str, host: str, answer: Pong | None, microseconds: int) -> None:
-    """Print the one controller."""
-    ping = {
-        "hostname": host,
-        "pinged": "UP" if answer is not None else "DOWN",
-        "responding": answer is not None,
-        "latency": microseconds,
-        "mode": answer.mode if answer is not None else "primary",
-        "primary": True,
-        "status": "No error" if answer is not None else "Unable to contact slurm controller (connect failure)",
-    }
+def show(output: Output, asked: str, found: Sequence[tuple[str, Pong | None, int]]) -> None:
+    """Print the controllers in the order of slurm.conf: host, answer, and its latency in microseconds."""
+    pings = [
+        {
+            "hostname": host,
+            "pinged": "UP" if answer is not None else "DOWN",
+            "responding": answer is not None,
+            "latency": microseconds,
+            "mode": answer.mode if answer is not None else "primary" if index == 0 else "backup",
+            "primary": index == 0,
+            "status": "No error" if answer is not None else "Unable to contact slurm controller (connect failure)",
+        }
+        for index, (host, answer, microseconds) in enumerate(found)
+    ]
     if version_of(asked) == DEFAULT:
-        del ping["status"]
-    show_answer(output, asked, {"pings": [ping]}, "GET /slurm/ping")
+        for ping in pings:
+            del ping["status"]
+    show_answer(output, asked, {"pings": pings}, "GET /slurm/ping")

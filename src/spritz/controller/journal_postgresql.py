@@ -1,0 +1,581 @@
+"""The journal in a schema of a PostgreSQL database, for controllers that stand by for each other.
+
+Owns the tables, the lease and the fence. The table `meta` has one row: the term, who holds it (`holder`, `address`, and
+the database session `pid`, `started`), and a counter `beat` that the holder raises while it lives. Every write to the
+journal is one transaction that locks this row and compares the term: whoever takes the lease raises the term, so the
+deposed controller's next write finds no row and changes nothing. A group with its scripts is one statement, so one
+round trip, and never leaves a transaction open on a connection that lingers.
+
+No clock is compared between machines. A standby takes the lease when the holder has given it back, when the holder's
+session has been gone for `GONE_SECONDS`, or when it has seen no beat for the lease's seconds, by its own monotonic
+clock and only while the database answers (`controller.standby`). A holder that has reached the database for none of
+its own lease's seconds stops.
+
+A connection that breaks is made again, and the write is tried again, until the lease is over. Whether the first attempt
+was committed is told by the number of the group's last event, which is the table's key.
+
+Source: https://www.postgresql.org/docs/current/transaction-iso.html (READ COMMITTED, rows locked FOR SHARE are checked
+again after a wait); `controller.journal` for the contract; docs/decisions/0184.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+from collections.abc import Callable, Generator, Iterator, Mapping
+from threading import Lock
+from time import monotonic, sleep
+from typing import TYPE_CHECKING, TypeVar
+from zlib import crc32
+
+from msgspec import Struct
+
+from spritz.controller.journal import (
+    Group,
+    Image,
+    JournalBusy,
+    JournalCorrupt,
+    JournalError,
+    JournalFailed,
+    JournalFenced,
+    JournalNewer,
+    content_key,
+)
+from spritz.model.errors import SpritzError
+from spritz.runtime.randomness import SystemRandomness
+
+if TYPE_CHECKING:
+    from psycopg import Connection
+
+T = TypeVar("T")
+
+#: Of the tables. What groups and images hold has a number of its own (model.stored).
+_LAYOUT = 1
+#: Seconds for which a holder's session must be gone before another controller takes the lease: the holder may be
+#: connecting again.
+GONE_SECONDS = 2.0
+#: Seconds between attempts to reach a database that is away.
+_RETRY_SECONDS = 0.2
+#: Seconds that one attempt to connect may take.
+_CONNECT_SECONDS = 3
+#: Bytes of one row of an image.
+_PART_BYTES = 16 * 1024 * 1024
+#: Groups that one question brings.
+_PAGE_GROUPS = 64
+
+_TABLES = f"""
+    CREATE TABLE meta (
+        one boolean PRIMARY KEY DEFAULT true CHECK (one),
+        layout integer NOT NULL DEFAULT {_LAYOUT},
+        identity bigint NOT NULL,
+        base bigint NOT NULL DEFAULT 0,
+        term bigint NOT NULL,
+        beat bigint NOT NULL DEFAULT 0,
+        holder text NOT NULL DEFAULT '',
+        address text NOT NULL DEFAULT '',
+        pid integer NOT NULL DEFAULT 0,
+        started timestamptz NOT NULL DEFAULT '-infinity'
+    );
+    CREATE TABLE groups (
+        last bigint PRIMARY KEY, first bigint NOT NULL, at double precision NOT NULL, checksum bigint NOT NULL,
+        payload bytea NOT NULL
+    );
+    CREATE TABLE blobs (key text PRIMARY KEY, body bytea NOT NULL);
+    CREATE TABLE images (
+        sequence bigint, part integer, checksum bigint NOT NULL, size bigint NOT NULL, body bytea NOT NULL,
+        PRIMARY KEY (sequence, part)
+    );
+    ALTER TABLE groups ALTER payload SET STORAGE EXTERNAL;
+    ALTER TABLE images ALTER body SET STORAGE EXTERNAL;
+"""
+
+_APPEND = """
+    WITH held AS MATERIALIZED (SELECT 1 FROM meta WHERE term = %s FOR SHARE)
+    INSERT INTO groups (last, first, at, checksum, payload)
+    SELECT %s, %s, %s, %s, %b FROM held ON CONFLICT (last) DO NOTHING
+"""
+
+_APPEND_BLOBS = """
+    WITH held AS MATERIALIZED (SELECT 1 FROM meta WHERE term = %s FOR SHARE),
+    stored AS (
+        INSERT INTO blobs SELECT given.key, given.body FROM held, unnest(%s::text[], %b::bytea[]) AS given (key, body)
+        ON CONFLICT (key) DO NOTHING
+    )
+    INSERT INTO groups (last, first, at, checksum, payload)
+    SELECT %s, %s, %s, %s, %b FROM held ON CONFLICT (last) DO NOTHING
+"""
+
+_ALIVE = """
+    EXISTS (SELECT FROM pg_stat_activity AS session
+            WHERE session.pid = meta.pid AND session.backend_start = meta.started)
+"""
+
+_TAKE = f"""
+    UPDATE meta SET term = term + 1, beat = 0, holder = %(holder)s, address = %(address)s, pid = pg_backend_pid(),
+        started = (SELECT backend_start FROM pg_stat_activity WHERE pid = pg_backend_pid())
+    WHERE CASE WHEN %(term)s::bigint IS NULL THEN holder = '' OR NOT {_ALIVE}
+               ELSE term = %(term)s AND (%(beat)s::bigint IS NULL OR beat = %(beat)s) END
+    RETURNING term
+"""
+
+_MINE = """
+    UPDATE meta SET pid = pg_backend_pid(),
+        started = (SELECT backend_start FROM pg_stat_activity WHERE pid = pg_backend_pid())
+    WHERE term = %s
+"""
+
+
+class Lease(Struct, frozen=True, kw_only=True, gc=False):
+    """Who leads, as the database has it. `alive`: the holder's session is there. `last`: the newest event's number."""
+
+    term: int
+    beat: int
+    holder: str
+    address: str
+    alive: bool
+    last: int
+
+
+def shown(url: str) -> str:
+    """The URL without what may be a password."""
+    return re.sub(r"(://[^/@:]*):[^@/]*@", r"\1:…@", re.sub(r"(password=)[^&]*", r"\1…", url))
+
+
+class Store:
+    """A connection to the schema of one cluster, made again when it breaks. Not thread-safe.
+
+    `patience_seconds`: how long one piece of work goes on being tried while the database is away.
+    """
+
+    def __init__(self, url: str, cluster: str, *, patience_seconds: float) -> None:
+        try:
+            import psycopg
+            from psycopg import conninfo
+        except ImportError as error:
+            raise SpritzError(
+                f"SlurmctldParameters: journal={shown(url)} needs the package psycopg",
+                hint="pip install 'spritz[postgresql]'",
+            ) from error
+        self._psycopg = psycopg
+        self.name = shown(url)
+        self.schema = "spritz_" + re.sub(r"\W", "_", cluster.lower())
+        self.patience_seconds = patience_seconds
+        self._database: Connection | None = None
+        self._abandoned = False
+        bound = max(1, int(patience_seconds))
+        try:
+            self._parameters = conninfo.make_conninfo(
+                url.replace("postgresql+psycopg://", "postgresql://"),
+                connect_timeout=min(bound, _CONNECT_SECONDS),
+                # A peer that has vanished is noticed within the lease.
+                keepalives_idle=1,
+                keepalives_interval=1,
+                keepalives_count=max(2, bound - 1),
+                tcp_user_timeout=int(patience_seconds * 1000),
+                application_name="slurmctld",
+            )
+        except psycopg.Error as error:
+            raise SpritzError(f"SlurmctldParameters: journal={self.name}: {_line(error)}") from error
+        #: Called with each new connection but the first.
+        self.on_again: Callable[[Connection], object] | None = None
+
+    def connect(self) -> Connection:
+        """The connection of this moment. Raises psycopg.Error."""
+        database = self._database
+        if database is not None and not database.closed:
+            return database
+        again = database is not None
+        self._database = database = self._psycopg.connect(self._parameters, autocommit=True)
+        with database.cursor() as cursor:
+            # What the site has as default for speed would make "acknowledged" mean less than "durable".
+            cursor.execute(
+                "SELECT set_config('search_path', %s, false), set_config('synchronous_commit', 'on', false)",
+                (self.schema,),
+            )
+        if again and self.on_again is not None:
+            self.on_again(database)
+        return database
+
+    def run(self, work: Callable[[Connection], T]) -> T:
+        """`work` with a connection; once more with a new one whenever that breaks, while patience lasts.
+
+        Raises JournalFailed, or what `work` raises.
+        """
+        deadline = monotonic() + self.patience_seconds
+        while True:
+            try:
+                return work(self.connect())
+            except self._psycopg.Error as error:
+                if self._abandoned or monotonic() >= deadline or not self._may_help(error):
+                    raise JournalFailed(f"cannot use {self.name}: {_line(error)}") from error
+            self.drop()
+            sleep(_RETRY_SECONDS)
+
+    def _may_help(self, error: Exception) -> bool:
+        """Whether a new connection may do better: this one broke, or the server starts, stops or only reads."""
+        state = getattr(error, "sqlstate", None)
+        database = self._database
+        broken = database is None or database.closed or database.broken
+        return broken or state in ("25006",) or (state is not None and state.startswith("57P"))
+
+    def drop(self) -> None:
+        """Close the connection; the next work makes another."""
+        if self._database is not None:
+            self._database.close()
+
+    def abandon(self) -> None:
+        """Have work that waits for the database fail now. May be called from another thread."""
+        self._abandoned = True
+        database = self._database
+        if database is None or database.closed:
+            return
+        try:
+            with socket.socket(fileno=os.dup(database.fileno())) as view:
+                view.shutdown(socket.SHUT_RDWR)
+        except (OSError, self._psycopg.Error):
+            pass  # closed meanwhile
+
+    # -- reading
+
+    def prepare(self) -> None:
+        """Make what is missing: the schema and its tables. Raises JournalNewer."""
+        self.run(self._prepare)
+
+    def _prepare(self, database: Connection) -> None:
+        with database.transaction(), database.cursor() as cursor:
+            cursor.execute("SELECT pg_advisory_xact_lock(hashtext(%s))", (self.schema,))
+            found = cursor.execute("SELECT to_regclass(%s)", (f"{self.schema}.meta",)).fetchone()
+            if found == (None,):
+                cursor.execute(f"CREATE SCHEMA IF NOT EXISTS {self.schema}")
+                cursor.execute(_TABLES)
+                drawn = int.from_bytes(SystemRandomness().token(7), "big")
+                cursor.execute("INSERT INTO meta (identity, term) VALUES (%s, 0)", (drawn,))
+            layout = cursor.execute("SELECT layout FROM meta").fetchone()
+        if layout is None:
+            raise JournalCorrupt(f"the journal in {self.name} has no term")
+        if layout[0] > _LAYOUT:
+            raise JournalNewer(
+                f"the journal in {self.name} has layout {layout[0]} of a later release; this one reads layout {_LAYOUT}"
+            )
+
+    def lease(self) -> Lease:
+        """Who leads, and how far the journal has got. Raises JournalFailed."""
+
+        def ask(database: Connection) -> Lease:
+            row = database.execute(
+                f"SELECT term, beat, holder, address, {_ALIVE},"
+                " coalesce((SELECT last FROM groups ORDER BY last DESC LIMIT 1), base) FROM meta"
+            ).fetchone()
+            if row is None:
+                raise JournalCorrupt(f"the journal in {self.name} has no term")
+            return Lease(term=row[0], beat=row[1], holder=row[2], address=row[3], alive=row[4], last=row[5])
+
+        return self.run(ask)
+
+    def groups(self, after: int, last: int | None = None) -> Generator[Group]:
+        """See `Journal.groups`; not beyond event `last`."""
+        expected: int | None = None
+        at = after
+        while True:
+            rows = self.run(
+                lambda database, at=at: database.execute(  # type: ignore[misc]
+                    "SELECT first, last, at, checksum, payload FROM groups WHERE last > %s AND last <= %s"
+                    " ORDER BY last LIMIT %s",
+                    (at, 2**62 if last is None else last, _PAGE_GROUPS),
+                    binary=True,
+                ).fetchall()
+            )
+            for row in rows:
+                group = Group(first=row[0], last=row[1], at=row[2], payload=bytes(row[4]))
+                if group.checksum != row[3]:
+                    raise JournalCorrupt(f"events {group.first} to {group.last} of the journal are damaged")
+                if expected is not None and group.first != expected:
+                    raise JournalCorrupt(f"events {expected} to {group.first - 1} are missing")
+                expected = group.last + 1
+                at = group.last
+                yield group
+            if len(rows) < _PAGE_GROUPS:
+                return
+
+    def images(self) -> Iterator[Image]:
+        """See `Journal.images`."""
+        sequences = self.run(
+            lambda database: database.execute("SELECT DISTINCT sequence FROM images ORDER BY sequence DESC").fetchall()
+        )
+        for (sequence,) in sequences:
+            rows = self.run(
+                lambda database, sequence=sequence: database.execute(  # type: ignore[misc]
+                    "SELECT checksum, size, body FROM images WHERE sequence = %s ORDER BY part",
+                    (sequence,),
+                    binary=True,
+                ).fetchall()
+            )
+            payload = b"".join(row[2] for row in rows)
+            if rows and len(payload) == rows[0][1] and crc32(payload) == rows[0][0]:
+                yield Image(sequence=sequence, payload=payload)
+
+
+class PostgresJournal:
+    """`Journal` in a schema of a database; opening takes the lease and raises the term.
+
+    `holder` and `address` say who leads to those who ask. Without `seen` the lease is taken if it is free, or its
+    holder's session is gone; with `seen`, if it is still as it was seen (`forced`: even if its holder lives).
+    Raises JournalBusy, JournalCorrupt, JournalNewer or JournalFailed.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        cluster: str,
+        *,
+        holder: str = "slurmctld",
+        address: str = "",
+        lease_seconds: float = 6.0,
+        seen: Lease | None = None,
+        forced: bool = False,
+    ) -> None:
+        self.lease_seconds = lease_seconds
+        self._writer = Store(url, cluster, patience_seconds=lease_seconds)
+        self._reader = Store(url, cluster, patience_seconds=lease_seconds)
+        self._beats = Store(url, cluster, patience_seconds=0.0)
+        self._images = Store(url, cluster, patience_seconds=lease_seconds)
+        self._reading = Lock()
+        self._open = True
+        self.name = self._writer.name
+        try:
+            self._writer.prepare()
+            beat = None if forced or seen is None else seen.beat
+            given = {"holder": holder, "address": address, "term": None if seen is None else seen.term, "beat": beat}
+            row = self._writer.run(lambda database: database.execute(_TAKE, given).fetchone())
+            if row is None:
+                lease = self._writer.lease()
+                raise JournalBusy(
+                    f"another slurmctld ({lease.holder or 'unknown'}) leads with the journal in {self.name}",
+                    hint="`scontrol takeover` on a standby controller makes that one lead",
+                )
+            self.term: int = row[0]
+            self._writer.on_again = lambda database: database.execute(_MINE, (self.term,))
+            lease = self._writer.lease()
+            self.last_sequence = lease.last
+            self.identity: int = self._number("SELECT identity FROM meta")
+            self.oldest_sequence = self._oldest()
+        except BaseException:
+            self._writer.drop()
+            raise
+
+    # -- the lease
+
+    def beat(self) -> bool:
+        """Tell the standby controllers that we live; False if another one leads. One attempt. Raises JournalFailed."""
+        return self._beats.run(
+            lambda database: (
+                database.execute("UPDATE meta SET beat = beat + 1 WHERE term = %s", (self.term,), prepare=True).rowcount
+                == 1
+            )
+        )
+
+    def fenced(self) -> JournalFenced:
+        """The error of a controller that another one has deposed."""
+        try:
+            lease = self._beats.lease()
+        except JournalError:
+            return JournalFenced(f"another slurmctld leads with the journal in {self.name}: stopping")
+        return JournalFenced(
+            f"slurmctld on {lease.holder or 'another host'} leads (term {lease.term}, ours was {self.term}): stopping"
+        )
+
+    def abandon(self) -> None:
+        """Wait for the database no longer: from another thread, when the lease is over."""
+        self._writer.abandon()
+        self._reader.abandon()
+
+    # -- writing
+
+    def append(self, group: Group, blobs: Mapping[str, bytes]) -> None:
+        """See `Journal.append`."""
+        if group.first != self.last_sequence + 1 or group.last < group.first:
+            raise JournalError(
+                f"events {group.first} to {group.last} do not follow event {self.last_sequence} of the journal"
+            )
+        row = (group.last, group.first, group.at, group.checksum, group.payload)
+        if blobs:
+            self._writer.run(
+                lambda database: self._insert(
+                    database, _APPEND_BLOBS, (self.term, list(blobs), list(blobs.values()), *row), group
+                )
+            )
+        else:
+            self._writer.run(lambda database: self._insert(database, _APPEND, (self.term, *row), group))
+        self.last_sequence = group.last
+        self.oldest_sequence = self.oldest_sequence or group.first
+
+    def _insert(self, database: Connection, statement: str, row: tuple[object, ...], group: Group) -> None:
+        if database.execute(statement, row, prepare=True).rowcount == 1:
+            return
+        # The term is another one, or an earlier attempt whose answer was lost was committed.
+        with database.transaction():
+            self._check_term(database)
+            found = database.execute(
+                "SELECT first, checksum FROM groups WHERE last = %s", (group.last,), binary=True
+            ).fetchone()
+        if found != (group.first, group.checksum):
+            raise JournalFailed(f"{self.name} does not take events")
+
+    def _check_term(self, database: Connection) -> None:
+        """Lock the term for this transaction. Raises JournalFenced."""
+        if database.execute("SELECT 1 FROM meta WHERE term = %s FOR SHARE", (self.term,)).fetchone() is None:
+            raise self.fenced()
+
+    def remove_blobs(self, keys: set[str]) -> None:
+        """See `Journal.remove_blobs`."""
+
+        def remove(database: Connection) -> None:
+            with database.transaction():
+                self._check_term(database)
+                database.execute("DELETE FROM blobs WHERE key = ANY(%s)", (sorted(keys),))
+
+        self._writer.run(remove)
+
+    def write_image(self, image: Image) -> None:
+        """See `Journal.write_image`: over a connection of its own."""
+        payload = image.payload
+        parts = [payload[start : start + _PART_BYTES] for start in range(0, max(1, len(payload)), _PART_BYTES)]
+        checksum = crc32(payload)
+
+        def write(database: Connection) -> None:
+            with database.transaction():
+                self._check_term(database)
+                database.execute("DELETE FROM images WHERE sequence = %s", (image.sequence,))
+                for part, body in enumerate(parts):
+                    database.execute(
+                        "INSERT INTO images VALUES (%s, %s, %s, %s, %b)",
+                        (image.sequence, part, checksum, len(payload), body),
+                    )
+
+        try:
+            self._images.run(write)
+        finally:
+            self._images.drop()
+
+    def prune(self, keep_after: int) -> None:
+        """See `Journal.prune`."""
+
+        def forget(database: Connection) -> None:
+            with database.transaction():
+                self._check_term(database)
+                kept = database.execute(
+                    "SELECT DISTINCT sequence FROM images ORDER BY sequence DESC LIMIT 2", binary=True
+                ).fetchall()
+                if len(kept) < 2:
+                    return
+                database.execute("DELETE FROM images WHERE sequence < %s", (kept[1][0],))
+                database.execute("DELETE FROM groups WHERE last <= %s", (min(keep_after, kept[1][0]),))
+
+        self._writer.run(forget)
+        self.oldest_sequence = self._oldest()
+
+    @property
+    def wants_tidying(self) -> bool:
+        """Never: PostgreSQL does that by itself."""
+        return False
+
+    def tidy(self) -> None:
+        """See `Journal.tidy`."""
+
+    # -- reading
+
+    def groups(self, after: int) -> Generator[Group]:
+        """See `Journal.groups`."""
+        with self._reading:
+            yield from self._reader.groups(after)
+
+    def images(self) -> Iterator[Image]:
+        """See `Journal.images`."""
+        with self._reading:
+            yield from self._reader.images()
+
+    def blob(self, key: str) -> bytes | None:
+        """See `Journal.blob`."""
+        with self._reading:
+            row = self._reader.run(
+                lambda database: database.execute(
+                    "SELECT body FROM blobs WHERE key = %s", (key,), binary=True
+                ).fetchone()
+            )
+        if row is None:
+            return None
+        body = bytes(row[0])
+        if content_key(body) != key:
+            raise JournalCorrupt(f"blob {key} is damaged")
+        return body
+
+    def blob_sizes(self) -> dict[str, int]:
+        """See `Journal.blob_sizes`."""
+        with self._reading:
+            rows = self._reader.run(
+                lambda database: database.execute("SELECT key, octet_length(body) FROM blobs").fetchall()
+            )
+        return dict(rows)
+
+    def _oldest(self) -> int:
+        return self._number("SELECT coalesce((SELECT first FROM groups ORDER BY last LIMIT 1), 0)")
+
+    def _number(self, statement: str) -> int:
+        row = self._writer.run(lambda database: database.execute(statement).fetchone())
+        assert row is not None
+        return int(row[0])
+
+    # -- the end
+
+    def close(self) -> None:
+        """See `Journal.close`: gives the lease back, if the database answers at once."""
+        if not self._open:
+            return
+        self._open = False
+        self._writer.patience_seconds = 0.0
+        try:
+            self._writer.run(
+                lambda database: database.execute(
+                    "UPDATE meta SET holder = '', address = '', pid = 0 WHERE term = %s", (self.term,)
+                )
+            )
+        except JournalError:
+            pass  # the session's end says as much
+        for store in (self._writer, self._reader, self._beats):
+            store.drop()
+
+
+def _line(error: Exception) -> str:
+    """The first line of the database's words."""
+    text = str(error).strip()
+    return text.splitlines()[0] if text else type(error).__name__
+
+
+def set_aside(store: Store) -> str:
+    """`-c`: rename the schema and begin a new one, whose term goes on rising. The old one's new name; "" for none.
+
+    Raises JournalBusy while a controller leads.
+    """
+
+    def rename(database: Connection) -> str:
+        with database.transaction():
+            row = database.execute(f"SELECT term, holder, {_ALIVE}, identity FROM meta FOR UPDATE").fetchone()
+            if row is None or row[0] == 0:
+                return ""
+            if row[1] and row[2]:
+                raise JournalBusy(f"another slurmctld ({row[1]}) leads with the journal in {store.name}")
+            number = 1
+            while True:
+                name = f"{store.schema}_cleared_{number}"
+                if database.execute("SELECT to_regnamespace(%s)", (name,)).fetchone() == (None,):
+                    break
+                number += 1
+            database.execute(f"ALTER SCHEMA {store.schema} RENAME TO {name}")
+            database.execute(f"CREATE SCHEMA {store.schema}")
+            database.execute(_TABLES)
+            drawn = int.from_bytes(SystemRandomness().token(7), "big")
+            database.execute("INSERT INTO meta (identity, term) VALUES (%s, %s)", (drawn, row[0]))
+        return name
+
+    return store.run(rename)

@@ -1,0 +1,298 @@
+"""A controller until it leads: it follows the journal of whichever leads, answers that it stands by, and takes over.
+
+Owns when to take the lease (`Watch`, pure), and the state that is kept warm: an image, and each event as it comes.
+Every controller with a journal in PostgreSQL begins here, also the first. What is observed of the lease is compared
+with what was observed before; times are this process's monotonic clock's, and count only while the database answers.
+
+Source: slurm.conf(5) SlurmctldHost, SlurmctldTimeout; scontrol(1) takeover; docs/decisions/0184, 0185.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from typing import TYPE_CHECKING
+
+from spritz import SLURM_VERSION, __version__
+from spritz.client.server import Server
+from spritz.controller.journal import JournalBusy, JournalCorrupt, JournalError
+from spritz.controller.journal_postgresql import GONE_SECONDS, Lease, PostgresJournal, Store, set_aside
+from spritz.controller.recovery import Recovered, recover, replay_after
+from spritz.model.commands.job import Done
+from spritz.model.errors import SpritzError
+from spritz.model.queries import Ping, Pong, Shutdown, TakeOver
+from spritz.model.rejection import Rejection
+from spritz.runtime.watchdog import Watchdog
+from spritz.runtime.worker import Worker
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Iterator
+
+    from msgspec import Struct
+
+    from spritz.client.handling import Call, Handler
+    from spritz.controller.configuration import Configuration
+    from spritz.controller.journal import Group, Image
+    from spritz.controller.options import Options
+    from spritz.runtime.clock import Clock
+    from spritz.runtime.daemonize import Startup
+    from spritz.runtime.log import Logger
+
+#: Seconds between two looks at the lease and the journal.
+LOOK_SECONDS = 0.25
+
+#: Seconds by which each further SlurmctldHost waits longer for a lease that is free: the first of them leads first.
+ORDER_SECONDS = 1.0
+
+#: Seconds that a standby goes on asking a database that does not answer before it says so.
+_PATIENCE_SECONDS = 2.0
+
+
+class Watch:
+    """Decides from what was seen of the lease whether it may be taken. Pure; times are monotonic seconds."""
+
+    def __init__(self, lease_seconds: float, index: int) -> None:
+        self._lease_seconds = lease_seconds
+        self._wait_seconds = ORDER_SECONDS * index
+        self._seen: tuple[int, int] | None = None
+        self._beat_at = 0.0
+        self._alive_at = 0.0
+        self._held_at: float | None = None
+        self._first_at: float | None = None
+
+    def unanswered(self) -> None:
+        """The database did not answer: a holder cannot have told that it lives. All waits begin again."""
+        self._seen = None
+        self._held_at = self._first_at = None
+
+    def may_take(self, lease: Lease, now: float) -> bool:
+        """Whether the holder has given the lease back, or is gone."""
+        if self._first_at is None:
+            self._first_at = now
+        if self._seen != (lease.term, lease.beat):
+            self._seen = (lease.term, lease.beat)
+            self._beat_at = self._alive_at = now
+        if lease.alive:
+            self._alive_at = now
+        if not lease.holder:
+            return now - self._first_at >= self._wait_seconds
+        return now - self._alive_at >= GONE_SECONDS + self._wait_seconds or now - self._beat_at >= self._lease_seconds
+
+
+class _Follower:
+    """The journal as one that does not lead reads it, up to `last_sequence`. For `recovery`."""
+
+    def __init__(self, store: Store, last: int) -> None:
+        self._store = store
+        self.last_sequence = last
+        #: `recovery` asks it of a journal without a usable image; what is missing is then seen by its number.
+        self.oldest_sequence = 0
+
+    def groups(self, after: int) -> Generator[Group]:
+        """See `Journal.groups`."""
+        return self._store.groups(after, self.last_sequence)
+
+    def images(self) -> Iterator[Image]:
+        """See `Journal.images`; those that the events reach."""
+        return (image for image in self._store.images() if image.sequence <= self.last_sequence)
+
+
+class Standby:
+    """Stands by until it leads. `host`: which SlurmctldHost this is; `owners`: users who may have it take over."""
+
+    def __init__(
+        self,
+        options: Options,
+        configuration: Configuration,
+        log: Logger,
+        clock: Clock,
+        owners: frozenset[int],
+    ) -> None:
+        self._options = options
+        self._configuration = configuration
+        self._log = log
+        self._clock = clock
+        self._owners = owners
+        self._index, self._host = configuration.own_host(options.host)
+        self._url = configuration.journal_url
+        self._cluster = configuration.settings.cluster_name
+        self._worker = Worker("standby")
+        self._store = Store(self._url, self._cluster, patience_seconds=_PATIENCE_SECONDS)
+        self._watch = Watch(configuration.lease_seconds, self._index)
+        self._lease: Lease | None = None
+        self._problem = ""
+        self._recovered: Recovered | None = None
+        self._at = 0
+        self._wanted = asyncio.Event()
+        self._stopping = asyncio.Event()
+        #: Set with either of the two.
+        self._hurry = asyncio.Event()
+        self._started_at = clock.now()
+
+    async def lead(self, startup: Startup) -> tuple[PostgresJournal, Recovered] | None:
+        """The journal with its lease and the state of its last event, once this controller leads; None when stopped.
+
+        Raises SpritzError for what waiting does not help against: a journal of a later release, a damaged one.
+        """
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._stop)
+        table: dict[type[Struct], Handler] = {Ping: self._ping, TakeOver: self._take_over, Shutdown: self._shut_down}
+        server = Server(table, role="slurmctld", log=self._log, trusted=self._owners, otherwise=self._refuse)
+        try:
+            async with server:
+                await self._listen(server)
+                if self._options.clear:
+                    kept = await self._worker.run(set_aside, self._store)
+                    self._log.info("state.set_aside", schema=kept)
+                serving = False
+                with Watchdog(self._log, startup.alive):
+                    while not self._stopping.is_set():
+                        led = await self._look()
+                        if led is not None:
+                            return led
+                        if not serving:
+                            serving = True
+                            self._log.info("standby.began", host=self._host, leader=self._leader())
+                            startup.serves()
+                        await self._pause()
+                self._log.info("daemon.stopped", standby=True)
+                return None
+        finally:
+            await self._worker.run(self._store.drop)
+
+    async def _listen(self, server: Server) -> None:
+        try:
+            for port in self._configuration.ports:
+                await server.listen_tcp(self._configuration.listen_host(self._index), port)
+        except OSError as error:
+            raise SpritzError(
+                f"cannot listen on SlurmctldPort {self._configuration.ports[0]}: {error.strerror}",
+                hint="another slurmctld may be running; SlurmctldPort sets another port",
+            ) from error
+
+    async def _pause(self) -> None:
+        try:
+            async with asyncio.timeout(LOOK_SECONDS):
+                await self._hurry.wait()
+        except TimeoutError:
+            pass
+
+    async def _look(self) -> tuple[PostgresJournal, Recovered] | None:
+        """Follow the journal to its end; take the lease if it may be taken. In a thread: replays and waits are long."""
+        try:
+            lease = await self._worker.run(self._follow)
+        except JournalError as error:
+            if isinstance(error, JournalCorrupt) or "later release" in error.message:
+                raise
+            self._watch.unanswered()
+            if self._problem != error.message:
+                self._problem = error.message
+                self._log.error("standby.database_away", error=error.message)
+            return None
+        if self._problem:
+            self._log.info("standby.database_back")
+            self._problem = ""
+        self._lease = lease
+        forced = self._wanted.is_set()
+        if not forced and not self._watch.may_take(lease, self._clock.monotonic()):
+            return None
+        self._wanted.clear()
+        self._hurry.clear()
+        self._log.info("standby.taking_over", from_host=lease.holder or "none", term=lease.term, asked=forced)
+        try:
+            return await self._worker.run(self._take, lease, forced)
+        except JournalBusy:
+            return None  # another standby was quicker, or the holder lives after all
+
+    def _follow(self) -> Lease:
+        """In the thread."""
+        self._store.prepare()
+        lease = self._store.lease()
+        follower = _Follower(self._store, lease.last)
+        if self._recovered is not None and lease.last > self._at:
+            try:
+                replay_after(follower, self._recovered.machine, self._at)
+            except JournalCorrupt:
+                self._recovered = None  # what follows was pruned meanwhile: the image has it
+        if self._recovered is None:
+            self._recovered = recover(follower, self._configuration.settings)
+        self._at = lease.last
+        return lease
+
+    def _take(self, lease: Lease, forced: bool) -> tuple[PostgresJournal, Recovered]:
+        """In the thread: raise the term, then read what its former holder had still written."""
+        journal = PostgresJournal(
+            self._url,
+            self._cluster,
+            holder=self._host,
+            address=self._configuration.addresses[self._index],
+            lease_seconds=self._configuration.lease_seconds,
+            seen=lease,
+            forced=forced,
+        )
+        try:
+            recovered = self._recovered
+            assert recovered is not None, "followed before"
+            replayed = replay_after(journal, recovered.machine, self._at)
+        except BaseException:
+            journal.close()
+            raise
+        return journal, Recovered(
+            machine=recovered.machine,
+            image_sequence=recovered.image_sequence,
+            replayed=recovered.replayed + replayed,
+        )
+
+    # -- requests
+
+    def _leader(self) -> str:
+        return self._lease.holder if self._lease is not None else ""
+
+    def _ping(self, request: Ping, call: Call) -> Pong:
+        return Pong(
+            host=self._host,
+            pid=os.getpid(),
+            version=SLURM_VERSION,
+            software=f"spritz {__version__}",
+            started_at=self._started_at,
+            now=self._clock.now(),
+            mode="primary" if self._index == 0 else "backup",
+            leading=False,
+            leader=self._leader(),
+            detail=self._problem,
+        )
+
+    def _refuse(self, request: Struct, call: Call) -> Rejection:
+        leader = self._leader()
+        if self._problem:
+            hint = f"no controller can lead while the journal's database is away: {self._problem}"
+        elif leader:
+            hint = f"{leader} leads" + (f" ({self._lease.address})" if self._lease and self._lease.address else "")
+        else:
+            hint = "no controller leads at this moment"
+        return Rejection(code="ESLURM_IN_STANDBY_MODE", hint=hint)
+
+    def _take_over(self, request: TakeOver, call: Call) -> Done | Rejection:
+        if not self._may(call):
+            return Rejection(code="ESLURM_USER_ID_MISSING")
+        if self._problem:
+            return Rejection(code="ESLURM_IN_STANDBY_MODE", hint=self._problem)
+        self._wanted.set()
+        self._hurry.set()
+        return Done()
+
+    def _shut_down(self, request: Shutdown, call: Call) -> Done | Rejection:
+        if not self._may(call):
+            return Rejection(code="ESLURM_USER_ID_MISSING")
+        self._stop()
+        return Done()
+
+    def _stop(self) -> None:
+        self._stopping.set()
+        self._hurry.set()
+
+    def _may(self, call: Call) -> bool:
+        caller = call.caller
+        return caller is not None and caller.uid in self._owners
