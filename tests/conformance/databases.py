@@ -149,8 +149,8 @@ class Server:
 
 
 @contextmanager
-def server(kind: str) -> Iterator[Server]:
-    """A server for as long as the block lasts."""
+def server(kind: str, *, durable: bool = False) -> Iterator[Server]:
+    """A server for as long as the block lasts. `durable`: PostgreSQL syncs what it commits, as a site's does."""
     user = _somebody()
     assert user is not None, reason(kind)
     directory = Path(tempfile.mkdtemp(prefix=f"spritz-{kind}-"))
@@ -160,6 +160,8 @@ def server(kind: str) -> Iterator[Server]:
         os.chown(directory, entry.pw_uid, entry.pw_gid)
     try:
         command = _prepare(kind, directory, user)
+        if durable:
+            command = [word.replace("fsync=off", "fsync=on") for word in command]
         found = Server(kind, directory, command, user)
         try:
             found.wait()
