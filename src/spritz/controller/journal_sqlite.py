@@ -344,6 +344,16 @@ class SqliteJournal:
 def _connect(path: Path) -> sqlite3.Connection:
     # Explicit transactions only; connections are used by one thread at a time, which SQLite is told to trust.
     database = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=10.0)
+    try:
+        _set_up(database, path)
+    except BaseException:
+        database.close()
+        raise
+    return database
+
+
+def _set_up(database: sqlite3.Connection, path: Path) -> None:
+    """Make the tables of a new journal; check those of an old one. Raises JournalCorrupt, JournalNewer."""
     (application,) = database.execute("PRAGMA application_id").fetchone()
     (tables,) = database.execute("SELECT count(*) FROM sqlite_master").fetchone()
     if application not in (0, _APPLICATION_ID) or (tables and application != _APPLICATION_ID):
@@ -361,7 +371,6 @@ def _connect(path: Path) -> sqlite3.Connection:
         raise JournalNewer(f"{path} has layout {version} of a later release; this one reads layout {_LAYOUT}")
     if version != _LAYOUT:
         raise JournalCorrupt(f"{path} has layout {version}; this release reads layout {_LAYOUT}")
-    return database
 
 
 def _oldest(database: sqlite3.Connection) -> int:

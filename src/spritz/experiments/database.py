@@ -96,6 +96,9 @@ class Sqlite:
             self._connection.close()
             self._connection = None
 
+    def __del__(self) -> None:
+        self.close()  # a store may live as long as its program; Python 3.13 warns of a connection that is left open
+
     def _open(self) -> sqlite3.Connection:
         if self._connection is None:
             connection = sqlite3.connect(self._url.removeprefix("sqlite:///"), timeout=LOCK_SECONDS)
