@@ -93,8 +93,8 @@ def needs_a_cluster(page: Path) -> bool:
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if examples(page)], ids=lambda page: page.stem)
-def test_commands_do_what_the_page_says(page: Path, tmp_path: Path) -> None:
-    work = tmp_path / "work"
+def test_commands_do_what_the_page_says(page: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    work = tmp_path_factory.mktemp("page") / "work"  # a short path, since sockets are in it
     work.mkdir()
     for block in blocks(page):
         if block["title"]:
