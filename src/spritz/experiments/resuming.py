@@ -102,15 +102,15 @@ def script_lines(options: RunOptions, directory: str) -> str:
     )
 
 
-def guarded(command: str, options: RunOptions) -> str:
-    """`command` with the signal ignored until the program handles it.
+def guard(options: RunOptions) -> str:
+    """What stands before a command, so that the signal is ignored until the program handles it.
 
     The signal reaches every process of a step: launchers (torchrun, shells) that know nothing of it, and programs that
     are not ready for it yet, would be killed. A program that sets a handler of its own replaces this.
     """
     if not is_resumable(options):
-        return command
-    return f'bash -c \'trap "" {stop_signal(options)}; exec "$@"\' run {command}'
+        return ""
+    return f'bash -c \'trap "" {stop_signal(options)}; exec "$@"\' run '
 
 
 def checkpoint_directory(directory: Path, name: str, options: RunOptions) -> Path:

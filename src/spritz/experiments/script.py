@@ -15,6 +15,7 @@ processes:
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 from collections.abc import Mapping, Sequence
@@ -141,10 +142,10 @@ def text(job: Job) -> str:
         *sbatch_options(options),
     ]
     directives = "\n".join(f"#SBATCH {_directive(word)}" for word in words)
-    quoted = " ".join(
+    quoted = [
         '"$' + SECRET_VARIABLE.format(place) + '"' if place in job.hidden else _word(word, trials)
         for place, word in enumerate(job.command)
-    )
+    ]
     index = ".$SLURM_ARRAY_TASK_ID" if trials else ""
     code = '"$SPRITZ_RUN_DIR/code"' if trials else f"{shlex.quote(str(job.directory))}/code"
     resumable = resuming.is_resumable(options)
@@ -153,7 +154,6 @@ def text(job: Job) -> str:
     before = _parameters(trials) + resuming.script_lines(options, shared)
     before += snapshot.checkout_lines(job.repository, job.tree, code) if job.tree else ""
     modules = f"export PYTHONPATH=${{PYTHONPATH:+$PYTHONPATH:}}{shlex.quote(str(job.modules))}\n" if job.modules else ""
-    quoted = resuming.guarded(quoted, options)
     exports = _IDENTITIES.format(mark=job.mark) + "".join(
         f"export {name}={shlex.quote(value)}\n" for name, value in options.env.items()
     )
@@ -191,11 +191,12 @@ finish() {{ {masking}say ended ", \\"status\\": $1"; {closing}exit "$1"; }}
 {contract}
 {before}cd {place} || finish 66
 {exports}export MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
-export MASTER_PORT=$((20000 + SLURM_JOB_ID % 20000))
+# Below the ports that Linux gives to clients; another one in each life, as processes of the last may still hold theirs.
+export MASTER_PORT=$((20000 + (SLURM_JOB_ID + 1009 * restart) % 12000))
 {"".join(f"{line}{chr(10)}" for line in options.setup)}{modules}{tracking}{_OPEN_LOOP if trials else ""}\
 log=$SPRITZ_RUN_DIR/log/$restart-%t.log
 errors=$SPRITZ_RUN_DIR/log/$restart-srun.log
-{"trap '' $stop_signal" + chr(10) if resumable else ""}{_launch(template, options, quoted)} 2>> "$errors" &
+{"trap '' $stop_signal" + chr(10) if resumable else ""}{_launch(template, options, job.command, quoted)} 2>> "$errors" &
 child=$!
 {beside}status=
 while :; do
@@ -314,62 +315,119 @@ def _tasks_per_node(template: str, options: RunOptions) -> str:
 
 def launcher_words(template: str, command: Sequence[str], processes: str, variables: Mapping[str, str]) -> list[str]:
     """The command by the launcher of a template, on one node of a job; for a process that runs once on each node."""
-    program = list(command[1:]) if command[0] in ("python", "python3") else ["--no-python", *command]
+    launcher, place = _launcher(template, command)
+    total = str(int(variables["SLURM_NNODES"]) * int(processes))
+    several = total != "1"
+    return [*launcher, *_rendezvous(template, processes, total, variables, several=several), *command[place:]]
+
+
+def _launcher(template: str, command: Sequence[str]) -> tuple[list[str], int]:
+    """The launcher's first words, and the place where the command's words follow its options.
+
+    A Python program is launched by its own interpreter, so that no launcher of another environment on PATH is taken.
+    """
+    accelerate = template == "accelerate"
+    if _PYTHON.fullmatch(command[0]):
+        place = 1
+        while place < len(command) and _PYTHON_FLAGS.fullmatch(command[place]):
+            place += 1
+        if place < len(command) and (command[place] == "-m" or not command[place].startswith("-")):
+            module = "accelerate.commands.launch" if accelerate else "torch.distributed.run"
+            return [*command[:place], "-m", module], place
+    launcher = ["accelerate", "launch"] if accelerate else ["torchrun"]
+    if not command[0].endswith(".py"):
+        launcher.append("--no_python" if accelerate else "--no-python")
+    return launcher, 0
+
+
+def _rendezvous(template: str, processes: str, total: str, variables: Mapping[str, str], *, several: bool) -> list[str]:
+    """Options that say which node this is, and that the first one has the rendezvous.
+
+    A rendezvous by host names (c10d) takes a node for the first one if its host name is MASTER_ADDR, which depends on
+    how names are resolved; the number of the node does not.
+    """
     nodes, node = variables["SLURM_NNODES"], variables["SLURM_NODEID"]
     address, port = variables["MASTER_ADDR"], variables["MASTER_PORT"]
-    if template == "torchrun":
-        rendezvous = (f"--rdzv-id={variables['SLURM_JOB_ID']}", f"--rdzv-endpoint={address}:{port}")
-        return [
-            *("torchrun", f"--nnodes={nodes}", f"--nproc-per-node={processes}", "--rdzv-backend=c10d"),
-            *(*rendezvous, *program),
-        ]
     if template == "accelerate":
         return [
-            *("accelerate", "launch", f"--num_machines={nodes}", f"--num_processes={int(nodes) * int(processes)}"),
-            *(f"--machine_rank={node}", f"--main_process_ip={address}", f"--main_process_port={port}"),
-            *(word.replace("--no-python", "--no_python") for word in program[:1]),
-            *program[1:],
+            *(f"--num_machines={nodes}", f"--num_processes={total}", f"--machine_rank={node}"),
+            *(f"--main_process_ip={address}", f"--main_process_port={port}"),
+            *_accelerate_defaults(several),
         ]
     return [
-        *("python", "-m", "torch.distributed.run", f"--nnodes={nodes}", f"--nproc-per-node={processes}"),
-        *(f"--node-rank={node}", f"--master-addr={address}", f"--master-port={port}", *program),
+        *(f"--nnodes={nodes}", f"--nproc-per-node={processes}", f"--node-rank={node}"),
+        *(f"--master-addr={address}", f"--master-port={port}"),
     ]
 
 
-def _launch(template: str, options: RunOptions, command: str) -> str:
-    """The lines that start the command; the last is put into the background."""
+def _accelerate_defaults(several: bool) -> list[str]:
+    """What `accelerate config` would have written: else nodes with one GPU each, or none, would train apart.
+
+    A file that the user has made says it, and more (FSDP, DeepSpeed), and these options would override it.
+    """
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "huggingface"
+    folder = Path(os.environ.get("HF_HOME") or cache) / "accelerate"
+    if any((folder / f"default_config.{suffix}").exists() for suffix in ("yaml", "yml", "json")):
+        return []
+    return [*(["--multi_gpu"] if several else []), "--mixed_precision=no", "--dynamo_backend=no"]
+
+
+def _launch(template: str, options: RunOptions, command: Sequence[str], quoted: Sequence[str]) -> str:
+    """The lines that start the command; the last is put into the background. `quoted` are its words for the shell."""
     srun = 'srun --kill-on-bad-exit=1 --output="$log" --error="$log" --open-mode=append'
-    processes = per_node_gpus(options) or options.tasks_per_node or "1"
+    program = f"{resuming.guard(options)}{' '.join(quoted)}"
     if template in ("plain", "tasks", "lightning"):
-        return f"{srun} {command}"
+        return f"{srun} {program}"
     if template == "mpi":
-        return f"{srun} --mpi=${{SPRITZ_MPI:-pmix}} {command}"
-    if template == "torchrun":
-        program = command.removeprefix("python3 ").removeprefix("python ")
-        return (
-            f'{srun} --ntasks-per-node=1 torchrun --nnodes="$SLURM_NNODES" --nproc-per-node={processes} '
-            '--rdzv-backend=c10d --rdzv-id="$SLURM_JOB_ID" --rdzv-endpoint="$MASTER_ADDR:$MASTER_PORT" '
-            f"{program}"
-        )
-    if template == "accelerate":
-        program = command.removeprefix("python3 ").removeprefix("python ")
-        return (
-            f'{srun} --ntasks-per-node=1 bash -c \'exec accelerate launch --num_machines="$SLURM_NNODES" '
-            f'--num_processes=$((SLURM_NNODES * {processes})) --machine_rank="$SLURM_NODEID" '
-            f'--main_process_ip="$MASTER_ADDR" --main_process_port="$MASTER_PORT" "$@"\' accelerate {program}'
-        )
-    if template == "deepspeed":
-        program = command.removeprefix("python3 ").removeprefix("python ")
-        return (
-            f'{srun} --ntasks-per-node=1 bash -c \'exec python -m torch.distributed.run --nnodes="$SLURM_NNODES" '
-            f'--nproc-per-node={processes} --node-rank="$SLURM_NODEID" --master-addr="$MASTER_ADDR" '
-            f'--master-port="$MASTER_PORT" "$@"\' deepspeed {program}'
-        )
-    return f"""srun --overlap --ntasks-per-node=1 --output="$SPRITZ_RUN_DIR/log/$restart-ray-%t.log" bash -c '
-if [ "$SLURM_NODEID" = 0 ]; then exec ray start --head --block --port="$MASTER_PORT"
-else exec ray start --block --address="$MASTER_ADDR:$MASTER_PORT"; fi' &
+        return f"{_MPI}{srun} ${{mpi:+--mpi=$mpi}} {program}"
+    if template in LAUNCHERS:
+        processes = per_node_gpus(options) or options.tasks_per_node or "1"
+        launcher, place = _launcher(template, command)
+        words = _rendezvous(
+            template, processes, f"$((SLURM_NNODES * {processes}))", _IN_SHELL,
+            several=(options.nodes or "1", processes) != ("1", "1"),
+        )  # fmt: skip
+        given = " ".join(f'"{word}"' for word in words)
+        line = f'exec {shlex.join(launcher)} {given} "$@"'
+        start = f"bash -c {shlex.quote(line)} {template} {' '.join(quoted[place:])}"
+        return f'{srun} --ntasks="$SLURM_NNODES" --ntasks-per-node=1 {resuming.guard(options)}{start}'
+    return f"""{_RAY}srun --overlap -N1 -n1 --ntasks-per-node=1 -w "$MASTER_ADDR" --kill-on-bad-exit=1 \\
+    --output="$log" --error="$log" --open-mode=append {program}"""
+
+
+_PYTHON = re.compile(r"(?:.*/)?python[0-9.]*")
+#: flags of the interpreter that take no value
+_PYTHON_FLAGS = re.compile(r"-[bBEIOPqsuv]+")
+_IN_SHELL = {name: f"${name}" for name in ("SLURM_NNODES", "SLURM_NODEID", "MASTER_ADDR", "MASTER_PORT")}
+
+#: Open MPI speaks PMIx with Slurm, MPICH and its kin PMI-2; without an mpirun the site's MpiDefault is taken.
+_MPI = """\
+mpi=$SPRITZ_MPI
+[ -n "$mpi" ] || case $(mpirun --version 2>/dev/null) in
+    *"Open MPI"* | *OpenRTE*) mpi=pmix ;;
+    ?*) mpi=pmi2 ;;
+esac
+"""
+#: Each job has its own directory and ports: two jobs on one node do not meet, neither do two lives.
+_RAY = """\
+export RAY_ADDRESS=$MASTER_ADDR:$MASTER_PORT RAY_USAGE_STATS_ENABLED=0
+export SPRITZ_RAY=/tmp/ray-$SLURM_JOB_ID-$restart
+srun --overlap --ntasks="$SLURM_NNODES" --ntasks-per-node=1 --open-mode=append \
+    --output="$SPRITZ_RUN_DIR/log/ray-$restart-%t.log" bash -c '
+rest="--block --disable-usage-stats --num-cpus=$SLURM_CPUS_ON_NODE --min-worker-port=0 --max-worker-port=0"
+rest="$rest --dashboard-agent-listen-port=0"
+trap "rm -rf \"$SPRITZ_RAY\"" EXIT; trap "kill %1" TERM
+if [ "$SLURM_NODEID" = 0 ]; then
+    ray start --head --port="$MASTER_PORT" --ray-client-server-port=$((MASTER_PORT - 12000)) \
+        --include-dashboard=false --temp-dir="$SPRITZ_RAY" $rest &
+else
+    ray start --address="$RAY_ADDRESS" $rest &
+fi
+wait; wait' &
 cluster=$!
-export RAY_ADDRESS=$MASTER_ADDR:$MASTER_PORT
-until ray status >/dev/null 2>&1; do kill -0 "$cluster" || finish 69; sleep 0.2; done
-trap 'kill "$cluster" 2>/dev/null' EXIT
-srun --overlap -N1 -n1 -w "$MASTER_ADDR" --output="$log" --open-mode=append {command}"""
+trap 'kill "$cluster" 2>/dev/null; wait "$cluster"' EXIT
+until [ "$(ray status 2>/dev/null | grep -c '^ *[0-9]* node_')" -ge "$SLURM_NNODES" ]; do
+    kill -0 "$cluster" 2>/dev/null || { cat "$SPRITZ_RUN_DIR/log/ray-$restart-"*.log >&2; finish 69; }
+    sleep 0.2
+done
+"""

@@ -72,5 +72,9 @@ def test_launchers_start_programs_of_python_and_others_on_a_node() -> None:
         assert words[-2:] == ["train.py", "--lr"]
         assert not any("no-python" in word or "no_python" in word for word in words)
         words = script.launcher_words(template, ["bash", "-c", "x"], "4", variables)
-        assert words[-4].lstrip("-").replace("_", "-") == "no-python"
+        assert words[-3:] == ["bash", "-c", "x"]
+        assert {"--no-python", "--no_python"} & set(words)
+        words = script.launcher_words(template, ["/opt/env/bin/python3.12", "-u", "-m", "pkg.train"], "4", variables)
+        assert words[:3] == ["/opt/env/bin/python3.12", "-u", "-m"], "the launcher of the program's own environment"
+        assert words[-2:] == ["-m", "pkg.train"]
     assert "--num_processes=8" in script.launcher_words("accelerate", ["a.py"], "4", variables)
