@@ -253,21 +253,21 @@ def test_what_is_wrong_is_said_and_nothing_is_queued(lab: Lab) -> None:
 
 
 def test_a_step_is_started_by_the_launcher_of_its_template(lab: Lab) -> None:
-    """torchrun is a script that shows what it was called with, on each of two nodes."""
-    fake = lab.directory / "bin" / "torchrun"
+    """The program's interpreter is a script that shows what it was called with, on each of two nodes."""
+    fake = lab.directory / "bin" / "python"
     fake.parent.mkdir()
     # As the real one, it waits for its peer.
     meet = f"cd {fake.parent}; touch $SLURM_NODEID; until [ -e 0 ] && [ -e 1 ]; do sleep 0.05; done"
     fake.write_text(f'#!/bin/sh\necho "node $SLURM_NODEID: $*"\n{meet}\necho 7 > "$SPRITZ_OUTPUT"\n')
     fake.chmod(0o755)
     steps = {
-        "fit": {"command": ["python3", "train.py", "--lr", "{lr}"], "template": "torchrun", "nodes": 2,
-                "tasks_per_node": 1, "env": {"PATH": f"{fake.parent}:{lab.path}"}},
+        "fit": {"command": [str(fake), "train.py", "--lr", "{lr}"], "template": "torchrun", "nodes": 2,
+                "tasks_per_node": 1},
         "say": {"command": ["echo", "got", "{fit}"]},
     }  # fmt: skip
     (lab.project / "p.yaml").write_text(json.dumps({"parameters": {"lr": 0.5}, "steps": steps}))
     assert "COMPLETED  2 of 2 steps done" in lab("pipeline", "run", "--wait", "p.yaml")
     said = lab("logs", "p-1-fit")
-    assert said.count("--nnodes=2 --nproc-per-node=1 --rdzv-backend=c10d") == 2
+    assert said.count("-m torch.distributed.run --nnodes=2 --nproc-per-node=1 --node-rank=") == 2
     assert said.count(" train.py --lr 0.5") == 2
     assert lab("logs", "p-1-say") == "got 7\n"
