@@ -13,6 +13,7 @@ from tests.machines.test_classic import CONF, PORT
 
 pytestmark = [
     pytest.mark.root,
+    pytest.mark.slow,
     pytest.mark.xdist_group("machines"),
     pytest.mark.skipif(shutil.which("munged") is None, reason="needs munged (Debian: munge)"),
 ]
