@@ -40,7 +40,7 @@ def test_wrong_lines_are_told_in_slurms_words(site: Site, words: list[str], erro
     assert ran.err.splitlines()[0] == error
 
 
-@pytest.mark.parametrize("words", [["abort"], ["takeover"], ["show", "bbstat"], ["-u", "x", "ping"]])
+@pytest.mark.parametrize("words", [["abort"], ["show", "bbstat"], ["-u", "x", "ping"]])
 def test_what_is_not_built_is_refused_by_name(site: Site, words: list[str]) -> None:
     ran = site.run(main, *words)
     assert ran.status == 1
