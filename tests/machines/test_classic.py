@@ -68,10 +68,6 @@ def test_the_same_files_on_every_machine(site: Lan) -> None:
     assert beta.run("srun", "-w", "beta", "cat", stdin="x", SLURM_CONF=conf(site)).stdout == "x"
 
 
-@pytest.mark.xfail(
-    reason="since controllers fail over, a step on the controller's machine often loses a client elsewhere",
-    strict=False,
-)
 def test_a_node_and_a_login_host_without_files(site: Lan) -> None:
     """`--conf-server`: the key alone is there."""
     gamma, eve = site.machines["gamma"], site.machines["eve"]

@@ -35,10 +35,6 @@ def test_commands_work_on_every_machine(alpha: Machine, beta: Machine, gamma: Ma
     eventually(lambda: gamma.out("sacct", "-nX", "-j", number, "-o", "state").strip() == "COMPLETED", "sacct knows it")
 
 
-@pytest.mark.xfail(
-    reason="since controllers fail over, a step on the controller's machine often loses a client elsewhere",
-    strict=False,
-)
 def test_srun_between_machines(beta: Machine, gamma: Machine) -> None:
     assert sorted(gamma.out("srun", "-N2", "-l", "-w", "alpha,beta", "hostname").split()) == [
         "0:",
@@ -106,10 +102,6 @@ def test_a_node_returns_after_a_reboot(alpha: Machine, beta: Machine) -> None:
     eventually(lambda: alpha.run("srun", "-w", "beta", "hostname").stdout == "beta\n", "beta is back")
 
 
-@pytest.mark.xfail(
-    reason="since controllers fail over, a step on the controller's machine often loses a client elsewhere",
-    strict=False,
-)
 def test_a_node_behind_a_router(lan: Lan, alpha: Machine, gamma: Machine) -> None:
     delta = joined(alpha, lan.machine("delta", behind_nat=True))
     assert gamma.run("srun", "-w", "delta", "cat", stdin="there and back").stdout == "there and back"

@@ -103,6 +103,11 @@ def controller_socket_name(cluster_name: str, port: int) -> str:
     return f"\0spritz/slurmctld/{cluster_name.lower()}/{port}"
 
 
+def streams_socket_name(controller_name: str) -> str:
+    """Name of the abstract socket by which step supervisors of a machine reach clients on others."""
+    return controller_name.replace("/slurmctld/", "/streams/")
+
+
 class DatabaseConfig(Struct, frozen=True, kw_only=True):
     """What slurm.conf says of slurmdbd. `kind` is AccountingStorageType without its prefix."""
 

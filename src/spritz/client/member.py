@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from spritz.client.aio import Address, Secure
 from spritz.client.errors import ClientError
 from spritz.client.joining import parse_address, renewed
-from spritz.client.locate import controller_socket_name, database_socket_name
+from spritz.client.locate import controller_socket_name, database_socket_name, streams_socket_name
 from spritz.client.relay import Relay
 from spritz.client.same_machine import is_here
 from spritz.model.errors import SpritzError
@@ -72,7 +72,9 @@ class Member:
         name = controller_socket_name(self.cluster, self._port)
         secure = self.secure(protocol=tls.STREAMS)
         sealing = self.munge.seal if self.munge is not None else None
-        relay.serve(name, lambda: self.addresses, secure, streams=streams_name(name), at_once=at_once, sealing=sealing)
+        relay.serve(
+            name, lambda: self.addresses, secure, streams=streams_socket_name(name), at_once=at_once, sealing=sealing
+        )
         if database is not None:
             to_database = self.secure(tls.DATABASE, tls.STREAMS)
             relay.serve(database_socket_name(database[1]), lambda: (database,), to_database)
@@ -98,11 +100,6 @@ class Member:
             return
         self.membership.replace(renewed(joined, key, given))
         log.info("certificate.renewed", host=joined.host)
-
-
-def streams_name(controller_name: str) -> str:
-    """Name of the abstract socket by which a machine's step supervisors reach clients elsewhere."""
-    return controller_name.replace("/slurmctld/", "/streams/")
 
 
 def member_of(

@@ -196,9 +196,13 @@ class Relay:
         self._servers.append(server)
 
 
-async def listen_here(name: str, hub: Hub, tasks: Supervisor) -> None:
-    """Lead step supervisors of the controller's own machine to clients on others. Raises OSError."""
-    await asyncio.get_running_loop().create_unix_server(lambda: _LocalSupervisor(hub, tasks), sock=unix_socket(name))
+async def listen_here(name: str, hub: Hub, tasks: Supervisor) -> asyncio.Server:
+    """Lead step supervisors of the controller's own machine to clients on others, until the server is closed.
+
+    Keep the server: it ends when it is garbage. Raises OSError.
+    """
+    loop = asyncio.get_running_loop()
+    return await loop.create_unix_server(lambda: _LocalSupervisor(hub, tasks), sock=unix_socket(name))
 
 
 class _Caller(asyncio.Protocol):
@@ -329,11 +333,6 @@ class _Supervisor(_Caller):
     def _request(self, credential: bytes) -> Open:
         host, address = self._where or ("", "")
         return Open(target=CLIENT, credential=credential, host=host, address=address)
-
-
-def streams_socket_name(cluster_name: str, port: int) -> str:
-    """Name of the abstract socket by which a machine's step supervisors reach clients elsewhere."""
-    return f"\0spritz/streams/{cluster_name.lower()}/{port}"
 
 
 class _LocalSupervisor(_Supervisor):

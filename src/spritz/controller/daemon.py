@@ -176,6 +176,8 @@ class _Daemon:
                     with watch, watching(self._clock_set), Watchdog(self._log, startup.alive), keeper:
                         await self._stopping.wait()
                     server.stop_listening()
+                    if context.machines is not None:
+                        context.machines.stop_listening()
                     await self._wind_down(context, committer)
                     pid_file.release()
                 tasks.cancel_all()

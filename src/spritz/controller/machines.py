@@ -21,7 +21,7 @@ from msgspec import Struct, structs
 
 from spritz.client.handling import DEFERRED, Deferred
 from spritz.client.hub import Hub
-from spritz.client.locate import controller_socket_name
+from spritz.client.locate import controller_socket_name, streams_socket_name
 from spritz.client.membership import write_private
 from spritz.client.munged import munged_of
 from spritz.controller.api.identity import identified
@@ -54,6 +54,7 @@ from spritz.stepd.protocol import address_at
 from spritz.wire.credential import LIFETIME_SECONDS, LaunchCredential, digest_of, launch_content
 
 if TYPE_CHECKING:
+    import asyncio
     import ssl
 
     from spritz.client.handling import Call, Handler
@@ -108,7 +109,8 @@ class Machines:
         self._path = os.path.join(context.configuration.state_directory, FILE)
         self._file = _read(self._path)
         self._signer = membership.signer()
-        self._streams = streams_socket_name(self.cluster, context.configuration.ports[0])
+        self._streams = streams_socket_name(controller_socket_name(self.cluster, context.configuration.ports[0]))
+        self._listening: asyncio.Server | None = None
         loaded = context.configuration.loaded
         #: the files as they were when they were last found good
         self._served = ConfigurationFiles(digest=loaded.digest, files=_read_files(loaded.path, loaded.files_read))
@@ -140,7 +142,12 @@ class Machines:
         """Lead supervisors of this machine to clients on others."""
         from spritz.client.relay import listen_here
 
-        await listen_here(self._streams, self.hub, self._context.tasks)
+        self._listening = await listen_here(self._streams, self.hub, self._context.tasks)
+
+    def stop_listening(self) -> None:
+        """Lead no more supervisors."""
+        if self._listening is not None:
+            self._listening.close()
 
     async def _renew_own(self) -> None:
         while True:
@@ -436,11 +443,6 @@ class Machines:
     async def _keep(self, file: _File) -> None:
         self._file = file
         await self._worker.run(write_private, self._path, msgspec.json.encode(file))
-
-
-def streams_socket_name(cluster_name: str, port: int) -> str:
-    """Name of the abstract socket by which a machine's step supervisors reach clients elsewhere."""
-    return controller_socket_name(cluster_name, port).replace("/slurmctld/", "/streams/")
 
 
 def _read(path: str) -> _File:
