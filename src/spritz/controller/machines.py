@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     from spritz.client.handling import Call, Handler
     from spritz.client.membership import Membership
     from spritz.client.server import Server
+    from spritz.config.loaded import LoadedConfig
     from spritz.controller.context import Context
     from spritz.runtime.tls import Machine
 
@@ -368,14 +369,14 @@ class Machines:
         self._waiting.append((request, call))
         return DEFERRED
 
-    def reconfigured(self) -> None:
-        """Another configuration is in force: tell those that wait for it."""
-        self._context.tasks.spawn_contained(self._serve_again(), name="configuration.read")
-
-    async def _serve_again(self) -> None:
-        loaded = self._context.configuration.loaded
+    async def read(self, loaded: LoadedConfig) -> ConfigurationFiles:
+        """The files of a configuration, for `serve`. Raises SpritzError."""
         files = await self._worker.run(_read_files, loaded.path, loaded.files_read)
-        self._served = ConfigurationFiles(digest=loaded.digest, files=files)
+        return ConfigurationFiles(digest=loaded.digest, files=files)
+
+    def serve(self, files: ConfigurationFiles) -> None:
+        """Give these files from now on, and to those that wait for others than they have."""
+        self._served = files
         waiting, self._waiting = self._waiting, []
         for request, call in waiting:
             if request.known == self._served.digest:

@@ -140,6 +140,7 @@ class ClusterQueries:
                 code="ESLURM_DISABLED",
                 hint="change it back, or restart slurmctld",
             )
+        files = await context.machines.read(fresh.loaded) if context.machines is not None else None
         before = {node.name for node in context.configuration.nodes}
         flags = fresh.loaded.settings.words("ReconfigFlags")
         reply = context.writer.handle_own(as_flagged(fresh.command(), context.machine.state, flags))
@@ -149,9 +150,9 @@ class ClusterQueries:
         context.debug_flags.put(fresh.loaded.settings.words("DebugFlags"))
         fresh.tell(context.scheduling_log)
         context.identity.directory.expire()
+        if context.machines is not None and files is not None:
+            context.machines.serve(files)  # nodes that are told below fetch these
         context.nodes.reload()
-        if context.machines is not None:
-            context.machines.reconfigured()
         context.nodes.dismiss(sorted(before - {node.name for node in fresh.nodes}))
         warnings = tuple(item.text for item in fresh.loaded.warnings)
         for text in warnings:
