@@ -4,27 +4,17 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from spritz.presentation.json.documents import document_bytes
-from tests.e2e.rest_site import Site, token
+from tests.e2e.rest_site import Site, site, token
+
+__all__ = ["site"]
 
 GENERATOR = os.environ.get("SPRITZ_REST_GENERATOR", "")
 pytestmark = pytest.mark.skipif(not GENERATOR, reason="needs openapi-python-client: `make rest`")
-
-
-@pytest.fixture(scope="module")
-def site() -> Iterator[Site]:
-    """For both versions."""
-    found = Site()
-    try:
-        found.start()
-        yield found
-    finally:
-        found.stop()
 
 
 @pytest.mark.parametrize("version", ["v0.0.42", "v0.0.45"])

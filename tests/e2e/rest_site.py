@@ -8,12 +8,14 @@ import socket
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import httpx
 import jsonschema
 import jwt
+import pytest
 
 from spritz.cli.local import layout
 from spritz.cli.local.paths import ClusterPaths
@@ -112,3 +114,14 @@ class Site:
 def token(user: str = "", **claims: Any) -> str:
     """Signed with the cluster's key."""
     return jwt.encode({"exp": 4_000_000_000, "iat": 1, "sun": user or user_name(), **claims}, KEY, algorithm="HS256")
+
+
+@pytest.fixture(scope="module")
+def site() -> Iterator[Site]:
+    """One for the tests of a file, which changes it."""
+    found = Site()
+    try:
+        found.start()
+        yield found
+    finally:
+        found.stop()

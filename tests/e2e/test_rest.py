@@ -12,7 +12,6 @@ import ssl
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 
 import httpx
 import jwt
@@ -21,19 +20,10 @@ import pytest
 from spritz.presentation.json.documents import VERSIONS
 from spritz.presentation.json.documents import operations as operations_of
 from tests.e2e.cluster import until, user_name
-from tests.e2e.rest_site import BIN, KEY, Site, token
+from tests.e2e.rest_site import BIN, KEY, Site, site, token
 from tests.ports import free_port
 
-
-@pytest.fixture(scope="module")
-def site() -> Iterator[Site]:
-    """One for all tests of this file."""
-    found = Site()
-    try:
-        found.start()
-        yield found
-    finally:
-        found.stop()
+__all__ = ["site"]
 
 
 @pytest.mark.parametrize("version", VERSIONS)

@@ -6,7 +6,7 @@ A few of each operation of the newest version; `make rest` sends many, of every 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import httpx
@@ -16,8 +16,10 @@ import schemathesis
 from hypothesis import HealthCheck, Phase, given, settings
 
 from spritz.presentation.json.documents import VERSIONS, document
-from tests.e2e.rest_site import Site, token
+from tests.e2e.rest_site import Site, site, token
 from tests.unit.rest.schema import schema_of
+
+__all__ = ["site"]
 
 EXAMPLES = int(os.environ.get("SPRITZ_REST_EXAMPLES", "1"))
 
@@ -25,17 +27,6 @@ EXAMPLES = int(os.environ.get("SPRITZ_REST_EXAMPLES", "1"))
 STATUSES = (200, 400, 401, 404, 413, 415, 422, 500, 502)
 #: Slurm internal error: a fault of ours
 INTERNAL = 2090
-
-
-@pytest.fixture(scope="module")
-def site() -> Iterator[Site]:
-    """A cluster that nothing else needs: what is sent changes it."""
-    found = Site()
-    try:
-        found.start()
-        yield found
-    finally:
-        found.stop()
 
 
 @pytest.mark.parametrize("version", VERSIONS if EXAMPLES > 1 else VERSIONS[-1:])

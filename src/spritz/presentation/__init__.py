@@ -22,6 +22,7 @@ Values that several of them show:
 `job_states`, `node_states`      names of states, and --states
 `node_groups`     sinfo's lines: nodes of a partition whose shown values are equal
 `accounting_row`  a line of sacct: a job or a step, and what follows from its record
+`tres_numbers`    Slurm's numbers of TRES
 `request_kinds`   Slurm's names of requests, for sdiag
 `people`, `local_time`    users and groups by name and number; points in time as SLURM_TIME_FORMAT asks
 """

@@ -27,18 +27,6 @@ if TYPE_CHECKING:
     from spritz.presentation.association_fields import Row
     from spritz.presentation.table import TableField
 
-#: Slurm's numbers of the TRES that every cluster has.
-TRES: tuple[tuple[str, str, int], ...] = (
-    ("cpu", "", 1),
-    ("mem", "", 2),
-    ("energy", "", 3),
-    ("node", "", 4),
-    ("billing", "", 5),
-    ("fs", "disk", 6),
-    ("vmem", "", 7),
-    ("pages", "", 8),
-)
-
 
 class Style:
     """How tables are printed: -n, -p, -P."""
@@ -93,8 +81,9 @@ def show(
     if as_json is not None:
         from spritz.presentation.json.associations import OPERATIONS, View
         from spritz.presentation.json.envelope import show as show_json
+        from spritz.presentation.tres_numbers import tres_of
 
-        view = View(book, _tres(book), full="withassoc" in flags)
+        view = View(book, tres_of(book), full="withassoc" in flags)
         body = view.body(entity, _rows(entity, book, asked, flags, with_associations=False))
         show_json(context, as_json, body, OPERATIONS[entity])
         return 0
@@ -194,26 +183,13 @@ def _rows(entity: str, book: Book, asked: Conditions, flags: set[str], *, with_a
             if all(not names or name in names for names, name in given):
                 yield {"w": key}
     elif entity == "tres":
-        yield from ({"type": kind, "name": name, "id": number} for kind, name, number in _tres(book))
+        from spritz.presentation.tres_numbers import tres_of
+
+        yield from ({"type": kind, "name": name, "id": number} for kind, name, number in tres_of(book))
     elif entity == "transaction":
         yield from ({"t": one, "time": format_time(one.at)} for one in book.transactions)
     elif entity == "problem":
         yield from _problems(book)
-
-
-def _tres(book: Book) -> list[tuple[str, str, int]]:
-    """Those of every cluster, and those that limits name."""
-    from spritz.notation import tres
-
-    texts = [text for one in book.associations for text in (one.grp_tres, one.max_tres, one.max_tres_per_node)]
-    texts += [t for q in book.qos for t in (q.grp_tres, q.max_tres_pj, q.max_tres_pn, q.max_tres_pu, q.max_tres_pa)]
-    named = {name for text in texts for name, _ in tres.parse(text) if "/" in name} - {"fs/disk"}
-    named |= {f"license/{one.name}@{one.server}" for one in book.resources}
-    found = list(TRES)
-    for number, name in enumerate(dict.fromkeys((*book.tres, *sorted(named))), 1001):
-        kind, _, rest = name.partition("/")
-        found.append((kind, rest, number))
-    return found
 
 
 def transactions_of(book: Book, words: list[Word], context: Context) -> Book:

@@ -8,6 +8,7 @@ from spritz.model.ids import step_name
 from spritz.presentation.accounting_row import Row
 from spritz.presentation.json.values import exit_code, number
 from spritz.presentation.step_usage import value_of
+from spritz.presentation.tres_numbers import NUMBERS
 
 if TYPE_CHECKING:
     from typing import Any
@@ -38,12 +39,11 @@ def _tres(text: str) -> list[Json]:
     found = []
     for position, (key, count) in enumerate(parse(text) if text else (), 1):
         kind, _, name = key.partition("/")
-        found.append({"type": kind, "name": name, "id": _TRES_IDS.get(key, 1000 + position), "count": count})
+        found.append({"type": kind, "name": name, "id": NUMBERS.get(key, 1000 + position), "count": count})
     return found
 
 
 _STARTED_ON = {"Submit": "STARTED_ON_SUBMIT", "Main": "STARTED_ON_SCHEDULE", "Backfill": "STARTED_ON_BACKFILL"}
-_TRES_IDS = {"cpu": 1, "mem": 2, "energy": 3, "node": 4, "billing": 5, "fs/disk": 6, "vmem": 7, "pages": 8}
 
 
 def _usage(text: str, nodes: str = "", tasks: str = "") -> list[Json]:
@@ -51,7 +51,7 @@ def _usage(text: str, nodes: str = "", tasks: str = "") -> list[Json]:
     for item in text.split(",") if text else ():
         key, _, count = item.partition("=")
         kind, _, name = key.partition("/")
-        entry: Json = {"type": kind, "name": name, "id": _TRES_IDS.get(key, 1000), "count": int(count)}
+        entry: Json = {"type": kind, "name": name, "id": NUMBERS.get(key, 1000), "count": int(count)}
         if nodes:
             entry |= {"node": value_of(nodes, key), "task": int(value_of(tasks, key) or 0)}
         found.append(entry)

@@ -18,19 +18,13 @@ from spritz.model.limits.records import (
     WcKey,
 )
 from spritz.model.limits.rules import Rules
-from spritz.notation import tres as tres_text
 from spritz.presentation.json.associations import View
+from spritz.presentation.tres_numbers import tres_of
 from spritz.rest.answers import Answer
 from spritz.rest.operations import Ask, Refused, Result, operation
 from spritz.rest.operations import book_edits as edits
 from spritz.rest.operations.book_edits import Edit
 from spritz.rest.operations.job_fields import bad
-
-#: type, name, number of the TRES of every cluster
-_TRES = (
-    ("cpu", "", 1), ("mem", "", 2), ("energy", "", 3), ("node", "", 4), ("billing", "", 5), ("fs", "disk", 6),
-    ("vmem", "", 7), ("pages", "", 8),
-)  # fmt: skip
 
 #: Attempts, where others change the book at the same moment.
 _ATTEMPTS = 10
@@ -53,19 +47,6 @@ async def change(ask: Ask, make: Callable[[Book], Edit]) -> Any:
         if not (await ask.database.call(edit, BookEdited, timeout=60.0)).stale:
             return said
     raise Refused("ESLURM_DB_CONNECTION", "others keep changing the accounts; try again", "EditBook")
-
-
-def tres_of(book: Book) -> list[tuple[str, str, int]]:
-    """Those of every cluster, and those that limits name."""
-    texts = [text for one in book.associations for text in (one.grp_tres, one.max_tres, one.max_tres_per_node)]
-    texts += [t for q in book.qos for t in (q.grp_tres, q.max_tres_pj, q.max_tres_pn, q.max_tres_pu, q.max_tres_pa)]
-    named = {name for text in texts for name, _ in tres_text.parse(text) if "/" in name} - {"fs/disk"}
-    named |= {f"license/{one.name}@{one.server}" for one in book.resources}
-    found = list(_TRES)
-    for number, name in enumerate(dict.fromkeys((*book.tres, *sorted(named))), 1001):
-        kind, _, rest = name.partition("/")
-        found.append((kind, rest, number))
-    return found
 
 
 def is_set(ask: Ask, *names: str) -> bool:

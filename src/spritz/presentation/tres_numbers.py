@@ -1,0 +1,37 @@
+"""Slurm's numbers of TRES, as `sacctmgr show tres` and JSON give them."""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from spritz.model.limits.records import Book
+
+#: type, name, number of the TRES that every cluster has
+TRES: tuple[tuple[str, str, int], ...] = (
+    ("cpu", "", 1),
+    ("mem", "", 2),
+    ("energy", "", 3),
+    ("node", "", 4),
+    ("billing", "", 5),
+    ("fs", "disk", 6),
+    ("vmem", "", 7),
+    ("pages", "", 8),
+)
+
+#: `cpu`, `fs/disk` … -> number
+NUMBERS = {f"{kind}/{name}" if name else kind: number for kind, name, number in TRES}
+
+
+def tres_of(book: Book) -> list[tuple[str, str, int]]:
+    """Type, name and number of the TRES of every cluster, and of those that limits name."""
+    from spritz.notation import tres
+
+    texts = [text for one in book.associations for text in (one.grp_tres, one.max_tres, one.max_tres_per_node)]
+    texts += [t for q in book.qos for t in (q.grp_tres, q.max_tres_pj, q.max_tres_pn, q.max_tres_pu, q.max_tres_pa)]
+    named = {name for text in texts for name, _ in tres.parse(text) if "/" in name} - {"fs/disk"}
+    named |= {f"license/{one.name}@{one.server}" for one in book.resources}
+    found = list(TRES)
+    for number, name in enumerate(dict.fromkeys((*book.tres, *sorted(named))), 1001):
+        kind, _, rest = name.partition("/")
+        found.append((kind, rest, number))
+    return found
