@@ -169,7 +169,8 @@ class Daemon:
                             tasks.spawn(self._member.keep_certified(link, self._log), name="certificate")
                         tasks.spawn(self._beat(link), name="heartbeat")
                         tasks.spawn(self._check_health(), name="health")
-                        tasks.spawn(self._watch_leader(link), name="leader")
+                        if len(self._settings.controllers) > 1:
+                            tasks.spawn(self._watch_leader(link), name="leader")
                         await self._wait_for_controller()
                         self._log.info(
                             "daemon.started", nodes=len(self._settings.nodes), adopted=adopted, version=__version__
@@ -234,8 +235,6 @@ class Daemon:
         """Where controllers stand by for each other: leave one that has stopped without closing its connections."""
         while True:
             await self._clock.sleep(LEADER_SECONDS)
-            if len(self._settings.controllers) < 2:
-                continue
             channel = await link.channel()
             try:
                 await _must_lead(channel)
