@@ -286,4 +286,6 @@ def _greet(context: Context, paths: ClusterPaths, views: list[NodeView], seconds
         context.out(f"  export SLURM_CONF={paths.slurm_conf}    # points this shell at it\n")
     context.out("  sinfo                       # the nodes\n")
     context.out("  sbatch --wrap 'hostname'    # a first job; its output lands in slurm-JOBID.out\n")
+    if socket := rest.socket_beside(str(paths.slurm_conf)):
+        context.out(f"  curl --unix-socket {socket} http://localhost/slurm/v0.0.45/jobs    # REST\n")
     context.out("  spritz status               # everything at a glance; `spritz down` stops it\n")
