@@ -54,6 +54,7 @@ def site() -> Iterator[Lan]:
         for name in ("beta", "gamma", "delta", "eve"):
             lan.machine(name)
         alpha.out("slurmctld", SLURM_CONF=str(etc / "slurm.conf"))
+        lan.machines["beta"].out("slurmd", SLURM_CONF=str(etc / "slurm.conf"))
         yield lan
 
 
@@ -63,7 +64,6 @@ def conf(site: Lan) -> str:
 
 def test_the_same_files_on_every_machine(site: Lan) -> None:
     alpha, beta = site.machines["alpha"], site.machines["beta"]
-    beta.out("slurmd", SLURM_CONF=conf(site))
     assert alpha.out("srun", "-w", "beta", "hostname", SLURM_CONF=conf(site)) == "beta\n"
     assert beta.run("srun", "-w", "beta", "cat", stdin="x", SLURM_CONF=conf(site)).stdout == "x"
 
