@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
+import sysconfig
 import tempfile
 from collections.abc import Callable
+from functools import cache
 
 #: nobody, who is in every passwd database.
 NOBODY = 65534
@@ -37,3 +40,14 @@ def as_user(uid: int, action: Callable[[], object]) -> str:
         os.waitpid(child, 0)
         output.seek(0)
         return output.read().decode()
+
+
+@cache
+def others_can_run() -> bool:
+    """Whether other users can run the installed commands: the checkout or its Python may lie in a closed directory."""
+    command = [sysconfig.get_path("scripts") + "/python", "-c", "import spritz, msgspec, numpy"]
+    try:
+        done = subprocess.run(command, user=NOBODY, group=NOBODY, extra_groups=[], cwd="/", capture_output=True)
+    except PermissionError:
+        return False
+    return done.returncode == 0

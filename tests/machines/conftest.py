@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.e2e.people import Person, made_people
+from tests.e2e.users import others_can_run
 from tests.machines.lan import Lan, Machine
 
 
@@ -20,6 +21,8 @@ def lan() -> Iterator[Lan]:
 @pytest.fixture(scope="module")
 def people() -> Iterator[dict[str, Person]]:
     """alice and bob."""
+    if not others_can_run():
+        pytest.skip("other users cannot run the installed commands")
     with made_people("alice", "bob") as made:
         yield made
 
