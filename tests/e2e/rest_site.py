@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -77,6 +78,21 @@ class Site:
             assert self._process.wait(60) == 0
         subprocess.run([BIN / "spritz", "down", "--quiet", "--dir", self.paths.root], env=self.env, timeout=100)
         shutil.rmtree(self.root, ignore_errors=True)
+
+    def restart_controller(self) -> None:
+        """slurmctld is killed, and started again."""
+        pid = int(Path(self.paths.controller_pid).read_text())
+        os.kill(pid, signal.SIGKILL)
+        until(lambda: not Path(f"/proc/{pid}").exists(), "it is gone")
+        up = [str(BIN / "spritz"), "up", "--quiet", "--dir", self.paths.root]
+        subprocess.run(up, env=self.env, check=True, timeout=100)
+
+    def configure(self, line: str) -> None:
+        """One more line of slurm.conf, of a key that is there already or not."""
+        path, key = Path(self.paths.slurm_conf), line.partition("=")[0] + "="
+        lines = [one for one in path.read_text().splitlines() if not one.startswith(key)]
+        path.write_text("\n".join([*lines, line, ""]))
+        subprocess.run([BIN / "scontrol", "reconfigure"], env=self.env, check=True, timeout=60)
 
     def client(self) -> httpx.Client:
         """By the Unix socket."""

@@ -25,7 +25,7 @@ from spritz.presentation.json.documents import operations as operations_of
 from spritz.presentation.json.shape import Shapes
 from spritz.rest import answers, operations
 from spritz.rest.answers import Answer, Fault
-from spritz.rest.callers import Caller, NotAuthenticated, caller_of
+from spritz.rest.callers import Caller, NotAuthenticated, caller_of_request
 from spritz.rest.daemons import CONTROLLER, DATABASE, Daemon
 from spritz.rest.intake import Intake, Problems
 from spritz.rest.operations import Ask, Listing, Refused, Unchanged
@@ -110,7 +110,7 @@ class Endpoint:
         if operation is None:
             return _reject(405, _METHOD, {"Allow": ", ".join(sorted(methods))})
         try:
-            caller = self._caller(request)
+            caller = caller_of_request(request, self._settings.authentication)
         except NotAuthenticated as error:
             return _reject(401, error.message)
         compiled = self._prepared(operation)
@@ -145,18 +145,6 @@ class Endpoint:
             self._log.error("request.failed", exception=error, operation=operation.key, version=operation.version)
             fault = Fault(code="ESLURM_INTERNAL", source=operation.key)
             return self._plain(request, compiled, caller, Answer(errors=[fault]), 500)
-
-    def _caller(self, request: Request) -> Caller:
-        peer = request.scope.get("state", {}).get("peer")
-        client = request.client
-        if peer is not None:
-            source = f"uid={peer.uid} pid={peer.pid}"
-        else:
-            source = f"{client.host}:{client.port}" if client is not None else ""
-        for name in ("x-slurm-user-token", "x-slurm-user-name", "authorization"):
-            if len(request.headers.getlist(name)) > 1:
-                raise NotAuthenticated
-        return caller_of(request.headers, peer, source, self._settings.authentication)
 
     def _prepared(self, operation: Operation) -> _Compiled:
         key = (operation.version, operation.key)

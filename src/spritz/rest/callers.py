@@ -17,6 +17,8 @@ from msgspec import Struct
 from spritz.model.errors import SpritzError
 
 if TYPE_CHECKING:
+    from starlette.requests import Request
+
     from spritz.runtime.credentials import PeerCredentials
 
 LOCAL, JWT = "rest_auth/local", "rest_auth/jwt"
@@ -61,3 +63,17 @@ def caller_of(
     if LOCAL in allowed and peer is not None and uid in (0, os.geteuid()):
         return Caller(source=source, uid=uid)
     raise NotAuthenticated
+
+
+def caller_of_request(request: Request, allowed: tuple[str, ...]) -> Caller:
+    """The caller of an HTTP request. Raises NotAuthenticated."""
+    peer = request.scope.get("state", {}).get("peer")
+    client = request.client
+    if peer is not None:
+        source = f"uid={peer.uid} pid={peer.pid}"
+    else:
+        source = f"{client.host}:{client.port}" if client is not None else ""
+    for name in ("x-slurm-user-token", "x-slurm-user-name", "authorization"):
+        if len(request.headers.getlist(name)) > 1:
+            raise NotAuthenticated
+    return caller_of(request.headers, peer, source, allowed)

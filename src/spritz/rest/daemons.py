@@ -68,7 +68,7 @@ class Daemons:
 
     async def channel(self, daemon: str, caller: Caller) -> Channel:
         """A connection with the caller's identity, kept for the next request. Raises ClientError, NotAuthenticated."""
-        key = (daemon, _fingerprint(caller))
+        key = (daemon, fingerprint(caller))
         found = self._kept.get(key)
         if found is None or not found.is_open:
             found = await self.connect(daemon, caller)
@@ -162,7 +162,7 @@ class Daemon:
             channel.close()
 
 
-def _fingerprint(caller: Caller) -> str:
+def fingerprint(caller: Caller) -> str:
     """Names a caller's connections. Tokens are not kept longer than they are needed."""
     if not caller.token:
         return ""

@@ -17,6 +17,7 @@ from spritz.model.errors import SpritzError
 from spritz.rest import protocol
 from spritz.rest.app import Settings, application
 from spritz.rest.daemons import Daemons
+from spritz.rest.events import Events, event_routes
 from spritz.runtime.clock import SystemClock
 from spritz.runtime.tasks import Supervisor
 
@@ -114,7 +115,9 @@ async def serve(options: Options, path: str, sockets: list[socket.socket], log: 
     settings = Settings(authentication=options.authentication, versions=options.versions, plugins=options.plugins)
     async with Supervisor(lambda name, error: log.error("task.failed", exception=error, task=name)) as tasks:
         daemons = Daemons(path, log, tasks)
-        app = application(daemons, settings, SystemClock(), log)
+        events = Events(daemons, SystemClock(), log, tasks)
+        routes = event_routes(events, settings.authentication)
+        app = application(daemons, settings, SystemClock(), log, routes=routes)
         config = uvicorn.Config(
             protocol.reading_in_time(app),
             http=protocol.Protocol,
@@ -132,8 +135,13 @@ async def serve(options: Options, path: str, sockets: list[socket.socket], log: 
         )
         server = _Server(config, lambda: log.info("daemon.started", addresses=",".join(options.addresses)))
         loop = asyncio.get_running_loop()
+
+        def stop() -> None:
+            server.should_exit = True
+            events.close()
+
         for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, lambda: setattr(server, "should_exit", True))
+            loop.add_signal_handler(number, stop)
         try:
             await server._serve(sockets)
         finally:

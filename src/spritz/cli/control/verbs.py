@@ -85,6 +85,13 @@ VERBS: tuple[Verb, ...] = (
         few=1,
         many=1,
     ),
+    Verb(
+        "events",
+        "events:watch",
+        "events [since=N] [types=job,step,node,…] [job=JOBS] [follow=no]: what happens, as it happens",
+        least=2,
+        many=4,
+    ),
     Verb("token", "token:make", "token [lifespan=SECONDS] [username=NAME]: for SLURM_JWT and REST", many=2),
     Verb("schedloglevel", "daemons:set_scheduling_log", "schedloglevel 0 or 1: SlurmSchedLogLevel", few=1, many=1),
     Verb("fsdampeningfactor", "daemons:set_dampening", "fsdampeningfactor N: FairShareDampeningFactor", few=1, many=1),

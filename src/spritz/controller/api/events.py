@@ -1,7 +1,8 @@
 """The stream of journaled events, for dashboards, exporters and whoever follows along.
 
 Owns the watchers' places in the stream. Past events are read from the journal; a watcher that has caught up is fed
-from memory, after each commit. Only administrators may watch: events hold everybody's requests.
+from memory, after each commit. Only administrators may watch events as they are, which hold everybody's requests
+(`WatchEvents`); `WatchChanges` is for everybody, and tells of them what the caller may see (`changes`).
 """
 
 from __future__ import annotations
@@ -12,10 +13,11 @@ from collections.abc import AsyncIterator, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from spritz.controller.api.changes import Shaper, is_public
 from spritz.controller.events import decode_group, plain
 from spritz.controller.listeners import Loss
 from spritz.model.errors import SpritzError
-from spritz.model.queries import EventBatch, WatchEvents
+from spritz.model.queries import ChangeBatch, EventBatch, WatchChanges, WatchEvents
 from spritz.model.rejection import Rejection
 
 if TYPE_CHECKING:
@@ -29,9 +31,11 @@ RECENT_MAX = 10_000
 #: Events in one batch.
 BATCH_MAX = 500
 
+_Numbered = list[tuple[int, "Event"]]
+
 
 class EventStream:
-    """Answers WatchEvents."""
+    """Answers WatchEvents and WatchChanges."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -65,13 +69,42 @@ class EventStream:
                 code="ESLURM_NOT_SUPPORTED",
                 hint=f"ask since {oldest - 1}",
             )
-        at = request.since
+        async for _, events in self._after(request.since, follow=True):
+            yield EventBatch(events=[plain(number, event) for number, event in events])
+
+    async def watch_changes(self, request: WatchChanges, call: Call) -> AsyncIterator[ChangeBatch]:
+        """What the caller may see of the events after `since`."""
+        context, state = self._context, self._context.machine.state
+        caller = context.identity.caller(call)
+        latest, oldest = context.writer.durable_sequence, context.journal.oldest_sequence
+        since = latest if request.since is None else request.since
+        # A number of the future is of another journal: the caller knows another cluster, or one that was restored.
+        incomplete = since + 1 < oldest or since > context.writer.last_sequence
+        if incomplete:
+            since = max(oldest - 1, 0) if since + 1 < oldest else latest
+        private, public = state.settings.private_data, is_public(state)
+        yield ChangeBatch(sequence=since, public=public, incomplete=incomplete)
+        shaper = Shaper(state, caller)
+        async for at, events in self._after(since, follow=request.follow):
+            if state.settings.private_data != private:
+                # Who may see what is another now: the subscriber comes again, and is looked at again.
+                raise SpritzError("PrivateData has changed", code="ESLURM_ACCESS_DENIED", hint="subscribe again")
+            shaped = (shaper.change(number, event) for number, event in events)
+            changes = tuple(change for change in shaped if change is not None)
+            yield ChangeBatch(sequence=at, changes=changes, public=public, incomplete=shaper.unknown_owner)
+            shaper.unknown_owner = False
+
+    async def _after(self, at: int, *, follow: bool) -> AsyncIterator[tuple[int, _Numbered]]:
+        """Durable events after `at`, a batch at a time, with the number of the last; for ever if `follow`."""
+        context = self._context
         self._watchers += 1
         try:
             while True:
                 async for batch in self._from_journal(at):
-                    at = batch.events[-1][0]
-                    yield batch
+                    at = batch[-1][0]
+                    yield at, batch
+                if not follow and at >= context.writer.durable_sequence:
+                    return
                 # Caught up with the disk: follow the memory, as long as it reaches back to where we are.
                 while True:
                     await self._wait_for_more(at)
@@ -81,37 +114,38 @@ class EventStream:
                         break
                     at = fresh[-1][0]
                     for start in range(0, len(fresh), BATCH_MAX):
-                        yield EventBatch(events=fresh[start : start + BATCH_MAX])
+                        batch = fresh[start : start + BATCH_MAX]
+                        yield batch[-1][0], batch
+                        if len(fresh) > BATCH_MAX:
+                            await context.clock.sleep(0)
         finally:
             self._watchers -= 1
             if not self._watchers:
                 self._recent.clear()
 
-    def _recent_after(self, at: int) -> list[tuple[int, float, str, dict[str, object]]]:
+    def _recent_after(self, at: int) -> _Numbered:
         """Durable events from memory that follow `at` at once; empty if memory does not reach back that far."""
         if not self._recent or self._recent[0][0] > at + 1:
             return []
         durable = self._context.writer.durable_sequence
         behind = islice(self._recent, at + 1 - self._recent[0][0], None)
-        return [plain(number, event) for number, event in behind if number <= durable]
+        return [(number, event) for number, event in behind if number <= durable]
 
     async def _wait_for_more(self, at: int) -> None:
         while self._context.writer.last_sequence <= at:
             self._moved.clear()
             await self._moved.wait()
 
-    async def _from_journal(self, after: int) -> AsyncIterator[EventBatch]:
+    async def _from_journal(self, after: int) -> AsyncIterator[_Numbered]:
         """What is on disk after `after`. Groups are decoded one at a time, with turns of the loop between."""
         while groups := await self._context.reader.groups(after):
-            batch: list[tuple[int, float, str, dict[str, object]]] = []
+            batch: _Numbered = []
             for group in groups:
-                for number, event in enumerate(decode_group(group), group.first):
-                    if number > after:
-                        batch.append(plain(number, event))
+                batch += (one for one in enumerate(decode_group(group), group.first) if one[0] > after)
                 if len(batch) >= BATCH_MAX:
-                    yield EventBatch(events=batch)
+                    yield batch
                     batch = []
                     await self._context.clock.sleep(0)
             if batch:
-                yield EventBatch(events=batch)
+                yield batch
             after = groups[-1].last

@@ -104,7 +104,7 @@ def _queries(context: Context, cluster: ClusterQueries, waiting: Waiting) -> _Ta
     """What only asks."""
     jobs, steps, explain = JobQueries(context), StepQueries(context), ExplainQueries(context)
     jobs.follow()
-    fairshare = FairShareQueries(context)
+    fairshare, events = FairShareQueries(context), EventStream(context)
     return {
         ListReservations: (ReservationApi(context).list_reservations, None),
         queries.ListJobs: (jobs.list_jobs, None),
@@ -120,7 +120,8 @@ def _queries(context: Context, cluster: ClusterQueries, waiting: Waiting) -> _Ta
         queries.ListPartitions: (PartitionQueries(context).list_partitions, None),
         queries.AwaitAllocation: (waiting.await_allocation, None),
         queries.AwaitEnd: (waiting.await_end, None),
-        queries.WatchEvents: (EventStream(context).watch, None),
+        queries.WatchEvents: (events.watch, None),
+        queries.WatchChanges: (events.watch_changes, None),
         queries.ExplainJob: (explain.explain, explain.lookups),
         queries.ShowConfig: (cluster.show_config, None),
         queries.Statistics: (cluster.statistics, None),

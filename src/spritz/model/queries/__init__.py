@@ -30,9 +30,12 @@ if TYPE_CHECKING:
     from spritz.model.queries.daemons import ShowConfig as ShowConfig
     from spritz.model.queries.daemons import Shutdown as Shutdown
     from spritz.model.queries.daemons import TakeOver as TakeOver
+    from spritz.model.queries.events import Change as Change
+    from spritz.model.queries.events import ChangeBatch as ChangeBatch
     from spritz.model.queries.events import Counters as Counters
     from spritz.model.queries.events import EventBatch as EventBatch
     from spritz.model.queries.events import Statistics as Statistics
+    from spritz.model.queries.events import WatchChanges as WatchChanges
     from spritz.model.queries.events import WatchEvents as WatchEvents
     from spritz.model.queries.explanations import ExplainJob as ExplainJob
     from spritz.model.queries.explanations import Explanations as Explanations
@@ -61,7 +64,7 @@ _FILES = {
     "allocations": "AllocationGranted AwaitAllocation",
     "daemons": "ConfigText PauseScheduling Ping Pong Reconfigure SetDampening SetDebug SetDebugFlag ShowConfig"
     " SetPowerException SetSchedulingLog Shutdown TakeOver",
-    "events": "Counters EventBatch Statistics WatchEvents",
+    "events": "Change ChangeBatch Counters EventBatch Statistics WatchChanges WatchEvents",
     "explanations": "ExplainJob Explanations",
     "jobs": "AwaitEnd GetScript JobEndedReply JobRows Jobs ListJobs Script",
     "nodes": "ListNodes NodeView Nodes",

@@ -26,3 +26,42 @@ class Counters(Struct, frozen=True, kw_only=True):
     """name -> value; names are `noun.measure_unit`."""
 
     values: dict[str, float]
+
+
+#: Subjects of changes.
+CHANGE_TYPES = ("job", "step", "node", "partition", "reservation", "cluster")
+
+
+class WatchChanges(Struct, frozen=True, kw_only=True):
+    """Stream of what happened to jobs, steps, nodes, partitions and reservations, as far as the caller may see it.
+
+    `since`: the sequence number of the last event that the caller has (None: begin with what happens from now on).
+    `follow`: go on with what happens later, until the client closes. Replies: `ChangeBatch` with more=True; the first
+    comes at once, and may hold no change.
+    """
+
+    since: int | None = None
+    follow: bool = True
+
+
+class Change(Struct, frozen=True, kw_only=True, array_like=True, gc=False):
+    """One event. `data`: a JSON object with `sequence`, `at` (epoch seconds), `type`, `kind` and what the kind says."""
+
+    sequence: int
+    #: of CHANGE_TYPES
+    type: str
+    #: jobs that it is about
+    job_ids: tuple[int, ...]
+    data: bytes
+
+
+class ChangeBatch(Struct, frozen=True, kw_only=True):
+    """Changes in their order. `sequence`: everything up to this event has been sent or is not for the caller."""
+
+    sequence: int
+    changes: tuple[Change, ...] = ()
+    #: PrivateData keeps nothing in this stream from anybody: every caller gets the same
+    public: bool = False
+    #: events between `since` and the first change are no longer kept, or their owners are not known any more: what the
+    #: caller knows of the cluster is to be asked for again
+    incomplete: bool = False

@@ -1,0 +1,308 @@
+"""What subscribers are told of an event: its public fields, as JSON, for those who may see what it is about.
+
+Nothing here is more than what squeue, sinfo and `scontrol show` print of the same job, node, partition or reservation:
+scripts and environments stay out. What concerns the controller alone (policy, usage, pacing) is no change.
+
+Rules of who sees what are PrivateData's (`controller.api.private`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from msgspec.json import Encoder
+
+from spritz.controller.api.private import hides_jobs, may_see, usable
+from spritz.core.rights import operates
+from spritz.model import events as kinds
+from spritz.model.events import cluster, job, reservation, step
+from spritz.model.queries.events import Change
+from spritz.model.states import NodeFlag
+from spritz.notation.hostlist import compress
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from spritz.core.state import State
+    from spritz.model.cluster import Caller
+    from spritz.model.events import Event
+    from spritz.model.job import Job
+    from spritz.model.node import Node
+    from spritz.model.partition import Partition
+    from spritz.model.reservation import Reservation
+    from spritz.model.step import Step
+
+_encode = Encoder().encode
+
+_Body = dict[str, Any]
+
+#: Words of PrivateData that keep a change from somebody.
+_PRIVATE = frozenset({"jobs", "nodes", "partitions", "reservations"})
+
+#: Kinds that concern jobs, steps … but tell a user nothing that another kind does not.
+_INTERNAL = (
+    job.JobAccrued, job.PrioritiesReached, job.EndSignalSent, job.KillRepeated, cluster.PowerProgramBegan,
+    cluster.NodesNotResumed, cluster.NodeKept, cluster.PowerPaced, cluster.PolicyChanged, cluster.PolicyAmended,
+    cluster.UsageReset, cluster.UsageAdopted, cluster.TimeSliceEnded,
+)  # fmt: skip
+
+
+def is_public(state: State) -> bool:
+    """Whether every caller sees the same changes."""
+    return not _PRIVATE & set(state.settings.private_data)
+
+
+def job_fields(found: Job) -> _Body:
+    """A job whole."""
+    spec = found.spec
+    body: _Body = {
+        "job_id": found.id,
+        "name": spec.name,
+        "user": spec.user,
+        "uid": spec.uid,
+        "account": spec.account,
+        "partition": found.partition or ",".join(spec.partitions),
+        "qos": spec.qos,
+        "state": found.state.value,
+        "reason": found.reason.value,
+        "priority": found.priority,
+        "submitted_at": found.submitted_at,
+        "restart_count": found.restart_count,
+    }
+    if found.array_job_id:
+        body["array_job_id"] = found.array_job_id
+    if found.array_task_id is not None:
+        body["array_task_id"] = found.array_task_id
+    if found.array is not None:
+        body["array_tasks"] = found.array.task_count
+    if found.allocation is not None:
+        body["nodes"] = compress(found.allocation.names)
+    return body
+
+
+def _flags(bits: int) -> list[str]:
+    return [flag.name for flag in NodeFlag if bits & flag and flag.name]
+
+
+def _node_fields(found: Node) -> _Body:
+    return {
+        "name": found.name,
+        "state": found.state.value,
+        "flags": _flags(found.flags),
+        "reason": found.reason,
+        "features": list(found.active),
+        "comment": found.comment,
+    }
+
+
+def _partition_fields(found: Partition) -> _Body:
+    return {"name": found.name, "state": found.state.value, "nodes": compress(found.nodes), "default": found.default}
+
+
+def _reservation_fields(found: Reservation) -> _Body:
+    return {
+        "name": found.name,
+        "start_at": found.start_at,
+        "end_at": found.end_at,
+        "nodes": compress(found.nodes),
+        "flags": list(found.flags),
+        "users": list(found.users),
+        "accounts": list(found.accounts),
+    }
+
+
+def _step_fields(found: Step) -> _Body:
+    return {
+        "job_id": found.job_id,
+        "step_id": found.step_id,
+        "name": found.spec.name,
+        "state": found.state.value,
+        "nodes": compress(found.node_names),
+        "tasks": found.tasks,
+    }
+
+
+def _started(event: job.JobStarted) -> _Body:
+    return {
+        "job_id": event.job_id,
+        "state": "RUNNING",
+        "partition": event.allocation.partition,
+        "nodes": compress(event.allocation.names),
+        "cpus": event.allocation.cpu_count,
+        "ends_at": event.ends_at,
+        "configuring": event.configuring or event.waking,
+    }
+
+
+def _ended(event: job.JobEnded) -> _Body:
+    return {
+        "job_id": event.job_id,
+        "state": event.state.value,
+        "reason": event.reason.value,
+        "exit_status": event.exit_status,
+        "completing": compress(event.completing),
+        "failed_node": event.failed_node,
+    }
+
+
+def _node_state(event: cluster.NodeRegistered | cluster.NodeStateChanged) -> _Body:
+    return {
+        "name": event.name,
+        "state": event.state.value,
+        "flags": _flags(event.flags),
+        "reason": event.reason,
+    }
+
+
+def _step_end(event: step.StepNodeEnded | step.StepEnded) -> _Body:
+    body: _Body = {
+        "job_id": event.job_id,
+        "step_id": event.step_id,
+        "node": event.node,
+        "exit_status": event.exit_status,
+        "oom": event.oom,
+    }
+    if isinstance(event, step.StepEnded):
+        body["state"] = event.state.value
+    return body
+
+
+def _fields(**constant: Any) -> Callable[[Any], _Body]:
+    """The event's own fields, and what its kind means."""
+
+    def body(event: Event) -> _Body:
+        own = {name: getattr(event, name) for name in event.__struct_fields__ if name != "at"}
+        return {**own, **constant}
+
+    return body
+
+
+#: Any: each function takes its own kind of event; the table is what pairs them.
+_SHAPES: dict[type[Event], tuple[str, Callable[[Any], _Body]]] = {
+    job.JobQueued: ("job", lambda event: job_fields(event.job)),
+    job.JobUpdated: ("job", lambda event: job_fields(event.job)),
+    job.ArrayTaskSplit: ("job", lambda event: {
+        "job_id": event.job_id, "array_job_id": event.array_job_id, "array_task_id": event.task_id,
+    }),
+    job.ArrayTasksCancelled: ("job", lambda event: {"job_id": event.array_job_id, "tasks": event.tasks}),
+    job.JobHeld: ("job", lambda event: {"job_id": event.job_id, "reason": event.reason.value, "priority": 0}),
+    job.JobReleased: ("job", _fields()),
+    job.JobBecameEligible: ("job", _fields()),
+    job.DependenciesChanged: ("job", lambda event: {"job_id": event.job_id, "reason": event.reason.value}),
+    job.JobsNoted: ("job", lambda event: {"jobs": [
+        {"job_id": note.job_id, "reason": note.reason.value, "expected_start_at": note.expected_start_at}
+        for note in event.notes
+    ]}),
+    job.JobStarted: ("job", _started),
+    job.JobPrologsBegan: ("job", _fields()),
+    job.JobNodeReady: ("job", _fields()),
+    job.JobNodesUp: ("job", _fields()),
+    job.JobConfigured: ("job", _fields(configuring=False)),
+    job.JobSuspended: ("job", _fields(state="SUSPENDED")),
+    job.JobResumed: ("job", lambda event: {"job_id": event.job_id, "state": "RUNNING", "ends_at": event.ends_at}),
+    job.JobPreempted: ("job", _fields()),
+    job.JobNodeFailed: ("job", _fields()),
+    job.JobEnded: ("job", _ended),
+    job.JobNodeGone: ("job", _fields()),
+    job.JobRequeued: ("job", lambda event: {
+        "job_id": event.job_id, "state": "PENDING", "reason": event.reason.value, "priority": event.priority,
+        "restart_count": event.restart_count, "eligible_at": event.eligible_at,
+    }),
+    job.JobsPurged: ("job", lambda event: {"jobs": [{"job_id": number} for number in event.job_ids]}),
+    step.StepOpened: ("step", lambda event: _step_fields(event.step)),
+    step.StepLaunched: ("step", _fields()),
+    step.StepNodeEnded: ("step", _step_end),
+    step.StepEnded: ("step", _step_end),
+    step.StepCancelled: ("step", _fields()),
+    cluster.ClusterConfigured: ("cluster", lambda event: {"nodes": len(event.nodes), "partitions": [
+        one.name for one in event.partitions
+    ]}),
+    cluster.NodesCreated: ("node", lambda event: {"names": [one.name for one in event.nodes]}),
+    cluster.NodesDeleted: ("node", _fields()),
+    cluster.NodeRegistered: ("node", _node_state),
+    cluster.NodeStateChanged: ("node", _node_state),
+    cluster.NodesPowered: ("node", _fields()),
+    cluster.NodesRebooting: ("node", _fields()),
+    cluster.NodeUpdated: ("node", lambda event: _node_fields(event.node)),
+    cluster.PartitionCreated: ("partition", lambda event: _partition_fields(event.partition)),
+    cluster.PartitionUpdated: ("partition", lambda event: _partition_fields(event.partition)),
+    cluster.PartitionDeleted: ("partition", _fields()),
+    reservation.ReservationCreated: ("reservation", lambda event: _reservation_fields(event.reservation)),
+    reservation.ReservationUpdated: ("reservation", lambda event: _reservation_fields(event.reservation)),
+    reservation.ReservationBegan: ("reservation", _fields()),
+    reservation.ReservationDeleted: ("reservation", _fields()),
+}  # fmt: skip
+
+assert {*_SHAPES, *_INTERNAL} == set(kinds.ALL_EVENTS.values()), "an event without a shape"
+
+
+class Shaper:
+    """Turns events into changes for one caller. `unknown_owner` is set when a job's change was left out because its
+    record is gone, and with it the word whose it was.
+    """
+
+    def __init__(self, state: State, caller: Caller) -> None:
+        self._state = state
+        self._caller = caller
+        self.unknown_owner = False
+
+    def change(self, sequence: int, event: Event) -> Change | None:
+        """The change, or None where there is nothing to tell the caller."""
+        found = _SHAPES.get(type(event))
+        if found is None:
+            return None
+        kind, shape = found
+        body = shape(event)
+        if not self._allowed(kind, body, event):
+            return None
+        ids: tuple[int, ...] = ()
+        if "job_id" in body:
+            ids = (body["job_id"],)
+            self._identify(body)
+        elif "jobs" in body:
+            ids = tuple(one["job_id"] for one in body["jobs"])
+        data = _encode({"sequence": sequence, "at": event.at, "type": kind, "kind": type(event).__name__, **body})
+        return Change(sequence=sequence, type=kind, job_ids=ids, data=data)
+
+    def _identify(self, body: _Body) -> None:
+        """Whose job it is, for readers that have not seen it queued."""
+        job = self._state.jobs.get(body["job_id"])
+        if job is not None and "user" not in body:
+            body["user"], body["account"] = job.spec.user, job.spec.account
+            body.setdefault("partition", job.partition)
+
+    def _allowed(self, kind: str, body: _Body, event: Event) -> bool:
+        state, caller = self._state, self._caller
+        private = state.settings.private_data
+        if not private or operates(state, caller):
+            return True
+        if kind in ("job", "step"):
+            return self._allowed_job(body, event)
+        if kind == "reservation" and "reservations" in private:
+            record = getattr(event, "reservation", None) or state.reservations.get(body["name"])
+            return record is not None and bool(usable(state, [record], caller))
+        if kind == "cluster" and {"nodes", "partitions"} & set(private):
+            body.pop("nodes", None)
+            body.pop("partitions", None)
+        return not ((kind == "node" and "nodes" in private) or (kind == "partition" and "partitions" in private))
+
+    def _allowed_job(self, body: _Body, event: Event) -> bool:
+        state, caller = self._state, self._caller
+        if not hides_jobs(state, caller):
+            return True
+        others = may_see(state, caller)
+
+        def mine(number: int) -> bool:
+            found = event.job if isinstance(event, (job.JobQueued, job.JobUpdated)) else state.jobs.get(number)
+            if found is None:
+                self.unknown_owner = True
+                return False
+            return found.spec.uid == caller.uid or others(found)
+
+        if "jobs" in body:
+            # A purge names records that have gone: whose they were is not known, and their ends were told before.
+            if isinstance(event, job.JobsPurged):
+                return False
+            body["jobs"] = [one for one in body["jobs"] if mine(one["job_id"])]
+            return bool(body["jobs"])
+        return mine(body["job_id"])

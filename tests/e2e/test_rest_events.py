@@ -1,0 +1,178 @@
+"""`GET /spritz/v1/events` and `scontrol events` before a real cluster: what is told, to whom, and from where on."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.e2e.cluster import until
+from tests.e2e.rest_site import BIN, Site, site, token
+
+__all__ = ["site"]
+
+PATH = "/spritz/v1/events"
+
+
+class Frames:
+    """Frames of a stream, as a browser's EventSource reads them."""
+
+    def __init__(self, answer: httpx.Response) -> None:
+        self.status = answer.status_code
+        self.last_id = ""
+        self.comments = 0
+        self._lines = answer.iter_lines()
+
+    def __iter__(self) -> Iterator[tuple[str, dict[str, Any]]]:
+        name, data = "", ""
+        for line in self._lines:
+            field, _, value = line.partition(": ")
+            if field == "id":
+                self.last_id = value
+            elif field == "event":
+                name = value
+            elif field == "data":
+                data = value
+            elif line.startswith(":"):
+                self.comments += 1
+                yield "", {}
+            elif not line and data:
+                yield name, json.loads(data)
+                name = data = ""
+
+
+@contextmanager
+def reading(site: Site, query: str = "", **headers: str) -> Iterator[Frames]:
+    """A reader with slurmrestd's own rights."""
+    with site.client() as client, client.stream("GET", f"{PATH}?{query}", headers=headers, timeout=30) as answer:
+        assert answer.status_code == 200, answer.read()
+        assert answer.headers["content-type"].startswith("text/event-stream")
+        yield Frames(answer)
+
+
+def kinds_until_end(frames: Frames, job: int) -> list[tuple[int, str]]:
+    """Numbers and kinds of the changes that are about the job, up to its end."""
+    found = []
+    for _, body in frames:
+        if body.get("job_id") == job:
+            found.append((body["sequence"], body["kind"]))
+            if body["kind"] == "JobEnded":
+                return found
+    raise AssertionError(f"the stream has ended after {found}")
+
+
+def test_a_job_is_told_from_submission_to_end_and_a_reader_resumes_anywhere_in_between(site: Site) -> None:
+    with reading(site, "types=job,step") as frames:
+        name, hello = next(iter(frames))
+        assert name == "hello"
+        job = site.submit(name="told", tasks=1)
+        live = kinds_until_end(frames, job)
+    kinds = [kind for _, kind in live]
+    assert (kinds[0], kinds[-1]) == ("JobQueued", "JobEnded")
+    assert "JobStarted" in kinds
+    for number, _ in [(hello["sequence"], ""), *live[:-1]]:
+        with reading(site, f"job_id={job}", **{"Last-Event-ID": str(number)}) as frames:
+            assert kinds_until_end(frames, job) == [one for one in live if one[0] > number]
+    with reading(site, f"since=0&job_id={job}&follow=no") as frames:
+        told = [body["kind"] for name, body in frames if name in ("job", "step")]
+    assert told[: len(kinds)] == kinds, "from the journal, from the beginning"
+
+
+def test_tokens_say_who_reads_and_bad_requests_are_refused(site: Site) -> None:
+    with site.tcp() as client:
+        assert client.get(PATH).status_code == 401
+    with site.tcp(**{"X-SLURM-USER-TOKEN": token() + "x"}) as client:
+        assert client.get(PATH).status_code == 401
+    with site.tcp(**{"X-SLURM-USER-TOKEN": token()}) as client:
+        with client.stream("GET", PATH) as answer:
+            assert next(iter(Frames(answer)))[0] == "hello"
+        assert client.post(PATH).status_code == 405
+        for query in ("types=jobs", "since=x", "since=-1", "heartbeat=0", "job_id=1,", "follow=maybe", "more=1"):
+            answer = client.get(f"{PATH}?{query}")
+            assert answer.status_code == 422, query
+            assert answer.json()["errors"][0]["description"]
+
+
+@pytest.mark.slow
+def test_a_quiet_stream_has_heartbeats_that_move_the_place(site: Site) -> None:
+    with reading(site, "types=reservation&heartbeat=1") as frames:
+        stream = iter(frames)
+        _, hello = next(stream)
+        job = site.submit(tasks=1)
+        until(lambda: "COMPLETED" in site.ask("GET", f"/slurm/v0.0.45/job/{job}")["jobs"][0]["job_state"], "it ends")
+        for name, _ in stream:
+            assert name == "", "nothing but comments"
+            if int(frames.last_id or 0) > hello["sequence"]:
+                break
+
+
+def test_a_number_of_another_journal_is_answered_by_a_reset(site: Site) -> None:
+    with reading(site, "since=999999999") as frames:
+        names = []
+        for name, _ in frames:
+            names.append(name)
+            if name == "reset":
+                break
+    assert names == ["hello", "reset"]
+
+
+@pytest.mark.slow
+def test_events_go_on_over_a_restart_of_the_controller_without_loss(site: Site) -> None:
+    with reading(site, "types=job&heartbeat=1") as frames:
+        stream = iter(frames)
+        next(stream)
+        before = site.submit(name="before", hold=True)
+        site.restart_controller()
+        after = site.submit(name="after", hold=True)
+        queued = []
+        for _, body in stream:
+            if body.get("kind") == "JobQueued":
+                queued.append(body["job_id"])
+                if body["job_id"] == after:
+                    break
+    assert queued == [before, after]
+    for job in queued:
+        site.ask("DELETE", f"/slurm/v0.0.45/job/{job}")
+
+
+def test_private_jobs_are_told_to_their_owners_alone(site: Site) -> None:
+    site.configure("PrivateData=jobs,nodes,reservations")
+    try:
+        mine = site.submit(name="mine", hold=True)
+        with site.tcp(**{"X-SLURM-USER-TOKEN": token("nobody")}) as client:
+            with client.stream("GET", f"{PATH}?since=0&follow=no") as answer:
+                told = [body for name, body in Frames(answer)]
+        assert not [body for body in told if body.get("job_id") or body.get("type") == "node"], told
+        with reading(site, f"since=0&follow=no&job_id={mine}") as frames:
+            assert "JobQueued" in [body.get("kind") for _, body in frames]
+        site.ask("DELETE", f"/slurm/v0.0.45/job/{mine}")
+    finally:
+        site.configure("PrivateData=none")
+
+
+def test_scontrol_prints_the_same(site: Site) -> None:
+    scontrol = [str(BIN / "scontrol")]
+    follow = [*scontrol, "-o", "events", "types=job", "since=0"]
+    with subprocess.Popen(follow, env=site.env, stdout=subprocess.PIPE, text=True) as process:
+        timer = threading.Timer(30, process.kill)
+        timer.start()
+        job = site.submit(name="printed", hold=True)
+        assert process.stdout is not None
+        queued = (change for change in map(json.loads, process.stdout) if change["kind"] == "JobQueued")
+        assert next(change["name"] for change in queued if change["job_id"] == job) == "printed"
+        process.terminate()
+        timer.cancel()
+    told = subprocess.run(
+        [*scontrol, "events", "follow=no", f"job={job}"], env=site.env, capture_output=True, text=True, timeout=60
+    )
+    assert "job JobQueued job_id=" in told.stdout, told.stderr
+    assert "name=printed" in told.stdout
+    wrong = subprocess.run([*scontrol, "events", "types=x"], env=site.env, capture_output=True, text=True, timeout=60)
+    assert wrong.returncode == 1
+    assert "types=job" in wrong.stderr
