@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from spritz.controller.machines import Machines
     from spritz.controller.nodes import NodeLinks
     from spritz.controller.plugins.submit import SubmitPlugins
+    from spritz.controller.rate_limits import RateLimits
     from spritz.controller.recorded import RecordedUsage
     from spritz.controller.scheduling_log import SchedulingLog
     from spritz.controller.shares import Shares
@@ -75,6 +76,8 @@ class Context:
     collector: BlobCollector
     writer: SingleWriter
     identity: Identity
+    #: Requests that users may make: rl_enable; None for no limits.
+    limits: RateLimits | None = None
     #: Callers that are known by a token: auth/jwt.
     tokens: TokenRequests
     nodes: NodeLinks

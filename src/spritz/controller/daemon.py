@@ -43,6 +43,7 @@ from spritz.controller.nodes import NodeLinks
 from spritz.controller.outbox import begin_outbox
 from spritz.controller.plugins.submit import begin_plugins, renew_plugins
 from spritz.controller.power_programs import PowerPrograms
+from spritz.controller.rate_limits import RateLimits, rate_rule
 from spritz.controller.recorded import RecordedUsage
 from spritz.controller.recovery import Recovered
 from spritz.controller.reservation_programs import ReservationPrograms
@@ -229,6 +230,7 @@ class _Daemon:
         loaded = self._configuration.loaded.settings
         types, options = loaded.words("AuthAltTypes"), loaded.words("AuthAltParameters")
         keys = token_keys(types, options, str(self._configuration.state_directory))
+        context.limits = limits = RateLimits(self._log, rate_rule(loaded))
         context.tokens = TokenRequests(keys, directory, context.clock, self._slurm_uid)
         context.started_at = context.clock.now()
         context.counting = Counting(context.started_at)
@@ -239,6 +241,8 @@ class _Daemon:
             lambda: {
                 "directory.unanswered_count": float(directory.unanswered),
                 "log_files.dropped_lines": float(log_files.dropped),
+                "requests.delayed_count": float(limits.delayed),
+                "requests.refused_count": float(limits.refused),
             }
         )
         context.at_end = [lambda: log_files.run(lambda: None)]  # after all that was written before

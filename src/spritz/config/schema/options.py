@@ -99,6 +99,11 @@ INTEGERS: dict[str, tuple[int, int]] = {
     "default_queue_depth": (0, 2**31 - 1),
     "jobs_per_user_per_hour": (0, 2**31 - 1),
     "max_powered_nodes": (1, 2**31 - 1),
+    "rl_bucket_size": (1, 2**31 - 1),
+    "rl_log_freq": (0, 31_536_000),
+    "rl_refill_period": (1, 86_400),
+    "rl_refill_rate": (1, 2**31 - 1),
+    "rl_table_size": (1, 1_000_000),
     "max_switch_wait": (0, 31_536_000),
     "max_array_tasks": (1, 4_000_001),
     "max_script_size": (1, 512 * 1024 * 1024),
@@ -112,7 +117,7 @@ INTEGERS: dict[str, tuple[int, int]] = {
 }
 
 #: Of these, the options that take -1 as well: not at all.
-OFF: frozenset[str] = frozenset({"bf_interval", "sched_interval"})
+OFF: frozenset[str] = frozenset({"bf_interval", "rl_log_freq", "sched_interval"})
 
 #: Options that are honoured and take a percentage, such as 97.5.
 PERCENTAGES: frozenset[str] = frozenset({"node_reg_mem_percent"})

@@ -17,6 +17,7 @@ from spritz.config.show import show_config
 from spritz.controller.configuration import Configuration, read_configuration
 from spritz.controller.kept_settings import as_flagged
 from spritz.controller.plugins.submit import renew_plugins
+from spritz.controller.rate_limits import rate_rule
 from spritz.core.rights import administers, operates
 from spritz.model.commands.cluster import Configure
 from spritz.model.commands.job import Done
@@ -149,6 +150,8 @@ class ClusterQueries:
         context.configuration = fresh
         context.debug_flags.put(fresh.loaded.settings.words("DebugFlags"))
         fresh.tell(context.scheduling_log)
+        if context.limits is not None:
+            context.limits.rule = rate_rule(fresh.loaded.settings)
         context.identity.directory.expire()
         if context.machines is not None and files is not None:
             context.machines.serve(files)  # nodes that are told below fetch these

@@ -15,6 +15,7 @@ Source: slurm.conf(5) SlurmUser, AuthType; getgrouplist(3).
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from msgspec import Struct
 
     from spritz.client.handling import Call, Handler, Result
+    from spritz.controller.rate_limits import RateLimits
     from spritz.runtime.credentials import PeerCredentials
     from spritz.runtime.tasks import Supervisor
 
@@ -125,11 +127,33 @@ def identified(
     *,
     lookups: Lookups | None = None,
     query: bool = False,
+    limits: RateLimits | None = None,
 ) -> Handler:
-    """The handler, to be run when its caller and what `lookups` names are known: at once if they are."""
+    """The handler, to be run when its caller and what `lookups` names are known: at once if they are.
+
+    `limits` may put a user's request off, or refuse it.
+    """
     directory = identity.directory
 
     def run(request: Struct, call: Call) -> Result:
+        if limits is None or limits.rule is None or identity.is_admin(call):
+            return granted(request, call)
+        loop = asyncio.get_running_loop()
+        wait = limits.wait(_credentials(call).uid, loop.time())
+        if wait is None:
+            raise SpritzError(
+                "Rate limit exceeded, please retry momentarily",
+                code="SLURMCTLD_COMMUNICATIONS_BACKOFF",
+                hint="SlurmctldParameters=rl_enable limits how many requests a user may make",
+            )
+        if not wait:
+            return granted(request, call)
+        call.counted = 0.0
+        timer = loop.call_later(wait, answer, call, granted, request)
+        call.on_abandon(timer.cancel)
+        return DEFERRED
+
+    def granted(request: Struct, call: Call) -> Result:
         if identity.knows(call) and (lookups is None or not directory.missing(lookups(request, identity.caller(call)))):
             return handler(request, call)
         call.counted = 0.0  # by `answer`, when its turn comes

@@ -50,11 +50,11 @@ def handlers(context: Context, cluster: ClusterQueries) -> dict[type[Struct], Ha
         **(context.machines.table() if context.machines is not None else {}),
         **_reports(context),
         **{
-            kind: identified(identity, tasks, handler, lookups=lookups)
+            kind: identified(identity, tasks, handler, lookups=lookups, limits=context.limits)
             for kind, (handler, lookups) in _commands(context, cluster, waiting).items()
         },
         **{
-            kind: identified(identity, tasks, handler, lookups=lookups, query=True)
+            kind: identified(identity, tasks, handler, lookups=lookups, query=True, limits=context.limits)
             for kind, (handler, lookups) in _queries(context, cluster, waiting).items()
         },
     }

@@ -1,0 +1,42 @@
+"""rl_enable: a user who asks without end is slowed, and other users and root are not."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from spritz.client.sync import connect_address
+from spritz.model.queries import ListPartitions, Partitions
+from tests.e2e.controller_process import ControllerProcess
+from tests.e2e.users import NOBODY, as_user
+
+pytestmark = [pytest.mark.root, pytest.mark.skipif(os.getuid() != 0, reason="needs other users")]
+
+
+@pytest.fixture
+def controller(tmp_path: Path) -> Iterator[ControllerProcess]:
+    words = "rl_enable,rl_bucket_size=4,rl_refill_rate=1,rl_refill_period=1,rl_log_freq=0"
+    process = ControllerProcess(tmp_path, extra=f"SlurmctldParameters={words}")
+    process.start()
+    yield process
+    process.kill()
+
+
+def test_a_user_is_slowed_to_the_refill_and_others_are_not(controller: ControllerProcess) -> None:
+    name = controller.socket_name
+
+    def ask(times: int) -> None:
+        begun = time.monotonic()
+        with connect_address(name, timeout=60.0, owners=frozenset({0})) as connection:
+            for _ in range(times):
+                connection.call(ListPartitions(), Partitions)
+        print(f"{time.monotonic() - begun:.2f}")
+
+    assert float(as_user(NOBODY, lambda: ask(6))) >= 0.9  # four at once, the others when their tokens come
+    assert float(as_user(NOBODY - 1, lambda: ask(4))) < 0.9
+    assert float(as_user(0, lambda: ask(20))) < 0.9
+    assert "user.limited" in controller.log
