@@ -11,10 +11,10 @@ PYTEST_ARGS ?=
 ROUNDS ?= 10
 
 .DEFAULT_GOAL := help
-.PHONY: help venv compiled test unit slow test-server bench-commands lint types contracts format demo bench clients databases rest experiments failover fuzz kills traces docs site formats changelog wheels release clean
+.PHONY: help venv compiled test unit slow test-server bench-commands lint types contracts format demo bench clients databases rest metrics experiments failover fuzz kills traces docs site formats changelog wheels release clean
 
 help:
-	@echo 'make venv test unit slow test-server lint types contracts format demo bench bench-commands clients databases rest experiments failover fuzz kills traces docs site formats changelog wheels release clean (see CONTRIBUTING.md)'
+	@echo 'make venv test unit slow test-server lint types contracts format demo bench bench-commands clients databases rest metrics experiments failover fuzz kills traces docs site formats changelog wheels release clean (see CONTRIBUTING.md)'
 
 # The stamp is older than what it was made from only when something must be installed again.
 $(VENV)/.stamp: pyproject.toml constraints.txt setup.py $(wildcard launcher/*.[ch] packaging/bin/*) $(wildcard src/spritz/*/_*.c src/spritz/scheduling/kernels/*.[ch])
@@ -93,7 +93,12 @@ rest: $(VENV)/.stamp
 	@test -x $(VENV)-rest/bin/python || $(PYTHON) -m venv $(VENV)-rest
 	$(VENV)-rest/bin/python -m pip install --quiet --requirement tests/clients/rest-requirements.txt
 	SPRITZ_REST_EXAMPLES=25 SPRITZ_REST_GENERATOR=$(abspath $(VENV))-rest/bin/openapi-python-client $(BIN)/pytest --timeout 1200 \
-		tests/e2e/test_rest*.py tests/clients/test_generated_rest_client.py $(PYTEST_ARGS)
+		-m 'slow or not slow' tests/e2e/test_rest*.py tests/clients/test_generated_rest_client.py $(PYTEST_ARGS)
+
+# Metrics with a real Prometheus and its promtool (Debian: prometheus).
+metrics: $(VENV)/.stamp
+	@command -v prometheus promtool >/dev/null || { echo 'make metrics needs prometheus and promtool'; exit 1; }
+	$(BIN)/pytest -n 0 -m 'slow or not slow' tests/e2e/test_metrics.py $(PYTEST_ARGS)
 
 lint: $(VENV)/.stamp
 	$(BIN)/ruff check .

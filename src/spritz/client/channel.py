@@ -136,6 +136,9 @@ class Channel:
         self._close_callbacks: list[Callable[[], None]] = []
         #: Called once when the connection has ended. Used by the server that has accepted it.
         self.on_gone: Callable[[], None] | None = None
+        #: Sees the first bytes of the peer, and says whether it has taken the connection over (it is the pipe's
+        #: receiver from then on, and hands on `pipe_closed`): they are of another protocol.
+        self.on_first_bytes: Callable[[Channel, bytes], bool] | None = None
         self._writable_waiters: list[asyncio.Future[None]] = []
         self._closed = False
         self._refusal: Failure | None = None
@@ -306,6 +309,10 @@ class Channel:
     def pipe_data(self, data: bytes) -> None:
         """Take what the peer sends; end the connection, with a line in the log, if it makes no sense."""
         self._watch.heard = True
+        if self.on_first_bytes is not None:
+            other, self.on_first_bytes = self.on_first_bytes, None
+            if other(self, data):
+                return
         quota = self._quota
         try:
             frames = self._frames.feed(data)

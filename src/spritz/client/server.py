@@ -92,6 +92,10 @@ class Server:
         counted.held = self._held
         self.complaints = Complaints(log, counted.complaints)
         self._on_connect = on_connect
+        #: See `Channel.on_first_bytes`.
+        self.otherwise_spoken: Callable[[Channel, bytes], bool] | None = None
+        #: Connections of other machines that begin so need no TLS; `otherwise_spoken` takes them.
+        self.plain_too: Callable[[bytes], bool] | None = None
         self._listeners: list[Listener] = []
         #: Connections that were not accepted, until their peers have read why.
         self._refused: set[Pipe] = set()
@@ -128,7 +132,9 @@ class Server:
 
     async def listen_socket(self, bound: socket.socket) -> Listener:
         """Accept on a socket that was bound before, for instance before the daemon gave up root."""
-        listener = await listen(bound, self._accept, tls=self._tls, on_refused=self._refused_handshake)
+        listener = await listen(
+            bound, self._accept, tls=self._tls, on_refused=self._refused_handshake, plain_too=self.plain_too
+        )
         self._listeners.append(listener)
         return listener
 
@@ -176,6 +182,7 @@ class Server:
             complaints=self.complaints,
             quota=quota,
         )
+        channel.on_first_bytes = self.otherwise_spoken
         self.channels.add(channel)
         timer = asyncio.get_running_loop().call_later(HELLO_SECONDS_MAX, self._expect_hello, channel)
         channel.on_gone = lambda: self._gone(channel, timer)

@@ -39,6 +39,7 @@ from spritz.controller.lease import LeaseKeeper
 from spritz.controller.listeners import Loss
 from spritz.controller.loop import SingleWriter
 from spritz.controller.mail import Mailer
+from spritz.controller.metrics.begin import begin_http
 from spritz.controller.nodes import NodeLinks
 from spritz.controller.outbox import begin_outbox
 from spritz.controller.plugins.submit import begin_plugins, renew_plugins
@@ -160,6 +161,7 @@ class _Daemon:
                 table = handlers(context, cluster)
                 server = Server(table, role="slurmctld", log=self._log, trusted=trusted, statistics=counting.calls)
                 counting.server = server
+                begin_http(context, server)
                 if context.machines is not None:
                     context.machines.begin(server)
                 async with server:

@@ -140,7 +140,12 @@ class _Secured:
     """
 
     def __init__(
-        self, bound: socket.socket, make_pipe: Callable[[], Pipe], tls: ssl.SSLContext, on_refused: OnRefused
+        self,
+        bound: socket.socket,
+        make_pipe: Callable[[], Pipe],
+        tls: ssl.SSLContext,
+        on_refused: OnRefused,
+        plain_too: Callable[[bytes], bool] | None,
     ) -> None:
         from spritz.runtime import tls as rules
 
@@ -148,6 +153,7 @@ class _Secured:
         self._make_pipe = make_pipe
         self._tls = tls
         self._on_refused = on_refused
+        self._plain_too = plain_too
         self._rules = rules
         self._loop = asyncio.get_running_loop()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -192,6 +198,9 @@ class _Secured:
                 return
             expect_answers(connection, SILENT_SECONDS)
             self._shaking[peer] += 1
+            if self._plain_too is not None and self._plain_too(await self._first_bytes(connection)):
+                await loop.connect_accepted_socket(self._make_pipe, connection)
+                return
             await loop.connect_accepted_socket(
                 self._make_pipe,
                 connection,
@@ -207,6 +216,17 @@ class _Secured:
                 self._shaking[peer] -= 1
                 self._shaking += Counter()  # forgets those that have none
 
+    async def _first_bytes(self, connection: socket.socket) -> bytes:
+        """What the peer begins with, which stays to be read. Raises TimeoutError."""
+        readable: asyncio.Future[None] = self._loop.create_future()
+        self._loop.add_reader(connection, lambda: None if readable.done() else readable.set_result(None))
+        try:
+            async with asyncio.timeout(self._rules.HANDSHAKE_SECONDS_MAX):
+                await readable
+        finally:
+            self._loop.remove_reader(connection)
+        return connection.recv(4, socket.MSG_PEEK)
+
 
 async def listen(
     bound: socket.socket,
@@ -214,10 +234,11 @@ async def listen(
     *,
     tls: ssl.SSLContext | None = None,
     on_refused: OnRefused = lambda peer, reason: None,
+    plain_too: Callable[[bytes], bool] | None = None,
 ) -> Listener:
     """Accept connections on a bound socket (from `unix_socket` or `tcp_socket`) until the Listener is closed.
 
-    With `tls`, peers on other machines must speak it.
+    With `tls`, peers on other machines must speak it, unless `plain_too` takes the first four bytes of what they say.
     """
     loop = asyncio.get_running_loop()
 
@@ -231,7 +252,7 @@ async def listen(
         return Listener(server, name, None if name.startswith("\0") else name)
     host, port = bound.getsockname()[:2]
     if tls is not None:
-        return Listener(_Secured(bound, make_pipe, tls, on_refused), (host, port))
+        return Listener(_Secured(bound, make_pipe, tls, on_refused, plain_too), (host, port))
     return Listener(await loop.create_server(make_pipe, sock=bound, backlog=BACKLOG), (host, port))
 
 

@@ -1,0 +1,269 @@
+"""Families of samples: Slurm 25.11's, with its names, and ours, which begin with `spritz_`.
+
+Slurm's are all gauges there, as here. Ours have the types and units that OpenMetrics asks for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
+
+from spritz import SLURM_VERSION, __version__
+from spritz.controller.metrics import jobs, nodes
+from spritz.controller.metrics.jobs import Totals
+from spritz.controller.metrics.nodes import NodeRow, NodeTotals
+from spritz.controller.metrics.paths import METRICS
+
+if TYPE_CHECKING:
+    from spritz.controller.context import Context
+
+Families = Iterator[Metric]
+
+_SECONDS = 1e-6
+
+
+def _gauge(name: str, text: str, value: float) -> Metric:
+    return GaugeMetricFamily(name, text, value=value)
+
+
+def _labelled(name: str, text: str, label: str, values: Iterable[tuple[str, float]]) -> Metric:
+    family = GaugeMetricFamily(name, text, labels=[label])
+    for key, value in values:
+        family.add_metric([key], value)
+    return family
+
+
+def _counter(name: str, text: str, value: float) -> Metric:
+    return CounterMetricFamily(name, text, value=value)
+
+
+class Pages:
+    """What each page has. Reads the controller's memory as it stands: to be used in a forked child, or at once."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._state = context.machine.state
+        self._now = context.clock.now()
+
+    @cached_property
+    def _jobs(self) -> jobs.JobTotals:
+        return jobs.count(self._state.jobs.values())
+
+    @cached_property
+    def _nodes(self) -> dict[str, NodeRow]:
+        context = self._context
+        return nodes.rows_of(self._state, context.nodes.samples, self._now, context.forecasts.has_planned)
+
+    def of(self, path: str) -> Families:
+        """The families of a page. Raises KeyError."""
+        for part in PATHS[path]:
+            yield from part(self)
+
+    def jobs(self) -> Families:
+        """All jobs."""
+        yield from _job_families("slurm_jobs", "", [("", self._jobs.all)])
+
+    def users_and_accounts(self) -> Families:
+        """Jobs of each user and each account."""
+        yield from _job_families("slurm_user_jobs", "username", sorted(self._jobs.users.items()))
+        yield from _job_families("slurm_account_jobs", "account", sorted(self._jobs.accounts.items()))
+
+    def nodes(self) -> Families:
+        """Each node, and all of them."""
+        rows = self._nodes.values()
+        totals = NodeTotals(rows)
+        yield _gauge("slurm_nodes", "Nodes", totals.nodes)
+        for word in nodes.STATES:
+            yield _gauge(f"slurm_nodes_{word}", f"Nodes that are {word}", totals.states[word])
+        for name, text, value in _NODE_VALUES:
+            yield _labelled(name, text, "node", ((row.name, value(row)) for row in rows))
+        yield _labelled("spritz_node_load", "Load average of the last minute", "node", (
+            (row.name, row.load) for row in rows if row.sample is not None
+        ))  # fmt: skip
+
+    def partitions(self) -> Families:
+        """Jobs and nodes of each partition."""
+        state = self._state
+        nothing = Totals()
+        found = [(name, self._jobs.partitions.get(name, nothing)) for name in state.partitions]
+        yield _gauge("slurm_partitions", "Partitions", len(found))
+        yield from _job_families("slurm_partition_jobs", "partition", found)
+        for name, text, jobs_of in _PENDING_VALUES:
+            yield _labelled(
+                f"slurm_partition_jobs_{name}", text, "partition", ((key, jobs_of(one)) for key, one in found)
+            )
+        sums = [
+            (name, NodeTotals(self._nodes[node] for node in partition.nodes if node in self._nodes))
+            for name, partition in state.partitions.items()
+        ]
+        for name, text, sum_of in _PARTITION_VALUES:
+            yield _labelled(name, text, "partition", ((key, sum_of(one)) for key, one in sums))
+        for word in nodes.STATES:
+            yield _labelled(
+                f"slurm_partition_nodes_{word}",
+                f"Nodes of the partition that are {word}",
+                "partition",
+                ((key, one.states[word]) for key, one in sums),
+            )
+
+    def scheduler(self) -> Families:
+        """sdiag's figures, and those of the journal and of the daemon."""
+        told = self._context.counting.told(self._context)
+        quick, full = told.quick, told.full
+
+        def mean(total: float, count: int) -> float:
+            return total / count if count else 0.0
+
+        for name, text, value in (
+            ("slurm_agent_cnt", "Agents; there are none in Spritz", 0),
+            ("slurm_agent_queue_size", "Requests to nodes that wait; nodes are connected in Spritz", 0),
+            ("slurm_agent_thread_cnt", "Threads of agents; there are none in Spritz", 0),
+            ("slurm_backfilled_het_jobs", "Components of heterogeneous jobs that backfill has started", 0),
+            ("slurm_backfilled_jobs", "Jobs that backfill has started since the start", told.backfilled),
+            ("slurm_last_backfilled_jobs", "Jobs that backfill has started since the reset", told.backfilled_since),
+            ("slurm_bf_active", "Whether a backfill cycle is under way", 0),
+            ("slurm_bf_cycle_cnt", "Backfill cycles", full.count),
+            ("slurm_bf_cycle_last", "Last backfill cycle, microseconds", full.last),
+            ("slurm_bf_cycle_max", "Longest backfill cycle, microseconds", full.longest),
+            ("slurm_bf_cycle_tot", "All backfill cycles, microseconds", full.total),
+            ("slurm_bf_mean_cycle", "Mean backfill cycle, microseconds", mean(full.total, full.count)),
+            ("slurm_bf_last_depth", "Jobs that the last backfill cycle looked at", full.depth),
+            ("slurm_bf_last_depth_try", "Jobs that the last backfill cycle tried", full.tried),
+            ("slurm_bf_depth_tot", "Jobs that backfill cycles looked at", full.depth_total),
+            ("slurm_bf_depth_try_tot", "Jobs that backfill cycles tried", full.tried_total),
+            ("slurm_bf_depth_mean", "Mean of jobs looked at", mean(full.depth_total, full.count)),
+            ("slurm_bf_try_depth_mean", "Mean of jobs tried", mean(full.tried_total, full.count)),
+            ("slurm_bf_queue_len", "Jobs in the queue of the last backfill cycle", full.queue),
+            ("slurm_bf_queue_len_tot", "Sum of backfill's queue lengths", full.queue_total),
+            ("slurm_bf_queue_len_mean", "Mean of backfill's queue lengths", mean(full.queue_total, full.count)),
+            ("slurm_bf_table_size", "Promised starts", full.tried),
+            ("slurm_bf_table_size_tot", "Sum of promised starts", full.tried_total),
+            ("slurm_bf_mean_table_sz", "Mean of promised starts", mean(full.tried_total, full.count)),
+            ("slurm_bf_when_last_cycle", "When the last backfill cycle was", full.last_at),
+            ("slurm_bf_exit_end", "Backfill cycles that saw the whole queue", full.count),
+            ("slurm_schedule_cycle_cnt", "Scheduling cycles", quick.count),
+            ("slurm_schedule_cycle_last", "Last scheduling cycle, microseconds", quick.last),
+            ("slurm_schedule_cycle_max", "Longest scheduling cycle, microseconds", quick.longest),
+            ("slurm_schedule_cycle_tot", "All scheduling cycles, microseconds", quick.total),
+            ("slurm_schedule_cycle_depth", "Jobs that scheduling cycles looked at", quick.depth_total),
+            ("slurm_schedule_queue_len", "Jobs in the queue of the last cycle", quick.queue),
+            ("slurm_sched_mean_cycle", "Mean scheduling cycle, microseconds", mean(quick.total, quick.count)),
+            ("slurm_sched_mean_depth_cycle", "Mean of jobs looked at", mean(quick.depth_total, quick.count)),
+            ("slurm_sched_exit_end", "Scheduling cycles that saw the whole queue", quick.count),
+            ("slurm_sdiag_jobs_submitted", "Jobs submitted since the reset", told.jobs_submitted),
+            ("slurm_sdiag_jobs_started", "Jobs started since the reset", told.jobs_started),
+            ("slurm_sdiag_jobs_completed", "Jobs completed since the reset", told.jobs_completed),
+            ("slurm_sdiag_jobs_canceled", "Jobs cancelled since the reset", told.jobs_cancelled),
+            ("slurm_sdiag_jobs_failed", "Jobs failed since the reset", told.jobs_failed),
+            ("slurm_sdiag_jobs_pending", "Jobs pending", told.jobs_pending),
+            ("slurm_sdiag_jobs_running", "Jobs running", told.jobs_running),
+            ("slurm_sdiag_job_states_ts", "When jobs were counted", told.now),
+            ("slurm_sdiag_latency", "1000 readings of the clock, microseconds", told.clock_latency),
+            ("slurm_server_thread_cnt", "Requests under way", sum(told.pending.values())),
+            ("slurm_slurmdbd_queue_size", "Events that slurmdbd does not have yet", told.unsent_events),
+            ("slurm_last_proc_req_start", "When figures were asked for", told.now),
+            ("slurm_sched_stats_timestamp", "When figures were taken", told.now),
+        ):
+            yield _gauge(name, text, value)
+        for name in _MOOT:
+            yield _gauge(name, "Cycles that ended for a reason that Spritz does not have", 0)
+        yield from self._daemon(told.failures)
+
+    def _daemon(self, failures: dict[str, int]) -> Families:
+        context, state = self._context, self._state
+        writer, journal = context.writer, context.journal
+        info = InfoMetricFamily("spritz", "Software and cluster")
+        cluster = context.configuration.settings.cluster_name
+        info.add_metric([], {"version": __version__, "slurm": SLURM_VERSION, "cluster": cluster})
+        yield info
+        yield _gauge("spritz_start_time_seconds", "When slurmctld began to serve", context.started_at)
+        yield _gauge("spritz_journal_last_event", "Number of the last event in memory", writer.last_sequence)
+        yield _gauge("spritz_journal_durable_event", "Number of the last event on disk", writer.durable_sequence)
+        yield _gauge("spritz_journal_oldest_event", "Number of the oldest event kept", journal.oldest_sequence)
+        yield _counter("spritz_journal_groups", "Groups of events written", writer.groups)
+        yield _counter("spritz_commands", "Commands decided", writer.commands)
+        requests = CounterMetricFamily("spritz_requests", "Requests answered", labels=["request"])
+        seconds = CounterMetricFamily("spritz_request", "Time spent on them", labels=["request"], unit="seconds")
+        for kind, (count, spent) in sorted(context.counting.calls.kinds.items()):
+            requests.add_metric([kind], count)
+            seconds.add_metric([kind], spent)
+        yield requests
+        yield seconds
+        contained = CounterMetricFamily("spritz_failures", "Failures that were contained", labels=["where"])
+        for where, count in sorted(failures.items()):
+            contained.add_metric([where], count)
+        yield contained
+        licenses = sorted(state.licenses_taken.items())
+        yield _labelled("spritz_license_used", "Licenses that jobs hold", "license", licenses)
+        yield _gauge("spritz_reservations", "Reservations", len(state.reservations))
+
+
+def _job_families(prefix: str, label: str, found: list[tuple[str, Totals]]) -> Families:
+    def family(name: str, text: str, value: Callable[[Totals], float]) -> Metric:
+        if not label:
+            return _gauge(name, text, value(found[0][1]))
+        return _labelled(name, text, label, ((key, value(one)) for key, one in found))
+
+    yield family(prefix, "Jobs", lambda one: one.jobs)
+    for word in jobs.COUNTS:
+        yield family(f"{prefix}_{word}", f"Jobs that are {word}", lambda one, word=word: one.counts[word])  # type: ignore[misc]  # mypy has no default arguments in lambdas
+    for word in jobs.RESOURCES:
+        yield family(f"{prefix}_{word}", f"What jobs hold: {word}", lambda one, word=word: getattr(one, word))  # type: ignore[misc]  # as above
+
+
+_NODE_VALUES: tuple[tuple[str, str, Callable[[NodeRow], float]], ...] = (
+    ("slurm_node_cpus", "CPUs", lambda row: row.cpus),
+    ("slurm_node_cpus_alloc", "CPUs that jobs hold", lambda row: row.cpus_alloc),
+    ("slurm_node_cpus_effective", "CPUs for jobs", lambda row: row.cpus_effective),
+    ("slurm_node_cpus_idle", "CPUs that no job holds", lambda row: max(0, row.cpus_effective - row.cpus_alloc)),
+    ("slurm_node_gpus", "GPUs", lambda row: row.gpus),
+    ("slurm_node_gpus_alloc", "GPUs that jobs hold", lambda row: row.gpus_alloc),
+    ("slurm_node_memory_bytes", "Memory", lambda row: row.memory),
+    ("slurm_node_memory_alloc_bytes", "Memory that jobs hold", lambda row: row.memory_alloc),
+    ("slurm_node_memory_effective_bytes", "Memory for jobs", lambda row: row.memory_effective),
+    ("slurm_node_memory_free_bytes", "Memory that is free", lambda row: row.free),
+)
+
+_PARTITION_VALUES: tuple[tuple[str, str, Callable[[NodeTotals], float]], ...] = (
+    ("slurm_partition_cpus", "CPUs", lambda one: one.cpus),
+    ("slurm_partition_gpus", "GPUs", lambda one: one.gpus),
+    ("slurm_partition_nodes", "Nodes", lambda one: one.nodes),
+    ("slurm_partition_nodes_cpus_alloc", "CPUs that jobs hold", lambda one: one.cpus_alloc),
+    ("slurm_partition_nodes_cpus_efctv", "CPUs for jobs", lambda one: one.cpus_effective),
+    ("slurm_partition_nodes_cpus_idle", "CPUs that no job holds", lambda one: one.cpus_idle),
+    ("slurm_partition_nodes_mem_alloc", "Memory that jobs hold", lambda one: one.memory_alloc),
+    ("slurm_partition_nodes_mem_avail", "Memory for jobs", lambda one: one.memory_effective),
+    ("slurm_partition_nodes_mem_free", "Memory that is free", lambda one: one.free),
+    ("slurm_partition_nodes_mem_tot", "Memory", lambda one: one.memory),
+    ("spritz_partition_gpus_alloc", "GPUs that jobs hold", lambda one: one.gpus_alloc),
+)
+
+_PENDING_VALUES: tuple[tuple[str, str, Callable[[Totals], float]], ...] = (
+    ("max_job_nodes", "Most nodes that a pending job may take", lambda one: one.max_nodes),
+    ("max_job_nodes_nohold", "The same without held jobs", lambda one: one.max_nodes_nohold),
+    ("min_job_nodes", "Most nodes that a pending job needs", lambda one: one.min_nodes),
+    ("min_job_nodes_nohold", "The same without held jobs", lambda one: one.min_nodes_nohold),
+    ("wait_part_node_limit", "Jobs that wait for the partition's limit of nodes", lambda one: one.wait_node_limit),
+)
+
+_MOOT = (
+    *(f"slurm_sched_exit_{word}" for word in ("max_depth", "max_job_start", "lic", "rpc_cnt", "timeout")),
+    *(f"slurm_bf_exit_{word}" for word in ("max_job_start", "max_job_test", "state_changed", "table_limit", "timeout")),
+)
+
+_Part = Callable[[Pages], Families]
+
+#: Path -> what it shows. /metrics shows all: Slurm lists the other paths there, which no scraper can use.
+PATHS: dict[str, tuple[_Part, ...]] = {
+    "/metrics/jobs": (Pages.jobs,),
+    "/metrics/jobs-users-accts": (Pages.users_and_accounts,),
+    "/metrics/nodes": (Pages.nodes,),
+    "/metrics/partitions": (Pages.partitions,),
+    "/metrics/scheduler": (Pages.scheduler,),
+    "/metrics": (Pages.jobs, Pages.users_and_accounts, Pages.nodes, Pages.partitions, Pages.scheduler),
+}
+
+assert tuple(PATHS) == METRICS

@@ -1,0 +1,160 @@
+"""HTTP on slurmctld's own port: a connection that begins with a request of HTTP, which no message of ours can.
+
+The first four bytes of ours are a length of 4096 at most, and those of HTTP are letters. A connection answers one
+request, whose head must be complete within `SECONDS` and `HEAD_BYTES_MAX`, and ends.
+
+/livez: the daemon turns its loop. /readyz: it takes requests and its journal writes; so does /healthz.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import h11
+
+from spritz.controller.metrics.paths import METRICS
+
+if TYPE_CHECKING:
+    from spritz.client.channel import Channel
+    from spritz.controller.context import Context
+    from spritz.controller.metrics.pages import PageMaker
+
+HEAD_BYTES_MAX = 16 * 1024
+
+#: For a request and for reading its answer, and for the journal to write.
+SECONDS, READY_SECONDS = 10.0, 5.0
+
+_HEALTH = ("/livez", "/readyz", "/healthz")
+
+_TEXT = "text/plain; charset=utf-8"
+
+_PRIVATE = (
+    "PrivateData is set, and metrics tell of everybody's jobs: MetricsParameters=ignore_private_data offers them all "
+    "the same\n"
+)
+_OFF = "MetricsType=metrics/openmetrics is not set\n"
+
+
+class Endpoint:
+    """Takes connections over from the server of slurmctld's own messages."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._pages: PageMaker | None = None
+
+    def pages(self) -> PageMaker:
+        """What makes pages. Raises ImportError without the extra `metrics`."""
+        if self._pages is None:
+            from spritz.controller.metrics.pages import PageMaker
+
+            self._pages = PageMaker(self._context)
+        return self._pages
+
+    def take(self, channel: Channel, data: bytes) -> None:
+        """Answer a connection whose first bytes these are, and are HTTP's."""
+        _Connection(self._context, self, channel).pipe_data(data)
+
+
+class _Connection:
+    """One request and its answer. The channel whose connection it was hears of its end."""
+
+    def __init__(self, context: Context, endpoint: Endpoint, channel: Channel) -> None:
+        self._context = context
+        self._endpoint = endpoint
+        self._channel = channel
+        self._pipe = channel.pipe
+        self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=HEAD_BYTES_MAX)
+        self._timer = asyncio.get_running_loop().call_later(SECONDS, self._pipe.abort)
+        self._answered = self._head_only = False
+        self._pipe.attach(self)
+
+    # Receiver
+
+    def pipe_data(self, data: bytes) -> None:
+        """More of the request."""
+        if self._answered:
+            return
+        try:
+            self._http.receive_data(data)
+            event = self._http.next_event()
+        except h11.RemoteProtocolError as error:
+            self._answer(error.error_status_hint, _TEXT, f"{error}\n".encode())
+            return
+        if isinstance(event, h11.Request):
+            self._serve(event)
+
+    def pipe_writable(self, writable: bool) -> None:
+        """What is sent is bounded by the time that it may take."""
+
+    def pipe_closed(self, error: Exception | None) -> None:
+        """The connection has ended."""
+        self._timer.cancel()
+        self._answered = True
+        self._channel.pipe_closed(error)
+
+    def _serve(self, request: h11.Request) -> None:
+        self._head_only = request.method == b"HEAD"
+        path = request.target.partition(b"?")[0].decode("latin-1")
+        if request.method not in (b"GET", b"HEAD"):
+            self._answer(405, _TEXT, b"GET and HEAD are served\n", ("Allow", "GET, HEAD"))
+        elif path in _HEALTH:
+            self._health(path)
+        elif path in METRICS:
+            self._metrics(path, request)
+        else:
+            lines = "".join(f"{one}\n" for one in (*METRICS, *_HEALTH))
+            self._answer(404, _TEXT, f"There is no {path[:100]}. There are:\n{lines}".encode())
+
+    def _health(self, path: str) -> None:
+        if path == "/livez":
+            self._answer(200, _TEXT, b"ok\n")
+        else:
+            self._context.tasks.spawn_contained(self._ready(), name="http.ready")
+
+    async def _ready(self) -> None:
+        try:
+            async with asyncio.timeout(READY_SECONDS):
+                await self._context.writer.durable()
+        except TimeoutError:
+            self._answer(503, _TEXT, f"the journal has written nothing for {READY_SECONDS:.0f} s\n".encode())
+        else:
+            self._answer(200, _TEXT, b"ok\n")
+
+    def _metrics(self, path: str, request: h11.Request) -> None:
+        settings = self._context.configuration.loaded.settings
+        if settings.text("MetricsType") != "metrics/openmetrics":
+            self._answer(404, _TEXT, _OFF.encode())
+            return
+        ignored = settings.option("MetricsParameters", "ignore_private_data") is not None
+        if self._context.machine.state.settings.private_data and not ignored:
+            self._answer(403, _TEXT, _PRIVATE.encode())
+            return
+        accept = b",".join(value for name, value in request.headers if name == b"accept").decode("latin-1")
+        kind = ""
+
+        def done(text: bytes | None) -> None:
+            if text is None:
+                self._answer(503, _TEXT, b"metrics could not be made; slurmctld's log says why\n")
+            else:
+                asyncio.get_running_loop().call_soon(lambda: self._answer(200, kind, text))
+
+        try:
+            kind = self._endpoint.pages().page(path, accept, done)
+        except ImportError as error:
+            self._answer(503, _TEXT, f"pip install 'spritz[metrics]': {error}\n".encode())
+
+    def _answer(self, status: int, kind: str, body: bytes, *headers: tuple[str, str]) -> None:
+        if self._answered:
+            return
+        self._answered = True
+        http, pipe = self._http, self._pipe
+        fields = [("Content-Type", kind), ("Content-Length", str(len(body))), ("Connection", "close"), *headers]
+        if http.our_state in (h11.IDLE, h11.SEND_RESPONSE):
+            pipe.send(http.send(h11.Response(status_code=status, headers=fields)) or b"")
+            if not self._head_only:
+                pipe.send(body)
+        if status == 200:
+            pipe.close()
+        else:
+            pipe.close_slowly()  # what the peer is still sending would reset the connection

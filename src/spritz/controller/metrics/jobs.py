@@ -1,0 +1,157 @@
+"""Jobs by state, and what they hold: of all, and of each partition, user and account. Pure.
+
+Records are counted as Slurm counts them: the pending part of an array is one record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from spritz.model.reasons import Reason
+from spritz.model.states import JobFlag, JobState
+
+if TYPE_CHECKING:
+    from spritz.model.job import Job
+
+_MIB = 1024 * 1024
+
+_S, _F = JobState, JobFlag
+
+#: Suffix of Slurm's names -> what it counts, in Slurm's words.
+STATES: dict[JobState, str] = {
+    _S.BOOT_FAIL: "bootfail",
+    _S.CANCELLED: "cancelled",
+    _S.COMPLETED: "completed",
+    _S.DEADLINE: "deadline",
+    _S.FAILED: "failed",
+    _S.NODE_FAIL: "node_failed",
+    _S.OUT_OF_MEMORY: "outofmemory",
+    _S.PENDING: "pending",
+    _S.PREEMPTED: "preempted",
+    _S.RUNNING: "running",
+    _S.SUSPENDED: "suspended",
+    _S.TIMEOUT: "timeout",
+}
+FLAGS: dict[JobFlag, str] = {
+    _F.COMPLETING: "completing",
+    _F.CONFIGURING: "configuring",
+    _F.EXPEDITING: "expediting",
+    _F.POWER_UP_NODE: "powerup_node",
+    _F.REQUEUED: "requeued",
+    _F.RESIZING: "resizing",
+    _F.REVOKED: "revoked",
+    _F.SIGNALING: "signaling",
+    _F.STAGE_OUT: "stageout",
+}
+#: All suffixes, in the order of the names; fed_requeued has no meaning here and is always 0.
+COUNTS = tuple(sorted({*STATES.values(), *FLAGS.values(), "fed_requeued", "finished", "hold", "started"}))
+RESOURCES = ("cpus_alloc", "gpus_alloc", "memory_alloc", "nodes_alloc")
+
+#: Why a pending job waits for a limit of its partition's nodes.
+_NODE_LIMITS = frozenset({Reason.PARTITION_NODE_LIMIT})
+
+
+class Totals:
+    """Counts of some jobs. Memory in bytes. The last five are of a partition's pending jobs."""
+
+    __slots__ = (
+        "counts",
+        "cpus_alloc",
+        "gpus_alloc",
+        "jobs",
+        "max_nodes",
+        "max_nodes_nohold",
+        "memory_alloc",
+        "min_nodes",
+        "min_nodes_nohold",
+        "nodes_alloc",
+        "wait_node_limit",
+    )
+
+    def __init__(self) -> None:
+        self.jobs = 0
+        self.counts = dict.fromkeys(COUNTS, 0)
+        self.cpus_alloc = self.gpus_alloc = self.memory_alloc = self.nodes_alloc = 0
+        self.max_nodes = self.max_nodes_nohold = self.min_nodes = self.min_nodes_nohold = self.wait_node_limit = 0
+
+    def add(self, words: tuple[str, ...], held: _Sum) -> None:
+        """Jobs that are all of these words."""
+        self.jobs += held.jobs
+        for word in words:
+            self.counts[word] += held.jobs
+        self.cpus_alloc += held.cpus
+        self.gpus_alloc += held.gpus
+        self.memory_alloc += held.memory
+        self.nodes_alloc += held.nodes
+        if "pending" in words and held.jobs:
+            self.max_nodes = max(self.max_nodes, held.max_nodes)
+            self.min_nodes = max(self.min_nodes, held.min_nodes)
+            if "hold" not in words:
+                self.max_nodes_nohold = max(self.max_nodes_nohold, held.max_nodes)
+                self.min_nodes_nohold = max(self.min_nodes_nohold, held.min_nodes)
+        self.wait_node_limit += held.wait_node_limit
+
+
+class _Sum:
+    __slots__ = ("cpus", "gpus", "jobs", "max_nodes", "memory", "min_nodes", "nodes", "wait_node_limit")
+
+    def __init__(self) -> None:
+        self.jobs = self.cpus = self.gpus = self.memory = self.nodes = 0
+        self.max_nodes = self.min_nodes = self.wait_node_limit = 0
+
+
+class JobTotals:
+    """What `count` found."""
+
+    def __init__(self) -> None:
+        self.all = Totals()
+        self.partitions: dict[str, Totals] = {}
+        self.users: dict[str, Totals] = {}
+        self.accounts: dict[str, Totals] = {}
+
+
+def count(jobs: Iterable[Job]) -> JobTotals:
+    """Totals of these jobs. A pending job of several partitions is counted in each of them."""
+    sums: dict[tuple[JobState, int, bool, tuple[str, ...], str, str], _Sum] = {}
+    for job in jobs:
+        spec = job.spec
+        pending = job.state is _S.PENDING
+        places = spec.partitions or (job.partition,) if pending else (job.partition,)
+        key = job.state, job.flags, pending and job.priority == 0, places, spec.user, spec.account
+        held = sums.get(key)
+        if held is None:
+            held = sums[key] = _Sum()
+        held.jobs += 1
+        if pending:
+            held.min_nodes = max(held.min_nodes, spec.nodes_min)
+            held.max_nodes = max(held.max_nodes, spec.nodes_max, spec.nodes_min)
+            held.wait_node_limit += job.reason in _NODE_LIMITS
+        elif job.allocation is not None and (job.state is _S.RUNNING or job.state is _S.SUSPENDED):
+            for share in job.allocation.nodes:
+                held.cpus += share.cpu_count
+                held.memory += share.memory_mib * _MIB
+                for gres in share.gres:
+                    if gres.name == "gpu":
+                        held.gpus += gres.count
+            held.nodes += len(job.allocation.nodes)
+    found = JobTotals()
+    for (state, flags, is_held, places, user, account), held in sums.items():
+        words = _words(state, flags, is_held)
+        found.all.add(words, held)
+        for groups, names in ((found.partitions, places), (found.users, (user,)), (found.accounts, (account,))):
+            for name in names:
+                if name:
+                    groups.setdefault(name, Totals()).add(words, held)
+    return found
+
+
+def _words(state: JobState, flags: int, held: bool) -> tuple[str, ...]:
+    words = [STATES[state], *(word for flag, word in FLAGS.items() if flags & flag)]
+    if held:
+        words.append("hold")
+    if state is not _S.PENDING:
+        words.append("started")
+    if state.ended:
+        words.append("finished")
+    return tuple(words)

@@ -1,0 +1,126 @@
+"""Nodes by state, and what they have, of all and of each partition. Pure. Memory in bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+from spritz.controller.api.nodes import base_state
+from spritz.model.resources import mask_of
+from spritz.model.states import NodeFlag, NodeState
+
+if TYPE_CHECKING:
+    from spritz.core.state import State
+    from spritz.model.node import NodeSample
+
+_MIB = 1024 * 1024
+
+_BASES = {
+    NodeState.ALLOCATED: "alloc",
+    NodeState.DOWN: "down",
+    NodeState.ERROR: "error",
+    NodeState.FUTURE: "future",
+    NodeState.IDLE: "idle",
+    NodeState.MIXED: "mixed",
+    NodeState.UNKNOWN: "unknown",
+}
+_FLAGS = {
+    NodeFlag.BLOCKED: "blocked",
+    NodeFlag.CLOUD: "cloud",
+    NodeFlag.COMPLETING: "completing",
+    NodeFlag.DRAIN: "drain",
+    NodeFlag.DYNAMIC_FUTURE: "dyn_future",
+    NodeFlag.DYNAMIC_NORM: "dyn_normal",
+    NodeFlag.FAIL: "fail",
+    NodeFlag.INVALID_REG: "invalid_reg",
+    NodeFlag.MAINTENANCE: "maint",
+    NodeFlag.NOT_RESPONDING: "noresp",
+    NodeFlag.PLANNED: "planned",
+    NodeFlag.POWER_DOWN: "power_down",
+    NodeFlag.POWER_UP: "power_up",
+    NodeFlag.POWERED_DOWN: "powered_down",
+    NodeFlag.POWERING_DOWN: "powering_down",
+    NodeFlag.POWERING_UP: "powering_up",
+    NodeFlag.REBOOT_ISSUED: "reboot_issued",
+    NodeFlag.REBOOT_REQUESTED: "reboot_req",
+    NodeFlag.RESERVED: "resv",
+}
+#: All suffixes; there are no external nodes.
+STATES = tuple(sorted({*_BASES.values(), *_FLAGS.values(), "drained", "draining", "external"} - {"error"}))
+
+
+class NodeRow:
+    """One node. `free` is what the kernel says, and 0 where no daemon has said it."""
+
+    __slots__ = (
+        "cpus", "cpus_alloc", "cpus_effective", "free", "gpus", "gpus_alloc", "load", "memory", "memory_alloc",
+        "memory_effective", "name", "sample", "words",
+    )  # fmt: skip
+
+    def __init__(self, state: State, name: str, sample: NodeSample | None, now: float, planned: bool) -> None:
+        node, use = state.nodes[name], state.uses[name]
+        capacity = node.config.capacity
+        base, flags = base_state(node, use), node.flags
+        if use.completing:
+            flags |= NodeFlag.COMPLETING
+        active = [state.reservations[one] for one in state.reserved.get(name, ())]
+        active = [one for one in active if one.active(now) and not one.cpus]
+        if active:
+            flags |= NodeFlag.RESERVED
+        if any(one.maintenance for one in active):
+            flags |= NodeFlag.MAINTENANCE
+        if planned and base in (NodeState.IDLE, NodeState.MIXED):
+            flags |= NodeFlag.PLANNED
+        words = [_BASES[base], *(word for flag, word in _FLAGS.items() if flags & flag)]
+        if flags & NodeFlag.DRAIN:
+            words.append("draining" if len(use.jobs) else "drained")
+        self.name = name
+        self.words = words
+        self.cpus = capacity.cpus
+        self.cpus_effective = max(0, capacity.cpus - mask_of(capacity.cpus_reserved).bit_count())
+        self.cpus_alloc = min(use.cpu_claims, self.cpus_effective)
+        self.memory = capacity.memory_mib * _MIB
+        self.memory_effective = max(0, capacity.memory_mib - capacity.memory_reserved_mib) * _MIB
+        self.memory_alloc = use.memory_mib * _MIB
+        self.gpus = sum(one.count for one in capacity.gres if one.name == "gpu")
+        self.gpus_alloc = use.devices.get("gpu", 0).bit_count() + sum(
+            count for (gres, _), count in use.uncounted.items() if gres == "gpu"
+        )
+        self.sample = sample
+        self.free = sample.free_memory_mib * _MIB if sample is not None else 0
+        self.load = sample.cpu_load / 100 if sample is not None else 0.0
+
+
+class NodeTotals:
+    """Sums of some nodes."""
+
+    def __init__(self, rows: Iterable[NodeRow]) -> None:
+        self.states = dict.fromkeys(STATES, 0)
+        self.nodes = self.cpus = self.cpus_alloc = self.cpus_effective = self.gpus = self.gpus_alloc = 0
+        self.memory = self.memory_alloc = self.memory_effective = self.free = 0
+        for row in rows:
+            self.nodes += 1
+            for word in row.words:
+                if word in self.states:
+                    self.states[word] += 1
+            self.cpus += row.cpus
+            self.cpus_alloc += row.cpus_alloc
+            self.cpus_effective += row.cpus_effective
+            self.gpus += row.gpus
+            self.gpus_alloc += row.gpus_alloc
+            self.memory += row.memory
+            self.memory_alloc += row.memory_alloc
+            self.memory_effective += row.memory_effective
+            self.free += row.free
+
+    @property
+    def cpus_idle(self) -> int:
+        """CPUs for jobs that no job has."""
+        return max(0, self.cpus_effective - self.cpus_alloc)
+
+
+def rows_of(
+    state: State, samples: dict[str, NodeSample], now: float, has_planned: Callable[[str], bool]
+) -> dict[str, NodeRow]:
+    """All nodes."""
+    return {name: NodeRow(state, name, samples.get(name), now, has_planned(name)) for name in state.nodes}
