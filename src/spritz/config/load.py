@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import structs
 
-from spritz.config import build, check, gres, helpers, topology, typed
+from spritz.config import build, check, containers, gres, helpers, topology, typed
 from spritz.config.diagnostics import ConfigError, Diagnostics
 from spritz.config.files import Files
 from spritz.config.grammar import Line, Malformed, Place, tokens
@@ -59,6 +59,7 @@ def examine(path: str, *, check_users: bool = True) -> tuple[LoadedConfig | None
     partitions = check.check(parsed, gres_lines, diagnostics, Place(path, 0))
     networks = _networks(files, path, parsed, diagnostics)
     changeable = _helpers(files, path, parsed, diagnostics)
+    contained = _containers(files, path, parsed, diagnostics)
     if check_users:
         _check_users(parsed.settings, diagnostics)
     found = tuple(diagnostics.items)
@@ -81,6 +82,7 @@ def examine(path: str, *, check_users: bool = True) -> tuple[LoadedConfig | None
         digest=files.digest(),
         cgroup_given=bool(cgroup_lines),
         helpers=changeable,
+        containers=contained,
     )
     return config, found
 
@@ -160,6 +162,18 @@ def _helpers(files: Files, path: str, parsed: typed.Parsed, diagnostics: Diagnos
     if reboots and not parsed.settings.text("RebootProgram"):
         message = f"{helpers.FILE} has features that need a reboot, and there is no RebootProgram: no job gets them"
         diagnostics.warning(place, message, key="RebootProgram")
+    return found
+
+
+def _containers(files: Files, path: str, parsed: typed.Parsed, diagnostics: Diagnostics) -> containers.ContainersFile:
+    """job_container.conf, if JobContainerType wants it."""
+    if not containers.is_wanted(parsed.settings):
+        return containers.ContainersFile()
+    place = parsed.settings.places.get("JobContainerType") or Place(path, 0)
+    found = containers.read(_beside(files, path, containers.FILE), diagnostics)
+    if not any(values.get("BasePath") for _, values in found.lines) and not diagnostics.errors:
+        message = f"JobContainerType={containers.PLUGIN}: {containers.FILE} beside this file names no BasePath"
+        diagnostics.error(place, message, key="JobContainerType", hint="write BasePath=DIRECTORY")
     return found
 
 

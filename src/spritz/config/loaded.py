@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from spritz.config.containers import ContainersFile
 from spritz.config.diagnostics import Diagnostic
 from spritz.config.gres import GresFile
 from spritz.config.helpers import HelpersFile
@@ -90,3 +91,4 @@ class LoadedConfig(Struct, frozen=True, kw_only=True):
     #: whether there is a cgroup.conf
     cgroup_given: bool = False
     helpers: HelpersFile = HelpersFile()
+    containers: ContainersFile = ContainersFile()

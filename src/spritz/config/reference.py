@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from spritz.config.schema import (
     cgroup_keys,
+    container_keys,
     gres_keys,
     helpers_keys,
     record_keys,
@@ -52,6 +53,7 @@ def markdown() -> str:
     parts.append(_table("cgroup.conf", "cgroup.conf", cgroup_keys().values()))
     parts.append(_table("topology.conf", "topology.conf", topology_keys().values()))
     parts.append(_table("helpers.conf", "helpers.conf", helpers_keys().values()))
+    parts.append(_table("job_container.conf", "job_container.conf", container_keys().values()))
     parts.append(_table("slurmdbd.conf", "slurmdbd.conf", slurmdbd_keys().values()))
     parts.append(_options())
     return "\n".join(parts)
@@ -64,6 +66,7 @@ def counts() -> dict[str, int]:
     scopes += [(_TITLES[kind][1], table.values()) for kind, table in record_keys().items()]
     scopes += [("gres.conf", gres_keys().values()), ("cgroup.conf", cgroup_keys().values())]
     scopes += [("topology.conf", topology_keys().values()), ("helpers.conf", helpers_keys().values())]
+    scopes.append(("job_container.conf", container_keys().values()))
     scopes.append(("slurmdbd.conf", slurmdbd_keys().values()))
     for scope, keys in scopes:
         for key in set(keys):

@@ -31,7 +31,7 @@ from spritz.model.launch import (
     TerminateStep,
 )
 from spritz.model.rejection import Rejection
-from spritz.model.reports import RunningStep, StepFinished, StepStarted
+from spritz.model.reports import JobGone, RunningStep, StepFinished, StepStarted
 from spritz.node import actions as decided
 from spritz.node import cgroup
 from spritz.node import spool as spools
@@ -45,11 +45,14 @@ from spritz.node.machine import Machine
 from spritz.node.reporter import Reporter
 from spritz.node.supervisors import SupervisorLink
 from spritz.runtime.programs import run_programs
+from spritz.runtime.worker import Worker
 from spritz.stepd import control, processes
 
 if TYPE_CHECKING:
     from spritz.client.channel import Channel
     from spritz.client.handling import Call, Handler
+    from spritz.model.job import Job
+    from spritz.node.container import Container
     from spritz.node.launch.build import NodeSetup
     from spritz.node.settings import Hooks, NodeSettings
     from spritz.node.zygote import Zygote
@@ -66,6 +69,8 @@ IDLE_SECONDS = 2.0
 SWEEP_SECONDS = 1.0
 #: A supervisor says within this time what its step has used.
 MEASURE_SECONDS = 5.0
+#: How long removing the directories of a job may hold up its end.
+_REMOVAL_SECONDS = 60.0
 #: How long processes of a dead supervisor may resist SIGKILL.
 _LEFTOVER_SECONDS = 60.0
 
@@ -113,6 +118,7 @@ class Agent:
         self._hooks = hooks
         self._zygote = zygote
         self._tasks = tasks
+        self._disk = Worker("job directories")
         self._clock = clock
         self._log = log
         self._links: dict[tuple[str, RunningStep], SupervisorLink] = {}
@@ -139,7 +145,7 @@ class Agent:
     def _node_here(self, name: str, settings: NodeSettings) -> _NodeHere:
         machine = Machine(
             name,
-            prolog=bool(self._hooks.prolog),
+            prolog=_has_prolog(self._hooks, settings.setup),
             epilog=bool(self._hooks.epilog),
             kill_wait_seconds=settings.setup.kill_wait_seconds,
         )
@@ -151,8 +157,9 @@ class Agent:
         for name, one in settings.items():
             here = self._nodes.get(name)
             if here is not None:
-                here.setup = with_gpus(one.setup, here.gpus)
-                here.machine.has_prolog = bool(hooks.prolog)
+                # Directories of jobs' own: what was checked at the start holds until the next one.
+                here.setup = structs.replace(with_gpus(one.setup, here.gpus), container=here.setup.container)
+                here.machine.has_prolog = _has_prolog(hooks, one.setup)
                 here.machine.has_epilog = bool(hooks.epilog)
                 here.machine.kill_wait_seconds = one.setup.kill_wait_seconds
 
@@ -263,6 +270,8 @@ class Agent:
                     self._carry_out(here, here.machine.noticed_end(found.key, written.result))
                 else:
                     self._carry_out(here, here.machine.noticed_death(found.key))
+            if here.setup.container is not None:
+                here.setup.container.sweep(here.machine.lives)
         return count
 
     def release(self) -> None:
@@ -286,6 +295,9 @@ class Agent:
         directory = here.spool.directory(key)
         try:
             known = supervisor_spec(action.message, directory, here.setup)
+            if here.setup.container is not None:
+                user = known.identity
+                here.setup.container.make(known.job_id, known.restart_count, user.uid, user.gid)
             here.spool.create(directory, known)
             self._supervise(here, key, directory, tuple(task.task_id for task in known.tasks))
         except (OSError, ValueError) as error:
@@ -352,6 +364,21 @@ class Agent:
         report = action.report
         if isinstance(report, StepFinished) and not report.ended_at:
             report = structs.replace(report, ended_at=self._clock.now())
+        container = here.setup.container
+        if container is not None and (
+            isinstance(report, JobGone) or (isinstance(report, StepFinished) and report.job_gone)
+        ):
+            self._tasks.spawn_contained(self._remove_container(container, report), name="job.directories")
+        else:
+            self.reporter.send(report)
+
+    async def _remove_container(self, container: Container, report: JobGone | StepFinished) -> None:
+        """The job's directories go before the controller hears that the job is gone; large ones take a while."""
+        try:
+            job = (report.job_id, report.restart_count)
+            await self._disk.run(lambda: container.remove(*job), seconds=_REMOVAL_SECONDS)
+        except SpritzError as error:
+            self._log.error("container.left", job_id=report.job_id, error=error.message)
         self.reporter.send(report)
 
     def _remove_spool(self, here: _NodeHere, action: decided.RemoveSpool) -> None:
@@ -471,11 +498,28 @@ class Agent:
     async def _prolog(self, here: _NodeHere, action: decided.RunProlog) -> None:
         job = action.job
         variables = hook_variables(job, "prolog_slurmd", here.setup.facts)
-        problem = await self._run_hooks(here, self._hooks.prolog, variables, self._hooks.prolog_seconds)
+        container = here.setup.container
+        problem = ""
+        if container is not None and container.init_script:
+            problem = await self._begin_container(here, container, job, variables)
+        if not problem:
+            problem = await self._run_hooks(here, self._hooks.prolog, variables, self._hooks.prolog_seconds)
         if problem:
             self._log.error("prolog.failed", job_id=job.id, node=here.machine.node, problem=problem)
         now = self._clock.now()
         self._carry_out(here, here.machine.prolog_ended(job, not problem, f"Prolog error: {problem}", now))
+
+    async def _begin_container(
+        self, here: _NodeHere, container: Container, job: Job, variables: Mapping[str, str]
+    ) -> str:
+        """Make the job's directories and run InitScript; what went wrong, or ""."""
+        home = container.home(job.id, job.restart_count)
+        try:
+            container.make(job.id, job.restart_count, job.spec.uid, job.spec.gid)
+        except OSError as error:
+            return f"{error.filename}: {error.strerror}"
+        given = {**variables, "SLURM_JOB_MOUNT_SRC": home}
+        return await self._run_hooks(here, (container.init_script,), given, self._hooks.prolog_seconds)
 
     async def _run_hooks(
         self, here: _NodeHere, programs: tuple[str, ...], variables: Mapping[str, str], seconds: float
@@ -501,6 +545,11 @@ class Agent:
             self._carry_out(here, here.machine.acknowledged(report))
             if report.step_id == STEP_BATCH and self._log.enabled("debug"):
                 self._log.debug("job.reported", job_id=report.job_id)
+
+
+def _has_prolog(hooks: Hooks, setup: NodeSetup) -> bool:
+    """Something is to run before the first step of a job."""
+    return bool(hooks.prolog) or bool(setup.container is not None and setup.container.init_script)
 
 
 def _is_of_an_earlier_boot(directory: str, now: float) -> bool:

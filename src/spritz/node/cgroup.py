@@ -15,6 +15,7 @@ from zlib import crc32
 from spritz.stepd import devicefilter
 from spritz.stepd.account import group_name
 from spritz.stepd.confine import inherit_cpuset
+from spritz.stepd.tree import TASKS
 
 
 def directory_name(spool: str) -> str:
@@ -92,6 +93,32 @@ def prepare_cores(name: str, *, root: str = "") -> str:
     return directory if usable else ""
 
 
+def prepare_tree(name: str, *, root: str = "") -> str:
+    """As `prepare_memory`, for freezing and killing, which take version 2 and none of its controllers."""
+    for where, type_name, _ in _mounts(root):
+        if type_name != "cgroup2":
+            continue
+        directory = f"{where}/{name}"
+        probe = f"{directory}/probe_{os.getpid()}"
+        try:
+            os.makedirs(probe, exist_ok=True)
+            usable = os.access(f"{probe}/cgroup.freeze", os.W_OK)
+            os.rmdir(probe)
+        except OSError:
+            continue
+        if usable:
+            return directory
+    return ""
+
+
+def version(root: str = "") -> str:
+    """What is mounted: "v2", "v1", "hybrid" (v1's controllers, and v2 without memory or cpuset) or ""."""
+    kinds = {type_name for _, type_name, _ in _mounts(root)}
+    if "cgroup2" in kinds:
+        return "hybrid" if "cgroup" in kinds else "v2"
+    return "v1" if "cgroup" in kinds else ""
+
+
 def _parent(controller: str, root: str) -> str:
     """Where groups of ours may go: beside our own processes in version 1, which allows that; else below the root."""
     try:
@@ -158,14 +185,17 @@ def left_in(directory: str, supervisor_pid: int) -> list[int]:
     if not directory:
         return []
     path = f"{directory}/{group_name(supervisor_pid)}"
-    try:
-        with open(f"{path}/cgroup.procs") as file:
-            found = [int(word) for word in file.read().split()]
-    except OSError:
-        return []
-    if not found:
-        with contextlib.suppress(OSError):
-            os.rmdir(path)
+    found = []
+    for group in (f"{path}/{TASKS}", path):
+        try:
+            with open(f"{group}/cgroup.procs") as file:
+                inside = [int(word) for word in file.read().split()]
+        except OSError:
+            continue
+        found += inside
+        if not found:
+            with contextlib.suppress(OSError):
+                os.rmdir(group)
     return found
 
 
@@ -193,8 +223,9 @@ def sweep(directory: str) -> None:
     with contextlib.suppress(FileNotFoundError):
         for entry in os.scandir(directory):
             if entry.is_dir() and not _is_alive(entry.name.rpartition("_")[2]):
-                with contextlib.suppress(OSError):
-                    os.rmdir(entry.path)
+                for group in (f"{entry.path}/{TASKS}", entry.path):
+                    with contextlib.suppress(OSError):
+                        os.rmdir(group)
 
 
 def _is_alive(pid: str) -> bool:

@@ -128,7 +128,10 @@ class Daemon:
 
     async def run(self, startup: Startup) -> int:
         """Serve until told to stop. Raises SpritzError if it cannot begin."""
-        zygote = Zygote(self._log_descriptor(), _raise_files_limit(), private_hosts=self._settings.private_hosts)
+        namespaces = self._settings.private_hosts or any(
+            node.setup.container is not None for node in self._settings.nodes.values()
+        )
+        zygote = Zygote(self._log_descriptor(), _raise_files_limit(), own_namespaces=namespaces)
         zygote.start()
         async with Supervisor(self._contained_failure) as tasks:
             self._tasks = tasks

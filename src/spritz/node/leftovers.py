@@ -20,7 +20,7 @@ def leftover_pids(directory: str) -> list[int]:
     found = {*processes.marked(spec.marker(directory)), *processes.in_sessions(sessions)}
     if record is not None and record.pids:
         known = record.spec
-        for group in {known.cgroup_memory, known.cgroup_devices, known.cgroup_cores}:
+        for group in {known.cgroup_memory, known.cgroup_devices, known.cgroup_cores, known.cgroup_tree}:
             found.update(cgroup.left_in(group, record.pids[0]))
     return sorted(found - {os.getpid()})
 

@@ -131,6 +131,11 @@ class Machine:
         return (*here, *waiting, *unacknowledged)
 
     @property
+    def lives(self) -> tuple[Life, ...]:
+        """Jobs that are here: (job id, restart count)."""
+        return tuple(self._jobs)
+
+    @property
     def busy(self) -> bool:
         """Whether any job is here."""
         return bool(self._jobs)

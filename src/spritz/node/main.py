@@ -21,6 +21,7 @@ from spritz.runtime.service import held_pid_file, make_directory, open_log, serv
 if TYPE_CHECKING:
     from spritz.client.membership import Membership
     from spritz.model.node import NodeConfig
+    from spritz.node.container import Container
     from spritz.node.hardware import Hardware
     from spritz.node.settings import DaemonSettings
     from spritz.runtime.daemonize import Startup
@@ -141,7 +142,14 @@ def _read(
     import socket
 
     from spritz.config.load import load
-    from spritz.node.cgroup import directory_name, prepare_cores, prepare_devices, prepare_memory, sweep
+    from spritz.node.cgroup import (
+        directory_name,
+        prepare_cores,
+        prepare_devices,
+        prepare_memory,
+        prepare_tree,
+        sweep,
+    )
     from spritz.node.settings import daemon_settings, holds, own_nodes
 
     config = load(path)
@@ -151,10 +159,11 @@ def _read(
         prepare_memory(name),
         prepare_devices(name) if holds(config, "ConstrainDevices") else "",
         prepare_cores(name) if holds(config, "ConstrainCores") else "",
+        prepare_tree(name),
     )
     for group in groups:
         sweep(group)
-    return daemon_settings(config, nodes, hardware.topology, *groups)
+    return daemon_settings(config, nodes, hardware.topology, *groups, name=name)
 
 
 def _run(options: Options, settings: DaemonSettings, hardware: Hardware, startup: Startup, ours: _Ours) -> int:
@@ -262,6 +271,27 @@ def _prepare_directories(settings: DaemonSettings, log_file: str) -> None:
         make_directory(path)
     for node in settings.nodes.values():
         _need_sockets(node.spool)
+        _need_container(node.setup.container)
+
+
+def _need_container(container: Container | None) -> None:
+    """Raises SpritzError where jobs could not have directories of their own."""
+    if container is None:
+        return
+    from spritz.stepd.namespaces import may_cover
+
+    try:
+        container.prepare()
+    except OSError as error:
+        raise SpritzError(
+            f"job_container.conf: BasePath: {error.filename}: {error.strerror}",
+            hint="AutoBasePath=true makes it; slurmd must own it",
+        ) from error
+    if problem := may_cover():
+        raise SpritzError(
+            f"JobContainerType=job_container/tmpfs: this slurmd cannot make mount namespaces: {problem}",
+            hint="run slurmd as root, allow user namespaces (user_namespaces(7)), or set job_container/none",
+        )
 
 
 def _need_sockets(spool: str) -> None:

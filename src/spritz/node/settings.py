@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from msgspec import Struct
 
 from spritz.client.locate import DEFAULT_DATABASE_PORT
+from spritz.config import containers
 from spritz.config.helpers import HelpersFile
 from spritz.config.loaded import LoadedConfig
 from spritz.config.settings import Settings, substitute
@@ -20,6 +21,7 @@ from spritz.model.networks import networks_of
 from spritz.model.node import NodeConfig
 from spritz.model.topology import Topology as Network
 from spritz.node import hosts
+from spritz.node.container import SHARED_MEMORY, Container
 from spritz.node.launch.affinity import Topology
 from spritz.node.launch.build import MemoryRule, NodeSetup
 from spritz.node.launch.environment import NodeFacts
@@ -124,8 +126,13 @@ def daemon_settings(
     cgroup_memory: str = "",
     cgroup_devices: str = "",
     cgroup_cores: str = "",
+    cgroup_tree: str = "",
+    name: str = "",
 ) -> DaemonSettings:
-    """Everything for these nodes; the directories are those of `node.cgroup`, "" where no group may be made."""
+    """Everything for these nodes; the directories are those of `node.cgroup`, "" where no group may be made.
+
+    `name` is of what this daemon alone has in directories that others use too. Raises SpritzError.
+    """
     have = config.settings
     hostname = socket.gethostname().partition(".")[0]
     first = nodes[0].name
@@ -179,6 +186,8 @@ def daemon_settings(
                 cgroup_memory=cgroup_memory if constrained else "",
                 cgroup_devices=devices,
                 cgroup_cores=cores,
+                cgroup_tree=cgroup_tree,
+                container=_container(config, node.name, hostname, spool, name, several=len(nodes) > 1),
                 gres=node.capacity.gres,
                 memory_rule=_memory_rule(config, node) if config.cgroup_given else MemoryRule(),
                 sample_seconds=_sample_seconds(have.words("JobAcctGatherFrequency")),
@@ -253,6 +262,34 @@ def _unheld(config: LoadedConfig, nodes: list[NodeConfig], devices: str, cores: 
     if config.cgroup.flag("ConstrainCores") and not cores:
         takes = "it takes TaskPlugin=task/cgroup and a cpuset hierarchy to write to"
         yield "ConstrainCores", f"tasks may leave their cores: {takes}"
+
+
+def _container(
+    config: LoadedConfig, node: str, hostname: str, spool: str, name: str, *, several: bool
+) -> Container | None:
+    """What job_container.conf says of the node. Raises SpritzError where it would cover what slurmd needs."""
+    found = config.containers.of(node)
+    if not found:
+        return None
+    base = substitute(str(found["BasePath"]), nodename=node, hostname=hostname)
+    dirs = found["Dirs"]
+    assert isinstance(dirs, tuple)
+    places = tuple(dict.fromkeys(str(place).rstrip("/") for place in dirs))
+    for key, path in (("BasePath", base), ("SlurmdSpoolDir", spool)):
+        for place in (*places, SHARED_MEMORY):
+            if f"{path}/".startswith(f"{place}/"):
+                raise SpritzError(
+                    f"{containers.FILE}: {key}={path} lies in {place}, which every job is to have of its own",
+                    hint=f"set {key} to a directory outside of it",
+                )
+    return Container(
+        base=f"{base}/{node}" if several else base,
+        auto_base=bool(found["AutoBasePath"]),
+        dirs=places,
+        init_script=str(found["InitScript"] or ""),
+        shared=bool(found["Shared"]),
+        mark=f"{name}_{node}",
+    )
 
 
 def _memory_rule(config: LoadedConfig, node: NodeConfig) -> MemoryRule:

@@ -13,7 +13,7 @@ from spritz import installed
 class Zygote:
     """Starts the process when it is first needed, and again when it has died. `log_descriptor` takes its complaints.
 
-    `files_limit` is the RLIMIT_NOFILE that it and all tasks get (None: the daemon's own). `private_hosts`: tasks get
+    `files_limit` is the RLIMIT_NOFILE that it and all tasks get (None: the daemon's own). `own_namespaces`: tasks get
     names of their own (`stepd.namespaces`).
     """
 
@@ -22,9 +22,9 @@ class Zygote:
         log_descriptor: int | None = None,
         files_limit: tuple[int, int] | None = None,
         *,
-        private_hosts: bool = False,
+        own_namespaces: bool = False,
     ) -> None:
-        self._private_hosts = private_hosts
+        self._own_namespaces = own_namespaces
         self._log_descriptor = log_descriptor
         self._files_limit = files_limit
         self._process: subprocess.Popen[bytes] | None = None
@@ -42,7 +42,7 @@ class Zygote:
         self.close()
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         # -P: no module of ours may come from the directory that we happen to be started in.
-        options = ("user-namespace",) if self._private_hosts and os.geteuid() != 0 else ()
+        options = ("user-namespace",) if self._own_namespaces and os.geteuid() != 0 else ()
         command = installed.python("spritz.stepd", str(theirs.fileno()), *options)
         self._process = subprocess.Popen(
             command,

@@ -1,10 +1,13 @@
-"""Names of its own for a task on a virtual node: an /etc/hosts with the cluster's nodes, and the node's hostname.
+"""What a task sees of the machine: names of a virtual node's own, and directories of the job's own in place of /tmp.
+
+Names: an /etc/hosts with the cluster's nodes, and the node's hostname.
 
 Virtual nodes share a machine, and no name service knows them; but every training script resolves the first node's name
 to find its master. So the task gets a mount and a UTS namespace in which those names mean this machine. That takes
 CAP_SYS_ADMIN. Root has it. An ordinary user's zygote has it in a user namespace that it enters first, and that all its
 tasks are in: tasks in different ones could not open each other's memory, as MPI does (ptrace(2), access modes).
 Where namespaces are not allowed the task runs with the machine's names, without a word: it is a convenience.
+Directories of the job's own (`job_container/tmpfs`) keep users apart: a task without them does not start.
 
 Source: unshare(2), mount_namespaces(7), user_namespaces(7), sethostname(2).
 """
@@ -12,6 +15,7 @@ Source: unshare(2), mount_namespaces(7), user_namespaces(7), sethostname(2).
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -22,6 +26,7 @@ _CLONE_NEWUSER = 0x1000_0000
 _MS_BIND = 0x1000
 _MS_REC = 0x4000
 _MS_PRIVATE = 0x4_0000
+_MS_SLAVE = 0x8_0000
 
 _HOSTS = b"/etc/hosts"
 
@@ -50,6 +55,38 @@ def enter(hosts_file: str, node: str) -> bool:
     name = node.encode()
     _libc.sethostname(name, len(name))
     return _mount(b"none", b"/", _MS_REC | _MS_PRIVATE) and _mount(os.fsencode(hosts_file), _HOSTS, _MS_BIND)
+
+
+def cover(directories: tuple[tuple[str, str], ...], *, shared: bool) -> None:
+    """Have this process, and its children, see each first directory at the second. Raises OSError.
+
+    `shared`: what the machine mounts later is seen as well.
+    """
+    if _libc.unshare(_CLONE_NEWNS) != 0 or not _mount(b"none", b"/", _MS_REC | (_MS_SLAVE if shared else _MS_PRIVATE)):
+        raise _last_error("/")
+    for source, target in directories:
+        if not _mount(os.fsencode(source), os.fsencode(target), _MS_BIND):
+            raise _last_error(target)
+
+
+def may_cover() -> str:
+    """Tried in a child: why this process could not `cover` anything, "" if it could."""
+    pid = os.fork()
+    if not pid:
+        try:
+            enter_user_namespace()
+            cover((), shared=False)
+        except OSError as error:
+            os._exit(error.errno or errno.EPERM)
+        finally:
+            os._exit(0)
+    status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    return os.strerror(status) if status else ""
+
+
+def _last_error(target: str) -> OSError:
+    number = ctypes.get_errno()
+    return OSError(number, f"job_container: {os.strerror(number)}", target)
 
 
 def _mount(source: bytes, target: bytes, flags: int) -> bool:

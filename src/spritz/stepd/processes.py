@@ -89,6 +89,15 @@ def kill_descendants(pid: int) -> int:
     return len(found)
 
 
+def lives(pid: int) -> bool:
+    """Whether it is there and does not merely wait to be reaped."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            return file.read().rpartition(b")")[2].split()[0] not in (b"Z", b"X")
+    except (OSError, IndexError):
+        return False
+
+
 def marked(marker: bytes) -> list[int]:
     """All processes that have `marker` (`NAME=value`) in the environment they were started with.
 

@@ -30,7 +30,7 @@ def start_task(
     """The task's process id; `start.start_task` says the rest. Raises OSError if no process can be made."""
     if kept >= 0:
         return start.start_task(spec, task, environment, streams, kept)
-    if quick is None or spec.task_prologs or not task.argv or not start.may_become(spec.identity):
+    if quick is None or spec.task_prologs or spec.private_dirs or not task.argv or not start.may_become(spec.identity):
         return start.start_task(spec, task, environment, streams)
     programs = candidates(task.argv[0], environment)
     environment.pop(b"SLURM_TASK_PID", None)

@@ -119,6 +119,12 @@ class SupervisorSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     #: as that, of the controllers of devices and of cores; "" where the step is not confined to its own
     cgroup_devices: str = ""
     cgroup_cores: str = ""
+    #: directory of version 2 in which a group for freezing and killing may be made; "" where none may
+    cgroup_tree: str = ""
+    #: directories of the job's own (first) and where its tasks see them (second): job_container/tmpfs
+    private_dirs: tuple[tuple[str, str], ...] = ()
+    #: file systems that the machine mounts later are seen in the step: Shared of job_container.conf
+    private_shared: bool = False
     #: device files that gres.conf names and the step does not have, and those that it has
     devices_denied: tuple[str, ...] = ()
     devices_given: tuple[str, ...] = ()

@@ -54,17 +54,31 @@ def _become_task(spec: SupervisorSpec, task: TaskSpec, environment: dict[bytes, 
     expose_to_oom_killer()
     if spec.hosts_file:
         namespaces.enter(spec.hosts_file, spec.node)
+    if spec.private_dirs:
+        directory = os.getcwd()
+        namespaces.cover(spec.private_dirs, shared=spec.private_shared)
     if task.cpus:
         bind(task.cpus)
     if spec.nice:
         os.nice(spec.nice)
     apply_limits(spec.limits)
     become(spec.identity)
+    if spec.private_dirs:
+        _return_to(directory)
     os.umask(spec.umask)
     environment[b"SLURM_TASK_PID"] = b"%d" % os.getpid()
     for program in spec.task_prologs:
         run_task_prolog(program, environment)
     execute(task.argv, environment)
+
+
+def _return_to(directory: str) -> None:
+    """The working directory was found among the machine's directories: it may lie below one that is covered now."""
+    try:
+        os.chdir(directory)
+    except OSError as error:
+        say(f"slurmstepd: error: couldn't chdir to `{directory}': {error.strerror}: going to /tmp instead")
+        os.chdir("/tmp")  # where Slurm goes
 
 
 def bind(cpus: tuple[int, ...]) -> None:

@@ -34,6 +34,7 @@ from spritz.stepd.reactor import Reactor, Timer, close_in_child
 from spritz.stepd.spec import CLIENT, NOTHING, SCRIPT, SupervisorSpec
 from spritz.stepd.start import AsUser
 from spritz.stepd.taskgroup import Task, TaskGroup, TaskStreams
+from spritz.stepd.tree import Tree
 
 if TYPE_CHECKING:
     from spritz.stepd.mpi import Mpi
@@ -90,6 +91,8 @@ class Supervisor:
         self._daemon = DaemonLink(self._reactor, daemon, on_order=self._order, on_gone=self._maybe_leave)
         self._memory = memory
         self._confinement = confinement
+        self._tree = Tree(spec.cgroup_tree)
+        self._kills = 0
         self._mpi: Mpi | None = None
         self._spool = os.getcwd() if spec.pmix is not None else ""
         self._epilogs: set[int] = set()
@@ -253,7 +256,8 @@ class Supervisor:
         if self._kill_timer is not None and now < self._kill_timer.due <= now + kill_wait_seconds:
             return  # the same order again must not put off the end
         self._cancel_stop()
-        everything = processes.descendants(os.getpid())
+        self._tree.thaw()
+        everything = self._below()
         if kill_wait_seconds > 0:
             processes.send(everything, signal.SIGCONT)
             processes.send(everything, signal.SIGTERM)
@@ -263,6 +267,10 @@ class Supervisor:
 
     def _kill(self) -> None:
         """SIGKILL to everything, again and again until nothing is left."""
+        self._kills += 1
+        # What has outlived the signal once forks faster than it is found, or cannot be killed.
+        if self._kills > 1 and self._below():
+            self._tree.kill(self._below)
         if not processes.kill_descendants(os.getpid()):
             return
         if self._too_long() and not self._group.all_ended:
@@ -282,16 +290,23 @@ class Supervisor:
     def _suspend(self, resume: bool, grace_seconds: float) -> None:
         # A SIGSTOP still to come would stop what has been told to go on, or to end.
         self._cancel_stop()
-        everything = processes.descendants(os.getpid())
+        everything = self._below()
         if resume:
+            self._tree.thaw()
             processes.send(everything, signal.SIGCONT)
             return
         processes.send(everything, signal.SIGTSTP)
         # A task leads its session, so SIGTSTP stops none that leaves it alone: the CPUs are somebody else's by now.
         processes.send([pid for pid in everything if not processes.minds(pid, signal.SIGTSTP)], signal.SIGSTOP)
-        self._stop_timer = self._reactor.after(
-            grace_seconds, lambda: processes.send(processes.descendants(os.getpid()), signal.SIGSTOP)
-        )
+        self._stop_timer = self._reactor.after(grace_seconds, self._stand_still)
+
+    def _stand_still(self) -> None:
+        """Stop everything: frozen, where a cgroup can do it, no signal of the user's wakes it up."""
+        processes.send(self._below(), signal.SIGSTOP)
+        self._tree.freeze(self._below)
+
+    def _below(self) -> list[int]:
+        return processes.descendants(os.getpid())
 
     def _cancel_stop(self) -> None:
         if self._stop_timer is not None:

@@ -14,6 +14,7 @@ import pytest
 
 from spritz.config.schema import (
     cgroup_keys,
+    container_keys,
     gres_keys,
     helpers_keys,
     record_keys,
@@ -87,6 +88,7 @@ def test_the_table_names_only_keys_and_options_that_there_are() -> None:
     known |= {f"gres.conf.{key.name}" for key in gres_keys().values()}
     known |= {f"topology.conf.{key.name}" for key in topology_keys().values()}
     known |= {f"helpers.conf.{key.name}" for key in helpers_keys().values()}
+    known |= {f"job_container.conf.{key.name}" for key in container_keys().values()}
     known |= {f"cgroup.conf.{key.name}" for key in cgroup_keys().values()}
     known |= {f"slurmdbd.conf.{key.name}" for key in slurmdbd_keys().values()}
     known |= {f"{key}.{option}" for key, options in OPTIONS.items() for option in options}

@@ -160,7 +160,14 @@ def test_names_are_put_into_paths(path: str, expected: str) -> None:
 
 
 def test_every_status_names_a_key_that_exists() -> None:
-    from spritz.config.schema import cgroup_keys, gres_keys, helpers_keys, slurmdbd_keys, topology_keys
+    from spritz.config.schema import (
+        cgroup_keys,
+        container_keys,
+        gres_keys,
+        helpers_keys,
+        slurmdbd_keys,
+        topology_keys,
+    )
 
     scopes = {
         "NodeName": record_keys()["nodename"],
@@ -171,6 +178,7 @@ def test_every_status_names_a_key_that_exists() -> None:
         "cgroup.conf": cgroup_keys(),
         "topology.conf": topology_keys(),
         "helpers.conf": helpers_keys(),
+        "job_container.conf": container_keys(),
         "slurmdbd.conf": slurmdbd_keys(),
     }
     for name in (*status.DONE, *status.HONOURED, *status.MOOT):

@@ -73,6 +73,15 @@ def helpers_keys() -> dict[str, Key]:
 
 
 @cache
+def container_keys() -> dict[str, Key]:
+    """Keys of job_container.conf."""
+    from spritz.config.schema.containers import CONTAINER_KEYS
+    from spritz.config.schema.key import table
+
+    return table(CONTAINER_KEYS)
+
+
+@cache
 def slurmdbd_keys() -> dict[str, Key]:
     """Keys of slurmdbd.conf."""
     from spritz.config.schema.key import table

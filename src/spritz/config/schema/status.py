@@ -127,6 +127,7 @@ DONE: frozenset[str] = (
     | _prefixed("helpers.conf", "AllowUserBoot BootTime ExecTime Feature Flags Helper MutuallyExclusive")
     | _prefixed("cgroup.conf", "ConstrainCores ConstrainDevices ConstrainRAMSpace ConstrainSwapSpace")
     | _prefixed("cgroup.conf", "AllowedRAMSpace AllowedSwapSpace MaxRAMPercent MinRAMSpace")
+    | _prefixed("job_container.conf", "AutoBasePath BasePath Dirs InitScript NodeName Shared")
     | _prefixed("slurmdbd.conf", _DATABASE)
     | frozenset(_OPTIONS.split())
 )
@@ -194,7 +195,7 @@ HONOURED: dict[str, frozenset[str]] = {
     "NodeFeaturesPlugins": frozenset({"node_features/helpers"}),
     "PrEpPlugins": frozenset({"prep/script"}),
     "LaunchType": frozenset({"launch/slurm"}),
-    "JobContainerType": frozenset({"job_container/none"}),
+    "JobContainerType": frozenset({"job_container/none", "job_container/tmpfs"}),
     "NamespaceType": frozenset({"namespace/none"}),
     "BurstBufferType": frozenset({"burst_buffer/none"}),
     "CoreSpecPlugin": frozenset({"core_spec/none"}),

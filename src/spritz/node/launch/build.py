@@ -16,6 +16,7 @@ from spritz.model.launch import LaunchBatch, LaunchStep
 from spritz.model.resources import GresAllocation, GresCapacity, mask_ids, mask_of
 from spritz.model.step import Step
 from spritz.model.stored import encode
+from spritz.node.container import Container
 from spritz.node.launch import environment, mpi, niceness, streams
 from spritz.node.launch.affinity import Topology, cpu_bind_variables, real_cpus
 from spritz.node.launch.environment import NodeFacts
@@ -63,6 +64,10 @@ class NodeSetup(msgspec.Struct, frozen=True, kw_only=True):
     #: as that, for ConstrainDevices and ConstrainCores; "" where nothing is to be confined
     cgroup_devices: str = ""
     cgroup_cores: str = ""
+    #: for freezing and killing
+    cgroup_tree: str = ""
+    #: directories of each job's own; None without job_container/tmpfs
+    container: Container | None = None
     #: what gres.conf says of the node
     gres: tuple[GresCapacity, ...] = ()
     memory_rule: MemoryRule = MemoryRule()
@@ -82,7 +87,7 @@ class NodeSetup(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def cgroups(self) -> frozenset[str]:
         """Directories in which supervisors make groups."""
-        return frozenset({self.cgroup_memory, self.cgroup_devices, self.cgroup_cores} - {""})
+        return frozenset({self.cgroup_memory, self.cgroup_devices, self.cgroup_cores, self.cgroup_tree} - {""})
 
 
 def supervisor_spec(message: LaunchBatch | LaunchStep, directory: str, setup: NodeSetup) -> SupervisorSpec:
@@ -133,6 +138,9 @@ def batch_spec(message: LaunchBatch, directory: str, setup: NodeSetup) -> Superv
         cgroup_memory=setup.cgroup_memory,
         cgroup_devices=setup.cgroup_devices,
         cgroup_cores=setup.cgroup_cores,
+        cgroup_tree=setup.cgroup_tree,
+        private_dirs=_private_dirs(job, setup),
+        private_shared=setup.container is not None and setup.container.shared,
         devices_denied=denied,
         devices_given=given,
         cores=_cores(share.cpus, (task,), setup),
@@ -194,6 +202,9 @@ def step_spec(message: LaunchStep, directory: str, setup: NodeSetup) -> Supervis
         cgroup_memory=setup.cgroup_memory,
         cgroup_devices=setup.cgroup_devices,
         cgroup_cores=setup.cgroup_cores,
+        cgroup_tree=setup.cgroup_tree,
+        private_dirs=_private_dirs(job, setup),
+        private_shared=setup.container is not None and setup.container.shared,
         devices_denied=denied,
         devices_given=given,
         cores=_cores(share.allocation.cpus, tasks, setup),
@@ -275,6 +286,10 @@ def _cores(mask: str, tasks: tuple[TaskSpec, ...], setup: NodeSetup) -> tuple[in
 
 def _devices(gres: tuple[GresAllocation, ...], setup: NodeSetup) -> tuple[tuple[str, ...], tuple[str, ...]]:
     return device_files(setup.gres, gres) if setup.cgroup_devices else ((), ())
+
+
+def _private_dirs(job: Job, setup: NodeSetup) -> tuple[tuple[str, str], ...]:
+    return setup.container.directories(job.id, job.restart_count) if setup.container is not None else ()
 
 
 def _identity(job: Job) -> Identity:
