@@ -45,6 +45,7 @@ SUBCOMMANDS: dict[str, tuple[str, str]] = {
     "sweep": ("spritz.experiments.commands.sweep", "run a command with many parameters: grid, random, TPE"),
     "sweeps": ("spritz.experiments.commands.sweeps", "list sweeps and their best trials"),
     "pipeline": ("spritz.experiments.commands.pipeline", "steps that use one another's results, as jobs"),
+    "adopt": ("spritz.cli.local.adopt", "for pam_exec: admit ssh users with a job on this node, and no others"),
     "env": ("spritz.cli.local.env", "print the lines that point a shell at the cluster in --dir"),
     "completion": ("spritz.cli.local.completion", "print tab completion for bash or zsh"),
 }

@@ -15,7 +15,7 @@ from zlib import crc32
 from spritz.stepd import devicefilter
 from spritz.stepd.account import group_name
 from spritz.stepd.confine import inherit_cpuset
-from spritz.stepd.tree import TASKS
+from spritz.stepd.tree import ADOPTED, TASKS
 
 
 def directory_name(spool: str) -> str:
@@ -186,7 +186,7 @@ def left_in(directory: str, supervisor_pid: int) -> list[int]:
         return []
     path = f"{directory}/{group_name(supervisor_pid)}"
     found = []
-    for group in (f"{path}/{TASKS}", path):
+    for group in (f"{path}/{TASKS}", f"{path}/{ADOPTED}", path):
         try:
             with open(f"{group}/cgroup.procs") as file:
                 inside = [int(word) for word in file.read().split()]
@@ -223,7 +223,7 @@ def sweep(directory: str) -> None:
     with contextlib.suppress(FileNotFoundError):
         for entry in os.scandir(directory):
             if entry.is_dir() and not _is_alive(entry.name.rpartition("_")[2]):
-                for group in (f"{entry.path}/{TASKS}", entry.path):
+                for group in (f"{entry.path}/{TASKS}", f"{entry.path}/{ADOPTED}", entry.path):
                     with contextlib.suppress(OSError):
                         os.rmdir(group)
 

@@ -442,6 +442,7 @@ class Supervisor:
             os._exit(127)
 
     def _conclude(self) -> None:
+        self._tree.end_adopted()
         if self._sample_timer is not None:
             self._sample_timer.cancel()
         if self._kill_timer is not None:

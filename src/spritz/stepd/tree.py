@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 #: The group of the tasks, in that of their supervisor. The node daemon removes both.
 TASKS = "tasks"
+#: Beside it, sessions that began outside of the job (`stepd.adopt`).
+ADOPTED = "adopted"
 #: Looks for processes that were forked while others were moved.
 _ROUNDS = 20
 
@@ -28,23 +30,33 @@ class Tree:
     """The group of one supervisor's tasks below `parent`, a directory that the node daemon has made ("": none)."""
 
     def __init__(self, parent: str) -> None:
-        self._path = f"{parent}/{group_name(os.getpid())}/{TASKS}" if parent else ""
+        group = f"{parent}/{group_name(os.getpid())}"
+        self._path = f"{group}/{TASKS}" if parent else ""
+        self._adopted = f"{group}/{ADOPTED}" if parent else ""
         self._frozen = False
 
     def freeze(self, below: Callable[[], list[int]]) -> bool:
         """Have no process of `below()` run, whatever signals it gets; False if that cannot be done here."""
         self._frozen = self._gather(below) and self._write("cgroup.freeze", b"1")
+        if self._adopted:
+            _try_write(f"{self._adopted}/cgroup.freeze", b"1")
         return self._frozen
 
     def thaw(self) -> None:
         """Let them go on."""
         if self._frozen:
             self._write("cgroup.freeze", b"0")
+            _try_write(f"{self._adopted}/cgroup.freeze", b"0")
             self._frozen = False
 
     def kill(self, below: Callable[[], list[int]]) -> bool:
         """SIGKILL to all of `below()` and what they fork meanwhile; False if that cannot be done here."""
         return self._gather(below) and self._write("cgroup.kill", b"1")
+
+    def end_adopted(self) -> None:
+        """SIGKILL to sessions that were adopted: the step is over."""
+        if self._adopted:
+            _try_write(f"{self._adopted}/cgroup.kill", b"1")
 
     def _gather(self, below: Callable[[], list[int]]) -> bool:
         """Move every process in. Each round finds what was forked outside during the one before."""
@@ -71,11 +83,15 @@ class Tree:
             pass  # it has ended
 
     def _write(self, name: str, value: bytes) -> bool:
-        try:
-            _write(f"{self._path}/{name}", value)
-        except OSError:
-            return False
-        return True
+        return _try_write(f"{self._path}/{name}", value)
+
+
+def _try_write(path: str, value: bytes) -> bool:
+    try:
+        _write(path, value)
+    except OSError:
+        return False
+    return True
 
 
 def _write(path: str, value: bytes) -> None:

@@ -1,0 +1,69 @@
+"""Admit ssh sessions of users who have a job on this node, and no others; the job holds the session. For pam_exec.
+
+In /etc/pam.d/sshd, as the last line of `account` (pam_systemd would move sessions elsewhere: leave it out):
+
+    account required pam_exec.so stdout /usr/bin/spritz adopt
+
+The session's processes count to the job's newest step `extern` (slurm.conf: PrologFlags=Contain): its limits of memory,
+cores and devices hold them, and they end with the job. root is always admitted.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from typing import TYPE_CHECKING
+
+from spritz.model.errors import SpritzError
+
+if TYPE_CHECKING:
+    from argparse import ArgumentParser, Namespace
+
+    from spritz.cli.context import Context
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """Options of `spritz adopt`."""
+    parser.add_argument("--conf", metavar="FILE", help="slurm.conf (default: as other commands find it)")
+    parser.add_argument(
+        "--allow-unheld", action="store_true", help="admit a user with a job even where the job cannot hold the session"
+    )
+
+
+def run(arguments: Namespace, context: Context) -> int:
+    """0: admitted; 1: refused, with the reason on standard output, which pam_exec shows to the user."""
+    from pwd import getpwnam
+
+    from spritz.client.locate import read_keys
+    from spritz.config.settings import substitute
+    from spritz.stepd.adopt import NotHeld, adopt, steps_of
+
+    user = context.environ.get("PAM_USER", "")
+    if not user:
+        raise SpritzError("PAM_USER is not set", hint="pam_exec sets it: see `spritz adopt --help`")
+    try:
+        uid = getpwnam(user).pw_uid
+    except KeyError:
+        context.out(f"Access denied: no such user: {user}\n")
+        return 1
+    if uid == 0:
+        return 0
+    pattern = read_keys(frozenset({"slurmdspooldir", "clustername"}), arguments.conf)
+    spool = substitute(
+        pattern.get("slurmdspooldir", "/var/spool/slurmd"),
+        nodename="*",
+        hostname=socket.gethostname().partition(".")[0],
+        clustername=pattern.get("clustername", "").lower(),
+    )
+    steps = steps_of(uid, spool)
+    if not steps:
+        context.out(f"Access denied: user {user} (uid={uid}) has no active jobs on this node.\n")
+        return 1
+    try:
+        adopt(os.getppid(), *steps[0])
+    except NotHeld as error:
+        if arguments.allow_unheld:
+            return 0
+        context.out(f"Access denied: job {steps[0][0].job_id} cannot hold this session: {error}\n")
+        return 1
+    return 0

@@ -1,0 +1,65 @@
+"""Sessions that begin outside a job (ssh) are refused, or held by a job of their user: what pam_slurm_adopt does.
+
+A step's record in the spool says whose it is; the session's process is moved into the cgroups of that step's
+supervisor, where the step's limits hold it, and is ended with the step. Called as root, by `spritz adopt`.
+Source: Slurm's guide to pam_slurm_adopt.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+
+from spritz.model.ids import STEP_BATCH, STEP_EXTERN
+from spritz.model.stored import UnsupportedFormat
+from spritz.stepd import processes, record
+from spritz.stepd.account import group_name
+from spritz.stepd.spec import RECORD, SupervisorSpec
+from spritz.stepd.tree import ADOPTED
+
+
+class NotHeld(Exception):
+    """The session could not be moved into the job's cgroups; the text says why."""
+
+
+def steps_of(uid: int, spool: str) -> list[tuple[SupervisorSpec, int]]:
+    """(step, process id of its supervisor) of the user's steps that run here. `spool` is a pattern of directories.
+
+    Where a session belongs first: the newest job, and of that its `extern` step, else its batch script.
+    """
+    found = []
+    for path in glob.glob(f"{spool}/job*/{RECORD}") + glob.glob(f"{spool}/*/job*/{RECORD}"):
+        try:
+            known = record.read(path)
+        except (OSError, UnsupportedFormat):
+            continue
+        if known is None or known.result is not None or not known.pids or known.spec.identity.uid != uid:
+            continue
+        if processes.lives(known.pids[0]):
+            found.append((known.spec, known.pids[0]))
+    order = {STEP_EXTERN: 2, STEP_BATCH: 1}
+    return sorted(found, key=lambda step: (step[0].job_id, order.get(step[0].step_id, 0)), reverse=True)
+
+
+def adopt(pid: int, step: SupervisorSpec, supervisor: int) -> None:
+    """Move a process into the step's cgroups; what it forks from now on is there as well. Raises NotHeld."""
+    if not step.cgroup_tree:
+        raise NotHeld("slurmd can make no cgroup of version 2 here, and so could not end the session with its job")
+    group = group_name(supervisor)
+    try:
+        os.makedirs(f"{step.cgroup_tree}/{group}/{ADOPTED}", exist_ok=True)
+        for directory in (step.cgroup_memory, step.cgroup_devices, step.cgroup_cores):
+            # Of version 2 there is one group for all, and `adopted` is below it.
+            listed = f"{directory}/{group}/cgroup.procs"
+            if directory and directory != step.cgroup_tree and os.path.exists(listed):
+                _write(listed, pid)
+        _write(f"{step.cgroup_tree}/{group}/{ADOPTED}/cgroup.procs", pid)
+    except OSError as error:
+        raise NotHeld(f"{error.filename or step.cgroup_tree}: {error.strerror}") from error
+    if not processes.lives(supervisor):
+        raise NotHeld("the job has ended meanwhile")
+
+
+def _write(path: str, pid: int) -> None:
+    with open(path, "w", encoding="ascii") as file:
+        file.write(str(pid))
