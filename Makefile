@@ -11,10 +11,10 @@ PYTEST_ARGS ?=
 ROUNDS ?= 10
 
 .DEFAULT_GOAL := help
-.PHONY: help venv compiled test unit slow test-server bench-commands lint types contracts format demo bench clients databases rest metrics experiments failover fuzz kills traces docs site formats changelog wheels release clean
+.PHONY: help venv compiled test unit slow test-server bench-commands lint types contracts format demo bench clients databases rest metrics experiments training failover fuzz kills traces docs site formats changelog wheels release clean
 
 help:
-	@echo 'make venv test unit slow test-server lint types contracts format demo bench bench-commands clients databases rest metrics experiments failover fuzz kills traces docs site formats changelog wheels release clean (see CONTRIBUTING.md)'
+	@echo 'make venv test unit slow test-server lint types contracts format demo bench bench-commands clients databases rest metrics experiments training failover fuzz kills traces docs site formats changelog wheels release clean (see CONTRIBUTING.md)'
 
 # The stamp is older than what it was made from only when something must be installed again.
 $(VENV)/.stamp: pyproject.toml constraints.txt setup.py $(wildcard launcher/*.[ch] packaging/bin/*) $(wildcard src/spritz/*/_*.c src/spritz/scheduling/kernels/*.[ch])
@@ -64,6 +64,17 @@ experiments: $(VENV)/.stamp
 	$(PIP) install --quiet --constraint constraints.txt --editable '.[dev,experiments]'
 	$(BIN)/pytest -m 'slow or not slow' tests/unit/experiments tests/e2e/test_experiments*.py tests/e2e/test_sweeps.py \
 		tests/e2e/test_dev_sessions.py tests/e2e/test_tracking.py $(PYTEST_ARGS)
+
+# Templates and hooks with the real frameworks (torchrun, accelerate, Lightning, DeepSpeed, Ray, MPI), on a real Slurm too,
+# in an environment of their own (1.5 GB). DeepSpeed compiles a part of itself the first time.
+.venv-training/.stamp: pyproject.toml constraints.txt tests/training/requirements.txt
+	@$(PYTHON) -m venv .venv-training
+	@.venv-training/bin/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt \
+		--requirement tests/training/requirements.txt --editable '.[dev]'
+	@touch $@
+
+training: .venv-training/.stamp
+	.venv-training/bin/pytest -n 0 -m 'slow or not slow' tests/training $(PYTEST_ARGS)
 
 # slurmdbd and its controller's outbox, killed a thousand times (SPRITZ_KILLS_SEED=N for another story).
 kills: $(VENV)/.stamp

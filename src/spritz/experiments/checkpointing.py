@@ -63,7 +63,7 @@ class Checkpointer:
             raise ValueError("keep must be at least 1")
         self.directory = Path(directory or os.environ.get("SPRITZ_CHECKPOINT_DIR") or "checkpoints")
         self.rank = _rank()
-        self._keep = keep
+        self.keep = keep
         self._agree = agree or _agree
         self._random_state = random_state
         self._asked = False
@@ -127,7 +127,7 @@ class Checkpointer:
 
     def _prune(self) -> None:
         files = sorted(self._files())
-        for path in files[: -self._keep]:
+        for path in files[: -self.keep]:
             for old in (path, *self.directory.glob(f".{path.stem}.rank-*")):
                 old.unlink(missing_ok=True)
 
@@ -153,8 +153,13 @@ def resume_from() -> str | None:
     return os.environ.get("SPRITZ_RESUME_FROM") or None
 
 
-def lightning_callback(checkpointer: Checkpointer | None = None) -> Any:
-    """A callback for Lightning's Trainer: saves and leaves when asked. `trainer.fit(…, ckpt_path=resume_from())`."""
+def lightning_callback(checkpointer: Checkpointer | None = None, *, every_n_steps: int = 0) -> Any:
+    """A callback for Lightning's Trainer: saves and leaves when asked. `trainer.fit(…, ckpt_path=resume_from())`.
+
+    With `every_n_steps` it also saves that often, and keeps the newest. All checkpoints of the Trainer, those of
+    ModelCheckpoint too, carry each rank's random state, which Lightning leaves out. Where the data was in the middle of
+    an epoch is for the data loader to say (`state_dict`, as torchdata's StatefulDataLoader has it).
+    """
     try:
         from lightning.pytorch import Callback  # type: ignore[import-not-found, unused-ignore]  # the user's
     except ImportError:
@@ -162,16 +167,49 @@ def lightning_callback(checkpointer: Checkpointer | None = None) -> Any:
     checkpoints = checkpointer or Checkpointer()
 
     class SaveAndLeave(Callback):  # type: ignore[misc, unused-ignore]  # of a package without types
+        saving = False
+        loaded: dict[str, Any] | None = None
+
+        def state_dict(self) -> dict[str, Any]:
+            # Lightning reads checkpoints as tensors and plain values alone.
+            torch = sys.modules["torch"]
+            states = _of_all_ranks(pickle.dumps(_random_state()))
+            return {"random": [torch.frombuffer(bytearray(state), dtype=torch.uint8) for state in states]}
+
+        def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+            states = state_dict["random"]
+            if checkpoints.rank < len(states):
+                self.loaded = pickle.loads(bytes(states[checkpoints.rank].tolist()))
+
+        def on_train_batch_start(self, *_: Any, **__: Any) -> None:
+            # Not earlier: the Trainer itself draws numbers while it prepares the training.
+            if self.loaded is not None:
+                _set_random_state(self.loaded)
+                self.loaded = None
+
+        def on_save_checkpoint(self, *_: Any, **__: Any) -> None:
+            # A later checkpoint of ModelCheckpoint: without `latest` the job takes the newest file.
+            if not self.saving and checkpoints.rank == 0:
+                (checkpoints.directory / "latest").unlink(missing_ok=True)
+
         def on_train_batch_end(self, trainer: Any, *_: Any, **__: Any) -> None:
-            if not checkpoints.should_stop():
-                return
+            stop = checkpoints.should_stop()
+            if stop or (every_n_steps and trainer.global_step % every_n_steps == 0):
+                self.save(trainer)
+            if stop:
+                checkpoints.leave()
+
+        def save(self, trainer: Any) -> None:
             path = checkpoints.directory / f"lightning-{trainer.global_step:010}.ckpt"
             scratch = path.with_name(f".{path.name}")
+            self.saving = True
             trainer.save_checkpoint(scratch)
+            self.saving = False
             if checkpoints.rank == 0:
                 os.replace(scratch, path)
                 _point(checkpoints.directory, path)
-            checkpoints.leave()
+                for old in sorted(checkpoints.directory.glob("lightning-*.ckpt"))[: -checkpoints.keep]:
+                    old.unlink()
 
     return SaveAndLeave()
 
@@ -229,6 +267,16 @@ def _agree(wish: bool) -> bool:
     flag = torch.tensor([int(wish)], device=device)
     distributed.all_reduce(flag, op=distributed.ReduceOp.MAX)
     return bool(flag.item())
+
+
+def _of_all_ranks(value: Any) -> list[Any]:
+    """Each rank's value, by rank. All ranks must call it."""
+    distributed = _distributed()
+    if distributed is None:
+        return [value]
+    values: list[Any] = [None] * distributed.get_world_size()
+    distributed.all_gather_object(values, value)
+    return values
 
 
 def _barrier() -> None:

@@ -391,7 +391,8 @@ def _launch(template: str, options: RunOptions, command: Sequence[str], quoted: 
         line = f'exec {shlex.join(launcher)} {given} "$@"'
         start = f"bash -c {shlex.quote(line)} {template} {' '.join(quoted[place:])}"
         return f'{srun} --ntasks="$SLURM_NNODES" --ntasks-per-node=1 {resuming.guard(options)}{start}'
-    return f"""{_RAY}srun --overlap -N1 -n1 --ntasks-per-node=1 -w "$MASTER_ADDR" --kill-on-bad-exit=1 \\
+    ray = _RAY.format(ray=shlex.quote(str(Path(command[0]).with_name("ray"))) if "/" in command[0] else "ray")
+    return f"""{ray}srun --overlap -N1 -n1 --ntasks-per-node=1 -w "$MASTER_ADDR" --kill-on-bad-exit=1 \\
     --output="$log" --error="$log" --open-mode=append {program}"""
 
 
@@ -408,26 +409,29 @@ mpi=$SPRITZ_MPI
     ?*) mpi=pmi2 ;;
 esac
 """
-#: Each job has its own directory and ports: two jobs on one node do not meet, neither do two lives.
+#: Each job has its own directory and ports: two jobs on one node do not meet, neither do two lives. Ray's server for
+#: clients outside the job is there where its package is, and then needs a port of its own.
 _RAY = """\
-export RAY_ADDRESS=$MASTER_ADDR:$MASTER_PORT RAY_USAGE_STATS_ENABLED=0
+ray={ray}; [ -x "$ray" ] || ray=ray
+export SPRITZ_RAY_COMMAND=$ray RAY_ADDRESS=$MASTER_ADDR:$MASTER_PORT RAY_USAGE_STATS_ENABLED=0
 export SPRITZ_RAY=/tmp/ray-$SLURM_JOB_ID-$restart
-srun --overlap --ntasks="$SLURM_NNODES" --ntasks-per-node=1 --open-mode=append \
+srun --overlap --ntasks="$SLURM_NNODES" --ntasks-per-node=1 --kill-on-bad-exit=1 --open-mode=append \\
     --output="$SPRITZ_RUN_DIR/log/ray-$restart-%t.log" bash -c '
 rest="--block --disable-usage-stats --num-cpus=$SLURM_CPUS_ON_NODE --min-worker-port=0 --max-worker-port=0"
 rest="$rest --dashboard-agent-listen-port=0"
-trap "rm -rf \"$SPRITZ_RAY\"" EXIT; trap "kill %1" TERM
+trap "rm -rf \"$SPRITZ_RAY\"" EXIT; trap "stopped=yes; kill %1" TERM
 if [ "$SLURM_NODEID" = 0 ]; then
-    ray start --head --port="$MASTER_PORT" --ray-client-server-port=$((MASTER_PORT - 12000)) \
-        --include-dashboard=false --temp-dir="$SPRITZ_RAY" $rest &
+    python=$(dirname "$(command -v "$SPRITZ_RAY_COMMAND")")/python
+    "$python" -c "import grpc" 2> /dev/null && rest="$rest --ray-client-server-port=$((MASTER_PORT - 12000))"
+    "$SPRITZ_RAY_COMMAND" start --head --port="$MASTER_PORT" --include-dashboard=false --temp-dir="$SPRITZ_RAY" $rest &
 else
-    ray start --address="$RAY_ADDRESS" $rest &
+    "$SPRITZ_RAY_COMMAND" start --address="$RAY_ADDRESS" $rest &
 fi
-wait; wait' &
+wait $!; status=$?; wait; [ -n "$stopped" ] || exit $status' &
 cluster=$!
 trap 'kill "$cluster" 2>/dev/null; wait "$cluster"' EXIT
-until [ "$(ray status 2>/dev/null | grep -c '^ *[0-9]* node_')" -ge "$SLURM_NNODES" ]; do
-    kill -0 "$cluster" 2>/dev/null || { cat "$SPRITZ_RUN_DIR/log/ray-$restart-"*.log >&2; finish 69; }
+until [ "$("$ray" status 2>/dev/null | grep -c '^ *[0-9]* node_')" -ge "$SLURM_NNODES" ]; do
+    kill -0 "$cluster" 2>/dev/null || {{ cat "$SPRITZ_RUN_DIR/log/ray-$restart-"*.log >&2; finish 69; }}
     sleep 0.2
 done
 """
