@@ -85,10 +85,10 @@ failover: $(VENV)/.stamp
 	$(BIN)/pytest -n 0 -m 'slow or not slow' tests/e2e/test_failover.py tests/conformance/test_journal.py $(PYTEST_ARGS)
 
 # What is tested by random examples and sequences of commands, with other ones than CI's (tests/conftest.py), and odd
-# requests to live daemons, other ones each time too.
+# requests to live daemons, other ones each time too. A failing example is made smaller for up to 5 minutes.
 fuzz: $(VENV)/.stamp
 	@for round in $$(seq $(ROUNDS)); do \
-		$(BIN)/pytest -q -n $(PYTEST_WORKERS) --hypothesis-profile any tests/property $(PYTEST_ARGS) || exit; \
+		$(BIN)/pytest -q -n $(PYTEST_WORKERS) --timeout 600 --hypothesis-profile any tests/property $(PYTEST_ARGS) || exit; \
 		SPRITZ_FUZZ_SEED=$$(od -An -N4 -tu4 /dev/urandom | tr -d ' ') SPRITZ_FUZZ_ROUNDS=100 \
 			$(BIN)/pytest -q tests/fuzz $(PYTEST_ARGS) || exit; \
 	done

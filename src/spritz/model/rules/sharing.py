@@ -75,7 +75,9 @@ def exceeds_partition_cpus(partition: Partition, capacity: NodeCapacity, shares:
     if partition.max_cpus_per_socket >= INFINITE:
         return False
     used = reduce(or_, shares, added)
-    return any((used & mask).bit_count() > partition.max_cpus_per_socket for mask in socket_masks(capacity))
+    # The limit may have been lowered below what jobs have on a socket that this job leaves alone.
+    touched = (mask for mask in socket_masks(capacity) if added & mask)
+    return any((used & mask).bit_count() > partition.max_cpus_per_socket for mask in touched)
 
 
 def wants_whole_nodes(spec: JobSpec, partition: Partition, settings: ClusterSettings) -> bool:

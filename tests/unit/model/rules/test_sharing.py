@@ -65,6 +65,8 @@ def test_two_jobs_may_be_on_one_node_or_not(one: Occupant, other: Occupant, toge
         ({"max_cpus_per_socket": 2}, [0b1], 0b110, True),
         ({"max_cpus_per_socket": 2}, [0b11], 0b110000, False),
         ({"max_cpus_per_socket": 2}, [0b11], 0b11, False),
+        ({"max_cpus_per_socket": 1}, [0b11], 0b110000, True),
+        ({"max_cpus_per_socket": 1}, [0b11], 0b10000, False),  # the limit was lowered while jobs ran
     ],
 )
 def test_a_partition_has_no_more_of_a_node_or_socket_than_it_may(
