@@ -6,8 +6,10 @@ Source: sbatch(1), srun(1) IO redirection.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 
 from spritz.notation.octets import octets
+from spritz.stepd.labels import Labels
 
 
 class StreamError(Exception):
@@ -55,6 +57,25 @@ class StreamFiles:
                 return os.open(name, self._flags, 0o666)
         except (OSError, ValueError) as error:
             raise StreamError(f"Could not open {stream} file {path}: {_reason(error)}") from error
+
+
+def labelled(descriptor: int, task_id: int, kind: int, labels: Labels) -> Callable[[bytes], None]:
+    """Writes a stream of the task to the file, with labels; it closes the descriptor at the stream's end."""
+    lost = False
+
+    def write(data: bytes) -> None:
+        nonlocal lost
+        remaining = memoryview(labels.apply(task_id, kind, data))
+        while remaining and not lost:
+            try:
+                remaining = remaining[os.write(descriptor, remaining) :]
+            except OSError as error:
+                lost = True
+                os.write(2, f"slurmstepd: error: task {task_id}: output lost: {error.strerror}\n".encode())
+        if not data:
+            os.close(descriptor)
+
+    return write
 
 
 def _reason(error: OSError | ValueError) -> str:

@@ -107,6 +107,8 @@ class SupervisorSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     io_address: str = ""
     io_key: str = ""
     unbuffered: bool = False
+    #: tasks of the whole step, whose lines in files begin with the task (`srun --label`); 0: they do not
+    labelled_tasks: int = 0
     pty: bool = False
     pty_rows: int = 0
     pty_columns: int = 0

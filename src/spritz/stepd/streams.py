@@ -1,4 +1,4 @@
-"""Pumps between a task's pipes and the clients: output by lines, input by credit."""
+"""Pumps between a task's pipes and the clients or files: output by lines, input by credit."""
 
 from __future__ import annotations
 
@@ -15,25 +15,21 @@ _PIPE_BYTES = 1024 * 1024
 
 
 class OutputPump:
-    """Reads one stream of one task and hands it on as frames. Ends with the stream."""
+    """Reads one stream of one task and hands its bytes on, none at its end; `by_lines`: lines that end, if short."""
 
     def __init__(
         self,
         reactor: Reactor,
         descriptor: int,
-        kind: int,
-        task_id: int,
         *,
         by_lines: bool,
-        emit: Callable[[bytes], None],
+        sink: Callable[[bytes], None],
         on_end: Callable[[], None],
     ) -> None:
         self._reactor = reactor
         self._descriptor = descriptor
-        self._kind = kind
-        self._task_id = task_id
         self._by_lines = by_lines
-        self._emit = emit
+        self._sink = sink
         self._on_end = on_end
         self._rest = b""
         self._paused = False
@@ -86,7 +82,7 @@ class OutputPump:
         self._reactor.forget(self._descriptor)
         os.close(self._descriptor)
         self._hand_on(b"", all_of_it=True)
-        self._emit(protocol.frame(self._kind, self._task_id))
+        self._sink(b"")
         self._on_end()
 
     def _hand_on(self, data: bytes, *, all_of_it: bool) -> None:
@@ -96,7 +92,7 @@ class OutputPump:
             cut = len(data)
         self._rest = data[cut:]
         if cut:
-            self._emit(protocol.frames(self._kind, self._task_id, data[:cut]))
+            self._sink(data[:cut])
 
 
 class Chunk:

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 
 from spritz.notation.octets import octets
 from spritz.stepd import protocol
-from spritz.stepd.files import StreamFiles
+from spritz.stepd.files import StreamFiles, labelled
+from spritz.stepd.labels import Labels
 from spritz.stepd.reactor import Reactor
 from spritz.stepd.spawn import start_task
 from spritz.stepd.spec import CLIENT, NOTHING, SupervisorSpec, TaskSpec
@@ -61,6 +62,7 @@ class TaskStreams:
         self._on_taken = on_taken
         self._on_end = on_end
         self._files = StreamFiles(append=spec.append)
+        self._labels = Labels(spec.labelled_tasks) if spec.labelled_tasks else None
         self._opened: dict[int, tuple[int, int, int]] = {}
         self._to_close: list[int] = []
 
@@ -82,10 +84,8 @@ class TaskStreams:
         stdin, stdout, stderr = self._opened[task.spec.task_id]
         if stdin < 0:
             stdin = self._stdin(task)
-        if stdout < 0:
-            stdout = self._output(task, task.spec.stdout, protocol.STDOUT)
-        if stderr < 0:
-            stderr = self._output(task, task.spec.stderr, protocol.STDERR)
+        stdout = self._output(task, task.spec.stdout, stdout, protocol.STDOUT)
+        stderr = self._output(task, task.spec.stderr, stderr, protocol.STDERR)
         return stdin, stdout, stderr
 
     def keep_stderr(self, task: Task) -> int:
@@ -116,15 +116,29 @@ class TaskStreams:
         task.input = InputPump(self._reactor, writer, on_taken=self._on_taken)
         return reader
 
-    def _output(self, task: Task, where: str, kind: int) -> int:
+    def _output(self, task: Task, where: str, file: int, kind: int) -> int:
+        """The task's end of a stream. `file`: what it is to be written to; -1 for none."""
+        if file >= 0 and self._labels is None:
+            return file
         if where == NOTHING:
             return self._nothing()
-        if self._spec.unbuffered and kind == protocol.STDOUT:
+        if file < 0 and self._spec.unbuffered and kind == protocol.STDOUT:
             return self._raw_terminal(task)
         reader, writer = os.pipe2(os.O_CLOEXEC)
         self._to_close.append(writer)
-        self._pump(task, reader, kind)
+        if file >= 0 and self._labels is not None:
+            self._pump(task, reader, labelled(os.dup(file), task.spec.task_id, kind, self._labels))
+        else:
+            self._pump(task, reader, self._to_client(task, kind))
         return writer
+
+    def _to_client(self, task: Task, kind: int) -> Callable[[bytes], None]:
+        task_id = task.spec.task_id
+
+        def send(data: bytes) -> None:
+            self._emit(protocol.frames(kind, task_id, data) if data else protocol.frame(kind, task_id))
+
+        return send
 
     def _raw_terminal(self, task: Task) -> int:
         # A program that writes to a terminal does not hold its output back; no other property of one is wanted.
@@ -133,7 +147,7 @@ class TaskStreams:
         settings[1] &= ~termios.OPOST
         termios.tcsetattr(slave, termios.TCSANOW, settings)
         self._to_close.append(slave)
-        self._pump(task, master, protocol.STDOUT)
+        self._pump(task, master, self._to_client(task, protocol.STDOUT))
         return slave
 
     def _terminal(self, task: Task) -> Streams:
@@ -143,20 +157,13 @@ class TaskStreams:
             os.fchown(slave, self._spec.identity.uid, -1)
             os.fchmod(slave, 0o620)
         self._to_close.append(slave)
-        self._pump(task, master, protocol.STDOUT)
+        self._pump(task, master, self._to_client(task, protocol.STDOUT))
         task.input = InputPump(self._reactor, master, on_taken=self._on_taken, terminal=True)
         return slave, slave, slave
 
-    def _pump(self, task: Task, descriptor: int, kind: int) -> None:
-        pump = OutputPump(
-            self._reactor,
-            descriptor,
-            kind,
-            task.spec.task_id,
-            by_lines=not (self._spec.unbuffered or self._spec.pty),
-            emit=self._emit,
-            on_end=self._on_end,
-        )
+    def _pump(self, task: Task, descriptor: int, sink: Callable[[bytes], None]) -> None:
+        by_lines = not (self._spec.unbuffered or self._spec.pty)
+        pump = OutputPump(self._reactor, descriptor, by_lines=by_lines, sink=sink, on_end=self._on_end)
         task.pumps.append(pump)
 
 

@@ -10,11 +10,11 @@ import pytest
 from spritz.cli.context import Context
 from spritz.cli.launch import programs, request
 from spritz.cli.launch.endings import Endings, describe
-from spritz.cli.launch.output import Labels
 from spritz.cli.launch.settings import Settings
 from spritz.cli.launch.streams import Streams, open_input, open_output
 from spritz.model.errors import SpritzError
 from spritz.stepd import protocol
+from spritz.stepd.labels import Labels
 from spritz.stepd.pmix import binding
 
 

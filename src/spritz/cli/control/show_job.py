@@ -14,7 +14,7 @@ def run(session: Session, words: list[str]) -> int:
     from spritz.client.errors import RemoteError
     from spritz.notation import jobid
 
-    word = words[0] if words else ""
+    word = words[0].strip("0") and words[0] if words else ""  # as in Slurm, job 0 is every job
     reference = None
     if word:
         try:

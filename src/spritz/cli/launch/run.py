@@ -12,8 +12,9 @@ from msgspec.structs import replace
 from spritz.cli.launch.endings import Endings
 from spritz.cli.launch.input import Input
 from spritz.cli.launch.listener import Link, Listener
-from spritz.cli.launch.output import Labels, Sink
+from spritz.cli.launch.output import Sink
 from spritz.stepd import protocol
+from spritz.stepd.labels import Labels
 from spritz.stepd.reactor import READABLE, Reactor, Timer
 
 if TYPE_CHECKING:

@@ -194,6 +194,7 @@ def step_spec(message: LaunchStep, directory: str, setup: NodeSetup) -> Supervis
         io_address=spec.io_address,
         io_key=spec.io_key,
         unbuffered=spec.unbuffered,
+        labelled_tasks=(sum(step.het.task_counts) if step.het else step.tasks) if spec.label else 0,
         pty=spec.pty,
         pty_rows=spec.pty_rows,
         pty_columns=spec.pty_columns,
