@@ -49,7 +49,9 @@ COUNTS = tuple(sorted({*STATES.values(), *FLAGS.values(), "fed_requeued", "finis
 RESOURCES = ("cpus_alloc", "gpus_alloc", "memory_alloc", "nodes_alloc")
 
 #: Why a pending job waits for a limit of its partition's nodes.
-_NODE_LIMITS = frozenset({Reason.PARTITION_NODE_LIMIT})
+_NODE_LIMIT = Reason.PARTITION_NODE_LIMIT
+
+_STATE_OF = {id(state): state for state in JobState}
 
 
 class Totals:
@@ -113,21 +115,24 @@ class JobTotals:
 
 def count(jobs: Iterable[Job]) -> JobTotals:
     """Totals of these jobs. A pending job of several partitions is counted in each of them."""
-    sums: dict[tuple[JobState, int, bool, tuple[str, ...], str, str], _Sum] = {}
+    # Jobs that are alike in all of this are counted first, and added up after. States go by id(): an Enum's own hash is
+    # a function in Python, and half of the time.
+    sums: dict[tuple[int, int, bool, object, str, str, int, int, bool], _Sum] = {}
+    pending_id = id(_S.PENDING)
     for job in jobs:
-        spec = job.spec
-        pending = job.state is _S.PENDING
-        places = spec.partitions or (job.partition,) if pending else (job.partition,)
-        key = job.state, job.flags, pending and job.priority == 0, places, spec.user, spec.account
+        spec, state = job.spec, id(job.state)
+        if state == pending_id:
+            limited = job.reason is _NODE_LIMIT
+            place: object = spec.partitions or job.partition
+            nodes = spec.nodes_min, spec.nodes_max
+            key = (state, job.flags, not job.priority, place, spec.user, spec.account, *nodes, limited)
+        else:
+            key = state, job.flags, False, job.partition, spec.user, spec.account, 0, 0, False
         held = sums.get(key)
         if held is None:
             held = sums[key] = _Sum()
         held.jobs += 1
-        if pending:
-            held.min_nodes = max(held.min_nodes, spec.nodes_min)
-            held.max_nodes = max(held.max_nodes, spec.nodes_max, spec.nodes_min)
-            held.wait_node_limit += job.reason in _NODE_LIMITS
-        elif job.allocation is not None and (job.state is _S.RUNNING or job.state is _S.SUSPENDED):
+        if job.allocation is not None and (job.state is _S.RUNNING or job.state is _S.SUSPENDED):
             for share in job.allocation.nodes:
                 held.cpus += share.cpu_count
                 held.memory += share.memory_mib * _MIB
@@ -136,8 +141,11 @@ def count(jobs: Iterable[Job]) -> JobTotals:
                         held.gpus += gres.count
             held.nodes += len(job.allocation.nodes)
     found = JobTotals()
-    for (state, flags, is_held, places, user, account), held in sums.items():
-        words = _words(state, flags, is_held)
+    for (state, flags, is_held, place, user, account, nodes_min, nodes_max, limited), held in sums.items():
+        words = _words(_STATE_OF[state], flags, is_held)
+        places = place if isinstance(place, tuple) else (str(place),)
+        held.min_nodes, held.max_nodes = nodes_min, max(nodes_min, nodes_max)
+        held.wait_node_limit = held.jobs if limited else 0
         found.all.add(words, held)
         for groups, names in ((found.partitions, places), (found.users, (user,)), (found.accounts, (account,))):
             for name in names:
