@@ -67,6 +67,8 @@ def test_a_job_is_changed_held_requeued_and_cancelled(site: Site) -> None:
     status = site.ask("DELETE", "/slurm/v0.0.45/jobs", wanted)["status"]
     assert [one["job_id"]["number"] for one in status] == [job]
     site.ask("DELETE", "/slurm/v0.0.45/jobs", {}, status=422)
+    wrong = site.ask("DELETE", "/slurm/v0.0.45/jobs", {"nodes": ["", "]x"]}, status=500)
+    assert "nodes" in wrong["errors"][0]["description"]
     running = site.submit(script="#!/bin/sh\nsleep 300\n")
     until(lambda: "RUNNING" in site.ask("GET", f"/slurm/v0.0.45/job/{running}")["jobs"][0]["job_state"], "it runs")
     site.ask("POST", "/slurm/v0.0.45/jobs/requeue", {"jobs": [str(running)], "flags": ["Hold"]})

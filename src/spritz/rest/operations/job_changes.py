@@ -59,6 +59,10 @@ async def delete_jobs(ask: Ask) -> Result:
     states = tuple(given.get("job_state") or ())
     if set(states) - {"PENDING", "RUNNING", "SUSPENDED"}:
         raise bad("job_state", "PENDING, RUNNING and SUSPENDED are accepted", "ESLURM_REST_INVALID_QUERY")
+    try:
+        nodes = tuple(expand(",".join(word for word in given.get("nodes") or () if word)))
+    except NotationError as error:
+        raise bad("nodes", str(error), "ESLURM_INVALID_NODE_NAME") from error
     wanted = JobFilter(
         targets=targets_of([word for word in given.get("jobs") or () if word]),
         users=users,
@@ -67,7 +71,7 @@ async def delete_jobs(ask: Ask) -> Result:
         partitions=_one(given, "partition"),
         qos=_one(given, "qos"),
         states=states,
-        nodes=tuple(expand(",".join(given.get("nodes") or ()))),
+        nodes=nodes,
         reservation=given.get("reservation") or "",
         wckeys=_one(given, "wckey"),
     )
