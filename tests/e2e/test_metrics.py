@@ -91,7 +91,7 @@ def test_every_name_of_slurm_is_there(controller: ControllerProcess) -> None:
 
 def test_dashboard_and_alerts_name_metrics_that_there_are(controller: ControllerProcess) -> None:
     found = {key.partition(",")[0] for key in values(get(controller, "/metrics").text)}
-    later = {"spritz_gpu_utilization_ratio", "spritz_job_cpu_seconds_total", "spritz_failures_total"}
+    later = {"spritz_gpu_utilization_ratio", "spritz_node_load", "spritz_failures_total"}
     dashboard = json.loads((MONITORING / "grafana.json").read_text())
     texts = [target["expr"] for panel in dashboard["panels"] for target in panel["targets"]]
     rules = yaml.safe_load((MONITORING / "alerts.yml").read_text())

@@ -56,6 +56,9 @@ MEBIBYTES = Meta(ge=0, le=2**43)
 #: and small enough to be added up in 64 bits.
 DEVICES = Meta(ge=0, le=2**53)
 
+#: A figure of a device: -1 for what it does not tell.
+AMOUNT_TOLD = Meta(ge=-1, le=2**31 - 1)
+
 #: 1 to SIGRTMAX (signal(7)); 0 stands for none.
 SIGNAL = Meta(ge=0, le=64)
 
@@ -112,6 +115,8 @@ _NUMBERS: tuple[tuple[Meta, str], ...] = (
     (MEBIBYTES, "memory_reserved_mib free_memory_mib tmp_mib default_memory_mib_per_cpu default_memory_mib_per_gpu"),
     (MEBIBYTES, "default_memory_mib_per_node max_memory_mib_per_cpu max_memory_mib_per_node"),
     (DEVICES, "count gres gres_per_node licenses per_device"),
+    (AMOUNT_TOLD, "busy_percent milliwatts celsius GpuSample.index"),
+    (MEBIBYTES, "memory_used_mib"),
     (SIGNAL, "signal"),
     (SHORT, "EndSignal.signal end_signal seconds port pty_columns pty_rows"),
     (NICE, "nice"),

@@ -140,6 +140,17 @@ class Node(Struct, frozen=True, kw_only=True, omit_defaults=True):
         return self.registered_hostname or self.config.hostname or self.config.name
 
 
+class GpuSample(Struct, frozen=True, kw_only=True, gc=False, array_like=True):
+    """How busy a GPU is; -1 for what it does not tell."""
+
+    index: int
+    busy_percent: int = -1
+    memory_used_mib: int = 0
+    memory_mib: int = 0
+    milliwatts: int = -1
+    celsius: int = -1
+
+
 class NodeSample(Struct, frozen=True, kw_only=True, gc=False):
     """High-rate facts about a node that are never journaled. Load is in hundredths; memory in MiB."""
 
@@ -147,3 +158,5 @@ class NodeSample(Struct, frozen=True, kw_only=True, gc=False):
     cpu_load: int = 0
     free_memory_mib: int = 0
     sampled_at: float = 0.0
+    #: of a machine that is one node
+    gpus: tuple[GpuSample, ...] = ()

@@ -201,6 +201,10 @@ class Agent:
         self._carry_out(here, actions)
         return Accepted()
 
+    def jobs(self, node: str) -> tuple[Job, ...]:
+        """Jobs that are here."""
+        return self._nodes[node].machine.jobs
+
     def running(self, node: str) -> tuple[RunningStep, ...]:
         """For RegisterNode."""
         return self._nodes[node].machine.running

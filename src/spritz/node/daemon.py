@@ -30,9 +30,11 @@ from spritz.model.rejection import Rejection
 from spritz.model.reports import NodeSamples, Registered, RegisterNode
 from spritz.node import health, hosts
 from spritz.node.agent import Agent
+from spritz.node.gpu_use import GpuUse
 from spritz.node.gpus_found import fitted, nvml_devices
 from spritz.node.hardware import disk_mib
 from spritz.node.helpers import Helpers
+from spritz.node.job_mapping import gpus_of, write_mapping
 from spritz.node.zygote import Zygote
 from spritz.runtime import log as runtime_log
 from spritz.runtime.clock import SystemClock
@@ -52,6 +54,7 @@ if TYPE_CHECKING:
     from spritz.client.handling import Call, Handler
     from spritz.client.member import Member
     from spritz.client.relay import Relay
+    from spritz.model.node import GpuSample
     from spritz.model.resources import NodeCapacity
     from spritz.node.hardware import Hardware
     from spritz.node.options import Options
@@ -115,6 +118,9 @@ class Daemon:
         self._reader = Worker("configuration")
         #: Asks drivers and file systems, which may not answer.
         self._looks = Worker("hardware")
+        self._gpu_use, self._gpu_looks = GpuUse(), Worker("gpus")
+        self._gpus: tuple[GpuSample, ...] = ()
+        self._looking = False
         self._started_at = self._clock.now()
         self._stopping = asyncio.Event()
         self._connected = asyncio.Event()
@@ -431,12 +437,32 @@ class Daemon:
     # -- health
 
     def _samples(self) -> NodeSamples:
-        return NodeSamples(samples=health.samples(self._settings.nodes, self._clock.now()))
+        samples = health.samples(self._settings.nodes, self._clock.now())
+        if self._gpus and len(samples) == 1:
+            samples = (structs.replace(samples[0], gpus=self._gpus),)
+        return NodeSamples(samples=samples)
 
     async def _beat(self, link: PersistentChannel) -> None:
         while True:
             await self._clock.sleep(HEARTBEAT_SECONDS)
             link.notify(self._samples())
+            if not self._looking:
+                self._tasks.spawn_contained(self._look_at_gpus(), name="gpus.look")
+
+    async def _look_at_gpus(self) -> None:
+        """What the next heartbeat tells of GPUs, and dcgm-exporter's files. A driver that hangs is waited for alone."""
+        self._looking = True
+        try:
+            if self._gpu_use.present and len(self._settings.nodes) == 1:
+                self._gpus = await self._gpu_looks.run(self._gpu_use.read)
+            directory = self._settings.job_mapping_directory
+            if directory and len(self._settings.nodes) == 1:
+                name = next(iter(self._settings.nodes))
+                await self._gpu_looks.run(write_mapping, directory, gpus_of(name, self._agent.jobs(name)))
+        except OSError as error:
+            self._log.error("gpu_jobs.not_written", detail=str(error))
+        finally:
+            self._looking = False
 
     async def _check_health(self) -> None:
         first = True

@@ -123,6 +123,11 @@ class Machine:
         return self._handlers[type(message)](message)
 
     @property
+    def jobs(self) -> tuple[Job, ...]:
+        """Jobs that have not gone."""
+        return tuple(entry.job for entry in self._jobs.values())
+
+    @property
     def running(self) -> tuple[RunningStep, ...]:
         """Steps that live here, wait for the Prolog, or whose end the controller has not acknowledged."""
         here = [key for entry in self._jobs.values() for key in entry.steps.values()]

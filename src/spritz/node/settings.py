@@ -77,6 +77,8 @@ class DaemonSettings(Struct, frozen=True, kw_only=True):
     #: RebootProgram with its arguments, and whether we end when it has been started (shutdown_on_reboot)
     reboot_program: str
     ends_for_reboot: bool
+    #: of files that say which jobs have which GPU (`node.job_mapping`); "": none
+    job_mapping_directory: str
     #: programs that change features
     helpers: HelpersFile
     #: the file system that counts as TmpDisk
@@ -232,6 +234,7 @@ def daemon_settings(
         else path("RebootProgram"),
         helpers=config.helpers,
         ends_for_reboot=have.has_option("SlurmdParameters", "shutdown_on_reboot"),
+        job_mapping_directory=have.option("SlurmdParameters", "dcgm_job_mapping_dir") or "",
         config_overrides=have.has_option("SlurmdParameters", "config_overrides"),
         private_hosts=private_hosts,
         unconfined=config.cgroup_given and constrained and not cgroup_memory,

@@ -42,7 +42,8 @@ OPTIONS: dict[str, tuple[str, ...]] = {
             power_save_min_interval preempt_send_user_signal reboot_from_controller rl_bucket_size rl_enable
             rl_log_freq rl_refill_period rl_refill_rate rl_table_size user_resv_delete validate_nodeaddr_threads""",
         "SlurmdParameters": """
-            allow_ecores config_overrides conmgr_threads conmgr_use_poll contain_spank l3cache_as_socket
+            allow_ecores config_overrides conmgr_threads conmgr_use_poll contain_spank dcgm_job_mapping_dir
+            l3cache_as_socket
             numa_node_as_socket
             private_hosts shutdown_on_reboot""",
         "CommunicationParameters": """

@@ -91,7 +91,7 @@ SchedulerParameters.requeue_delay SchedulerParameters.jobs_per_user_per_hour
 DependencyParameters.kill_invalid_depend DependencyParameters.max_depend_depth
 LaunchParameters.use_interactive_step
 TaskPluginParam.Autobind TaskPluginParam.Cores TaskPluginParam.None TaskPluginParam.Sockets TaskPluginParam.Threads
-SlurmdParameters.config_overrides SlurmdParameters.private_hosts
+SlurmdParameters.config_overrides SlurmdParameters.private_hosts SlurmdParameters.dcgm_job_mapping_dir
 """
 
 _SELECT = """

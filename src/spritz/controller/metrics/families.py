@@ -19,6 +19,7 @@ from spritz.controller.metrics.paths import METRICS
 
 if TYPE_CHECKING:
     from spritz.controller.context import Context
+    from spritz.model.node import GpuSample
 
 Families = Iterator[Metric]
 
@@ -83,6 +84,8 @@ class Pages:
         yield _labelled("spritz_node_load", "Load average of the last minute", "node", (
             (row.name, row.load) for row in rows if row.sample is not None
         ))  # fmt: skip
+
+        yield from _gpu_families(rows)
 
     def partitions(self) -> Families:
         """Jobs and nodes of each partition."""
@@ -213,6 +216,25 @@ def _job_families(prefix: str, label: str, found: list[tuple[str, Totals]]) -> F
     for word in jobs.RESOURCES:
         yield family(f"{prefix}_{word}", f"What jobs hold: {word}", lambda one, word=word: getattr(one, word))  # type: ignore[misc]  # as above
 
+
+def _gpu_families(rows: Iterable[NodeRow]) -> Families:
+    """What nodes' daemons read from drivers; nothing where they have read nothing."""
+    found = [(row.name, gpu) for row in rows if row.sample is not None for gpu in row.sample.gpus]
+    for name, text, value in _GPU_VALUES:
+        family = GaugeMetricFamily(name, text, labels=["node", "gpu"])
+        for node, gpu in found:
+            if (figure := value(gpu)) >= 0:
+                family.add_metric([node, str(gpu.index)], figure)
+        yield family
+
+
+_GPU_VALUES: tuple[tuple[str, str, Callable[[GpuSample], float]], ...] = (
+    ("spritz_gpu_utilization_ratio", "How busy the GPU is", lambda gpu: gpu.busy_percent / 100),
+    ("spritz_gpu_memory_used_bytes", "Memory of the GPU in use", lambda gpu: gpu.memory_used_mib * 1024 * 1024),
+    ("spritz_gpu_memory_bytes", "Memory of the GPU", lambda gpu: gpu.memory_mib * 1024 * 1024),
+    ("spritz_gpu_power_watts", "Power that the GPU takes", lambda gpu: gpu.milliwatts / 1000),
+    ("spritz_gpu_temperature_celsius", "Temperature of the GPU", lambda gpu: gpu.celsius),
+)
 
 _NODE_VALUES: tuple[tuple[str, str, Callable[[NodeRow], float]], ...] = (
     ("slurm_node_cpus", "CPUs", lambda row: row.cpus),
