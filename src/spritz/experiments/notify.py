@@ -8,9 +8,7 @@ says what was not sent, and is kept in the run's log/notify.log. Addresses hold 
 
 from __future__ import annotations
 
-import logging
 import os
-import platform
 import re
 import sys
 from collections.abc import Mapping, Sequence
@@ -52,9 +50,21 @@ def send(urls: Sequence[str], title: str, text: str) -> list[str]:
         import apprise
     except ImportError:
         return [f"not sent: {_EXTRA}"]
+    import logging  # not above: whatever submits a run imports this module
+
+    class Heard(logging.Handler):
+        """What Apprise says of a failure."""
+
+        def __init__(self) -> None:
+            super().__init__(logging.WARNING)
+            self.lines: list[str] = []
+
+        def emit(self, record: logging.LogRecord) -> None:
+            self.lines.append(record.getMessage())
+
     missing = []
     for url in urls:
-        heard = _Heard()
+        heard = Heard()
         logger = logging.getLogger("apprise")
         logger.addHandler(heard)
         logger.propagate = False
@@ -75,17 +85,6 @@ def send(urls: Sequence[str], title: str, text: str) -> list[str]:
     return missing
 
 
-class _Heard(logging.Handler):
-    """What Apprise says of a failure."""
-
-    def __init__(self) -> None:
-        super().__init__(logging.WARNING)
-        self.lines: list[str] = []
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self.lines.append(record.getMessage())
-
-
 def hidden(text: str, urls: Sequence[str]) -> str:
     """The text without the addresses, or parts of them that may be secrets."""
     parts = {part for url in urls for part in re.split(r"[/:@?&=,]+", url.partition("://")[2]) if len(part) >= 6}
@@ -95,7 +94,7 @@ def hidden(text: str, urls: Sequence[str]) -> str:
 def message(directory: Path, event: str, text: str = "") -> tuple[str, str]:
     """Title and text for what has happened to a run."""
     run = record.read(directory)
-    where = f"job {os.environ.get('SLURM_JOB_ID', run.job_id)} on {platform.node().partition('.')[0]}"
+    where = f"job {os.environ.get('SLURM_JOB_ID', run.job_id)} on {os.uname().nodename.partition('.')[0]}"
     if event == "ended":
         said = [item for item in record.events(directory) if item["event"] == "ended"]
         status = int(said[-1]["status"]) if said else 1
@@ -123,7 +122,7 @@ def main(words: list[str]) -> int:
     except ExperimentError as error:
         missing = [f"not sent: {error.message}"]
     for line in missing:
-        print(f"{platform.node()}: {line}")
+        print(f"{os.uname().nodename}: {line}")
     return 1 if missing else 0
 
 

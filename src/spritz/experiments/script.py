@@ -190,7 +190,9 @@ say started ", \\"nodes\\": \\"$SLURM_JOB_NODELIST\\", \\"job\\": \\"$SLURM_JOB_
 finish() {{ {masking}say ended ", \\"status\\": $1"; {closing}exit "$1"; }}
 {contract}
 {before}cd {place} || finish 66
-{exports}export MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
+{exports}MASTER_ADDR=$SLURM_JOB_NODELIST
+[ "$SLURM_NNODES" = 1 ] || MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
+export MASTER_ADDR
 # Below the ports that Linux gives to clients; another one in each life, as processes of the last may still hold theirs.
 export MASTER_PORT=$((20000 + (SLURM_JOB_ID + 1009 * restart) % 12000))
 {"".join(f"{line}{chr(10)}" for line in options.setup)}{modules}{tracking}{_OPEN_LOOP if trials else ""}\

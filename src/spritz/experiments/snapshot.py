@@ -81,21 +81,20 @@ def take(
         raise ExperimentError("git: not found", hint="snapshots of code need git on PATH; --no-snapshot runs in place")
     directory = Path(os.path.realpath(directory))
     _make_store(store)
-    root = _root_of(directory)
+    repository = _repository_of(directory)
+    root = repository.root if repository is not None else None
     if root is None and directory in (Path("/"), Path(os.path.realpath(Path.home()))):
         raise ExperimentError(
             f"{directory} is no project: a snapshot would hold all of it",
             hint="run in the project's directory, or with --no-snapshot",
         )
     limits = _Limits(file_bytes_max, tree_bytes_max, files_max)
-    tree, submodules = _tree_of(root if root is not None else directory, store, limits, is_git=root is not None)
-    if root is None:
+    tree, submodules = _tree_of(root if root is not None else directory, store, limits, repository)
+    if root is None or repository is None:
         _keep(store, tree, ())
         return Snapshot(tree, str(directory), ".")
-    commit = _git(root, "rev-parse", "--verify", "-q", "HEAD", check=False).strip()
-    branch = _git(root, "symbolic-ref", "-q", "--short", "HEAD", check=False).strip()
-    _keep(store, tree, (_git_directory(root) / "objects",))
-    at_commit = _git(root, "rev-parse", f"{commit}^{{tree}}", check=False).strip() if commit else ""
+    commit, at_commit, branch = _head_of(root)
+    _keep(store, tree, (repository.common / "objects",))
     return Snapshot(
         tree=tree,
         root=str(root),
@@ -104,7 +103,10 @@ def take(
         branch=branch,
         remote=_git(root, "remote", "get-url", "origin", check=False).strip(),
         dirty=tree != at_commit,
-        unpushed=bool(commit) and not _git(root, "branch", "-r", "--contains", commit, check=False).strip(),
+        unpushed=bool(commit)
+        and not (
+            repository.has_remote_branches() and _git(root, "branch", "-r", "--contains", commit, check=False).strip()
+        ),
         submodules=submodules,
     )
 
@@ -210,10 +212,30 @@ def _make_store(store: Path) -> None:
             raise
 
 
-def _root_of(directory: Path) -> Path | None:
-    done = _run(directory, ("rev-parse", "--show-toplevel"))
+@dataclass(frozen=True)
+class _Repository:
+    """A work tree of the user's."""
+
+    root: Path
+    #: the git directory with the objects: of linked work trees the one that they share
+    common: Path
+    index: Path
+
+    def has_remote_branches(self) -> bool:
+        if (self.common / "refs" / "remotes").exists() or (self.common / "reftable").exists():
+            return True
+        try:
+            return b" refs/remotes/" in (self.common / "packed-refs").read_bytes()
+        except OSError:
+            return False
+
+
+def _repository_of(directory: Path) -> _Repository | None:
+    """The repository around the directory, by one call of git: each costs a submission some milliseconds."""
+    done = _run(directory, ("rev-parse", "--show-toplevel", "--git-common-dir", "--git-path", "index"))
     if done.returncode == 0:
-        return Path(os.fsdecode(done.stdout.rstrip(b"\n")))
+        root, common, index, *_ = (os.fsdecode(line) for line in done.stdout.split(b"\n"))
+        return _Repository(Path(root), (directory / common).resolve(), (directory / index).resolve())
     if b"dubious ownership" in done.stderr:
         raise ExperimentError(
             f"git does not trust the repository around {directory}, which belongs to another user",
@@ -222,22 +244,26 @@ def _root_of(directory: Path) -> Path | None:
     return None
 
 
-def _git_directory(root: Path) -> Path:
-    """Of the objects: the common one, for a linked work tree."""
-    return (root / _git(root, "rev-parse", "--git-common-dir").rstrip("\n")).resolve()
+def _head_of(root: Path) -> tuple[str, str, str]:
+    """(commit, its tree, branch); "" for what there is not."""
+    lines = _git(root, "rev-parse", "HEAD", "HEAD^{tree}", "--symbolic-full-name", "HEAD", check=False).splitlines()
+    if len(lines) < 2:
+        return "", "", _git(root, "symbolic-ref", "-q", "--short", "HEAD", check=False).strip()
+    branch = lines[2] if len(lines) == 3 else ""
+    return lines[0], lines[1], branch.removeprefix("refs/heads/") if branch != "HEAD" else ""
 
 
-def _tree_of(root: Path, store: Path, limits: _Limits, *, is_git: bool) -> tuple[str, dict[str, str]]:
+def _tree_of(root: Path, store: Path, limits: _Limits, repository: _Repository | None) -> tuple[str, dict[str, str]]:
     """The tree of the files below `root`, and its submodules with their commits."""
     with tempfile.TemporaryDirectory(prefix="index-", dir=store) as scratch:
         index = Path(scratch) / "index"
         kept = None
-        if is_git:
-            own = root / _git(root, "rev-parse", "--git-path", "index").rstrip("\n")
+        if repository is not None:
+            own = repository.index
             environment = {
                 "GIT_INDEX_FILE": str(index),
                 "GIT_OBJECT_DIRECTORY": str(store / "objects"),
-                "GIT_ALTERNATE_OBJECT_DIRECTORIES": str(_git_directory(root) / "objects"),
+                "GIT_ALTERNATE_OBJECT_DIRECTORIES": str(repository.common / "objects"),
             }
             base: tuple[str, ...] = ()
         else:
@@ -264,8 +290,8 @@ def _tree_of(root: Path, store: Path, limits: _Limits, *, is_git: bool) -> tuple
         limits.need(root, (name for name in {*new, *changed} if not name.endswith("/")))
         if new or changed:  # of 50,000 files that are as they were, it would look at each once more
             git("add", "-A", "--ignore-errors", ".")
-        submodules = _add_submodules(git, root, store, limits) if is_git else {}
-        if is_git:
+        submodules = _add_submodules(git, root, store, limits) if repository is not None else {}
+        if repository is not None:
             _add_lfs(git, root, limits)
         tree = git("write-tree").strip()
         if kept is not None:
@@ -284,11 +310,12 @@ def _add_submodules(git: _Git, root: Path, store: Path, limits: _Limits) -> dict
         if mode != "160000":
             continue
         found[name] = commit
-        if not (root / name / ".git").exists():
+        inside = _repository_of(root / name) if (root / name / ".git").exists() else None
+        if inside is None:
             continue  # not checked out: there are no files of it
         found[name] = _git(root / name, "rev-parse", "--verify", "-q", "HEAD", check=False).strip() or commit
-        tree, inner = _tree_of(root / name, store, limits, is_git=True)
-        _keep(store, tree, (_git_directory(root / name) / "objects",))
+        tree, inner = _tree_of(root / name, store, limits, inside)
+        _keep(store, tree, (inside.common / "objects",))
         found.update({f"{name}/{path}": other for path, other in inner.items()})
         git("update-index", "--force-remove", "--", name)
         git("read-tree", f"--prefix={name}/", tree)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import platform
 import shutil
 import subprocess
 import sys
@@ -29,9 +28,10 @@ print(json.dumps({"python": sys.version.split()[0], "executable": sys.executable
 
 def collect(home: Path, directory: Path, environment: Mapping[str, str]) -> dict[str, Any]:
     """The surroundings, secrets masked. What cannot be found out is left out."""
+    host = os.uname()  # the module `platform` starts a process
     found: dict[str, Any] = {
-        "host": platform.node(),
-        "system": platform.platform(),
+        "host": host.nodename,
+        "system": f"{host.sysname}-{host.release}-{host.machine}",
         "python": _python(home, environment),
         "variables": secrets.masked_environment(environment),
     }

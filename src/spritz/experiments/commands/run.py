@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from spritz.experiments import advice, attach, failures, logs, record, resuming, settings, slurm, states, submission
+from spritz.experiments import logs, record, resuming, settings, slurm, submission
 from spritz.experiments.errors import ExperimentError
 from spritz.experiments.home import home
 from spritz.experiments.interface import Terminal, reporting
@@ -26,8 +26,11 @@ if TYPE_CHECKING:
     from spritz.experiments.sweeps.plan import Plan
 
 _GIVEN = (*settings.SLURM_OPTIONS, "name", "template", "tasks_per_node", "track", "experiment")
-#: how often new output is looked for, and Slurm is asked
-_LOOK_SECONDS = 0.1
+#: Hydra's own
+_MULTIRUN = ("-m", "--multirun")
+#: how often new output is looked for, at first and after some seconds, and Slurm is asked
+_LOOK_SECONDS = (0.02, 0.1)
+_SOON_SECONDS = 5.0
 _ASK_SECONDS = 5.0
 
 
@@ -126,6 +129,8 @@ def run(arguments: Namespace, terminal: Terminal) -> int:
 
 def _multirun(arguments: Namespace, words: list[str], directory: Path, terminal: Terminal) -> Plan | None:
     """The sweep that is meant, by our -m or by that of a Hydra program; None for a single run."""
+    if not (arguments.multirun or any(word in _MULTIRUN for word in words)):
+        return None
     from spritz.experiments.sweeps import multirun
 
     if arguments.multirun:
@@ -152,6 +157,7 @@ def follow(queued: Run, store: Store, terminal: Terminal) -> int:
 
     show = logs.printer(terminal.out, labels=labels)
     waiting = _Waiting(queued.job_id, terminal)
+    begun = time.monotonic()
     try:
         while True:
             for line in tail.read():
@@ -162,13 +168,15 @@ def follow(queued: Run, store: Store, terminal: Terminal) -> int:
                 break
             if (status := waiting.look()) is not None:
                 break
-            time.sleep(_LOOK_SECONDS)
+            time.sleep(_LOOK_SECONDS[time.monotonic() - begun > _SOON_SECONDS])
     except KeyboardInterrupt:
         terminal.err(f"\nspritz: cancelling job {queued.job_id}\n")
         slurm.cancel(queued.job_id)
         return 130
     for line in tail.read(last=True):
         show(line)
+    from spritz.experiments import failures, states
+
     entry = store.get(queued.name, queued.user)
     states.refresh(store, [entry])
     entry = store.get(queued.name, queued.user)
@@ -190,6 +198,8 @@ def advise(directory: Path, entry: Entry, state: str, terminal: Terminal) -> Non
         "OUT_OF_MEMORY",
     ):
         return
+    from spritz.experiments import advice, attach
+
     for line in advice.lines(entry.job_id, directory, state, attach.tasks_per_node(directory)):
         terminal.err(f"spritz: {line}\n")
 
