@@ -248,8 +248,13 @@ def test_a_pytorch_training_continues_exactly(lab: Lab) -> None:
     check_training(lab, "train_torch.py", sys.executable)
 
 
-def check_training(lab: Lab, script: str, python: str, paused: str = "step-0000000010.ckpt") -> None:
-    """`paused` is the checkpoint of a pause at step 10."""
+def check_training(
+    lab: Lab, script: str, python: str, paused: str = "step-0000000010.ckpt", *, prompt: bool = True
+) -> None:
+    """`paused` is the checkpoint of a pause at step 10; `prompt` programs save before a preemption ends them.
+
+    Where the QOS has no GraceTime, srun kills its tasks as soon as SIGTERM reaches the job's script.
+    """
     name = start(lab, "-q", "low", "--slurm=--exclusive", "-C", "b", command=(python, script))
     open_to(lab, 10)
     reached(lab, name, 10)
@@ -268,7 +273,8 @@ def check_training(lab: Lab, script: str, python: str, paused: str = "step-00000
     until(lambda: lab.slurm("squeue", "-h", "-t", "R", "-j", other), lambda: f"it preempts\n{story(lab, name)}")
     open_to(lab, 30)
     reached(lab, name, 30)
-    assert [step for step, _ in losses(lab, name)] == list(range(30)), "every step once"
+    steps = [step for step, _ in losses(lab, name)]
+    assert (steps if prompt else sorted(set(steps))) == list(range(30)), "every step once"
     # kill -9 of the node and all on it: Slurm finds it down, and requeues.
     victim = nodes(lab, name)
     kill_node(lab, victim)
@@ -281,7 +287,7 @@ def check_training(lab: Lab, script: str, python: str, paused: str = "step-00000
     done = losses(lab, name)
     assert sorted(set(done)) == undisturbed(lab, script), story(lab, name)
     # Only the steps since the last checkpoint are done twice, with the same losses.
-    assert len(done) - len(set(done)) <= 7
+    assert len(done) - len(set(done)) <= (7 if prompt else 14)
 
 
 def test_a_node_that_failed_under_a_run_and_is_back_is_not_used_again(lab: Lab) -> None:

@@ -33,4 +33,4 @@ def test_losses_continue_exactly(lab: Lab, module: str, program: str, paused: st
         pytest.skip(f"{module} is not installed: `make training`")
     if (PROGRAMS / program).exists():
         shutil.copy(PROGRAMS / program, lab.project)
-    check_training(lab, program, sys.executable, paused)
+    check_training(lab, program, sys.executable, paused, prompt=module == "torch")
