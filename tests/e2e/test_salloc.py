@@ -98,6 +98,12 @@ def test_a_file_is_copied_to_every_node(cluster: Cluster) -> None:
     assert (cluster.work / "copy").read_bytes() == content
     assert (cluster.work / "copy").stat().st_mtime == (cluster.work / "source").stat().st_mtime
     assert not list(cluster.work.glob("copy.*"))
+    packed = (
+        "sbcast -C source packed; sbcast --compress=lz4 source never; echo $?; sbcast -f --compress=none source copy"
+    )
+    done = run(cluster, "salloc", "-Q", "-N2", "sh", "-c", packed)
+    assert (cluster.work / "packed").read_bytes() == content
+    assert (lines(done.stdout), "".join(lines(done.stderr)).count("zlib (the default)")) == (["1"], 1)
 
 
 def test_sbcast_needs_a_job(cluster: Cluster) -> None:

@@ -27,7 +27,13 @@ OPTIONS: tuple[Row, ...] = (
     Row("jobid", "j", "id[.step]", "the job to whose nodes (SLURM_JOB_ID)"),
     Row("size", "s", "bytes", "block size to read at a time; k and m are understood", env="SIZE"),
     Row("timeout", "t", "seconds", "time that the controller may take to answer", env="TIMEOUT"),
-    Row("compress", "C", "[=library]", "none, which is the default", env="COMPRESS"),
+    Row(
+        "compress",
+        "C",
+        "[=library]",
+        "compress on the way: zlib; none, which is the default without this option",
+        env="COMPRESS",
+    ),
     Row("fanout", "F", "count", refused="every node is fed directly", env="FANOUT"),
     Row("send-libs", "", "[=yes|no]", refused=_LIBRARIES, env="SEND_LIBS"),
     Row("exclude", "", "paths", refused=_LIBRARIES, env="EXCLUDE"),
@@ -83,13 +89,12 @@ def _from_environment(context: Context) -> Values:
 def _copy(given: Values, source: str, destination: str, context: Context) -> int:
     import os
 
-    from spritz.cli.launch.bcast import Copy, broadcast
+    from spritz.cli.launch.bcast import Copy, broadcast, packs
     from spritz.cli.launch.controller import Controller
     from spritz.cli.launch.interrupts import Interrupts
     from spritz.stepd.reactor import Reactor
 
-    if given.get("compress", "none") != "none":
-        raise SpritzError("option --compress is not supported by Spritz: files are copied as they are")
+    packed = packs(given.get("compress"))
     job_id = _job_id(given, context)
     block = nodecount.parse_count(given["size"], "--size", suffix=True) if "size" in given else 0
     copy = Copy(
@@ -98,6 +103,7 @@ def _copy(given: Values, source: str, destination: str, context: Context) -> int
         force="force" in given,
         preserve="preserve" in given,
         block_bytes=block,
+        packed=packed,
     )
     if "verbose" in given:
         _tell(copy, job_id, given, context)
@@ -106,7 +112,7 @@ def _copy(given: Values, source: str, destination: str, context: Context) -> int
     controller = Controller(reactor, timeout_seconds=seconds)
     interrupts = Interrupts(reactor, controller.interrupt)
     quiet = "quiet" in given
-    progress = context.stderr.isatty() and not quiet
+    progress = context.stderr.isatty() and not quiet and not copy.packed
     status = broadcast(controller, reactor, interrupts, context, job_id, copy, progress=progress, wording=_worded)
     if "verbose" in given and not status:
         context.info(f"{copy.size} bytes of {source} are {destination} on every node of job {job_id}")

@@ -17,6 +17,7 @@ from spritz.model.step import StepSpec
 from spritz.stepd import protocol
 
 if TYPE_CHECKING:
+    import subprocess
     from collections.abc import Callable
 
     from spritz.cli.context import Context
@@ -25,7 +26,8 @@ if TYPE_CHECKING:
     from spritz.cli.launch.interrupts import Interrupts
     from spritz.stepd.reactor import Reactor
 
-#: Arguments: destination, name of the source, force (0, 1), mode, size, access and modification time ("": now).
+#: Arguments: destination, name of the source, force (0, 1), mode, size, access and modification time ("": now), and
+#: the program that undoes the compression (`cat`: there is none).
 #: It says that it is ready before it reads: virtual nodes share a disk, and the first copy must not stand in the way of
 #: the second.
 _SCRIPT = """
@@ -37,7 +39,7 @@ part=$dest.$SLURM_JOB_ID.$SLURM_STEP_ID.$SLURM_PROCID
 trap 'rm -f "$part"' EXIT
 : > "$part" || exit 13
 echo ready
-cat > "$part" || exit 28
+$8 > "$part" || exit 28
 [ "$(wc -c < "$part")" -eq "$5" ] || { echo "$dest: incomplete" >&2; exit 5; }
 chmod "$4" "$part" || exit 1
 if [ -n "$6" ]; then touch -a -d "@$6" "$part" && touch -m -d "@$7" "$part" || exit 1; fi
@@ -49,8 +51,11 @@ _READ_BYTES_MAX = 192 * 1024
 class Copy:
     """What is to be copied, and how. Raises SpritzError if the file cannot be read."""
 
-    def __init__(self, source: str, destination: str, *, force: bool, preserve: bool, block_bytes: int = 0) -> None:
+    def __init__(
+        self, source: str, destination: str, *, force: bool, preserve: bool, block_bytes: int = 0, packed: bool = False
+    ) -> None:
         self.source = source
+        self.packed = packed
         self.destination = destination
         self.force = force
         try:
@@ -64,14 +69,38 @@ class Copy:
         self.size = found.st_size
         self.mode = found.st_mode & 0o777
         self.times = (repr(found.st_atime), repr(found.st_mtime)) if preserve else ("", "")
+        if packed:
+            self._packer = _packer(self.descriptor)
+            assert self._packer.stdout is not None
+            os.close(self.descriptor)
+            self.descriptor = os.dup(self._packer.stdout.fileno())
+            self._packer.stdout.close()
         self.block_bytes = min(block_bytes or 32 * 1024, _READ_BYTES_MAX)
 
     def argv(self) -> tuple[str, ...]:
         """The task's command."""
         name = os.path.basename(self.source)
         force = "1" if self.force else "0"
-        words = (self.destination, name, force, f"{self.mode:o}", str(self.size), *self.times)
+        unpack = "gzip -dc" if self.packed else "cat"
+        words = (self.destination, name, force, f"{self.mode:o}", str(self.size), *self.times, unpack)
         return ("/bin/sh", "-c", _SCRIPT, "sbcast", *words)
+
+
+def packs(given: str | None) -> bool:
+    """Whether --compress, or its absence (None), has the file compressed. Raises SpritzError for another library."""
+    if given not in (None, "", "none", "zlib"):
+        raise SpritzError(f"option --compress={given} is not supported by Spritz: zlib (the default) and none are")
+    return given not in (None, "none")
+
+
+def _packer(descriptor: int) -> subprocess.Popen[bytes]:
+    """A program that compresses the file. Raises SpritzError if there is none."""
+    import subprocess
+
+    try:
+        return subprocess.Popen(["gzip", "-1", "-c"], stdin=descriptor, stdout=subprocess.PIPE)
+    except OSError as error:
+        raise SpritzError(f"--compress: gzip cannot be run: {error.strerror}") from error
 
 
 class CopyRun(StepRun):

@@ -295,7 +295,7 @@ class Session:
 
     def _broadcast(self, job_id: int) -> None:
         """Copy the program to the nodes first, and run the copy."""
-        from spritz.cli.launch.bcast import Copy, broadcast
+        from spritz.cli.launch.bcast import Copy, broadcast, packs
         from spritz.cli.launch.foreground import find
         from spritz.cli.silent import Silent
 
@@ -305,7 +305,7 @@ class Session:
             raise SpritzError(f"Can't open `{self.command[0]}`: {error.strerror}") from error
         default = f"{self.context.cwd}/slurm_bcast_{job_id}_{os.path.basename(path)}"
         destination = os.path.join(self.context.cwd, self.given["bcast"] or default)
-        copy = Copy(path, destination, force=True, preserve=True)
+        copy = Copy(path, destination, force=True, preserve=True, packed=packs(self.given.get("compress")))
         self.interrupts.handler = self._interrupt_wait
         if broadcast(self.controller, self.reactor, self.interrupts, self.context, job_id, copy):
             raise Silent

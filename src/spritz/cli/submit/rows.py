@@ -167,7 +167,7 @@ _TABLE: tuple[tuple[str, Row], ...] = (
     ("s", Row("interactive", "", "", "be the job's interactive step (salloc starts it so)")),
     ("s", Row("bcast-exclude", "", "paths", refused="shared libraries are not copied")),
     ("s", Row("send-libs", "", "[=yes|no]", refused="shared libraries are not copied")),
-    ("s", Row("compress", "", "[=type]", refused="files are copied as they are")),
+    ("s", Row("compress", "", "[=type]", "with --bcast: compress on the way (zlib, none)")),
     ("s", Row("no-allocate", "Z", "", refused="every step belongs to a job")),
     ("s", Row("het-group", "", "expr", "components that the step runs in: 0,2 or 0-2")),
     ("s", Row("accel-bind", "", "options", refused="use --gpu-bind")),
