@@ -7,9 +7,9 @@ from msgspec.structs import replace
 
 from spritz.accounting.associations.book import Edit, edit_book, ensure, policy_of, read_book
 from spritz.accounting.store import Store
-from spritz.cli.manager.deleted import with_deleted
 from spritz.model.errors import SpritzError
 from spritz.model.events.job import JobEnded
+from spritz.model.limits.edits import with_deleted
 from spritz.model.limits.records import (
     Account,
     Association,

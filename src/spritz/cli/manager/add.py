@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 from spritz.cli.manager import settings
 from spritz.cli.manager.arguments import Word, match
 from spritz.cli.silent import Silent
-from spritz.model.limits.records import Account, Association, Coordinator, Policy, Qos, Record, User, WcKey
+from spritz.model.limits import edits
+from spritz.model.limits.records import Association, Coordinator, Policy, Qos, Record
 from spritz.model.limits.rules import Rules
 
 if TYPE_CHECKING:
@@ -55,6 +56,11 @@ class Asked:
         made = _set(Association(id=0, cluster="", account=""), self.rest, self.shown, self._context, inherited)
         assert isinstance(made, Association)
         return made
+
+    def template(self, book: Book) -> edits.Template:
+        """Makes associations with these settings below an account."""
+        inherited = Inherited(book)
+        return lambda cluster, account: self.association(inherited.below(cluster, account))
 
 
 class Inherited:
@@ -117,38 +123,27 @@ def accounts(book: Book, words: list[Word], context: Context) -> Edit:
             )
         context.err(" No associations created.\n")
         raise Silent
-    known = {one.name for one in book.accounts}
-    there = {(one.cluster, one.account) for one in book.associations if not one.user}
     names = [name.lower() for name in dict.fromkeys(asked.names)]
-    puts: list[Record] = []
     lines: list[str] = []
-    new = [name for name in names if name not in known]
-    for name in new:
-        organization = asked.own.get("organization") or (parent if parent != "root" else name)
-        puts.append(Account(name=name, description=asked.own.get("description") or name, organization=organization))
+    description, organization = asked.own.get("description", ""), asked.own.get("organization", "")
+    new = edits.new_accounts(book, names, parent, description, organization)
     if new:
-        lines += [" Adding Account(s)", *(f"  {name}" for name in new), " Settings"]
+        lines += [" Adding Account(s)", *(f"  {account.name}" for account in new), " Settings"]
         lines += [f"  Description     = {asked.own.get('description') or 'Account Name'}"]
         lines += [f"  Organization    = {asked.own.get('organization') or 'Parent/Account Name'}"]
-    from msgspec.structs import replace
-
-    wanted = [(cluster, name) for name in names for cluster in clusters if (cluster, name) not in there]
-    lost = [cluster for cluster, _ in wanted if (cluster, parent) not in there]
+    placed = edits.account_associations(book, names, clusters, parent, asked.template(book))
+    places = edits.account_places(book)
+    lost = [entry.cluster for entry in placed if (entry.cluster, parent) not in places]
     if lost:
         context.err(f" Parent account '{parent}' is not on cluster '{lost[0]}'\n")
         raise Silent
-    if wanted:
-        lines.append(" Associations")
-        inherited = Inherited(book)
-        for number, (cluster, name) in enumerate(wanted, 1):
-            made = asked.association(inherited.below(cluster, parent))
-            puts.append(replace(made, id=-number, cluster=cluster, account=name, parent=parent))
-            lines.append(f"  A = {name:<10} C = {cluster:<10}")
+    if placed:
+        lines += [" Associations", *(f"  A = {entry.account:<10} C = {entry.cluster:<10}" for entry in placed)]
         if asked.shown or asked.own.keys() - {"cluster"}:
             lines += [" Settings", *settings.listed(asked.shown, parent)]
-    if not puts:
+    if not (new or placed):
         return " Nothing new added.\n", [], []
-    return "\n".join(lines) + "\n", puts, []
+    return "\n".join(lines) + "\n", [*new, *placed], []
 
 
 def users(book: Book, words: list[Word], context: Context) -> Edit:
@@ -172,8 +167,6 @@ def users(book: Book, words: list[Word], context: Context) -> Edit:
     if not wanted and not keys:
         context.err(" Need name of account to add user to.\n")
         raise Silent
-    on = {(one.cluster, one.account) for one in book.associations if not one.user}
-    puts: list[Record] = []
     lines: list[str] = []
     for account in wanted:
         if account not in {one.name for one in book.accounts}:
@@ -184,47 +177,33 @@ def users(book: Book, words: list[Word], context: Context) -> Edit:
                 context.err(" No associations or wckeys created.\n")
             raise Silent
     known = {one.name: one for one in book.users}
-    new = [name for name in names if name not in known]
     level = admin_level(asked.own.get("adminlevel", "None"), context)
-    puts += [User(name=name, admin=level, default_wckey=key) for name in new]
+    new = edits.new_users(book, names, level, key)
+    puts: list[Record] = list(new)
     # A user without a default wckey gets the first new one.
     without = [known[name] for name in names if name in known and not known[name].default_wckey]
     puts += [replace(one, default_wckey=key) for one in without if key]
     if new:
-        lines += [" Adding User(s)", *(f"  {name}" for name in new)]
+        lines += [" Adding User(s)", *(f"  {user.name}" for user in new)]
         said = [("Default Account", default)] if default else []
         said += [("Default WCKey", key)] if "defaultwckey" in asked.own else []
         said += [("Admin Level", level)] if "adminlevel" in asked.own else []
         if said:
             lines += [" Settings =", *(f"  {title:<15} = {value}" for title, value in said)]
-    there = {(one.cluster, one.account, one.user, one.partition) for one in book.associations}
-    defaults = {(one.cluster, one.user) for one in book.associations if one.user and one.is_default}
-    number = 0
-    inherited = Inherited(book)
-    listed: list[str] = []
-    for name in names:
-        for account in dict.fromkeys(wanted):
-            for cluster in clusters:
-                for partition in asked.list("partition") or [""]:
-                    if (cluster, account) not in on or (cluster, account, name, partition) in there:
-                        continue
-                    number += 1
-                    first = (cluster, name) not in defaults and account == (default or min(wanted))
-                    if first:
-                        defaults.add((cluster, name))
-                    made = asked.association(inherited.below(cluster, account))
-                    made = replace(made, id=-number, cluster=cluster, account=account, user=name)
-                    puts.append(replace(made, partition=partition, is_default=first))
-                    part = f" P = {partition:<10}" if partition else ""
-                    listed.append(f"  U = {name:<9} A = {account:<10} C = {cluster:<10}{part}")
-    if listed:
-        lines += [" Associations =", *listed]
-    old = {(one.cluster, one.name, one.user) for one in book.wckeys}
-    more = [WcKey(cluster=c, name=k, user=n) for n in names for k in keys for c in clusters if (c, k, n) not in old]
+    default_account = default or min(wanted, default="")
+    partitions = asked.list("partition") or [""]
+    placed = edits.user_associations(book, names, wanted, clusters, partitions, default_account, asked.template(book))
+    puts += placed
+    if placed:
+        lines.append(" Associations =")
+        for entry in placed:
+            partition = f" P = {entry.partition:<10}" if entry.partition else ""
+            lines.append(f"  U = {entry.user:<9} A = {entry.account:<10} C = {entry.cluster:<10}{partition}")
+    more = edits.new_wckeys(book, names, keys, clusters)
     puts += more
     if more:
         lines += [" WCKeys =", *(f"  U = {one.user:<9} W = {one.name:<10} C = {one.cluster:<10}" for one in more)]
-    if listed and (asked.shown or asked.list("account")):
+    if placed and (asked.shown or asked.list("account")):
         lines += [" Non Default Settings", *settings.listed(asked.shown)]
     if not puts:
         return " Nothing new added.\n", [], []
@@ -269,25 +248,12 @@ def clusters(book: Book, words: list[Word], context: Context) -> Edit:
     if not asked.names:
         context.err(" Need name of cluster to add.\n")
         raise Silent
-    from msgspec.structs import replace
-
-    known = {one.cluster for one in book.associations}
-    new = [name.lower() for name in dict.fromkeys(asked.names) if name.lower() not in known]
-    if not new:
+    puts = edits.new_clusters(book, [name.lower() for name in asked.names], sample)
+    if not puts:
         for name in asked.names:
             context.out(f" This cluster {name} already exists.  Not adding.\n")
         return "", [], []
-    puts: list[Record] = []
-    if not any(one.name == "root" for one in book.accounts):
-        puts.append(Account(name="root", description="default root account", organization="root"))
-    if not any(one.name == "root" for one in book.users):
-        puts.append(User(name="root", admin="Administrator"))
-    puts += book.lacking_qos(book.default_qos)
-    for number, name in enumerate(new):
-        own = sample.qos if sample.qos is not None else book.default_qos
-        puts.append(replace(sample, id=-2 * number - 1, cluster=name, account="root", qos=own))
-        user = Association(id=-2 * number - 2, cluster=name, account="root", user="root", is_default=True)
-        puts.append(user)
+    new = [entry.cluster for entry in puts if isinstance(entry, Association) and not entry.user]
     lines = [" Adding Cluster(s)", *(f"  Name           = {name}" for name in new)]
     if asked.shown:
         lines += [" Setting", " Default Limits", *settings.listed(asked.shown)]

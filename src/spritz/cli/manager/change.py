@@ -14,6 +14,7 @@ from spritz.cli.manager.add import admin_level, need_coordinator
 from spritz.cli.manager.arguments import Conditions, Word, match
 from spritz.cli.manager.inheritance import inheriting_associations
 from spritz.cli.silent import Silent
+from spritz.model.limits import edits
 from spritz.model.limits.records import Association, Record
 from spritz.model.limits.rules import Rules
 
@@ -271,10 +272,7 @@ def delete_users(book: Book, asked: Conditions, context: Context) -> Edit:
             lines += [" Deleting users (No Associations)...", *(f"  {one.name}" for one in alone)]
     else:
         lines += [" Deleting users...", *(f"  {one.name}" for one in alone)]
-    lost = {one.name for one in alone}
-    doomed += alone
-    doomed += [one for one in book.coordinators if one.user in lost]
-    doomed += [one for one in book.wckeys if one.user in lost]
+    doomed += edits.delete_users(book, {user.name for user in alone})
     return "\n".join(lines) + "\n", [], doomed
 
 
@@ -289,24 +287,10 @@ def delete_accounts(book: Book, asked: Conditions, context: Context) -> Edit:
     alone = [] if asked.clusters else [one.name for one in book.accounts if one.name in asked_names - placed]
     if not (targets or alone) or not (asked.names or asked.accounts or asked.parents):
         return " Nothing deleted\n", [], []
-    doomed: dict[int, Association] = {one.id: one for one in targets}
-    grown = True
-    while grown:
-        pairs = {(one.cluster, one.account) for one in doomed.values() if not one.user}
-        more = [
-            one
-            for one in book.associations
-            if one.id not in doomed and ((one.cluster, one.account) in pairs or (one.cluster, one.parent) in pairs)
-        ]
-        doomed.update((one.id, one) for one in more)
-        grown = bool(more)
-    used = sorted({one.account for one in doomed.values()} - {one.account for one in targets})
-    names = {one.account for one in doomed.values()}
-    left = {one.account for one in book.associations if one.id not in doomed}
-    drops: list[Record] = list(doomed.values())
-    drops += [one for one in book.accounts if one.name in names - left or one.name in alone]
-    drops += [one for one in book.coordinators if one.account in names - left]
-    listed = [f"  {name}" for name in sorted({one.account for one in targets}.union(alone))]
+    drops = edits.delete_associations(book, targets, alone)
+    named = {one.account for one in targets}
+    used = sorted({one.account for one in drops if isinstance(one, Association)} - named)
+    listed = [f"  {name}" for name in sorted(named.union(alone))]
     listed += [f"  {name} (below)" for name in used]
     return "\n".join([" Deleting accounts...", *listed]) + "\n", [], drops
 
@@ -317,25 +301,14 @@ def delete_qos(book: Book, asked: Conditions, context: Context) -> Edit:
     doomed = [one for one in book.qos if one.name in names]
     if not doomed:
         return " Nothing deleted\n", [], []
-    puts: list[Record] = []
-    for one in book.associations:
-        kept = [name for name in (one.qos or "").split(",") if name not in names]
-        if one.default_qos in names or len(kept) != len((one.qos or "").split(",")):
-            text = ",".join(kept) if one.qos is not None else None
-            puts.append(replace(one, qos=text, default_qos="" if one.default_qos in names else one.default_qos))
-    for other in book.qos:
-        preempted = [name for name in other.preempt.split(",") if name not in names]
-        if other.name not in names and ",".join(preempted) != other.preempt:
-            puts.append(replace(other, preempt=",".join(preempted)))
     lines = [" Deleting QOS(s)...", *(f"  {one.name}" for one in doomed)]
-    return "\n".join(lines) + "\n", puts, list(doomed)
+    return "\n".join(lines) + "\n", edits.remove_qos_from_lists(book, names), list(doomed)
 
 
 def delete_clusters(book: Book, asked: Conditions, context: Context) -> Edit:
     """`delete cluster`: its tree; its history stays."""
     names = set(asked.names + asked.clusters)
-    drops: list[Record] = [one for one in book.associations if one.cluster in names]
-    drops += [one for one in book.wckeys if one.cluster in names]
+    drops = edits.delete_clusters(book, names)
     if not drops:
         return " Nothing deleted\n", [], []
     found = sorted({one.cluster for one in book.associations if one.cluster in names})

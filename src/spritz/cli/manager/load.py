@@ -384,6 +384,6 @@ def _row(one: Association | None, **more: object) -> Row:
     """A row that shows what the record sets itself."""
     if one is None:
         return dict(more)
-    from spritz.cli.manager.show import own_bounds
+    from spritz.model.limits.rules import own_bounds
 
     return {"a": one, "b": own_bounds(one), **more}

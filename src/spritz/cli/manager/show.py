@@ -11,11 +11,10 @@ from msgspec.structs import replace
 
 from spritz.cli.manager.arguments import Conditions, Word, conditions, match, modifier_of, time_of
 from spritz.cli.manager.change import selected
-from spritz.cli.manager.deleted import with_deleted
 from spritz.cli.silent import Silent
-from spritz.model.limits.bounds import AssocBounds
+from spritz.model.limits.edits import with_deleted
 from spritz.model.limits.records import Association, Policy
-from spritz.model.limits.rules import Rules
+from spritz.model.limits.rules import Rules, own_bounds
 from spritz.presentation.association_fields import DEFAULTS
 from spritz.presentation.table import Table, TableColumn, UnknownField, parse_columns
 
@@ -280,12 +279,6 @@ def _association_row(rules: Rules, one: Association, depth: int, *, alone: bool,
         bounds = replace(bounds, qos=own_bounds(one).qos)
     shown = replace(one, parent="") if "wopinfo" in flags else one
     return {"a": shown, "b": bounds, "indent": depth if "tree" in flags else 0}
-
-
-def own_bounds(one: Association) -> AssocBounds:
-    """What the association sets itself."""
-    orphan = replace(one, parent="")
-    return Rules(Policy(version=1, associations=(orphan,))).bounds(orphan)
 
 
 def _account_rows(book: Book, asked: Conditions, *, with_associations: bool) -> Iterator[Row]:

@@ -367,6 +367,12 @@ class Rules:
         return assoc_bounds(record, self._of(parent) if parent is not None and parent.id != record.id else None)
 
 
+def own_bounds(record: Association) -> AssocBounds:
+    """What the association sets itself, without what it inherits."""
+    orphan = replace(record, parent="")
+    return Rules(Policy(version=1, associations=(orphan,))).bounds(orphan)
+
+
 def _accrual(qos: QosBounds | None, chain: Sequence[AssocBounds], user: str, account: str) -> Iterable[tuple[Key, int]]:
     """Limits on jobs that grow older: those of the job's QOS (not the partition's) before those of associations."""
     if qos is not None:

@@ -5,24 +5,24 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from spritz.model.limits import edits
 from spritz.model.limits.records import (
     Account,
     Association,
     Book,
     BookEdited,
-    Coordinator,
     EditBook,
     GetBook,
     Policy,
     Record,
     WcKey,
 )
-from spritz.model.limits.rules import Rules
+from spritz.model.limits.rules import Rules, own_bounds
 from spritz.presentation.json.associations import View
 from spritz.presentation.tres_numbers import tres_of
 from spritz.rest.answers import Answer
 from spritz.rest.operations import Ask, Refused, Result, operation
-from spritz.rest.operations import book_edits as edits
+from spritz.rest.operations import book_edits as requests
 from spritz.rest.operations.book_edits import Edit
 from spritz.rest.operations.job_fields import bad
 
@@ -104,7 +104,7 @@ def _association_rows(book: Book, wanted: Iterable[Association], *, alone: bool 
         if one.cluster not in rules:
             mine = tuple(other for other in book.associations if other.cluster == one.cluster)
             rules[one.cluster] = Rules(Policy(version=1, associations=mine, qos=book.qos))
-        bounds = edits.own_bounds(one) if alone else rules[one.cluster].bounds(one)
+        bounds = own_bounds(one) if alone else rules[one.cluster].bounds(one)
         rows.append({"a": one, "b": bounds})
     return rows
 
@@ -147,7 +147,7 @@ async def get_account(ask: Ask) -> Result:
 @operation("POST /slurmdb/accounts")
 async def post_accounts(ask: Ask) -> Result:
     """Make accounts, or change what is said of those that there are. Their places are associations."""
-    await change(ask, lambda book: (edits.accounts(book, ask.body.get("accounts") or []), [], None))
+    await change(ask, lambda book: (requests.accounts(book, ask.body.get("accounts") or []), [], None))
     return Answer()
 
 
@@ -157,7 +157,7 @@ async def delete_account(ask: Ask) -> Result:
     name = ask.path["account_name"].lower()
 
     def make(book: Book) -> Edit:
-        drops = edits.without_accounts(book, {name})
+        drops = requests.without_accounts(book, {name})
         return [], drops, sorted({one.name for one in drops if isinstance(one, Account)})
 
     return Answer(body={"removed_accounts": await change(ask, make)})
@@ -170,7 +170,7 @@ async def post_accounts_association(ask: Ask) -> Result:
     names = [name.lower() for name in condition.get("accounts") or () if name]
     if not names:
         raise bad("association_condition/accounts", "no accounts are named", "ESLURM_REST_INVALID_QUERY")
-    added = await change(ask, lambda book: edits.add_accounts(book, names, condition, account))
+    added = await change(ask, lambda book: requests.add_accounts(book, names, condition, account))
     return Answer(body={"added_accounts": added})
 
 
@@ -207,7 +207,7 @@ async def get_user(ask: Ask) -> Result:
 @operation("POST /slurmdb/users")
 async def post_users(ask: Ask) -> Result:
     """Make users, or change those that there are. Their accounts are associations."""
-    await change(ask, lambda book: (edits.users(book, ask.body.get("users") or []), [], None))
+    await change(ask, lambda book: (requests.users(book, ask.body.get("users") or []), [], None))
     return Answer()
 
 
@@ -219,12 +219,8 @@ async def delete_user(ask: Ask) -> Result:
     def make(book: Book) -> Edit:
         if not any(one.name == name for one in book.users):
             raise Refused("ESLURM_REST_EMPTY_RESULT", f"no user {name[:80]}", "name")
-        kinds = (
-            one
-            for one in (*book.associations, *book.coordinators, *book.wckeys)
-            if isinstance(one, Association | Coordinator | WcKey) and one.user == name
-        )
-        return [], [*kinds, *(one for one in book.users if one.name == name)], None
+        associations = [one for one in book.associations if one.user == name]
+        return [], [*associations, *edits.delete_users(book, {name})], None
 
     await change(ask, make)
     return Answer()
@@ -236,7 +232,7 @@ async def post_users_association(ask: Ask) -> Result:
     condition, user = ask.body.get("association_condition") or {}, ask.body.get("user") or {}
     if not [name for name in condition.get("users") or () if name]:
         raise bad("association_condition/users", "no users are named", "ESLURM_REST_INVALID_QUERY")
-    return Answer(body={"added_users": await change(ask, lambda book: edits.add_users(book, condition, user))})
+    return Answer(body={"added_users": await change(ask, lambda book: requests.add_users(book, condition, user))})
 
 
 # -- associations
@@ -278,7 +274,7 @@ async def get_associations(ask: Ask) -> Result:
 @operation("POST /slurmdb/associations")
 async def post_associations(ask: Ask) -> Result:
     """Make associations, or change the limits of those that there are."""
-    await change(ask, lambda book: (edits.associations(book, ask.body.get("associations") or []), [], None))
+    await change(ask, lambda book: (requests.associations(book, ask.body.get("associations") or []), [], None))
     return Answer()
 
 
@@ -295,8 +291,8 @@ async def delete_associations(ask: Ask) -> Result:
             raise Refused("ESLURM_REST_EMPTY_RESULT", "no association matches", "query")
         if single and len(chosen) > 1:
             raise Refused("ESLURM_REST_INVALID_QUERY", f"{len(chosen)} associations match, and one is meant", "query")
-        drops = edits.without_associations(book, chosen)
-        said = [edits.label(one) for one in drops if isinstance(one, Association)]
+        drops = edits.delete_associations(book, chosen)
+        said = [requests.label(one) for one in drops if isinstance(one, Association)]
         return [], drops, said
 
     return Answer(body={"removed_associations": await change(ask, make)})
@@ -336,7 +332,7 @@ async def get_qos(ask: Ask) -> Result:
 @operation("POST /slurmdb/qos")
 async def post_qos(ask: Ask) -> Result:
     """Make QOS, or change those that there are."""
-    await change(ask, lambda book: (edits.qos(book, ask.body.get("qos") or []), [], None))
+    await change(ask, lambda book: (requests.qos(book, ask.body.get("qos") or []), [], None))
     return Answer()
 
 
@@ -350,7 +346,7 @@ async def delete_qos(ask: Ask) -> Result:
         if not doomed:
             raise Refused("ESLURM_REST_EMPTY_RESULT", f"no QOS {word[:80]}", "qos")
         names = {one.name for one in doomed}
-        return edits.free_of_qos(book, names), list[Record](doomed), sorted(names)
+        return edits.remove_qos_from_lists(book, names), list[Record](doomed), sorted(names)
 
     return Answer(body={"removed_qos": await change(ask, make)})
 
@@ -375,7 +371,7 @@ async def post_clusters(ask: Ask) -> Result:
     names = [(one.get("name") or "").lower() for one in ask.body.get("clusters") or ()]
     if not names or not all(names):
         raise bad("clusters", "a cluster has no name", "ESLURM_REST_INVALID_QUERY")
-    await change(ask, lambda book: (edits.clusters(book, names), [], None))
+    await change(ask, lambda book: (requests.clusters(book, names), [], None))
     return Answer()
 
 
@@ -385,8 +381,7 @@ async def delete_cluster(ask: Ask) -> Result:
     name = ask.path["cluster_name"].lower()
 
     def make(book: Book) -> Edit:
-        drops: list[Record] = [one for one in book.associations if one.cluster == name]
-        drops += [one for one in book.wckeys if one.cluster == name]
+        drops = edits.delete_clusters(book, {name})
         if not drops:
             raise Refused("ESLURM_REST_EMPTY_RESULT", f"no cluster {name[:80]}", "cluster_name")
         return [], drops, [name]
@@ -503,19 +498,19 @@ async def post_config(ask: Ask) -> Result:
     def make(book: Book) -> Edit:
         puts: list[Record] = []
         steps: tuple[tuple[str, Callable[[Book, Any], list[Record]]], ...] = (
-            ("qos", edits.qos),
-            ("accounts", edits.accounts),
-            ("users", edits.users),
-            ("associations", edits.associations),
+            ("qos", requests.qos),
+            ("accounts", requests.accounts),
+            ("users", requests.users),
+            ("associations", requests.associations),
         )
         names = [(one.get("name") or "").lower() for one in given.get("clusters") or ()]
         for puts_of, value in (
-            (edits.clusters, [name for name in names if name]),
+            (requests.clusters, [name for name in names if name]),
             *((step, given.get(name) or []) for name, step in steps),
         ):
             more = puts_of(book, value)
-            puts = edits.merged(puts, more)
-            book = edits.as_if(book, more)
+            puts = requests.merged(puts, more)
+            book = requests.as_if(book, more)
         return puts, [], None
 
     await change(ask, make)

@@ -1,31 +1,30 @@
-"""Edits of accounting's book, made of what REST sends. Pure. Who may do what, and what must hold, is slurmdbd's.
+"""What REST sends of accounts, users, associations and QOS, as edits of accounting's records. Pure.
 
-Records of REST name what they mean (cluster, account, user, partition); numbers are slurmdbd's. Fields that are not
-given keep their values. Source: OpenAPI slurmdbd; sacctmgr(1).
+Only REST's fields are read here; `model.limits.edits`, shared with sacctmgr, knows which records an edit takes along,
+and slurmdbd checks rights and validity. Records of REST name what they mean (cluster, account, user, partition);
+slurmdbd gives the numbers. Fields that are not given keep their values. Source: OpenAPI slurmdbd; sacctmgr(1).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, TypeVar
+from typing import Any
 
 from msgspec.structs import replace
 
 from spritz.model.ids import INFINITE
-from spritz.model.limits.bounds import AssocBounds
+from spritz.model.limits import edits
 from spritz.model.limits.records import (
     Account,
     Association,
     Book,
     ClusterRow,
     Coordinator,
-    Policy,
     Qos,
     Record,
     User,
     WcKey,
 )
-from spritz.model.limits.rules import Rules
 from spritz.presentation.json.associations import QOS_FLAGS
 from spritz.rest.operations import Refused
 from spritz.rest.operations.job_fields import bad
@@ -33,7 +32,6 @@ from spritz.rest.operations.job_fields import bad
 Given = dict[str, Any]
 #: what is put and dropped, and what the answer says
 Edit = tuple[list[Record], list[Record], Any]
-R = TypeVar("R", bound=Record)
 
 #: Limits of associations: path in the record of REST -> field
 _LIMITS = {
@@ -106,30 +104,6 @@ _CONDITION_TRES = {
     "maxtrespernode": "max_tres_per_node",
 }
 _QOS_WORDS = {word: name for name, word in QOS_FLAGS.items()}
-
-
-def own_bounds(one: Association) -> AssocBounds:
-    """What the association sets itself."""
-    orphan = replace(one, parent="")
-    return Rules(Policy(version=1, associations=(orphan,))).bounds(orphan)
-
-
-def with_deleted(book: Book) -> Book:
-    """The book as if nothing had been deleted; `deleted` still says what was."""
-
-    def all_of(kind: type[R], there: tuple[R, ...]) -> tuple[R, ...]:
-        return (*there, *(one for one in book.deleted if isinstance(one, kind)))
-
-    clusters: tuple[ClusterRow, ...] = (*book.clusters, *book.deleted_clusters)
-    return replace(
-        book,
-        clusters=tuple(sorted(clusters, key=lambda one: one.name)),
-        accounts=all_of(Account, book.accounts),
-        users=all_of(User, book.users),
-        wckeys=all_of(WcKey, book.wckeys),
-        associations=all_of(Association, book.associations),
-        qos=all_of(Qos, book.qos),
-    )
 
 
 def label(one: Association) -> str:
@@ -356,19 +330,8 @@ def _qos_flag(word: str) -> str:
 
 def clusters(book: Book, names: list[str]) -> list[Record]:
     """The roots of new clusters."""
-    known = {one.cluster for one in book.associations}
-    puts: list[Record] = []
-    for number, name in enumerate(dict.fromkeys(name for name in names if name not in known)):
-        if not number:
-            if not any(one.name == "root" for one in book.accounts):
-                puts.append(Account(name="root", description="default root account", organization="root"))
-            if not any(one.name == "root" for one in book.users):
-                puts.append(User(name="root", admin="Administrator"))
-            puts += book.lacking_qos(book.default_qos)
-        low = -1_000_000 - 2 * number
-        puts.append(Association(id=low, cluster=name, account="root", qos=book.default_qos))
-        puts.append(Association(id=low - 1, cluster=name, account="root", user="root", is_default=True))
-    return puts
+    # Ids below those of `associations`, which may be part of the same edit.
+    return edits.new_clusters(book, names, Association(id=0, cluster="", account=""), first_id=-1_000_000)
 
 
 def _conditions(book: Book, condition: Given) -> tuple[list[str], Given]:
@@ -391,32 +354,28 @@ def _conditions(book: Book, condition: Given) -> tuple[list[str], Given]:
     return wanted, fields
 
 
+def _template(fields: Given) -> edits.Template:
+    """Makes associations with these fields; their places are filled in by `edits`."""
+    return lambda _cluster, _account: Association(id=0, cluster="", account="", **fields)
+
+
 def add_accounts(book: Book, names: list[str], condition: Given, account: Given) -> Edit:
     """Accounts on clusters, below `association/parent`."""
     wanted, fields = _conditions(book, condition)
     parent = (_at(condition, "association/parent") or "root").lower()
-    known = {one.name for one in book.accounts}
-    there = {(one.cluster, one.account) for one in book.associations if not one.user}
-    new = [name for name in dict.fromkeys(names) if name not in known]
-    puts: list[Record] = [
-        Account(
-            name=name,
-            description=account.get("description") or name,
-            organization=account.get("organization") or (parent if parent != "root" else name),
-        )
-        for name in new
-    ]
-    placed = [(cluster, name) for name in dict.fromkeys(names) for cluster in wanted if (cluster, name) not in there]
-    for number, (cluster, name) in enumerate(placed, 1):
-        if (cluster, parent) not in there:
-            why = f"Parent account '{parent}' is not on cluster '{cluster}'"
+    description, organization = account.get("description") or "", account.get("organization") or ""
+    new = edits.new_accounts(book, names, parent, description, organization)
+    placed = edits.account_associations(book, names, wanted, parent, _template(fields))
+    places = edits.account_places(book)
+    for entry in placed:
+        if (entry.cluster, parent) not in places:
+            why = f"Parent account '{parent}' is not on cluster '{entry.cluster}'"
             raise Refused("ESLURM_INVALID_ACCOUNT", why, "association/parent")
-        puts.append(Association(id=-number, cluster=cluster, account=name, parent=parent, **fields))
-    if not puts:
+    if not (new or placed):
         return [], [], "Nothing new added."
-    lines = [" Adding Account(s)", *(f"  {name}" for name in new)] if new else []
-    lines += [" Associations", *(f"  A = {name:<10} C = {cluster:<10}" for cluster, name in placed)]
-    return puts, [], "\n".join(lines) + "\n"
+    lines = [" Adding Account(s)", *(f"  {one.name}" for one in new)] if new else []
+    lines += [" Associations", *(f"  A = {one.account:<10} C = {one.cluster:<10}" for one in placed)]
+    return [*new, *placed], [], "\n".join(lines) + "\n"
 
 
 def add_users(book: Book, condition: Given, user: Given) -> Edit:
@@ -433,32 +392,17 @@ def add_users(book: Book, condition: Given, user: Given) -> Edit:
     keys = [word for word in condition.get("wckeys") or () if word]
     key = user.get("defaultwckey") or (keys[0] if keys else "")
     level = [word for word in user.get("adminlevel") or () if word != "Not Set"]
-    known = {one.name for one in book.users}
-    new = [name for name in names if name not in known]
-    puts: list[Record] = [User(name=name, admin=level[0] if level else "None", default_wckey=key) for name in new]
-    on = {(one.cluster, one.account) for one in book.associations if not one.user}
-    there = {(one.cluster, one.account, one.user, one.partition) for one in book.associations}
-    defaults = {(one.cluster, one.user) for one in book.associations if one.user and one.is_default}
-    lines, number = [], 0
-    for name in names:
-        for account in placed:
-            for cluster in wanted:
-                for partition in condition.get("partitions") or [""]:
-                    if (cluster, account) not in on or (cluster, account, name, partition) in there:
-                        continue
-                    number += 1
-                    first = (cluster, name) not in defaults and account == (default or placed[0])
-                    if first:
-                        defaults.add((cluster, name))
-                    made = Association(id=-number, cluster=cluster, account=account, user=name, partition=partition)
-                    puts.append(replace(made, is_default=first, **fields))
-                    lines.append(f"  U = {name:<9} A = {account:<10} C = {cluster:<10}")
-    old = {(one.cluster, one.name, one.user) for one in book.wckeys}
-    puts += [WcKey(cluster=c, name=k, user=n) for n in names for k in keys for c in wanted if (c, k, n) not in old]
+    new = edits.new_users(book, names, level[0] if level else "None", key)
+    partitions = condition.get("partitions") or [""]
+    first = default or next(iter(placed), "")
+    made = edits.user_associations(book, names, placed, wanted, partitions, first, _template(fields))
+    puts: list[Record] = [*new, *made, *edits.new_wckeys(book, names, keys, wanted)]
     if not puts:
         return [], [], "Nothing new added."
-    head = [" Adding User(s)", *(f"  {name}" for name in new)] if new else []
-    return puts, [], "\n".join([*head, " Associations =", *lines]) + "\n"
+    lines = [" Adding User(s)", *(f"  {one.name}" for one in new)] if new else []
+    lines.append(" Associations =")
+    lines += [f"  U = {one.user:<9} A = {one.account:<10} C = {one.cluster:<10}" for one in made]
+    return puts, [], "\n".join(lines) + "\n"
 
 
 def without_accounts(book: Book, names: set[str]) -> list[Record]:
@@ -467,44 +411,4 @@ def without_accounts(book: Book, names: set[str]) -> list[Record]:
         raise Refused("ESLURM_ACCESS_DENIED", "the root account is not removed", "account_name")
     if not names & {one.name for one in book.accounts}:
         raise Refused("ESLURM_REST_EMPTY_RESULT", f"no account {', '.join(sorted(names))[:80]}", "account_name")
-    drops = without_associations(book, [one for one in book.associations if one.account in names])
-    gone = {_key(one) for one in drops}
-    drops += [one for one in book.accounts if one.name in names and _key(one) not in gone]
-    return drops
-
-
-def without_associations(book: Book, chosen: list[Association]) -> list[Record]:
-    """Associations, all that stands below those of accounts, and accounts that stand nowhere then."""
-    doomed = {one.id: one for one in chosen}
-    while True:
-        pairs = {(one.cluster, one.account) for one in doomed.values() if not one.user}
-        more = [
-            one
-            for one in book.associations
-            if one.id not in doomed and ((one.cluster, one.account) in pairs or (one.cluster, one.parent) in pairs)
-        ]
-        if not more:
-            break
-        doomed.update((one.id, one) for one in more)
-    left = {one.account for one in book.associations if one.id not in doomed and not one.user}
-    names = {one.account for one in doomed.values() if not one.user} - left
-    drops: list[Record] = list(doomed.values())
-    drops += [one for one in book.accounts if one.name in names]
-    drops += [one for one in book.coordinators if one.account in names]
-    return drops
-
-
-def free_of_qos(book: Book, names: set[str]) -> list[Record]:
-    """Associations and QOS that name these, without them."""
-    puts: list[Record] = []
-    for one in book.associations:
-        listed = (one.qos or "").split(",")
-        kept = [name for name in listed if name not in names]
-        if one.default_qos in names or len(kept) != len(listed):
-            text = ",".join(kept) if one.qos is not None else None
-            puts.append(replace(one, qos=text, default_qos="" if one.default_qos in names else one.default_qos))
-    for other in book.qos:
-        preempted = ",".join(name for name in other.preempt.split(",") if name not in names)
-        if other.name not in names and preempted != other.preempt:
-            puts.append(replace(other, preempt=preempted))
-    return puts
+    return edits.delete_associations(book, [one for one in book.associations if one.account in names], names)
