@@ -64,7 +64,19 @@ def crowded_cpus(shares: Iterable[int], most: int) -> int:
     return crowds[-1]
 
 
-def exceeds_partition_cpus(partition: Partition, capacity: NodeCapacity, shares: Sequence[int], added: int) -> bool:
+class PartitionCpus(Protocol):
+    """What exceeds_partition_cpus must know of a partition, or of a request for one."""
+
+    @property
+    def max_cpus_per_node(self) -> int:
+        """MaxCPUsPerNode; INFINITE: no limit."""
+
+    @property
+    def max_cpus_per_socket(self) -> int:
+        """MaxCPUsPerSocket; INFINITE: no limit."""
+
+
+def exceeds_partition_cpus(partition: PartitionCpus, capacity: NodeCapacity, shares: Sequence[int], added: int) -> bool:
     """Would the jobs of the partition have more CPUs of the node, or of one of its sockets, than MaxCPUsPerNode or
     MaxCPUsPerSocket allow? `shares`: masks of the CPUs that they have; `added`: those of one more.
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from spritz.model.ids import INFINITE
 from spritz.model.resources import mask_of
+from spritz.model.rules.sharing import exceeds_partition_cpus
 from spritz.scheduling.view.capacity import open_to, shared_out
 from spritz.scheduling.view.holders import holders_of
 from spritz.scheduling.view.planned_starts import FUTURE
@@ -61,6 +63,10 @@ def is_free(row: NodeRow, part: NodeAllocation, request: Request) -> bool:
         return False
     if cpus & (shared_out(row, request) if request.share_rows else ~row.free_cpus):
         return False
+    if not request.whole and min(request.max_cpus_per_node, request.max_cpus_per_socket) < INFINITE:
+        shares = [holder.cpus for holder in row.holders.values() if holder.partition == request.partition]
+        if exceeds_partition_cpus(request, row.hardware.capacity, shares, cpus):
+            return False
     for gres in part.gres:
         mask = mask_of(gres.indexes)
         if row.hardware.pools[gres.name].shares or not mask:
