@@ -42,6 +42,9 @@ ACCEPT_SECONDS = 10.0
 #: Seconds that a daemon may be away (it restarts, or we have) before nothing new is started on its nodes.
 SILENT_SECONDS = 5.0
 
+#: Seconds by which a node's clock may differ before it is told: more than a message takes on its way.
+CLOCK_SECONDS_MAX = 10.0
+
 #: Seconds between a refusal by a busy daemon and the next attempt.
 RETRY_SECONDS = 1.0
 
@@ -97,6 +100,9 @@ class NodeLinks:
                 return
             self._refusals.pop(report.name, None)
             messages = reply.messages if isinstance(reply, Registered) else ()
+            if skew := self._skew(report):
+                messages = (*messages, skew)
+                context.log.warning("node.clock_differs", node=report.name, detail=skew)
             call.reply(Registered(term=context.journal.term, messages=messages))
             if channel.is_open:
                 self._link(report.name, channel)
@@ -106,6 +112,16 @@ class NodeLinks:
         if report.sample is not None:
             self.samples[report.name] = report.sample
         context.writer.handle(report, SYSTEM, registered)
+
+    def _skew(self, report: RegisterNode) -> str:
+        """How far the node's clock is from ours, in words for both logs; "" where it is near enough."""
+        if report.sample is None or not report.sample.sampled_at:
+            return ""
+        seconds = report.sample.sampled_at - self._context.clock.now()
+        if abs(seconds) < CLOCK_SECONDS_MAX:
+            return ""
+        way = "ahead of" if seconds > 0 else "behind"
+        return f"the clock of {report.name} is {abs(seconds):.0f} s {way} the controller's: times of jobs will be wrong"
 
     def _link(self, name: str, channel: Channel) -> None:
         old = self._links.get(name)

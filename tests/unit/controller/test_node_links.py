@@ -28,8 +28,9 @@ from spritz.model.commands.cluster import ApplyPlan, Tick
 from spritz.model.commands.job import JobSubmitted, JobTarget, ResumeJob, SubmitJob, SuspendJob
 from spritz.model.launch import Accepted, LaunchBatch, SuspendTasks
 from spritz.model.launch import ReloadNode as Reload
+from spritz.model.node import NodeSample
 from spritz.model.plan import Plan, PlannedStart
-from spritz.model.reports import RegisterNode
+from spritz.model.reports import Registered, RegisterNode
 from spritz.model.resources import Allocation
 from spritz.model.states import JobState
 from spritz.runtime.clock import SystemClock
@@ -114,12 +115,17 @@ class Controller:
         if not self.dropping:
             self.links.carry_out(effects)
 
-    def register(self, channel: DaemonChannel) -> list[Struct]:
+    def register(self, channel: DaemonChannel, *, ahead_seconds: float = 0.0) -> list[Struct]:
         """Have the daemon introduce itself; returns where its answer will be."""
         replies: list[Struct] = []
         call: Any = SimpleNamespace(channel=channel, reply=replies.append)
         report = RegisterNode(
-            name="n1", capacity=self.world.hardware, booted_at=500.0, daemon_started_at=1000.0, version="25.05.0"
+            name="n1",
+            capacity=self.world.hardware,
+            booted_at=500.0,
+            daemon_started_at=1000.0,
+            version="25.05.0",
+            sample=NodeSample(name="n1", cpu_load=0, free_memory_mib=1, sampled_at=SystemClock().now() + ahead_seconds),
         )
         self.links.register(report, call)
         return replies
@@ -194,6 +200,21 @@ def test_a_launch_that_was_lost_before_its_node_was_linked_is_sent_when_it_is() 
             assert launched(channel) == [job_id]
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize(("ahead", "told"), [(3.0, ""), (3600.0, "3600 s ahead of"), (-3600.0, "3600 s behind")])
+def test_a_clock_that_differs_is_told_to_both_daemons(
+    ahead: float, told: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    async def main() -> None:
+        async with a_controller() as controller:
+            replies = controller.register(DaemonChannel(), ahead_seconds=ahead)
+            await until(lambda: replies)
+            assert isinstance(replies[0], Registered)
+            assert [told in message for message in replies[0].messages] == [True] * bool(told)
+
+    asyncio.run(main())
+    assert ("node.clock_differs" in capfd.readouterr().err) == bool(told)
 
 
 def test_effects_for_a_node_without_a_link_are_counted_and_logged(capfd: pytest.CaptureFixture[str]) -> None:
