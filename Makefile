@@ -11,10 +11,10 @@ PYTEST_ARGS ?=
 ROUNDS ?= 10
 
 .DEFAULT_GOAL := help
-.PHONY: help venv compiled test unit slow test-server bench-commands lint types contracts format demo bench clients databases rest metrics experiments training failover fuzz kernel kills traces docs site formats changelog wheels release clean
+.PHONY: help venv compiled test unit slow test-server bench-commands lint types contracts format demo bench clients databases rest metrics experiments training failover fuzz kernel kills upgrade traces docs site formats changelog wheels release clean
 
 help:
-	@echo 'make venv test unit slow test-server lint types contracts format demo bench bench-commands clients databases rest metrics experiments training failover fuzz kernel kills traces docs site formats changelog wheels release clean (see CONTRIBUTING.md)'
+	@echo 'make venv test unit slow test-server lint types contracts format demo bench bench-commands clients databases rest metrics experiments training failover fuzz kernel kills upgrade traces docs site formats changelog wheels release clean (see CONTRIBUTING.md)'
 
 # The stamp is older than what it was made from only when something must be installed again.
 $(VENV)/.stamp: pyproject.toml constraints.txt setup.py $(wildcard launcher/*.[ch] packaging/bin/*) $(wildcard src/spritz/*/_*.c src/spritz/scheduling/kernels/*.[ch])
@@ -83,6 +83,10 @@ kills: $(VENV)/.stamp
 # Controllers that stand by for each other, killed, stopped and cut off from their PostgreSQL (SPRITZ_FAILOVERS=N kills).
 failover: $(VENV)/.stamp
 	$(BIN)/pytest -n 0 -m 'slow or not slow' tests/e2e/test_failover.py tests/conformance/test_journal.py $(PYTEST_ARGS)
+
+# From trees of earlier commits to this one (SPRITZ_OLDER=COMMIT …), and back.
+upgrade: compiled
+	$(BIN)/pytest -n 0 -m slow tests/e2e/test_older_release.py $(PYTEST_ARGS)
 
 # Under a Linux of its own, in qemu: cgroups of version 2 alone (KERNEL=/boot/vmlinuz-…; Debian: qemu-system-x86,
 # linux-image-amd64).
