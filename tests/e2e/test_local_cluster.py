@@ -394,6 +394,7 @@ def test_doctor_sees_a_drained_node_and_a_dead_slurmd(local: Local) -> None:
         controller.call(UpdateNode(names=("node1",), state="DRAIN", reason="new disk"), Done)
     found = local.doctor()
     assert any("node1" in text and "new disk" in text and "State=RESUME" in text for text in found["note"])
+    assert any("not held by the kernel" in text and "jobs share /tmp" in text for text in found["note"])
     assert "1 of 2 usable" in local("status").stdout
     (log,) = local.directory.rglob("slurmd.log")
     with log.open("a") as file:

@@ -12,6 +12,7 @@ from spritz.presentation.record import join, moment, or_null
 
 if TYPE_CHECKING:
     from spritz.model.queries import NodeView
+    from spritz.model.resources import NodeCapacity
 
 
 def record_text(view: NodeView, oneliner: bool = False, details: int = 0) -> str:
@@ -44,8 +45,8 @@ def record_text(view: NodeView, oneliner: bool = False, details: int = 0) -> str
         f"State={'+'.join(view.state_names)} ThreadsPerCore={capacity.threads_per_core} TmpDisk={capacity.tmp_mib} "
         f"Weight={config.weight} Owner={view.owner or 'N/A'} MCS_label={view.mcs_label or 'N/A'}",
     ]
-    if capacity.memory_reserved_mib:
-        lines.append(f"MemSpecLimit={capacity.memory_reserved_mib}")
+    if special := _specialized(capacity):
+        lines.append(special)
     if capacity.cores_per_gpu:
         from spritz.model.gpu_cores import cores_for_gpus
         from spritz.notation.ranges import format_ids
@@ -71,3 +72,17 @@ def record_text(view: NodeView, oneliner: bool = False, details: int = 0) -> str
 
         lines.append(f"Reason={node.reason} [{name_of(node.reason_uid)}@{moment(node.reason_at)}]")
     return join(lines, oneliner)
+
+
+def _specialized(capacity: NodeCapacity) -> str:
+    """Cores and memory that jobs do not get; "" where there are none."""
+    from spritz.notation.ranges import format_ids
+
+    words = []
+    reserved = int(capacity.cpus_reserved, 16)
+    if reserved:
+        cores = -(-reserved.bit_count() // capacity.threads_per_core)
+        words += [f"CoreSpecCount={cores}", f"CPUSpecList={format_ids(reserved)}"]
+    if capacity.memory_reserved_mib:
+        words.append(f"MemSpecLimit={capacity.memory_reserved_mib}")
+    return " ".join(words)

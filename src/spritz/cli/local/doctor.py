@@ -207,7 +207,9 @@ def _containment(paths: ClusterPaths, context: Context) -> Iterator[Finding]:
     """Whether slurmd could make the cgroups of its steps since it started: its log says where it could not."""
     if daemons.living(paths).get("slurmd") is None:
         return
-    since = _tail(paths.node_log).rpartition(" daemon.started ")[2]
+    log = _tail(paths.node_log)
+    yield from _held(log)
+    since = log.rpartition(" daemon.started ")[2]
     lost = [line for line in since.splitlines() if " step.uncontained " in line]
     if lost:
         yield Finding(
@@ -215,6 +217,31 @@ def _containment(paths: ClusterPaths, context: Context) -> Iterator[Finding]:
             "steps run without the cgroup that holds their limits: " + lost[-1].partition("step.uncontained ")[2][:200],
             "`spritz down` and `spritz up`; running jobs end, queued ones stay",
         )
+
+
+#: What it means that slurmd holds a subject otherwise than by the kernel: (word in its log, in words).
+_UNHELD = {
+    ("memory", "sampling"): "memory limits are held by sampling, a second late",
+    ("cores", "affinity"): "jobs can leave their cores",
+    ("cores", "nothing"): "jobs can use all cores",
+    ("devices", "nothing"): "jobs can open GPUs that they were not given",
+    ("suspend", "signals"): "suspended jobs can wake themselves",
+    ("sessions", "nothing"): "sessions by ssh cannot be put into jobs",
+    ("directories", "nothing"): "jobs share /tmp and /dev/shm",
+}
+
+
+def _held(log: str) -> Iterator[Finding]:
+    """What the kernel does not hold, as slurmd has said when it started."""
+    words = dict(word.partition("=")[::2] for word in log.rpartition(" daemon.confines ")[2].partition("\n")[0].split())
+    unheld = [text for (name, how), text in _UNHELD.items() if words.get(name) == how]
+    if not unheld:
+        return
+    if words.get("root") == "True":
+        advice = "cgroup.conf with TaskPlugin=task/cgroup, and JobContainerType=job_container/tmpfs: docs/security.md"
+    else:
+        advice = "slurmd runs without root, which the kernel lets do no more; docs/security.md has what that means"
+    yield Finding(NOTE, "not held by the kernel: " + "; ".join(unheld), advice)
 
 
 def _nodes(paths: ClusterPaths, context: Context) -> Iterator[Finding]:

@@ -1,0 +1,20 @@
+"""What holds jobs to their share on this machine, in words, for the log and `spritz doctor`. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from spritz.node.launch.build import NodeSetup
+
+
+def confines(setup: NodeSetup) -> dict[str, str]:
+    """Subject -> what holds it: the kernel by a cgroup, slurmd as far as it can, or nothing."""
+    return {
+        "memory": "cgroup" if setup.cgroup_memory else "sampling",
+        "cores": "cgroup" if setup.cgroup_cores else "affinity" if setup.bind else "nothing",
+        "devices": "cgroup" if setup.cgroup_devices else "nothing",
+        "suspend": "cgroup" if setup.cgroup_tree else "signals",
+        "sessions": "cgroup" if setup.cgroup_tree else "nothing",
+        "directories": "namespace" if setup.container is not None else "nothing",
+    }

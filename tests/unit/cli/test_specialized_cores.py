@@ -1,0 +1,19 @@
+"""Cores and memory that jobs do not get, in `scontrol show node`. Source: slurm.conf(5) CoreSpecCount, MemSpecLimit."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from spritz.model.queries import NodeView
+from spritz.presentation.node_record import record_text
+from spritz.testing.builders import World
+
+
+def test_what_is_kept_from_jobs_is_shown() -> None:
+    node = World(nodes=1).state.nodes["n1"]
+    capacity = replace(node.config.capacity, cpus=8, threads_per_core=2, cpus_reserved="c0", memory_reserved_mib=512)
+    special = replace(node, config=replace(node.config, capacity=capacity))
+    assert " CoreSpecCount=1 CPUSpecList=6-7 MemSpecLimit=512" in " ".join(
+        record_text(NodeView(node=special, state_names=("IDLE",))).split()
+    )
+    assert "Spec" not in record_text(NodeView(node=node, state_names=("IDLE",)))
