@@ -12,6 +12,7 @@ import ssl
 import subprocess
 import sys
 import time
+from typing import Any
 
 import httpx
 import jwt
@@ -74,6 +75,30 @@ def test_a_job_is_changed_held_requeued_and_cancelled(site: Site) -> None:
     site.ask("POST", "/slurm/v0.0.45/jobs/requeue", {"jobs": [str(running)], "flags": ["Hold"]})
     until(lambda: site.ask("GET", f"/slurm/v0.0.45/job/{running}")["jobs"][0]["hold"], "it is held")
     site.ask("DELETE", f"/slurm/v0.0.45/job/{running}")
+
+
+def test_values_are_those_that_slurmrestd_of_slurm_tells(site: Site) -> None:
+    """Compared by hand with 22.05's v0.0.38 on the same jobs: what runs is billed, flagged, and has its association."""
+    job = site.submit(script="#!/bin/sh\nsleep 300\n", tasks=2, memory_per_node={"number": 100, "set": True})
+
+    def record() -> dict[str, Any]:
+        found: dict[str, Any] = site.ask("GET", f"/slurm/v0.0.42/job/{job}")["jobs"][0]
+        return found
+
+    waiting = site.submit(hold=True)
+    pending = site.ask("GET", f"/slurm/v0.0.42/job/{waiting}")["jobs"][0]
+    assert pending["billable_tres"]["set"] is False
+    assert not {"JOB_WAS_RUNNING", "ACCRUE_COUNT_CLEARED"} & set(pending["flags"])
+    until(lambda: "RUNNING" in record()["job_state"], "it runs")
+    running = record()
+    assert (running["billable_tres"]["number"], running["batch_host"]) == (2.0, running["nodes"])
+    assert {"JOB_WAS_RUNNING", "ACCRUE_COUNT_CLEARED"} <= set(running["flags"])
+    ours = [one["id"] for one in site.ask("GET", "/slurmdb/v0.0.42/associations")["associations"]]
+    assert running["association_id"] in {*ours, 0}
+    node = site.ask("GET", f"/slurm/v0.0.42/node/{running['nodes']}")["nodes"][0]
+    assert node["tres_weighted"] == node["alloc_cpus"] >= 2
+    for number in (job, waiting):
+        site.ask("DELETE", f"/slurm/v0.0.45/job/{number}")
 
 
 def test_arrays_het_jobs_and_allocations_are_submitted(site: Site) -> None:

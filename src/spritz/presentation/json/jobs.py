@@ -9,7 +9,7 @@ from msgspec.structs import astuple
 
 from spritz.model.ids import INFINITE
 from spritz.model.job import Hold, Job, JobSpec, suspension
-from spritz.model.states import JobFlag
+from spritz.model.states import JobFlag, JobState
 from spritz.notation import dependency, tres
 from spritz.notation.gres import format_indexes
 from spritz.notation.hostlist import compress
@@ -188,6 +188,7 @@ def _array(job: Job) -> Json:
 def _state(job: Job) -> Json:
     spec = job.spec
     return {
+        "association_id": job.association,
         "dependency": _dependency(job),
         "derived_exit_code": exit_code(job.derived_exit_status),
         "exit_code": exit_code(job.exit_status),
@@ -217,13 +218,21 @@ def _flags(job: Job) -> tuple[str, ...]:
         "EXACT_TASK_COUNT_REQUESTED": spec.tasks_given,
         "EXACT_CPU_COUNT_REQUESTED": spec.cpus_per_task is not None,
         "GRES_BINDING_DISABLED": "disable-binding" in spec.gres_flags,
-        "JOB_WAS_RUNNING": job.restart_count > 0,
+        "ACCRUE_COUNT_CLEARED": job.started_at > 0,
+        "JOB_WAS_RUNNING": job.state in (JobState.RUNNING, JobState.SUSPENDED),
         "USING_DEFAULT_ACCOUNT": not spec.account,
         "USING_DEFAULT_QOS": not spec.qos,
         "USING_DEFAULT_WCKEY": not spec.wckey,
         "DEPENDENT": bool(job.dependencies),
     }
     return tuple(name for name, holds in chosen.items() if holds)
+
+
+def _billable(job: Job) -> float | None:
+    """What a job is billed by its partition's weights, which are its CPUs where there are none; None: not started."""
+    if job.allocation is None:
+        return None
+    return float(job.allocation.cpu_count if job.billing is None else job.billing)
 
 
 def _dependency(job: Job) -> str:
@@ -269,6 +278,7 @@ def _size(job: Job) -> Json:
         "cpus": number(job_tres.cpu_count(job)),
         "cpus_per_task": number(spec.cpus_per_task or 1),
         "gres_detail": _gres_detail(job),
+        "billable_tres": number(_billable(job)),
         "job_resources": _resources(job),
         "job_size_str": tuple(map(str, spec.node_counts)),
         "max_cpus": number(0),
@@ -419,9 +429,7 @@ _NO_FILES: Json = dict.fromkeys(
 
 #: Facts about what Spritz has not: accounting, federations, heterogeneous jobs, containers, power.
 _ABSENT: Json = {
-    "association_id": 0,
     "batch_features": "",
-    "billable_tres": number(None),
     "burst_buffer": "",
     "burst_buffer_state": "",
     "cluster_features": "",

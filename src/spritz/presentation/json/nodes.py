@@ -88,7 +88,7 @@ def node_json(view: NodeView) -> Json:
         "tls_cert_last_renewal": moment(0),
         "tres": format(configured_tres(view)),
         "tres_used": format(allocated_tres(view)),
-        "tres_weighted": 0.0,
+        "tres_weighted": float(view.cpus_allocated),
         "version": node.version,
         "weight": config.weight,
     }
