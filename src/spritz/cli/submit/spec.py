@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from spritz.cli.submit.gpu_counts import contradiction
 from spritz.cli.submit.refusals import Fields, Refusal, Source
 from spritz.cli.submit.setters import SETTERS, read_hosts
 from spritz.model.errors import SpritzError
@@ -156,6 +157,9 @@ def _check(fields: Fields) -> None:
     if isinstance(begin, int | float) and isinstance(deadline, int | float) and 0 < deadline < begin:
         raise SpritzError("Incompatible begin and deadline time specification")
     _check_memory_of_gpus(fields)
+    why = contradiction(fields)
+    if why:
+        raise SpritzError(Refusal("ESLURM_INVALID_GRES").message, code="ESLURM_INVALID_GRES", details=(why,))
     sized = fields.get("tasks_given") or fields.get("gpus") or fields.get("gpus_per_node") or fields.get("nodes_given")
     each = fields.get("gpus_per_task") or fields.get("gres_per_task")
     if each and not (sized or fields.get("tasks_per_node")):
