@@ -239,6 +239,7 @@ def test_idle_trials_are_ended_by_the_guard_and_the_sweeps_end_is_told_once(swep
     hold = swept.project / "hold"
     hold.write_text("")
     guard = {"watch": "cpu", "below": 50, "warn_after": "1s", "end_after": "2s", "action": "end"}
+    _Heard.said.clear()  # of the test on the other cluster
     server = ThreadingHTTPServer(("127.0.0.1", 0), _Heard)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     try:

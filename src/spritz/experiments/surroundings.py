@@ -47,11 +47,27 @@ def collect(home: Path, directory: Path, environment: Mapping[str, str]) -> dict
             found.setdefault("lock_files", {})[name] = hashlib.sha256(path.read_bytes()).hexdigest()
     for name in ("SINGULARITY_CONTAINER", "APPTAINER_CONTAINER"):
         if environment.get(name):
-            found["container"] = environment[name]
+            found["container"] = image(environment[name])
     driver = Path("/proc/driver/nvidia/version")
     with suppress(OSError):
         found["driver"] = driver.read_text(encoding="utf-8").splitlines()[0].strip()
     return found
+
+
+#: of a SIF file: its magic word, and the identity of its content, which is made when it is built
+_SIF_MAGIC, _SIF_ID = slice(32, 41), slice(48, 64)
+
+
+def image(path: str) -> str:
+    """The image, and of a SIF file the identity that its build gave it: its name may come to hold another image.
+
+    Source: the header of SIF files (sylabs/sif, `pkg/sif`). A digest of some gigabytes would take seconds each time.
+    """
+    with suppress(OSError), open(path, "rb") as file:
+        header = file.read(_SIF_ID.stop)
+        if header[_SIF_MAGIC] == b"SIF_MAGIC" and len(header) == _SIF_ID.stop:
+            return f"{path} sif:{header[_SIF_ID].hex()}"
+    return path
 
 
 def _python(home: Path, environment: Mapping[str, str]) -> dict[str, Any]:

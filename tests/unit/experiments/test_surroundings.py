@@ -21,3 +21,16 @@ def test_an_environment_of_conda_is_listed_so_that_conda_can_make_it_again(tmp_p
         assert found["conda"]["explicit"] == ["https://me:********@host/linux-64/numpy-2.1.0-py312_0.conda#abc"]
     newer = {"conda": {"explicit": ["https://host/linux-64/numpy-2.2.0-py312_1.conda#def"]}}
     assert "conda numpy: 2.1.0-py312_0 → 2.2.0-py312_1" in diff._environment(found, newer)
+
+
+def test_an_image_that_was_built_again_under_its_name_differs(tmp_path: Path) -> None:
+    path = tmp_path / "torch.sif"
+    found = []
+    for build in (b"a", b"b"):
+        path.write_bytes(
+            b"#!/usr/bin/env run-singularity\n".ljust(32) + b"SIF_MAGIC\x0001\x0002\x00" + build * 16 + b"rest"
+        )
+        found.append(surroundings.collect(tmp_path, tmp_path, {"APPTAINER_CONTAINER": str(path), "PATH": ""}))
+    assert found[0]["container"] == f"{path} sif:{'61' * 16}"
+    assert found[0]["container"] != found[1]["container"]
+    assert surroundings.image("/no/such.sif") == "/no/such.sif"
