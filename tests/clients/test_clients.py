@@ -1,4 +1,4 @@
-"""What users of submitit, dask-jobqueue, simple_slurm and snakemake do on Slurm, done here."""
+"""What users of submitit, dask-jobqueue, simple_slurm, snakemake and psij do on Slurm, done here."""
 
 from __future__ import annotations
 
@@ -158,3 +158,31 @@ rule join:
     site.run("snakemake", "--executor", "slurm", "--jobs", "4", "--latency-wait", "30", *quick, "whole")
     first, second = (site.work / "whole.txt").read_text().split()
     assert sorted((int(first), int(second))) == [1, 2]
+
+
+def test_psij_runs_waits_for_and_cancels_jobs(site: Site) -> None:
+    found = site.script("""
+        import pathlib
+        from datetime import timedelta
+
+        from psij import Job, JobAttributes, JobExecutor, JobSpec, JobState, ResourceSpecV1
+
+        executor = JobExecutor.get_instance("slurm")
+        size = ResourceSpecV1(node_count=2, processes_per_node=2, cpu_cores_per_process=1)
+        limit = JobAttributes(duration=timedelta(minutes=5))
+        spec = JobSpec(executable="/bin/sh", arguments=["-c", "echo $SLURM_NNODES $SLURM_NTASKS"], resources=size,
+                       attributes=limit, launcher="single", stdout_path=pathlib.Path("out.txt").absolute())
+        job = Job(spec)
+        executor.submit(job)
+        print(job.wait(timedelta(seconds=200)).state.name, open("out.txt").read().strip())
+        long = Job(JobSpec(executable="/bin/sleep", arguments=["300"], attributes=limit, launcher="single"))
+        executor.submit(long)
+        long.wait(timedelta(seconds=200), target_states=[JobState.ACTIVE])
+        long.cancel()
+        print(long.wait(timedelta(seconds=200)).state.name)
+        wrong = Job(JobSpec(executable="/bin/sh", arguments=["-c", "exit 3"], attributes=limit, launcher="single"))
+        executor.submit(wrong)
+        status = wrong.wait(timedelta(seconds=200))
+        print(status.state.name, status.exit_code)
+    """)
+    assert found == ["COMPLETED 2 4", "CANCELED", "FAILED 3"]
