@@ -45,7 +45,7 @@ def read_events(engine: Engine, query: SelectEvents) -> Iterator[EventRecords]:
             try:
                 for part in rows.partitions(PIECE):
                     events = [had.told(NodeEventRecord(**dict(zip(fields, row, strict=True)))) for row in part]
-                    yield EventRecords(cluster=name, events=[one for one in events if _of_size(one, query)])
+                    yield EventRecords(cluster=name, events=[event for event in events if _of_size(event, query)])
             finally:
                 rows.close()
 
@@ -62,7 +62,7 @@ class _Had:
             .order_by(table.c.started_at, table.c.place)
         )
         self._records = [NodeEventRecord(**dict(zip(fields, row, strict=True))) for row in rows]
-        self._starts = [one.started_at for one in self._records]
+        self._starts = [record.started_at for record in self._records]
         #: of the record that was asked last
         self._known: tuple[int, dict[str, Pairs]] = (-1, {})
 

@@ -184,7 +184,7 @@ def _show_json(connection: Connection, question: Question, context: Context, ask
 
     version = version_of(asked)
     records = (job_json(one, now, question.window) for one, now in answered(connection, question.query))
-    jobs = [Raw(encoded(one)) for one in records] if version == DEFAULT else list(records)
+    jobs = [Raw(encoded(record)) for record in records] if version == DEFAULT else list(records)
     show(context, asked, {"jobs": jobs}, "GET /slurmdb/jobs")
 
 
@@ -193,7 +193,7 @@ def _need_qos(connection: Connection, names: tuple[str, ...], context: Context) 
     from spritz.cli.options import Fatal
     from spritz.model.limits.records import Book, GetBook
 
-    known = {one.name: one.id for one in connection.call(GetBook(), Book, timeout=60.0).qos}
+    known = {qos_record.name: qos_record.id for qos_record in connection.call(GetBook(), Book, timeout=60.0).qos}
     for name in names:
         if name not in known:
             context.error(f"You gave a bad qos '{name}'. Valid QOS's are {','.join(known)}")

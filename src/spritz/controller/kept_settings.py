@@ -28,7 +28,8 @@ def as_flagged(command: Configure, state: State, flags: tuple[str, ...]) -> Conf
         return with_partitions(command, present)
     if "keeppartstate" in words:
         kept = (
-            replace(one, state=present[one.name].state) if one.name in present else one for one in command.partitions
+            replace(partition, state=present[partition.name].state) if partition.name in present else partition
+            for partition in command.partitions
         )
         return replace(command, partitions=tuple(kept))
     return command
@@ -36,7 +37,7 @@ def as_flagged(command: Configure, state: State, flags: tuple[str, ...]) -> Conf
 
 def with_power(command: Configure, present: PowerPolicy) -> Configure:
     """The new configuration, with what power saving leaves up at present, as far as it is there."""
-    nodes, partitions = {node.name for node in command.nodes}, {one.name for one in command.partitions}
+    nodes, partitions = {node.name for node in command.nodes}, {partition.name for partition in command.partitions}
     kept = ((tuple(name for name in names if name in nodes), count) for names, count in present.kept)
     power = replace(
         command.settings.power,
@@ -49,7 +50,7 @@ def with_power(command: Configure, present: PowerPolicy) -> Configure:
 
 def with_partitions(command: Configure, present: Mapping[str, Partition]) -> Configure:
     """The new configuration, with the partitions in force as they are; of their nodes those that there are."""
-    configured = {one.name: one for one in command.partitions}
+    configured = {partition.name: partition for partition in command.partitions}
     nodes = {node.name for node in command.nodes}
     found = {name: _on_nodes(one, configured.get(name), nodes) for name, one in present.items()}
     default = any(one.default for one in found.values())

@@ -282,7 +282,7 @@ class Machines:
             structs.replace(
                 file,
                 tokens=tuple(used if one.token.id == used.token.id else one for one in file.tokens),
-                machines=(*(one for one in file.machines if one.host != host), record),
+                machines=(*(machine for machine in file.machines if machine.host != host), record),
                 revoked=tuple(one for one in file.revoked if one != host),
             )
         )

@@ -74,10 +74,10 @@ class RecordedUsage:
     def _names(self) -> dict[Key, str]:
         policy = self._context.machine.state.rules.policy
         found: dict[Key, str] = {}
-        for one in policy.associations:
-            user = f" user {one.user}" if one.user else ""
-            home = f" partition {one.partition}" if one.partition else ""
-            found["a", one.id] = f"account {one.account}{user}{home}"
+        for association in policy.associations:
+            user = f" user {association.user}" if association.user else ""
+            home = f" partition {association.partition}" if association.partition else ""
+            found["a", association.id] = f"account {association.account}{user}{home}"
         for qos in policy.qos:
             found["q", qos.name] = f"qos {qos.name}"
         return found

@@ -141,7 +141,7 @@ class Shares:
     def _work(self) -> dict[int, Share]:
         state, now = self._context.machine.state, self._context.clock.now()
         associations = state.rules.policy.associations
-        usage = {one.id: state.usage.amount(("a", one.id), RAW, now) for one in associations}
+        usage = {association.id: state.usage.amount(("a", association.id), RAW, now) for association in associations}
         return fair_shares(associations, usage, state.settings.priority_policy)
 
     def _take(self, figures: dict[int, Share]) -> None:

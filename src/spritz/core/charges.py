@@ -108,11 +108,11 @@ def add_charge(ledger: Ledger, minutes: Minutes, charge: Charge | None, sign: in
 def fit_usage(usage: Usage, old: Rules, new: Rules, at: float) -> None:
     """The policy has changed: usage of what is gone is forgotten, and accounts that were moved take theirs along."""
     parents, before = new.parents(), old.parents()
-    known = {("a", one.id) for one in new.policy.associations} | {("q", name) for name in new.qos}
+    known = {("a", association.id) for association in new.policy.associations} | {("q", name) for name in new.qos}
     for key in [key for key in usage.entries if key not in known]:
         del usage.entries[key]
     if any(parents.get(number, above) != above for number, above in before.items()):
-        usage.retree(parents, (one.id for one in new.policy.associations if one.user), at)
+        usage.retree(parents, (association.id for association in new.policy.associations if association.user), at)
 
 
 def reset_usage(usage: Usage, rules: Rules, keys: Iterable[Key], at: float) -> None:

@@ -70,9 +70,9 @@ def shares(state: State, now: float, visible: Callable[[Job], bool] = lambda job
             ShareTotal(
                 tres=name,
                 total=capacity[name],
-                guaranteed=sum(one.own[name] for one in tops),
+                guaranteed=sum(top.own[name] for top in tops),
                 used=used[name],
-                lent=sum(lent.get(one.record.id, 0) for one in tops),
+                lent=sum(lent.get(top.record.id, 0) for top in tops),
             )
         )
         rows += [
@@ -98,9 +98,9 @@ def beyond_cluster(state: State) -> list[tuple[str, int, int]]:
     """What is guaranteed that the cluster does not have: (TRES, guaranteed, there)."""
     accounts = _accounts(state)
     promised: dict[str, int] = {}
-    for one in accounts.values():
-        for name, count in one.own.items():
-            if one.owner_of(name) is None:
+    for account in accounts.values():
+        for name, count in account.own.items():
+            if account.owner_of(name) is None:
                 promised[name] = promised.get(name, 0) + count
     capacity = _capacities(state, list(promised))
     return [(name, count, capacity[name]) for name, count in sorted(promised.items()) if count > capacity[name]]
@@ -118,8 +118,8 @@ def _capacities(state: State, names: list[str]) -> dict[str, int]:
 def _accounts(state: State) -> dict[str, Account]:
     """Accounts with a guarantee or with users of their own, each after those above it."""
     rules = state.rules
-    records = {one.account: one for one in rules.policy.associations if not one.user}
-    homes = {one.account for one in rules.policy.associations if one.user}
+    records = {association.account: association for association in rules.policy.associations if not association.user}
+    homes = {association.account for association in rules.policy.associations if association.user}
     made: dict[str, Account] = {}
 
     def make(name: str, seen: frozenset[str]) -> None:
@@ -155,26 +155,26 @@ def _settled(
     groups: dict[int, list[Account]] = {}
     owners: dict[int, Account] = {}
     direct = {one.record.id: one.used.get(tres, 0) for one in accounts}
-    for one in accounts:
-        owner = one.owner_of(tres)
-        groups.setdefault(owner.record.id if owner else 0, []).append(one)
+    for account in accounts:
+        owner = account.owner_of(tres)
+        groups.setdefault(owner.record.id if owner else 0, []).append(account)
         if owner is not None:
             owners[owner.record.id] = owner
         # What accounts below one use that is promised nothing is told of with them.
-        parent = next((up for up in one.above if up.record.id in direct), None)
+        parent = next((up for up in account.above if up.record.id in direct), None)
         if parent is not None and tres not in parent.own:
-            direct[parent.record.id] -= one.used.get(tres, 0)
+            direct[parent.record.id] -= account.used.get(tres, 0)
     lent: dict[int, int] = {}
     borrowed: dict[int, int] = {}
     for number, members in groups.items():
         owner = owners.get(number)
         used = in_use if owner is None else owner.used.get(tres, 0)
         room = capacity if owner is None else max(owner.own[tres], used)
-        unused = [max(0, one.own.get(tres, 0) - one.used.get(tres, 0)) for one in members]
-        beyond = [max(0, direct[one.record.id] - one.own.get(tres, 0)) for one in members]
+        unused = [max(0, member.own.get(tres, 0) - member.used.get(tres, 0)) for member in members]
+        beyond = [max(0, direct[member.record.id] - member.own.get(tres, 0)) for member in members]
         total = min(max(0, sum(unused) - max(0, room - used)), sum(beyond))
         for sums, parts in ((lent, unused), (borrowed, beyond)):
-            sums.update(zip((one.record.id for one in members), share_out(total, parts), strict=True))
+            sums.update(zip((member.record.id for member in members), share_out(total, parts), strict=True))
     return lent, borrowed, direct
 
 
@@ -241,7 +241,7 @@ def _givers(state: State, visible: Callable[[Job], bool]) -> list[ShareJob]:
         if job.allocation is None or stands.within(job_id) or job.preempt_action or not visible(job):
             continue
         theirs = {one.id for one in guarantees_of(state, job, job.partition)}
-        after = [one.reclaim_seconds for one in guarantees if one.id not in theirs]
+        after = [guarantee.reclaim_seconds for guarantee in guarantees if guarantee.id not in theirs]
         told = _told(allocated_pairs(job.allocation), state)
         if after and told:
             at = job.started_at + job.suspended_seconds + min(after)
@@ -256,7 +256,7 @@ def _label(job: Job) -> str:
 
 def _told(pairs: Iterable[tuple[str, int]], state: State) -> tuple[tuple[str, int], ...]:
     """Of these what somebody is guaranteed."""
-    names = {name for one in state.rules.guarantees.values() for name, _count in one.tres}
+    names = {name for guarantee in state.rules.guarantees.values() for name, _count in guarantee.tres}
     return tuple((name, count) for name, count in pairs if name in names)
 
 

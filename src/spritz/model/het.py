@@ -68,7 +68,7 @@ def _number(value: int | None) -> str:
 
 def together(components: tuple[Component, ...]) -> Variables:
     """Facts about the job as a step of these components sees them: the leader's number, and all their nodes."""
-    allocations = [one.job.allocation for one in components if one.job.allocation is not None]
+    allocations = [component.job.allocation for component in components if component.job.allocation is not None]
     names = hostlist.compress([name for allocation in allocations for name in allocation.names])
     count = str(sum(len(allocation.nodes) for allocation in allocations))
     leader = str(components[0].job.het_job_id)

@@ -43,11 +43,11 @@ def requested_gres(spec: JobSpec) -> dict[str, int]:
     counts: dict[str, int] = {}
 
     def add(requests: Iterable[GresRequest], times: int) -> None:
-        for one in requests:
-            counts[one.name] = counts.get(one.name, 0) + one.count * times
-            if one.type:
-                typed = f"{one.name}:{one.type}"
-                counts[typed] = counts.get(typed, 0) + one.count * times
+        for request in requests:
+            counts[request.name] = counts.get(request.name, 0) + request.count * times
+            if request.type:
+                typed = f"{request.name}:{request.type}"
+                counts[typed] = counts.get(typed, 0) + request.count * times
 
     add(spec.gres_per_node, spec.nodes_min)
     add(spec.gres_per_task, task_count(spec))

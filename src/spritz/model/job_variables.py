@@ -50,7 +50,7 @@ def request_variables(spec: JobSpec) -> dict[str, str]:
 
 
 def _gpus_text(requests: tuple[GresRequest, ...]) -> str:
-    return ",".join(f"{one.type}:{one.count}" if one.type else str(one.count) for one in requests)
+    return ",".join(f"{request.type}:{request.count}" if request.type else str(request.count) for request in requests)
 
 
 def site_variables(job: Job, cluster_name: str, slurm_conf: str) -> dict[str, str]:

@@ -40,7 +40,7 @@ def with_nodes(
     found = dict(partitions)
     for name, partition in partitions.items():
         members = frozenset(partition.nodes)
-        new = [one.name for one in configs if one.name not in members and joins(partition, one, sets)]
+        new = [config.name for config in configs if config.name not in members and joins(partition, config, sets)]
         if new:
             found[name] = replace(partition, nodes=(*partition.nodes, *new))
     return found

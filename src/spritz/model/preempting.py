@@ -60,7 +60,8 @@ def grace_seconds(policy: PreemptionPolicy, whom: Party) -> int:
 def exempt_seconds(policy: PreemptionPolicy, qos: Iterable[Qos]) -> int:
     """PreemptExemptTime of the first of these that has one (in their order of precedence), else the cluster's."""
     return next(
-        (one.preempt_exempt_seconds for one in qos if one.preempt_exempt_seconds is not None), policy.exempt_seconds
+        (qos_record.preempt_exempt_seconds for qos_record in qos if qos_record.preempt_exempt_seconds is not None),
+        policy.exempt_seconds,
     )
 
 

@@ -82,9 +82,9 @@ def totals(used: Usage) -> dict[str, int]:
         "cpu": round((used.cpu_user_seconds + used.cpu_system_seconds) * 1000),
         "mem": round(used.rss_peak_mib * _MIB),
     }
-    for one in used.metrics:
-        if one.name in ("cpu", "mem", "gres/gpumem", "gres/gpuutil"):
-            found[one.name] = one.total
+    for metric in used.metrics:
+        if metric.name in ("cpu", "mem", "gres/gpumem", "gres/gpuutil"):
+            found[metric.name] = metric.total
     return found
 
 

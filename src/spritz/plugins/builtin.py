@@ -71,7 +71,7 @@ class AllPartitions(Nothing):
 
     def submit(self, job: Description, world: World) -> Answer:
         """Name those that take jobs."""
-        names = [one.name for one in world.partitions if queues_jobs(one)]
+        names = [partition.name for partition in world.partitions if queues_jobs(partition)]
         if job.read("partition") is None and names:
             job.write("partition", ",".join(names))
         return OK
@@ -85,7 +85,11 @@ class BestPartition(Nothing):
         if job.read("partition") is not None:
             return OK
         uid = int(job.read("user_id"))
-        open_ones = [one for one in world.partitions if queues_jobs(one) and usable(one, uid, world.uid, world.groups)]
+        open_ones = [
+            partition
+            for partition in world.partitions
+            if queues_jobs(partition) and usable(partition, uid, world.uid, world.groups)
+        ]
         # The first of several of the same priority, as in Slurm.
         best = max((one for one in open_ones if _holds(one, job)), key=lambda one: one.priority_tier, default=None)
         if best is None:

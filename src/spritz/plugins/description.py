@@ -103,11 +103,11 @@ class Description:
     def unset_variable(self, name: str) -> None:
         """Take it out of the environment."""
         start = octets(name) + b"="
-        self.environment = [one for one in self.environment if not one.startswith(start)]
+        self.environment = [variable for variable in self.environment if not variable.startswith(start)]
 
     def variables(self) -> list[str]:
         """Names of the environment, in its order."""
-        return [plain(one.partition(b"=")[0].decode("utf-8", "surrogateescape")) for one in self.environment]
+        return [plain(variable.partition(b"=")[0].decode("utf-8", "surrogateescape")) for variable in self.environment]
 
     def spec(self) -> JobSpec:
         """The submission as it is now. Raises FieldError."""

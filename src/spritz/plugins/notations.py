@@ -18,9 +18,9 @@ Plain = dict[str, Any]
 def gres_text(requests: Iterable[Mapping[str, Any]]) -> str | None:
     """`gres/gpu:a100:2,gres/shard:1`; None for none."""
     words = []
-    for one in requests:
-        kind = f":{one['type']}" if one.get("type") else ""
-        words.append(f"gres/{one['name']}{kind}:{one.get('count', 1)}")
+    for request in requests:
+        kind = f":{request['type']}" if request.get("type") else ""
+        words.append(f"gres/{request['name']}{kind}:{request.get('count', 1)}")
     return ",".join(words) or None
 
 

@@ -92,20 +92,20 @@ _STATE_UP = {
 }
 
 
-def _part_flags(one: Partition) -> int:
+def _part_flags(partition: Partition) -> int:
     return (
-        0x1 * one.default
-        | 0x2 * one.hidden
-        | 0x4 * one.disable_root_jobs
-        | 0x8 * one.root_only
-        | 0x10 * one.require_reservation
-        | 0x20 * one.lln
-        | 0x40 * one.exclusive_user
+        0x1 * partition.default
+        | 0x2 * partition.hidden
+        | 0x4 * partition.disable_root_jobs
+        | 0x8 * partition.root_only
+        | 0x10 * partition.require_reservation
+        | 0x20 * partition.lln
+        | 0x40 * partition.exclusive_user
     )
 
 
-def _share(one: Partition) -> int:
-    word, _, count = one.oversubscribe.upper().partition(":")
+def _share(partition: Partition) -> int:
+    word, _, count = partition.oversubscribe.upper().partition(":")
     if word == "EXCLUSIVE":
         return 0
     number = int(count) if count.isdecimal() else 4

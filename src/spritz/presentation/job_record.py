@@ -316,5 +316,8 @@ def _more(job: Job) -> list[str]:
 
 def _requests(requests: Iterable[GresRequest]) -> str:
     return ",".join(
-        f"gres/{one.name}:{one.type}:{one.count}" if one.type else f"gres/{one.name}:{one.count}" for one in requests
+        f"gres/{request.name}:{request.type}:{request.count}"
+        if request.type
+        else f"gres/{request.name}:{request.count}"
+        for request in requests
     )

@@ -26,10 +26,14 @@ def tres_of(book: Book) -> list[tuple[str, str, int]]:
     """Type, name and number of the TRES of every cluster, and of those that limits name."""
     from spritz.notation import tres
 
-    texts = [text for one in book.associations for text in (one.grp_tres, one.max_tres, one.max_tres_per_node)]
+    texts = [
+        text
+        for association in book.associations
+        for text in (association.grp_tres, association.max_tres, association.max_tres_per_node)
+    ]
     texts += [t for q in book.qos for t in (q.grp_tres, q.max_tres_pj, q.max_tres_pn, q.max_tres_pu, q.max_tres_pa)]
     named = {name for text in texts for name, _ in tres.parse(text) if "/" in name} - {"fs/disk"}
-    named |= {f"license/{one.name}@{one.server}" for one in book.resources}
+    named |= {f"license/{resource.name}@{resource.server}" for resource in book.resources}
     found = list(TRES)
     for number, name in enumerate(dict.fromkeys((*book.tres, *sorted(named))), 1001):
         kind, _, rest = name.partition("/")

@@ -95,25 +95,25 @@ def policy_of(book: Book, cluster: str) -> Policy:
     """What that cluster's controllers need of it."""
     return Policy(
         version=book.version,
-        associations=tuple(one for one in book.associations if one.cluster == cluster),
+        associations=tuple(association for association in book.associations if association.cluster == cluster),
         qos=book.qos,
-        wckeys=tuple(one for one in book.wckeys if one.cluster == cluster),
-        default_wckeys=tuple((one.name, one.default_wckey) for one in book.users if one.default_wckey),
+        wckeys=tuple(wckey for wckey in book.wckeys if wckey.cluster == cluster),
+        default_wckeys=tuple((user.name, user.default_wckey) for user in book.users if user.default_wckey),
         licenses=_licenses(book, cluster),
-        admins=tuple(sorted((one.name, one.admin) for one in book.users if one.admin != "None")),
-        coordinators=tuple(sorted((one.user, one.account) for one in book.coordinators)),
+        admins=tuple(sorted((user.name, user.admin) for user in book.users if user.admin != "None")),
+        coordinators=tuple(sorted((coordinator.user, coordinator.account) for coordinator in book.coordinators)),
     )
 
 
 def _licenses(book: Book, cluster: str) -> tuple[tuple[str, int], ...]:
     if "AllResourcesAbsolute" in book.options:
-        counts = {(one.name, one.server): 100 for one in book.resources}
+        counts = {(resource.name, resource.server): 100 for resource in book.resources}
     else:
-        counts = {(one.name, one.server): one.count for one in book.resources}
+        counts = {(resource.name, resource.server): resource.count for resource in book.resources}
     return tuple(
-        (f"{one.name}@{one.server}", counts.get((one.name, one.server), 0) * one.percent // 100)
-        for one in book.resource_shares
-        if one.cluster == cluster
+        (f"{share.name}@{share.server}", counts.get((share.name, share.server), 0) * share.percent // 100)
+        for share in book.resource_shares
+        if share.cluster == cluster
     )
 
 
@@ -172,7 +172,8 @@ def ensure(engine: Engine, cluster: str, now: float, tres: Iterable[str] = (), d
             puts.append(User(name="root", admin="Administrator"))
         puts += book.lacking_qos(default_qos)
         if cluster and not any(
-            one.cluster == cluster and one.account == "root" and not one.user for one in book.associations
+            association.cluster == cluster and association.account == "root" and not association.user
+            for association in book.associations
         ):
             puts.append(Association(id=-1, cluster=cluster, account="root", qos=default_qos))
             puts.append(Association(id=-2, cluster=cluster, account="root", user="root", is_default=True))

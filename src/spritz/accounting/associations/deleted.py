@@ -47,7 +47,7 @@ def split_clusters(
 ) -> tuple[tuple[ClusterRow, ...], tuple[ClusterRow, ...]]:
     """Clusters that have a tree, and those that had one. `known`: those that have ever registered."""
     rows = {one.name: one for one in known}
-    live = {one.cluster for one in associations}
+    live = {association.cluster for association in associations}
     gone = ({one.cluster for one in deleted if isinstance(one, Association)} | rows.keys()) - live
 
     def of(names: set[str]) -> tuple[ClusterRow, ...]:
@@ -114,11 +114,11 @@ def _on(cluster: str) -> ColumnElement[bool]:
     return _JOBS.cluster_id == known
 
 
-def _under(one: Association) -> ColumnElement[bool]:
-    mine = and_(_on(one.cluster), _JOBS.account == one.account)
-    if one.partition:
-        mine = and_(mine, _JOBS.partition == one.partition)
-    return and_(mine, _JOBS.user == one.user) if one.user else mine
+def _under(association: Association) -> ColumnElement[bool]:
+    mine = and_(_on(association.cluster), _JOBS.account == association.account)
+    if association.partition:
+        mine = and_(mine, _JOBS.partition == association.partition)
+    return and_(mine, _JOBS.user == association.user) if association.user else mine
 
 
 def check_idle(connection: Connection, drops: Sequence[Record]) -> None:

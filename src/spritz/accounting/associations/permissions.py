@@ -34,7 +34,7 @@ def check_right(
     Operators: users, accounts and what belongs to them. Coordinators: users of their accounts and of those below, and
     the accounts below. Everybody: his own defaults.
     """
-    level = next((one.admin for one in book.users if one.name == name), "None")
+    level = next((user.admin for user in book.users if user.name == name), "None")
     if admin or level == "Administrator":
         return
     if level == "Operator" and _operated(book, puts, drops):
@@ -48,8 +48,8 @@ def check_right(
 
 def _operated(book: Book, puts: Sequence[Record], drops: Sequence[Record]) -> bool:
     """Neither QOS, resources nor whole clusters; operators may be made, but not of users that there are."""
-    levels = {one.name: (one.admin,) for one in book.users}
-    clusters = {one.cluster for one in book.associations}
+    levels = {user.name: (user.admin,) for user in book.users}
+    clusters = {association.cluster for association in book.associations}
     for one in (*puts, *drops):
         if not isinstance(one, Account | Association | Coordinator | User | WcKey):
             return False
@@ -62,8 +62,8 @@ def _operated(book: Book, puts: Sequence[Record], drops: Sequence[Record]) -> bo
 
 def _own_defaults(book: Book, name: str, puts: Sequence[Record]) -> bool:
     """Nothing but which of his own accounts, QOS and wckeys are this person's defaults."""
-    people = {one.name: one for one in book.users if one.name == name}
-    there = {one.id: one for one in book.associations if one.user == name}
+    people = {user.name: user for user in book.users if user.name == name}
+    there = {association.id: association for association in book.associations if association.user == name}
     for one in puts:
         same: Record | None = None
         if isinstance(one, Association) and one.id in there:
@@ -81,9 +81,13 @@ class _Coordinated:
     def __init__(self, book: Book, name: str) -> None:
         self._book = book
         self._name = name
-        accounts = [(one.account, one.parent) for one in book.associations if not one.user]
-        self._mine = under(accounts, {one.account for one in book.coordinators if one.user == name})
-        self._there = {one.id: one for one in book.associations}
+        accounts = [
+            (association.account, association.parent) for association in book.associations if not association.user
+        ]
+        self._mine = under(
+            accounts, {coordinator.account for coordinator in book.coordinators if coordinator.user == name}
+        )
+        self._there = {association.id: association for association in book.associations}
 
     def all(self, puts: Sequence[Record], drops: Sequence[Record]) -> bool:
         """May he do all of it together?"""
@@ -99,30 +103,32 @@ class _Coordinated:
             old = self._there.get(record.id)
             return self._holds(record) and (old is None or self._holds(old)) and self._may_give(record, old)
         if isinstance(record, User):
-            return record.admin == "None" and all(one.name != record.name for one in self._book.users)
+            return record.admin == "None" and all(user.name != record.name for user in self._book.users)
         if isinstance(record, Account):
             # Its association says where it goes, and whether that is his.
-            return all(one.name != record.name for one in self._book.accounts)
+            return all(account.name != record.name for account in self._book.accounts)
         return isinstance(record, Coordinator) and record.account in self._mine
 
     def _drop(self, record: Record, gone: set[str]) -> bool:
         if isinstance(record, User):
-            known = next((one for one in self._book.users if one.name == record.name), record)
-            accounts = {one.account for one in self._book.associations if one.user == record.name}
+            known = next((user for user in self._book.users if user.name == record.name), record)
+            accounts = {
+                association.account for association in self._book.associations if association.user == record.name
+            }
             return known.admin == "None" and bool(accounts) and accounts <= self._mine
         if isinstance(record, WcKey):
             return record.user in gone
         return isinstance(record, Association | Coordinator) and bool(record.user) and record.account in self._mine
 
-    def _holds(self, one: Association) -> bool:
+    def _holds(self, association: Association) -> bool:
         """A user of his accounts, or an account below one of them."""
-        return (one.account if one.user else one.parent) in self._mine
+        return (association.account if association.user else association.parent) in self._mine
 
     def _may_give(self, new: Association, old: Association | None) -> bool:
         """A coordinator may give only QOS that he has there himself, or that users already had."""
         if new.qos is None or (old is not None and new.qos == old.qos):
             return True
-        mine = tuple(one for one in self._book.associations if one.cluster == new.cluster)
+        mine = tuple(association for association in self._book.associations if association.cluster == new.cluster)
         rules = Rules(Policy(version=1, associations=mine, qos=self._book.qos))
         allowed: set[str] = set()
         for one in mine:

@@ -38,7 +38,7 @@ _COLUMNS = (
 def reckon(engine: Engine, request: ReckonUsage, policy: Policy) -> Reckoned:
     """Raises DatabaseError."""
     rules = Rules(policy, request.partition_qos, request.weights, request.largest)
-    lasting = frozenset(one.name for one in rules.qos.values() if "NoDecay" in one.flags)
+    lasting = frozenset(qos_record.name for qos_record in rules.qos.values() if "NoDecay" in qos_record.flags)
     sums: dict[Key, dict[str, float]] = {}
     count = 0
     with told(), engine.connect() as connection:

@@ -58,7 +58,7 @@ def shown(book: Book, rights: Rights, private: AbstractSet[str]) -> Book:
     above = _above(book, rights.name)
 
     def those(records: tuple[_R, ...]) -> tuple[_R, ...]:
-        return tuple(one for one in records if _open(one, rights, private, above))
+        return tuple(record for record in records if _open(record, rights, private, above))
 
     return replace(
         book,
@@ -77,25 +77,25 @@ def _above(book: Book, name: str) -> frozenset[tuple[str, str]]:
     """(cluster, account) of which this person is a user, and of those above: limits on the way hold for him."""
     parents = {(one.cluster, one.account): (one.cluster, one.parent) for one in book.associations if not one.user}
     found: set[tuple[str, str]] = set()
-    for one in book.associations:
-        at = (one.cluster, one.account)
-        while one.user == name and at in parents and at not in found:
+    for association in book.associations:
+        at = (association.cluster, association.account)
+        while association.user == name and at in parents and at not in found:
             found.add(at)
             at = parents[at]
     return frozenset(found)
 
 
-def _open(one: Record, rights: Rights, private: AbstractSet[str], above: AbstractSet[tuple[str, str]]) -> bool:
-    if isinstance(one, Account):
-        return "accounts" not in private or one.name in rights.accounts
+def _open(record: Record, rights: Rights, private: AbstractSet[str], above: AbstractSet[tuple[str, str]]) -> bool:
+    if isinstance(record, Account):
+        return "accounts" not in private or record.name in rights.accounts
     if "users" not in private:
         return True
-    if isinstance(one, User):
-        return one.name == rights.name
-    if isinstance(one, WcKey):
-        return one.user == rights.name
-    if isinstance(one, Association) and not one.user and (one.cluster, one.account) in above:
+    if isinstance(record, User):
+        return record.name == rights.name
+    if isinstance(record, WcKey):
+        return record.user == rights.name
+    if isinstance(record, Association) and not record.user and (record.cluster, record.account) in above:
         return True
-    if isinstance(one, Association | Coordinator):
-        return (bool(one.user) and one.user == rights.name) or one.account in rights.accounts
+    if isinstance(record, Association | Coordinator):
+        return (bool(record.user) and record.user == rights.name) or record.account in rights.accounts
     return True

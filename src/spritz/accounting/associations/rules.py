@@ -71,38 +71,43 @@ def _check_guarantee(record: Association) -> None:
 
 
 def _bad_qos(name: str, book: Book) -> BookError:
-    return BookError(f"You gave a bad qos '{name}'. Valid QOS's are {','.join(one.name for one in book.qos)}")
+    return BookError(
+        f"You gave a bad qos '{name}'. Valid QOS's are {','.join(qos_record.name for qos_record in book.qos)}"
+    )
 
 
 def check_book(book: Book) -> None:
     """All of it together: everything named is there, and the tree is one. Raises BookError."""
-    accounts, users = {one.name for one in book.accounts}, {one.name for one in book.users}
-    qos = {one.name for one in book.qos}
+    accounts, users = {one.name for one in book.accounts}, {user.name for user in book.users}
+    qos = {qos_record.name for qos_record in book.qos}
     for level in book.qos:
         for name in level.preempt.split(",") if level.preempt else ():
             if name not in qos:
                 raise _bad_qos(name, book)
     parents: dict[str, dict[str, str]] = {}
     seen: set[tuple[str, str, str, str]] = set()
-    for one in book.associations:
-        key = (one.cluster, one.account, one.user, one.partition)
+    for association in book.associations:
+        key = (association.cluster, association.account, association.user, association.partition)
         if key in seen:
-            raise BookError(f"two associations of account {one.account} user {one.user} on cluster {one.cluster}")
+            raise BookError(
+                f"two associations of account {association.account} user {association.user}"
+                f" on cluster {association.cluster}"
+            )
         seen.add(key)
-        if one.account not in accounts:
-            raise BookError(f"This account '{one.account}' doesn't exist.")
-        if one.user and one.user not in users:
-            raise BookError(f"user {one.user} is not known")
-        if not one.user:
-            parents.setdefault(one.cluster, {})[one.account] = one.parent
-        for name in (one.qos or "").split(",") if one.qos else ():
+        if association.account not in accounts:
+            raise BookError(f"This account '{association.account}' doesn't exist.")
+        if association.user and association.user not in users:
+            raise BookError(f"user {association.user} is not known")
+        if not association.user:
+            parents.setdefault(association.cluster, {})[association.account] = association.parent
+        for name in (association.qos or "").split(",") if association.qos else ():
             if name not in qos:
                 raise _bad_qos(name, book)
-        if one.default_qos and one.default_qos not in qos:
-            raise _bad_qos(one.default_qos, book)
-    for one in book.associations:
-        if one.user and one.account not in parents.get(one.cluster, {}):
-            raise BookError(f"account {one.account} is not on cluster {one.cluster}")
+        if association.default_qos and association.default_qos not in qos:
+            raise _bad_qos(association.default_qos, book)
+    for association in book.associations:
+        if association.user and association.account not in parents.get(association.cluster, {}):
+            raise BookError(f"account {association.account} is not on cluster {association.cluster}")
     for cluster, tree in parents.items():
         _check_tree(cluster, tree)
         guarantees = {
@@ -123,15 +128,15 @@ def check_book(book: Book) -> None:
 def _check_resources(book: Book) -> None:
     """No more than all of a resource is given away."""
     unit = "" if "AllResourcesAbsolute" in book.options else "%"
-    wholes = {(one.name, one.server): 100 if unit else one.count for one in book.resources}
+    wholes = {(resource.name, resource.server): 100 if unit else resource.count for resource in book.resources}
     given = dict.fromkeys(wholes, 0)
-    for one in book.resource_shares:
-        key = (one.name, one.server)
-        if key not in given or not 0 <= one.percent <= wholes[key]:
-            raise BookError(f"{one.name}@{one.server} is no resource of which {one.percent}{unit} can be given")
-        given[key] += one.percent
+    for share in book.resource_shares:
+        key = (share.name, share.server)
+        if key not in given or not 0 <= share.percent <= wholes[key]:
+            raise BookError(f"{share.name}@{share.server} is no resource of which {share.percent}{unit} can be given")
+        given[key] += share.percent
         if given[key] > wholes[key]:
-            raise BookError(f"more than {wholes[key]}{unit} of {one.name}@{one.server} would be allocated")
+            raise BookError(f"more than {wholes[key]}{unit} of {share.name}@{share.server} would be allocated")
 
 
 def _check_tree(cluster: str, parents: dict[str, str]) -> None:

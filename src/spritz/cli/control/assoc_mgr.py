@@ -54,16 +54,16 @@ def text(found: Standings, kinds: tuple[str, ...], *, oneliner: bool) -> str:
     parts = ["Current Association Manager state\n"]
     if "users" in kinds:
         users = [
-            f"UserName={one.name}({_uid(one.name)}) DefAccount={one.default_account} "
-            f"DefWckey={one.default_wckey} AdminLevel={one.admin}\n"
-            for one in found.users
+            f"UserName={user.name}({_uid(user.name)}) DefAccount={user.default_account} "
+            f"DefWckey={user.default_wckey} AdminLevel={user.admin}\n"
+            for user in found.users
         ]
         parts.append(page.section("User", "users", users))
     if "assoc" in kinds:
-        rows = [page.record(_association(page, found.cluster, one)) for one in found.associations]
+        rows = [page.record(_association(page, found.cluster, association)) for association in found.associations]
         parts.append(page.section("Association", "associations", rows))
     if "qos" in kinds:
-        parts.append(page.section("QOS", "QOS", [page.record(_qos(page, one)) for one in found.qos]))
+        parts.append(page.section("QOS", "QOS", [page.record(_qos(page, qos_record)) for qos_record in found.qos]))
     return "".join(parts)
 
 

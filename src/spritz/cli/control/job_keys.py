@@ -180,7 +180,7 @@ def _mail_types(text: str) -> Changes:
 
 
 def _records(requests: Iterable[GresRequest]) -> list[dict[str, object]]:
-    return [{"name": one.name, "type": one.type, "count": one.count} for one in requests]
+    return [{"name": request.name, "type": request.type, "count": request.count} for request in requests]
 
 
 def _gres(text: str) -> Changes:
@@ -203,7 +203,7 @@ def _tres(field: str) -> Key:
             requests = parse(text)
         except GresError as error:
             raise SpritzError(str(error)) from error
-        if any(one.name != "gpu" for one in requests):
+        if any(request.name != "gpu" for request in requests):
             raise SpritzError(f"only gres/gpu is supported by Spritz here, not {text}")
         return {field: _records(requests)}
 
@@ -221,8 +221,8 @@ def _tres_per_task(text: str) -> Changes:
         requests = parse(",".join(others)) if others else ()
     except GresError as error:
         raise SpritzError(str(error)) from error
-    made: Changes = {"gpus_per_task": _records(one for one in requests if one.name == "gpu")}
-    made["gres_per_task"] = _records(one for one in requests if one.name != "gpu")
+    made: Changes = {"gpus_per_task": _records(request for request in requests if request.name == "gpu")}
+    made["gres_per_task"] = _records(request for request in requests if request.name != "gpu")
     if cpus:
         made["cpus_per_task"] = number(cpus[-1][4:], "TresPerTask", low=1)
     return made

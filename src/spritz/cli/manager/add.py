@@ -74,10 +74,14 @@ class Inherited:
         """Those of the account, as a list."""
         rules = self._rules.get(cluster)
         if rules is None:
-            own = tuple(one for one in self._book.associations if one.cluster == cluster)
+            own = tuple(association for association in self._book.associations if association.cluster == cluster)
             rules = self._rules[cluster] = Rules(Policy(version=1, associations=own, qos=self._book.qos))
         held = next(
-            (one for one in self._book.associations if (one.cluster, one.account, one.user) == (cluster, account, "")),
+            (
+                association
+                for association in self._book.associations
+                if (association.cluster, association.account, association.user) == (cluster, account, "")
+            ),
             None,
         )
         return ",".join(sorted(rules.bounds(held).qos)) if held is not None else ""
@@ -95,7 +99,7 @@ def _set(
 
 def clusters_of(book: Book, wanted: list[str], context: Context) -> list[str]:
     """The named clusters, or all. Raises Silent where one is unknown."""
-    known = [one.name for one in book.clusters]
+    known = [cluster.name for cluster in book.clusters]
     for name in wanted:
         if name not in known:
             context.err(f" This cluster '{name}' doesn't exist.\n        Contact your admin to add it to accounting.\n")
@@ -226,7 +230,7 @@ def qos(book: Book, words: list[Word], context: Context) -> Edit:
         context.err(" Need name of qos to add.\n")
         raise Silent
     shown: dict[str, str] = {}
-    known = {one.name for one in book.qos}
+    known = {qos_record.name for qos_record in book.qos}
     from msgspec.structs import replace
 
     sample = _set(Qos(name="x"), asked.rest, shown, context)
@@ -268,7 +272,7 @@ def coordinators(book: Book, words: list[Word], context: Context) -> Edit:
         context.err(" You need to specify a user and an account to add a coordinator.\n")
         raise Silent
     need_coordinator(book, wanted, asked.names, context)
-    there = {(one.account, one.user) for one in book.coordinators}
+    there = {(coordinator.account, coordinator.user) for coordinator in book.coordinators}
     puts = [Coordinator(account=a, user=u) for a in wanted for u in asked.names if (a, u) not in there]
     if not puts:
         return " Nothing new added.\n", [], []
@@ -279,7 +283,7 @@ def coordinators(book: Book, words: list[Word], context: Context) -> Edit:
 
 def need_coordinator(book: Book, accounts: Sequence[str], users: Sequence[str], context: Context) -> None:
     """All of them are there. Raises Silent after the line that names one that is not."""
-    there = {one.name for one in book.accounts}, {one.name for one in book.users}
+    there = {account.name for account in book.accounts}, {user.name for user in book.users}
     for kind, names, known in (("account", accounts, there[0]), ("user", users, there[1])):
         for name in names:
             if name not in known:

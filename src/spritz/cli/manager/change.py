@@ -32,61 +32,67 @@ def selected(book: Book, asked: Conditions, *, users: bool | None) -> list[Assoc
     wanted_users = asked.users + (asked.names if users else [])
     wanted_accounts = [name.lower() for name in asked.accounts + (asked.names if users is False else [])]
     found = []
-    for one in book.associations:
-        if users is not None and bool(one.user) is not users:
+    for association in book.associations:
+        if users is not None and bool(association.user) is not users:
             continue
-        if asked.clusters and one.cluster not in asked.clusters:
+        if asked.clusters and association.cluster not in asked.clusters:
             continue
-        if wanted_users and one.user not in wanted_users:
+        if wanted_users and association.user not in wanted_users:
             continue
-        if wanted_accounts and one.account not in wanted_accounts:
+        if wanted_accounts and association.account not in wanted_accounts:
             continue
-        if asked.partitions is not None and one.partition not in asked.partitions:
+        if asked.partitions is not None and association.partition not in asked.partitions:
             continue
-        if asked.parents and one.parent not in asked.parents:
+        if asked.parents and association.parent not in asked.parents:
             continue
-        if asked.qos and not set((one.qos or "").split(",")) & set(asked.qos):
+        if asked.qos and not set((association.qos or "").split(",")) & set(asked.qos):
             continue
-        found.append(one)
+        found.append(association)
     return found
 
 
-def _line(one: Association) -> str:
-    if not one.user:
+def _line(association: Association) -> str:
+    if not association.user:
         return (
-            f"  C = {one.cluster:<10} A = {one.account} of {one.parent}" if one.parent else f"  C = {one.cluster:<10}"
+            f"  C = {association.cluster:<10} A = {association.account} of {association.parent}"
+            if association.parent
+            else f"  C = {association.cluster:<10}"
         )
-    part = f" P = {one.partition}" if one.partition else ""
-    return f"  C = {one.cluster:<10} A = {one.account:<20} U = {one.user:<9}{part}"
+    part = f" P = {association.partition}" if association.partition else ""
+    return f"  C = {association.cluster:<10} A = {association.account:<20} U = {association.user:<9}{part}"
 
 
 def _changed(book: Book, targets: list[Association], words: list[Word], context: Context) -> list[Association]:
     rules: dict[str, Rules] = {}
     made = []
-    for one in targets:
-        if one.cluster not in rules:
+    for target in targets:
+        if target.cluster not in rules:
             from spritz.model.limits.records import Policy
 
-            mine = tuple(other for other in book.associations if other.cluster == one.cluster)
-            rules[one.cluster] = Rules(Policy(version=1, associations=mine, qos=book.qos))
-        inherited = ",".join(sorted(rules[one.cluster].bounds(one).qos))
-        new = apply(one, words, context, inherited)
-        if (new.default_qos, new.qos) != (one.default_qos, one.qos):
-            _need_qos(book, rules[one.cluster], new, context)
+            mine = tuple(other for other in book.associations if other.cluster == target.cluster)
+            rules[target.cluster] = Rules(Policy(version=1, associations=mine, qos=book.qos))
+        inherited = ",".join(sorted(rules[target.cluster].bounds(target).qos))
+        new = apply(target, words, context, inherited)
+        if (new.default_qos, new.qos) != (target.default_qos, target.qos):
+            _need_qos(book, rules[target.cluster], new, context)
         made.append(new)
     return made
 
 
-def _need_qos(book: Book, rules: Rules, one: Association, context: Context) -> None:
+def _need_qos(book: Book, rules: Rules, association: Association, context: Context) -> None:
     """A default is one of the QOS that the association may use. Raises Silent."""
-    if one.default_qos and one.default_qos not in {qos.name for qos in book.qos}:
-        context.err(f"You gave a bad default qos '{one.default_qos}'.  Use 'list qos' to get complete list.\n")
+    if association.default_qos and association.default_qos not in {qos.name for qos in book.qos}:
+        context.err(f"You gave a bad default qos '{association.default_qos}'.  Use 'list qos' to get complete list.\n")
         raise Silent
     # What a cluster sets is for associations to inherit, and is not looked at, as in Slurm.
-    if one.default_qos and (one.parent or one.user) and one.default_qos not in rules.edited(one).qos:
+    if (
+        association.default_qos
+        and (association.parent or association.user)
+        and association.default_qos not in rules.edited(association).qos
+    ):
         context.err(" These associations don't have access to their default qos.\n")
         context.err(" Please give them access before they the default can be set to this.\n")
-        context.err(f"  DefQOS = {one.default_qos:<10} {_line(one).lstrip()}\n")
+        context.err(f"  DefQOS = {association.default_qos:<10} {_line(association).lstrip()}\n")
         raise Silent
 
 
@@ -119,8 +125,8 @@ def modify_users(book: Book, asked: Conditions, words: list[Word], context: Cont
     targets = selected(book, asked, users=True)
     lines: list[str] = []
     puts: dict[object, Record] = {}
-    names = {one.user for one in targets}
-    people = [one for one in book.users if one.name in names or one.name in asked.names + asked.users]
+    names = {target.user for target in targets}
+    people = [user for user in book.users if user.name in names or user.name in asked.names + asked.users]
     if "defaultwckey" in own:
         _need_wckey(book, asked, own["defaultwckey"].value, [one.name for one in people], context)
     if "adminlevel" in own or "defaultwckey" in own:
@@ -136,8 +142,16 @@ def modify_users(book: Book, asked: Conditions, words: list[Word], context: Cont
             context.err(f" Error with request: {_NEED_DEFAULT}\n")
             raise Silent
         for person in people:
-            theirs = [one for one in book.associations if one.user == person.name and not one.partition]
-            theirs += [one for one in book.associations if one.user == person.name and one.partition]
+            theirs = [
+                association
+                for association in book.associations
+                if association.user == person.name and not association.partition
+            ]
+            theirs += [
+                association
+                for association in book.associations
+                if association.user == person.name and association.partition
+            ]
             clusters = {one.cluster for one in theirs if not asked.clusters or one.cluster in asked.clusters}
             for cluster in clusters:
                 here = [one for one in theirs if one.cluster == cluster]
@@ -168,7 +182,7 @@ def modify_users(book: Book, asked: Conditions, words: list[Word], context: Cont
 def _need_wckey(book: Book, asked: Conditions, name: str, users: list[str], context: Context) -> None:
     """A default is one of the user's own, in every cluster that is meant; or none. Raises Silent."""
     clusters = [one.name for one in book.clusters if not asked.clusters or one.name in asked.clusters]
-    theirs = {(one.cluster, one.user) for one in book.wckeys if one.name == name}
+    theirs = {(wckey.cluster, wckey.user) for wckey in book.wckeys if wckey.name == name}
     lacking = [(user, cluster) for user in users for cluster in clusters if (cluster, user) not in theirs]
     if name and lacking:
         context.out(f" Can't modify because these users aren't associated with new default wckey '{name}'...\n")
@@ -183,8 +197,8 @@ def modify_accounts(book: Book, asked: Conditions, words: list[Word], context: C
     lines: list[str] = []
     puts: dict[object, Record] = {}
     if "description" in own or "organization" in own:
-        names = {one.account for one in targets}
-        found = [one for one in book.accounts if one.name in names]
+        names = {target.account for target in targets}
+        found = [account for account in book.accounts if account.name in names]
         for one in found:
             new = replace(one, description=own["description"].value) if "description" in own else one
             puts[one.name] = replace(new, organization=own["organization"].value) if "organization" in own else new
@@ -192,11 +206,11 @@ def modify_accounts(book: Book, asked: Conditions, words: list[Word], context: C
             lines += [" Modified accounts...", *(f"  {one.name}" for one in found)]
     if "parent" in own:
         parent = own["parent"].value.lower()
-        if parent not in {one.name for one in book.accounts}:
+        if parent not in {account.name for account in book.accounts}:
             context.err(f" Parent Account {parent} doesn't exist.\n")
             raise Silent
-        targets = [replace(one, parent=parent) for one in targets if one.account != "root"]
-        puts.update((one.id, one) for one in targets)
+        targets = [replace(target, parent=parent) for target in targets if target.account != "root"]
+        puts.update((target.id, target) for target in targets)
     made = _changed(book, targets, rest, context) if rest else targets
     if rest:
         puts.update((one.id, one) for one in made)
@@ -212,10 +226,10 @@ def modify_accounts(book: Book, asked: Conditions, words: list[Word], context: C
 def modify_qos(book: Book, asked: Conditions, words: list[Word], context: Context) -> Edit:
     """`modify qos`."""
     puts: list[Record] = []
-    for one in book.qos:
-        if not asked.names or one.name in [name.lower() for name in asked.names]:
+    for qos_record in book.qos:
+        if not asked.names or qos_record.name in [name.lower() for name in asked.names]:
             try:
-                puts.append(settings.apply(one, words, {}))
+                puts.append(settings.apply(qos_record, words, {}))
             except settings.Unknown as error:
                 context.err(error.lines)
                 raise Silent from error
@@ -229,9 +243,9 @@ def modify_clusters(book: Book, asked: Conditions, words: list[Word], context: C
     """`modify cluster`: limits of the tree's root."""
     names = asked.names + asked.clusters
     targets = [
-        one
-        for one in book.associations
-        if one.account == "root" and not one.user and (not names or one.cluster in names)
+        association
+        for association in book.associations
+        if association.account == "root" and not association.user and (not names or association.cluster in names)
     ]
     if not targets:
         return " Nothing modified\n", [], []
@@ -250,7 +264,9 @@ def delete_users(book: Book, asked: Conditions, context: Context) -> Edit:
     """`delete user`: all of a user's associations take the user along."""
     doomed: list[Record] = list(selected(book, asked, users=True))
     gone = {one.id for one in doomed if isinstance(one, Association)}
-    names = set(asked.names + asked.users) or {one.user for one in book.associations if one.id in gone}
+    names = set(asked.names + asked.users) or {
+        association.user for association in book.associations if association.id in gone
+    }
     narrow = bool(asked.accounts or asked.clusters or asked.partitions)
     alone = [
         one
@@ -282,13 +298,15 @@ def delete_accounts(book: Book, asked: Conditions, context: Context) -> Edit:
         context.err(" You are not allowed to remove the root account.\n Use remove cluster instead.\n")
         raise Silent
     targets = [one for one in selected(book, asked, users=False) if one.account != "root"]
-    placed = {one.account for one in book.associations}
+    placed = {association.account for association in book.associations}
     asked_names = {name.lower() for name in asked.names + asked.accounts}
-    alone = [] if asked.clusters else [one.name for one in book.accounts if one.name in asked_names - placed]
+    alone = (
+        [] if asked.clusters else [account.name for account in book.accounts if account.name in asked_names - placed]
+    )
     if not (targets or alone) or not (asked.names or asked.accounts or asked.parents):
         return " Nothing deleted\n", [], []
     drops = edits.delete_associations(book, targets, alone)
-    named = {one.account for one in targets}
+    named = {target.account for target in targets}
     used = sorted({one.account for one in drops if isinstance(one, Association)} - named)
     listed = [f"  {name}" for name in sorted(named.union(alone))]
     listed += [f"  {name} (below)" for name in used]
@@ -298,7 +316,7 @@ def delete_accounts(book: Book, asked: Conditions, context: Context) -> Edit:
 def delete_qos(book: Book, asked: Conditions, context: Context) -> Edit:
     """`delete qos`: it is taken out of every list."""
     names = {name.lower() for name in asked.names}
-    doomed = [one for one in book.qos if one.name in names]
+    doomed = [qos_record for qos_record in book.qos if qos_record.name in names]
     if not doomed:
         return " Nothing deleted\n", [], []
     lines = [" Deleting QOS(s)...", *(f"  {one.name}" for one in doomed)]
@@ -311,7 +329,7 @@ def delete_clusters(book: Book, asked: Conditions, context: Context) -> Edit:
     drops = edits.delete_clusters(book, names)
     if not drops:
         return " Nothing deleted\n", [], []
-    found = sorted({one.cluster for one in book.associations if one.cluster in names})
+    found = sorted({association.cluster for association in book.associations if association.cluster in names})
     return "\n".join([" Deleting clusters...", *(f"  {name}" for name in found)]) + "\n", [], drops
 
 
@@ -320,9 +338,9 @@ def delete_coordinators(book: Book, asked: Conditions, context: Context) -> Edit
     users, accounts = set(asked.names + asked.users), {name.lower() for name in asked.accounts}
     need_coordinator(book, sorted(accounts), sorted(users), context)
     doomed = [
-        one
-        for one in book.coordinators
-        if (not users or one.user in users) and (not accounts or one.account in accounts)
+        coordinator
+        for coordinator in book.coordinators
+        if (not users or coordinator.user in users) and (not accounts or coordinator.account in accounts)
     ]
     if not doomed or not (users or accounts):
         return " Nothing deleted\n", [], []

@@ -142,7 +142,7 @@ def _coordinates(book: Book) -> bool:
     from spritz.presentation.people import name_of
 
     name = name_of(os.getuid())
-    return any(one.user == name for one in book.coordinators)
+    return any(coordinator.user == name for coordinator in book.coordinators)
 
 
 def _book_to_edit(connection: Connection) -> Book:

@@ -50,8 +50,8 @@ def show_events(connection: Connection, cluster: str, words: Sequence[Word], sty
 
     def rows() -> Iterator[Row]:
         for piece in connection.stream(asked.query, EventRecords, timeout=60.0):
-            for one in piece.events:
-                yield {"e": one, "cluster": piece.cluster, "now": now}
+            for event in piece.events:
+                yield {"e": event, "cluster": piece.cluster, "now": now}
 
     with refusal(context, " Error with request: {}\n"):
         print_table(columns, list(rows()), style, context)
@@ -62,9 +62,9 @@ def held(connection: Connection) -> dict[str, Row]:
     """By cluster: what it has now, for `show cluster`."""
     found: dict[str, Row] = {}
     for piece in connection.stream(SelectEvents(kind="cluster"), EventRecords, timeout=60.0):
-        for one in piece.events:
-            has = dict(item.partition("=")[::2] for item in one.tres.split(",") if item)
-            found[piece.cluster] = {"nodes": one.nodes, "tres": one.tres, "node_count": has.get("node", "")}
+        for event in piece.events:
+            has = dict(item.partition("=")[::2] for item in event.tres.split(",") if item)
+            found[piece.cluster] = {"nodes": event.nodes, "tres": event.tres, "node_count": has.get("node", "")}
     return found
 
 

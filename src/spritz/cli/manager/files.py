@@ -51,7 +51,7 @@ def dump(connection: Connection, words: Sequence[Word], context: Context) -> int
     if not may(connection, "Administrator"):
         from spritz.presentation.people import name_of
 
-        if all(one.name != name_of(os.getuid()) for one in book.users):
+        if all(user.name != name_of(os.getuid()) for user in book.users):
             context.err(f" Your uid ({os.getuid()}) is not in the accounting system, can't dump cluster.\n")
         else:
             context.err(" Your user does not have sufficient privileges to dump clusters.\n")

@@ -52,20 +52,20 @@ def _quoted(text: str) -> str:
     return f'"{text}"' if "'" in text else f"'{text}'"
 
 
-def limits(one: Association) -> list[tuple[str, object]]:
+def limits(association: Association) -> list[tuple[str, object]]:
     """(option, value) of everything that is set."""
     found: list[tuple[str, object]] = []
     for option in LIMITS:
         row = settings.ASSOCIATION.get(option.lower())
-        value = getattr(one, row[0]) if row is not None else None
+        value = getattr(association, row[0]) if row is not None else None
         if value is not None and value != "":
             found.append((option, value))
     return found
 
 
-def _line(title: str, name: str, own: Iterable[tuple[str, str]], one: Association) -> str:
+def _line(title: str, name: str, own: Iterable[tuple[str, str]], association: Association) -> str:
     parts = [f"{title} - {_quoted(name)}", *(f"{key}={_quoted(text)}" for key, text in own if text)]
-    for option, value in limits(one):
+    for option, value in limits(association):
         kind = settings.ASSOCIATION[option.lower()][1]
         parts.append(f"{option}={_quoted(str(value)) if kind in ('list', 'name') else value}")
     return ":".join(parts)
@@ -73,13 +73,13 @@ def _line(title: str, name: str, own: Iterable[tuple[str, str]], one: Associatio
 
 def write(book: Book, cluster: str) -> Iterator[str]:
     """The lines of one cluster, without the comments at the head."""
-    mine = [one for one in book.associations if one.cluster == cluster]
+    mine = [association for association in book.associations if association.cluster == cluster]
     users: dict[str, list[Association]] = {}
     below: dict[str, list[Association]] = {}
     for one in mine:
         (users.setdefault(one.account, []) if one.user else below.setdefault(one.parent, [])).append(one)
     accounts = {one.name: one for one in book.accounts}
-    people = {one.name: one for one in book.users}
+    people = {user.name: user for user in book.users}
     defaults = {one.user: one.account for one in mine if one.user and one.is_default}
     coordinated: dict[str, list[str]] = {}
     for item in book.coordinators:

@@ -36,7 +36,7 @@ def inheriting_associations(book: Book, old: Association, new: Association) -> I
 
 
 def _below(book: Book, account: Association, changed: frozenset[str]) -> Iterator[Association]:
-    here = [one for one in book.associations if one.cluster == account.cluster]
+    here = [association for association in book.associations if association.cluster == account.cluster]
     here.sort(key=lambda one: -one.id)
     yield from (one for one in here if one.user and one.account == account.account and _inherited(one, changed))
     for one in here:
@@ -44,5 +44,5 @@ def _below(book: Book, account: Association, changed: frozenset[str]) -> Iterato
             yield from _below(book, one, left)
 
 
-def _inherited(one: Association, names: frozenset[str]) -> frozenset[str]:
-    return frozenset(name for name in names if getattr(one, name) in (None, ""))
+def _inherited(association: Association, names: frozenset[str]) -> frozenset[str]:
+    return frozenset(name for name in names if getattr(association, name) in (None, ""))

@@ -105,7 +105,7 @@ def _alive(connection: Connection, cluster: str) -> list[JobRecord]:
             from spritz.model.errors import SpritzError
 
             raise SpritzError(f"slurmdbd does not have cluster {cluster}'s newest events; try again when it has")
-        found += [one.job for one in piece.jobs if one.job.ended_at == 0.0]
+        found += [job.job for job in piece.jobs if job.job.ended_at == 0.0]
     return found
 
 

@@ -57,9 +57,9 @@ class Loading:
         self._parent = "root"
         self._parent_named = False
         self._next = 0
-        self._accounts = {one.name: one for one in book.accounts}
-        self._users = {one.name: one for one in book.users}
-        self._wckeys = {(one.cluster, one.name, one.user) for one in book.wckeys}
+        self._accounts = {account.name: account for account in book.accounts}
+        self._users = {user.name: user for user in book.users}
+        self._wckeys = {(wckey.cluster, wckey.name, wckey.user) for wckey in book.wckeys}
         self._tree: dict[tuple[str, str, str], Association] = {}
         self._defaults: dict[str, str] = {}
         self._puts: dict[object, Record] = {}
@@ -140,8 +140,8 @@ class Loading:
                 rest.append(word)
         return own, rest
 
-    def _set(self, one: Association, words: list[Word], number: int) -> Association:
-        made = one
+    def _set(self, association: Association, words: list[Word], number: int) -> Association:
+        made = association
         for word in words:
             if word.key in ("fairshare", "shares", "share") and word.value == str(SHARES_PARENT):
                 made = replace(made, shares=SHARES_PARENT)
@@ -160,11 +160,11 @@ class Loading:
             made = found
         return made
 
-    def _inherited(self, one: Association, word: Word) -> str:
+    def _inherited(self, association: Association, word: Word) -> str:
         """The QOS that `+name` adds to; the operator is in the value."""
         if not word.value.startswith(("+", "-")):
             return ""
-        name = one.account if one.user else one.parent
+        name = association.account if association.user else association.parent
         while name:
             above = self._tree.get((name, "", ""))
             if above is None:
@@ -179,7 +179,7 @@ class Loading:
             self._fail(f" A second cluster: {line.name}", line.number)
         self._cluster = self._cluster or line.name.lower()
         self._text.append(f"For cluster {self._cluster}\n")
-        mine = [one for one in self._book.associations if one.cluster == self._cluster]
+        mine = [association for association in self._book.associations if association.cluster == self._cluster]
         if self._clean:
             self._drops += mine
             mine = []
@@ -200,7 +200,7 @@ class Loading:
             )
         if "root" not in self._users:
             self._puts["user", "root"] = User(name="root", admin="Administrator")
-        if not any(one.name == "normal" for one in self._book.qos):
+        if not any(qos_record.name == "normal" for qos_record in self._book.qos):
             self._puts["qos", "normal"] = Qos(name="normal", description="Normal QOS default")
         self._accounts.setdefault("root", Account(name="root"))
         self._users.setdefault("root", User(name="root", admin="Administrator"))
@@ -290,7 +290,7 @@ class Loading:
             self._puts["user", name] = made
             if known is None:
                 self._new_users.append(made)
-        there = {(one.account, one.user) for one in self._book.coordinators}
+        there = {(coordinator.account, coordinator.user) for coordinator in self._book.coordinators}
         for account in own.get("coordinator", "").lower().split(","):
             if account and (account, name) not in there:
                 self._puts["coordinator", account, name] = Coordinator(account=account, user=name)
@@ -301,9 +301,9 @@ class Loading:
         self._next -= 1
         return self._next
 
-    def _add(self, one: Association) -> None:
-        self._tree[one.account, one.user, one.partition] = one
-        self._new.append(one)
+    def _add(self, association: Association) -> None:
+        self._tree[association.account, association.user, association.partition] = association
+        self._new.append(association)
 
     def _changed(self, what: str, name: str, old: Association, new: Association) -> None:
         if new == old:

@@ -40,7 +40,7 @@ def reset(entity: str, book: Book, asked: Conditions, words: list[Word], context
     keys: list[tuple[str | int, ...]]
     if entity == "qos":
         names = [name.lower() for name in asked.names]
-        keys = [("q", one.name) for one in book.qos if not names or one.name in names]
+        keys = [("q", qos_record.name) for qos_record in book.qos if not names or qos_record.name in names]
     else:
         keys = [("a", one.id) for one in selected(book, asked, users=entity == "user")]
     if not keys:

@@ -45,10 +45,10 @@ def rename_user(book: Book, asked: Conditions, word: Word, rest: list[Word], con
     person = next((one for one in book.users if one.name == old), None)
     if person is None or any(one.name == new for one in book.users):
         return " Nothing modified\n", [], []
-    coordinated = [one for one in book.coordinators if one.user == old]
-    wckeys = [one for one in book.wckeys if one.user == old]
+    coordinated = [coordinator for coordinator in book.coordinators if coordinator.user == old]
+    wckeys = [wckey for wckey in book.wckeys if wckey.user == old]
     puts: list[Record] = [replace(person, name=new)]
-    puts += [replace(one, user=new) for one in book.associations if one.user == old]
+    puts += [replace(association, user=new) for association in book.associations if association.user == old]
     puts += [replace(one, user=new) for one in coordinated]
-    puts += [replace(one, user=new) for one in wckeys]
+    puts += [replace(wckey, user=new) for wckey in wckeys]
     return f" Modified users...\n  {old}\n", puts, [person, *coordinated, *wckeys]

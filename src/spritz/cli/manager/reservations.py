@@ -54,7 +54,11 @@ def show_reservations(
         book = get_book(connection)
     with refusal(context, " Problem with query.\n"):
         found = connection.call(asked.query, ReservationReport, timeout=60.0)
-    chosen = [one for one in found.reservations if not asked.ids or one.record.reservation_id in asked.ids]
+    chosen = [
+        reservation
+        for reservation in found.reservations
+        if not asked.ids or reservation.record.reservation_id in asked.ids
+    ]
     print_table(columns, rows_of(chosen, book, now), style, context)
     return 0
 

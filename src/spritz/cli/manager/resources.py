@@ -111,9 +111,9 @@ def add(book: Book, words: list[Word], context: Context) -> Edit:
         except Silent:
             context.err(" Need a valid cluster name to add a cluster resource.\n")
             raise
-    known = {(one.name, one.server): one.count for one in book.resources}
+    known = {(resource.name, resource.server): resource.count for resource in book.resources}
     unit = "" if "AllResourcesAbsolute" in book.options else "%"
-    given = {(one.name, one.server, one.cluster) for one in book.resource_shares}
+    given = {(share.name, share.server, share.cluster) for share in book.resource_shares}
     puts: list[Record] = []
     lines: list[str] = []
     for name in dict.fromkeys(asked.names):
@@ -123,7 +123,9 @@ def add(book: Book, words: list[Word], context: Context) -> Edit:
             raise Silent
         shares = [cluster for cluster in asked.clusters if (name, asked.server, cluster) not in given]
         whole = 100 if unit else known.get((name, asked.server), asked.count or 0)
-        used = sum(one.percent for one in book.resource_shares if (one.name, one.server) == (name, asked.server))
+        used = sum(
+            share.percent for share in book.resource_shares if (share.name, share.server) == (name, asked.server)
+        )
         if len(shares) * (asked.percent or 0) > whole - used:
             context.err(
                 f" Adding this {len(shares)} clusters to resource {name}@{asked.server} at {asked.percent}{unit} each "
@@ -172,27 +174,27 @@ def modify(book: Book, where: list[Word], setting: list[Word], context: Context)
     puts: list[Record] = []
     lines: list[str] = []
     shares = [one for one in book.resource_shares if asked.means(one)]
-    for one in book.resources:
-        if not asked.means(one):
+    for resource in book.resources:
+        if not asked.means(resource):
             continue
-        new = one
+        new = resource
         if not asked.clusters:
             new = replace(
-                one,
-                count=one.count if wanted.count is None else wanted.count,
-                description=one.description if wanted.description is None else wanted.description,
-                server_type=one.server_type if wanted.server_type is None else wanted.server_type,
+                resource,
+                count=resource.count if wanted.count is None else wanted.count,
+                description=resource.description if wanted.description is None else wanted.description,
+                server_type=resource.server_type if wanted.server_type is None else wanted.server_type,
             )
-            if new != one:
+            if new != resource:
                 puts.append(new)
-                lines.append(f"  {one.name}@{one.server}")
+                lines.append(f"  {resource.name}@{resource.server}")
         for share in shares:
-            if (share.name, share.server) != (one.name, one.server):
+            if (share.name, share.server) != (resource.name, resource.server):
                 continue
             changed = share if wanted.percent is None else replace(share, percent=wanted.percent)
             if changed != share:
                 puts.append(changed)
-            if changed != share or new != one:
+            if changed != share or new != resource:
                 lines.append(f"  Cluster - {share.cluster}\t- {share.name}@{share.server}")
     if not puts:
         return " Nothing modified\n", [], []
@@ -206,7 +208,7 @@ def _need_enough(book: Book, puts: list[Record], context: Context) -> None:
     wholes = {(one.name, one.server): one.count for one in (*book.resources, *puts) if isinstance(one, Resource)}
     shares = [one for one in (*book.resource_shares, *puts) if isinstance(one, ResourceShare)]
     for (name, server), count in wholes.items():
-        given = {one.cluster: one.percent for one in shares if (one.name, one.server) == (name, server)}
+        given = {share.cluster: share.percent for share in shares if (share.name, share.server) == (name, server)}
         whole = 100 if unit else count
         if sum(given.values()) > whole:
             context.error(f"You can not allocate more than {whole}{unit} of a resource")
@@ -222,8 +224,8 @@ def delete(book: Book, where: list[Word], context: Context) -> Edit:
     if not (asked.names or asked.servers or asked.clusters):
         context.err(" No conditions given to remove, not executing.\n")
         raise Silent
-    shares = [one for one in book.resource_shares if asked.means(one)]
-    whole = [] if asked.clusters else [one for one in book.resources if asked.means(one)]
+    shares = [share for share in book.resource_shares if asked.means(share)]
+    whole = [] if asked.clusters else [resource for resource in book.resources if asked.means(resource)]
     if not (shares if asked.clusters else whole):
         return " Nothing deleted\n", [], []
     lines = []
@@ -242,11 +244,11 @@ def delete(book: Book, where: list[Word], context: Context) -> Edit:
 def rows(book: Book, where: list[Word], context: Context, *, with_clusters: bool) -> Iterator[Row]:
     """`show resource`: one line each, or one for each cluster's part."""
     asked = Asked.of(where, context, " Unknown condition: {}\n Use keyword 'set' to modify value\n")
-    for one in book.resources:
-        if not asked.means(one):
+    for resource in book.resources:
+        if not asked.means(resource):
             continue
-        shares = [part for part in book.resource_shares if (part.name, part.server) == (one.name, one.server)]
-        row: Row = {"resource": one, "allocated": sum(part.percent for part in shares)}
+        shares = [part for part in book.resource_shares if (part.name, part.server) == (resource.name, resource.server)]
+        row: Row = {"resource": resource, "allocated": sum(part.percent for part in shares)}
         if not with_clusters and not asked.clusters:
             yield row
             continue

@@ -166,16 +166,16 @@ def _rows(entity: str, book: Book, asked: Conditions, flags: set[str], *, with_a
         yield from _user_rows(book, asked, with_associations=with_associations)
     elif entity == "qos":
         names = {name.lower() for name in asked.names}
-        yield from ({"q": one} for one in book.qos if not names or one.name in names)
+        yield from ({"q": qos_record} for qos_record in book.qos if not names or qos_record.name in names)
     elif entity == "cluster":
         roots = {
             row["a"].cluster: row
             for row in _association_rows(book, book.associations)
             if row["a"].account == "root" and not row["a"].user
         }
-        for one in book.clusters:
-            if not asked.names or one.name in asked.names:
-                yield {"rpc": 9728 if one.host else 0, **roots.get(one.name, {}), "k": one}
+        for cluster in book.clusters:
+            if not asked.names or cluster.name in asked.names:
+                yield {"rpc": 9728 if cluster.host else 0, **roots.get(cluster.name, {}), "k": cluster}
     elif entity == "wckey":
         for key in book.wckeys:
             given = ((asked.names, key.name), (asked.users, key.user), (asked.clusters, key.cluster))
@@ -223,7 +223,11 @@ def _with_those_below(book: Book, accounts: list[str]) -> list[str]:
     found = {name.lower() for name in accounts}
     grown = bool(found)
     while grown:
-        more = {one.account for one in book.associations if not one.user and one.parent in found} - found
+        more = {
+            association.account
+            for association in book.associations
+            if not association.user and association.parent in found
+        } - found
         found |= more
         grown = bool(more)
     return sorted(found)
@@ -236,10 +240,10 @@ def _association_rows(book: Book, wanted: Iterable[Association], flags: Iterable
     """
     ids = {one.id for one in wanted}
     alone = bool({"wopinfo", "woplimits"}.intersection(flags))
-    for cluster in dict.fromkeys(one.cluster for one in book.associations):
-        mine = [one for one in book.associations if one.cluster == cluster]
+    for cluster in dict.fromkeys(association.cluster for association in book.associations):
+        mine = [association for association in book.associations if association.cluster == cluster]
         rules = Rules(Policy(version=1, associations=tuple(mine), qos=book.qos))
-        numbers = {one.name: one.id for one in book.qos}
+        numbers = {qos_record.name: qos_record.id for qos_record in book.qos}
         parents = rules.parents()
 
         def row_of(one: Association, depth: int) -> Row:
@@ -255,7 +259,7 @@ def _association_rows(book: Book, wanted: Iterable[Association], flags: Iterable
             if user.id in ids:
                 yield row_of(user, 0)
         tops = [one for one in mine if not one.user and one.parent not in there]
-        stack = [(one, 0) for one in sorted(tops, key=lambda one: one.account, reverse=True)]
+        stack = [(top, 0) for top in sorted(tops, key=lambda one: one.account, reverse=True)]
         while stack:
             one, depth = stack.pop()
             if one.id in ids:
@@ -269,66 +273,72 @@ def _association_rows(book: Book, wanted: Iterable[Association], flags: Iterable
             stack += [(child, depth + 1) for child in children]
 
 
-def _by_account(one: Association) -> tuple[str, str, str]:
-    return one.account, one.user, one.partition
+def _by_account(association: Association) -> tuple[str, str, str]:
+    return association.account, association.user, association.partition
 
 
-def _association_row(rules: Rules, one: Association, depth: int, *, alone: bool, flags: Iterable[str]) -> Row:
-    bounds = own_bounds(one) if alone else rules.bounds(one)
+def _association_row(rules: Rules, association: Association, depth: int, *, alone: bool, flags: Iterable[str]) -> Row:
+    bounds = own_bounds(association) if alone else rules.bounds(association)
     if "withrawqoslevel" in flags:
-        bounds = replace(bounds, qos=own_bounds(one).qos)
-    shown = replace(one, parent="") if "wopinfo" in flags else one
+        bounds = replace(bounds, qos=own_bounds(association).qos)
+    shown = replace(association, parent="") if "wopinfo" in flags else association
     return {"a": shown, "b": bounds, "indent": depth if "tree" in flags else 0}
 
 
 def _account_rows(book: Book, asked: Conditions, *, with_associations: bool) -> Iterator[Row]:
     names = {name.lower() for name in asked.names + asked.accounts}
-    above = {one.account: one.parent for one in book.associations if not one.user}
+    above = {association.account: association.parent for association in book.associations if not association.user}
     by_account: dict[str, list[Row]] = {}
     if with_associations:
         for row in _association_rows(book, book.associations):
             if not asked.clusters or row["a"].cluster in asked.clusters:
                 by_account.setdefault(row["a"].account, []).append(row)
-    for one in book.accounts:
-        if names and one.name not in names:
+    for account in book.accounts:
+        if names and account.name not in names:
             continue
-        chain, at = {one.name}, one.name
+        chain, at = {account.name}, account.name
         while above.get(at) and above[at] not in chain:
             at = above[at]
             chain.add(at)
         coordinators = sorted({each.user for each in book.coordinators if each.account in chain})
-        plain: Row = {"c": one, "coordinators": ",".join(coordinators)}
+        plain: Row = {"c": account, "coordinators": ",".join(coordinators)}
         if with_associations:
-            yield from ({**row, **plain} for row in by_account.get(one.name, []))
+            yield from ({**row, **plain} for row in by_account.get(account.name, []))
         else:
             yield plain
 
 
 def _user_rows(book: Book, asked: Conditions, *, with_associations: bool) -> Iterator[Row]:
     names = set(asked.names + asked.users)
-    defaults = {one.user: one.account for one in book.associations if one.user and one.is_default}
+    defaults = {
+        association.user: association.account
+        for association in book.associations
+        if association.user and association.is_default
+    }
     by_user: dict[str, list[Row]] = {}
     if with_associations:
         narrowed = Conditions(accounts=asked.accounts, clusters=asked.clusters, partitions=asked.partitions)
         for row in _association_rows(book, selected(book, narrowed, users=True)):
             by_user.setdefault(row["a"].user, []).append(row)
-    for one in book.users:
-        if (names and one.name not in names) or (asked.admins and one.admin.lower() not in _lower(asked.admins)):
+    for user in book.users:
+        if (names and user.name not in names) or (asked.admins and user.admin.lower() not in _lower(asked.admins)):
             continue
-        if asked.defaults and defaults.get(one.name) not in asked.defaults:
+        if asked.defaults and defaults.get(user.name) not in asked.defaults:
             continue
-        accounts = _coordinated(book, one.name)
-        plain: Row = {"u": one, "default_account": defaults.get(one.name, ""), "coordinators": ",".join(accounts)}
+        accounts = _coordinated(book, user.name)
+        plain: Row = {"u": user, "default_account": defaults.get(user.name, ""), "coordinators": ",".join(accounts)}
         if with_associations:
-            yield from ({**row, **plain} for row in by_user.get(one.name, []))
+            yield from ({**row, **plain} for row in by_user.get(user.name, []))
         else:
             yield plain
 
 
 def _coordinated(book: Book, user: str) -> list[str]:
     """Accounts of which the user is a coordinator, those below them included."""
-    found = {one.account for one in book.coordinators if one.user == user}
-    while found and (more := {one.account for one in book.associations if one.parent in found} - found):
+    found = {coordinator.account for coordinator in book.coordinators if coordinator.user == user}
+    while found and (
+        more := {association.account for association in book.associations if association.parent in found} - found
+    ):
         found |= more
     return sorted(found)
 
@@ -347,10 +357,10 @@ def _problems(book: Book) -> Iterator[Row]:
             yield {"account": account.name, "problem": "Account has no Associations"}
     staffed = {(one.cluster, one.account) for one in book.associations if one.user}
     parents = {(one.cluster, one.parent) for one in book.associations if one.parent}
-    for one in book.associations:
-        key = (one.cluster, one.account)
-        if not one.user and key not in staffed and key not in parents:
-            yield {"cluster": one.cluster, "account": one.account, "problem": "Account has no users"}
+    for association in book.associations:
+        key = (association.cluster, association.account)
+        if not association.user and key not in staffed and key not in parents:
+            yield {"cluster": association.cluster, "account": association.account, "problem": "Account has no users"}
     users = {one.user for one in book.associations if one.user}
     for person in book.users:
         try:

@@ -21,8 +21,8 @@ def rows_of(found: ReservationReport, asked: str | None) -> list[Row]:
     wanted = None if asked is None else {word.strip().lower() for word in asked.split(",")}
     rows: list[Row] = []
     known = set[str]()
-    for one in found.reservations:
-        record, used = one.record, dict(one.used)
+    for reservation in found.reservations:
+        record, used = reservation.record, dict(reservation.used)
         seconds = int(record.ended_at) - int(record.started_at)
         pairs = notation.parse(record.tres)
         known |= {name for name, _ in pairs}
@@ -33,7 +33,7 @@ def rows_of(found: ReservationReport, asked: str | None) -> list[Row]:
             allocated = min(used.get(name, 0), whole)
             rows.append(
                 {
-                    "cluster": one.cluster,
+                    "cluster": reservation.cluster,
                     "name": record.name,
                     "id": record.reservation_id,
                     "start": format_time(record.started_at),

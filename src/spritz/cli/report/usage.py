@@ -36,15 +36,15 @@ class Answer:
         self.holders: list[HolderUsage] = []
         query = AskUsage(clusters=clusters, starts_at=span.start, ends_at=span.end, holders=holders)
         for piece in connection.stream(query, UsageReport, timeout=None):
-            for one in piece.clusters:
-                self.clusters.setdefault(one.cluster, {})[one.tres] = one
+            for cluster in piece.clusters:
+                self.clusters.setdefault(cluster.cluster, {})[cluster.tres] = cluster
             self.holders += piece.holders
 
     def tres(self, asked: str | None) -> list[str]:
         """The TRES that are reported. Raises Fatal if none of those asked for is known."""
         if asked is None:
             return ["cpu"]
-        known = dict.fromkeys(TRES) | {name: None for one in self.clusters.values() for name in one}
+        known = dict.fromkeys(TRES) | {name: None for cluster in self.clusters.values() for name in cluster}
         known |= {one.tres: None for one in self.holders}
         if asked.strip().lower() == "all":
             return list(known)
@@ -177,7 +177,9 @@ class Reporter:
     def _grouped(self, cluster: str) -> list[Row]:
         """All accounts of a user in one line."""
         order = {
-            (one.account, one.user): one.id for one in self._book.associations if one.cluster == cluster and one.user
+            (association.account, association.user): association.id
+            for association in self._book.associations
+            if association.cluster == cluster and association.user
         }
         merged: dict[tuple[str, ...], Sums] = {}
         accounts: dict[str, list[str]] = {}
@@ -274,7 +276,11 @@ class Reporter:
 
 def parents(book: Book, cluster: str, used: set[str]) -> dict[str, str]:
     """Account -> the one above it; what is in no tree stands under root."""
-    above = {one.account: one.parent or "root" for one in book.associations if one.cluster == cluster and not one.user}
+    above = {
+        association.account: association.parent or "root"
+        for association in book.associations
+        if association.cluster == cluster and not association.user
+    }
     known = {"root", *above, *used}
     return (
         dict.fromkeys(used, "root")

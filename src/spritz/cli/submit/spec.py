@@ -142,7 +142,7 @@ def _tasks_of_gpus(fields: Fields) -> None:
     for name, times in (("gpus", 1), ("gpus_per_node", nodes), ("gres_per_node", nodes)):
         requests = fields.get(name)
         if isinstance(requests, tuple):
-            gpus = sum(one.count for one in requests if one.name == "gpu")
+            gpus = sum(request.count for request in requests if request.name == "gpu")
             if gpus:
                 fields["tasks"] = each * gpus * times
                 fields["tasks_given"] = True

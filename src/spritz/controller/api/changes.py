@@ -215,9 +215,9 @@ _SHAPES: dict[type[Event], tuple[str, Callable[[Any], _Body]]] = {
     step.StepEnded: ("step", _step_end),
     step.StepCancelled: ("step", _fields()),
     cluster.ClusterConfigured: ("cluster", lambda event: {"nodes": len(event.nodes), "partitions": [
-        one.name for one in event.partitions
+        partition.name for partition in event.partitions
     ]}),
-    cluster.NodesCreated: ("node", lambda event: {"names": [one.name for one in event.nodes]}),
+    cluster.NodesCreated: ("node", lambda event: {"names": [node.name for node in event.nodes]}),
     cluster.NodesDeleted: ("node", _fields()),
     cluster.NodeRegistered: ("node", _node_state),
     cluster.NodeStateChanged: ("node", _node_state),

@@ -80,7 +80,7 @@ def counted_tres(context: Context) -> tuple[str, ...]:
 
 def in_order(associations: tuple[Association, ...]) -> list[Association]:
     """Depth first; of one account its users first, then the accounts below, by name."""
-    accounts = {one.account: one for one in associations if not one.user}
+    accounts = {association.account: association for association in associations if not association.user}
     users: dict[str, list[Association]] = {}
     below: dict[str, list[Association]] = {}
     for one in associations:
@@ -98,19 +98,21 @@ def in_order(associations: tuple[Association, ...]) -> list[Association]:
     return found
 
 
-def _row(state: State, one: Association, share: Share | None, running: dict[str, float], now: float) -> FairShareRow:
-    used = dict(state.usage.amounts(("a", one.id), now))
+def _row(
+    state: State, association: Association, share: Share | None, running: dict[str, float], now: float
+) -> FairShareRow:
+    used = dict(state.usage.amounts(("a", association.id), now))
     usage = used.pop(RAW, 0.0)
     used.pop(WALL, None)
     found = FairShareRow(
-        id=one.id,
-        account=one.account,
-        user=one.user,
-        partition=one.partition,
-        parent=one.account if one.user else one.parent,
-        shares=one.shares,
+        id=association.id,
+        account=association.account,
+        user=association.user,
+        partition=association.partition,
+        parent=association.account if association.user else association.parent,
+        shares=association.shares,
         usage=usage,
-        minutes_limit=parse(one.grp_tres_mins),
+        minutes_limit=parse(association.grp_tres_mins),
         minutes_used={name: seconds / 60.0 for name, seconds in used.items()},
         seconds_running=running,
     )

@@ -36,7 +36,9 @@ def may_see(state: State, caller: Caller) -> Callable[[Job], bool]:
     if policy.plugin == "group":
         mine = frozenset(caller.group_names)
     elif policy.plugin == "account":
-        mine = frozenset(one.account for one in state.rules.policy.associations if one.user == caller.user)
+        mine = frozenset(
+            association.account for association in state.rules.policy.associations if association.user == caller.user
+        )
     else:
         mine = frozenset((caller.user,) if policy.plugin == "user" else ())
     return lambda job: (
@@ -48,12 +50,14 @@ def usable(state: State, reservations: list[Reservation], caller: Caller) -> lis
     """With PrivateData=reservations only those that the caller may use, with some account of his."""
     if "reservations" not in state.settings.private_data or operates(state, caller):
         return reservations
-    accounts = {one.account for one in state.rules.policy.associations if one.user == caller.user} | {""}
+    accounts = {
+        association.account for association in state.rules.policy.associations if association.user == caller.user
+    } | {""}
     gids = (caller.gid, *caller.groups)
     return [
-        one
-        for one in reservations
-        if any(one.admits(user=caller.user, gids=gids, account=account) for account in sorted(accounts))
+        reservation
+        for reservation in reservations
+        if any(reservation.admits(user=caller.user, gids=gids, account=account) for account in sorted(accounts))
     ]
 
 

@@ -56,9 +56,9 @@ def shown(state: State, caller: Caller, every: Standings) -> Standings:
     private = "users" in state.settings.private_data and not operates(state, caller)
     return replace(
         every,
-        users=[one for one in every.users if not private or one.name == caller.user],
-        associations=[one for one in every.associations if seen(one.record)],
-        qos=[_without_others(one, caller) if private else one for one in every.qos],
+        users=[user for user in every.users if not private or user.name == caller.user],
+        associations=[association for association in every.associations if seen(association.record)],
+        qos=[_without_others(qos_record, caller) if private else qos_record for qos_record in every.qos],
     )
 
 
@@ -122,7 +122,7 @@ def _ahead(state: State, now: float) -> dict[Key, dict[str, float]]:
 def _users(state: State, request: ListStandings) -> list[UserStanding]:
     rules = state.rules
     admins = rules.admins
-    names = sorted({one.user for one in rules.policy.associations if one.user})
+    names = sorted({association.user for association in rules.policy.associations if association.user})
     return [
         UserStanding(
             name=name,
@@ -166,10 +166,10 @@ def _associations(
     return found
 
 
-def _inherited(state: State, one: Association) -> Association:
-    bounds = state.rules.bounds(one)
+def _inherited(state: State, association: Association) -> Association:
+    bounds = state.rules.bounds(association)
     return replace(
-        one,
+        association,
         priority=bounds.priority,
         max_jobs=bounds.max_jobs,
         max_submit=bounds.max_submit,
@@ -193,13 +193,13 @@ def _qos(state: State, request: ListStandings, counts: _Counts) -> list[QosStand
 
     return [
         QosStanding(
-            record=one,
-            standing=counts.at(("q", one.name)),
-            accounts=each("qa", one.name),
-            users=each("qu", one.name),
+            record=qos_record,
+            standing=counts.at(("q", qos_record.name)),
+            accounts=each("qa", qos_record.name),
+            users=each("qu", qos_record.name),
         )
-        for one in sorted(state.rules.policy.qos, key=lambda qos: qos.id)
-        if not request.qos or one.name in request.qos
+        for qos_record in sorted(state.rules.policy.qos, key=lambda qos: qos.id)
+        if not request.qos or qos_record.name in request.qos
     ]
 
 

@@ -79,11 +79,11 @@ class StepQueries:
         if not operates(context.machine.state, caller) and caller.uid != job.spec.uid:
             raise SpritzError(Rejection(code="ESLURM_USER_ID_MISSING").text, code="ESLURM_USER_ID_MISSING")
         answers = await asyncio.gather(
-            *(self._measure_on(name, request) for name in (one.allocation.node for one in step.nodes))
+            *(self._measure_on(name, request) for name in (node.allocation.node for node in step.nodes))
         )
         return StepUsage(
-            nodes=[one for one in answers if isinstance(one, NodeUsage)],
-            silent=[one for one in answers if isinstance(one, str)],
+            nodes=[answer for answer in answers if isinstance(answer, NodeUsage)],
+            silent=[answer for answer in answers if isinstance(answer, str)],
         )
 
     async def _measure_on(self, node: str, request: MeasureSteps) -> NodeUsage | str:

@@ -59,8 +59,8 @@ class Submissions:
         if not caller.admin:
             return []
         components = command.components if isinstance(command, SubmitHetJob) else (command,)
-        users: list[Question] = [(person_of, one.spec.uid) for one in components if one.spec.uid >= 0]
-        return users + [(group_name_of, one.spec.gid) for one in components if one.spec.gid >= 0]
+        users: list[Question] = [(person_of, component.spec.uid) for component in components if component.spec.uid >= 0]
+        return users + [(group_name_of, component.spec.gid) for component in components if component.spec.gid >= 0]
 
     def submit(self, command: SubmitJob, call: Call) -> Struct | Deferred:
         """Stamp, store, decide; answered when durable."""
@@ -82,8 +82,8 @@ class Submissions:
         caller = context.identity.caller(call)
         if command.components and known_submission(context.machine.state, command.components[0], caller):
             return self._again(command, caller, call)
-        for one in command.components:
-            refusal = self._refused(one, caller)
+        for component in command.components:
+            refusal = self._refused(component, caller)
             if refusal is not None:
                 return refusal
         plugins = context.submit_plugins
@@ -145,7 +145,7 @@ class Submissions:
     def _impossible_whole(self, command: SubmitHetJob, caller: Caller) -> Rejection | None:
         context = self._context
         try:
-            found = context.check_whole([one.spec for one in command.components])
+            found = context.check_whole([component.spec for component in command.components])
         except ValueError:
             return None
         if found is None or not command.components:

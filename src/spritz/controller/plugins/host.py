@@ -239,7 +239,10 @@ class ScriptHost(asyncio.Protocol):
             return request
         self._partitions = partitions
         nodes = state.nodes
-        cpus = (sum(nodes[name].config.capacity.cpus for name in one.nodes if name in nodes) for one in partitions)
+        cpus = (
+            sum(nodes[name].config.capacity.cpus for name in partition.nodes if name in nodes)
+            for partition in partitions
+        )
         return replace(request, partitions=partitions, cpus=tuple(cpus))
 
 

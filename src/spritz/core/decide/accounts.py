@@ -136,7 +136,7 @@ def _with_known_account(state: State, spec: JobSpec) -> JobSpec:
 
 
 def _partition_names(state: State, spec: JobSpec) -> tuple[str, ...]:
-    return spec.partitions or tuple(one.name for one in state.partitions.values() if one.default)
+    return spec.partitions or tuple(partition.name for partition in state.partitions.values() if partition.default)
 
 
 def association_number(state: State, spec: JobSpec, partition: str) -> int:

@@ -71,10 +71,10 @@ def end_job(
         kill_now=kill_now,
         requeued=requeued,
     )
-    for one in components:
+    for component in components:
         _end_one(
             turn,
-            one,
+            component,
             state,
             reason,
             detail=detail,

@@ -84,11 +84,11 @@ def _is_counted(turn: Turn, node: Node) -> bool:
         if count and node.name in names and node.state is NodeState.IDLE:
             members = [nodes[name] for name in names if name in nodes]
             usable = (
-                one.name
-                for one in members
-                if one.state is NodeState.IDLE
-                and not one.flags & (AWAY | _DOWN | _TROUBLE | _NOT_RESPONDING)
-                and not uses[one.name].jobs
+                member.name
+                for member in members
+                if member.state is NodeState.IDLE
+                and not member.flags & (AWAY | _DOWN | _TROUBLE | _NOT_RESPONDING)
+                and not uses[member.name].jobs
             )
             return node.name in islice(usable, count)
     return False

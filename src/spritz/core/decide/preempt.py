@@ -144,7 +144,7 @@ def _judged(
     policy = state.settings.preemption
     if _is_guest(state, job, planned.allocation.reservation):
         return "" if victim.mode is guest_mode(policy) else "not to be preempted so", ""
-    records = [one.record for one in state.rules.party("", "", job.partition, job.spec.qos).qos]
+    records = [qos_record.record for qos_record in state.rules.party("", "", job.partition, job.spec.qos).qos]
     mode, seconds, account = preempt_mode(policy, whom), exempt_seconds(policy, records), ""
     if mode is not victim.mode or not may_preempt(policy, who, whom):
         guarantee = reclaim.lender(preemptor, planned, job)

@@ -445,7 +445,9 @@ def delete_reservation(turn: Turn, command: DeleteReservation) -> Done:
 
 def _may_use(state: State, reservation: Reservation, caller: Caller) -> bool:
     """With any account that he has."""
-    accounts = {one.account for one in state.rules.policy.associations if one.user == caller.user} | {""}
+    accounts = {
+        association.account for association in state.rules.policy.associations if association.user == caller.user
+    } | {""}
     gids = (caller.gid, *caller.groups)
     return any(reservation.admits(user=caller.user, gids=gids, account=account) for account in sorted(accounts))
 

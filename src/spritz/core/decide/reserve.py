@@ -146,12 +146,12 @@ def overlapping(
     return None
 
 
-def meet(one: Reservation, other: Reservation) -> bool:
-    if one.floating or other.floating:
+def meet(reservation: Reservation, other: Reservation) -> bool:
+    if reservation.floating or other.floating:
         return True
     return any(
         start < end_other and end > start_other
-        for start, end in one.spans(OCCURRENCES)
+        for start, end in reservation.spans(OCCURRENCES)
         for start_other, end_other in other.spans(OCCURRENCES)
     )
 

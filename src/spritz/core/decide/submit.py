@@ -93,7 +93,7 @@ def submit_het_job(turn: Turn, command: SubmitHetJob) -> JobSubmitted | WillRun:
     known = known_submission(turn.state, leader, turn.caller)
     if known:
         return JobSubmitted(job_id=known)
-    if any(one.spec.array for one in components):
+    if any(component.spec.array for component in components):
         raise Refused("ESLURM_INVALID_ARRAY")
     if leader.spec.batch and not leader.test_only and not (leader.script or leader.spec.script_key):
         raise Refused("ESLURM_JOB_SCRIPT_MISSING")
@@ -105,7 +105,7 @@ def submit_het_job(turn: Turn, command: SubmitHetJob) -> JobSubmitted | WillRun:
         if one.immediate_seconds is not None:
             job = replace(job, start_by_at=turn.now + max(one.immediate_seconds, 1))
         jobs.append(job)
-    named = [name for one in components for name in set(one.spec.node_list)]
+    named = [name for component in components for name in set(component.spec.node_list)]
     if len(set(named)) < len(named) and not components_share(turn.state.settings):
         raise Refused("ESLURM_INVALID_NODE_NAME", hint="two components ask for one node, and share none")
     if leader.test_only:

@@ -114,7 +114,7 @@ def launch(plan: Plan, request: Request, store: Store) -> Sweep:
                 modules=resuming.install_module(base),
                 trials=script.Trials(
                     sweep=sweep.directory,
-                    variables={one.name: spaces.variable(one.name) for one in plan.parameters},
+                    variables={parameter.name: spaces.variable(parameter.name) for parameter in plan.parameters},
                     python=kept.python,
                     asks=points is None,
                     watched=plan.watched,
@@ -326,7 +326,7 @@ def _split(plan: Plan, request: Request) -> tuple[list[str], dict[int, str]]:
     words = plan.words()
     written, hidden = secrets.split_arguments(words, request.environment)
     for place, word in list(hidden.items()):
-        if any("{" + one.name + "}" in word for one in plan.parameters):
+        if any("{" + parameter.name + "}" in word for parameter in plan.parameters):
             written[place] = word
             del hidden[place]
     return written, hidden

@@ -186,8 +186,8 @@ def write_html(sweep: Sweep, found: Sequence[Row], path: Path) -> int:
     if not shown:
         raise ExperimentError(f"no trial of {sweep.name} has a value yet", hint=silence(sweep, found))
     dimensions: list[dict[str, Any]] = [
-        _dimension(one.name, [row.trial.parameters.get(one.name) for row in shown], log=one.log)
-        for one in sweep.plan.parameters
+        _dimension(parameter.name, [row.trial.parameters.get(parameter.name) for row in shown], log=parameter.log)
+        for parameter in sweep.plan.parameters
     ]
     line: dict[str, Any] = {}
     if metric:

@@ -81,16 +81,24 @@ def distributions(parameters: Iterable[Parameter]) -> dict[str, Any]:
     from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
     found: dict[str, Any] = {}
-    for one in parameters:
-        if one.values:
-            found[one.name] = CategoricalDistribution(one.values)
+    for parameter in parameters:
+        if parameter.values:
+            found[parameter.name] = CategoricalDistribution(parameter.values)
             continue
         # Optuna warns where the step does not divide the range; a grid of ours ends at the last whole step too.
-        high = one.low + one.step * int((one.high - one.low) / one.step + 1e-9) if one.step else one.high
-        if one.integer:
-            found[one.name] = IntDistribution(int(one.low), int(high), log=one.log, step=int(one.step) or 1)
+        high = (
+            parameter.low + parameter.step * int((parameter.high - parameter.low) / parameter.step + 1e-9)
+            if parameter.step
+            else parameter.high
+        )
+        if parameter.integer:
+            found[parameter.name] = IntDistribution(
+                int(parameter.low), int(high), log=parameter.log, step=int(parameter.step) or 1
+            )
         else:
-            found[one.name] = FloatDistribution(one.low, high, log=one.log, step=one.step or None)
+            found[parameter.name] = FloatDistribution(
+                parameter.low, high, log=parameter.log, step=parameter.step or None
+            )
     return found
 
 

@@ -76,23 +76,23 @@ def assoc_bounds(record: Association, above: AssocBounds | None) -> AssocBounds:
     )
 
 
-def qos_bounds(one: Qos) -> QosBounds:
+def qos_bounds(qos_record: Qos) -> QosBounds:
     """A QOS."""
     return QosBounds(
-        name=one.name,
-        record=one,
-        flags=names_of(one.flags),
-        grp=parse(one.grp_tres),
-        per_job=parse(one.max_tres_pj),
-        per_node=parse(one.max_tres_pn),
-        per_user=parse(one.max_tres_pu),
-        per_account=parse(one.max_tres_pa),
-        least=parse(one.min_tres_pj),
-        grp_mins=parse(one.grp_tres_mins),
-        grp_run_mins=parse(one.grp_tres_run_mins),
-        mins_per_job=parse(one.max_tres_mins_pj),
-        run_mins_per_user=parse(one.max_tres_run_mins_pu),
-        run_mins_per_account=parse(one.max_tres_run_mins_pa),
+        name=qos_record.name,
+        record=qos_record,
+        flags=names_of(qos_record.flags),
+        grp=parse(qos_record.grp_tres),
+        per_job=parse(qos_record.max_tres_pj),
+        per_node=parse(qos_record.max_tres_pn),
+        per_user=parse(qos_record.max_tres_pu),
+        per_account=parse(qos_record.max_tres_pa),
+        least=parse(qos_record.min_tres_pj),
+        grp_mins=parse(qos_record.grp_tres_mins),
+        grp_run_mins=parse(qos_record.grp_tres_run_mins),
+        mins_per_job=parse(qos_record.max_tres_mins_pj),
+        run_mins_per_user=parse(qos_record.max_tres_run_mins_pu),
+        run_mins_per_account=parse(qos_record.max_tres_run_mins_pa),
     )
 
 

@@ -50,18 +50,28 @@ class Catalogue:
     def __init__(self, policy: Policy) -> None:
         self.version = policy.version
         self._policy: Policy | None = policy
-        self._records = {one.id: one for one in policy.associations}
-        self.qos = {one.name: qos_bounds(one) for one in policy.qos}
-        self.wckeys = {(one.user, one.name): one for one in policy.wckeys}
+        self._records = {association.id: association for association in policy.associations}
+        self.qos = {qos_record.name: qos_bounds(qos_record) for qos_record in policy.qos}
+        self.wckeys = {(wckey.user, wckey.name): wckey for wckey in policy.wckeys}
         self.default_wckeys = dict(policy.default_wckeys)
         self.licenses = policy.licenses
         self.admins = dict(policy.admins)
         self.coordinators = policy.coordinators
         self._coordinated: dict[str, frozenset[str]] = {}
-        self.accounts = {one.account: one for one in policy.associations if not one.user}
-        self.users = {(one.account, one.user, one.partition): one for one in policy.associations if one.user}
+        self.accounts = {
+            association.account: association for association in policy.associations if not association.user
+        }
+        self.users = {
+            (association.account, association.user, association.partition): association
+            for association in policy.associations
+            if association.user
+        }
         #: user -> default account
-        self.defaults = {one.user: one.account for one in policy.associations if one.user and one.is_default}
+        self.defaults = {
+            association.user: association.account
+            for association in policy.associations
+            if association.user and association.is_default
+        }
         self._below: dict[str, set[str]] = {}
         for one in self.accounts.values():
             self._below.setdefault(one.parent, set()).add(one.account)
@@ -81,7 +91,7 @@ class Catalogue:
             self._policy = Policy(
                 version=self.version,
                 associations=tuple(self._records[number] for number in sorted(self._records)),
-                qos=tuple(sorted((one.record for one in self.qos.values()), key=lambda one: one.id)),
+                qos=tuple(sorted((qos_record.record for qos_record in self.qos.values()), key=lambda one: one.id)),
                 wckeys=tuple(sorted(self.wckeys.values(), key=lambda one: (one.name, one.user))),
                 default_wckeys=tuple(sorted(self.default_wckeys.items())),
                 licenses=self.licenses,
@@ -93,10 +103,10 @@ class Catalogue:
     def parents(self) -> dict[int, int]:
         """Association id -> id of its parent; root's children have none."""
         found: dict[int, int] = {}
-        for one in self._records.values():
-            above = self.accounts.get(one.account if one.user else one.parent)
-            if above is not None and above.id != one.id:
-                found[one.id] = above.id
+        for record in self._records.values():
+            above = self.accounts.get(record.account if record.user else record.parent)
+            if above is not None and above.id != record.id:
+                found[record.id] = above.id
         return found
 
     def users_among(self, numbers: Iterable[int]) -> list[Association]:
@@ -140,11 +150,11 @@ class Catalogue:
             old = self._records.get(number)
             if old is not None and not old.user:
                 return False
-        for one in change.associations:
-            old = self._records.get(one.id)
-            if old is not None and _home(old) != _home(one):
+        for association in change.associations:
+            old = self._records.get(association.id)
+            if old is not None and _home(old) != _home(association):
                 return False
-            if self._begins(one):
+            if self._begins(association):
                 return False
         for qos in change.qos:
             known = self.qos.get(qos.name)
@@ -174,18 +184,18 @@ class Catalogue:
                 if old.is_default and old.user not in self.defaults:
                     others = (one for one in self.users.values() if one.user == old.user and one.is_default)
                     self.defaults.update((one.user, one.account) for one in others)
-        for one in change.associations:
-            old = self._records.get(one.id)
+        for association in change.associations:
+            old = self._records.get(association.id)
             if old is None:
-                touched.counted.add((one.account, one.user))
+                touched.counted.add((association.account, association.user))
             else:
                 self._forget(old)
-        for one in change.associations:
-            touched.ids.add(one.id)
-            self._learn(one)
-            if not one.user:
-                touched.accounts |= self._with_those_below(one.account)
-            touched.users.add((one.account, one.user))
+        for association in change.associations:
+            touched.ids.add(association.id)
+            self._learn(association)
+            if not association.user:
+                touched.accounts |= self._with_those_below(association.account)
+            touched.users.add((association.account, association.user))
         touched.users |= touched.counted
         for qos in change.qos:
             if qos.name not in self.qos:
@@ -195,7 +205,7 @@ class Catalogue:
             touched.qos.add(qos.name)
         for name, user in map(tuple, change.gone_wckeys):
             self.wckeys.pop((user, name), None)
-        self.wckeys.update(((one.user, one.name), one) for one in change.wckeys)
+        self.wckeys.update(((wckey.user, wckey.name), wckey) for wckey in change.wckeys)
         if change.licenses is not None:
             self.licenses = change.licenses
         if change.admins is not None:
@@ -232,16 +242,16 @@ class Catalogue:
             if old.is_default and self.defaults.get(old.user) == old.account:
                 del self.defaults[old.user]
 
-    def _learn(self, one: Association) -> None:
-        self._records[one.id] = one
-        self._sort(one)
-        if one.user:
-            self.users[one.account, one.user, one.partition] = one
-            if one.is_default:
-                self.defaults[one.user] = one.account
+    def _learn(self, association: Association) -> None:
+        self._records[association.id] = association
+        self._sort(association)
+        if association.user:
+            self.users[association.account, association.user, association.partition] = association
+            if association.is_default:
+                self.defaults[association.user] = association.account
         else:
-            self.accounts[one.account] = one
-            self._below.setdefault(one.parent, set()).add(one.account)
+            self.accounts[association.account] = association
+            self._below.setdefault(association.parent, set()).add(association.account)
 
     def _with_those_below(self, account: str) -> set[str]:
         found: set[str] = set()
@@ -254,8 +264,8 @@ class Catalogue:
         return found
 
 
-def _home(one: Association) -> tuple[str, str, str, str]:
-    return one.account, one.user, one.partition, one.parent
+def _home(association: Association) -> tuple[str, str, str, str]:
+    return association.account, association.user, association.partition, association.parent
 
 
 def _times(one: Association | Qos) -> bool:

@@ -43,7 +43,7 @@ def exceeded(
 
 def never(party: Party, tres: Iterable[tuple[str, int]], minutes: int, *, nodes: int = 1) -> Excess | None:
     """What would keep it from starting though nothing else ran; only QOS with DenyOnLimit are looked at."""
-    strict = tuple(one for one in party.qos if "DenyOnLimit" in one.flags)
+    strict = tuple(qos_record for qos_record in party.qos if "DenyOnLimit" in qos_record.flags)
     if not strict:
         return None
     wanted = dict(tres)

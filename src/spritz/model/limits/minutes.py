@@ -167,7 +167,7 @@ def spent(party: Party, usage: Usage, wanted: Mapping[str, int], limit_minutes: 
     """What a job of a QOS with DenyOnLimit is refused for at submission: minutes that are used up, or that it alone
     would need more of than there are.
     """
-    if not party.timed or not any("DenyOnLimit" in one.flags for one in party.qos):
+    if not party.timed or not any("DenyOnLimit" in qos_record.flags for qos_record in party.qos):
         return None
     return first_of(
         (

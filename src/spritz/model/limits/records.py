@@ -258,7 +258,7 @@ class Book(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     def lacking_qos(self, names: str) -> list[Qos]:
         """Those of the names that there are not yet."""
-        known = {one.name for one in self.qos}
+        known = {qos_record.name for qos_record in self.qos}
         return [
             Qos(name=name, description="Normal QOS default" if name == "normal" else name)
             for name in names.split(",")

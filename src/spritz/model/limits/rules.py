@@ -94,7 +94,9 @@ class Rules:
         self._users = self._kept.users
         self._bounds: dict[int, AssocBounds] = {}
         self._parties: dict[tuple[str, str, str, str, tuple[str, ...]], Party] = {}
-        self.guarantees = {one.id: self._guarantee(one) for one in self._accounts.values() if one.guarantee}
+        self.guarantees = {
+            account.id: self._guarantee(account) for account in self._accounts.values() if account.guarantee
+        }
 
     @classmethod
     def of(
@@ -116,8 +118,13 @@ class Rules:
     def fits(self, partitions: Mapping[str, Partition], priority: PriorityPolicy, nodes: Mapping[str, Node]) -> bool:
         """Would `of` make the same?"""
         return (
-            self.partition_qos == {one.name: one.qos for one in partitions.values() if one.qos}
-            and self.weights == {one.name: one.billing_weights for one in partitions.values() if one.billing_weights}
+            self.partition_qos == {partition.name: partition.qos for partition in partitions.values() if partition.qos}
+            and self.weights
+            == {
+                partition.name: partition.billing_weights
+                for partition in partitions.values()
+                if partition.billing_weights
+            }
             and self.largest == priority.largest
             and self.totals == _totals(self.policy, partitions, nodes)
         )
@@ -136,7 +143,7 @@ class Rules:
 
     def decay(self, priority: PriorityPolicy) -> Decay:
         """How usage fades."""
-        lasting = frozenset(one.name for one in self.qos.values() if "NoDecay" in one.flags)
+        lasting = frozenset(qos_record.name for qos_record in self.qos.values() if "NoDecay" in qos_record.flags)
         return Decay(half_life_seconds=priority.half_life_seconds, lasting=lasting)
 
     def usage_factor(self, qos: str) -> float:
@@ -349,7 +356,7 @@ class Rules:
             return list(self._users.values())
         if not touched.accounts:
             return self._kept.users_among(touched.ids)
-        return [one for one in self._users.values() if touched.has(one.account, one.user)]
+        return [user for user in self._users.values() if touched.has(user.account, user.user)]
 
     def bounds(self, record: Association) -> AssocBounds:
         """One association of this policy with what it inherits."""
@@ -403,9 +410,12 @@ def _totals(
     policy: Policy, partitions: Mapping[str, Partition], nodes: Mapping[str, Node]
 ) -> dict[str, dict[str, int]]:
     """Nothing, unless a QOS asks for it."""
-    if not any("Relative" in names_of(one.flags) for one in policy.qos):
+    if not any("Relative" in names_of(qos_record.flags) for qos_record in policy.qos):
         return {}
-    homes = {"": tuple(nodes), **{one.name: one.nodes for one in partitions.values() if one.qos}}
+    homes = {
+        "": tuple(nodes),
+        **{partition.name: partition.nodes for partition in partitions.values() if partition.qos},
+    }
     return {name: _sum(nodes[node] for node in members if node in nodes) for name, members in homes.items()}
 
 

@@ -24,14 +24,14 @@ def longest_minutes(party: Party, wanted: Mapping[str, int]) -> int | Excess | N
     Of the QOS the least limit counts. Where they have none it is the first that there is from the job's association
     upward, GrpWall before MaxWall. With DenyOnLimit no more than its TRES can last, either.
     """
-    walls = [one.record.max_wall for one in party.qos if one.record.max_wall is not None][:1]
-    walls += [one.record.grp_wall for one in party.qos if one.record.grp_wall is not None][:1]
+    walls = [qos_record.record.max_wall for qos_record in party.qos if qos_record.record.max_wall is not None][:1]
+    walls += [qos_record.record.grp_wall for qos_record in party.qos if qos_record.record.grp_wall is not None][:1]
     least: int | None = min(walls, default=None)
     if least is None:
         least, reason = next(_of_associations(party), (None, Reason.NONE))
         if least == 0:
             return Excess(reason)
-    if any("DenyOnLimit" in one.flags for one in party.qos):
+    if any("DenyOnLimit" in qos_record.flags for qos_record in party.qos):
         lasting = [limit // wanted[name] for name, limit in job_bounds(party) if wanted.get(name)]
         least = min([*lasting, *([] if least is None else [least])], default=None)
     return least

@@ -207,14 +207,14 @@ class View:
         return [_short(each) for each in self._book.associations if wanted(each)] if self._full else []
 
 
-def _short(one: Association) -> Json:
+def _short(association: Association) -> Json:
     """What tells an association from others."""
     return {
-        "account": one.account,
-        "cluster": one.cluster,
-        "partition": one.partition,
-        "user": one.user,
-        "id": one.id,
+        "account": association.account,
+        "cluster": association.cluster,
+        "partition": association.partition,
+        "user": association.user,
+        "id": association.id,
     }
 
 

@@ -138,7 +138,10 @@ class _Writer:
 
 def _requests(requests: tuple[GresRequest, ...]) -> str:
     return ",".join(
-        f"gres/{one.name}:{one.type}:{one.count}" if one.type else f"gres/{one.name}:{one.count}" for one in requests
+        f"gres/{request.name}:{request.type}:{request.count}"
+        if request.type
+        else f"gres/{request.name}:{request.count}"
+        for request in requests
     )
 
 

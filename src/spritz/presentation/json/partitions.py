@@ -23,7 +23,7 @@ def show_records(
     output: Output, asked: str, now: float, partitions: Sequence[Partition], views: Mapping[str, NodeView]
 ) -> None:
     """Print them."""
-    body = {"partitions": [partition_json(one, views) for one in partitions], "last_update": moment(now)}
+    body = {"partitions": [partition_json(partition, views) for partition in partitions], "last_update": moment(now)}
     show(output, asked, body, "GET /slurm/partitions")
 
 

@@ -23,36 +23,39 @@ if TYPE_CHECKING:
 
 def show_records(output: Output, asked: str, now: float, reservations: Sequence[Reservation]) -> None:
     """Print them."""
-    body = {"reservations": [reservation_json(one, now) for one in reservations], "last_update": moment(now)}
+    body = {
+        "reservations": [reservation_json(reservation, now) for reservation in reservations],
+        "last_update": moment(now),
+    }
     show(output, asked, body, "GET /slurm/reservations")
 
 
-def reservation_json(one: Reservation, now: float) -> Json:
+def reservation_json(reservation: Reservation, now: float) -> Json:
     """One record."""
     from spritz.notation.hostlist import compress
     from spritz.notation.ranges import format_ids
 
-    start_at, end_at = times(one, now)
-    purge = one.purge_seconds if "PURGE_COMP" in one.flags else None
+    start_at, end_at = times(reservation, now)
+    purge = reservation.purge_seconds if "PURGE_COMP" in reservation.flags else None
     return {
-        "accounts": names(one.accounts, one.accounts_denied),
+        "accounts": names(reservation.accounts, reservation.accounts_denied),
         "burst_buffer": "",
-        "core_count": one.core_count,
-        "core_specializations": [{"node": name, "core": format_ids(int(mask, 16))} for name, mask in one.cpus],
+        "core_count": reservation.core_count,
+        "core_specializations": [{"node": name, "core": format_ids(int(mask, 16))} for name, mask in reservation.cpus],
         "end_time": moment(end_at),
-        "features": one.features,
-        "flags": list(one.flags),
-        "groups": ",".join(one.groups),
-        "licenses": ",".join(f"{name}:{count}" for name, count in one.licenses),
-        "max_start_delay": one.max_start_delay_seconds,
-        "name": one.name,
-        "node_count": len(one.nodes),
-        "node_list": compress(one.nodes),
-        "partition": one.partition,
+        "features": reservation.features,
+        "flags": list(reservation.flags),
+        "groups": ",".join(reservation.groups),
+        "licenses": ",".join(f"{name}:{count}" for name, count in reservation.licenses),
+        "max_start_delay": reservation.max_start_delay_seconds,
+        "name": reservation.name,
+        "node_count": len(reservation.nodes),
+        "node_list": compress(reservation.nodes),
+        "partition": reservation.partition,
         "purge_completed": {"time": number(purge)},
         "start_time": moment(start_at),
         "watts": number(None),
-        "tres": tres(one),
-        "users": names(one.users, one.users_denied),
-        "comment": one.comment,
+        "tres": tres(reservation),
+        "users": names(reservation.users, reservation.users_denied),
+        "comment": reservation.comment,
     }

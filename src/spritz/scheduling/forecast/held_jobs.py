@@ -191,7 +191,7 @@ class HeldJobs:
             tasks = 0 if record.tasks is None else record.tasks & ~self._tasks_left(record)
             starts = begun.get(record.id)
             if starts and (tasks or record.tasks is None):
-                conditions.placed(record, tasks, self._now, max(one.ends_at for one in starts))
+                conditions.placed(record, tasks, self._now, max(start.ends_at for start in starts))
             if record.allocation is not None:
                 over = self._now if record.completing else max(record.ends_at, self._now)
                 unlimited = record.request is not None and record.request.time_limit_minutes >= INFINITE

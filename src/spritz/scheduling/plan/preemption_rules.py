@@ -82,7 +82,7 @@ class PreemptionRules:
         found = self._exempt_seconds.get(kind)
         if found is None:
             party = self.snapshot.rules.party("", "", *kind)
-            found = exempt_seconds(self.policy, [one.record for one in party.qos])
+            found = exempt_seconds(self.policy, [qos_record.record for qos_record in party.qos])
             self._exempt_seconds[kind] = found
         return found
 

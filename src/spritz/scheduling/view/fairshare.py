@@ -56,12 +56,12 @@ class _Tree:
         self.children: dict[int, list[Share]] = {}
         #: by number of the one above: all their shares together
         self.level: dict[int, int] = {}
-        for one in self.shares.values():
-            record = one.association
+        for share in self.shares.values():
+            record = share.association
             above = accounts.get(record.account) if record.user else accounts.get(record.parent)
-            if above is None or above is one:
+            if above is None or above is share:
                 if not record.user and self.root is None:
-                    self.root = one
+                    self.root = share
                 continue
             for _ in range(len(accounts)):
                 parent = accounts.get(above.association.parent)
@@ -69,7 +69,7 @@ class _Tree:
                     break
                 above = parent
             self.above[record.id] = above
-            self.children.setdefault(above.association.id, []).append(one)
+            self.children.setdefault(above.association.id, []).append(share)
             if record.shares != SHARES_PARENT:
                 self.level[above.association.id] = self.level.get(above.association.id, 0) + record.shares
 

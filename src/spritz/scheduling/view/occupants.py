@@ -84,7 +84,7 @@ class Occupants:
                 self.counts[kind] = self.counts.get(kind, 0) + 1
             for kind, jobs in here.items():
                 if kind != LEAVING:
-                    self.prices[kind][:, index] = _prices([(records[one], row.holders[one]) for one in jobs])
+                    self.prices[kind][:, index] = _prices([(records[job], row.holders[job]) for job in jobs])
         changed.clear()
 
     def on(self, index: int, kind: Kind) -> list[int]:

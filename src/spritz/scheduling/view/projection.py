@@ -431,7 +431,9 @@ class Projection:
         self._price()
         if self.settings.priority_policy.calculate_running:
             self.memory.no_room.clear()
-        self.reorder.update((one.id, one) for one in self.records.values() if waiting_jobs.is_ranked(self, one))
+        self.reorder.update(
+            (record.id, record) for record in self.records.values() if waiting_jobs.is_ranked(self, record)
+        )
 
     def _price(self) -> None:
         members = {name: nodes.tolist() for name, nodes in self.eligibility.partition_nodes.items()}

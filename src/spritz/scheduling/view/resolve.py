@@ -131,7 +131,7 @@ def _sizes(
     most = nodes_max or 0
     if not spec.nodes_given or not 0 < most - nodes_min < settings.topology_sizes_max:
         return ()
-    kinds = [one.kind for one in settings.topologies if one.name == partition.topology] or [
+    kinds = [topology.kind for topology in settings.topologies if topology.name == partition.topology] or [
         one.kind for one in settings.topologies[:1]
     ]
     return tuple(range(nodes_min, most + 1)) if kinds == ["block"] else ()
