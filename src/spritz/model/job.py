@@ -74,7 +74,8 @@ class JobSpec(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A request as its user made it, after command line, environment and #SBATCH lines are merged. None or empty: not
     given.
 
-    The controller stamps uid, gid, user and group; what a client writes there counts only for administrators.
+    The controller sets ten of the fields (docs/decisions/0190): uid, gid, user and group, where a client's values count
+    only for administrators; groups; memory_mib_counted; time_granted; exempt; script_key and environment_key.
     """
 
     name: str = ""
