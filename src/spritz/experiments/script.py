@@ -190,9 +190,14 @@ say started ", \\"nodes\\": \\"$SLURM_JOB_NODELIST\\", \\"job\\": \\"$SLURM_JOB_
 finish() {{ {masking}say ended ", \\"status\\": $1"; {closing}exit "$1"; }}
 {contract}
 {before}cd {place} || finish 66
-{exports}MASTER_ADDR=$SLURM_JOB_NODELIST
-[ "$SLURM_NNODES" = 1 ] || MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
-export MASTER_ADDR
+{exports}head_node=$SLURM_JOB_NODELIST
+[ "$SLURM_NNODES" = 1 ] || head_node=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
+export MASTER_ADDR=$head_node
+# A node's name need not be one of the network.
+if [ "$SLURM_NNODES" != 1 ] && ! getent ahosts "$head_node" > /dev/null; then
+    address=$(scontrol -o show node "$head_node" | grep -oE ' NodeAddr=[^ ]+'); MASTER_ADDR=${{address#*=}}
+    [ -n "$MASTER_ADDR" ] || MASTER_ADDR=$head_node
+fi
 # Below the ports that Linux gives to clients; another one in each life, as processes of the last may still hold theirs.
 export MASTER_PORT=$((20000 + (SLURM_JOB_ID + 1009 * restart) % 12000))
 {"".join(f"{line}{chr(10)}" for line in options.setup)}{modules}{tracking}{_OPEN_LOOP if trials else ""}\
@@ -394,7 +399,7 @@ def _launch(template: str, options: RunOptions, command: Sequence[str], quoted: 
         start = f"bash -c {shlex.quote(line)} {template} {' '.join(quoted[place:])}"
         return f'{srun} --ntasks="$SLURM_NNODES" --ntasks-per-node=1 {resuming.guard(options)}{start}'
     ray = _RAY.format(ray=shlex.quote(str(Path(command[0]).with_name("ray"))) if "/" in command[0] else "ray")
-    return f"""{ray}srun --overlap -N1 -n1 --ntasks-per-node=1 -w "$MASTER_ADDR" --kill-on-bad-exit=1 \\
+    return f"""{ray}srun --overlap -N1 -n1 --ntasks-per-node=1 -w "$head_node" --kill-on-bad-exit=1 \\
     --output="$log" --error="$log" --open-mode=append {program}"""
 
 
