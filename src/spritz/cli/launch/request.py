@@ -111,6 +111,19 @@ def own_fields(given: Values, argv: list[str], context: Context, *, inside: bool
     return fields
 
 
+def check_relative(fields: Fields, context: Context) -> None:
+    """Raises SpritzError, in Slurm's words, where --relative and --nodes lead beyond the nodes of the allocation."""
+    first, nodes, has = (
+        fields.get("relative"),
+        fields.get("nodes_min", 1),
+        context.environ.get("SLURM_JOB_NUM_NODES", ""),
+    )
+    if isinstance(first, int) and isinstance(nodes, int) and has.isdecimal() and first + nodes > int(has):
+        raise SpritzError(
+            f"--relative and --nodes option incompatible with count of allocated nodes ({first}+{nodes}>{has})"
+        )
+
+
 def _program(name: str, context: Context) -> str:
     return os.path.join(context.cwd, name) if name and name != "none" else ""
 

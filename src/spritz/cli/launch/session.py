@@ -329,6 +329,7 @@ class Session:
             if self.fields.get("distribution") == "arbitrary":
                 fields["node_list"] = self.fields.get("node_list", ())
         fields |= request.own_fields(self.given, self.command, self.context, inside=self.inside)
+        request.check_relative(fields, self.context)
         fields["multi_prog"] = self.multi_prog
         if self.terminal is not None:
             fields |= {"pty_rows": self.terminal.rows, "pty_columns": self.terminal.columns}
