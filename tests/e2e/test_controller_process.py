@@ -21,7 +21,8 @@ from pathlib import Path
 import pytest
 from msgspec import msgpack
 
-import spritz.controller.configuration  # noqa: F401 - another user (`as_user`) could not import it
+import spritz.controller.configuration
+import spritz.runtime.daemonize  # noqa: F401 - another user (`as_user`) could not import these two
 from spritz.client.errors import ClientError, ConnectionLost, RemoteError
 from spritz.controller.journal import Group
 from spritz.controller.main import main

@@ -67,7 +67,8 @@ def imported(*words: str, conf: Path, script: str = _SCRIPT) -> set[str]:
         env={"PATH": "/usr/bin:/bin", "SLURM_CONF": str(conf)},
     )
     assert done.returncode == 0, done.stderr
-    return beyond_msgspec(set(done.stdout.split()))
+    # Some builds of Python have these two built in: then nothing is imported.
+    return beyond_msgspec(set(done.stdout.split())) - {"math", "select"}
 
 
 @pytest.mark.parametrize(
