@@ -434,7 +434,7 @@ if [ "$SLURM_NODEID" = 0 ]; then
 else
     "$SPRITZ_RAY_COMMAND" start --address="$RAY_ADDRESS" $rest &
 fi
-wait $!; status=$?; wait; [ -n "$stopped" ] || exit $status' &
+wait $!; status=$?; wait; [ -n "$stopped" ] || exit $status' 2>> "$SPRITZ_RUN_DIR/log/ray-$restart-srun.log" &
 cluster=$!
 trap 'kill "$cluster" 2>/dev/null; wait "$cluster"' EXIT
 until [ "$("$ray" status 2>/dev/null | grep -c '^ *[0-9]* node_')" -ge "$SLURM_NNODES" ]; do
