@@ -76,6 +76,7 @@ def test_an_idle_session_is_warned_of_and_ends(lab: Lab) -> None:
     assert "this session ends in" in lab("logs", name)
 
 
+@pytest.mark.slow
 def test_a_busy_session_does_not_end_and_stop_ends_it(lab: Lab) -> None:
     name = running(lab, "dev", "-d", "--idle", "3s")
     lab("exec", name, "--", "timeout", "8", "sh", "-c", "while :; do :; done", status=124)
@@ -211,6 +212,7 @@ def test_the_guard_warns_then_ends_and_tells_without_leaving_the_address(lab: La
             assert b"a-token-of-mine" not in path.read_bytes(), path
 
 
+@pytest.mark.slow
 def test_a_guard_that_reports_lets_the_run_go_on(lab: Lab) -> None:
     (lab.project / "spritz.yaml").write_text("guard: {watch: cpu, warn_after: 1s, end_after: 2s}\n")
     assert lab("run", "--", "bash", "-c", "sleep 6; echo done").endswith("done\n")

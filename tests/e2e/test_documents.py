@@ -92,7 +92,18 @@ def needs_a_cluster(page: Path) -> bool:
     return not any("spritz up" in example.command for example in examples(page))
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if examples(page)], ids=lambda page: page.stem)
+#: Pages whose commands take ten seconds, and whose features have tests of their own in the default run.
+SLOW = {"pause-and-resume", "pipelines", "dev-sessions", "sweeps"}
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(page, marks=pytest.mark.slow if page.stem in SLOW else (), id=page.stem)
+        for page in PAGES
+        if examples(page)
+    ],
+)
 def test_commands_do_what_the_page_says(page: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
     work = tmp_path_factory.mktemp("page") / "work"  # a short path, since sockets are in it
     work.mkdir()

@@ -110,6 +110,7 @@ def test_a_step_fans_out_and_the_same_again_comes_from_the_cache(lab: Lab) -> No
     assert [line for line in told(lab) if line in ("shards", "words")] == ["shards", "words"]
 
 
+@pytest.mark.slow
 def test_a_failed_item_blocks_what_needs_it_and_is_retried_alone_with_the_same_code(lab: Lab) -> None:
     begin(lab)
     (lab.directory / "told.fail").touch()
@@ -130,6 +131,7 @@ def test_a_failed_item_blocks_what_needs_it_and_is_retried_alone_with_the_same_c
     assert "nightly-1-train-1.2" in lab("runs", "--group", "nightly-1")
 
 
+@pytest.mark.slow
 def test_a_submission_killed_at_any_point_and_repeated_runs_each_step_once(lab: Lab) -> None:
     """`sbatch` stops its caller for good: before it queues the job, after that, and between jobs."""
     begin(lab)

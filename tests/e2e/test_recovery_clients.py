@@ -152,7 +152,7 @@ def test_a_queued_srun_waits_through_a_restart_or_says_why_not(cluster: Cluster,
     until(lambda: cluster.job(2).state.ended, "no job stays behind for a client that has gone", 50)
 
 
-@pytest.mark.parametrize("command", ["srun", "salloc"])
+@pytest.mark.parametrize("command", ["srun", pytest.param("salloc", marks=pytest.mark.slow)])
 def test_a_client_that_dies_while_the_controller_is_away_holds_nothing_for_ever(
     cluster: Cluster, clients: Clients, command: str
 ) -> None:

@@ -129,6 +129,7 @@ def test_a_loop_that_computes_for_ever_ends_the_daemon_and_says_where(start: Sta
     assert f"in {stuck}\n" in daemon.text()
 
 
+@pytest.mark.slow
 def test_a_daemon_that_was_stopped_for_longer_goes_on(start: Start) -> None:
     limit = 1.5
     daemon = start("slurmctld", limit=limit)

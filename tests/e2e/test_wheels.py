@@ -14,10 +14,11 @@ import pytest
 
 from tests.sources import ROOT, copy_sources
 
-pytestmark = pytest.mark.timeout(600)
+# One worker builds each wheel once.
+pytestmark = [pytest.mark.timeout(600), pytest.mark.xdist_group("wheels")]
 
 
-@pytest.fixture(scope="module", params=["compiled", "pure"])
+@pytest.fixture(scope="module", params=["compiled", pytest.param("pure", marks=pytest.mark.slow)])
 def wheel(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     base = tmp_path_factory.mktemp("wheel")
     copy_sources(base / "source")

@@ -76,6 +76,7 @@ def ended(path: Path) -> bool:
     return int(path.read_text()) not in watchdog.processes(str(path))
 
 
+@pytest.mark.slow
 def test_a_test_that_takes_no_signal_is_ended_with_its_daemons(project: Path) -> None:
     daemon = project / "daemon"
     process = start(project, _HANG.format(path=str(daemon)), "--timeout=1", "-n1")
@@ -87,6 +88,7 @@ def test_a_test_that_takes_no_signal_is_ended_with_its_daemons(project: Path) ->
     assert ended(daemon)
 
 
+@pytest.mark.slow
 def test_a_run_that_exceeds_its_limit_is_ended_with_its_daemons(project: Path) -> None:
     daemon = project / "daemon"
     process = start(project, _HANG.format(path=str(daemon)), SPRITZ_TEST_SECONDS="5")
