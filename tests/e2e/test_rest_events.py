@@ -80,8 +80,9 @@ def test_a_job_is_told_from_submission_to_end_and_a_reader_resumes_anywhere_in_b
         with reading(site, f"job_id={job}", **{"Last-Event-ID": str(number)}) as frames:
             assert kinds_until_end(frames, job) == [one for one in live if one[0] > number]
     with reading(site, f"since=0&job_id={job}&follow=no") as frames:
-        told = [body["kind"] for name, body in frames if name in ("job", "step")]
-    assert told[: len(kinds)] == kinds, "from the journal, from the beginning"
+        told = [(name, body) for name, body in frames if name in ("job", "step")]
+    assert [body["kind"] for _, body in told][: len(kinds)] == kinds, "from the journal, from the beginning"
+    assert {body["step"] for name, body in told if name == "step"} == {"batch"}
 
 
 def test_tokens_say_who_reads_and_bad_requests_are_refused(site: Site) -> None:

@@ -16,6 +16,7 @@ from spritz.controller.api.private import hides_jobs, may_see, usable
 from spritz.core.rights import operates
 from spritz.model import events as kinds
 from spritz.model.events import cluster, job, reservation, step
+from spritz.model.ids import step_name
 from spritz.model.queries.events import Change
 from spritz.model.states import NodeFlag
 from spritz.notation.hostlist import compress
@@ -261,6 +262,8 @@ class Shaper:
             self._identify(body)
         elif "jobs" in body:
             ids = tuple(one["job_id"] for one in body["jobs"])
+        if "step_id" in body:
+            body["step"] = step_name(body.pop("step_id"))
         data = _encode({"sequence": sequence, "at": event.at, "type": kind, "kind": type(event).__name__, **body})
         return Change(sequence=sequence, type=kind, job_ids=ids, data=data)
 
