@@ -233,6 +233,7 @@ class Machine(Namespace):
 
     def _reap(self) -> None:
         for child in self._children:
+            child.kill()  # it may have been about to enter, and was not found inside
             child.wait()
         self._children.clear()
 
