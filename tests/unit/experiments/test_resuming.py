@@ -92,7 +92,8 @@ class Job:
         """One life; its status."""
         variables = {
             "PATH": f"{self.directory}/bin:{os.environ['PATH']}", "SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "n1",
-            "SLURM_RESTART_COUNT": str(self.lives), "SLURM_JOB_NUM_NODES": "1", "SLURM_JOB_PARTITION": "p",
+            "SLURM_RESTART_COUNT": str(self.lives), "SLURM_JOB_NUM_NODES": "1", "SLURM_NNODES": "1",
+            "SLURM_JOB_PARTITION": "p",
         }  # fmt: skip
         self.lives += 1
         done = subprocess.run(["bash", self.directory / "job.sh"], env={**variables, **environment}, timeout=60)
