@@ -11,11 +11,13 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
+import pytest
 
 from spritz.client.channel import Channel
 from spritz.client.handling import Call
@@ -37,6 +39,7 @@ from spritz.model.reports import (
 from spritz.model.resources import Allocation, NodeAllocation
 from spritz.model.states import JobState
 from spritz.model.step import Step, StepNode, StepSpec
+from spritz.node.cgroup import prepare_tree, remove
 from spritz.runtime.log import get_logger
 from spritz.stepd import record
 from spritz.stepd.spec import RECORD
@@ -338,6 +341,25 @@ class NodeCluster:
     def output(self, job: Job) -> str:
         """The batch script's output."""
         return (self.work / f"slurm-{job.id}.out").read_text()
+
+
+@contextmanager
+def running(cluster: NodeCluster) -> Iterator[NodeCluster]:
+    """The cluster while its controller and its daemon run."""
+    try:
+        cluster.controller.start()
+        cluster.start()
+        yield cluster
+    finally:
+        cluster.close()
+
+
+def need_version_2() -> None:
+    """Skip the test where no cgroup of version 2 may be made."""
+    directory = prepare_tree(f"spritz_test_{os.getpid()}")
+    if not directory:
+        pytest.skip("no cgroup of version 2 may be made here")
+    remove(directory)
 
 
 def with_restart(job: Job, restart_count: int) -> Job:

@@ -10,26 +10,17 @@ from pathlib import Path
 import pytest
 
 from spritz.model.launch import SuspendTasks
-from spritz.node.cgroup import prepare_tree, remove
 
-from .node_harness import NodeCluster, wait_until
+from .node_harness import NodeCluster, need_version_2, running, wait_until
 
 pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[NodeCluster]:
-    directory = prepare_tree(f"spritz_test_{os.getpid()}")
-    if not directory:
-        pytest.skip("no cgroup of version 2 may be made here")
-    remove(directory)
-    found = NodeCluster(tmp_path, nodes=1)
-    found.controller.start()
-    found.start()
-    try:
-        yield found
-    finally:
-        found.close()
+    need_version_2()
+    with running(NodeCluster(tmp_path, nodes=1)) as started:
+        yield started
 
 
 def tree_of(pid: int) -> Path:
@@ -83,4 +74,4 @@ while True:
     supervisor = cluster.supervisor_pid(job, "0")
     cluster.terminate(job)
     cluster.finished(job, 0)
-    assert supervisor
+    wait_until(lambda: not Path(f"/proc/{supervisor}").exists(), "the supervisor has seen all of them end")

@@ -14,10 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from spritz.node.cgroup import prepare_tree, remove
 from tests.ports import free_port
 
-from .node_harness import NodeCluster, wait_until
+from .node_harness import NodeCluster, need_version_2, running, wait_until
 from .people import Person, made_people
 
 SSHD = "/usr/sbin/sshd"
@@ -76,17 +75,9 @@ def people() -> Iterator[dict[str, Person]]:
 def cluster(tmp_path: Path) -> Iterator[NodeCluster]:
     if os.getuid() != 0 or not os.path.exists(SSHD) or shutil.which("ssh") is None:
         pytest.skip("takes root and an OpenSSH server")
-    directory = prepare_tree(f"spritz_test_{os.getpid()}")
-    if not directory:
-        pytest.skip("no cgroup of version 2 may be made here")
-    remove(directory)
-    found = NodeCluster(tmp_path, nodes=1)
-    found.controller.start()
-    found.start()
-    try:
-        yield found
-    finally:
-        found.close()
+    need_version_2()
+    with running(NodeCluster(tmp_path, nodes=1)) as started:
+        yield started
 
 
 def test_users_with_a_job_are_admitted_and_held_by_it(cluster: NodeCluster, people: dict[str, Person]) -> None:

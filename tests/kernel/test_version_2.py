@@ -10,7 +10,7 @@ import pytest
 
 from spritz.node.cgroup import prepare_memory, prepare_tree, remove, version
 from spritz.stepd.adopt import adopt, steps_of
-from tests.e2e.node_harness import NodeCluster, wait_until
+from tests.e2e.node_harness import NodeCluster, running, wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(version() != "v2", reason="takes a kernel with version 2 alone")]
 
@@ -29,14 +29,10 @@ def cluster(tmp_path: Path) -> Iterator[NodeCluster]:
     remove(directory)
     assert prepare_tree("spritz_probe")
     remove("/sys/fs/cgroup/spritz_probe")
-    found = NodeCluster(tmp_path, nodes=1, extra="TaskPlugin=task/cgroup")
-    (found.root / "cgroup.conf").write_text("ConstrainRAMSpace=yes\nConstrainCores=yes\nConstrainDevices=yes\n")
-    found.controller.start()
-    found.start()
-    try:
-        yield found
-    finally:
-        found.close()
+    made = NodeCluster(tmp_path, nodes=1, extra="TaskPlugin=task/cgroup")
+    (made.root / "cgroup.conf").write_text("ConstrainRAMSpace=yes\nConstrainCores=yes\nConstrainDevices=yes\n")
+    with running(made) as started:
+        yield started
 
 
 def test_the_step_that_exceeds_its_memory_is_killed_and_told_and_its_job_goes_on(cluster: NodeCluster) -> None:

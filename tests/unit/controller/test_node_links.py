@@ -302,5 +302,6 @@ def test_a_launch_that_cannot_be_worded_has_failed() -> None:
             controller.start(job_id)
             state = controller.machine.state
             await until(lambda: state.jobs[job_id].state is not JobState.RUNNING)
+            assert (state.jobs[job_id].state, state.jobs[job_id].restart_count) == (JobState.PENDING, 1), "queued again"
 
     asyncio.run(main())
