@@ -66,7 +66,7 @@ def main(arguments: list[str]) -> int:
 
 
 def scrapes(port: int) -> None:
-    """Time pages, each of them made anew."""
+    """Time pages, none of which is a kept one."""
     for path in ("/metrics", "/metrics/jobs", "/metrics/jobs-users-accts", "/metrics/nodes"):
         times = []
         for _ in range(8):

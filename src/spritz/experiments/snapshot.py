@@ -245,7 +245,7 @@ def _repository_of(directory: Path) -> _Repository | None:
 
 
 def _head_of(root: Path) -> tuple[str, str, str]:
-    """(commit, its tree, branch); "" for what there is not."""
+    """(commit, its tree, branch); "" for what is missing."""
     lines = _git(root, "rev-parse", "HEAD", "HEAD^{tree}", "--symbolic-full-name", "HEAD", check=False).splitlines()
     if len(lines) < 2:
         return "", "", _git(root, "symbolic-ref", "-q", "--short", "HEAD", check=False).strip()

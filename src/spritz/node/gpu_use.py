@@ -17,7 +17,7 @@ _MIB = 1024 * 1024
 
 
 class GpuUse:
-    """`read` never raises. A driver that fails is asked again; a library that there is not is not looked for again."""
+    """`read` never raises. A driver that fails is asked again; a missing library is looked for once."""
 
     def __init__(self) -> None:
         #: whether there is a driver to ask

@@ -302,7 +302,7 @@ class Events:
         return feed
 
     def _end_unread(self, key: str, feed: Feed) -> None:
-        """End the feed when nobody has read it for a while."""
+        """End the feed some time after its last reader has left."""
 
         def look() -> None:
             if feed.readers or feed.error is not None or self._stopping:

@@ -48,7 +48,7 @@ def test_figures_of_both_makers_and_what_a_gpu_does_not_tell(monkeypatch: pytest
         GpuSample(index=1, busy_percent=99, memory_used_mib=5, memory_mib=196_608),
     )
     nvml.nvmlDeviceGetCount = fail
-    assert [gpu.index for gpu in use.read()] == [0], "a driver that fails keeps nobody from the other"
+    assert [gpu.index for gpu in use.read()] == [0], "the other driver is read although one fails"
 
 
 def a_job(number: int, mask: str) -> Job:

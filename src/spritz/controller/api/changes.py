@@ -37,7 +37,7 @@ _encode = Encoder().encode
 
 _Body = dict[str, Any]
 
-#: Words of PrivateData that keep a change from somebody.
+#: Words of PrivateData that hide changes from some users.
 _PRIVATE = frozenset({"jobs", "nodes", "partitions", "reservations"})
 
 #: Kinds that concern jobs, steps … but tell a user nothing that another kind does not.

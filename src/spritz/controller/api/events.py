@@ -1,8 +1,8 @@
 """The stream of journaled events, for dashboards, exporters and whoever follows along.
 
 Owns the watchers' places in the stream. Past events are read from the journal; a watcher that has caught up is fed
-from memory, after each commit. Only administrators may watch events as they are, which hold everybody's requests
-(`WatchEvents`); `WatchChanges` is for everybody, and tells of them what the caller may see (`changes`).
+from memory, after each commit. Only administrators may watch events as they are, which hold all users' requests
+(`WatchEvents`); `WatchChanges` is for all users, and tells what the caller may see (`changes`).
 """
 
 from __future__ import annotations

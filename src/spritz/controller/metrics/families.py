@@ -172,7 +172,7 @@ class Pages:
         ):
             yield _gauge(name, text, value)
         for name in _MOOT:
-            yield _gauge(name, "Cycles that ended for a reason that Spritz does not have", 0)
+            yield _gauge(name, "Always 0: cycles that ended for a reason that Spritz does not have", 0)
         yield from self._daemon(told.failures)
 
     def _daemon(self, failures: dict[str, int]) -> Families:
@@ -210,7 +210,7 @@ def _job_families(prefix: str, label: str, found: list[tuple[str, Totals]]) -> F
             return _gauge(name, text, value(found[0][1]))
         return _labelled(name, text, label, ((key, value(one)) for key, one in found))
 
-    yield family(prefix, "Jobs", lambda one: one.jobs)
+    yield family(prefix, "Jobs", lambda sums: sums.jobs)
     for word in jobs.COUNTS:
         yield family(f"{prefix}_{word}", f"Jobs that are {word}", lambda one, word=word: one.counts[word])  # type: ignore[misc]  # mypy has no default arguments in lambdas
     for word in jobs.RESOURCES:
@@ -250,25 +250,29 @@ _NODE_VALUES: tuple[tuple[str, str, Callable[[NodeRow], float]], ...] = (
 )
 
 _PARTITION_VALUES: tuple[tuple[str, str, Callable[[NodeTotals], float]], ...] = (
-    ("slurm_partition_cpus", "CPUs", lambda one: one.cpus),
-    ("slurm_partition_gpus", "GPUs", lambda one: one.gpus),
-    ("slurm_partition_nodes", "Nodes", lambda one: one.nodes),
-    ("slurm_partition_nodes_cpus_alloc", "CPUs that jobs hold", lambda one: one.cpus_alloc),
-    ("slurm_partition_nodes_cpus_efctv", "CPUs for jobs", lambda one: one.cpus_effective),
-    ("slurm_partition_nodes_cpus_idle", "CPUs that no job holds", lambda one: one.cpus_idle),
-    ("slurm_partition_nodes_mem_alloc", "Memory that jobs hold", lambda one: one.memory_alloc),
-    ("slurm_partition_nodes_mem_avail", "Memory for jobs", lambda one: one.memory_effective),
-    ("slurm_partition_nodes_mem_free", "Memory that is free", lambda one: one.free),
-    ("slurm_partition_nodes_mem_tot", "Memory", lambda one: one.memory),
-    ("spritz_partition_gpus_alloc", "GPUs that jobs hold", lambda one: one.gpus_alloc),
+    ("slurm_partition_cpus", "CPUs", lambda sums: sums.cpus),
+    ("slurm_partition_gpus", "GPUs", lambda sums: sums.gpus),
+    ("slurm_partition_nodes", "Nodes", lambda sums: sums.nodes),
+    ("slurm_partition_nodes_cpus_alloc", "CPUs that jobs hold", lambda sums: sums.cpus_alloc),
+    ("slurm_partition_nodes_cpus_efctv", "CPUs for jobs", lambda sums: sums.cpus_effective),
+    ("slurm_partition_nodes_cpus_idle", "CPUs that no job holds", lambda sums: sums.cpus_idle),
+    ("slurm_partition_nodes_mem_alloc", "Memory that jobs hold", lambda sums: sums.memory_alloc),
+    ("slurm_partition_nodes_mem_avail", "Memory for jobs", lambda sums: sums.memory_effective),
+    ("slurm_partition_nodes_mem_free", "Memory that is free", lambda sums: sums.free),
+    ("slurm_partition_nodes_mem_tot", "Memory", lambda sums: sums.memory),
+    ("spritz_partition_gpus_alloc", "GPUs that jobs hold", lambda sums: sums.gpus_alloc),
 )
 
 _PENDING_VALUES: tuple[tuple[str, str, Callable[[Totals], float]], ...] = (
-    ("max_job_nodes", "Most nodes that a pending job may take", lambda one: one.max_nodes),
-    ("max_job_nodes_nohold", "The same without held jobs", lambda one: one.max_nodes_nohold),
-    ("min_job_nodes", "Most nodes that a pending job needs", lambda one: one.min_nodes),
-    ("min_job_nodes_nohold", "The same without held jobs", lambda one: one.min_nodes_nohold),
-    ("wait_part_node_limit", "Jobs that wait for the partition's limit of nodes", lambda one: one.wait_node_limit),
+    ("max_job_nodes", "Most nodes that a pending job may take", lambda sums: sums.max_nodes),
+    ("max_job_nodes_nohold", "The same without held jobs", lambda sums: sums.max_nodes_nohold),
+    ("min_job_nodes", "Most nodes that a pending job needs", lambda sums: sums.min_nodes),
+    ("min_job_nodes_nohold", "The same without held jobs", lambda sums: sums.min_nodes_nohold),
+    (
+        "wait_part_node_limit",
+        "Jobs that wait for the partition's limit of nodes",
+        lambda sums: sums.wait_node_limit,
+    ),
 )
 
 _MOOT = (

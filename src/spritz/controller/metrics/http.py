@@ -30,7 +30,7 @@ _HEALTH = ("/livez", "/readyz", "/healthz")
 _TEXT = "text/plain; charset=utf-8"
 
 _PRIVATE = (
-    "PrivateData is set, and metrics tell of everybody's jobs: MetricsParameters=ignore_private_data offers them all "
+    "PrivateData is set, and metrics tell of all users' jobs: MetricsParameters=ignore_private_data offers them all "
     "the same\n"
 )
 _OFF = "MetricsType=metrics/openmetrics is not set\n"
