@@ -372,7 +372,8 @@ def describe(step: Expected, ran: Ran, values: dict[str, str]) -> str:
         lines += [f"- {mark}| {substitute(template, values)}" for template in missing]
         lines += [f"+ {mark}| {line}" for line in left if not (step.at_least and mark == "1")]
         if not missing and not left and templates != actual:
-            lines.append(f"  {mark}| {len(actual)} lines, perhaps in another order than recorded")
+            lines.append(f"  {mark}| the lines are those recorded, in another order or number:")
+            lines += [f"  {mark}| {line}" for line in actual]
     if ran.exit_code != step.exit_code:
         lines.append(f"- exit {step.exit_code}\n+ exit {ran.exit_code}")
     return "\n".join(lines)
