@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
+from spritz.model.commands.cluster import Tick
 from tests.unit.scheduling.site import SETTINGS, Site, node, spec
 from tests.unit.scheduling.test_reservations_tres import reserve
 
@@ -52,3 +53,15 @@ def test_no_job_runs_into_a_reservation() -> None:
     assert set(site.cycle()) == {fits}
     site.cycle()
     assert crosses not in site.cycle()
+
+
+def test_no_component_runs_into_a_reservation() -> None:
+    site = site_of()
+    reserve(site, 1800, nodes=("n1", "n2"))
+    crosses = site.submit_het(spec(1), spec(1, time_limit_minutes=60, time_min_minutes=10))
+    assert site.cycle() == {}
+    over = site.projection.records[crosses].expected_start_at
+    assert over >= site.now + 1800
+    site.now = over
+    site.send(Tick())
+    assert sorted(site.cycle()) == [crosses, crosses + 1]

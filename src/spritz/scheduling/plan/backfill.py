@@ -322,6 +322,8 @@ class Backfill:
         found = self._room_later(choices, since, until, without)
         while found is not None:
             at = self.planned.licensed_from([request for request, _allocation in found[1]], found[0], without)
+            ends = [crossed(self.planned.reserved, *placed, found[0]) for placed in found[1]]
+            at = None if at is None else max(at, *(end or at for end in ends))
             if at == found[0]:
                 break
             found = None if at is None or at > until else self._room_later(choices, at, until, without)

@@ -17,6 +17,7 @@ from spritz.scheduling.plan.gangs import start_now
 from spritz.scheduling.plan.power_up import POWERED
 from spritz.scheduling.plan.verdicts import reserved_verdict, stuck_verdict
 from spritz.scheduling.view.records import Failure, Verdict
+from spritz.scheduling.view.reservations import crossed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -91,6 +92,8 @@ class Trial:
             self._allocations = []
             return True
         request, allocation = placed
+        if crossed(cycle.snapshot.reserved, request, allocation, cycle.snapshot.now):
+            return False
         record = self._gang.records[index]
         verdict = self._limits.verdict(record, request, allocation)
         chosen = self._licenses.choose(request.licenses, cycle.licenses.reserved(request)) if request.licenses else {}
