@@ -14,6 +14,7 @@ COMMANDS = {
     "salloc": "get an allocation and run a command or shell in it",
     "sattach": "connect the terminal to a running step",
     "sbcast": "copy a file to the nodes of a job",
+    "scrontab": "run jobs again and again, at times that a crontab names",
     "squeue": "list jobs and steps",
     "sinfo": "list partitions and nodes",
     "sprio": "show the parts of job priorities",

@@ -22,6 +22,7 @@ COMMANDS = (
         "sattach",
         "sbcast",
         "sgather",
+        "scrontab",
         "squeue",
         "sinfo",
         "sprio",

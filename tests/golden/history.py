@@ -14,9 +14,10 @@ from spritz.model.cluster import ClusterSettings
 from spritz.model.commands import cluster as on_cluster
 from spritz.model.commands import job as on_job
 from spritz.model.commands import reservation as on_reservation
+from spritz.model.commands.crontab import UpdateCrontab
 from spritz.model.commands.step import CreateStep, SignalStep
 from spritz.model.ids import STEP_BATCH
-from spritz.model.job import Dependency, EndSignal
+from spritz.model.job import CronEntry, Dependency, EndSignal
 from spritz.model.limits import records as limits
 from spritz.model.node import NodeConfig
 from spritz.model.partition import Partition
@@ -28,7 +29,7 @@ from spritz.model.reasons import Reason
 from spritz.model.reports import AdmitNode, NodePrologEnded, PowerProgramStarted, PrologEnded, Usage
 from spritz.model.resources import Allocation, GresRequest
 from spritz.model.step import StepSpec
-from spritz.testing.builders import ALICE, BOB, ROOT, World, capacity, node_share
+from spritz.testing.builders import ALICE, BOB, ROOT, World, capacity, job_spec, node_share
 
 if TYPE_CHECKING:
     from spritz.model.events import Event
@@ -53,7 +54,8 @@ def tell() -> list[Event]:
         partitions=(Partition(name="debug", nodes=names, nodes_text="ALL", default=True),),
         features=("fast", "ssd"),
     )
-    for scene in (_jobs, _arrays, _steps, _limits, _preemption, _turns, _prologs, _reservations, _nodes, _power):
+    scenes = (_jobs, _arrays, _steps, _limits, _preemption, _turns, _prologs, _reservations, _nodes, _power, _crontabs)
+    for scene in scenes:
         scene(world)
         world.advance(60)
     _what_is_left(world)
@@ -130,6 +132,19 @@ def _jobs(world: World) -> None:
     world.start_het(leader, "n1", "n2")
     world.finished(leader)
     world.gone(leader + 1)
+
+
+def _crontabs(world: World) -> None:
+    """A crontab whose job comes twice, and is cancelled then."""
+    _configure(world, crontabs=True)
+    entry = CronEntry(schedule="* * * * *", line_first=1, line_last=2, utc_offset_seconds=3600)
+    job = on_job.SubmitJob(spec=job_spec(name="again", cron=entry), script=b"#!/bin/sh\n")
+    world.ok(UpdateCrontab(text="#SCRON -J again\n* * * * * true\n", jobs=(job,)), ALICE)
+    number = max(world.state.jobs)
+    world.advance(60)
+    world.start(number)
+    world.finished(number)
+    world.cancel(number, caller=ALICE)
 
 
 def _arrays(world: World) -> None:

@@ -425,6 +425,7 @@ _APPLIERS: dict[type[Event], Callable[[Ledger, int, Any], None]] = {
 #: Events that change no record: what they say is of the moment, or said again by those that do.
 NOT_RECORDED = frozenset(
     {
+        "CrontabChanged",
         "EndSignalSent",
         "JobAccrued",
         "JobConfigured",

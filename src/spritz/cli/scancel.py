@@ -16,7 +16,7 @@ OPTIONS: tuple[Row, ...] = (
     Row("batch", "b", "", "signal the batch shell only", env="SCANCEL_BATCH"),
     Row("clusters", "M", "NAMES", "this cluster by its name, or all", env="SLURM_CLUSTERS"),
     Row("cluster", "", "NAMES", alias="clusters"),
-    Row("cron", "c", "", refused="scrontab is not built"),
+    Row("cron", "c", "", "jobs of crontabs too, where ScronParameters=explicit_scancel keeps them", env="SCANCEL_CRON"),
     Row("ctld", "", "", "let the controller do it (it always does)", env="SCANCEL_CTLD"),
     Row("full", "f", "", "signal the batch shell and all steps", env="SCANCEL_FULL"),
     Row("help", "", "", "this text"),

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 _REQUEST_TIME = struct.pack("@ll", 10, 0)
 _WARM_UP_SECONDS = 10
 #: Commands that leave more behind than is put back: a child serves one of these and ends.
-_ONCE = frozenset(("salloc", "sattach", "sbcast", "sgather"))
+_ONCE = frozenset(("salloc", "sattach", "sbcast", "sgather", "scrontab"))
 #: Commands that may last, and catch signals while they do: what they change of these is undone afterwards.
 _LASTING = frozenset(("srun",))
 #: Calls after which a child makes room for a fresh one, whatever it may have gathered.

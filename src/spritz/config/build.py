@@ -106,6 +106,8 @@ def cluster_settings(
         priority_weight_partition=number("PriorityWeightPartition"),
         priority_policy=priority_policy(have),
         job_file_append=flag("JobFileAppend"),
+        crontabs="enable" in words("ScronParameters"),
+        explicit_scancel="explicit_scancel" in words("ScronParameters"),
         kill_invalid_dependency=have.has_option("DependencyParameters", "kill_invalid_depend"),
         max_dependency_depth=_option(have, "DependencyParameters", "max_depend_depth", defaults.max_dependency_depth),
         max_script_bytes=_option(have, "SchedulerParameters", "max_script_size", defaults.max_script_bytes),

@@ -14,6 +14,7 @@ from spritz.core.state import State
 from spritz.core.timers import job_deadline
 from spritz.model import stored
 from spritz.model.cluster import ClusterSettings
+from spritz.model.cron import Crontab
 from spritz.model.job import Job, JobSpec
 from spritz.model.limits.records import Policy, UsageRow
 from spritz.model.node import Node
@@ -44,6 +45,7 @@ class Image(Struct, frozen=True, kw_only=True, omit_defaults=True):
     usage: list[UsageRow] = []
     usage_reset_at: float = 0.0
     run_times: list[HistoryRow] = []
+    crontabs: list[Crontab] = []
 
 
 _decoder = Decoder(Image)
@@ -70,6 +72,7 @@ def encoded(state: State) -> bytes:
             usage=state.usage.rows(),
             usage_reset_at=state.usage_reset_at,
             run_times=state.run_times.rows(),
+            crontabs=list(state.crontabs.values()),
         )
     )
 
@@ -92,6 +95,7 @@ def decoded(data: bytes) -> State:
     for reservation in image.reservations:
         state.put_reservation(reservation)
     state.next_reservation_id = image.next_reservation_id
+    state.crontabs = {crontab.uid: crontab for crontab in image.crontabs}
     for step in image.steps:
         state.put_step(step)
     state.ended_steps = {step.spec.io_key: step for step in image.ended_steps}

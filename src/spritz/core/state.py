@@ -22,6 +22,7 @@ from spritz.core.policy import account_anew, put_policy, refresh_minutes
 from spritz.core.power import POWER_DOWN, REBOOT_REQUESTED, node_deadline
 from spritz.core.timers import NEVER, Deadlines, job_deadline, step_deadline, step_key
 from spritz.model.cluster import ClusterSettings
+from spritz.model.cron import Crontab
 from spritz.model.job import Job
 from spritz.model.limits.ledger import Key, Ledger
 from spritz.model.limits.minutes import Minutes, Place
@@ -67,6 +68,7 @@ class State:
         "at",
         "charges",
         "completing",
+        "crontabs",
         "deadlines",
         "dependents",
         "ended_steps",
@@ -144,6 +146,8 @@ class State:
         self.usage_reset_at = 0.0
         self.reservations: dict[str, Reservation] = {}
         self.next_reservation_id = 1
+        #: by user
+        self.crontabs: dict[int, Crontab] = {}
         #: how long jobs have run, by user and request (bf_predict)
         self.run_times = Predictor(RUN_TIMES_MAX)
         # -- indexes

@@ -153,6 +153,9 @@ class ClusterSettings(Struct, frozen=True, kw_only=True):
     priority_weight_partition: int = 0
     priority_policy: PriorityPolicy = PriorityPolicy()
     job_file_append: bool = False
+    #: ScronParameters: users have crontabs; their jobs are cancelled by `scancel --cron` alone
+    crontabs: bool = False
+    explicit_scancel: bool = False
     kill_invalid_dependency: bool = False
     max_dependency_depth: int = 10
     max_script_bytes: int = 4 * 1024 * 1024

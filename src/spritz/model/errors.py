@@ -148,6 +148,7 @@ ESLURM: dict[str, tuple[int, str]] = {
     "ESLURM_INVALID_BURST_BUFFER_REQUEST": (2094, "Burst Buffer request invalid"),
     "ESLURM_PRIO_RESET_FAIL": (2095, "Changes to job priority are not persistent, change nice instead"),
     "ESLURM_CANNOT_MODIFY_CRON_JOB": (2096, "Cannot modify scrontab jobs through scontrol"),
+    "ESLURM_CANNOT_CANCEL_CRON_JOB": (2098, "Cannot cancel scrontab jobs without --cron flag."),
     "ESLURM_INVALID_MCS_LABEL": (2099, "Invalid mcs_label specified"),
     "ESLURM_BURST_BUFFER_WAIT": (2100, "Waiting for burst buffer"),
     "ESLURM_PARTITION_DOWN": (2101, "Partition in DOWN state"),

@@ -70,6 +70,18 @@ class ResourceLimit(Struct, frozen=True, gc=False):
     soft: int
 
 
+class CronEntry(Struct, frozen=True, kw_only=True, gc=False):
+    """When a job comes again (`model.cron.following`): five fields of times, and the lines of the crontab that it was
+    made of (from 1)."""
+
+    schedule: str
+    line_first: int = 0
+    line_last: int = 0
+    #: of local time when it was made, and (moment, offset from then on) of the changes known then
+    utc_offset_seconds: int = 0
+    utc_offset_changes: tuple[tuple[int, int], ...] = ()
+
+
 class JobSpec(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A request as its user made it, after command line, environment and #SBATCH lines are merged. None or empty: not
     given.
@@ -217,6 +229,8 @@ class JobSpec(Struct, frozen=True, kw_only=True, omit_defaults=True):
     memory_bind: str = ""
     #: --acctg-freq: seconds between samples of its tasks (0: none); None: JobAcctGatherFrequency
     sample_seconds: int | None = None
+    #: scrontab: it comes again at these times, under its number
+    cron: CronEntry | None = None
 
 
 class ArrayState(Struct, frozen=True, kw_only=True, gc=False):

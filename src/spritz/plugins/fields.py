@@ -286,7 +286,7 @@ FIELDS: dict[str, DescriptionField] = {
     "cpu_freq_min": absent(NO_VAL, _NO_FREQUENCY),
     "cpus_per_task": number_field("cpus_per_task", NO_VAL16),
     "cpus_per_tres": per_gpu("cpus_per_gpu"),
-    "cron_job": absent(False, "there are no cron jobs"),
+    "cron_job": DescriptionField(lambda d: d.fields.get("cron") is not None, None, "crontabs are written by scrontab"),
     "default_account": fact("default_account"),
     "default_qos": fact("default_qos"),
     "delay_boot": absent(NO_VAL, "--delay-boot is not built"),

@@ -457,7 +457,7 @@ FIELDS: tuple[Field, ...] = (
     _refused("CPUFREQ", "it is of steps", "cpufreq"),
     Field("CPUS_PER_TASK", ("spec.cpus_per_task",), lambda now, count: str(count or 1), name="cpus-per-task"),
     Field("CPUS_PER_TRES", ("spec.cpus_per_gpu",), _per_gpu, name="cpus-per-tres"),
-    _fixed("CRON_JOB", "No", "cronjob"),
+    Field("CRON_JOB", ("spec.cron",), lambda now, entry: "No" if entry is None else "Yes", name="cronjob"),
     Field("DEADLINE", ("spec.deadline_at",), job_times.moment, name="deadline"),
     Field("DELAY_BOOT", ("spec.delay_boot_seconds",), _switch_wait, name="delayboot"),
     Field("DEPENDENCY", ("dependencies", "spec.dependency_mode"), _dependency, letter="E", name="dependency"),

@@ -135,6 +135,7 @@ def _times(job: Job, now: float, exempt_seconds: int | None) -> list[str]:
         f"SubmitTime={moment(job.submitted_at)} EligibleTime={moment(job.eligible_at or spec.begin_at)}",
         f"AccrueTime={moment(job.grows_older_since)}",
         f"StartTime={moment(start)} EndTime={moment(end)} Deadline={moment(spec.deadline_at, 'N/A')}",
+        *([f'CronJob=Yes CrontabSpec="{spec.cron.schedule}"'] if spec.cron is not None else []),
         *preempted,
         f"SuspendTime={moment(suspended, 'None')} SecsPreSuspend={before} "
         f"LastSchedEval={moment(job.last_evaluated_at)} Scheduler={by}",

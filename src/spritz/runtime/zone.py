@@ -6,6 +6,9 @@ import time
 
 _WEEK = 7 * 86_400
 
+#: so far ahead records know how clocks change (docs/decisions/0144)
+CALENDAR_SECONDS = 10 * 366 * 86_400
+
 
 def utc_offset(at: int) -> int:
     """Seconds that local time is ahead of UTC then. Raises OverflowError or OSError for times beyond the calendar."""

@@ -67,6 +67,7 @@ def test_the_scheduler_follows_every_event_about_jobs_and_nodes() -> None:
     unseen = {name for name, event in ALL_EVENTS.items() if event not in HANDLERS}
     steps = {"StepOpened", "StepLaunched", "StepNodeEnded", "StepEnded", "StepCancelled"}
     assert unseen == steps | {
+        "CrontabChanged",
         "EndSignalSent",
         "JobConfigured",
         "JobNodeReady",

@@ -130,6 +130,7 @@ class _Cancelling:
             full="full" in self._given,
             hurry="hurry" in self._given,
             comment=self._given.get("admin-comment", ""),
+            cron="cron" in self._given,
         )
         result = self._controller.call(request, CancelResult)
         if self._verbose and not wanted.targets and not result.outcomes:

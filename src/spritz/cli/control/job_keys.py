@@ -336,7 +336,7 @@ KEYS: dict[str, Key] = {
     "CoreSpec": _count("core_spec", "CoreSpec"),
     "CPUsPerTask": _count("cpus_per_task", "CPUsPerTask", low=1),
     "CpusPerTres": _per_gpu("cpus_per_gpu", "CpusPerTres"),
-    "CronJob": Key(refused="scrontab is not built"),
+    "CronJob": Key(refused="`scrontab -e` changes jobs of crontabs"),
     "Deadline": _moment("deadline_at"),
     "DelayBoot": Key(_delay_boot),
     "Dependency": Key(_dependencies),

@@ -70,7 +70,6 @@ FLAGS = {
 #: UNLIMITED, in seconds
 _YEAR = 365 * 86_400
 #: so far ahead (and back) the controller is told when clocks change
-_CALENDAR_SECONDS = 10 * _YEAR
 
 
 class _Wrong(Exception):
@@ -265,7 +264,7 @@ class _Reader:
 def _read(session: Session, words: list[str], outcome: str) -> dict[str, object] | None:
     """The fields, or None after a complaint."""
     from spritz.runtime.clock import SystemClock
-    from spritz.runtime.zone import utc_offset, utc_offset_changes
+    from spritz.runtime.zone import CALENDAR_SECONDS, utc_offset, utc_offset_changes
 
     reader = _Reader(session, SystemClock().now())
     for word in words:
@@ -280,9 +279,9 @@ def _read(session: Session, words: list[str], outcome: str) -> dict[str, object]
     if isinstance(flags, tuple) and "TIME_FLOAT" in flags and isinstance(start_at, float):
         fields["float_seconds"] = max(0.0, start_at - int(reader.now))
     now = int(reader.now)
-    since = max(min(int(start_at), now), now - _CALENDAR_SECONDS) if isinstance(start_at, float) else now
+    since = max(min(int(start_at), now), now - CALENDAR_SECONDS) if isinstance(start_at, float) else now
     fields["utc_offset_seconds"] = utc_offset(since)
-    fields["utc_offset_changes"] = utc_offset_changes(since, now + _CALENDAR_SECONDS)
+    fields["utc_offset_changes"] = utc_offset_changes(since, now + CALENDAR_SECONDS)
     return fields
 
 

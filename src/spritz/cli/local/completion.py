@@ -18,7 +18,19 @@ if TYPE_CHECKING:
     from spritz.cli.options import Row
 
 #: commands with an option table
-COMMANDS = ("sbatch", "srun", "salloc", "sattach", "sbcast", "sgather", "scancel", "squeue", "sinfo", "scontrol")
+COMMANDS = (
+    "sbatch",
+    "srun",
+    "salloc",
+    "sattach",
+    "sbcast",
+    "sgather",
+    "scancel",
+    "squeue",
+    "sinfo",
+    "scontrol",
+    "scrontab",
+)
 
 _BASH = """\
 _spritz_{name}() {{

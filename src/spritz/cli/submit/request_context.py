@@ -13,6 +13,8 @@ from spritz.model.errors import SpritzError
 from spritz.model.job import ResourceLimit
 
 if TYPE_CHECKING:
+    from pwd import struct_passwd
+
     from spritz.cli.context import Context
 
 #: limits that Slurm propagates, in its order, with the system's numbers of them
@@ -114,14 +116,7 @@ def login_environment(user: str | None = None, *, mode: str = "", seconds: float
     import pwd
     import subprocess
 
-    entry = pwd.getpwnam(user) if user else pwd.getpwuid(os.getuid())
-    least = {
-        "HOME": entry.pw_dir,
-        "LOGNAME": entry.pw_name,
-        "PATH": "/usr/local/bin:/usr/bin:/bin",
-        "SHELL": entry.pw_shell or "/bin/sh",
-        "USER": entry.pw_name,
-    }
+    least = least_environment(pwd.getpwnam(user) if user else pwd.getpwuid(os.getuid()))
     flags = [] if mode.upper() == "S" else ["-l"]
     try:
         done = subprocess.run(
@@ -138,6 +133,17 @@ def login_environment(user: str | None = None, *, mode: str = "", seconds: float
         return least
     pairs = (entry.partition(b"=") for entry in done.stdout.split(b"\0"))
     return {os.fsdecode(name): os.fsdecode(value) for name, equals, value in pairs if name and equals} or least
+
+
+def least_environment(entry: struct_passwd) -> dict[str, str]:
+    """What every login has."""
+    return {
+        "HOME": entry.pw_dir,
+        "LOGNAME": entry.pw_name,
+        "PATH": "/usr/local/bin:/usr/bin:/bin",
+        "SHELL": entry.pw_shell or "/bin/sh",
+        "USER": entry.pw_name,
+    }
 
 
 def _export_words(export: str) -> list[str]:

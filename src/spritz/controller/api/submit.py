@@ -18,10 +18,13 @@ from spritz.controller.api.owner import owned
 from spritz.controller.api.will_run import Estimates
 from spritz.controller.api.with_plugins import Granted, Reply, WithPlugins
 from spritz.controller.blobs import USER_BYTES_MAX
+from spritz.core.decide.crontab import refusal as crontab_refusal
 from spritz.core.decide.submit import known_submission
+from spritz.model.commands.crontab import UpdateCrontab
 from spritz.model.commands.job import SubmitHetJob
 from spritz.model.rejection import Rejection
 from spritz.runtime.directory import group_name_of, person_of
+from spritz.runtime.zone import CALENDAR_SECONDS, utc_offset, utc_offset_changes
 
 if TYPE_CHECKING:
     from spritz.client.handling import Call
@@ -54,11 +57,14 @@ class Submissions:
         self._context = context
         self._estimates = Estimates(context)
 
-    def lookups(self, command: SubmitJob | SubmitHetJob, caller: Caller) -> list[Question]:
+    def lookups(self, command: SubmitJob | SubmitHetJob | UpdateCrontab, caller: Caller) -> list[Question]:
         """Users and groups that an administrator names; others submit for themselves."""
         if not caller.admin:
             return []
-        components = command.components if isinstance(command, SubmitHetJob) else (command,)
+        if isinstance(command, UpdateCrontab):
+            components = command.jobs
+        else:
+            components = command.components if isinstance(command, SubmitHetJob) else (command,)
         users: list[Question] = [(person_of, component.spec.uid) for component in components if component.spec.uid >= 0]
         return users + [(group_name_of, component.spec.gid) for component in components if component.spec.gid >= 0]
 
@@ -90,6 +96,45 @@ class Submissions:
         if plugins is not None and command.components:
             return WithPlugins(context, plugins, caller, call).submit(self._admit_het, command.components)
         return self._admit_het(command.components, caller, call.reply)
+
+    def update_crontab(self, command: UpdateCrontab, call: Call) -> Struct | Deferred:
+        """A crontab with the jobs of its entries: all are taken, or none is."""
+        context = self._context
+        caller = context.identity.caller(call)
+        uid = command.uid if command.uid >= 0 else caller.uid
+        if uid != caller.uid and not caller.admin:
+            return Rejection(code="ESLURM_ACCESS_DENIED")
+        now = int(context.clock.now())
+        zone = {
+            "utc_offset_seconds": utc_offset(now),
+            "utc_offset_changes": utc_offset_changes(now, now + CALENDAR_SECONDS),
+        }
+        jobs = []
+        for one in command.jobs:
+            entry = one.spec.cron
+            cron = structs.replace(entry, **zone) if entry is not None else None
+            job = structs.replace(one, spec=structs.replace(one.spec, cron=cron, uid=uid), test_only=False)
+            refusal = self._refused(job, caller)
+            if refusal is not None:
+                return crontab_refusal(job, refusal.code, refusal.hint)
+            jobs.append(job)
+
+        def admit(
+            jobs: tuple[SubmitJob, ...], caller: Caller, reply: Reply, granted: Granted = ()
+        ) -> Struct | Deferred:
+            stamped = [self._stored(one, caller, granted[at] if granted else ()) for at, one in enumerate(jobs)]
+            for one in stamped:
+                once = structs.replace(one, spec=structs.replace(one.spec, cron=None))
+                impossible = self._impossible(once, caller)
+                if impossible is not None:
+                    return crontab_refusal(one, impossible.code, impossible.hint)
+            context.writer.handle(structs.replace(command, jobs=tuple(stamped)), caller, reply)
+            return DEFERRED
+
+        plugins = context.submit_plugins
+        if plugins is not None and jobs:
+            return WithPlugins(context, plugins, caller, call).submit(admit, tuple(jobs))
+        return admit(tuple(jobs), caller, call.reply)
 
     def _again(self, command: SubmitJob | SubmitHetJob, caller: Caller, call: Call) -> Deferred:
         """Queued already: the core says its number once that is durable. Plugins do not see it again."""

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from spritz.controller.api.cluster import ClusterQueries
 from spritz.controller.api.commands import PLAIN_COMMANDS, Commands
+from spritz.controller.api.crontab import Crontabs
 from spritz.controller.api.dynamic import DynamicNodes
 from spritz.controller.api.events import EventStream
 from spritz.controller.api.explain import ExplainQueries
@@ -24,6 +25,7 @@ from spritz.controller.api.submit import Submissions
 from spritz.controller.api.waiting import Waiting
 from spritz.model import diagnostics, queries, reports
 from spritz.model.commands.cluster import CreateNodes, DeleteNodes
+from spritz.model.commands.crontab import UpdateCrontab
 from spritz.model.commands.job import SubmitHetJob, SubmitJob
 from spritz.model.commands.reservation import CreateReservation, UpdateReservation
 from spritz.model.commands.step import CreateHetStep, CreateStep
@@ -81,6 +83,7 @@ def _commands(context: Context, cluster: ClusterQueries, waiting: Waiting) -> _T
     return {
         SubmitJob: (submissions.submit, submissions.lookups),
         SubmitHetJob: (submissions.submit_het, submissions.lookups),
+        UpdateCrontab: (submissions.update_crontab, submissions.lookups),
         CreateStep: (waiting.create_step, None),
         CreateHetStep: (waiting.create_step, None),
         **dict.fromkeys(PLAIN_COMMANDS, (commands.plain, commands.lookups)),
@@ -109,6 +112,7 @@ def _queries(context: Context, cluster: ClusterQueries, waiting: Waiting) -> _Ta
         ListReservations: (ReservationApi(context).list_reservations, None),
         queries.ListJobs: (jobs.list_jobs, None),
         queries.GetScript: (jobs.get_script, None),
+        queries.GetCrontab: (Crontabs(context).get, None),
         queries.ListPriorities: (PriorityQueries(context).list_priorities, None),
         ListShares: (ShareQueries(context).list_shares, None),
         ListFairShares: (fairshare.list_shares, None),

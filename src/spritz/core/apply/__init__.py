@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from spritz.core.apply import cluster, job, reservation, step
+from spritz.core.apply import cluster, crontab, job, reservation, step
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,6 +21,7 @@ APPLIERS: dict[type[Event], Callable[[State, Any], None]] = {
     **step.APPLIERS,
     **cluster.APPLIERS,
     **reservation.APPLIERS,
+    **crontab.APPLIERS,
 }
 
 

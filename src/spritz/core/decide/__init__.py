@@ -13,6 +13,7 @@ from spritz.core.decide import (
     accounts,
     cancel,
     cluster,
+    crontab,
     due,
     dynamic,
     hold,
@@ -36,6 +37,7 @@ from spritz.model.commands import cluster as on_cluster
 from spritz.model.commands import job as on_job
 from spritz.model.commands import reservation as on_reservation
 from spritz.model.commands import step as on_step
+from spritz.model.commands.crontab import UpdateCrontab
 from spritz.model.limits.records import AdoptUsage, ChangePolicy, ResetUsage, SetPolicy
 
 if TYPE_CHECKING:
@@ -47,6 +49,7 @@ if TYPE_CHECKING:
 DECISIONS: dict[type[Struct], Callable[[Turn, Any], Struct]] = {
     on_job.SubmitJob: submit.submit_job,
     on_job.SubmitHetJob: submit.submit_het_job,
+    UpdateCrontab: crontab.update_crontab,
     on_job.CancelJobs: cancel.cancel_jobs,
     on_job.UpdateJob: update.update_job,
     on_job.HoldJob: hold.hold,

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from spritz.core import het
 from spritz.core.decide.access import may_control, need_owner
 from spritz.core.decide.arrays import Selected, array_label, label, mask_or_none, select, with_whole_het_jobs
+from spritz.core.decide.crontab import disable_lines
 from spritz.core.decide.dependency import tasks_are_over
 from spritz.core.decide.ending import end_job
 from spritz.core.effects import SignalOn
@@ -148,10 +149,13 @@ def _cancel_record(turn: Turn, command: CancelJobs, chosen: Selected) -> CancelO
             return _outcome(job, "ESLURM_TRANSITION_STATE_NO_UPDATE")
         if job.het_offset:
             return _outcome(job, "ESLURM_NOT_WHOLE_HET_JOB")
-        return _cancel_pending(turn, command, job, chosen.tasks)
+        return _guarded(turn, command, job) or _cancel_pending(turn, command, job, chosen.tasks)
     if not _ends(command):
         return _signal_job(turn, command, job)
-    _note_comment(turn, command, job)
+    guarded = _guarded(turn, command, job)
+    if guarded is not None:
+        return guarded
+    _note_comment(turn, command, turn.state.jobs[job.id])
     end_job(
         turn,
         turn.state.jobs[job.id],
@@ -162,6 +166,16 @@ def _cancel_record(turn: Turn, command: CancelJobs, chosen: Selected) -> CancelO
     return _outcome(job)
 
 
+def _guarded(turn: Turn, command: CancelJobs, job: Job) -> CancelOutcome | None:
+    """The job of a crontab comes no more, unless explicit_scancel keeps it."""
+    if job.spec.cron is None:
+        return None
+    if turn.state.settings.explicit_scancel and not command.cron:
+        return _outcome(job, "ESLURM_CANNOT_CANCEL_CRON_JOB")
+    disable_lines(turn, job)
+    return None
+
+
 def _cancel_pending(turn: Turn, command: CancelJobs, job: Job, tasks: int) -> CancelOutcome:
     if tasks:
         turn.record(
@@ -169,7 +183,7 @@ def _cancel_pending(turn: Turn, command: CancelJobs, job: Job, tasks: int) -> Ca
         )
         tasks_are_over(turn, job.id)
     else:
-        _note_comment(turn, command, job)
+        _note_comment(turn, command, turn.state.jobs[job.id])
         end_job(turn, turn.state.jobs[job.id], JobState.CANCELLED, by_uid=turn.caller.uid)
     return CancelOutcome(job_id=job.id, label=label(job, tasks))
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from spritz.core import het
 from spritz.core.decide.dependency import job_is_over
 from spritz.core.decide.gang import resume_on
@@ -18,6 +20,7 @@ from spritz.core.flags import COMPLETING, CONFIGURING
 from spritz.core.pending import terminate
 from spritz.core.priority import PRIORITY_MAX, initial_priority
 from spritz.core.turn import Turn
+from spritz.model.cron import following
 from spritz.model.events.job import JobEnded, JobNodeGone, JobRequeued
 from spritz.model.events.step import StepEnded, StepNodeEnded
 from spritz.model.ids import STEP_EXTERN, STEP_MAX
@@ -30,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
     from spritz.core.state import State
-    from spritz.model.job import Job
+    from spritz.model.job import Job, JobSpec
 
 _WHILE_CLEARING: int = (JobFlag.REQUEUED | JobFlag.REQUEUE_HOLD).value
 
@@ -56,6 +59,10 @@ def end_job(
 
     `gone`: nodes known to be free of it. `requeued`: JobRequeued follows, so dependents do not hear of it yet.
     """
+    if job.spec.cron is not None and job.state.active and not requeued:
+        # A life of an entry of a crontab is over: the job waits for its next time.
+        requeue_job(turn, job, state, reason, exit_status=exit_status, gone=gone, failed_node=failed_node)
+        return
     whole = not requeued and (het.is_leader(job) or (job.state is JobState.PENDING and bool(job.het_job_id)))
     components = [other for other in het.others(turn.state, job) if not other.state.ended] if whole else []
     _end_one(
@@ -219,6 +226,11 @@ def may_requeue(state: State, job: Job) -> bool:
     return job.spec.batch and allowed
 
 
+def with_next_begin(spec: JobSpec, now: float) -> JobSpec:
+    """The spec of an entry of a crontab with its next time."""
+    return spec if spec.cron is None else replace(spec, begin_at=following(spec.cron, now))
+
+
 def requeue_job(
     turn: Turn,
     job: Job,
@@ -288,20 +300,23 @@ def _requeue_one(
     held = hold is not Hold.NONE
     expedited = bool(flags & JobFlag.EXPEDITING)
     delay = 0.0 if job.state.ended or expedited else turn.state.settings.requeue_delay_seconds
+    begin_at = following(job.spec.cron, turn.now) if job.spec.cron is not None else 0.0
+    eligible_at = begin_at or turn.now + delay
     # Differs: Slurm makes a requeued job wait two minutes.
-    waits = HELD_REASONS[hold] if held else Reason.BEGIN_TIME if delay else Reason.NONE
+    waits = HELD_REASONS[hold] if held else Reason.BEGIN_TIME if eligible_at > turn.now else Reason.NONE
     turn.record(
         JobRequeued(
             at=turn.now,
             job_id=job.id,
             restart_count=job.restart_count + 1,
-            eligible_at=0.0 if held else turn.now + delay,
+            eligible_at=0.0 if held else eligible_at,
             priority=0 if held else PRIORITY_MAX if expedited else initial_priority(turn.state, job.spec, job.id),
             hold=hold,
             # REQUEUED and REQUEUE_HOLD show only while the old nodes are being cleared.
             flags=int(flags) & ~(0 if turn.state.jobs[job.id].completing else _WHILE_CLEARING),
             reason=reason or waits,
             reason_detail=detail,
+            begin_at=begin_at,
         )
     )
     after = turn.state.jobs[job.id]
@@ -316,7 +331,8 @@ def holds_on_prolog_fail(state: State) -> bool:
 
 def requeue_unlaunched(turn: Turn, job: Job, gone: tuple[str, ...], failed_node: str, *, held: bool = False) -> None:
     """Requeue a job whose launch failed: held if asked for, or after MaxBatchRequeue tries."""
-    too_often = job.restart_count >= turn.state.settings.max_batch_requeue
+    # Lives of an entry of a crontab are no tries.
+    too_often = job.spec.cron is None and job.restart_count >= turn.state.settings.max_batch_requeue
     requeue_job(
         turn,
         job,

@@ -54,6 +54,8 @@ def submit_job(turn: Turn, command: SubmitJob) -> JobSubmitted | WillRun:
     known = known_submission(turn.state, command, turn.caller)
     if known:
         return JobSubmitted(job_id=known)
+    if command.spec.cron is not None:
+        raise Refused("ESLURM_NOT_SUPPORTED", hint="jobs that come again are those of crontabs")
     job = new_job(turn, command)
     if command.test_only:
         return WillRun(job_id=job.id, start_at=0.0, nodes="", cpus=0, partition=job.partition)
@@ -137,8 +139,8 @@ class Component:
         self.size = size
 
 
-def new_job(turn: Turn, command: SubmitJob, component: Component | None = None) -> Job:
-    """The record as it would be queued now. Refuses what can never run; changes nothing."""
+def new_job(turn: Turn, command: SubmitJob, component: Component | None = None, *, number: int = 0) -> Job:
+    """The record as it would be queued now, under `number` if given. Refuses what can never run; changes nothing."""
     state = turn.state
     spec = _owned(turn, command.spec, command.granted)
     if spec.exempt or spec.time_granted:
@@ -162,7 +164,7 @@ def new_job(turn: Turn, command: SubmitJob, component: Component | None = None) 
     for partition in partitions:
         minutes = time_limit.limit_minutes(spec, partition)
         check_account_limits(state, spec, partition.name, count, minutes, turn.now)
-    job_id = free_number(state) if component is None else component.first + component.offset
+    job_id = number or (free_number(state) if component is None else component.first + component.offset)
     spec = with_cpus_for_memory(state, with_default_memory(state, _completed(spec, partitions)))
     spec = with_counted_memory(state, spec)
     array_job_id = job_id if array is not None else 0

@@ -130,6 +130,8 @@ def update_job(turn: Turn, command: UpdateJob) -> Done:
     _check_names(turn, changes)
     for one in chosen:
         need_control(turn, one.job, "ESLURM_USER_ID_MISSING")
+    if any(one.job.spec.cron is not None for one in chosen):
+        raise Refused("ESLURM_CANNOT_MODIFY_CRON_JOB", hint="`scrontab -e` changes them")
     if "array_limit" in changes:
         _check_array_limit(chosen[0].job, command)
     live = [one for one in chosen if not one.job.state.ended] or chosen

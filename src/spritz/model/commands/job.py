@@ -105,6 +105,8 @@ class CancelJobs(Struct, frozen=True, kw_only=True):
     full: bool = False
     hurry: bool = False
     comment: str = ""
+    #: --cron: jobs of crontabs as well, with ScronParameters=explicit_scancel
+    cron: bool = False
 
 
 class CancelOutcome(Struct, frozen=True, kw_only=True, gc=False):

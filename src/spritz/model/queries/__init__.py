@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from spritz.model.queries.allocations import AllocationGranted as AllocationGranted
     from spritz.model.queries.allocations import AwaitAllocation as AwaitAllocation
+    from spritz.model.queries.crontabs import CrontabText as CrontabText
+    from spritz.model.queries.crontabs import GetCrontab as GetCrontab
     from spritz.model.queries.daemons import ConfigText as ConfigText
     from spritz.model.queries.daemons import PauseScheduling as PauseScheduling
     from spritz.model.queries.daemons import Ping as Ping
@@ -62,6 +64,7 @@ if TYPE_CHECKING:
 
 _FILES = {
     "allocations": "AllocationGranted AwaitAllocation",
+    "crontabs": "CrontabText GetCrontab",
     "daemons": "ConfigText PauseScheduling Ping Pong Reconfigure SetDampening SetDebug SetDebugFlag ShowConfig"
     " SetPowerException SetSchedulingLog Shutdown TakeOver",
     "events": "Change ChangeBatch Counters EventBatch Statistics WatchChanges WatchEvents",

@@ -155,6 +155,7 @@ def _identity(job: Job) -> Json:
         "batch_flag": spec.batch,
         "command": spec.command,
         "comment": spec.comment,
+        "cron": spec.cron.schedule if spec.cron is not None else "",
         "extra": spec.extra,
         "group_id": spec.gid,
         "group_name": spec.group,
@@ -441,7 +442,6 @@ _ABSENT: Json = {
     "cpu_frequency_governor": number(None),
     "cpu_frequency_maximum": number(None),
     "cpu_frequency_minimum": number(None),
-    "cron": "",
     "federation_origin": "",
     "federation_siblings_active": "",
     "federation_siblings_viable": "",
@@ -465,7 +465,7 @@ _PLACES = tuple(sorted(range(len(OWN_KEYS + _KIND_KEYS)), key=(OWN_KEYS + _KIND_
 #: Fields of a request that each has for itself. `_size` and `_request` look at none of them (a test sees to it).
 DIFFERENT = frozenset(
     (
-        "admin_comment", "arguments", "array", "begin_at", "command", "comment", "deadline_at", "dependencies",
+        "admin_comment", "arguments", "array", "begin_at", "command", "comment", "cron", "deadline_at", "dependencies",
         "environment_key", "extra", "groups", "limits", "name", "nice", "priority", "script_key", "stderr", "stdin",
         "stdout", "submit_line", "submit_session", "system_comment", "work_dir",
     )

@@ -71,7 +71,7 @@ _REFUSED = {
     "container_id": "containers are not built",
     "container_type": "containers are not built",
     "cpu_frequency": "CPU frequencies are not set",
-    "crontab": "scrontab is not built",
+    "crontab": "crontabs are written by scrontab",
     "job_id": "job numbers are the controller's",
     "maximum_cpus": "the most CPUs cannot be chosen",
     "memory_update_delay": "memory limits are not adjusted",

@@ -13,6 +13,7 @@ from spritz.model.events import cluster as cluster_events
 from spritz.model.events import job as job_events
 from spritz.model.events import reservation as reservation_events
 from spritz.model.events import step as step_events
+from spritz.model.events.crontab import CrontabChanged
 from spritz.model.job import Hold
 from spritz.model.membership import with_nodes, without_nodes
 from spritz.model.node import Node, NodeConfig, first_state
@@ -341,6 +342,7 @@ HANDLERS: dict[type[Event], Callable[[Projection, Any], None]] = {
 #: Kinds that change nothing a cycle looks at.
 IGNORED: frozenset[type[Event]] = frozenset(
     {
+        CrontabChanged,
         job_events.JobPrologsBegan,
         job_events.JobNodeReady,
         job_events.JobConfigured,

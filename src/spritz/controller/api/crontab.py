@@ -1,0 +1,37 @@
+"""Crontabs: reading them. They are written by `submit`, with their jobs.
+
+Source: scrontab(1): operators may list those of others.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from spritz.core.rights import operates
+from spritz.model.queries import CrontabText
+from spritz.model.rejection import Rejection
+
+if TYPE_CHECKING:
+    from spritz.client.handling import Call
+    from spritz.controller.context import Context
+    from spritz.model.queries import GetCrontab
+
+
+class Crontabs:
+    """Answers GetCrontab."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+
+    async def get(self, request: GetCrontab, call: Call) -> CrontabText | Rejection:
+        """The crontab as it was written."""
+        context = self._context
+        state, caller = context.machine.state, context.identity.caller(call)
+        if not state.settings.crontabs:
+            return Rejection(code="ESLURM_DISABLED", hint="ScronParameters=enable is not set")
+        uid = request.uid if request.uid >= 0 else caller.uid
+        if uid != caller.uid and not operates(state, caller):
+            return Rejection(code="ESLURM_ACCESS_DENIED")
+        crontab = state.crontabs.get(uid)
+        await context.writer.durable()
+        return CrontabText() if crontab is None else CrontabText(text=crontab.text, disabled=crontab.disabled)

@@ -1,0 +1,94 @@
+"""UpdateCrontab: a job for each entry, in place of those of the crontab before.
+
+Source: scrontab(1); slurm.conf(5) ScronParameters.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from spritz.core.decide.arrays import enough_numbers, free_number
+from spritz.core.decide.ending import end_job, with_next_begin
+from spritz.core.decide.submit import new_job
+from spritz.core.turn import Refused, Turn
+from spritz.model.commands.crontab import CrontabUpdated
+from spritz.model.cron import Crontab
+from spritz.model.events.crontab import CrontabChanged
+from spritz.model.events.job import JobQueued, JobUpdated
+from spritz.model.reasons import Reason
+from spritz.model.states import JobState
+
+if TYPE_CHECKING:
+    from spritz.model.commands.crontab import UpdateCrontab
+    from spritz.model.commands.job import SubmitJob
+    from spritz.model.job import Job
+
+#: characters that a crontab may have
+TEXT_LENGTH_MAX = 1024 * 1024
+
+
+def update_crontab(turn: Turn, command: UpdateCrontab) -> CrontabUpdated:
+    """The new crontab holds as a whole, or nothing has changed."""
+    state = turn.state
+    if not state.settings.crontabs:
+        raise Refused("ESLURM_DISABLED", hint="ScronParameters=enable is not set")
+    uid = command.uid if command.uid >= 0 else turn.caller.uid
+    if uid != turn.caller.uid and not turn.caller.admin:
+        raise Refused("ESLURM_ACCESS_DENIED")
+    if len(command.text) > TEXT_LENGTH_MAX:
+        raise Refused("ESLURM_PATHNAME_TOO_LONG", hint=f"a crontab has {TEXT_LENGTH_MAX} characters at most")
+    if not command.text and (command.jobs or uid not in state.crontabs):
+        raise Refused("ESLURM_JOB_SCRIPT_MISSING")
+    count = len(command.jobs)
+    if state.job_count + count > state.settings.max_job_count or (count and not enough_numbers(state, count)):
+        raise Refused("ESLURM_MAX_JOB_COUNT", hint="MaxJobCount is reached")
+    first = free_number(state, count) if count else 0
+    jobs: list[Job] = []
+    for place, one in enumerate(command.jobs):
+        try:
+            jobs.append(_job(turn, one, uid, first + place))
+        except Refused as refused:
+            return refusal(one, refused.rejection.code, refused.rejection.hint)
+    for old in [state.jobs[number] for number in sorted(state.live_by_user.get(uid, ()))]:
+        if old.spec.cron is not None and not old.state.ended:
+            comes_no_more(turn, old)
+            if old.state is JobState.PENDING:
+                end_job(turn, state.jobs[old.id], JobState.CANCELLED, Reason.NONE, by_uid=turn.caller.uid)
+    for job in jobs:
+        turn.record(JobQueued(at=turn.now, job=job))
+    turn.record(CrontabChanged(at=turn.now, crontab=Crontab(uid=uid, text=command.text)))
+    return CrontabUpdated(job_ids=tuple(job.id for job in jobs))
+
+
+def refusal(command: SubmitJob, code: str, message: str = "") -> CrontabUpdated:
+    """Nothing has changed: the job of these lines is not taken."""
+    entry = command.spec.cron
+    first, last = (entry.line_first, entry.line_last) if entry is not None else (0, 0)
+    lines = str(first) if first == last else f"{first}-{last}"
+    return CrontabUpdated(failed_lines=lines, code=code, message=message)
+
+
+def _job(turn: Turn, command: SubmitJob, uid: int, number: int) -> Job:
+    spec = command.spec
+    if spec.cron is None or not spec.batch or spec.array or spec.uid not in (-1, uid):
+        raise Refused("ESLURM_NOT_SUPPORTED", hint="an entry of a crontab is one batch job of its user")
+    if not (command.script or spec.script_key):
+        raise Refused("ESLURM_JOB_SCRIPT_MISSING")
+    return new_job(turn, replace(command, spec=with_next_begin(spec, turn.now)), number=number)
+
+
+def comes_no_more(turn: Turn, job: Job) -> None:
+    """It ends with its present life."""
+    turn.record(JobUpdated(at=turn.now, job=replace(job, spec=replace(job.spec, cron=None))))
+
+
+def disable_lines(turn: Turn, job: Job) -> None:
+    """The user cancels the job of an entry: it comes no more, and the crontab shows its lines as disabled."""
+    entry, crontab = job.spec.cron, turn.state.crontabs.get(job.spec.uid)
+    assert entry is not None, f"job {job.id} is of no crontab"
+    comes_no_more(turn, job)
+    if crontab is not None:
+        lines = (*crontab.disabled, (entry.line_first, entry.line_last))
+        turn.record(CrontabChanged(at=turn.now, crontab=replace(crontab, disabled=lines)))

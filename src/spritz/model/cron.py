@@ -1,0 +1,46 @@
+"""Crontabs of users, and when the jobs of one come again.
+
+Source: scrontab(1). The controller's local time counts, as in Slurm; it travels in the record, so that a replay in
+another time zone gives the same state (docs/decisions/0144, 0207).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from spritz.notation.cron import schedule_of
+
+if TYPE_CHECKING:
+    from spritz.model.job import CronEntry
+
+#: a moment after all others
+NEVER = 1 << 62
+
+
+class Crontab(Struct, frozen=True, kw_only=True, gc=False):
+    """A user's crontab. `disabled`: first and last lines (from 1) of entries whose jobs were cancelled."""
+
+    uid: int
+    text: str
+    disabled: tuple[tuple[int, int], ...] = ()
+
+
+def following(entry: CronEntry, now: float) -> float:
+    """The next time, seconds since the epoch: in a later minute than `now`.
+
+    A time that clocks leave out is that much later, as with mktime(3). Of one that they show twice the first is meant,
+    unless the entry comes every hour.
+    """
+    schedule = schedule_of(entry.schedule)
+    offset, resumes = entry.utc_offset_seconds, 0
+    for changes_at, after in (*entry.utc_offset_changes, (NEVER, 0)):
+        if changes_at > now:
+            # `resumes`: the local time that clocks have not shown before
+            local = schedule.following(max(int(now + offset) // 60, -(-resumes // 60) - 1)) * 60
+            if local - offset < changes_at or local < changes_at + after:
+                return float(local - offset)
+        resumes = changes_at + (after if schedule.every_hour else max(offset, after))
+        offset = after
+    raise AssertionError(f"{entry.schedule} never comes")  # `read_line` refuses such
