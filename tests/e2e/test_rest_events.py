@@ -177,3 +177,34 @@ def test_scontrol_prints_the_same(site: Site) -> None:
     wrong = subprocess.run([*scontrol, "events", "types=x"], env=site.env, capture_output=True, text=True, timeout=60)
     assert wrong.returncode == 1
     assert "types=job" in wrong.stderr
+
+
+def test_pages_get_jobs_nodes_and_explanations_in_rows_of_their_own(site: Site) -> None:
+    job = site.submit(name="<b>shown</b>", tasks=1, hold=True)
+    with site.client() as client:
+        answer = client.get("/spritz/v1/jobs")
+        found = answer.json()
+        rows = [dict(zip(found["fields"], row, strict=True)) for row in found["rows"]]
+        mine = next(row for row in rows if row["id"] == job)
+        assert (mine["name"], mine["state"], mine["reason"]) == ("<b>shown</b>", "PENDING", "JobHeldUser")
+        again = client.get("/spritz/v1/jobs", headers={"If-None-Match": answer.headers["etag"]})
+        assert again.status_code == 304
+        named = client.get(f"/spritz/v1/jobs?fields=id,expected_start_at&ids={job},99999&states=pending").json()
+        assert named["rows"] == [[job, 0.0]]
+        nodes = client.get("/spritz/v1/nodes").json()["nodes"]
+        assert [(node["cpus"], node["jobs"]) for node in nodes] == [(4, []), (4, [])]
+        assert client.get(f"/spritz/v1/nodes?names={nodes[0]['name']}").json()["nodes"][0]["name"] == nodes[0]["name"]
+        explained = client.get(f"/spritz/v1/explain/{job}").json()["explanations"]
+        assert [one["verdict"] for one in explained] == ["waits"]
+        assert client.get(f"/spritz/v1/script/{job}").json()["script"] == "#!/bin/sh\ntrue\n"
+        assert client.get("/spritz/v1/topology").json()["networks"]
+        assert client.get("/spritz/v1/shares").json()["rows"] == []
+        until(lambda: client.get(f"/spritz/v1/history/{job}").json()["lives"], "accounting has heard of the job")
+        for path, status in (
+            ("explain/99999", 404), ("explain/x", 404), ("jobs?fields=script", 422), ("jobs?ids=1,", 422),
+            ("nodes?names=nowhere", 500), ("nothing", 404),
+        ):  # fmt: skip
+            assert client.get(f"/spritz/v1/{path}").status_code == status, path
+        client.delete(f"/slurm/v0.0.45/job/{job}")
+    with site.tcp() as client:
+        assert client.get("/spritz/v1/jobs").status_code == 401

@@ -6,6 +6,7 @@
 `operations`  what each operation does, a function under its key (`GET /slurm/jobs`) for all versions; one file a noun
 `answers`     the envelope: meta, errors, warnings; Slurm's status codes; ETags
 `events`      what happens, as server-sent events (/spritz/v1/events)
+`picture`     what pages and terminals show beside Slurm's documents (/spritz/v1/jobs, nodes, explain …)
 `app`         Starlette: a route for each operation of each version, and what stands beside them (/openapi, /docs)
 `protocol`    HTTP over uvicorn with limits on slow and greedy clients
 `main`, `options`, `serve`  the daemon

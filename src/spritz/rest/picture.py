@@ -1,0 +1,291 @@
+"""`GET /spritz/v1/…`: what pages and terminals show and Slurm's documents have no field for.
+
+    jobs            rows of a few fields each, of all jobs or of some; which GPUs of which node each holds
+    nodes           capacity, state and newest sample of each node
+    explain/JOB     why a job waits, and when it starts (`scontrol explain`)
+    history/JOB     what happened to a job, from its submission on (`spritz history`)
+    script/JOB      its batch script
+    shares          guaranteed, used, borrowed and lent (`spritz shares`)
+    topology        switches and blocks
+
+Answers are JSON objects with the model's own names; times are epoch seconds, memory is in MiB. A caller sees what it
+may see by squeue, sinfo and scontrol: slurmctld decides.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Any
+
+from msgspec import json, to_builtins
+from starlette.responses import Response
+from starlette.routing import Route
+
+from spritz.model.accounting import AskHistory, Histories, JobPick
+from spritz.model.commands.job import JobFilter, JobTarget
+from spritz.model.errors import SpritzError
+from spritz.model.queries import (
+    ConfigText,
+    ExplainJob,
+    Explanations,
+    GetScript,
+    JobRows,
+    ListJobs,
+    ListNodes,
+    Nodes,
+    Script,
+    ShowConfig,
+)
+from spritz.model.shares import ListShares, Shares
+from spritz.notation.errors import NotationError
+from spritz.notation.hostlist import expand
+from spritz.rest.answers import Fault, encoded, fault_of, matches, status_of
+from spritz.rest.callers import NotAuthenticated, caller_of_request
+from spritz.rest.daemons import CONTROLLER, DATABASE, Daemon
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+    from starlette.routing import BaseRoute
+
+    from spritz.model.queries import NodeView
+    from spritz.rest.callers import Caller
+    from spritz.rest.daemons import Daemons
+    from spritz.runtime.log import Logger
+
+PREFIX = "/spritz/v1/"
+
+#: A name of a column -> the field of a job's record.
+JOB_FIELDS: dict[str, str] = {
+    "id": "id",
+    "array_job_id": "array_job_id",
+    "array_task_id": "array_task_id",
+    "array": "array",
+    "het_job_id": "het_job_id",
+    "name": "spec.name",
+    "user": "spec.user",
+    "account": "spec.account",
+    "qos": "spec.qos",
+    "partition": "partition",
+    "partitions": "spec.partitions",
+    "state": "state",
+    "reason": "reason",
+    "reason_detail": "reason_detail",
+    "priority": "priority",
+    "submitted_at": "submitted_at",
+    "eligible_at": "eligible_at",
+    "started_at": "started_at",
+    "ends_at": "ends_at",
+    "ended_at": "ended_at",
+    "time_limit_minutes": "time_limit_minutes",
+    "exit_status": "exit_status",
+    "restart_count": "restart_count",
+    "completing": "completing",
+    "allocation": "allocation",
+    "nodes_min": "spec.nodes_min",
+    "tasks": "spec.tasks",
+    "cpus_per_task": "spec.cpus_per_task",
+    "gpus": "spec.gpus",
+    "gpus_per_node": "spec.gpus_per_node",
+    "gpus_per_task": "spec.gpus_per_task",
+    "gres_per_node": "spec.gres_per_node",
+    "comment": "spec.comment",
+    "expected_start_at": "expected_start_at",
+    "expected_nodes": "expected_nodes",
+}
+
+#: Columns that cost the scheduler a look at the whole queue: only when they are named.
+EXPECTED = ("expected_start_at", "expected_nodes")
+_USUAL = tuple(name for name in JOB_FIELDS if name not in EXPECTED)
+
+#: Jobs of one request, and seconds that an explanation may take.
+_IDS_MAX, _EXPLAIN_SECONDS = 2_000, 60.0
+
+Answer = tuple[Any, str]
+
+
+def _bad(text: str) -> SpritzError:
+    return SpritzError(text, code="ESLURM_REST_INVALID_QUERY")
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    words = text.split(",")
+    if len(words) > _IDS_MAX or not all(word.isascii() and word.isdigit() and len(word) < 11 for word in words):
+        raise _bad(f"ids: at most {_IDS_MAX} numbers of jobs, with commas between them")
+    return tuple(map(int, words))
+
+
+async def jobs(controller: Daemon, query: dict[str, str], unless: str) -> Answer:
+    """`fields`, `states`, `ids` narrow. ETag by the controller's version, for the same question."""
+    names = tuple(query["fields"].split(",")) if query.get("fields") else _USUAL
+    if unknown := [name for name in names if name not in JOB_FIELDS]:
+        raise _bad(f"fields: unknown {', '.join(unknown)[:100]}; known are {', '.join(JOB_FIELDS)}")
+    paths = tuple(JOB_FIELDS[name] for name in names)
+    states = tuple(query["states"].upper().split(",")) if query.get("states") else ()
+    wanted = JobFilter(states=states)
+    question = hashlib.sha256(repr((names, states, query.get("ids"))).encode()).hexdigest()[:12]
+    known = _version_in(unless, question)
+    rows: list[Any] = []
+    now, version = 0.0, 0
+    if query.get("ids"):
+        # A job that there is not any more is no error: it is left out.
+        for number in dict.fromkeys(_numbers(query["ids"])):
+            one = JobFilter(targets=(JobTarget(number),), states=states)
+            try:
+                piece = await _rows(controller, ListJobs(filter=one, fields=paths, all=True))
+            except SpritzError as error:
+                if error.code != "ESLURM_INVALID_JOB_ID":
+                    raise
+                continue
+            now, version = piece[0], piece[1]
+            rows += piece[2]
+        return {"now": now, "fields": names, "rows": rows}, ""
+    now, version, rows = await _rows(controller, ListJobs(filter=wanted, fields=paths, all=True, unless_version=known))
+    tag = f'W/"{version:x}-{question}"'
+    if known and known == version:
+        return None, tag
+    return {"now": now, "fields": names, "rows": rows}, tag
+
+
+async def _rows(controller: Daemon, request: ListJobs) -> tuple[float, int, list[Any]]:
+    now, version, found = 0.0, 0, []
+    async with aclosing(controller.stream(request, JobRows)) as pieces:
+        async for piece in pieces:
+            now, version = piece.now, piece.version
+            found += piece.rows
+    return now, version, found
+
+
+def _version_in(header: str, question: str) -> int:
+    word, _, asked = header.strip().removeprefix("W/").strip('"').partition("-")
+    try:
+        return int(word, 16) if len(word) <= 16 and asked == question else 0
+    except ValueError:
+        return 0
+
+
+async def nodes(controller: Daemon, query: dict[str, str], unless: str) -> Answer:
+    """All nodes, or those of the hostlist `names`."""
+    names: tuple[str, ...] = ()
+    if query.get("names"):
+        try:
+            names = tuple(expand(query["names"]))
+        except NotationError as error:
+            raise SpritzError(str(error), code="ESLURM_INVALID_NODE_NAME") from error
+    now, found = 0.0, []
+    async with aclosing(controller.stream(ListNodes(names=names, all=True, pieces=True), Nodes)) as pieces:
+        async for piece in pieces:
+            now = piece.now
+            found += [_node(view) for view in piece.nodes]
+    return {"now": now, "nodes": found}, ""
+
+
+def _node(view: NodeView) -> dict[str, Any]:
+    node, capacity, sample = view.node, view.node.config.capacity, view.sample
+    return {
+        "name": node.name,
+        "state": view.state_names,
+        "reason": node.reason,
+        "reason_at": node.reason_at,
+        "cpus": capacity.cpus,
+        "memory_mib": capacity.memory_mib,
+        "cpus_allocated": view.cpus_allocated,
+        "memory_allocated_mib": view.memory_allocated_mib,
+        "gpus": [
+            {"type": line.type, "count": line.count, "first": line.first_index}
+            for line in capacity.gres
+            if line.name == "gpu" and line.count
+        ],
+        "gpus_used": [[kind, count, mask] for name, kind, count, mask in view.gres_used if name == "gpu"],
+        "gres": node.config.gres_text,
+        "features": node.active,
+        "partitions": view.partitions,
+        "jobs": view.jobs,
+        "cpu_load": sample.cpu_load / 100 if sample is not None else None,
+        "free_memory_mib": sample.free_memory_mib if sample is not None else None,
+        "gpu_samples": [to_builtins(one) for one in sample.gpus] if sample is not None else [],
+        "booted_at": node.booted_at,
+        "daemon_started_at": node.daemon_started_at,
+        "last_busy_at": node.last_busy_at,
+        "version": node.version,
+        "operating_system": node.operating_system,
+        "address": node.address,
+    }
+
+
+async def topology(controller: Daemon, query: dict[str, str], unless: str) -> Answer:
+    """Every network of the cluster."""
+    answer = await controller.call(ShowConfig(), ConfigText)
+    return {"now": answer.now, "networks": [to_builtins(one) for one in answer.settings.topologies]}, ""
+
+
+async def shares(controller: Daemon, query: dict[str, str], unless: str) -> Answer:
+    """As `spritz shares --json`."""
+    return to_builtins(await controller.call(ListShares(), Shares)), ""
+
+
+def _job_of(request: Request) -> int:
+    text = request.path_params["job"]
+    if not (text.isascii() and text.isdigit() and len(text) < 11):
+        raise SpritzError("Invalid job id specified", code="ESLURM_INVALID_JOB_ID")
+    return int(text)
+
+
+def picture_routes(daemons: Daemons, allowed: tuple[str, ...], log: Logger) -> Sequence[BaseRoute]:
+    """Routes for the application."""
+
+    def route(path: str, answer: Callable[[Request, Caller], Awaitable[Answer]]) -> Route:
+        async def serve(request: Request) -> Response:
+            try:
+                found, tag = await answer(request, caller_of_request(request, allowed))
+            except NotAuthenticated as error:
+                return Response(error.message, 401, {"Connection": "close"}, media_type="text/plain")
+            except SpritzError as error:
+                return _refusal(fault_of(error, request.url.path), status_of(error.code))
+            except TimeoutError:
+                return _refusal(Fault(code="SLURM_PROTOCOL_SOCKET_IMPL_TIMEOUT", source=request.url.path), 504)
+            except Exception as error:
+                log.error("request.failed", exception=error, operation=request.url.path)
+                return _refusal(Fault(code="ESLURM_INTERNAL", source=request.url.path), 500)
+            if found is None:
+                return Response(status_code=304, headers={"ETag": tag})
+            body = encoded(found)
+            tag = tag or f'"{hashlib.sha256(body).hexdigest()[:24]}"'
+            if matches(request.headers.get("if-none-match", ""), tag):
+                return Response(status_code=304, headers={"ETag": tag})
+            return Response(body, headers={"ETag": tag, "Cache-Control": "no-store"}, media_type="application/json")
+
+        return Route(PREFIX + path, serve, methods=["GET"])
+
+    def listing(ask: Callable[[Daemon, dict[str, str], str], Awaitable[Answer]]) -> Any:
+        async def answer(request: Request, caller: Caller) -> Answer:
+            controller = Daemon(daemons, CONTROLLER, caller)
+            return await ask(controller, dict(request.query_params), request.headers.get("if-none-match", ""))
+
+        return answer
+
+    async def explain(request: Request, caller: Caller) -> Answer:
+        asked = ExplainJob(target=JobTarget(_job_of(request)), others=request.query_params.get("others") != "no")
+        answer = await Daemon(daemons, CONTROLLER, caller).call(asked, Explanations, timeout=_EXPLAIN_SECONDS)
+        return to_builtins(answer), ""
+
+    async def history(request: Request, caller: Caller) -> Answer:
+        asked = AskHistory(clusters=(daemons.cluster,), picks=(JobPick(job_id=_job_of(request)),))
+        return to_builtins(await Daemon(daemons, DATABASE, caller).call(asked, Histories)), ""
+
+    async def script(request: Request, caller: Caller) -> Answer:
+        answer = await Daemon(daemons, CONTROLLER, caller).call(GetScript(job_id=_job_of(request)), Script)
+        return {"job_id": answer.job_id, "script": answer.script.decode("utf-8", "replace")}, ""
+
+    return [
+        *(route(name, listing(ask)) for name, ask in (("jobs", jobs), ("nodes", nodes))),
+        *(route(name, listing(ask)) for name, ask in (("topology", topology), ("shares", shares))),
+        *(route(f"{name}/{{job}}", ask) for name, ask in (("explain", explain), ("history", history))),
+        route("script/{job}", script),
+    ]
+
+
+def _refusal(fault: Fault, status: int) -> Response:
+    body = json.encode({"meta": {}, "errors": [fault.record()], "warnings": []})
+    return Response(body, status, media_type="application/json")
