@@ -26,13 +26,14 @@ from spritz.model.ids import STEP_BATCH
 from spritz.model.launch import Accepted, PingNode, StopDaemon
 from spritz.model.rejection import Rejection
 from spritz.model.reports import NodeLost, NodeSamples, NodeSilent, Registered, RegisterNode, StepFinished
+from spritz.model.states import NodeFlag
 
 if TYPE_CHECKING:
     from spritz.client.channel import Channel
     from spritz.client.handling import Call
     from spritz.controller.context import Context
     from spritz.core.effects import Effect
-    from spritz.model.node import NodeSample
+    from spritz.model.node import Node, NodeSample
 
 T = TypeVar("T", bound=Struct)
 
@@ -289,7 +290,7 @@ class NodeLinks:
         """Unless they are back soon, have nothing new started on nodes whose daemon has gone."""
         await self._context.clock.sleep(SILENT_SECONDS)
         nodes = self._context.machine.state.nodes
-        away = tuple(name for name in names if name not in self._links and name in nodes and not is_away(nodes[name]))
+        away = tuple(name for name in names if name not in self._links and name in nodes and is_expected(nodes[name]))
         if away:
             self._context.log.info("node.silent", nodes=len(away), first=away[0])
             self._context.writer.handle_own(NodeSilent(names=away))
@@ -321,7 +322,7 @@ class NodeLinks:
         lost = []
         stuck: dict[Channel, None] = {}
         for name, node in self._context.machine.state.nodes.items():
-            if name in self._declared or is_away(node):
+            if name in self._declared or not is_expected(node):
                 continue
             channel = self._links.get(name)
             if channel is not None:
@@ -339,6 +340,11 @@ class NodeLinks:
         for channel in stuck:
             # A daemon that was only stopped must register again before its nodes are used: it connects anew.
             channel.pipe.abort()
+
+
+def is_expected(node: Node) -> bool:
+    """Should its daemon be heard? Not while it is powered down, and never where another system runs the node."""
+    return not is_away(node) and not node.flags & NodeFlag.EXTERNAL
 
 
 def _origin(peer_name: str) -> str:

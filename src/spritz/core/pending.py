@@ -48,6 +48,8 @@ def pending_effects(state: State, node: str | None = None) -> list[Effect]:
 
 
 def _job_effects(state: State, job: Job, node: str | None) -> list[Effect]:
+    if job.spec.external:
+        return []
     if job.flags & COMPLETING:
         return [terminate(job, name) for name in job.completing if node is None or name == node]
     effects: list[Effect] = [

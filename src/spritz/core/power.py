@@ -32,7 +32,7 @@ _POWERING_DOWN: int = NodeFlag.POWERING_DOWN.value
 #: states that a node has by a reservation, which says from when to when
 _BY_RESERVATION = frozenset({"MAINTENANCE", "RESERVED"})
 #: on its way, or away: SuspendTime says nothing of it
-_SETTLED: int = AWAY | (NodeFlag.POWER_DOWN | NodeFlag.POWER_UP).value
+_SETTLED: int = AWAY | (NodeFlag.POWER_DOWN | NodeFlag.POWER_UP | NodeFlag.EXTERNAL).value
 
 
 def is_away(node: Node) -> bool:

@@ -52,8 +52,12 @@ class Turn:
         self.events.append(event)
 
     def ask(self, effect: Effect) -> None:
-        """The world should do this once the events are durable."""
-        self.effects.append(effect)
+        """The world should do this once the events are durable. What concerns an external job is asked of nobody:
+        whoever runs it follows the events.
+        """
+        job = self.state.jobs.get(getattr(effect, "job_id", 0))
+        if job is None or not job.spec.external:
+            self.effects.append(effect)
 
 
 class WouldRecord(Exception):

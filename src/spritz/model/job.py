@@ -201,6 +201,9 @@ class JobSpec(Struct, frozen=True, kw_only=True, omit_defaults=True):
     no_kill: bool = False
     # -- what runs
     batch: bool = False
+    #: run by another system on the allocated nodes (a pod of Kubernetes): nothing is sent to the nodes, and after its
+    #: end it is COMPLETING until that system says that it is gone. Slurm's flag EXTERNAL_JOB
+    external: bool = False
     #: salloc or srun without an allocation: ends when its client goes
     interactive: bool = False
     #: keys of the blobs that hold script and environment (controller's journal); empty while in a request

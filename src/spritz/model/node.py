@@ -24,7 +24,7 @@ class NodeConfig(Struct, frozen=True, kw_only=True):
     capacity: NodeCapacity = NodeCapacity()
     features: tuple[str, ...] = ()
     weight: int = 1
-    #: State= of the file: UNKNOWN, DOWN, DRAIN, FAIL, FUTURE, CLOUD
+    #: State= of the file: UNKNOWN, DOWN, DRAIN, FAIL, FUTURE, CLOUD, EXTERNAL
     initial_state: str = "UNKNOWN"
     reason: str = ""
     #: Gres= as written (for `scontrol show node`)
@@ -48,6 +48,7 @@ INITIAL_STATES: dict[str, tuple[NodeState, int]] = {
     "FAIL": (NodeState.UNKNOWN, NodeFlag.NOT_RESPONDING | NodeFlag.FAIL),
     "FUTURE": (NodeState.FUTURE, 0),
     "CLOUD": (NodeState.IDLE, NodeFlag.CLOUD | NodeFlag.POWERED_DOWN),
+    "EXTERNAL": (NodeState.IDLE, NodeFlag.EXTERNAL),
 }
 
 

@@ -146,6 +146,8 @@ class NodeFlag(IntFlag):
     POWER_UP = 1 << 17
     #: a place in slurm.conf that a daemon started with -F has taken
     DYNAMIC_FUTURE = 1 << 18
+    #: no slurmd of ours runs there: jobs with `JobSpec.external` alone
+    EXTERNAL = 1 << 19
 
 
 class PartitionState(str, Enum):

@@ -18,6 +18,7 @@ from spritz.rest import protocol
 from spritz.rest.app import Settings, application
 from spritz.rest.daemons import Daemons
 from spritz.rest.events import Events, event_routes
+from spritz.rest.external import external_routes
 from spritz.rest.picture import picture_routes
 from spritz.runtime.clock import SystemClock
 from spritz.runtime.tasks import Supervisor
@@ -119,6 +120,7 @@ async def serve(options: Options, path: str, sockets: list[socket.socket], log: 
         events = Events(daemons, SystemClock(), log, tasks)
         routes = [
             *event_routes(events, settings.authentication),
+            *external_routes(daemons, settings.authentication),
             *picture_routes(daemons, settings.authentication, log),
         ]
         app = application(daemons, settings, SystemClock(), log, routes=routes)

@@ -141,3 +141,20 @@ def test_the_table_without_jobs_follows_nodes_down_and_up() -> None:
     assert [row.key() for row in empty.rows] == [row.key() for row in anew.rows]
     assert (empty.up.tolist(), empty.weight.tolist()) == (anew.up.tolist(), anew.weight.tolist())
     assert empty.up.tolist() == [True, False, False]
+
+
+def test_nodes_of_another_system_are_for_external_jobs_alone() -> None:
+    nodes = [node("n1", 4)]
+    site = Site(nodes, [partition("debug", nodes, nodes_text="ALL", default=True)])
+    site.apply(NodesCreated(at=site.now, nodes=(replace(node("k1", 4), dynamic=True, initial_state="EXTERNAL"),)))
+    ours, theirs = site.submit(spec(4)), site.submit(replace(spec(4), batch=False, external=True))
+    waits = site.submit(spec(4))
+    started = site.cycle()
+    assert {job_id: share.names for job_id, share in started.items()} == {ours: ("n1",), theirs: ("k1",)}
+    site.end(theirs)
+    assert site.cycle() == {}
+    both = site.submit(replace(spec(8, 2), batch=False, external=True), priority=9)
+    site.end(ours)
+    assert {job_id: share.names for job_id, share in site.cycle().items()} == {both: ("n1", "k1")}
+    site.end(both)
+    assert {job_id: share.names for job_id, share in site.cycle().items()} == {waits: ("n1",)}

@@ -207,7 +207,7 @@ HONOURED: dict[str, frozenset[str]] = {
     "ReconfigFlags": frozenset({"KeepPartInfo", "KeepPartState", "KeepPowerSaveSettings"}),
     "SelectTypeParameters": frozenset(_SELECT.split()),
     "HealthCheckNodeState": frozenset({"ANY", "CYCLE", "IDLE", "START_ONLY"}),
-    "NodeName.State": frozenset({"UNKNOWN", "DOWN", "DRAIN", "FAIL", "FAILING", "FUTURE", "CLOUD"}),
+    "NodeName.State": frozenset({"UNKNOWN", "DOWN", "DRAIN", "EXTERNAL", "FAIL", "FAILING", "FUTURE", "CLOUD"}),
     "SuspendExcStates": frozenset(
         {"CLOUD", "DOWN", "DRAIN", "DYNAMIC_FUTURE", "DYNAMIC_NORM", "FAIL", "INVALID_REG", "MAINTENANCE"}
         | {"NOT_RESPONDING", "RESERVED"}

@@ -33,6 +33,7 @@ _FLAG_NAMES = (
     (NodeFlag.DRAIN, "DRAIN"),
     (NodeFlag.DYNAMIC_FUTURE, "DYNAMIC_FUTURE"),
     (NodeFlag.DYNAMIC_NORM, "DYNAMIC_NORM"),
+    (NodeFlag.EXTERNAL, "EXTERNAL"),
     (NodeFlag.INVALID_REG, "INVALID_REG"),
     (NodeFlag.FAIL, "FAIL"),
     (NodeFlag.MAINTENANCE, "MAINTENANCE"),

@@ -15,7 +15,7 @@ from spritz.core.decide.access import may_control, need_owner
 from spritz.core.decide.arrays import Selected, array_label, label, mask_or_none, select, with_whole_het_jobs
 from spritz.core.decide.crontab import disable_lines
 from spritz.core.decide.dependency import tasks_are_over
-from spritz.core.decide.ending import end_job
+from spritz.core.decide.ending import end_job, node_gone
 from spritz.core.effects import SignalOn
 from spritz.core.pending import terminate_step
 from spritz.core.turn import Refused, Turn
@@ -270,17 +270,22 @@ def signal_step(turn: Turn, step: Step, signal: int, *, terminate: bool, cause: 
 
 
 def finish_allocation(turn: Turn, command: FinishAllocation) -> Done:
-    """The command that holds an allocation is done with it."""
+    """The command that holds an allocation is done with it; of an external job nothing is left on its nodes."""
     job = turn.state.jobs.get(command.job_id)
     if job is None:
         raise Refused("ESLURM_INVALID_JOB_ID")
     need_owner(turn, job)
+    if job.spec.external and job.completing:
+        for name in job.completing:
+            node_gone(turn, turn.state.jobs[job.id], name)
+        return Done()
     if job.state.ended:
         raise Refused("ESLURM_ALREADY_DONE")
+    gone = job.allocation.names if job.spec.external and job.allocation is not None else ()
     if job.state is JobState.PENDING:
         end_job(turn, job, JobState.CANCELLED, by_uid=turn.caller.uid)
     elif command.exit_status:
-        end_job(turn, job, JobState.FAILED, Reason.NON_ZERO_EXIT_CODE, exit_status=command.exit_status)
+        end_job(turn, job, JobState.FAILED, Reason.NON_ZERO_EXIT_CODE, exit_status=command.exit_status, gone=gone)
     else:
-        end_job(turn, job, JobState.COMPLETED, exit_status=0)
+        end_job(turn, job, JobState.COMPLETED, exit_status=0, gone=gone)
     return Done()

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from spritz.model.resources import NodeCapacity
 
 #: State= with which a node may be made by hand
-CREATED_STATES = ("CLOUD", "FUTURE")
+CREATED_STATES = ("CLOUD", "EXTERNAL", "FUTURE")
 
 
 def add_nodes(turn: Turn, command: AddNodes) -> Done:
@@ -39,7 +39,7 @@ def add_nodes(turn: Turn, command: AddNodes) -> Done:
     need_admin(turn)
     for config in command.nodes:
         if config.initial_state not in CREATED_STATES:
-            message = "nodes are created with State=CLOUD or State=FUTURE; others come with `slurmd -Z`"
+            message = "nodes are created with State=CLOUD, EXTERNAL or FUTURE; others come with `slurmd -Z`"
             raise Refused("ESLURM_INVALID_NODE_STATE", message=message)
         if config.name in turn.state.nodes:
             raise Refused("ESLURM_INVALID_NODE_NAME", message=f"there is a node {config.name} already")

@@ -130,7 +130,7 @@ def _end_one(
     completing = _nodes_to_clear(turn.state, job, gone)
     if job.state is JobState.PENDING and reason is Reason.NONE:
         reason, detail = job.reason, job.reason_detail  # why it never ran
-    settings = turn.state.settings
+    settings, told = turn.state.settings, bool(completing) and not job.spec.external
     turn.record(
         JobEnded(
             at=turn.now,
@@ -143,7 +143,7 @@ def _end_one(
             completing=completing,
             failed_node=failed_node,
             by_uid=by_uid,
-            repeat_kill_at=turn.now + settings.kill_wait_seconds + REPEAT_KILL_SECONDS if completing else 0.0,
+            repeat_kill_at=turn.now + settings.kill_wait_seconds + REPEAT_KILL_SECONDS if told else 0.0,
         )
     )
     for node in _held_nodes(job):

@@ -54,7 +54,7 @@ def comes_first(settings: ClusterSettings) -> bool:
 def prepare(turn: Turn, job: Job) -> None:
     """PrologSlurmctld has run, or there is none: the nodes' Prologs if they come now, then the script."""
     flags = turn.state.settings.prolog_flags
-    if "Alloc" not in flags:
+    if "Alloc" not in flags or job.spec.external:
         _configured(turn, job)
         return
     assert job.allocation is not None, f"job {job.id} runs nowhere"

@@ -201,6 +201,11 @@ def _check_built(spec: JobSpec, settings: ClusterSettings) -> None:
         raise Refused("ESLURM_REQUESTED_TOPO_CONFIG_UNAVAILABLE", hint=hint).with_details(hint)
     if spec.core_spec:
         raise Refused("ESLURM_NOT_SUPPORTED", hint="--core-spec is not built")
+    if spec.external and (spec.batch or spec.interactive):
+        raise Refused("ESLURM_NOT_SUPPORTED", hint="EXTERNAL_JOB: an external job has no script and no command")
+    if spec.external and {"SUSPEND", "GANG"} & set(settings.preemption.mode):
+        hint = "EXTERNAL_JOB: external jobs cannot be suspended, so they need PreemptMode=CANCEL, REQUEUE or OFF"
+        raise Refused("ESLURM_NOT_SUPPORTED", hint=hint)
 
 
 def _check_names(state: State, spec: JobSpec) -> None:

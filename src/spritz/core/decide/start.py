@@ -44,7 +44,7 @@ from spritz.model.rules.sharing import (
     wants_whole_nodes,
 )
 from spritz.model.rules.time_limit import granted_minutes, held_seconds
-from spritz.model.states import JobState
+from spritz.model.states import JobState, NodeFlag
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -180,6 +180,8 @@ def _allocation_refusal(room: Room, job: Job, allocation: Allocation, partition:
             return f"node {name} not in partition"
         if not takes_jobs(node, resumes=state.settings.power.resumes):
             return f"node {name} not available"
+        if node.flags & NodeFlag.EXTERNAL and not job.spec.external:
+            return f"node {name} runs external jobs alone"
         use = room.use(name)
         misfit = share_misfit(use, node.config.capacity, share, sharing=sharing > 1)
         if misfit:

@@ -183,6 +183,8 @@ def _running_job(turn: Turn, job_id: int) -> Job:
     if job is None:
         raise Refused("ESLURM_INVALID_JOB_ID")
     need_owner(turn, job)
+    if job.spec.external:
+        raise Refused("ESLURM_NOT_SUPPORTED", message="external jobs have no steps")
     if job.state is JobState.PENDING:
         raise Refused("ESLURM_JOB_PENDING")
     if job.state.ended:

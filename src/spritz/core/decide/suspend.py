@@ -35,6 +35,8 @@ def suspend(turn: Turn, command: SuspendJob) -> Done:
     need_operator(turn, "ESLURM_ACCESS_DENIED")
     jobs = [one.job for one in select(turn.state, command.target)]
     _need_whole(jobs)
+    if any(job.spec.external for job in jobs):
+        raise Refused("ESLURM_NOT_SUPPORTED", message="external jobs cannot be suspended")
     running = [job for job in jobs if job.state is JobState.RUNNING]
     if not any(job.state.active for job in jobs):
         raise Refused(_why_not(jobs, "ESLURM_JOB_SUSPENDED"))

@@ -228,6 +228,7 @@ def _flags(job: Job) -> tuple[str, ...]:
         "USING_DEFAULT_QOS": not spec.qos,
         "USING_DEFAULT_WCKEY": not spec.wckey,
         "DEPENDENT": bool(job.dependencies),
+        "EXTERNAL_JOB": spec.external,
     }
     return tuple(name for name, holds in chosen.items() if holds)
 

@@ -297,7 +297,9 @@ def _request_flags(fields: Fields, words: list[str]) -> None:
             gres_flags.append("enforce-binding")
         elif word == "GRES_BINDING_DISABLED":
             gres_flags.append("disable-binding")
-        elif word in ("CRON_JOB", "STEPMGR_ENABLED", "EXTERNAL_JOB"):
+        elif word == "EXTERNAL_JOB":
+            fields["external"] = True
+        elif word in ("CRON_JOB", "STEPMGR_ENABLED"):
             raise bad("flags", f"{word} is not supported by Spritz", "ESLURM_NOT_SUPPORTED")
         # The others say what became of a job, and come back from clients that send what they were given.
     if gres_flags:

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 TESTS = (
     "partition",
     "excluded",
+    "external",
     "reservation",
     "features",
     "too_small",
@@ -195,6 +196,8 @@ def _test(
     if row.name in request.exclude:
         return Finding("excluded", "excluded by the job (--exclude)")
     if not serves:
+        if row.external and not request.external:
+            return Finding("external", "another system runs it: for external jobs alone")
         apart = _not_reserved(view, row, request)
         if apart:
             return Finding("reservation", apart)

@@ -74,6 +74,8 @@ class Eligibility:
         self._features = [row.features for row in table.rows]
         self._changeable = [row.changeable for row in table.rows]
         self._extra = [row.extra for row in table.rows]
+        #: nodes that another system runs
+        self._external = np.array([row.index for row in table.rows if row.external], np.int64)
         self.partition_nodes: dict[str, Ints] = {
             name: self._indexes(partition.nodes) for name, partition in partitions.items()
         }
@@ -112,6 +114,8 @@ class Eligibility:
             key = (*key, request.boots, request.boots_later)
         if request.extra:
             key = (*key, "extra", request.extra)
+        if request.external:
+            key = (*key, "external")
         if self._reserved_by is None or not self._reserved:
             return key
         return (*key, request.reservation, self._reserved_by.too_long(request))
@@ -182,6 +186,8 @@ class Eligibility:
             nodes = np.setdiff1d(nodes, self._indexes(request.exclude), assume_unique=True)
         if request.extra:
             nodes = self._with_extra(nodes, request.extra)
+        if len(self._external) and not request.external:
+            nodes = np.setdiff1d(nodes, self._external, assume_unique=True)
         required = self._narrow(nodes, request.features)
         if request.boots and not request.boots_later:
             required += self._rebooted(nodes, request)

@@ -157,6 +157,7 @@ class NodeRow:
     __slots__ = (
         "changeable",
         "counts_free",
+        "external",
         "extra",
         "features",
         "free_cpus",
@@ -189,6 +190,8 @@ class NodeRow:
         #: features that it could have after a reboot
         self.changeable = frozenset(node.features_changeable or ())
         self.extra = node.extra
+        #: another system runs it
+        self.external = bool(node.flags & NodeFlag.EXTERNAL)
         self.up = takes_jobs(node, resumes=resumes)
         self.holders = {}
         self.recount()
@@ -198,7 +201,7 @@ class NodeRow:
         other = NodeRow.__new__(NodeRow)
         other.index, other.name, other.hardware = self.index, self.name, self.hardware
         other.weight, other.features, other.up = self.weight, self.features, self.up
-        other.changeable, other.extra = self.changeable, self.extra
+        other.changeable, other.extra, other.external = self.changeable, self.extra, self.external
         other.overlaps = self.overlaps
         other.free_cpus, other.free_memory_mib = self.free_cpus, self.free_memory_mib
         other.holders = dict(self.holders)
@@ -363,6 +366,7 @@ class NodeRow:
             self.features,
             self.changeable,
             self.extra,
+            self.external,
             self.free_cpus,
             self.free_memory_mib,
             sorted(self.gres_free.items()),

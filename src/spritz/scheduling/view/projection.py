@@ -23,6 +23,7 @@ from spritz.model.predict import Predictor
 from spritz.model.priority import PriorityInputs
 from spritz.model.rules.availability import takes_jobs
 from spritz.model.rules.licenses import LicensePool, stock
+from spritz.model.states import NodeFlag
 from spritz.scheduling.view.eligibility import Eligibility, WorkloadSample
 from spritz.scheduling.view.events import handlers, limits_policy, planned_starts, running_jobs, waiting_jobs
 from spritz.scheduling.view.findings import Memory
@@ -335,10 +336,10 @@ class Projection:
         self.put_node(node)
         features, changeable = frozenset(node.active), frozenset(node.features_changeable or ())
         row = self.table.rows[self.table.index_of[node.config.name]]
-        said = (features, changeable, node.extra)
-        if said != (row.features, row.changeable, row.extra) or node.place != old.place:
+        said = (features, changeable, node.extra, bool(node.flags & NodeFlag.EXTERNAL))
+        if said != (row.features, row.changeable, row.extra, row.external) or node.place != old.place:
             row = self.table.row(row.index)
-            row.features, row.changeable, row.extra = said
+            row.features, row.changeable, row.extra, row.external = said
             self._members_outdated = True
 
     def put_reservation(self, reservation: Reservation) -> None:

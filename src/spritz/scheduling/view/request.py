@@ -151,6 +151,8 @@ class Request(Struct, frozen=True, kw_only=True, cache_hash=True):
     leaving_seconds: int = -1
     #: what the extra data of its nodes must say (extra_constraints)
     extra: str = ""
+    #: it may have nodes that another system runs
+    external: bool = False
     #: flags of its QOS that bear on where and when it starts
     qos_flags: frozenset[str] = qos_flag.NONE
 

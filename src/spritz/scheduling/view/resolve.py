@@ -54,6 +54,7 @@ def resolve(
     return Request(
         partition=partition.name,
         extra=spec.extra if parameters_of(settings).extra_constraints else "",
+        external=spec.external,
         limited=exceeded(spec, partition, settings, qos_flags),
         nodes_min=nodes_min,
         nodes_max=nodes_max,
