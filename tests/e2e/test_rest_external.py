@@ -64,10 +64,11 @@ def test_scancel_waits_for_the_pod_to_be_gone(site: Site) -> None:
 def test_what_is_wrong_is_said(site: Site) -> None:
     assert complete(site, 999_999) == 404
     job = allocate(site, tasks=1)
-    for body in ({"exit_code": 256}, {"code": 1}, [1]):
+    bodies: tuple[Any, ...] = ({"exit_code": 256}, {"code": 1}, [1])
+    for body in bodies:
         assert complete(site, job, body) == 422
     assert complete(site, job) == 200
     with site.client() as client:
-        body = {"script": "#!/bin/sh", "job": {"flags": ["EXTERNAL_JOB"], "environment": ["A=b"]}}
-        assert client.post(f"{BASE}/job/submit", json=body).status_code == 500
+        script = {"script": "#!/bin/sh", "job": {"flags": ["EXTERNAL_JOB"], "environment": ["A=b"]}}
+        assert client.post(f"{BASE}/job/submit", json=script).status_code == 500
     site.ask("GET", f"{BASE}/jobs/")

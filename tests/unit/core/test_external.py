@@ -13,7 +13,7 @@ from spritz.model.commands.step import CreateStep
 from spritz.model.node import NodeConfig
 from spritz.model.partition import Partition
 from spritz.model.plan import PlannedStart
-from spritz.model.preempting import PreemptionPolicy
+from spritz.model.preemption import PreemptionPolicy
 from spritz.model.resources import Allocation
 from spritz.model.states import JobState, NodeFlag, NodeState
 from spritz.model.step import StepSpec
