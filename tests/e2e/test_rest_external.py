@@ -72,3 +72,15 @@ def test_what_is_wrong_is_said(site: Site) -> None:
         script = {"script": "#!/bin/sh", "job": {"flags": ["EXTERNAL_JOB"], "environment": ["A=b"]}}
         assert client.post(f"{BASE}/job/submit", json=script).status_code == 500
     site.ask("GET", f"{BASE}/jobs/")
+
+
+def test_a_submission_with_a_key_is_made_once(site: Site) -> None:
+    body = {"job": {"flags": ["EXTERNAL_JOB"], "tasks": 1, "name": "once", "hold": True}}
+    with site.client() as client:
+        numbers = {
+            client.post(f"{BASE}/job/allocate", json=body, headers={"Idempotency-Key": key}).json()["job_id"]
+            for key in ("a", "a", "b", "a")
+        }
+    assert len(numbers) == 2
+    for job in numbers:
+        site.ask("DELETE", f"{BASE}/job/{job}")

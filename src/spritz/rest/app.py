@@ -200,6 +200,7 @@ class Endpoint:
             body=body,
             now=self._clock.now(),
             unless=request.headers.get("if-none-match", ""),
+            submit_key=request.headers.get("idempotency-key", ""),
             warnings=[(one.text, one.place) for one in problems.warnings],
             record=lambda name: self._record(compiled, name),
         )

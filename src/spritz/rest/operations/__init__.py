@@ -31,6 +31,8 @@ class Ask(Struct, kw_only=True):
     now: float = 0.0
     #: If-None-Match; "" without
     unless: str = ""
+    #: Idempotency-Key of a submission; "" without
+    submit_key: str = ""
     #: (description, source)
     warnings: list[tuple[str, str]] = field(default_factory=list)
     #: what shapes each key of the members of a list in the answer, by the list's name

@@ -77,6 +77,7 @@ async def _request(ask: Ask, desc: dict[str, Any], *, script: str | None, first:
         script=os.fsencode(script) if script and first else b"",
         environment=environ,
         immediate_seconds=0 if desc.get("immediate") else None,
+        submit_key=ask.submit_key if first else "",
     )
 
 
