@@ -93,7 +93,7 @@ _NUMBERS: tuple[tuple[Meta, str], ...] = (
     (COUNT, "tasks_per_node tasks_per_socket tasks_per_core tasks_per_gpu"),
     (COUNT, "cpus cpus_min cpus_max cpu_count core_counts core_spec boards sockets sockets_per_node cores_per_socket"),
     (COUNT, "threads_per_core cpus_per_task cpus_per_node_min cpus_per_gpu default_cpus_per_gpu cores_per_gpu"),
-    (COUNT, "max_cpus_per_node max_cpus_per_socket cpu_load first_index"),
+    (COUNT, "max_cpus_per_node max_cpus_per_socket cpu_load first_index line_first line_last"),
     (COUNT, "shares grp_jobs grp_jobs_accrue grp_submit max_jobs max_jobs_accrue max_jobs_accrue_pa"),
     (COUNT, "max_jobs_accrue_pu max_jobs_pa max_jobs_pu max_submit max_submit_pa max_submit_pu"),
     (PRIORITY, "priority priority_now priorities priority_job_factor priority_tier min_prio_threshold weight"),

@@ -9,11 +9,11 @@ for them. Differs: a wrong line is shown with the place of the mistake.
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 from spritz.notation.errors import NotationError, shown
 from spritz.notation.ranges import format_ids
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from datetime import date
 

@@ -166,7 +166,6 @@ def test_bad_values_are_told_in_slurms_words(site: Site) -> None:
     assert site.run(main, "--nosuch", "1").err == (
         "scancel: unrecognized option '--nosuch'\nTry \"scancel --help\" for more information\n"
     )
-    assert "option --cron is not supported" in site.run(main, "-c", "1").err
 
 
 def test_a_step_is_killed_at_once_and_a_job_is_asked_first(site: Site) -> None:
