@@ -6,6 +6,7 @@ another time zone gives the same state (docs/decisions/0144, 0207).
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -14,6 +15,8 @@ from spritz.notation.cron import schedule_of
 
 if TYPE_CHECKING:
     from spritz.model.job import CronEntry
+
+_schedule_of = lru_cache(maxsize=256)(schedule_of)
 
 #: a moment after all others
 NEVER = 1 << 62
@@ -33,7 +36,7 @@ def following(entry: CronEntry, now: float) -> float:
     A time that clocks leave out is that much later, as with mktime(3). Of one that they show twice the first is meant,
     unless the entry comes every hour.
     """
-    schedule = schedule_of(entry.schedule)
+    schedule = _schedule_of(entry.schedule)
     offset, resumes = entry.utc_offset_seconds, 0
     for changes_at, after in (*entry.utc_offset_changes, (NEVER, 0)):
         if changes_at > now:

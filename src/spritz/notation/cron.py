@@ -8,8 +8,6 @@ for them. Differs: a wrong line is shown with the place of the mistake.
 
 from __future__ import annotations
 
-from functools import lru_cache
-
 from spritz.notation.errors import NotationError, shown
 from spritz.notation.ranges import format_ids
 
@@ -110,7 +108,6 @@ def _in(mask: int | None, number: int) -> bool:
     return mask is None or bool(mask >> number & 1)
 
 
-@lru_cache(maxsize=256)
 def schedule_of(text: str) -> Schedule:
     """The five fields of `Schedule.text`. Raises CronError."""
     return read_line(f"{text} :")[0]
