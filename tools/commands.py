@@ -15,6 +15,7 @@ COMMANDS = {
     "sattach": "connect the terminal to a running step",
     "sbcast": "copy a file to the nodes of a job",
     "scrontab": "run jobs again and again, at times that a crontab names",
+    "strigger": "run programs when something happens to nodes, jobs and daemons",
     "squeue": "list jobs and steps",
     "sinfo": "list partitions and nodes",
     "sprio": "show the parts of job priorities",

@@ -23,6 +23,7 @@ COMMANDS = (
         "sbcast",
         "sgather",
         "scrontab",
+        "strigger",
         "squeue",
         "sinfo",
         "sprio",

@@ -26,7 +26,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 COMMANDS = (
     *("sbatch", "srun", "salloc", "sattach", "sbcast", "sgather", "scancel", "squeue", "sinfo", "scontrol"),
-    "scrontab",
+    *("scrontab", "strigger"),
     *("spritz", "slurmctld", "slurmd"),
 )
 

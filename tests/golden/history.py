@@ -29,6 +29,7 @@ from spritz.model.reasons import Reason
 from spritz.model.reports import AdmitNode, NodePrologEnded, PowerProgramStarted, PrologEnded, Usage
 from spritz.model.resources import Allocation, GresRequest
 from spritz.model.step import StepSpec
+from spritz.model.triggers import ClearTriggers, FireTriggers, Pull, PullTriggers, SetTrigger
 from spritz.testing.builders import ALICE, BOB, ROOT, World, capacity, job_spec, node_share
 
 if TYPE_CHECKING:
@@ -54,7 +55,20 @@ def tell() -> list[Event]:
         partitions=(Partition(name="debug", nodes=names, nodes_text="ALL", default=True),),
         features=("fast", "ssd"),
     )
-    scenes = (_jobs, _arrays, _steps, _limits, _preemption, _turns, _prologs, _reservations, _nodes, _power, _crontabs)
+    scenes = (
+        _jobs,
+        _arrays,
+        _steps,
+        _limits,
+        _preemption,
+        _turns,
+        _prologs,
+        _reservations,
+        _nodes,
+        _power,
+        _crontabs,
+        _triggers,
+    )
     for scene in scenes:
         scene(world)
         world.advance(60)
@@ -145,6 +159,18 @@ def _crontabs(world: World) -> None:
     world.start(number)
     world.finished(number)
     world.cancel(number, caller=ALICE)
+
+
+def _triggers(world: World) -> None:
+    """A trigger that is pulled and fires, one that is cleared, and one that stays."""
+    world.ok(SetTrigger(events=("down",), program="/bin/true", offset_seconds=5), ALICE)
+    world.ok(SetTrigger(events=("idle", "up"), program="/bin/true now", nodes="n[1-2]", permanent=True), ALICE)
+    world.ok(SetTrigger(events=("drained",), program="/bin/true"), BOB)
+    first, _, third = sorted(world.state.triggers)
+    pull = Pull(first, world.now + 5, "n1")
+    world.ok(PullTriggers(pulls=(pull,)))
+    world.ok(FireTriggers(pulls=(pull,)))
+    world.ok(ClearTriggers(id=third), BOB)
 
 
 def _arrays(world: World) -> None:

@@ -452,6 +452,10 @@ NOT_RECORDED = frozenset(
         "PowerProgramBegan",
         "ReservationBegan",  # as its record says
         "TimeSliceEnded",
+        "TriggerSet",
+        "TriggersCleared",
+        "TriggersFired",
+        "TriggersPulled",
         "UsageAdopted",
         "UsageReset",
     }

@@ -54,6 +54,7 @@ from spritz.controller.shares import Shares
 from spritz.controller.site_programs import SitePrograms
 from spritz.controller.state_directory import open_state
 from spritz.controller.timers import DeadlineTimer, Moments
+from spritz.controller.triggers import TriggerWatch
 from spritz.model.errors import SpritzError
 from spritz.model.rejection import Rejection
 from spritz.runtime import garbage
@@ -338,6 +339,7 @@ class _Daemon:
         SitePrograms(context)
         ReservationPrograms(context)
         PowerPrograms(context)
+        TriggerWatch(context, self._moments, self._happened())
         begin_outbox(context)
         begin_job_completion(context)
         context.tasks.spawn(context.nodes.patrol(), name="node.patrol")
@@ -356,6 +358,14 @@ class _Daemon:
             replayed_events=recovered.replayed,
             start_seconds=context.clock.now() - context.started_at,
         )
+
+    def _happened(self) -> tuple[str, ...]:
+        """What triggers see in that this controller leads now."""
+        if not self._standing_by:
+            return ("primary_slurmctld_resumed_operation",)
+        if self._configuration.own_host(self._options.host)[0]:
+            return ("primary_slurmctld_failure", "backup_slurmctld_assumed_control")
+        return ("primary_slurmctld_resumed_operation", "primary_slurmctld_resumed_control")
 
     def _first_configure(self, context: Context) -> Configure:
         command = self._configuration.command()

@@ -22,6 +22,7 @@ from spritz.model.partition import Partition
 from spritz.model.predict import HistoryRow
 from spritz.model.reservation import Reservation
 from spritz.model.step import Step
+from spritz.model.triggers import Trigger
 
 
 class Image(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -46,6 +47,8 @@ class Image(Struct, frozen=True, kw_only=True, omit_defaults=True):
     usage_reset_at: float = 0.0
     run_times: list[HistoryRow] = []
     crontabs: list[Crontab] = []
+    triggers: list[Trigger] = []
+    next_trigger_id: int = 1
 
 
 _decoder = Decoder(Image)
@@ -73,6 +76,8 @@ def encoded(state: State) -> bytes:
             usage_reset_at=state.usage_reset_at,
             run_times=state.run_times.rows(),
             crontabs=list(state.crontabs.values()),
+            triggers=list(state.triggers.values()),
+            next_trigger_id=state.next_trigger_id,
         )
     )
 
@@ -95,6 +100,8 @@ def decoded(data: bytes) -> State:
     for reservation in image.reservations:
         state.put_reservation(reservation)
     state.next_reservation_id = image.next_reservation_id
+    state.triggers = {trigger.id: trigger for trigger in image.triggers}
+    state.next_trigger_id = image.next_trigger_id
     state.crontabs = {crontab.uid: crontab for crontab in image.crontabs}
     for step in image.steps:
         state.put_step(step)

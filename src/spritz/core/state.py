@@ -38,6 +38,7 @@ from spritz.model.resources import Allocation, NodeAllocation, mask_of
 from spritz.model.rules.node_use import NodeUse
 from spritz.model.states import JobState
 from spritz.model.step import Step
+from spritz.model.triggers import Trigger
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -87,6 +88,7 @@ class State:
         "next_power_at",
         "next_reservation_id",
         "next_slice_at",
+        "next_trigger_id",
         "node_deadlines",
         "node_partitions",
         "nodes",
@@ -105,6 +107,7 @@ class State:
         "step_deadlines",
         "steps",
         "submissions",
+        "triggers",
         "usage",
         "usage_reset_at",
         "uses",
@@ -148,6 +151,8 @@ class State:
         self.next_reservation_id = 1
         #: by user
         self.crontabs: dict[int, Crontab] = {}
+        self.triggers: dict[int, Trigger] = {}
+        self.next_trigger_id = 1
         #: how long jobs have run, by user and request (bf_predict)
         self.run_times = Predictor(RUN_TIMES_MAX)
         # -- indexes

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
 _PIECE_BYTES = 1 << 16
 
+#: uid, gid, groups
+Runner = tuple[int, int, tuple[int, ...]]
+
 
 def programs_of(patterns: Sequence[str]) -> list[str]:
     """Paths of the programs that are there, in the order in which they run."""
@@ -30,19 +33,33 @@ def programs_of(patterns: Sequence[str]) -> list[str]:
 
 
 async def run_programs(
-    patterns: Sequence[str], variables: Mapping[str, str], timeout_seconds: float, arguments: Sequence[str] = ()
+    patterns: Sequence[str],
+    variables: Mapping[str, str],
+    timeout_seconds: float,
+    arguments: Sequence[str] = (),
+    *,
+    runner: Runner | None = None,
 ) -> str:
-    """Run them one after the other until one fails. What went wrong, or "" if nothing did."""
+    """Run them one after the other until one fails. What went wrong, or "" if nothing did.
+
+    `runner`: uid, gid and groups that they have; None: ours.
+    """
     for program in programs_of(patterns):
-        problem = await _run(program, variables, timeout_seconds, arguments)
+        problem = await _run(program, variables, timeout_seconds, arguments, runner)
         if problem:
             return problem
     return ""
 
 
-async def _run(program: str, variables: Mapping[str, str], timeout_seconds: float, arguments: Sequence[str]) -> str:
+async def _run(
+    program: str,
+    variables: Mapping[str, str],
+    timeout_seconds: float,
+    arguments: Sequence[str],
+    runner: Runner | None,
+) -> str:
     try:
-        process = _start(program, variables, arguments)
+        process = _start(program, variables, arguments, runner)
     except OSError as error:
         return f"{program}: {error.strerror}"
     assert process.stdout is not None, "asked for"
@@ -62,7 +79,9 @@ async def _run(program: str, variables: Mapping[str, str], timeout_seconds: floa
     return f"{program}: exit status {process.returncode}" if process.returncode else ""
 
 
-def _start(program: str, variables: Mapping[str, str], arguments: Sequence[str]) -> subprocess.Popen[bytes]:
+def _start(
+    program: str, variables: Mapping[str, str], arguments: Sequence[str], runner: Runner | None
+) -> subprocess.Popen[bytes]:
     # Not asyncio's: with uvloop the program inherits further descriptors of its own output, which never ends then.
     return subprocess.Popen(
         (program, *map(restored, arguments)),
@@ -73,6 +92,9 @@ def _start(program: str, variables: Mapping[str, str], arguments: Sequence[str])
         env={name: restored(value) for name, value in variables.items()},
         cwd="/",
         start_new_session=True,
+        user=None if runner is None else runner[0],
+        group=None if runner is None else runner[1],
+        extra_groups=None if runner is None else runner[2],
     )
 
 

@@ -68,6 +68,10 @@ def test_the_scheduler_follows_every_event_about_jobs_and_nodes() -> None:
     steps = {"StepOpened", "StepLaunched", "StepNodeEnded", "StepEnded", "StepCancelled"}
     assert unseen == steps | {
         "CrontabChanged",
+        "TriggerSet",
+        "TriggersCleared",
+        "TriggersFired",
+        "TriggersPulled",
         "EndSignalSent",
         "JobConfigured",
         "JobNodeReady",

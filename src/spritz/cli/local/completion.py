@@ -30,6 +30,7 @@ COMMANDS = (
     "sinfo",
     "scontrol",
     "scrontab",
+    "strigger",
 )
 
 _BASH = """\

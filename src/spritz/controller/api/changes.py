@@ -15,7 +15,7 @@ from msgspec.json import Encoder
 from spritz.controller.api.private import hides_jobs, may_see, usable
 from spritz.core.rights import operates
 from spritz.model import events as kinds
-from spritz.model.events import cluster, crontab, job, reservation, step
+from spritz.model.events import cluster, crontab, job, reservation, step, trigger
 from spritz.model.ids import step_name
 from spritz.model.queries.events import Change
 from spritz.model.states import NodeFlag
@@ -45,6 +45,7 @@ _INTERNAL = (
     job.JobAccrued, job.PrioritiesReached, job.EndSignalSent, job.KillRepeated, cluster.PowerProgramBegan,
     cluster.NodesNotResumed, cluster.NodeKept, cluster.PowerPaced, cluster.PolicyChanged, cluster.PolicyAmended,
     cluster.UsageReset, cluster.UsageAdopted, cluster.TimeSliceEnded, crontab.CrontabChanged,
+    trigger.TriggerSet, trigger.TriggersCleared, trigger.TriggersFired, trigger.TriggersPulled,
 )  # fmt: skip
 
 

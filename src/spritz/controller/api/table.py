@@ -23,6 +23,7 @@ from spritz.controller.api.standings import StandingQueries
 from spritz.controller.api.steps import StepQueries
 from spritz.controller.api.submit import Submissions
 from spritz.controller.api.waiting import Waiting
+from spritz.controller.triggers import TriggerRequests
 from spritz.model import diagnostics, queries, reports
 from spritz.model.commands.cluster import CreateNodes, DeleteNodes
 from spritz.model.commands.crontab import UpdateCrontab
@@ -34,6 +35,7 @@ from spritz.model.limits.records import CompareUsage
 from spritz.model.limits.standing import ListStandings
 from spritz.model.reservations import ListReservations
 from spritz.model.shares import ListShares
+from spritz.model.triggers import ClearTriggers, ListTriggers, SetTrigger
 
 if TYPE_CHECKING:
     from msgspec import Struct
@@ -86,6 +88,7 @@ def _commands(context: Context, cluster: ClusterQueries, waiting: Waiting) -> _T
         UpdateCrontab: (submissions.update_crontab, submissions.lookups),
         CreateStep: (waiting.create_step, None),
         CreateHetStep: (waiting.create_step, None),
+        **dict.fromkeys((SetTrigger, ClearTriggers), (TriggerRequests(context).change, None)),
         **dict.fromkeys(PLAIN_COMMANDS, (commands.plain, commands.lookups)),
         CreateReservation: (reservations.make, reservations.lookups),
         UpdateReservation: (reservations.make, reservations.lookups),
@@ -112,6 +115,7 @@ def _queries(context: Context, cluster: ClusterQueries, waiting: Waiting) -> _Ta
         ListReservations: (ReservationApi(context).list_reservations, None),
         queries.ListJobs: (jobs.list_jobs, None),
         queries.GetScript: (jobs.get_script, None),
+        ListTriggers: (TriggerRequests(context).list, None),
         queries.GetCrontab: (Crontabs(context).get, None),
         queries.ListPriorities: (PriorityQueries(context).list_priorities, None),
         ListShares: (ShareQueries(context).list_shares, None),

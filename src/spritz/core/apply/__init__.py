@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from spritz.core.apply import cluster, crontab, job, reservation, step
+from spritz.core.apply import cluster, crontab, job, reservation, step, trigger
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,6 +22,7 @@ APPLIERS: dict[type[Event], Callable[[State, Any], None]] = {
     **cluster.APPLIERS,
     **reservation.APPLIERS,
     **crontab.APPLIERS,
+    **trigger.APPLIERS,
 }
 
 

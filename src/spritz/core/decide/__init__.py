@@ -30,6 +30,7 @@ from spritz.core.decide import (
     submit,
     suspend,
     top,
+    trigger,
     update,
 )
 from spritz.model import reports as said
@@ -39,6 +40,7 @@ from spritz.model.commands import reservation as on_reservation
 from spritz.model.commands import step as on_step
 from spritz.model.commands.crontab import UpdateCrontab
 from spritz.model.limits.records import AdoptUsage, ChangePolicy, ResetUsage, SetPolicy
+from spritz.model.triggers import ClearTriggers, FireTriggers, PullTriggers, SetTrigger
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -83,6 +85,10 @@ DECISIONS: dict[type[Struct], Callable[[Turn, Any], Struct]] = {
     ChangePolicy: accounts.change_policy,
     ResetUsage: accounts.reset_usage,
     AdoptUsage: accounts.adopt_usage,
+    SetTrigger: trigger.set_trigger,
+    ClearTriggers: trigger.clear_triggers,
+    PullTriggers: trigger.pull_triggers,
+    FireTriggers: trigger.fire_triggers,
     said.RegisterNode: registration.register_node,
     said.NodeLost: nodes.node_lost,
     said.NodeSilent: nodes.node_silent,
@@ -105,4 +111,6 @@ INTERNAL: frozenset[type[Struct]] = frozenset(kind for kind in DECISIONS if kind
     SetPolicy,
     ChangePolicy,
     AdoptUsage,
+    PullTriggers,
+    FireTriggers,
 }

@@ -6,12 +6,12 @@ common base.
 
 from __future__ import annotations
 
-from spritz.model.events import cluster, crontab, job, reservation, step
+from spritz.model.events import cluster, crontab, job, reservation, step, trigger
 from spritz.model.events.base import Event
 
 ALL_EVENTS: dict[str, type[Event]] = {
     name: member
-    for module in (job, step, cluster, reservation, crontab)
+    for module in (job, step, cluster, reservation, crontab, trigger)
     for name, member in vars(module).items()
     if isinstance(member, type) and issubclass(member, Event) and member is not Event
 }

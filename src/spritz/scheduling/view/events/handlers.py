@@ -13,6 +13,7 @@ from spritz.model.events import cluster as cluster_events
 from spritz.model.events import job as job_events
 from spritz.model.events import reservation as reservation_events
 from spritz.model.events import step as step_events
+from spritz.model.events import trigger as trigger_events
 from spritz.model.events.crontab import CrontabChanged
 from spritz.model.job import Hold
 from spritz.model.membership import with_nodes, without_nodes
@@ -343,6 +344,10 @@ HANDLERS: dict[type[Event], Callable[[Projection, Any], None]] = {
 IGNORED: frozenset[type[Event]] = frozenset(
     {
         CrontabChanged,
+        trigger_events.TriggerSet,
+        trigger_events.TriggersCleared,
+        trigger_events.TriggersFired,
+        trigger_events.TriggersPulled,
         job_events.JobPrologsBegan,
         job_events.JobNodeReady,
         job_events.JobConfigured,

@@ -1,0 +1,318 @@
+"""Triggers: sees their events happen, and runs their programs on this machine, each as the user who set it.
+
+Owns which nodes were in which state when it last looked, what has happened since the last pull, and the programs'
+processes. Triggers themselves are the core's. A pull is journaled with its moment; the program is started once that is
+noted too, so it runs once at most.
+
+Source: strigger(1). Differs: events are looked at after a second, not every fifteen; a job's other triggers go when it
+has ended.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+from spritz.client.handling import DEFERRED, Deferred
+from spritz.controller.listeners import Loss
+from spritz.model.events import cluster as cluster_events
+from spritz.model.events import job as job_events
+from spritz.model.events import trigger as trigger_events
+from spritz.model.job_variables import SEARCH_PATH
+from spritz.model.rejection import Rejection
+from spritz.model.states import NodeFlag, NodeState
+from spritz.model.triggers import (
+    DAEMON_EVENTS,
+    NODE_EVENTS,
+    TIMED_EVENTS,
+    ClearTriggers,
+    FireTriggers,
+    ListTriggers,
+    Pull,
+    PullTriggers,
+    SetTrigger,
+    Triggers,
+)
+from spritz.notation import hostlist
+from spritz.runtime.directory import person_of
+from spritz.runtime.programs import run_programs
+
+if TYPE_CHECKING:
+    from spritz.client.handling import Call
+    from spritz.controller.context import Context
+    from spritz.controller.timers import Moments
+    from spritz.core.state import State
+    from spritz.model.events import Event
+    from spritz.model.job import Job
+    from spritz.model.triggers import Trigger
+
+#: Seconds in which events of one kind come together into one run of a program.
+GATHER_SECONDS = 1.0
+
+#: Seconds between two looks at what no event tells: idle nodes, time limits, slurmdbd.
+LOOK_SECONDS = 1.0
+
+#: Seconds that a program has. Source: strigger(1) --program.
+PROGRAM_SECONDS = 300.0
+
+#: Programs that run at once; others wait.
+AT_ONCE = 64
+
+
+class TriggerRequests:
+    """Answers SetTrigger, ClearTriggers and ListTriggers."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+
+    def change(self, command: SetTrigger | ClearTriggers, call: Call) -> Rejection | Deferred:
+        """Whoever may have a program run here as himself: everybody where SlurmUser is root, else SlurmUser alone."""
+        context = self._context
+        caller = context.identity.caller(call)
+        if isinstance(command, SetTrigger):
+            slurm_user, ourselves = context.configuration.settings.slurm_user, os.geteuid()
+            everybody = ourselves == 0 and slurm_user == "root"
+            if not everybody and caller.uid != ourselves and caller.user != slurm_user:
+                return Rejection(code="ESLURM_ACCESS_DENIED", hint="only SlurmUser sets triggers")
+        context.writer.handle(command, caller, call.reply)
+        return DEFERRED
+
+    async def list(self, request: ListTriggers, call: Call) -> Triggers:
+        """Those that wait."""
+        del request, call
+        await self._context.writer.durable()
+        waiting = (one for one in self._context.machine.state.triggers.values() if one.permanent or not one.pulls)
+        return Triggers(triggers=tuple(waiting))
+
+
+class TriggerWatch:
+    """Listens to events."""
+
+    def __init__(self, context: Context, moments: Moments, happened: Iterable[str] = ()) -> None:
+        self._context = context
+        self._moments = moments
+        self._room = asyncio.Semaphore(AT_ONCE)
+        #: node -> those of `NODE_EVENTS` but "up" that hold of it; empty while there are no triggers
+        self._states: dict[str, frozenset[str]] = {}
+        #: event -> nodes to which it has happened; of daemons: no nodes
+        self._happened: dict[str, set[str]] = {event: set() for event in happened}
+        #: nodes of which a permanent trigger has told that they are idle
+        self._idle_told: dict[int, frozenset[str]] = {}
+        #: start of the life of whose time limit a trigger has told
+        self._time_told: dict[int, float] = {}
+        self._database: bool | None = None
+        self._looking = False
+        self._handlers: dict[type[Event], Callable[..., None]] = {
+            cluster_events.NodeStateChanged: lambda event: self._see((event.name,), changed=True),
+            cluster_events.NodeRegistered: lambda event: self._see((event.name,)),
+            cluster_events.ClusterConfigured: lambda event: self._see(self._context.machine.state.nodes, changed=True),
+            job_events.JobStarted: lambda event: self._see_job(event.job_id),
+            job_events.JobEnded: lambda event: self._see_job(event.job_id),
+            job_events.JobNodeGone: lambda event: self._see((event.node,)),
+        }
+        context.writer.listeners.add("triggers", self._listen, Loss.REBUILD, self._rebuild)
+        self._rebuild()
+        context.tasks.spawn(self._keep_looking(), name="triggers.look")
+
+    def _rebuild(self) -> None:
+        """What was missed happened to nobody's knowledge."""
+        state = self._context.machine.state
+        self._states = {name: _holds(state, name) for name in state.nodes} if state.triggers else {}
+        for trigger in state.triggers.values():
+            self._arm(trigger.pulls)
+        self._look_soon()
+
+    def _listen(self, events: Sequence[Event]) -> None:
+        state = self._context.machine.state
+        if not state.triggers:
+            self._states = {}
+            return
+        if not self._states:
+            self._states = {name: _holds(state, name) for name in state.nodes}
+        for event in events:
+            if isinstance(event, trigger_events.TriggersPulled):
+                self._arm(event.pulls)
+            elif isinstance(event, trigger_events.TriggerSet):
+                self._look_soon()
+            else:
+                handler = self._handlers.get(type(event))
+                if handler is not None:
+                    handler(event)
+
+    def _see(self, names: Iterable[str], *, changed: bool = False) -> None:
+        state = self._context.machine.state
+        for name in names:
+            before = self._states.get(name, frozenset())
+            holds = _holds(state, name)
+            self._states[name] = holds
+            for event in holds - before:
+                self._happened.setdefault(event, set()).add(name)
+            if "down" in before - holds:
+                self._happened.setdefault("up", set()).add(name)
+        if changed:
+            self._happened.setdefault("reconfig", set())
+        self._look_soon()
+
+    def _see_job(self, job_id: int) -> None:
+        job = self._context.machine.state.jobs.get(job_id)
+        if job is not None and job.allocation is not None:
+            self._see(job.allocation.names)
+        self._look_soon()
+
+    def _look_soon(self) -> None:
+        if not self._looking:
+            self._looking = True
+            self._moments.at(self._context.clock.now() + GATHER_SECONDS, self._look)
+
+    async def _keep_looking(self) -> None:
+        while True:
+            await self._context.clock.sleep(LOOK_SECONDS)
+            triggers = self._context.machine.state.triggers
+            if triggers:
+                self._see_database()
+                if self._happened or any(set(TIMED_EVENTS).intersection(one.events) for one in triggers.values()):
+                    self._look()
+
+    def _see_database(self) -> None:
+        configuration = self._context.configuration.loaded.settings
+        if not configuration.text("AccountingStorageType").endswith("slurmdbd"):
+            return
+        channel = self._context.recorded.channel
+        there = channel is not None and channel.is_open
+        if (self._database is not None and there is not self._database) or (self._database is None and not there):
+            self._happened["primary_slurmdbd_resumed_operation" if there else "primary_slurmdbd_failure"] = set()
+        self._database = there
+
+    # -- pulling
+
+    def _look(self) -> None:
+        """Pull every trigger whose event has happened."""
+        self._looking = False
+        context = self._context
+        state, now = context.machine.state, context.clock.now()
+        happened, self._happened = self._happened, {}
+        pulls: list[Pull] = []
+        gone: list[int] = []
+        for trigger in state.triggers.values():
+            if trigger.pulls and not trigger.permanent:
+                continue
+            argument = self._argument(trigger, happened, now)
+            if argument:
+                timed = set(TIMED_EVENTS).intersection(trigger.events)
+                pulls.append(Pull(trigger.id, now + (0 if timed else max(0, trigger.offset_seconds)), argument))
+            job = state.jobs.get(trigger.job_id) if trigger.job_id else None
+            if trigger.job_id and (job is None or job.state.ended) and (not argument or trigger.permanent):
+                gone.append(trigger.id)
+        if pulls or gone:
+            gone = [number for number in gone if all(pull.id != number for pull in pulls)]
+            context.writer.handle_own(PullTriggers(pulls=tuple(pulls), gone=tuple(gone)))
+
+    def _argument(self, trigger: Trigger, happened: dict[str, set[str]], now: float) -> str:
+        """What the program is told; "" where nothing has happened."""
+        state = self._context.machine.state
+        wanted: set[str] | None = None
+        if trigger.job_id:
+            job = state.jobs.get(trigger.job_id)
+            if job is None or job.state.ended:
+                return str(trigger.job_id) if "fini" in trigger.events else ""
+            if "time" in trigger.events and self._time_has_come(trigger, job, now):
+                return str(trigger.job_id)
+            wanted = set(job.allocation.names) if job.state.active and job.allocation is not None else set()
+        elif trigger.nodes != "*":
+            wanted = set(hostlist.expand(trigger.nodes))
+        names: set[str] = set()
+        for event in trigger.events:
+            if event in NODE_EVENTS:
+                names |= happened.get(event, set())
+            elif event == "idle":
+                names |= self._idle(trigger, now)
+            elif event in happened and (event in DAEMON_EVENTS or event == "reconfig"):
+                return event
+        names = names if wanted is None else names & wanted
+        if not names:
+            return ""
+        return str(trigger.job_id) if trigger.job_id else hostlist.compress(sorted(names, key=_order(state)))
+
+    def _time_has_come(self, trigger: Trigger, job: Job, now: float) -> bool:
+        """The end of its time limit is as near as the trigger says, for the first time in this life."""
+        if not job.state.active or not job.ends_at or now < job.ends_at + min(0, trigger.offset_seconds):
+            return False
+        told = self._time_told.get(trigger.id) == job.started_at
+        self._time_told[trigger.id] = job.started_at
+        return not told
+
+    def _idle(self, trigger: Trigger, now: float) -> set[str]:
+        """Nodes that have been idle for long enough, and were not before."""
+        state = self._context.machine.state
+        idle = frozenset(
+            node.name
+            for node in state.nodes.values()
+            if node.state is NodeState.IDLE
+            and not node.flags
+            and not state.uses[node.name].jobs
+            and node.last_busy_at + max(0, trigger.offset_seconds) <= now
+        )
+        told = self._idle_told.get(trigger.id, frozenset())
+        self._idle_told[trigger.id] = idle
+        return set(idle - told)
+
+    # -- firing
+
+    def _arm(self, pulls: Iterable[Pull]) -> None:
+        for pull in pulls:
+            self._moments.at(pull.due_at, partial(self._fire, pull))
+
+    def _fire(self, pull: Pull) -> None:
+        trigger = self._context.machine.state.triggers.get(pull.id)
+        if trigger is None or pull not in trigger.pulls:
+            return  # cleared
+        self._context.writer.handle_own(FireTriggers(pulls=(pull,)))
+        self._context.writer.when_durable(lambda: self._begin(trigger, pull))
+
+    def _begin(self, trigger: Trigger, pull: Pull) -> None:
+        self._context.tasks.spawn_contained(self._run(trigger, pull), name="trigger")
+
+    async def _run(self, trigger: Trigger, pull: Pull) -> None:
+        context = self._context
+        person = await context.identity.directory.answer(person_of, trigger.uid)
+        words = trigger.program.split()
+        if person is None and trigger.uid != os.geteuid():
+            context.log.error("trigger.failed", trigger_id=trigger.id, problem=f"no user {trigger.uid}")
+            return
+        variables = {
+            "PATH": SEARCH_PATH,
+            "USER": trigger.user,
+            "SLURM_CONF": context.configuration.path,
+            "SLURM_CLUSTER_NAME": context.configuration.settings.cluster_name,
+        }
+        runner = None if person is None or trigger.uid == os.geteuid() else (person.uid, person.gid, person.groups)
+        async with self._room:
+            context.log.info("trigger.fired", trigger_id=trigger.id, program=words[0], argument=pull.argument)
+            problem = await run_programs(
+                (words[0],), variables, PROGRAM_SECONDS, (*words[1:], pull.argument), runner=runner
+            )
+        if problem:
+            context.log.error("trigger.failed", trigger_id=trigger.id, problem=problem)
+
+
+def _holds(state: State, name: str) -> frozenset[str]:
+    """Which of down, drained and fail hold of a node."""
+    node = state.nodes.get(name)
+    if node is None:
+        return frozenset()
+    found = set()
+    if node.state is NodeState.DOWN:
+        found.add("down")
+    if node.flags & NodeFlag.DRAIN and not state.uses[name].jobs:
+        found.add("drained")
+    if node.flags & NodeFlag.FAIL:
+        found.add("fail")
+    return frozenset(found)
+
+
+def _order(state: State) -> Callable[[str], int]:
+    places = {name: place for place, name in enumerate(state.nodes)}
+    return lambda name: places.get(name, len(places))

@@ -1,0 +1,102 @@
+"""strigger: triggers are set, pulled, fired and cleared. Whether their events happen is seen by `controller.triggers`.
+
+Source: strigger(1); order of refusals and their words as 22.05 has them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from spritz.core.turn import Refused, Turn
+from spritz.model.commands.job import Done
+from spritz.model.events.trigger import TriggersCleared, TriggerSet, TriggersFired, TriggersPulled
+from spritz.model.triggers import EVENTS, NODE_EVENTS, OFFSET_MAX, Trigger
+from spritz.notation import hostlist
+from spritz.notation.errors import NotationError
+
+if TYPE_CHECKING:
+    from spritz.model.triggers import ClearTriggers, FireTriggers, PullTriggers, SetTrigger
+
+_OF_JOBS = frozenset({*NODE_EVENTS, "fini", "time"})
+
+
+def set_trigger(turn: Turn, command: SetTrigger) -> Done:
+    """Who may is settled by the controller: the program runs there."""
+    state = turn.state
+    if not turn.caller.admin and len(state.triggers) >= state.settings.max_job_count:
+        raise Refused("ESLURM_MAX_JOB_COUNT")
+    if command.job_id:
+        job = state.jobs.get(command.job_id)
+        if job is None:
+            raise Refused("ESLURM_INVALID_JOB_ID")
+        if job.state.ended:
+            raise Refused("ESLURM_ALREADY_DONE")
+    elif command.nodes != "*":
+        try:
+            names = hostlist.expand(command.nodes)
+        except NotationError as error:
+            raise Refused("ESLURM_INVALID_NODE_NAME", hint=str(error)) from error
+        if not names or any(name not in state.nodes for name in names):
+            raise Refused("ESLURM_INVALID_NODE_NAME")
+    events = set(command.events)
+    fit = events <= _OF_JOBS if command.job_id else not events & {"fini", "time"}
+    if not events or not events <= EVENTS or not fit or not command.program.startswith("/"):
+        raise Refused("ESLURM_NOT_SUPPORTED", hint="no such event of such a resource")
+    if abs(command.offset_seconds) > OFFSET_MAX:
+        raise Refused("ESLURM_INVALID_TIME_VALUE", hint=f"the offset is {OFFSET_MAX} seconds at most")
+    trigger = Trigger(
+        id=state.next_trigger_id,
+        events=command.events,
+        program=command.program,
+        uid=turn.caller.uid,
+        user=turn.caller.user,
+        job_id=command.job_id,
+        nodes=command.nodes,
+        offset_seconds=command.offset_seconds,
+        permanent=command.permanent,
+    )
+    if any(replace(other, id=trigger.id, pulls=()) == trigger for other in state.triggers.values()):
+        raise Refused("ESLURM_TRIGGER_DUP")
+    turn.record(TriggerSet(at=turn.now, trigger=trigger))
+    return Done()
+
+
+def clear_triggers(turn: Turn, command: ClearTriggers) -> Done:
+    """Of others only root clears them."""
+    if not (command.id or command.job_id or command.uid >= 0):
+        raise Refused("ESLURM_NOT_SUPPORTED", hint="which triggers?")
+    found = [
+        trigger
+        for trigger in turn.state.triggers.values()
+        if command.id in (0, trigger.id) and command.job_id in (0, trigger.job_id) and command.uid in (-1, trigger.uid)
+    ]
+    mine = [trigger.id for trigger in found if turn.caller.admin or trigger.uid == turn.caller.uid]
+    if found and not mine:
+        raise Refused("ESLURM_ACCESS_DENIED")
+    if not mine:
+        raise Refused("ESRCH", "No such process")
+    turn.record(TriggersCleared(at=turn.now, ids=tuple(mine)))
+    return Done()
+
+
+def pull_triggers(turn: Turn, command: PullTriggers) -> Done:
+    """What was cleared meanwhile is not pulled."""
+    pulls = tuple(pull for pull in command.pulls if pull.id in turn.state.triggers)
+    gone = tuple(number for number in command.gone if number in turn.state.triggers)
+    if pulls:
+        turn.record(TriggersPulled(at=turn.now, pulls=pulls))
+    if gone:
+        turn.record(TriggersCleared(at=turn.now, ids=gone))
+    return Done()
+
+
+def fire_triggers(turn: Turn, command: FireTriggers) -> Done:
+    """What was cleared meanwhile is refused as a whole: its program must not run."""
+    for pull in command.pulls:
+        trigger = turn.state.triggers.get(pull.id)
+        if trigger is None or pull not in trigger.pulls:
+            raise Refused("ESRCH", "No such process")
+    turn.record(TriggersFired(at=turn.now, pulls=command.pulls))
+    return Done()
