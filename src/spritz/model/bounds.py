@@ -119,7 +119,7 @@ _NUMBERS: tuple[tuple[Meta, str], ...] = (
     (MEBIBYTES, "memory_used_mib"),
     (SIGNAL, "signal"),
     (SHORT, "EndSignal.signal end_signal seconds port pty_columns pty_rows"),
-    (NICE, "nice"),
+    (NICE, "nice offset_seconds"),
     (STATUS, "status exit_status derived_exit_status"),
     (PERMISSIONS, "umask"),
     (

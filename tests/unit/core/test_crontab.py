@@ -158,9 +158,14 @@ def test_who_may_and_what_cannot_be(crontabs: World) -> None:
     assert world.refused(entry(), ALICE) == "ESLURM_NOT_SUPPORTED"
     update = UpdateJob(target=JobTarget(number), changes={"name": "x"})
     assert world.refused(update, ALICE) == "ESLURM_CANNOT_MODIFY_CRON_JOB"
-    array = world.ok(UpdateCrontab(text="x", jobs=(entry(array="0-3"),)), ALICE).reply
-    assert isinstance(array, CrontabUpdated)
-    assert array.code == "ESLURM_NOT_SUPPORTED"
+    for job, code in (
+        (entry(array="0-3"), "ESLURM_NOT_SUPPORTED"),
+        (entry("0 0 31 2 *"), "ESLURM_INVALID_TIME_VALUE"),
+        (entry("when I say"), "ESLURM_INVALID_TIME_VALUE"),
+    ):
+        reply = world.ok(UpdateCrontab(text="x", jobs=(job,)), ALICE).reply
+        assert isinstance(reply, CrontabUpdated)
+        assert reply.code == code
 
 
 def test_crontabs_are_off_unless_they_are_enabled(world: World) -> None:

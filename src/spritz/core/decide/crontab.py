@@ -19,6 +19,7 @@ from spritz.model.events.crontab import CrontabChanged
 from spritz.model.events.job import JobQueued, JobUpdated
 from spritz.model.reasons import Reason
 from spritz.model.states import JobState
+from spritz.notation.cron import CronError, schedule_of
 
 if TYPE_CHECKING:
     from spritz.model.commands.crontab import UpdateCrontab
@@ -76,6 +77,10 @@ def _job(turn: Turn, command: SubmitJob, uid: int, number: int) -> Job:
         raise Refused("ESLURM_NOT_SUPPORTED", hint="an entry of a crontab is one batch job of its user")
     if not (command.script or spec.script_key):
         raise Refused("ESLURM_JOB_SCRIPT_MISSING")
+    try:
+        schedule_of(spec.cron.schedule)
+    except CronError as error:
+        raise Refused("ESLURM_INVALID_TIME_VALUE", hint=str(error)) from error
     return new_job(turn, replace(command, spec=with_next_begin(spec, turn.now)), number=number)
 
 
