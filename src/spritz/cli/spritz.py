@@ -17,6 +17,8 @@ SUBCOMMANDS: dict[str, tuple[str, str]] = {
     "token": ("spritz.cli.local.token", "create, list and revoke the tokens by which machines join"),
     "down": ("spritz.cli.local.down", "stop it; running jobs end, queued ones stay for the next `spritz up`"),
     "status": ("spritz.cli.local.status", "daemons, nodes, CPUs, GPUs and jobs at a glance"),
+    # By name alone: these have packages of their own (docs/decisions/0191).
+    "top": ("spritz.tui.command", "the cluster in a terminal, live: queue, output, nodes, GPUs, history, actions"),
     "doctor": ("spritz.cli.local.doctor", "say what is wrong and what to do"),
     "why": ("spritz.cli.local.why", "say why a job waits, and when it starts (scontrol explain)"),
     "eff": ("spritz.cli.local.eff", "what jobs used of what they asked for, and what to ask for next time"),

@@ -1,0 +1,72 @@
+"""Slurm's and our own commands, run as the user: their rights, their words, their exit status."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from spritz import installed
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+_SECONDS = 60.0
+#: Bytes of an answer that are kept.
+_OUTPUT_MAX = 16 << 20
+
+
+class Done(Struct, frozen=True, kw_only=True):
+    """How a command ended."""
+
+    words: tuple[str, ...]
+    status: int
+    out: str
+    err: str
+
+    @property
+    def complaint(self) -> str:
+        """What it said was wrong, in one line."""
+        lines = [line.strip() for line in self.err.strip().splitlines() if line.strip()]
+        return "; ".join(lines) or (f"{self.words[0]} ended with {self.status}" if self.status else "")
+
+
+def run(
+    words: Sequence[str],
+    *,
+    conf: str | None = None,
+    columns: int = 0,
+    stdin: str = "",
+    cwd: str | None = None,
+    seconds: float = _SECONDS,
+    environment: Mapping[str, str] | None = None,
+) -> Done:
+    """Run a command of this installation to its end. `conf`: the slurm.conf to find the cluster by."""
+    path = installed.command(words[0])
+    if not os.access(path, os.X_OK):
+        path = words[0]
+    environ = dict(os.environ if environment is None else environment)
+    if conf:
+        environ["SLURM_CONF"] = conf
+    if columns:
+        environ["COLUMNS"] = str(columns)
+    environ["NO_COLOR"] = "1"
+    given = tuple(words)
+    try:
+        done = subprocess.run(
+            [path, *words[1:]],
+            input=stdin.encode("utf-8", "surrogateescape"),
+            capture_output=True,
+            timeout=seconds,
+            cwd=cwd,
+            env=environ,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return Done(words=given, status=124, out="", err=f"{words[0]} did not answer in {seconds:g} s")
+    except (OSError, ValueError) as error:
+        return Done(words=given, status=127, out="", err=f"{words[0]}: {getattr(error, 'strerror', '') or error}")
+    out = done.stdout[:_OUTPUT_MAX].decode("utf-8", "replace")
+    return Done(words=given, status=done.returncode, out=out, err=done.stderr[:65536].decode("utf-8", "replace"))

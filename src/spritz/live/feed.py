@@ -1,0 +1,205 @@
+"""Follows slurmctld's changes in a thread of its own, and asks for the jobs and nodes that they touched.
+
+Nothing is asked while nothing happens. Changes that come close together are asked for together; the more an answer
+takes, the longer the next question waits, so that a reader of a busy cluster costs slurmctld a small share of a core.
+"""
+
+from __future__ import annotations
+
+import threading
+from time import monotonic
+from typing import TYPE_CHECKING
+
+from msgspec import json
+
+from spritz.client.errors import CallTimeout, ClientError, RemoteError
+from spritz.client.locate import locate_controller
+from spritz.client.sync import Connection, connect_controller, decoder_of
+from spritz.live.jobs import PATHS, jobs_of
+from spritz.live.nodes import node_of
+from spritz.live.picture import Update
+from spritz.model.commands.job import JobFilter, JobTarget
+from spritz.model.queries import ChangeBatch, JobRows, ListJobs, ListNodes, Nodes, Ping, Pong, WatchChanges
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from spritz.live.jobs import Job
+    from spritz.live.nodes import Node
+    from spritz.model.queries import Change
+
+#: Seconds for which changes are gathered: after silence, and after another answer.
+GATHER_SECONDS, GATHER_BUSY_SECONDS = 0.05, 0.4
+#: An answer that took long is followed by a pause of so many times its time.
+_PAUSE = 10.0
+#: Seconds of silence after which slurmctld is asked whether it is there.
+_QUIET_SECONDS = 30.0
+#: Seconds between attempts to reach a slurmctld that is away.
+_AGAIN_SECONDS = 1.0
+#: More jobs, or nodes, than this are asked for by asking for all.
+_FEW = 500
+#: Seconds between looks at the samples of nodes (their load), while these are watched.
+SAMPLE_SECONDS = 15.0
+
+
+def whole(controller: Connection, *, cluster: str = "") -> Update:
+    """All jobs and nodes. Raises ClientError."""
+    now, jobs = _jobs(controller, JobFilter())
+    return Update(now=now, cluster=cluster, whole=True, jobs=jobs, nodes=_nodes(controller, ()), nodes_whole=True)
+
+
+def _jobs(controller: Connection, wanted: JobFilter) -> tuple[float, tuple[Job, ...]]:
+    now, found = 0.0, []
+    for piece in controller.stream(ListJobs(filter=wanted, fields=PATHS, all=True), JobRows, timeout=60.0):
+        now = piece.now
+        found += jobs_of(piece.rows)
+    return now, tuple(found)
+
+
+def _nodes(controller: Connection, names: tuple[str, ...]) -> tuple[Node, ...]:
+    answer = controller.joined(ListNodes(names=names, all=True, pieces=True), Nodes, "nodes")
+    return tuple(map(node_of, answer.nodes))
+
+
+def cluster_name(conf: str | None) -> str:
+    """Of slurm.conf."""
+    from spritz.client.locate import read_keys
+
+    return read_keys(frozenset({"clustername"}), conf).get("clustername", "")
+
+
+class Feed:
+    """Hands over updates until it is stopped. `deliver` is called in the feed's thread."""
+
+    def __init__(self, conf: str | None, deliver: Callable[[Update], None]) -> None:
+        self._conf = conf
+        self._deliver = deliver
+        self._stopped = threading.Event()
+        #: nodes' samples are watched
+        self.samples = False
+        self._placed: dict[int, list[str]] = {}
+        self._thread = threading.Thread(target=self._run, name="feed", daemon=True)
+
+    def start(self) -> None:
+        """Begin, at once."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End soon. Its thread does not keep the process."""
+        self._stopped.set()
+
+    def _run(self) -> None:
+        while not self._stopped.is_set():
+            try:
+                self._follow()
+            except ClientError as error:
+                text = error.message + (f" ({error.hint})" if error.hint else "")
+                self._deliver(Update(problem=text))
+            self._stopped.wait(_AGAIN_SECONDS)
+
+    def _follow(self) -> None:
+        """Until the connection ends."""
+        config = locate_controller(self._conf)
+        with connect_controller(config, wait_seconds=0.0) as changes:
+            # The subscription first: what happens while all is being asked for is then asked for again.
+            changes.send(WatchChanges())
+            changes.receive()
+            with connect_controller(config, wait_seconds=0.0) as controller:
+                self._tell(whole(controller, cluster=cluster_name(self._conf)))
+            last, took = monotonic(), 0.0
+            sampled = last
+            while not self._stopped.is_set():
+                quiet = _QUIET_SECONDS
+                if self.samples:
+                    quiet = max(0.05, min(quiet, sampled + SAMPLE_SECONDS - monotonic()))
+                first = _batch(changes, min(quiet, 1.0) if quiet > 1 else quiet)
+                gathered = list(first.changes) if first else []
+                incomplete = bool(first and first.incomplete)
+                if not gathered and not incomplete:
+                    moment = monotonic()
+                    if self.samples and moment >= sampled + SAMPLE_SECONDS:
+                        sampled = moment
+                        with connect_controller(config, wait_seconds=0.0) as controller:
+                            now = controller.call(Ping(), Pong).now
+                            self._tell(Update(now=now, nodes=_nodes(controller, ()), nodes_whole=True))
+                    elif moment - last > _QUIET_SECONDS:
+                        last = moment
+                        with connect_controller(config, wait_seconds=0.0) as controller:
+                            controller.call(Ping(), Pong)
+                    continue
+                until = max(monotonic() + GATHER_SECONDS, last + max(GATHER_BUSY_SECONDS, took * _PAUSE))
+                while (left := until - monotonic()) > 0 and not self._stopped.is_set():
+                    more = _batch(changes, left)
+                    if more is not None:
+                        gathered += more.changes
+                        incomplete = incomplete or more.incomplete
+                began = monotonic()
+                with connect_controller(config, wait_seconds=0.0) as controller:
+                    self._tell(whole(controller) if incomplete else self._touched(controller, gathered))
+                last = monotonic()
+                took = last - began
+
+    def _tell(self, update: Update) -> None:
+        if update.whole:
+            self._placed.clear()
+        for number in update.touched:
+            self._placed.pop(number, None)
+        self._placed.update((job.id, job.node_names) for job in update.jobs if job.allocation)
+        self._deliver(update)
+
+    def _touched(self, controller: Connection, changes: list[Change]) -> Update:
+        """The jobs that the changes are about, and the nodes that these hold or held."""
+        numbers = frozenset(number for change in changes if change.type != "step" for number in change.job_ids)
+        names, all_nodes = self._nodes_of(changes)
+        if len(numbers) > _FEW:
+            now, jobs = _jobs(controller, JobFilter())
+            numbers = frozenset()
+        elif numbers:
+            try:
+                now, jobs = _jobs(controller, JobFilter(targets=tuple(map(JobTarget, sorted(numbers)))))
+            except RemoteError as error:
+                if error.code != "ESLURM_INVALID_JOB_ID":
+                    raise
+                now, jobs = controller.call(Ping(), Pong).now, ()
+        else:
+            now, jobs = controller.call(Ping(), Pong).now, ()
+        for number in numbers:
+            names.update(self._placed.get(number, ()))
+        if numbers:
+            for job in jobs:
+                names.update(job.node_names)
+        everything = len(numbers) == 0 and len(jobs) > 0
+        all_nodes = all_nodes or everything or len(names) > _FEW
+        nodes: tuple[Node, ...] = ()
+        if all_nodes or names:
+            try:
+                nodes = _nodes(controller, () if all_nodes else tuple(sorted(names)))
+            except RemoteError:  # a node that has been deleted
+                nodes, all_nodes = _nodes(controller, ()), True
+        return Update(now=now, whole=everything, jobs=jobs, touched=numbers, nodes=nodes, nodes_whole=all_nodes)
+
+    def _nodes_of(self, changes: list[Change]) -> tuple[set[str], bool]:
+        names: set[str] = set()
+        for change in changes:
+            if change.type == "node":
+                body = json.decode(change.data)
+                if isinstance(body.get("node"), str):
+                    names.add(body["node"])
+                else:
+                    return names, True
+            elif change.type in ("cluster", "partition", "reservation"):
+                return names, True
+        return names, False
+
+
+def _batch(changes: Connection, seconds: float) -> ChangeBatch | None:
+    """The next changes; None where none came in time."""
+    try:
+        response = changes.receive(timeout=seconds)
+    except CallTimeout:
+        return None
+    if response.error is not None:
+        raise RemoteError(response.error)
+    if not response.more:
+        raise ClientError("slurmctld ended the stream of events")
+    return decoder_of(ChangeBatch).decode(response.body)

@@ -1,0 +1,166 @@
+"""Rows of jobs as slurmctld sends them, and what is shown of them.
+
+Times are seconds since the epoch; 0.0 is not known.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from spritz.notation.duration import INFINITE, format_minutes
+from spritz.notation.jobid import format_pending
+from spritz.presentation.job_fields import node_count
+from spritz.presentation.job_text import job_label, reason_text, state_compact, state_name, used_seconds
+
+#: Fields of a job's record, in the order of `Job`.
+PATHS = (
+    "id", "array_job_id", "array_task_id", "array", "het_job_id", "spec.name", "spec.user", "spec.account", "spec.qos",
+    "partition", "spec.partitions", "state", "flags", "reason", "reason_detail", "priority", "submitted_at",
+    "started_at", "ends_at", "ended_at", "suspended_at", "suspended_seconds", "time_limit_minutes",
+    "spec.time_limit_minutes", "exit_status", "allocation", "spec.nodes_min", "spec.tasks", "spec.cpus_per_task",
+    "spec.gpus", "spec.gpus_per_node", "spec.gpus_per_task", "spec.gres_per_node",
+)  # fmt: skip
+
+#: Base states of jobs that have not ended.
+ACTIVE = frozenset(("PENDING", "RUNNING", "SUSPENDED"))
+
+
+class Job(NamedTuple):
+    """One job, a task of an array, or what is pending of an array."""
+
+    id: int
+    array_job_id: int
+    array_task_id: int | None
+    array: dict[str, object] | None
+    het_job_id: int
+    name: str
+    user: str
+    account: str
+    qos: str
+    partition: str
+    partitions: list[str]
+    state: str
+    flags: int
+    reason: str
+    reason_detail: str
+    priority: int
+    submitted_at: float
+    started_at: float
+    ends_at: float
+    ended_at: float
+    suspended_at: float
+    suspended_seconds: float
+    limit_granted_minutes: int | None
+    limit_asked_minutes: int | None
+    exit_status: int
+    allocation: dict[str, Any] | None
+    nodes_min: int
+    tasks: int
+    cpus_per_task: int | None
+    gpus: list[list[Any]]
+    gpus_per_node: list[list[Any]]
+    gpus_per_task: list[list[Any]]
+    gres_per_node: list[list[Any]]
+
+    @property
+    def label(self) -> str:
+        """As squeue prints it, and as every command takes it: `7`, `12_3`, `12_[4-9%2]`."""
+        return job_label(self.id, self.array_job_id, self.array_task_id, self.array, 24, self.het_job_id)
+
+    @property
+    def target(self) -> str:
+        """The job as commands take it: what is pending of an array is all of these tasks, and no running one."""
+        if self.array:
+            return format_pending(self.id, int(str(self.array["pending"]), 16), 0, 1 << 20)
+        return self.label
+
+    @property
+    def state_name(self) -> str:
+        """RUNNING, COMPLETING …"""
+        return state_name(self.state, self.flags)
+
+    @property
+    def state_code(self) -> str:
+        """R, CG …"""
+        return state_compact(self.state, self.flags)
+
+    @property
+    def is_active(self) -> bool:
+        """Whether it has not ended."""
+        return self.state in ACTIVE or self.state_code == "CG"
+
+    @property
+    def why(self) -> str:
+        """The reason as squeue has it; "" where there is none."""
+        return "" if self.reason == "None" else reason_text(self.reason, self.reason_detail)
+
+    @property
+    def held(self) -> list[dict[str, Any]]:
+        """What it holds, a node each."""
+        return self.allocation["nodes"] if self.allocation and self.is_active else []
+
+    @property
+    def node_names(self) -> list[str]:
+        """Nodes that it has, or had."""
+        return [part["node"] for part in self.allocation["nodes"]] if self.allocation else []
+
+    @property
+    def node_count(self) -> int:
+        """Nodes that it has or asks for."""
+        return node_count(self.state, self.allocation, self.nodes_min, self.tasks, self.cpus_per_task)
+
+    @property
+    def cpu_count(self) -> int:
+        """CPUs that it has, or about as many as it asks for."""
+        if self.allocation:
+            return sum(int(part["cpus"], 16).bit_count() for part in self.allocation["nodes"])
+        return max(self.tasks * (self.cpus_per_task or 1), self.nodes_min)
+
+    @property
+    def gpu_count(self) -> int:
+        """GPUs that it has or asks for."""
+        if self.allocation:
+            return sum(
+                gres["count"]
+                for part in self.allocation["nodes"]
+                for gres in part.get("gres", ())
+                if gres["name"] == "gpu"
+            )
+        if self.gpus:
+            return sum(count for _, _, count in map(_request, self.gpus))
+        per_node = sum(count for _, _, count in map(_request, self.gpus_per_node))
+        per_node += sum(count for name, _, count in map(_request, self.gres_per_node) if name == "gpu")
+        return per_node * self.node_count or sum(c for _, _, c in map(_request, self.gpus_per_task)) * self.tasks
+
+    def used_seconds(self, now: float) -> int:
+        """Run time without suspensions."""
+        return used_seconds(now, self.state, self.started_at, self.ended_at, self.suspended_at, self.suspended_seconds)
+
+    def left_seconds(self, now: float) -> int | None:
+        """Until its time limit; None without one, or where it does not run."""
+        return max(0, int(self.ends_at - now)) if self.ends_at and self.state == "RUNNING" else None
+
+    @property
+    def limit_minutes(self) -> int | None:
+        """Its time limit; None without one."""
+        minutes = self.limit_granted_minutes or self.limit_asked_minutes
+        return None if minutes == INFINITE else minutes
+
+    @property
+    def limit_text(self) -> str:
+        """Its time limit as squeue prints it."""
+        minutes = self.limit_granted_minutes or self.limit_asked_minutes
+        return "" if not minutes else "UNLIMITED" if minutes == INFINITE else format_minutes(minutes)
+
+
+def _request(given: Any) -> tuple[str, str, int]:
+    """A GresRequest as msgpack has it: a map with defaults left out, or a list."""
+    if isinstance(given, dict):
+        return given["name"], given.get("type", ""), given.get("count", 1)
+    name, kind, count = given
+    return name, kind, count
+
+
+def jobs_of(rows: list[tuple[object, ...]]) -> list[Job]:
+    """Jobs of the rows that slurmctld sent for `PATHS`."""
+    return [Job._make(row) for row in rows]
