@@ -17,6 +17,10 @@ SUBCOMMANDS: dict[str, tuple[str, str]] = {
     "token": ("spritz.cli.local.token", "create, list and revoke the tokens by which machines join"),
     "down": ("spritz.cli.local.down", "stop it; running jobs end, queued ones stay for the next `spritz up`"),
     "status": ("spritz.cli.local.status", "daemons, nodes, CPUs, GPUs and jobs at a glance"),
+    "dashboard": (
+        "spritz.cli.local.dashboard",
+        "the cluster in a browser: start the dashboard, and print a link to it",
+    ),
     # By name alone: these have packages of their own (docs/decisions/0191).
     "top": ("spritz.tui.command", "the cluster in a terminal, live: queue, output, nodes, GPUs, history, actions"),
     "doctor": ("spritz.cli.local.doctor", "say what is wrong and what to do"),

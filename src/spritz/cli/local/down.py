@@ -11,7 +11,7 @@ import time
 from typing import TYPE_CHECKING
 
 from spritz.cli.context import Context
-from spritz.cli.local import daemons, rest
+from spritz.cli.local import daemons, dashboard, rest
 from spritz.cli.local.paths import ClusterPaths
 from spritz.model.errors import SpritzError
 
@@ -40,6 +40,7 @@ def run(arguments: Namespace, context: Context) -> int:
         paths = member_paths(None, context)
     if (role := joined_role(paths)) is not None:
         return _leave(paths, role, context, quiet=arguments.quiet)
+    dashboard.stop(paths)
     rest.stop(paths)
     alive = daemons.living(paths)
     if not any(alive.values()):

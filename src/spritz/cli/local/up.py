@@ -10,11 +10,12 @@ import os
 import signal
 import sys
 import time
+from argparse import BooleanOptionalAction
 from typing import TYPE_CHECKING
 
 from spritz import installed
 from spritz.cli.context import Context
-from spritz.cli.local import daemons, layout, network, rest
+from spritz.cli.local import daemons, dashboard, layout, network, rest
 from spritz.cli.local.paths import ClusterPaths
 from spritz.model.errors import SpritzError
 
@@ -47,6 +48,11 @@ def add_arguments(parser: ArgumentParser) -> None:
         help="let other machines join, at this address of ours, and print the command that joins them",
     )
     parser.add_argument("--rest", action="store_true", help="slurmrestd too, on a Unix socket of yours")
+    parser.add_argument(
+        "--dashboard",
+        action=BooleanOptionalAction,
+        help="the dashboard too, and a link to it (default: where the output is a terminal, and it is installed)",
+    )
     parser.add_argument("-q", "--quiet", action="store_true", help="say nothing unless something is wrong")
 
 
@@ -69,8 +75,10 @@ def run(arguments: Namespace, context: Context) -> int:
                 f"the cluster in {paths.root} is running",
                 hint="stop it with `spritz down` before giving it another shape",
             )
-        if arguments.rest:
+        if arguments.rest or arguments.dashboard:
             rest.start(paths, _daemon_environment(context))
+        if arguments.dashboard:
+            context.out(f"Dashboard: {dashboard.start(paths, _daemon_environment(context))}\n")
         return _follow(paths, alive, context, quiet=arguments.quiet)
     _create(paths)
     if shape is not None or not os.path.exists(paths.slurm_conf):
@@ -103,12 +111,27 @@ def run(arguments: Namespace, context: Context) -> int:
     except KeyboardInterrupt:
         _stop_again(paths, alive)
         raise
-    if arguments.rest:
+    looked_at = _looks_on(arguments, context)
+    child = dashboard.launch(paths, environ) if looked_at else None
+    if arguments.rest or looked_at:
         rest.start(paths, environ)
     _warm_commands(context)
     if not arguments.quiet:
         _greet(context, paths, views, time.monotonic() - started_at, arguments.dir is not None)
+    if looked_at:
+        context.out(f"  {dashboard.link_of(paths, child)}    # the dashboard; `spritz dashboard` prints more links\n")
     return 0 if arguments.listen is None else _tell_join_line(paths, context)
+
+
+def _looks_on(arguments: Namespace, context: Context) -> bool:
+    """Whether the dashboard is to be started. Raises SpritzError where it was asked for and cannot be."""
+    if arguments.dashboard is None:
+        return context.stdout.isatty() and not arguments.quiet and not dashboard.missing()
+    if arguments.dashboard and (needed := dashboard.missing()):
+        raise SpritzError(
+            f"the dashboard needs {needed}, which is not installed", hint="pip install 'spritz[dashboard]'"
+        )
+    return bool(arguments.dashboard)
 
 
 def _tell_join_line(paths: ClusterPaths, context: Context) -> int:

@@ -1,0 +1,155 @@
+"""Open the dashboard of a cluster of one's own: start it where it does not run, and print a link that logs in once.
+
+With options of its own (`--rest`, `--login` …) it serves in the foreground, as a service of a site does. What it needs
+comes with `pip install 'spritz[dashboard]'`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import time
+from typing import TYPE_CHECKING
+
+from spritz import installed
+from spritz.cli.local import daemons, rest
+from spritz.cli.local.paths import ClusterPaths
+from spritz.model.errors import SpritzError
+
+if TYPE_CHECKING:
+    from argparse import ArgumentParser, Namespace
+
+    from spritz.cli.context import Context
+
+MODULE = "spritz.web.main"
+#: What its process imports that Spritz itself does not need.
+_NEEDS = ("starlette", "uvicorn", "jinja2", "httpx")
+_START_SECONDS = 30.0
+#: The port of its address unless another program has it.
+PORT = 6860
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """Options of `spritz dashboard`."""
+    parser.add_argument("--dir", metavar="DIR", help="directory of the cluster (default: your own, as `spritz up`)")
+    parser.add_argument("--stop", action="store_true", help="stop it")
+    parser.add_argument("--json", action="store_true", help="one JSON object")
+    parser.add_argument(
+        "--serve",
+        nargs="...",
+        metavar="OPTIONS",
+        help="serve in the foreground with options of its own (`--serve --help` lists them): for a site's service",
+    )
+
+
+def run(arguments: Namespace, context: Context) -> int:
+    """0; 1 if it cannot be started."""
+    if arguments.serve is not None:
+        command = installed.python(MODULE, *arguments.serve)
+        context.stdout.flush()
+        os.execve(command[0], command, dict(context.environ))
+    paths = ClusterPaths.of(arguments.dir or _beside(context), context.environ)
+    if arguments.stop:
+        stop(paths)
+        return 0
+    if not os.path.exists(paths.slurm_conf) or daemons.living(paths)["slurmctld"] is None:
+        raise SpritzError(f"no cluster runs in {paths.root}", hint="start one with `spritz up`")
+    environ = {name: value for name, value in context.environ.items() if not name.startswith(("SLURM", "SBATCH_"))}
+    rest.start(paths, environ)
+    link = start(paths, environ)
+    if arguments.json:
+        context.out(json.dumps({"link": link, "pid": pid_of(paths)}) + "\n")
+    else:
+        context.out(f"{link}\n")
+    return 0
+
+
+def _beside(context: Context) -> str:
+    """The directory of the cluster that SLURM_CONF names, if `spritz up` made it; else ""."""
+    path = context.environ.get("SLURM_CONF", "")
+    root = os.path.dirname(os.path.dirname(path))
+    return root if path and ClusterPaths(root).slurm_conf == path and os.path.isdir(ClusterPaths(root).run) else ""
+
+
+def missing() -> str:
+    """The first package that it needs and that is not installed; "" where it can be started."""
+    from importlib.util import find_spec
+
+    return next((name for name in _NEEDS if find_spec(name) is None), "")
+
+
+def directory(paths: ClusterPaths) -> str:
+    """Where it keeps its secret and its address."""
+    return os.path.join(paths.run, "dashboard")
+
+
+def pid_of(paths: ClusterPaths) -> int | None:
+    """The living process, or None."""
+    return daemons.daemon_pid("", MODULE, directory(paths))
+
+
+def launch(paths: ClusterPaths, environ: dict[str, str]) -> subprocess.Popen[bytes] | None:
+    """Start it unless it runs, without waiting until it serves."""
+    if pid_of(paths) is not None:
+        return None
+    os.makedirs(directory(paths), mode=0o700, exist_ok=True)
+    try:
+        os.unlink(os.path.join(directory(paths), "dashboard.json"))
+    except FileNotFoundError:
+        pass
+    command = installed.python(
+        MODULE, "--directory", directory(paths), "--rest", f"unix:{paths.rest_socket}", "--listen",
+        f"127.0.0.1:{PORT}", "--any-port",
+    )  # fmt: skip
+    with open(log_of(paths), "wb") as log:
+        return subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            env={**environ, "SLURM_CONF": paths.slurm_conf},
+            cwd="/",
+            start_new_session=True,
+        )
+
+
+def log_of(paths: ClusterPaths) -> str:
+    """Its log."""
+    return os.path.join(paths.log, "dashboard.log")
+
+
+def start(paths: ClusterPaths, environ: dict[str, str]) -> str:
+    """Start it unless it runs; a link that logs in once. Raises SpritzError."""
+    if needed := missing():
+        raise SpritzError(
+            f"the dashboard needs {needed}, which is not installed", hint="pip install 'spritz[dashboard]'"
+        )
+    return link_of(paths, launch(paths, environ))
+
+
+def link_of(paths: ClusterPaths, child: subprocess.Popen[bytes] | None) -> str:
+    """A link that logs in once, when the process serves. Raises SpritzError with what it printed."""
+    state = os.path.join(directory(paths), "dashboard.json")
+    deadline = time.monotonic() + _START_SECONDS
+    while not os.path.exists(state):
+        if time.monotonic() > deadline or (child is not None and child.poll() is not None):
+            with open(log_of(paths), encoding="utf-8", errors="replace") as log:
+                said = log.read(2000).strip()
+            raise SpritzError(
+                said.splitlines()[-1] if said else "the dashboard did not start", hint=f"its log is {log_of(paths)}"
+            )
+        time.sleep(0.02)
+    found = subprocess.run(
+        installed.python(MODULE, "--directory", directory(paths), "--link"), capture_output=True, text=True, check=False
+    )
+    if found.returncode:
+        raise SpritzError(found.stderr.strip() or "the dashboard gives no link")
+    return found.stdout.strip()
+
+
+def stop(paths: ClusterPaths) -> None:
+    """Stop it if it runs. Raises SpritzError."""
+    pid = pid_of(paths)
+    if pid is not None and not daemons.stop(pid):
+        raise SpritzError(f"the dashboard (pid {pid}) does not stop", hint=f"its log is {log_of(paths)}")

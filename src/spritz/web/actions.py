@@ -1,0 +1,300 @@
+"""What forms do, with the viewer's own rights: slurmctld decides, and its words are shown.
+
+Every action answers with a notice for the page that asked (`HX-Trigger`), or, to a plain form, with the page itself.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Awaitable, Callable
+from typing import Any
+from urllib.parse import quote
+
+from starlette.responses import RedirectResponse, Response
+from starlette.routing import Route
+
+from spritz.web import commands
+from spritz.web.app import Site, View, form_of, route
+from spritz.web.rest import VERSION, RestError
+
+#: What a verb does to one job, and how it is told.
+_DONE = {
+    "cancel": "Cancelled",
+    "hold": "Held",
+    "release": "Released",
+    "requeue": "Requeued",
+    "suspend": "Suspended",
+    "resume": "Resumed",
+}
+
+Form = dict[str, list[str]]
+
+
+def routes(site: Site) -> list[Route]:
+    """Routes of this module."""
+    return [
+        route(path, site.page(page, acts=True), *methods)
+        for path, page, methods in (
+            ("/jobs/act", act_on_jobs, ("POST",)),
+            ("/jobs/{job:int}/update", update_job, ("POST",)),
+            ("/nodes/act", act_on_nodes, ("POST",)),
+            ("/reservations/create", create_reservation, ("POST",)),
+            ("/reservations/delete", delete_reservation, ("POST",)),
+            ("/submit", submit_page, ("GET",)),
+            ("/submit", submit, ("POST",)),
+            ("/jobs/{job:int}/resubmit", resubmit, ("GET",)),
+        )
+    ]
+
+
+def _first(form: Form, name: str) -> str:
+    return form.get(name, [""])[0].strip()
+
+
+def notice(view: View, kind: str, text: str, *, there: str = "", status: int = 200) -> Response:
+    """Tell the viewer. `kind`: good, bad."""
+    if view.request.headers.get("hx-request") == "true":
+        told = {"notice": {"kind": kind, "text": text, "there": there}}
+        return Response(status_code=status, headers={"HX-Trigger": json.dumps(told), "HX-Reswap": "none"})
+    if kind == "bad":
+        raise RestError(text, 400)
+    return RedirectResponse(there or _own_referer(view), 303)
+
+
+def _own_referer(view: View) -> str:
+    return view.request.headers.get("referer", "/")
+
+
+async def _each(numbers: list[str], act: Callable[[str], Awaitable[None]]) -> tuple[int, list[str]]:
+    """How many it was done to, and what was refused."""
+    done, refused = 0, []
+    for number in numbers:
+        try:
+            await act(number)
+            done += 1
+        except RestError as error:
+            refused.append(f"{number}: {error.message}")
+            if not error.status:
+                break
+    return done, refused
+
+
+def _told(view: View, verb: str, noun: str, done: int, refused: list[str]) -> Response:
+    parts = []
+    if done:
+        parts.append(f"{verb}: {done} {noun}{'' if done == 1 else 's'}.")
+    if refused:
+        more = f" … and {len(refused) - 4} more" if len(refused) > 4 else ""
+        parts.append(f"Refused: {'; '.join(refused[:4])}{more}")
+    return notice(view, "bad" if refused else "good", " ".join(parts) or "Nothing is selected.")
+
+
+async def act_on_jobs(view: View) -> Response:
+    """`verb` to every job of `job`."""
+    form = await form_of(view)
+    verb, numbers = _first(form, "verb"), [word for word in form.get("job", []) if word.isdigit()]
+    if verb not in _DONE:
+        return notice(view, "bad", f"No such action: {verb[:40]}")
+    token = await view.site.login.token(view.session.user)
+
+    async def act(number: str) -> None:
+        here = f"/slurm/{VERSION}/job/{number}"
+        if verb == "cancel":
+            await view.rest.send("DELETE", here)
+        elif verb in ("hold", "release"):
+            await view.rest.send("POST", here, {"hold": verb == "hold"})
+        elif verb == "requeue":
+            await view.rest.send("GET", f"{here}/requeue")
+        else:
+            status, _, errors = await commands.run("scontrol", verb, number, token=token)
+            if status:
+                raise RestError(commands.plain(errors), 400)
+
+    return _told(view, _DONE[verb], "job", *await _each(numbers, act))
+
+
+#: field of the form -> (field of the request, how its text is read)
+_CHANGES: dict[str, tuple[str, Callable[[str], Any]]] = {
+    "time_limit": ("time_limit", int),
+    "priority": ("priority", int),
+    "nice": ("nice", int),
+    "partition": ("partition", str),
+    "qos": ("qos", str),
+    "account": ("account", str),
+    "name": ("name", str),
+    "comment": ("comment", str),
+    "dependency": ("dependency", str),
+    "minimum_nodes": ("minimum_nodes", int),
+    "reservation": ("reservation", str),
+    "constraints": ("constraints", str),
+}
+
+
+async def update_job(view: View) -> Response:
+    """Change what the form has filled in."""
+    form, number = await form_of(view), view.request.path_params["job"]
+    body: dict[str, Any] = {}
+    for name, (field, read) in _CHANGES.items():
+        if text := _first(form, name):
+            try:
+                body[field] = read(text)
+            except ValueError:
+                return notice(view, "bad", f"{name.replace('_', ' ')}: a number is needed, not {text[:40]!r}")
+    if not body:
+        return notice(view, "bad", "Nothing is filled in, so nothing is changed.")
+    try:
+        await view.rest.send("POST", f"/slurm/{VERSION}/job/{number}", body)
+    except RestError as error:
+        return notice(view, "bad", f"Refused: {error.message}")
+    return notice(view, "good", f"Changed: {', '.join(body).replace('_', ' ')}.")
+
+
+async def act_on_nodes(view: View) -> Response:
+    """`verb` drain (with `reason`), resume or down to every node of `node`."""
+    form = await form_of(view)
+    verb, names, reason = _first(form, "verb"), form.get("node", []), _first(form, "reason")
+    states = {"drain": ("DRAIN", "Drained"), "resume": ("RESUME", "Resumed"), "down": ("DOWN", "Set down")}
+    if verb not in states:
+        return notice(view, "bad", f"No such action: {verb[:40]}")
+    state, told = states[verb]
+    if verb != "resume" and not reason:
+        return notice(view, "bad", "A reason is needed: it is what others read when they ask why.")
+
+    async def act(name: str) -> None:
+        body = {"state": [state], **({"reason": reason} if verb != "resume" else {})}
+        await view.rest.send("POST", f"/slurm/{VERSION}/node/{quote(name, safe='')}", body)
+
+    return _told(view, told, "node", *await _each(names, act))
+
+
+async def create_reservation(view: View) -> Response:
+    """A reservation."""
+    form = await form_of(view)
+    body: dict[str, Any] = {"flags": []}
+    if name := _first(form, "name"):
+        body["name"] = name
+    for field in ("partition", "start_time", "comment"):
+        if text := _first(form, field):
+            body[field] = text
+    for field in ("users", "accounts", "node_list"):
+        if text := _first(form, field):
+            body[field] = text.split(",")
+    try:
+        body["duration"] = {"set": True, "number": int(_first(form, "duration") or "60")}
+        if text := _first(form, "node_count"):
+            body["node_count"] = {"set": True, "number": int(text)}
+    except ValueError:
+        return notice(view, "bad", "Duration (minutes) and number of nodes are numbers.")
+    body["start_time"] = _moment(_first(form, "start_time"), view.now)
+    if _first(form, "maintenance"):
+        body["flags"] = ["MAINT"]
+    try:
+        await view.rest.send("POST", f"/slurm/{VERSION}/reservation", body)
+    except RestError as error:
+        return notice(view, "bad", f"Refused: {error.message}")
+    return notice(view, "good", f"Reserved{': ' + name if name else ''}.", there="/reservations")
+
+
+def _moment(text: str, now: float) -> dict[str, Any]:
+    """Of a field of type datetime-local; empty is now."""
+    from datetime import datetime
+
+    try:
+        at = datetime.fromisoformat(text).timestamp() if text else now
+    except ValueError:
+        at = now
+    return {"set": True, "number": int(at)}
+
+
+async def delete_reservation(view: View) -> Response:
+    """Delete it."""
+    form = await form_of(view)
+    name = _first(form, "name")
+    try:
+        await view.rest.send("DELETE", f"/slurm/{VERSION}/reservation/{quote(name, safe='')}")
+    except RestError as error:
+        return notice(view, "bad", f"Refused: {error.message}")
+    return notice(view, "good", f"Deleted: {name}.", there="/reservations")
+
+
+# -- submission
+
+_SCRIPT = "#!/bin/bash\n\nsrun hostname\n"
+
+#: field of the form -> option of sbatch
+_OPTIONS = {
+    "name": "--job-name",
+    "partition": "--partition",
+    "account": "--account",
+    "nodes": "--nodes",
+    "tasks": "--ntasks",
+    "cpus": "--cpus-per-task",
+    "gpus": "--gpus-per-node",
+    "memory": "--mem",
+    "time": "--time",
+    "array": "--array",
+    "dependency": "--dependency",
+    "output": "--output",
+    "directory": "--chdir",
+}
+
+
+async def submit_page(view: View) -> Response:
+    """The form."""
+    return _form(view, {}, _SCRIPT)
+
+
+def _form(
+    view: View, values: dict[str, str], script: str, *, answer: str = "", refused: str = "", status: int = 200
+) -> Response:
+    partitions = sorted({name for node in view.picture.nodes.values() for name in node.partitions})
+    return view.render(
+        "submit.html", status, title="Submit a job", values=values, script=script, answer=answer, refused=refused,
+        partitions=partitions,
+    )  # fmt: skip
+
+
+async def resubmit(view: View) -> Response:
+    """The form, filled in with a job's script."""
+    number = view.request.path_params["job"]
+    script = await view.rest.get(f"/spritz/v1/script/{number}", dict)
+    job = view.picture.jobs.get(number)
+    values: dict[str, str] = {}
+    if job is not None:
+        detail = (await view.rest.get(f"/slurm/{VERSION}/job/{number}", dict))["jobs"][0]
+        minutes = job.time_limit_minutes
+        values = {
+            "name": job.name,
+            "partition": job.partition,
+            "nodes": str(job.nodes_min) if job.nodes_min > 1 else "",
+            "tasks": str(job.tasks) if job.tasks > 1 else "",
+            "cpus": str(job.cpus_per_task or ""),
+            "gpus": str(sum(one.count for one in job.asked_gpus_per_node) or ""),
+            "time": str(minutes) if minutes is not None and minutes < 0xFFFFFFFE else "",
+            "directory": detail.get("current_working_directory", ""),
+        }
+    return _form(view, values, script["script"])
+
+
+async def submit(view: View) -> Response:
+    """Submit, or say what would become of it (`test`)."""
+    form = await form_of(view)
+    values = {name: _first(form, name) for name in (*_OPTIONS, "more")}
+    script = form.get("script", [""])[0].replace("\r\n", "\n")
+    words = [f"{option}={values[name]}" for name, option in _OPTIONS.items() if values[name]]
+    try:
+        words += shlex.split(values["more"])
+    except ValueError as error:
+        return _form(view, values, script, refused=f"More options: {error}", status=422)
+    token = await view.site.login.token(view.session.user)
+    testing = _first(form, "verb") == "test"
+    words = (["--test-only"] if testing else ["--parsable"]) + words
+    status, out, errors = await commands.run("sbatch", *words, token=token, given=script, directory="/")
+    said = commands.plain(errors)
+    if status:
+        return _form(view, values, script, refused=said or f"sbatch ended with status {status}", status=422)
+    if testing:
+        return _form(view, values, script, answer=said or out.strip() or "It can run.")
+    number = out.strip().partition(";")[0]
+    return notice(view, "good", f"Submitted: job {number}. {said}".strip(), there=f"/jobs/{number}")

@@ -1,0 +1,343 @@
+"""The application: every answer's way past host, rate, session, form token and security headers, and the templates.
+
+One path of a request: is the host ours, does the caller ask too often, who is it, may it do this, then a page. A page
+that htmx asks for again is the same page without what is around it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import hmac
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qsl, urlencode
+
+import jinja2
+from msgspec import Struct
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, RedirectResponse, Response
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
+
+from spritz.web import words
+from spritz.web.picture import Picture
+from spritz.web.rest import Rest, RestError
+from spritz.web.sessions import COOKIE, SESSION_SECONDS, SHARE_SECONDS, Rates, Secret, Session
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+    from spritz.web.login import Login
+
+_log = logging.getLogger("spritz.web")
+
+#: Longest body of a form, bytes: a batch script of 4 MiB as slurmctld takes it, escaped.
+FORM_BYTES_MAX = 12 * 1024 * 1024
+
+#: Seconds that a page waits for the first picture.
+READY_SECONDS = 10.0
+
+HEADERS = {
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
+        "font-src 'self'; manifest-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+    ),
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
+}
+
+_HERE = Path(__file__).parent
+
+
+class Settings(Struct, frozen=True, kw_only=True):
+    """What the command line chose."""
+
+    #: of slurmrestd: unix:/path, http(s)://host:port
+    rest: str
+    #: Names by which browsers may call us: others could be another site's name that points here.
+    hosts: frozenset[str] = frozenset({"127.0.0.1", "localhost", "[::1]"})
+    #: Cookies only by HTTPS
+    secure: bool = False
+    #: Runs, and logs that we can read, are those of the user whom the process runs as.
+    own_files: bool = True
+    #: Directory in which `spritz` commands run ("": the home directory)
+    cluster: str = "Spritz"
+
+
+class View:
+    """One request of one viewer."""
+
+    def __init__(self, site: Site, request: Request, session: Session, picture: Picture, rest: Rest) -> None:
+        self.site = site
+        self.request = request
+        self.session = session
+        self.picture = picture
+        #: with the viewer's own rights
+        self.rest = rest
+        self.query = dict(request.query_params)
+        headers = request.headers
+        self.is_partial = headers.get("hx-request") == "true" and "hx-history-restore-request" not in headers
+
+    @property
+    def now(self) -> float:
+        """The controller's clock."""
+        return self.picture.now()
+
+    def render(self, template: str, status: int = 200, **values: Any) -> HTMLResponse:
+        """A page of the layout, or its changing part alone."""
+        text = self.site.templates.get_template(template).render(
+            view=self,
+            picture=self.picture,
+            now=self.now,
+            query=self.query,
+            path=self.request.url.path,
+            form_token=self.site.secret.form_token(self.session),
+            layout="part.html" if self.is_partial else "base.html",
+            **values,
+        )
+        return HTMLResponse(text, status, headers={"Cache-Control": "no-store", "Vary": "HX-Request"})
+
+    def at(self, **changes: Any) -> str:
+        """This page's address with some of its query changed; None or "" takes a word out."""
+        query = {**self.query, **changes}
+        kept = {name: value for name, value in query.items() if value not in (None, "")}
+        return self.request.url.path + ("?" + urlencode(kept) if kept else "")
+
+
+Page = Callable[[View], Awaitable[Response]]
+
+
+class Site:
+    """What all requests share."""
+
+    def __init__(self, settings: Settings, secret: Secret, login: Login) -> None:
+        self.settings = settings
+        self.secret = secret
+        self.login = login
+        self.rates = Rates()
+        self._rests: dict[str, tuple[str, Rest]] = {}
+        self._pictures: dict[str, tuple[Picture, asyncio.Task[None]]] = {}
+        self._tasks: asyncio.TaskGroup | None = None
+        self.stopping = asyncio.Event()
+        environment = jinja2.Environment(
+            loader=jinja2.FileSystemLoader(_HERE / "templates"),
+            autoescape=True,
+            trim_blocks=True,
+            lstrip_blocks=True,
+            undefined=jinja2.StrictUndefined,
+        )
+        environment.globals.update(words=words, settings=settings, zip=zip, min=min, max=max, login=login)
+        environment.filters.update(seen=words.visible)
+        self.templates = environment
+
+    async def rest(self, session: Session) -> Rest:
+        """slurmrestd with the viewer's rights. Raises RestError."""
+        token = await self.login.token(session.user)
+        known = self._rests.get(session.user)
+        if known is not None and known[0] == token:
+            return known[1]
+        made = Rest(self.settings.rest, token, session.user if token else "")
+        self._rests[session.user] = (token, made)
+        return made
+
+    async def picture(self, session: Session) -> Picture:
+        """What the viewer may see. Raises RestError."""
+        known = self._pictures.get(session.user)
+        rest = await self.rest(session)
+        if known is not None and not known[1].done():
+            known[0].rest = rest
+            return known[0]
+        assert self._tasks is not None
+        picture = Picture(rest)
+        self._pictures[session.user] = (picture, self._tasks.create_task(picture.run()))
+        return picture
+
+    @asynccontextmanager
+    async def running(self, _: Starlette) -> AsyncIterator[None]:
+        """While the application serves."""
+        async with asyncio.TaskGroup() as tasks:
+            self._tasks = tasks
+            yield
+            for _picture, task in self._pictures.values():
+                task.cancel()
+        for _token, rest in self._rests.values():
+            await rest.close()
+
+    def page(self, page: Page, *, acts: bool = False) -> Callable[[Request], Awaitable[Response]]:
+        """An endpoint for logged-in viewers."""
+
+        @functools.wraps(page)
+        async def serve(request: Request) -> Response:
+            session: Session | None = request.state.session
+            if session is None:
+                return self._to_login(request)
+            if session.only and not any(_is_below(request.url.path, path) for path in (*session.only, "/live")):
+                return PlainTextResponse("This link shows one page, and this is not it.", 403)
+            if acts and not session.may_act:
+                return PlainTextResponse("This link only looks; log in to act.", 403)
+            try:
+                picture = await self.picture(session)
+                rest = await self.rest(session)
+            except RestError as error:
+                return PlainTextResponse(error.message, 502)
+            view = View(self, request, session, picture, rest)
+            picture.looked_at = asyncio.get_running_loop().time()
+            try:
+                async with asyncio.timeout(READY_SECONDS):
+                    await picture.ready.wait()
+            except TimeoutError:
+                pass
+            try:
+                return await page(view)
+            except RestError as error:
+                status = 404 if error.status in (404,) else 502 if not error.status else 400
+                return view.render("error.html", status, title="Not there" if status == 404 else "Refused", error=error)
+
+        return serve
+
+    def _to_login(self, request: Request) -> Response:
+        if request.headers.get("hx-request") == "true" or request.method != "GET":
+            return PlainTextResponse("The session has ended.", 401, {"HX-Redirect": "/login"})
+        if request.headers.get("accept", "").startswith("text/html"):
+            there = request.url.path + (f"?{request.url.query}" if request.url.query else "")
+            return RedirectResponse("/login?" + urlencode({"next": there}), 303)
+        return PlainTextResponse("Log in first.", 401)
+
+
+def _is_below(path: str, top: str) -> bool:
+    return path == top or path.startswith(top.rstrip("/") + "/")
+
+
+class Guard:
+    """Around everything: host, rate, session, form token, headers."""
+
+    def __init__(self, app: ASGIApp, site: Site) -> None:
+        self._app = app
+        self._site = site
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        request = Request(scope, receive)
+        renewed: list[str] = []
+
+        async def guarded(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = message.setdefault("headers", [])
+                present = {name for name, _ in headers}
+                for name, value in HEADERS.items():
+                    if name.lower().encode() not in present:
+                        headers.append((name.lower().encode(), value.encode()))
+                headers += [(b"set-cookie", one.encode()) for one in renewed]
+            await send(message)
+
+        refusal = self._refusal(request)
+        if refusal is None:
+            session: Session | None = scope["state"]["session"]
+            if session is not None and (more := self._site.secret.renewed(session)) is not None:
+                renewed.append(cookie_header(self._site, more))
+            await self._app(scope, receive, guarded)
+        else:
+            await refusal(scope, receive, guarded)
+
+    def _refusal(self, request: Request) -> Response | None:
+        site = self._site
+        host = request.headers.get("host", "")
+        name = host.rsplit(":", 1)[0] if not host.endswith("]") else host
+        if name not in site.settings.hosts and "*" not in site.settings.hosts:
+            return PlainTextResponse("This is not the name of this dashboard.", 421)
+        session = site.login.session(request) or site.secret.session(request.cookies.get(COOKIE, ""))
+        request.scope.setdefault("state", {})["session"] = session
+        caller = session.id if session is not None else request.client.host if request.client is not None else ""
+        if not request.url.path.startswith("/static/") and not site.rates.allow(caller):
+            return PlainTextResponse("Too many requests; wait a moment.", 429, {"Retry-After": "2"})
+        if request.method in ("GET", "HEAD"):
+            return None
+        if request.method != "POST":
+            return PlainTextResponse("Method Not Allowed", 405)
+        if request.headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
+            return PlainTextResponse("Forms of other sites do not act here.", 403)
+        if request.url.path == "/login":
+            return None
+        token = request.headers.get("x-form-token", "")
+        if session is not None and not site.secret.is_form_token(session, token):
+            # A plain form has the token in its body: `form_of` looks at it.
+            request.scope["state"]["token_is_owed"] = True
+        return None
+
+
+def cookie_header(site: Site, session: Session) -> str:
+    """Set-Cookie."""
+    response = Response()
+    response.set_cookie(
+        COOKIE,
+        site.secret.cookie(session),
+        max_age=SHARE_SECONDS if session.only else SESSION_SECONDS,
+        httponly=True,
+        samesite="lax",
+        secure=site.settings.secure,
+    )
+    return response.headers["set-cookie"]
+
+
+class Forged(HTTPException):
+    """A form without its session's token."""
+
+    def __init__(self) -> None:
+        super().__init__(403, "The form is of another session; load the page again.")
+
+
+async def form_of(view: View) -> dict[str, list[str]]:
+    """The fields of a form. Raises Forged, HTTPException."""
+    pieces, size = [], 0
+    async for piece in view.request.stream():
+        size += len(piece)
+        if size > FORM_BYTES_MAX:
+            raise HTTPException(413, "The form is too long.")
+        pieces.append(piece)
+    found: dict[str, list[str]] = {}
+    for name, value in parse_qsl(b"".join(pieces).decode("utf-8", "replace"), keep_blank_values=True):
+        found.setdefault(name, []).append(value)
+    if getattr(view.request.state, "token_is_owed", False):
+        given = found.pop("form_token", [""])[0]
+        if not hmac.compare_digest(view.site.secret.form_token(view.session).encode(), given.encode()):
+            raise Forged
+    found.pop("form_token", None)
+    return found
+
+
+def application(site: Site, pages: Sequence[Route]) -> ASGIApp:
+    """The whole, to be served."""
+    routes = [*pages, Mount("/static", StaticFiles(directory=_HERE / "static"), name="static")]
+
+    async def missing(request: Request, error: Exception) -> Response:
+        detail = error.detail if isinstance(error, HTTPException) else ""
+        status = error.status_code if isinstance(error, HTTPException) else 500
+        if "application/json" in request.headers.get("accept", ""):
+            return JSONResponse({"error": detail}, status)
+        return PlainTextResponse(detail or "Not found", status)
+
+    async def broken(request: Request, error: Exception) -> Response:
+        _log.error("request.failed %s", request.url.path, exc_info=error)
+        return PlainTextResponse("The dashboard failed to show this; its log has more.", 500)
+
+    app = Starlette(
+        routes=routes, lifespan=site.running, exception_handlers={HTTPException: missing, Exception: broken}
+    )
+    return Guard(app, site)
+
+
+def route(path: str, endpoint: Callable[[Request], Awaitable[Response]], *methods: str) -> Route:
+    """GET unless others are named."""
+    return Route(path, endpoint, methods=list(methods) or ["GET"])

@@ -1,0 +1,70 @@
+"""Slurm's and `spritz`'s commands as functions, for what REST has no request for: submitting with #SBATCH lines and
+`--test-only`, suspending, and runs.
+
+They act with the viewer's rights: on a cluster of one's own by who we are, on a site by the viewer's token in
+SLURM_JWT.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+import sys
+from typing import Any
+
+from spritz.web.rest import RestError
+
+#: Seconds that a command may take, and bytes of its output.
+SECONDS, OUTPUT_BYTES = 60.0, 64 * 1024 * 1024
+
+
+def path_of(name: str) -> str:
+    """The command beside this Python, or on PATH. Raises RestError."""
+    beside = os.path.join(os.path.dirname(sys.executable), name)
+    found = beside if os.access(beside, os.X_OK) else shutil.which(name)
+    if not found:
+        raise RestError(f"The command {name} is not installed here.")
+    return found
+
+
+async def run(name: str, *words: str, token: str = "", given: str = "", directory: str = "") -> tuple[int, str, str]:
+    """Exit status, output and errors. Raises RestError where it cannot run or takes too long."""
+    environment = {**os.environ, "NO_COLOR": "1", "COLUMNS": "200"}
+    if token:
+        environment["SLURM_JWT"] = token
+    try:
+        process = await asyncio.create_subprocess_exec(
+            path_of(name), *words, env=environment, cwd=directory or None,
+            stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+            limit=OUTPUT_BYTES, start_new_session=True,
+        )  # fmt: skip
+    except OSError as error:
+        raise RestError(f"{name} cannot be run: {error.strerror}") from error
+    try:
+        async with asyncio.timeout(SECONDS):
+            out, err = await process.communicate(given.encode())
+    except TimeoutError as error:
+        process.kill()
+        await process.wait()
+        raise RestError(f"{name} takes longer than {SECONDS:.0f} s.") from error
+    assert process.returncode is not None
+    return process.returncode, out.decode("utf-8", "replace"), err.decode("utf-8", "replace")
+
+
+async def answer(name: str, *words: str, token: str = "") -> Any:
+    """What a command prints as JSON. Raises RestError with its own words."""
+    status, out, err = await run(name, *words, token=token)
+    try:
+        return json.loads(out)
+    except ValueError as error:
+        raise RestError(plain(err) or f"{name} ended with status {status} and no answer.", 404) from error
+
+
+def plain(errors: str) -> str:
+    """The words of an error without the command's name before them."""
+    lines = [line.strip() for line in errors.splitlines() if line.strip()]
+    return " ".join(
+        line.partition(": ")[2] if line.startswith(("sbatch: ", "spritz: ", "scontrol: ")) else line for line in lines
+    )

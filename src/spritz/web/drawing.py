@@ -1,0 +1,232 @@
+"""Figures: which GPU (or CPU) of which node has which job, capacity by type, and the time line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import msgspec
+from msgspec import Struct
+
+from spritz.web import words
+from spritz.web.picture import Picture
+from spritz.web.records import Job, Node
+
+#: Cells of a node that has no GPUs: its CPUs, so many together that there are no more cells than these.
+CPU_CELLS_MAX = 8
+
+
+def cells_of(node: Node, jobs: Iterable[Job]) -> list[int]:
+    """By GPU of the node (or, where it has none, by CPUs taken together) the job that has it; 0: none."""
+    if node.gpu_count:
+        return _gpu_cells(node, jobs)
+    per_cell = max(1, -(-node.cpus // CPU_CELLS_MAX))
+    cells = [0] * -(-node.cpus // per_cell) if node.cpus else []
+    taken = 0
+    for job in jobs:
+        for place in job.nodes:
+            if place.node == node.name:
+                for cell in range(-(-taken // per_cell), min(len(cells), -(-(taken + place.cpu_count) // per_cell))):
+                    cells[cell] = job.id
+                taken += place.cpu_count
+    return cells
+
+
+def _gpu_cells(node: Node, jobs: Iterable[Job]) -> list[int]:
+    size = max(one.first + one.count for one in node.gpus)
+    cells = [0] * size
+    counted: list[tuple[int, int]] = []
+    for job in jobs:
+        for place in job.nodes:
+            if place.node != node.name:
+                continue
+            for gres in place.gpus:
+                mask = gres.mask
+                if not mask:
+                    counted.append((job.id, gres.count if gres.name == "gpu" else 0))
+                while mask:
+                    low = (mask & -mask).bit_length() - 1
+                    if low < size:
+                        cells[low] = job.id
+                    mask &= mask - 1
+    for number, count in counted:  # counted only: the lowest that are free stand for them
+        for place_of_cell, owner in enumerate(cells):
+            if count and not owner:
+                cells[place_of_cell], count = number, count - 1
+    return cells
+
+
+def grid(picture: Picture) -> bytes:
+    """The occupancy as JSON: `nodes` as [name, condition, cells, has GPUs, busy (0 to 100, -1 unknown)], `jobs`."""
+    known = picture.cache.get("grid")
+    if known is not None and known[0] == picture.version:
+        return known[1]
+    by_node = picture.by_node()
+    rows = []
+    shown: dict[int, Job] = {}
+    for node in picture.nodes.values():
+        jobs = by_node.get(node.name, [])
+        shown.update((job.id, job) for job in jobs)
+        rows.append([node.name, node.condition, cells_of(node, jobs), bool(node.gpu_count), busy(node)])
+    about = {
+        str(job.id): [job.label, words.visible(job.name, 60), job.user, job.partition, job.gpus, job.cpus]
+        for job in shown.values()
+    }
+    data = msgspec.json.encode({"version": picture.version, "nodes": rows, "jobs": about})
+    picture.cache["grid"] = (picture.version, data)
+    return data
+
+
+def busy(node: Node) -> int:
+    """Percent of its GPUs' time, or of its CPUs', that is used; -1: not known."""
+    told = [one.busy_percent for one in node.gpu_samples if one.busy_percent >= 0]
+    if told:
+        return round(sum(told) / len(told))
+    return min(100, round(100 * node.cpu_load / node.cpus)) if node.cpu_load is not None and node.cpus else -1
+
+
+class Capacity(Struct):
+    """Devices of one type."""
+
+    name: str
+    total: int = 0
+    used: int = 0
+    #: on nodes that start no jobs
+    unavailable: int = 0
+    #: when the next come free at the latest, and how many then
+    next_at: float = 0.0
+    next_count: int = 0
+
+    @property
+    def free(self) -> int:
+        """Free, where jobs may start."""
+        return max(0, self.total - self.used - self.unavailable)
+
+    @property
+    def percent(self) -> int:
+        """In use."""
+        return round(100 * self.used / self.total) if self.total else 0
+
+
+def capacities(picture: Picture) -> list[Capacity]:
+    """GPUs by type, where there are any; then CPUs and memory (GiB)."""
+    found: dict[str, Capacity] = {}
+    cpus, memory = Capacity("CPUs"), Capacity("Memory")
+    types_of: dict[str, str] = {}
+    for node in picture.nodes.values():
+        cpus.total += node.cpus
+        cpus.used += node.cpus_allocated
+        memory.total += node.memory_mib
+        memory.used += node.memory_allocated_mib
+        if not node.takes_jobs:
+            cpus.unavailable += node.cpus - node.cpus_allocated
+            memory.unavailable += node.memory_mib - node.memory_allocated_mib
+        used = {kind: count for kind, count, _ in node.gpus_used}
+        for line in node.gpus:
+            types_of[node.name] = line.type
+            one = found.setdefault(line.type, Capacity(line.type or "GPU"))
+            mine = min(line.count, used.get(line.type, 0))
+            used[line.type] = used.get(line.type, 0) - mine
+            one.total += line.count
+            one.used += mine
+            if not node.takes_jobs:
+                one.unavailable += line.count - mine
+    for job in picture.jobs.values():
+        if job.raw_state != "RUNNING" or not job.ends_at:
+            continue
+        for place in job.nodes:
+            for gres in place.gres:
+                one_of = found.get(gres.type or types_of.get(place.node, ""))
+                if gres.name == "gpu" and one_of is not None:
+                    _sooner(one_of, job.ends_at, gres.count)
+    return [*found.values(), cpus, memory]
+
+
+def _sooner(one: Capacity, at: float, count: int) -> None:
+    if not one.next_at or at < one.next_at - 1:
+        one.next_at, one.next_count = at, count
+    elif abs(at - one.next_at) <= 1:
+        one.next_count += count
+
+
+class Bar(Struct, kw_only=True):
+    """A job on the time line. Places are percent of its width."""
+
+    job: Job
+    left: float
+    width: float
+    #: running or promised
+    kind: str
+    #: share of the bar that is over already, percent
+    over: float = 0.0
+    cut_left: bool = False
+    cut_right: bool = False
+
+
+class Timeline(Struct, kw_only=True):
+    """Bars with their axis: ticks are (percent, text)."""
+
+    bars: list[Bar]
+    ticks: list[tuple[float, str]]
+    now: float
+    left_out: int
+
+
+#: Bars of a time line: more cannot be told apart.
+BARS_MAX = 120
+
+
+def timeline(picture: Picture, jobs: Sequence[Job], seconds: float) -> Timeline:
+    """Running jobs until their limits, and waiting jobs from their expected starts, for the next `seconds`."""
+    now = picture.now()
+    begin, end = now - seconds / 5, now + seconds
+    scale = 100 / (end - begin)
+    bars: list[Bar] = []
+    for job in sorted(jobs, key=lambda one: (one.started_at or now, one.id)):
+        if job.raw_state in ("RUNNING", "SUSPENDED"):
+            first, last, kind = job.started_at, job.ends_at or end + 1, "running"
+        elif job.is_pending and job.id in picture.expected:
+            first = max(now, picture.expected[job.id][0])
+            minutes = job.time_limit_minutes
+            last = first + minutes * 60 if minutes is not None and minutes < 0xFFFFFFFE else end + 1
+            kind = "promised"
+        else:
+            continue
+        if first > end or last < begin:
+            continue
+        left, right = max(begin, first), min(end, max(last, first + 1))
+        over = 100 * (min(now, right) - left) / (right - left) if kind == "running" and right > left else 0.0
+        bars.append(
+            Bar(
+                job=job,
+                left=round((left - begin) * scale, 3),
+                width=round(max(0.3, (right - left) * scale), 3),
+                kind=kind,
+                over=round(max(0.0, min(100.0, over)), 2),
+                cut_left=first < begin,
+                cut_right=last > end,
+            )
+        )
+    bars.sort(key=lambda bar: (bar.kind == "promised", bar.left if bar.kind == "promised" else bar.left + bar.width))
+    return Timeline(
+        bars=bars[:BARS_MAX],
+        ticks=_ticks(begin, end, scale, now),
+        now=round((now - begin) * scale, 3),
+        left_out=max(0, len(bars) - BARS_MAX),
+    )
+
+
+_STEPS = (60, 300, 600, 900, 1800, 3600, 7200, 10_800, 21_600, 43_200, 86_400, 172_800, 604_800)
+
+
+def _ticks(begin: float, end: float, scale: float, now: float) -> list[tuple[float, str]]:
+    from datetime import datetime
+
+    step = next((one for one in _STEPS if (end - begin) / one <= 9), _STEPS[-1])
+    shift = datetime.fromtimestamp(begin).astimezone().utcoffset()
+    offset = shift.total_seconds() if shift is not None else 0.0
+    first = ((begin + offset) // step + 1) * step - offset
+    found = []
+    while first < end:
+        found.append((round((first - begin) * scale, 3), words.clock(first, now)))
+        first += step
+    return found

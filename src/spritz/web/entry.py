@@ -1,0 +1,131 @@
+"""Logging in and out, links to share, and the stream that tells pages what has changed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING
+from urllib.parse import parse_qsl
+
+from starlette.responses import PlainTextResponse, RedirectResponse, Response, StreamingResponse
+
+from spritz.web.app import HEADERS, Site, View, cookie_header, form_of, route
+from spritz.web.picture import Viewer
+from spritz.web.sessions import COOKIE, SHARE_SECONDS, Session
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+    from starlette.routing import Route
+
+#: Seconds between signs of life in the stream.
+HEARTBEAT_SECONDS = 10.0
+
+
+def routes(site: Site) -> list[Route]:
+    """Routes of this module."""
+
+    def page(status: int = 200, problem: str = "", there: str = "/") -> Response:
+        text = site.templates.get_template("login.html").render(problem=problem, there=there)
+        return Response(text, status, {"Cache-Control": "no-store"}, media_type="text/html")
+
+    async def begin(request: Request) -> Response:
+        there = _own(request.query_params.get("next", "/"))
+        if word := request.query_params.get("link", ""):
+            address = request.client.host if request.client is not None else ""
+            if not site.rates.allow_login(address):
+                return page(429, "Too many attempts; wait a minute.")
+            if site.login.kind != "local" or not site.secret.use_link(word):
+                return page(403, "This link has been used, or is too old. `spritz dashboard` prints a new one.")
+            return _logged_in(site, site.secret.begin(), there)
+        if site.login.session(request) is not None or site.secret.session(request.cookies.get(COOKIE, "")) is not None:
+            return RedirectResponse(there, 303)
+        return page(there=there)
+
+    async def check(request: Request) -> Response:
+        address = request.client.host if request.client is not None else ""
+        if not site.rates.allow_login(address):
+            return page(429, "Too many attempts; wait a minute.")
+        body = b""
+        async for piece in request.stream():
+            body += piece
+            if len(body) > 8192:
+                return page(413, "That is too long.")
+        form = dict(parse_qsl(body.decode("utf-8", "replace")))
+        there = _own(form.get("next", "/"))
+        user = await site.login.check(form.get("user", ""), form.get("password", ""))
+        if not user:
+            return page(403, "Name or password is wrong.", there)
+        return _logged_in(site, site.secret.begin(user), there)
+
+    async def leave(view: View) -> Response:
+        await form_of(view)
+        site.secret.end(view.session)
+        response = RedirectResponse("/login", 303)
+        response.delete_cookie(COOKIE)
+        return response
+
+    async def share(view: View) -> Response:
+        form = await form_of(view)
+        path = _own(form.get("path", ["/"])[0]).partition("?")[0]
+        word = site.secret.share(path, view.session.user)
+        link = str(view.request.url.replace(path=f"/shared/{word}", query=""))
+        return view.render("shared.html", title="A link to share", link=link, days=SHARE_SECONDS // 86_400)
+
+    async def shared(request: Request) -> Response:
+        values = site.secret.open("share", request.path_params["word"])
+        if values is None:
+            return page(403, "This link is no longer good.")
+        session = site.secret.begin(values["user"], (values["path"],), SHARE_SECONDS)
+        return _logged_in(site, session, values["path"])
+
+    async def live(view: View) -> Response:
+        headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no", **HEADERS}
+        return StreamingResponse(_changes(view), 200, headers, media_type="text/event-stream")
+
+    async def alive(_: Request) -> Response:
+        return PlainTextResponse("ok")
+
+    return [
+        route("/login", begin),
+        route("/login", check, "POST"),
+        route("/logout", site.page(leave), "POST"),
+        route("/share", site.page(share, acts=True), "POST"),
+        route("/shared/{word}", shared),
+        route("/live", site.page(live)),
+        route("/healthz", alive),
+    ]
+
+
+def _own(there: str) -> str:
+    """A path of this site, whatever was asked for."""
+    return there if there.startswith("/") and not there.startswith(("//", "/\\")) else "/"
+
+
+def _logged_in(site: Site, session: Session, there: str) -> Response:
+    response = RedirectResponse(there, 303)
+    response.headers.append("set-cookie", cookie_header(site, session))
+    return response
+
+
+async def _changes(view: View) -> AsyncIterator[bytes]:
+    """`change` with what has changed, `state` with why there is no news; comments while nothing happens."""
+    picture, viewer = view.picture, Viewer()
+    picture.viewers.add(viewer)
+    try:
+        yield b"retry: 1000\n\n" + _state(view)
+        while not view.site.stopping.is_set():
+            change = await viewer.next(HEARTBEAT_SECONDS)
+            if change is None:
+                yield b": alive\n\n"
+                continue
+            if "connection" in change.topics:
+                yield _state(view)
+            data = {"version": picture.version, "topics": sorted(change.topics), "jobs": sorted(change.jobs)[:100]}
+            yield b"event: change\ndata: " + json.dumps(data).encode() + b"\n\n"
+    finally:
+        picture.viewers.discard(viewer)
+
+
+def _state(view: View) -> bytes:
+    data = {"error": view.picture.error, "now": view.now}
+    return b"event: state\ndata: " + json.dumps(data).encode() + b"\n\n"

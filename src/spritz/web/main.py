@@ -1,0 +1,126 @@
+"""The process that serves the dashboard: `python -m spritz.web.main`. `spritz dashboard` starts it.
+
+--rest ADDRESS   slurmrestd: unix:/path, or http(s)://host:port
+--listen ADDRESS host:port (default 127.0.0.1:6860; port 0: any that is free)
+--directory DIR  where its secret and its address are kept (mode 0700)
+--link           print a link that logs in once, and end
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import signal
+import socket
+import sys
+from argparse import ArgumentParser, Namespace
+from pathlib import Path
+
+#: Where `--link` and `spritz dashboard` find what runs.
+STATE_FILE, SECRET_FILE = "dashboard.json", "dashboard.key"
+
+
+def parser() -> ArgumentParser:
+    """The command line."""
+    found = ArgumentParser(prog="spritz-dashboard", description="Serve the dashboard.")
+    found.add_argument("--rest", default="", help="slurmrestd: unix:/path, or http(s)://host:port")
+    found.add_argument("--listen", default="127.0.0.1:6860", help="host:port; port 0 is any that is free")
+    found.add_argument("--any-port", action="store_true", help="any port that is free where --listen's is taken")
+    found.add_argument("--directory", default=".", help="where its secret and its address are kept")
+    found.add_argument("--name", default="Spritz", help="of the cluster, for the title")
+    found.add_argument("--link", action="store_true", help="print a link that logs in once, and end")
+    return found
+
+
+def main(argv: list[str]) -> int:
+    """Serve until told to stop."""
+    arguments = parser().parse_args(argv)
+    directory = Path(arguments.directory)
+    if arguments.link:
+        return _print_link(directory)
+    try:
+        return asyncio.run(_serve(arguments, directory))
+    except OSError as error:
+        sys.stderr.write(f"spritz-dashboard: {error.strerror or error}\n")
+        return 1
+    except ImportError as error:
+        sys.stderr.write(f"spritz-dashboard: {error.name} is not installed\n  hint: pip install 'spritz[dashboard]'\n")
+        return 1
+
+
+def _print_link(directory: Path) -> int:
+    from spritz.web.sessions import Secret
+
+    try:
+        state = json.loads((directory / STATE_FILE).read_text())
+        secret = Secret.of_file(directory / SECRET_FILE)
+    except (OSError, ValueError) as error:
+        sys.stderr.write(f"spritz-dashboard: no dashboard runs for {directory}: {error}\n")
+        return 1
+    sys.stdout.write(f"{state['url']}/login?link={secret.link()}\n")
+    return 0
+
+
+async def _serve(arguments: Namespace, directory: Path) -> int:
+    import uvicorn
+
+    from spritz.web import actions, entry, pages, run_pages
+    from spritz.web.app import Settings, Site, application
+    from spritz.web.login import Login
+    from spritz.web.sessions import Secret
+
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(levelname)s %(message)s")
+    logging.getLogger("httpx").setLevel(logging.WARNING)
+    host, _, port = arguments.listen.rpartition(":")
+    try:
+        listener = _listener(host or "127.0.0.1", int(port))
+    except OSError:
+        if not arguments.any_port:
+            raise
+        listener = _listener(host or "127.0.0.1", 0)
+    settings = Settings(rest=arguments.rest, cluster=arguments.name)
+    site = Site(settings, Secret.of_file(directory / SECRET_FILE), Login())
+    url = f"http://{host or '127.0.0.1'}:{listener.getsockname()[1]}"
+    routes = [route for module in (entry, pages, run_pages, actions) for route in module.routes(site)]
+    config = uvicorn.Config(
+        application(site, routes), log_config=None, access_log=False,
+        server_header=False, proxy_headers=False, ws="none",
+        timeout_graceful_shutdown=2, timeout_keep_alive=75,
+    )  # fmt: skip
+    server = uvicorn.Server(config)
+    state = directory / STATE_FILE
+    state.write_text(json.dumps({"url": url, "pid": os.getpid()}))
+    loop = asyncio.get_running_loop()
+
+    def stop() -> None:
+        site.stopping.set()
+        server.should_exit = True
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop)
+    try:
+        await server._serve([listener])
+    finally:
+        state.unlink(missing_ok=True)
+    return 0
+
+
+def _listener(host: str, port: int) -> socket.socket:
+    """Raises OSError."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    made = socket.socket(family, socket.SOCK_STREAM)
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    made.bind((host.strip("[]"), port))
+    made.listen(1024)
+    return made
+
+
+def command() -> None:
+    """Console script."""
+    sys.exit(main(sys.argv[1:]))
+
+
+if __name__ == "__main__":
+    command()

@@ -1,0 +1,507 @@
+"""What each address shows of the cluster."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from typing import Any
+
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from spritz.notation.hostlist import expand
+from spritz.web import drawing, logs
+from spritz.web.app import Site, View, route
+from spritz.web.records import Job
+from spritz.web.rest import VERSION, RestError
+
+#: Rows of a page of a listing.
+ROWS = 50
+
+_SPANS = {"1h": 3600.0, "6h": 6 * 3600.0, "1d": 86_400.0, "3d": 3 * 86_400.0, "7d": 7 * 86_400.0}
+
+
+def routes(site: Site) -> list[Route]:
+    """Routes of this module."""
+    return [
+        route(path, site.page(page))
+        for path, page in (
+            ("/", overview),
+            ("/grid.json", grid),
+            ("/queue", queue),
+            ("/timeline", timeline),
+            ("/jobs/{job:int}", job_page),
+            ("/jobs/{job:int}/log", job_log),
+            ("/jobs/{job:int}/log/find", job_log_find),
+            ("/jobs/{job:int}/explain", job_explain),
+            ("/nodes", nodes),
+            ("/nodes/{name}", node_page),
+            ("/partitions", partitions),
+            ("/partitions/{name}", partition_page),
+            ("/reservations", reservations),
+            ("/topology", topology),
+            ("/usage", usage),
+            ("/health", health),
+        )
+    ]
+
+
+def active_first(job: Job) -> tuple[int, float]:
+    """Largest first, then newest."""
+    return -job.gpus, -job.started_at
+
+
+async def overview(view: View) -> Response:
+    """Everything at a glance."""
+    picture = view.picture
+    running = sorted((job for job in picture.jobs.values() if job.raw_state == "RUNNING"), key=active_first)
+    pending = [job for job in picture.jobs.values() if job.is_pending]
+    reasons: Counter[str] = Counter()
+    for job in pending:
+        reasons[job.reason] += job.waiting_tasks
+    ended = sorted((job for job in picture.jobs.values() if job.is_over), key=lambda job: -job.ended_at)
+    return view.render(
+        "overview.html",
+        title="Overview",
+        capacities=drawing.capacities(picture),
+        conditions=Counter(node.condition for node in picture.nodes.values()),
+        running=running,
+        pending=sorted(pending, key=lambda job: (_expected(view, job), -job.priority)),
+        waiting=sum(reasons.values()),
+        reasons=reasons.most_common(6),
+        ended=ended[:6],
+        colour=view.query.get("colour") or ("user" if len({job.user for job in running}) > 1 else "job"),
+    )
+
+
+def _expected(view: View, job: Job) -> float:
+    return view.picture.expected.get(job.id, (float("inf"), ()))[0]
+
+
+async def grid(view: View) -> Response:
+    """The occupancy, for the drawing."""
+    tag = f'"{view.picture.version}"'
+    if view.request.headers.get("if-none-match") == tag:
+        return Response(status_code=304)
+    headers = {"ETag": tag, "Cache-Control": "no-cache"}
+    return Response(drawing.grid(view.picture), headers=headers, media_type="application/json")
+
+
+_SORTS: dict[str, Any] = {
+    "id": lambda view, job: job.id,
+    "name": lambda view, job: job.name.lower(),
+    "user": lambda view, job: job.user,
+    "partition": lambda view, job: job.partition,
+    "state": lambda view, job: job.state,
+    "gpus": lambda view, job: job.gpus,
+    "priority": lambda view, job: job.priority,
+    "time": lambda view, job: job.started_at or _expected(view, job),
+}
+_ORDER = {"RUNNING": 0, "COMPLETING": 0, "SUSPENDED": 1, "PENDING": 2}
+
+
+def chosen_jobs(view: View) -> list[Job]:
+    """Jobs that the query names, in its order."""
+    query = view.query
+    state, text = query.get("state", ""), query.get("q", "").strip().lower()
+    found = []
+    for job in view.picture.jobs.values():
+        if state == "pending" and not job.is_pending:
+            continue
+        if state == "running" and not job.is_active:
+            continue
+        if state == "ended" and not (job.is_over and not job.completing):
+            continue
+        if not state and job.is_over and not job.completing:
+            continue
+        if query.get("user") and job.user != query["user"]:
+            continue
+        if query.get("partition") and query["partition"] not in job.partition.split(","):
+            continue
+        if query.get("account") and job.account != query["account"]:
+            continue
+        if query.get("reason") and job.reason != query["reason"]:
+            continue
+        if query.get("node") and query["node"] not in job.node_names:
+            continue
+        if text and text not in f"{job.label} {job.id} {job.name} {job.user} {job.account}".lower():
+            continue
+        found.append(job)
+    key = _SORTS.get(query.get("sort", ""))
+    if key is not None:
+        found.sort(key=lambda job: (key(view, job), job.id), reverse=query.get("dir") == "down")
+    else:
+        found.sort(key=lambda job: (_ORDER.get(job.state, 3), -job.priority if job.is_pending else -job.id, job.id))
+    return found
+
+
+async def queue(view: View) -> Response:
+    """Jobs, with why each waits."""
+    picture = view.picture
+    found = chosen_jobs(view)
+    pages = max(1, -(-len(found) // ROWS))
+    page = min(pages, max(1, int(view.query.get("page", "1")) if view.query.get("page", "1").isdigit() else 1))
+    counts = Counter(
+        "pending" if job.is_pending else "running" if job.is_active else "ended" for job in picture.jobs.values()
+    )
+    return view.render(
+        "queue.html",
+        title="Queue",
+        jobs=found[(page - 1) * ROWS : page * ROWS],
+        total=len(found),
+        page=page,
+        pages=pages,
+        counts=counts,
+        users=sorted({job.user for job in picture.jobs.values()}),
+        partitions=sorted({name for job in picture.jobs.values() for name in job.partition.split(",") if name}),
+        accounts=sorted({job.account for job in picture.jobs.values() if job.account}),
+    )
+
+
+async def timeline(view: View) -> Response:
+    """Running jobs and promised starts."""
+    jobs = [job for job in chosen_jobs(view) if not job.is_over]
+    word = view.query.get("span", "6h")
+    seconds = _SPANS.get(word, _SPANS["6h"])
+    drawn = drawing.timeline(view.picture, jobs, seconds)
+    unknown = sum(1 for job in jobs if job.is_pending and job.id not in view.picture.expected)
+    return view.render("timeline.html", title="Time line", line=drawn, spans=list(_SPANS), span=word, unknown=unknown)
+
+
+async def _detail(view: View, number: int) -> dict[str, Any]:
+    """The job as Slurm's document has it: of the controller, or of accounting where it is forgotten there."""
+    try:
+        answer = await view.rest.get(f"/slurm/{VERSION}/job/{number}", dict)
+        return {"now": True, **answer["jobs"][0]}
+    except RestError as error:
+        if error.status != 404:
+            raise
+    answer = await view.rest.get(f"/slurmdb/{VERSION}/job/{number}", dict)
+    if not answer["jobs"]:
+        raise RestError(f"There is no job {number}.", 404)
+    return {"now": False, **answer["jobs"][-1]}
+
+
+async def _or_none(view: View, path: str) -> Any:
+    """An answer, or None where there is none: a part of a page that may be missing."""
+    try:
+        return await view.rest.get(path, dict)
+    except RestError:
+        return None
+
+
+async def job_page(view: View) -> Response:
+    """All that is known of a job."""
+    number = view.request.path_params["job"]
+    job = view.picture.jobs.get(number)
+    detail, history, script = await asyncio.gather(
+        _detail(view, number),
+        _or_none(view, f"/spritz/v1/history/{number}"),
+        _or_none(view, f"/spritz/v1/script/{number}"),
+    )
+    if job is None:
+        job = _from_accounting(detail)
+    explained = await _or_none(view, f"/spritz/v1/explain/{number}?others=no") if job.is_pending else None
+    lives = history["lives"] if history else []
+    cells = [
+        (name, drawing.cells_of(view.picture.nodes[name], [job]))
+        for name in job.node_names
+        if name in view.picture.nodes
+    ]
+    tasks = [one for one in view.picture.jobs.values() if job.array_job_id and one.array_job_id == job.array_job_id]
+    return view.render(
+        "job.html",
+        title=f"Job {job.label}",
+        job=job,
+        detail=detail,
+        explanation=explained["explanations"][0] if explained and explained["explanations"] else None,
+        lives=lives,
+        moments=moments(lives, view.now),
+        script=script["script"] if script else "",
+        cells=cells[:64],
+        tasks=sorted(tasks, key=lambda one: (one.array_task_id is None, one.array_task_id or 0))[:200],
+        log_files=logs.files_of(detail) if view.site.settings.own_files else [],
+        efficiency=efficiency(detail, lives),
+        run=await _run_of(view, job),
+    )
+
+
+async def _run_of(view: View, job: Job) -> Any:
+    from spritz.web import run_pages
+
+    return await run_pages.run_of_job(view, job.id)
+
+
+def _from_accounting(detail: dict[str, Any]) -> Job:
+    """A job that the controller has forgotten."""
+    if detail["now"]:
+        number = {name: (detail.get(name) or {}).get("number", 0) for name in ("submit_time", "start_time", "end_time")}
+        return Job(
+            id=detail["job_id"], name=detail["name"], user=detail["user_name"], account=detail["account"],
+            partition=detail["partition"], qos=detail["qos"], raw_state=(detail["job_state"] or ["UNKNOWN"])[0],
+            submitted_at=number["submit_time"], started_at=number["start_time"], ends_at=number["end_time"],
+        )  # fmt: skip
+    code = detail["exit_code"]
+    status = (code["return_code"]["number"] << 8) + (code["signal"]["id"].get("number", 0) or 0)
+    limit = detail["time"]["limit"]
+    return Job(
+        id=detail["job_id"], name=detail["name"], user=detail["user"], account=detail["account"],
+        partition=detail["partition"], qos=detail["qos"], raw_state=(detail["state"]["current"] or ["UNKNOWN"])[0],
+        submitted_at=detail["time"]["submission"], started_at=detail["time"]["start"], ended_at=detail["time"]["end"],
+        time_limit_minutes=limit.get("number") if limit.get("set") else None, exit_status=status,
+        nodes_min=detail["allocation_nodes"], restart_count=detail["restart_cnt"],
+    )  # fmt: skip
+
+
+def moments(lives: list[dict[str, Any]], now: float) -> list[tuple[float, str, str]]:
+    """(when, class of colour, what) of all lives of a job, oldest first."""
+    from spritz.web.words import count, reason_text, span, state
+
+    found: list[tuple[float, str, str]] = []
+    for life in lives:
+        job = life["job"]
+        number = job.get("restart_count", 0)
+        found.append((job["submitted_at"], "wait", f"Requeued, restart {number}" if number else "Submitted"))
+        for reason in life["reasons"]:
+            if reason["reason"] != "None":
+                text = reason_text(reason["reason"], reason.get("detail", ""))
+                found.append((reason["at"], "wait", f"Waits: {text}"))
+        if job.get("started_at") and job.get("nodes"):
+            found.append((job["started_at"], "run", f"Started on {job['nodes']}"))
+        for step in life["steps"]:
+            if step.get("step_id", 0) < 0xFFFFFF00 and step.get("started_at"):
+                tasks = count(step.get("tasks", 1), "task")
+                found.append((step["started_at"], "run", f"Step {step['step_id']} {step['name']}: {tasks}"))
+        for pause in life["suspensions"]:
+            found.append((pause["started_at"], "pause", "Suspended"))
+            if pause.get("ended_at"):
+                found.append((pause["ended_at"], "run", "Resumed"))
+        if job.get("ended_at"):
+            colour, text = state(job["state"])
+            code = job.get("exit_status", 0)
+            after = f" after {span(job['ended_at'] - job['started_at'])}" if job.get("started_at") else ""
+            ended = f"{text}{after}, exit code {code >> 8}:{code & 127}"
+            found.append((job["ended_at"], colour, ended))
+    return sorted(found, key=lambda one: one[0])
+
+
+def efficiency(detail: dict[str, Any], lives: list[dict[str, Any]]) -> list[tuple[str, int, str]]:
+    """(what, percent used, in words) of CPUs and memory, from accounting's records of its last life."""
+    from spritz.web.words import memory, span
+
+    if not lives:
+        return []
+    life = lives[-1]
+    job = life["job"]
+    seconds = (job.get("ended_at") or 0) - (job.get("started_at") or 0)
+    if seconds <= 0 or not job.get("cpus"):
+        return []
+    used = sum(step.get("user_cpu_seconds", 0) + step.get("system_cpu_seconds", 0) for step in life["steps"])
+    found = [
+        (
+            "CPU", min(100, round(100 * used / (seconds * job["cpus"]))),
+            f"{span(used)} of {span(seconds * job['cpus'])} that {job['cpus']} CPUs had",
+        )
+    ]  # fmt: skip
+    peak = max((_peak_memory(step) for step in life["steps"]), default=0)
+    asked = _mib(job.get("tres_allocated", ""))
+    if peak and asked:
+        text = f"{memory(peak)} at most, of {memory(asked)} asked for"
+        found.append(("Memory", min(100, round(100 * peak / asked)), text))
+    return found
+
+
+def _peak_memory(step: dict[str, Any]) -> int:
+    """MiB."""
+    for metric in step.get("metrics", ()):
+        if metric and metric[0] == "mem":
+            return int(metric[1]) >> 20
+    return 0
+
+
+def _mib(tres: str) -> int:
+    for word in tres.split(","):
+        name, _, amount = word.partition("=")
+        if name == "mem" and amount:
+            scale = {"K": 1 / 1024, "M": 1, "G": 1024, "T": 1024**2}.get(amount[-1], 1)
+            return int(float(amount.rstrip("KMGT")) * scale)
+    return 0
+
+
+async def job_explain(view: View) -> Response:
+    """Why it waits, with what would start sooner: slower, so a part of its own."""
+    number = view.request.path_params["job"]
+    answer = await view.rest.get(f"/spritz/v1/explain/{number}", dict)
+    found = answer["explanations"]
+    return view.render("explain.html", title=f"Job {number}", explanation=found[0] if found else None)
+
+
+async def job_log(view: View) -> Response:
+    """A piece of a job's output, as JSON: the end of it, what was added after `from`, or what is before `before`."""
+    return JSONResponse(await logs.piece(view, view.request.path_params["job"]), headers={"Cache-Control": "no-store"})
+
+
+async def job_log_find(view: View) -> Response:
+    """Lines of a job's output that have a text."""
+    found = await logs.find(view, view.request.path_params["job"], view.query.get("q", ""))
+    return JSONResponse(found, headers={"Cache-Control": "no-store"})
+
+
+async def nodes(view: View) -> Response:
+    """All nodes."""
+    text, condition = view.query.get("q", "").strip().lower(), view.query.get("condition", "")
+    partition = view.query.get("partition", "")
+    found = [
+        node
+        for node in view.picture.nodes.values()
+        if (not text or text in f"{node.name} {node.gpu_types} {' '.join(node.features)} {node.reason}".lower())
+        and (not condition or node.condition == condition)
+        and (not partition or partition in node.partitions)
+    ]
+    pages = max(1, -(-len(found) // ROWS))
+    page = min(pages, max(1, int(view.query.get("page", "1")) if view.query.get("page", "1").isdigit() else 1))
+    shown = found[(page - 1) * ROWS : page * ROWS]
+    by_node = view.picture.by_node()
+    return view.render(
+        "nodes.html",
+        title="Nodes",
+        nodes=[(node, drawing.cells_of(node, by_node.get(node.name, ())), drawing.busy(node)) for node in shown],
+        total=len(found),
+        page=page,
+        pages=pages,
+        conditions=Counter(node.condition for node in view.picture.nodes.values()),
+        partitions=sorted({name for node in view.picture.nodes.values() for name in node.partitions}),
+    )
+
+
+async def node_page(view: View) -> Response:
+    """One node with its jobs."""
+    name = view.request.path_params["name"]
+    node = view.picture.nodes.get(name)
+    if node is None:
+        raise RestError(f"There is no node {name}.", 404)
+    jobs = view.picture.by_node().get(name, [])
+    past = [job for job in view.picture.jobs.values() if job.is_over and name in job.node_names and not job.completing]
+    return view.render(
+        "node.html",
+        title=f"Node {name}",
+        node=node,
+        jobs=sorted(jobs, key=lambda job: job.id),
+        cells=drawing.cells_of(node, jobs),
+        past=sorted(past, key=lambda job: -job.ended_at)[:20],
+        samples={one.index: one for one in node.gpu_samples},
+        busy=drawing.busy(node),
+    )
+
+
+async def partitions(view: View) -> Response:
+    """All partitions."""
+    answer = await view.rest.get(f"/slurm/{VERSION}/partitions", dict)
+    rows = []
+    for one in answer["partitions"]:
+        mine = [node for node in view.picture.nodes.values() if one["name"] in node.partitions]
+        jobs = [job for job in view.picture.jobs.values() if one["name"] in job.partition.split(",")]
+        rows.append(
+            {
+                **one,
+                "gpus": sum(node.gpu_count for node in mine),
+                "gpus_used": sum(node.gpus_in_use for node in mine),
+                "cpus_total": sum(node.cpus for node in mine),
+                "cpus_used": sum(node.cpus_allocated for node in mine),
+                "running": sum(1 for job in jobs if job.is_active),
+                "pending": sum(job.waiting_tasks for job in jobs if job.is_pending),
+            }
+        )
+    return view.render("partitions.html", title="Partitions", partitions=rows)
+
+
+async def partition_page(view: View) -> Response:
+    """One partition."""
+    name = view.request.path_params["name"]
+    answer = await view.rest.get(f"/slurm/{VERSION}/partition/{name}", dict)
+    mine = [node for node in view.picture.nodes.values() if name in node.partitions]
+    by_node = view.picture.by_node()
+    jobs = [job for job in view.picture.jobs.values() if name in job.partition.split(",")]
+    return view.render(
+        "partition.html",
+        title=f"Partition {name}",
+        one=answer["partitions"][0],
+        nodes=[(node, drawing.cells_of(node, by_node.get(node.name, ())), drawing.busy(node)) for node in mine[:200]],
+        total=len(mine),
+        running=[job for job in jobs if job.is_active][:50],
+        pending=[job for job in jobs if job.is_pending][:50],
+        conditions=Counter(node.condition for node in mine),
+    )
+
+
+async def reservations(view: View) -> Response:
+    """All reservations."""
+    answer = await view.rest.get(f"/slurm/{VERSION}/reservations", dict)
+    found = sorted(answer["reservations"], key=lambda one: one["start_time"]["number"])
+    return view.render("reservations.html", title="Reservations", reservations=found)
+
+
+async def topology(view: View) -> Response:
+    """Switches and blocks with their nodes."""
+    answer = await view.rest.get("/spritz/v1/topology", dict)
+    by_node = view.picture.by_node()
+
+    def strip(hosts: str) -> list[Any]:
+        known = [view.picture.nodes[name] for name in expand(hosts) if name in view.picture.nodes] if hosts else []
+        return [(node, drawing.cells_of(node, by_node.get(node.name, ()))) for node in known]
+
+    networks = []
+    placed: set[str] = set()
+    for one in answer["networks"]:
+        units = [(leaf["name"], leaf["nodes"]) for leaf in one.get("switches", ()) if not leaf.get("switches")]
+        units += [(block["name"], block["nodes"]) for block in one.get("blocks", ())]
+        above = [switch for switch in one.get("switches", ()) if switch.get("switches")]
+        shown = [(name, hosts, strip(hosts)) for name, hosts in units]
+        placed.update(node.name for _, _, known in shown for node, _ in known)
+        networks.append({**one, "units": shown, "above": sorted(above, key=lambda switch: -switch["level"])})
+    rest = [node for node in view.picture.nodes.values() if node.name not in placed]
+    others = [(node, drawing.cells_of(node, by_node.get(node.name, ()))) for node in rest]
+    return view.render("topology.html", title="Topology", networks=networks, others=others)
+
+
+async def usage(view: View) -> Response:
+    """Shares and usage by account and user."""
+    shares, guarantees = await asyncio.gather(
+        view.rest.get(f"/slurm/{VERSION}/shares", dict), _or_none(view, "/spritz/v1/shares")
+    )
+    now: Counter[str] = Counter()
+    gpus: Counter[str] = Counter()
+    waiting: Counter[str] = Counter()
+    for job in view.picture.jobs.values():
+        if job.is_active:
+            now[job.user] += job.cpus
+            gpus[job.user] += job.gpus
+        elif job.is_pending:
+            waiting[job.user] += job.waiting_tasks
+    users = sorted({*now, *waiting}, key=lambda user: (-gpus[user], -now[user], user))
+    return view.render(
+        "usage.html",
+        title="Usage",
+        shares=shares["shares"]["shares"],
+        guarantees=guarantees,
+        users=[(user, gpus[user], now[user], waiting[user]) for user in users],
+    )
+
+
+async def health(view: View) -> Response:
+    """Daemons and the scheduler."""
+    pings, database, diag = await asyncio.gather(
+        view.rest.get(f"/slurm/{VERSION}/ping", dict),
+        _or_none(view, f"/slurmdb/{VERSION}/ping"),
+        _or_none(view, f"/slurm/{VERSION}/diag"),
+    )
+    troubled = [node for node in view.picture.nodes.values() if not node.takes_jobs]
+    return view.render(
+        "health.html",
+        title="Health",
+        pings=pings["pings"],
+        database=database["pings"] if database else [],
+        diag=diag["statistics"] if diag else None,
+        troubled=troubled,
+        events=list(reversed(view.picture.recent))[:30],
+    )

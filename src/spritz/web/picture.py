@@ -1,0 +1,272 @@
+"""What is known of the cluster: jobs and nodes as one viewer may see them, kept up to date by the event stream.
+
+A Picture subscribes to `/spritz/v1/events`, lists jobs and nodes, and then asks again for those alone of which an event
+tells. All viewers with the same rights share one; a Picture that nobody looks at ends after `LINGER_SECONDS`. Where
+slurmrestd is gone the Picture stays as it was, `error` says why, and it is made anew when slurmrestd is back.
+
+Times are the controller's: `now()` follows its clock, whatever ours says.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import time
+from collections.abc import AsyncIterator, Iterable
+
+from spritz.notation.hostlist import expand
+from spritz.web.records import FIELDS, ExpectedAnswer, Job, JobsAnswer, Node, NodesAnswer
+from spritz.web.rest import Rest, RestError
+
+_log = logging.getLogger("spritz.web")
+
+#: Seconds for which news are gathered before they are asked for.
+GATHER_SECONDS = 0.03
+
+#: More jobs or nodes than these at once are listed whole.
+JOBS_AT_ONCE, NODES_AT_ONCE = 150, 300
+
+#: Seconds between looks at nodes' samples, at expected starts, and at everything, whatever events tell.
+SAMPLE_SECONDS, EXPECTED_SECONDS, WHOLE_SECONDS = 15.0, 5.0, 120.0
+
+#: Seconds that a Picture outlives its last viewer, and between attempts to reach slurmrestd.
+LINGER_SECONDS, AGAIN_SECONDS = 60.0, 1.0
+
+#: Events that are kept for the page to tell what happened lately.
+RECENT = 60
+
+
+class Change:
+    """What has changed since a viewer looked last."""
+
+    def __init__(self) -> None:
+        self.topics: set[str] = set()
+        self.jobs: set[int] = set()
+
+
+class Viewer:
+    """A place in the sequence of changes. Slow viewers lose no change, since changes are sets."""
+
+    def __init__(self) -> None:
+        self.change = Change()
+        self.moved = asyncio.Event()
+
+    def tell(self, topics: Iterable[str], jobs: Iterable[int] = ()) -> None:
+        """There is news."""
+        self.change.topics.update(topics)
+        if len(self.change.jobs) < JOBS_AT_ONCE:
+            self.change.jobs.update(jobs)
+        self.moved.set()
+
+    async def next(self, seconds: float) -> Change | None:
+        """The next change; None after `seconds` without."""
+        try:
+            async with asyncio.timeout(seconds):
+                await self.moved.wait()
+        except TimeoutError:
+            return None
+        self.moved.clear()
+        change, self.change = self.change, Change()
+        return change
+
+
+class Picture:
+    """See the module's text. `version` counts changes; `jobs` and `nodes` are replaced record by record."""
+
+    def __init__(self, rest: Rest) -> None:
+        self.rest = rest
+        self.jobs: dict[int, Job] = {}
+        self.nodes: dict[str, Node] = {}
+        #: id of a job that waits -> (when it is expected to start, on which nodes)
+        self.expected: dict[int, tuple[float, tuple[str, ...]]] = {}
+        self.recent: list[dict[str, object]] = []
+        self.version = 0
+        #: Why there is no news ("": there is).
+        self.error = "connecting"
+        self.ready = asyncio.Event()
+        self.viewers: set[Viewer] = set()
+        self.looked_at = time.monotonic()
+        self._offset = 0.0
+        self._dirty_jobs: set[int] = set()
+        self._dirty_nodes: set[str] = set()
+        self._whole = False
+        self._news = asyncio.Event()
+        self.cache: dict[str, tuple[int, bytes]] = {}
+
+    def now(self) -> float:
+        """The controller's clock."""
+        return time.time() + self._offset
+
+    def _set_clock(self, now: float) -> None:
+        self._offset = now - time.time()
+
+    async def run(self) -> None:
+        """Follow the cluster until nobody looks any more."""
+        while not self._unwatched():
+            try:
+                async with self.rest.events(None) as frames, asyncio.TaskGroup() as tasks:
+                    reader = tasks.create_task(self._read(frames))
+                    await self._load()
+                    self._turn("")
+                    keeper = tasks.create_task(self._keep())
+                    await asyncio.wait({reader, keeper}, return_when=asyncio.FIRST_COMPLETED)
+                    reader.cancel()
+                    keeper.cancel()
+            except* (RestError, OSError, TimeoutError) as group:
+                reason = str(group.exceptions[0]) or type(group.exceptions[0]).__name__
+                self._turn(reason)
+            else:
+                if not self._unwatched():
+                    self._turn("the event stream ended")
+            if not self._unwatched():
+                await asyncio.sleep(AGAIN_SECONDS)
+
+    def _unwatched(self) -> bool:
+        return not self.viewers and time.monotonic() - self.looked_at > LINGER_SECONDS
+
+    def _turn(self, error: str) -> None:
+        """News, or no news any more."""
+        if error and not self.error:
+            _log.warning("picture.interrupted %s", error)
+        changed, self.error = error != self.error, error
+        self.ready.set()
+        if changed:
+            self._tell({"connection", "jobs", "nodes"})
+
+    def _tell(self, topics: Iterable[str], jobs: Iterable[int] = ()) -> None:
+        self.version += 1
+        for viewer in self.viewers:
+            viewer.tell(topics, jobs)
+
+    async def _read(self, frames: AsyncIterator[tuple[str, bytes]]) -> None:
+        async for name, data in frames:
+            if not name or name == "hello":
+                continue
+            if name in ("reset", "dropped"):
+                self._whole = True
+            else:
+                event = json.loads(data)
+                self._mark(name, event)
+                self.recent.append(event)
+                del self.recent[:-RECENT]
+            self._news.set()
+        raise RestError("the event stream ended")
+
+    def _mark(self, name: str, event: dict[str, object]) -> None:
+        number, node = event.get("job_id"), event.get("name") or event.get("node")
+        if name in ("job", "step") and isinstance(number, int):
+            self._dirty_jobs.add(number)
+            if isinstance(parent := event.get("array_job_id"), int) and parent:
+                self._dirty_jobs.add(parent)
+        elif name == "node" and isinstance(node, str) and node:
+            self._dirty_nodes.add(node)
+        else:
+            self._whole = True
+
+    async def _keep(self) -> None:
+        """Ask for what events tell of, and now and then for what they do not tell."""
+        sampled = wholly = time.monotonic()
+        expected = 0.0
+        waiting = -1
+        while not self._unwatched():
+            try:
+                async with asyncio.timeout(1.0):
+                    await self._news.wait()
+                await asyncio.sleep(GATHER_SECONDS)
+            except TimeoutError:
+                pass
+            self._news.clear()
+            now = time.monotonic()
+            if self._whole or now - wholly > WHOLE_SECONDS:
+                wholly = sampled = now
+                await self._load()
+                self._tell({"jobs", "nodes"})
+            elif self._dirty_jobs or self._dirty_nodes:
+                await self._refresh()
+            if now - sampled > SAMPLE_SECONDS:
+                sampled = now
+                await self._load_nodes()
+                self._tell({"nodes"})
+            if now - expected > EXPECTED_SECONDS and waiting != self.version:
+                expected, waiting = now, self.version
+                await self._load_expected()
+
+    async def _load(self) -> None:
+        self._whole = False
+        self._dirty_jobs.clear()
+        self._dirty_nodes.clear()
+        answer = await self.rest.get("/spritz/v1/jobs", JobsAnswer, fields=",".join(FIELDS))
+        self._set_clock(answer.now)
+        self.jobs = {job.id: job for job in answer.rows}
+        await self._load_nodes()
+
+    async def _load_nodes(self) -> None:
+        answer = await self.rest.get("/spritz/v1/nodes", NodesAnswer)
+        self._set_clock(answer.now)
+        self.nodes = {node.name: node for node in answer.nodes}
+
+    async def _refresh(self) -> None:
+        """The jobs and nodes of which events told; nodes of jobs that started or ended too."""
+        numbers, names = self._dirty_jobs, self._dirty_nodes
+        self._dirty_jobs, self._dirty_nodes = set(), set()
+        if len(numbers) > JOBS_AT_ONCE:
+            await self._load()
+            self._tell({"jobs", "nodes"}, numbers)
+            return
+        if numbers:
+            query = {"fields": ",".join(FIELDS), "ids": ",".join(map(str, sorted(numbers)))}
+            answer = await self.rest.get("/spritz/v1/jobs", JobsAnswer, **query)
+            self._set_clock(answer.now) if answer.now else None
+            told = {job.id: job for job in answer.rows}
+            for number in numbers - told.keys():
+                if (gone := self.jobs.pop(number, None)) is not None:
+                    names.update(gone.node_names)
+            for number, job in told.items():
+                before = self.jobs.get(number)
+                if before is None or (before.raw_state, before.completing) != (job.raw_state, job.completing):
+                    names.update(job.node_names)
+                    names.update(before.node_names if before is not None else ())
+                self.jobs[number] = job
+            self._tell({"jobs"}, numbers)
+        if names:
+            if len(names) > NODES_AT_ONCE:
+                await self._load_nodes()
+            else:
+                await self._load_some(sorted(names))
+            self._tell({"nodes"})
+
+    async def _load_some(self, names: list[str]) -> None:
+        known = [name for one in names for name in expand(one)]
+        try:
+            answer = await self.rest.get("/spritz/v1/nodes", NodesAnswer, names=",".join(known))
+        except RestError as error:
+            if not error.status:
+                raise
+            await self._load_nodes()  # one of them is no more
+            return
+        self.nodes.update((node.name, node) for node in answer.nodes)
+
+    async def _load_expected(self) -> None:
+        if not any(job.is_pending for job in self.jobs.values()):
+            found = {}
+        else:
+            answer = await self.rest.get(
+                "/spritz/v1/jobs", ExpectedAnswer, fields="id,expected_start_at,expected_nodes", states="PENDING"
+            )
+            found = {number: (at, nodes) for number, at, nodes in answer.rows if at}
+        if found != self.expected:
+            self.expected = found
+            for viewer in self.viewers:
+                viewer.tell({"expected"})
+
+    # -- what pages ask
+
+    def by_node(self) -> dict[str, list[Job]]:
+        """Jobs that have the node, by its name."""
+        found: dict[str, list[Job]] = {}
+        for job in self.jobs.values():
+            if job.is_active:
+                for place in job.nodes:
+                    found.setdefault(place.node, []).append(job)
+        return found

@@ -1,0 +1,128 @@
+"""slurmrestd, as a caller of it: requests with the viewer's identity, and the event stream.
+
+Every refusal is Slurm's: `RestError` has its words. Nothing is asked again by itself; whoever needs an answer asks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any, TypeVar
+
+import httpx
+import msgspec
+
+T = TypeVar("T")
+
+#: The version of Slurm's documents that is spoken.
+VERSION = "v0.0.45"
+
+#: Seconds for an answer. A listing of 10,000 jobs takes about one.
+TIMEOUT = 30.0
+
+#: Seconds without a heartbeat of the event stream, which comes every 5, after which it counts as gone.
+SILENCE = 20.0
+
+
+class RestError(Exception):
+    """What slurmrestd refused, or that it does not answer. `status`: of HTTP; 0 if there was no answer."""
+
+    def __init__(self, message: str, status: int = 0) -> None:
+        super().__init__(message)
+        self.message = message
+        self.status = status
+
+
+class _Fault(msgspec.Struct):
+    error: str = ""
+    description: str = ""
+    error_number: int = 0
+
+
+class _Envelope(msgspec.Struct):
+    errors: list[_Fault] = []
+    warnings: list[_Fault] = []
+
+
+class Rest:
+    """A connection pool. `address`: `unix:/path` or `http(s)://host:port`; `token`: the viewer's, "" for our own."""
+
+    def __init__(self, address: str, token: str = "", user: str = "") -> None:
+        headers = {"X-SLURM-USER-TOKEN": token} if token else {}
+        if token and user:
+            headers["X-SLURM-USER-NAME"] = user
+        if address.startswith("unix:"):
+            transport = httpx.AsyncHTTPTransport(uds=address.removeprefix("unix:"))
+            self._client = httpx.AsyncClient(
+                transport=transport, base_url="http://slurmrestd", headers=headers, timeout=TIMEOUT
+            )
+        else:
+            self._client = httpx.AsyncClient(base_url=address, headers=headers, timeout=TIMEOUT)
+
+    async def close(self) -> None:
+        """End its connections."""
+        await self._client.aclose()
+
+    async def get(self, path: str, kind: type[T], **query: Any) -> T:
+        """The answer to a GET, as far as `kind` has fields for it. Raises RestError."""
+        response = await self._send("GET", path, params=query)
+        return self._decode(response, kind)
+
+    async def send(self, method: str, path: str, body: Any = None, **query: Any) -> dict[str, Any]:
+        """The answer to a request that changes something. Raises RestError."""
+        response = await self._send(method, path, json=body, params=query)
+        answer: dict[str, Any] = self._decode(response, dict)
+        return answer
+
+    async def _send(self, method: str, path: str, **more: Any) -> httpx.Response:
+        try:
+            response = await self._client.request(method, path, **more)
+        except httpx.HTTPError as error:
+            raise RestError(f"slurmrestd does not answer: {str(error) or type(error).__name__}") from error
+        if response.status_code >= 400:
+            raise RestError(_words(response.content) or response.text[:200], response.status_code)
+        return response
+
+    def _decode(self, response: httpx.Response, kind: type[T]) -> T:
+        try:
+            return msgspec.json.decode(response.content, type=kind)
+        except msgspec.DecodeError as error:
+            raise RestError(f"slurmrestd's answer cannot be read: {error}", response.status_code) from error
+
+    @asynccontextmanager
+    async def events(self, since: int | None) -> AsyncIterator[AsyncIterator[tuple[str, bytes]]]:
+        """The event stream: names of frames and their data; a heartbeat is ("", b""). Raises RestError."""
+        query: dict[str, str] = {"heartbeat": "5"}
+        if since is not None:
+            query["since"] = str(since)
+        timeout = httpx.Timeout(TIMEOUT, read=SILENCE)
+        try:
+            async with self._client.stream("GET", "/spritz/v1/events", params=query, timeout=timeout) as response:
+                if response.status_code != 200:
+                    raise RestError(_words(await response.aread()), response.status_code)
+                yield _frames(response)
+        except httpx.HTTPError as error:
+            raise RestError(f"the event stream ended ({type(error).__name__})") from error
+
+
+async def _frames(response: httpx.Response) -> AsyncIterator[tuple[str, bytes]]:
+    name = ""
+    try:
+        async for line in response.aiter_lines():
+            if line.startswith("event: "):
+                name = line[7:]
+            elif line.startswith("data: "):
+                yield name, line[6:].encode()
+            elif line.startswith(":"):
+                yield "", b""
+    except httpx.HTTPError as error:
+        raise RestError(f"the event stream ended ({type(error).__name__})") from error
+
+
+def _words(content: bytes) -> str:
+    """What went wrong, in the answer's own words."""
+    try:
+        faults = msgspec.json.decode(content, type=_Envelope).errors
+    except msgspec.DecodeError:
+        return content[:200].decode("utf-8", "replace")
+    return "; ".join(dict.fromkeys(fault.description or fault.error for fault in faults))

@@ -1,0 +1,172 @@
+"""Who looks: one-time links, sessions in signed cookies, links to share, and tokens against forged requests.
+
+Everything is signed with one secret, kept in a file that its owner alone can read; a session outlives a restart. A
+one-time link is good once and for some minutes, a session for half a day after its last use.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import json
+import os
+import secrets
+import time
+from collections import deque
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct
+
+COOKIE = "spritz-dashboard"
+
+#: Seconds that a link to log in, a session, and a link to share are good for.
+LINK_SECONDS, SESSION_SECONDS, SHARE_SECONDS = 600, 12 * 3600, 7 * 86_400
+
+#: Requests of one session (or address that has none) at once, and refilled a second.
+BURST, RATE = 240.0, 40.0
+
+#: Attempts to log in from one address in a minute.
+LOGINS_A_MINUTE = 10
+
+
+class Session(Struct, frozen=True, kw_only=True):
+    """A viewer. `user`: "" is who started the dashboard; `only`: paths below which a shared link may look."""
+
+    id: str
+    user: str = ""
+    ends_at: float = 0.0
+    only: tuple[str, ...] = ()
+
+    @property
+    def may_act(self) -> bool:
+        """A shared link only looks."""
+        return not self.only
+
+
+class Secret:
+    """Signs and checks."""
+
+    def __init__(self, key: bytes) -> None:
+        self._key = key
+        self._used: dict[str, float] = {}
+        self._ended: dict[str, float] = {}
+
+    @classmethod
+    def of_file(cls, path: Path) -> Secret:
+        """The file's, made if it is not there. Raises OSError."""
+        try:
+            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        except FileExistsError:
+            return cls(path.read_bytes())
+        key = secrets.token_bytes(32)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(key)
+        return cls(key)
+
+    def _sign(self, purpose: str, data: bytes) -> str:
+        return hmac.new(self._key, purpose.encode() + b"\0" + data, hashlib.sha256).hexdigest()
+
+    def seal(self, purpose: str, **values: Any) -> str:
+        """Text for a cookie or address that `open` reads."""
+        data = base64.urlsafe_b64encode(json.dumps(values, separators=(",", ":")).encode()).rstrip(b"=")
+        return f"{data.decode()}.{self._sign(purpose, data)}"
+
+    def open(self, purpose: str, text: str) -> dict[str, Any] | None:
+        """None for what is forged, of another purpose, or too old."""
+        data, _, signature = text.partition(".")
+        if not hmac.compare_digest(self._sign(purpose, data.encode("utf-8", "replace")), signature):
+            return None
+        values: dict[str, Any] = json.loads(base64.urlsafe_b64decode(data + "=" * (-len(data) % 4)))
+        return values if values.get("ends_at", 0) > time.time() else None
+
+    # -- one-time links
+
+    def link(self) -> str:
+        """The word of an address that logs in once."""
+        return self.seal("link", nonce=secrets.token_urlsafe(12), ends_at=time.time() + LINK_SECONDS)
+
+    def use_link(self, text: str) -> bool:
+        """Whether it is good; it is not again."""
+        values = self.open("link", text)
+        now = time.time()
+        self._used = {nonce: ends_at for nonce, ends_at in self._used.items() if ends_at > now}
+        if values is None or values["nonce"] in self._used:
+            return False
+        self._used[values["nonce"]] = values["ends_at"]
+        return True
+
+    # -- sessions
+
+    def begin(self, user: str = "", only: tuple[str, ...] = (), seconds: float = SESSION_SECONDS) -> Session:
+        """A new session."""
+        return Session(id=secrets.token_urlsafe(18), user=user, only=only, ends_at=time.time() + seconds)
+
+    def cookie(self, session: Session) -> str:
+        """What the browser keeps."""
+        return self.seal("session", id=session.id, user=session.user, only=list(session.only), ends_at=session.ends_at)
+
+    def session(self, cookie: str) -> Session | None:
+        """The cookie's."""
+        values = self.open("session", cookie) if cookie else None
+        if values is None or values["id"] in self._ended:
+            return None
+        return Session(
+            id=values["id"], user=values["user"], only=tuple(values["only"]), ends_at=float(values["ends_at"])
+        )
+
+    def renewed(self, session: Session) -> Session | None:
+        """The session with more time, when half of its is over."""
+        if session.only or session.ends_at - time.time() > SESSION_SECONDS / 2:
+            return None
+        return Session(id=session.id, user=session.user, ends_at=time.time() + SESSION_SECONDS)
+
+    def end(self, session: Session) -> None:
+        """Log out."""
+        now = time.time()
+        self._ended = {one: ends_at for one, ends_at in self._ended.items() if ends_at > now}
+        self._ended[session.id] = session.ends_at
+
+    def form_token(self, session: Session) -> str:
+        """What a form must bring along, so that no other site's form acts."""
+        return self._sign("form", session.id.encode())
+
+    def is_form_token(self, session: Session, text: str) -> bool:
+        """Whether it is the session's."""
+        return hmac.compare_digest(self.form_token(session).encode(), text.encode("utf-8", "replace"))
+
+    # -- links to share
+
+    def share(self, path: str, user: str) -> str:
+        """The word of an address that shows one page, and what is below it, to whoever has it."""
+        return self.seal("share", path=path, user=user, ends_at=time.time() + SHARE_SECONDS)
+
+
+class Rates:
+    """How much each caller asks."""
+
+    def __init__(self) -> None:
+        self._buckets: dict[str, tuple[float, float]] = {}
+        self._logins: dict[str, deque[float]] = {}
+
+    def allow(self, caller: str) -> bool:
+        """Whether the caller may ask once more now."""
+        now = time.monotonic()
+        if len(self._buckets) > 10_000:
+            self._buckets = {name: one for name, one in self._buckets.items() if one[1] > now - BURST / RATE}
+        left, at = self._buckets.get(caller, (BURST, now))
+        left = min(BURST, left + (now - at) * RATE)
+        self._buckets[caller] = (max(0.0, left - 1), now)
+        return left >= 1
+
+    def allow_login(self, address: str) -> bool:
+        """Whether one more attempt to log in is heard."""
+        now = time.monotonic()
+        if len(self._logins) > 10_000:
+            self._logins.clear()
+        tries = self._logins.setdefault(address, deque())
+        while tries and tries[0] < now - 60:
+            tries.popleft()
+        tries.append(now)
+        return len(tries) <= LOGINS_A_MINUTE
