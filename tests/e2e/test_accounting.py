@@ -361,6 +361,7 @@ def test_two_clusters_share_a_database_and_each_has_its_own(accounted: Accounted
         "sreport", "-nP", "-a", "cluster", "utilization", "start=now-1hour", "end=now+1hour"
     )
     assert {line.split("|")[0] for line in utilization} <= set(names)
+    _commands_speak_to_either(first, second)
     # What is taken from one stays with the other.
     accounted.lines_of("sacctmgr", "-i", "delete", "account", "phys", f"cluster={second.name}")
     assert listed(accounted, "assoc", "cluster,account", "account=phys", f"user={me}") == [[first.name, "phys"]]
@@ -372,6 +373,40 @@ def test_two_clusters_share_a_database_and_each_has_its_own(accounted: Accounted
         timeout=100,
     )
     assert "Invalid account or account/partition combination specified" in refused.stderr
+
+
+def _commands_speak_to_either(first: Cluster, second: Cluster) -> None:
+    """-M and SLURM_CLUSTERS, asked on the first cluster's machine."""
+
+    def said(*words: str, clusters: str = "") -> str:
+        done = run(first, *words, **({"SLURM_CLUSTERS": clusters} if clusters else {}))  # type: ignore[arg-type]  # env
+        assert done.returncode == 0, f"{words}: {done.stdout!r}{done.stderr!r}"
+        return done.stdout.decode()
+
+    both = f"{first.name},{second.name}"
+    wide = ("-N2", "--exclusive", "-o", "/dev/null", "-A", "phys")
+    told = said("sbatch", "-M", both, *wide, "--wrap", "sleep 100")
+    assert told == f"Submitted batch job 2 on cluster {first.name}\n"
+    first.wait_state(2, "RUNNING")
+    # The first cluster is full: the second one starts it sooner.
+    assert said("sbatch", "--parsable", "-M", both, *wide, "--wrap", "sleep 100") == f"2;{second.name}\n"
+    second.wait_state(2, "RUNNING")
+    heading = "JOBID STATE"
+    listing = f"CLUSTER: {first.name}\n{heading}\n2 RUNNING\n\nCLUSTER: {second.name}\n{heading}\n2 RUNNING\n"
+    assert said("squeue", "-M", both, "-o", "%i %T") == listing
+    assert said("squeue", "-h", "-o", "%i %T", clusters=second.name) == "2 RUNNING\n"
+    assert said("sinfo", "-h", "-M", "all", "-o", "%D %T") == "2 allocated\n\n2 allocated\n"
+    assert f"ClusterName             = {second.name}" in said("scontrol", "-M", second.name, "show", "config")
+    refused = run(first, "scontrol", "-M", both, "show", "job", "2")
+    assert refused.stderr == b"scontrol: fatal: Only one cluster can be used at a time with scontrol\n"
+    unknown = run(first, "squeue", "-h", "-M", f"{second.name},nowhere")
+    assert (unknown.returncode, unknown.stderr) == (0, b"squeue: error: No cluster 'nowhere' known by database.\n")
+    said("scancel", "-M", both, "2")
+    for cluster in (first, second):
+        cluster.wait_state(2, "CANCELLED")
+    inside = "srun printenv SLURM_CLUSTER_NAME; squeue -h -o %T"
+    assert said("salloc", "-Q", "-A", "phys", "-M", second.name, "sh", "-c", inside) == f"{second.name}\nRUNNING\n"
+    assert said("srun", "-A", "phys", "-M", both, "printenv", "SLURM_CLUSTER_NAME") == f"{first.name}\n"
 
 
 def listed(accounted: Accounted, entity: str, fields: str, *conditions: str) -> list[list[str]]:

@@ -1,6 +1,9 @@
-"""-M, --clusters, where there is one cluster: its own name, or `all`. Any other is unknown, in Slurm's words.
+"""-M, --clusters: which clusters are meant, and having a command speak to another than slurm.conf's.
 
-Source: squeue(1), sbatch(1); wording and status of 22.05, with slurmdbd and without.
+slurmdbd knows every cluster's controller by the address with which it registered. On one machine the kernel vouches for
+the caller, as always; on others the daemon of that cluster which has joined the machine (`client.locate`).
+
+Source: squeue(1), sbatch(1), SLURM_CLUSTERS; wording and status of 22.05, with slurmdbd and without.
 """
 
 from __future__ import annotations
@@ -8,36 +11,122 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from spritz.cli.context import Context
+    from spritz.client.locate import ControllerConfig
+    from spritz.model.limits.records import ClusterRow
 
 
-def chosen(text: str, context: Context, *, said: str = "--cluster") -> str:
-    """This cluster's name, if it is in the comma list `text`; names that are no cluster's are told.
+def chosen(text: str, context: Context, *, said: str = "--cluster") -> list[ControllerConfig]:
+    """The clusters of the comma list `text` (`all`: every one) that can be reached; the others are told.
 
-    Raises SpritzError if no name is known, with `said` for where they come from; ClientError if there is no slurm.conf.
+    Raises SpritzError if there is none, with `said` for where the names come from; ClientError if there is no
+    slurm.conf.
     """
     from spritz.client.locate import locate_controller, locate_database
 
-    config = locate_controller()
-    unknown = [name for name in text.split(",") if name.lower() not in (config.cluster_name, "all")]
-    known = len(unknown) < len(text.split(","))
-    if known or locate_database(config.path).kind == "slurmdbd":
-        for name in unknown:
-            context.error(f"No cluster '{name}' known by database.")
+    own = locate_controller()
+    names = list(dict.fromkeys(name.strip().lower() for name in text.split(",") if name.strip()))
+    found: list[ControllerConfig] = []
+    if names == [own.cluster_name]:
+        return [own]
+    if locate_database(own.path).kind != "slurmdbd":
+        if names == ["all"] or own.cluster_name in names:
+            found.append(own)
+        if names not in (["all"], [own.cluster_name]):
+            context.error("Problem talking to database")
     else:
-        context.error("Problem talking to database")
-    if known:
-        return config.cluster_name
+        known = _registered(own.path, said)
+        for name in sorted(known) if names == ["all"] else names:
+            if name == own.cluster_name:
+                found.append(own)
+            elif name not in known:
+                context.error(f"No cluster '{name}' known by database.")
+            elif known[name].port:
+                found.append(_config(known[name], own))
+            else:
+                context.error(f"Slurmctld on '{name}' hasn't registered yet.")
+    if found:
+        return found
     from spritz.model.errors import SpritzError
 
+    if names == ["all"]:
+        raise SpritzError("No clusters can be reached now. Contact your admin to resolve the problem.")
     raise SpritzError(
         f"'{text}' can't be reached now, or it is an invalid entry for {said}.  "
         "Use 'sacctmgr list clusters' to see available clusters."
     )
 
 
+def only(text: str, context: Context, *, said: str = "--cluster") -> str:
+    """Have this call speak to the one cluster of `text`; its name. Raises Fatal for several."""
+    found = chosen(text, context, said=said)
+    if len(found) > 1:
+        from spritz.cli.options import Fatal
+
+        raise Fatal(f"Only one cluster can be used at a time with {context.program}")
+    use(found[0])
+    return found[0].cluster_name
+
+
+def use(cluster: ControllerConfig) -> None:
+    """From here on this call speaks to that cluster's controller."""
+    from spritz.client import locate
+
+    locate.set_target(None)
+    if cluster != locate.locate_controller():
+        locate.set_target(cluster)
+
+
+def each(clusters: Sequence[ControllerConfig], show: Callable[[ControllerConfig], int]) -> int:
+    """Call `show` for one cluster after the other; the worst status. One that cannot be reached ends no other."""
+    from spritz.cli.silent import Silent
+
+    status = 0
+    for cluster in clusters:
+        use(cluster)
+        try:
+            status = max(status, show(cluster))
+        except Silent as silent:
+            if len(clusters) == 1:
+                raise
+            status = max(status, silent.exit_code)
+    return status
+
+
 def source(found: Sequence[tuple[str, str | None]]) -> str:
     """What messages call the option: the environment's name if the command line does not have it."""
     return "--cluster" if any(key == "clusters" for key, _ in found) else "SLURM_CLUSTERS"
+
+
+def _registered(path: str, said: str) -> dict[str, ClusterRow]:
+    """Every cluster of the database, by name. Raises SpritzError if slurmdbd does not answer."""
+    from spritz.client.errors import ClientError
+    from spritz.client.locate import locate_database
+    from spritz.client.sync import connect_address
+    from spritz.model.errors import SpritzError
+    from spritz.model.limits.records import Book, GetBook
+
+    database, problem = locate_database(path), ""
+    for address in database.addresses:
+        try:
+            timeout, owners = database.message_timeout_seconds, database.owners()
+            with connect_address(address, timeout=timeout, owners=owners) as connection:
+                return {row.name: row for row in connection.call(GetBook(), Book).clusters}
+        except ClientError as error:
+            problem = error.hint.rpartition(": ")[2] or error.message
+    where = "--cluster from your command line" if said == "--cluster" else f"{said} from your environment"
+    raise SpritzError(
+        f"There is a problem talking to the database: {problem}.  Only local cluster communication is available, "
+        f"remove {where} or contact your admin to resolve the problem."
+    )
+
+
+def _config(row: ClusterRow, own: ControllerConfig) -> ControllerConfig:
+    """How to reach it. SlurmUser is taken to be the same."""
+    from msgspec.structs import replace
+
+    return replace(
+        own, cluster_name=row.name, hosts=(row.host,), names=(row.host,), port=row.port, state_save_location=""
+    )

@@ -10,6 +10,10 @@ from spritz.cli.options import run_parse
 from spritz.cli.submit import values, variables
 from spritz.cli.submit.rows import rows_of
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from spritz.client.locate import ControllerConfig
+
 OPTIONS = rows_of("a")
 
 _SYNOPSIS = "[OPTIONS(0)...] [ : [OPTIONS(N)...]] [command(0) [args(0)...]]"
@@ -41,10 +45,12 @@ def _main(argv: list[str], context: Context) -> int:
         return about.answer("salloc", _SYNOPSIS, OPTIONS, given, context)
     outside = variables.read("salloc", OPTIONS, context.environ)
     given = values.merge(outside, given)
+    several_clusters: list[ControllerConfig] = []
     if "clusters" in given:
-        from spritz.cli.clusters import chosen
+        from spritz.cli import clusters
 
-        chosen(given["clusters"], context)
+        several_clusters = clusters.chosen(given["clusters"], context)
+        clusters.use(several_clusters[0])
     if "verbose" in given:
         from spritz.cli.submit import listing
 
@@ -67,6 +73,7 @@ def _main(argv: list[str], context: Context) -> int:
             ]
         holding = Holding(several[0], command, argv, context)
         holding.filters = filtering
+        holding.clusters = several_clusters
         if len(parts) > 1:
             holding.components = several
         return holding.run()

@@ -19,6 +19,7 @@ from spritz.model.errors import SpritzError
 if TYPE_CHECKING:
     from spritz.cli.filters.chain import Filters
     from spritz.cli.submit.values import Values
+    from spritz.client.locate import ControllerConfig
     from spritz.model.commands.job import JobSubmitted, SubmitHetJob, SubmitJob
 
 OPTIONS = rows_of("b")
@@ -68,10 +69,11 @@ def _main(argv: list[str], context: Context) -> int:
             filtering.before(values.merge(weakest, one), script_argv, offset) for offset, one in enumerate(several)
         ]
     merged = several[0]
+    clusters: list[ControllerConfig] = []
     if "clusters" in merged:
         from spritz.cli.clusters import chosen
 
-        merged["clusters"] = chosen(merged["clusters"], context)
+        clusters = chosen(merged["clusters"], context)
     if "verbose" in merged:
         from spritz.cli.submit import listing
 
@@ -85,9 +87,17 @@ def _main(argv: list[str], context: Context) -> int:
 
         return gres_help(context)
     try:
+        arguments = tuple(rest[1:])
+        request: SubmitJob | SubmitHetJob
         if len(several) > 1:
-            return _submit(_components(several, script, tuple(rest[1:]), argv, context), merged, context, filtering)
-        return _submit(_request(merged, script, tuple(rest[1:]), argv, context), merged, context, filtering)
+            request = _components(several, script, arguments, argv, context)
+        else:
+            request = _request(merged, script, arguments, argv, context)
+        if clusters:
+            from spritz.cli.submit.first_cluster import use_first
+
+            merged["clusters"] = use_first(clusters, request, context)
+        return _submit(request, merged, context, filtering)
     except Refusal as error:
         raise _failed(error) from error
 

@@ -14,7 +14,7 @@ OPTIONS: tuple[Row, ...] = (
     Row("account", "A", "ACCOUNT", "only jobs of this account", env="SCANCEL_ACCOUNT"),
     Row("admin-comment", "", "TEXT", "note why, in the job's AdminComment"),
     Row("batch", "b", "", "signal the batch shell only", env="SCANCEL_BATCH"),
-    Row("clusters", "M", "NAMES", "this cluster by its name, or all", env="SLURM_CLUSTERS"),
+    Row("clusters", "M", "NAMES", "clusters whose jobs are meant, or all", env="SLURM_CLUSTERS"),
     Row("cluster", "", "NAMES", alias="clusters"),
     Row("cron", "c", "", "jobs of crontabs too, where ScronParameters=explicit_scancel keeps them", env="SCANCEL_CRON"),
     Row("ctld", "", "", "let the controller do it (it always does)", env="SCANCEL_CTLD"),

@@ -12,7 +12,7 @@ _FEDERATION = "there is one cluster; federations are not built"
 
 OPTIONS: tuple[Row, ...] = (
     Row("all", "a", "", "show what is hidden too"),
-    Row("clusters", "M", "NAMES", "this cluster by its name, or all", env="SLURM_CLUSTERS"),
+    Row("clusters", "M", "NAMES", "another cluster, by its name", env="SLURM_CLUSTERS"),
     Row("cluster", "", "NAMES", alias="clusters"),
     Row("details", "d", "", "show more"),
     Row("federation", "", "", refused=_FEDERATION),
@@ -55,7 +55,7 @@ def main(argv: list[str], context: Context) -> int:
         from spritz.cli import clusters
 
         names = next((value for key, value in reversed(found) if key == "clusters"), None)
-        clusters.chosen(names or context.environ.get("SLURM_CLUSTERS", ""), context, said=clusters.source(found))
+        clusters.only(names or context.environ.get("SLURM_CLUSTERS", ""), context, said=clusters.source(found))
     from spritz.cli.control.session import Session
 
     session = Session(context)

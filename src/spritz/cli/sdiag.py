@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 OPTIONS: tuple[Row, ...] = (
     Row("all", "a", "", "everything (also without this)"),
-    Row("cluster", "M", "NAME", "ask this cluster: there is one"),
+    Row("cluster", "M", "NAME", "another cluster, by its name"),
     Row("clusters", "", "NAME", alias="cluster"),
     Row("help", "h", "", "this text"),
     Row("json", "", "[=list|VERSION]", "as JSON"),
@@ -48,11 +48,11 @@ def main(argv: list[str], context: Context) -> int:
     from spritz.model.commands.job import Done
     from spritz.model.diagnostics import Diagnostics, GetDiagnostics, ResetDiagnostics
 
-    config = locate_controller()
     if "cluster" in said:
-        from spritz.cli.clusters import chosen
+        from spritz.cli.clusters import only
 
-        chosen(said["cluster"] or "", context)
+        only(said["cluster"] or "", context)
+    config = locate_controller()
     with connect_controller(config, wait_seconds=config.message_timeout_seconds) as connection:
         if "reset" in said:
             try:

@@ -10,13 +10,15 @@ from spritz.cli.options import Row, about, run_parse
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from spritz.cli.info.listing import NodeListing
+    from spritz.client.locate import ControllerConfig
     from spritz.client.sync import Connection
 
 _FEDERATION = "there is one cluster; federations are not built"
 
 OPTIONS: tuple[Row, ...] = (
     Row("all", "a", "", "hidden partitions too", env="SINFO_ALL"),
-    Row("clusters", "M", "NAMES", "this cluster by its name, or all", env="SLURM_CLUSTERS"),
+    Row("clusters", "M", "NAMES", "clusters to ask, by name, or all", env="SLURM_CLUSTERS"),
     Row("cluster", "", "NAMES", alias="clusters"),
     Row("dead", "d", "", "only nodes that do not respond"),
     Row("exact", "e", "", "group only nodes that are alike in every column"),
@@ -76,16 +78,17 @@ def main(argv: list[str], context: Context) -> int:
         given.pop("format", None)  # the environment's
     try:
         check_displaced(found, context)
+        several: list[ControllerConfig] = []
         if "clusters" in given:
             from spritz.cli import clusters
 
-            given["clusters"] = clusters.chosen(given["clusters"], context, said=clusters.source(found))
-        return _run(given, context)
+            several = clusters.chosen(given["clusters"], context, said=clusters.source(found))
+        return _run(given, context, several)
     except Silent as silent:
         return silent.exit_code
 
 
-def _run(given: dict[str, str], context: Context) -> int:
+def _run(given: dict[str, str], context: Context, several: list[ControllerConfig]) -> int:
     from spritz.cli.info.listing import NodeListing
 
     seconds = _seconds(given, context)
@@ -99,25 +102,51 @@ def _run(given: dict[str, str], context: Context) -> int:
 
         again.begin()
     while True:
-        with _connected(context) as controller:
-            if "json" in given:
-                listing.show_json(controller)
-                return 0
-            if "noheader" not in given and (seconds or given.keys() & {"long", "verbose"}):
-                from time import ctime
+        if not several:
+            _show(given, listing, context)
+            status = 0
+        else:
+            from spritz.cli import clusters
 
-                context.out(ctime() + "\n")
-            if "clusters" in given and "noheader" not in given:
-                context.out(f"CLUSTER: {given['clusters']}\n")
-            if "reservation" in given:
-                listing.show_reservations(controller)
-            else:
-                listing.show(controller)
-        if not seconds:
-            return 0
+            def shown(cluster: ControllerConfig) -> int:
+                if cluster is not several[0] and "json" not in given:
+                    context.out("\n")
+                _show(given, listing, context, cluster.cluster_name, again=cluster is not several[0])
+                return 0
+
+            status = clusters.each(several, shown)
+        if not seconds or "json" in given:
+            return status
         context.out("\n")
         context.stdout.flush()
         sleep(seconds)
+
+
+def _show(
+    given: dict[str, str], listing: NodeListing, context: Context, cluster: str = "", *, again: bool = False
+) -> None:
+    """One listing. `cluster`: for its heading; `again`: of another cluster than the first."""
+    dated = not again and "noheader" not in given and ("iterate" in given or bool(given.keys() & {"long", "verbose"}))
+    if cluster and not given.keys() & {"noheader", "json"}:
+        if dated:
+            _print_date(context)
+        context.out(f"CLUSTER: {cluster}\n")
+    with _connected(context) as controller:
+        if "json" in given:
+            listing.show_json(controller)
+            return
+        if dated and not cluster:
+            _print_date(context)
+        if "reservation" in given:
+            listing.show_reservations(controller)
+        else:
+            listing.show(controller)
+
+
+def _print_date(context: Context) -> None:
+    from time import ctime
+
+    context.out(ctime() + "\n")
 
 
 def _connected(context: Context) -> Connection:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 _FEDERATION = "there is one cluster; federations are not built"
 
 OPTIONS: tuple[Row, ...] = (
-    Row("clusters", "M", "NAMES", "this cluster by its name, or all", env="SLURM_CLUSTERS"),
+    Row("clusters", "M", "NAMES", "another cluster, by its name", env="SLURM_CLUSTERS"),
     Row("cluster", "", "NAMES", alias="clusters"),
     Row("federation", "", "", refused=_FEDERATION),
     Row("format", "o", "FORMAT", "columns by letter: %[.][width]letter", env="SPRIO_FORMAT"),
@@ -79,7 +79,7 @@ def main(argv: list[str], context: Context) -> int:
         if "clusters" in given:
             from spritz.cli import clusters
 
-            given["clusters"] = clusters.chosen(given["clusters"], context, said=clusters.source(found))
+            given["clusters"] = clusters.only(given["clusters"], context, said=clusters.source(found))
         return _run(given, context)
     except Silent as silent:
         return silent.exit_code

@@ -12,6 +12,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from spritz.client.locate import ControllerConfig
     from spritz.client.sync import Connection
 
 _FEDERATION = "there is one cluster; federations are not built"
@@ -22,7 +23,7 @@ OPTIONS: tuple[Row, ...] = (
     Row("all", "a", "", "jobs of hidden partitions too", env="SQUEUE_ALL"),
     Row("array", "r", "", "one line for each task of an array", env="SQUEUE_ARRAY"),
     Row("array-unique", "", "", "a line for each pending record of an array", env="SQUEUE_ARRAY_UNIQUE"),
-    Row("clusters", "M", "NAMES", "this cluster by its name, or all", env="SLURM_CLUSTERS"),
+    Row("clusters", "M", "NAMES", "clusters to ask, by name, or all", env="SLURM_CLUSTERS"),
     Row("cluster", "", "NAMES", alias="clusters"),
     Row("expand-patterns", "", "", "fill in %j, %A … in the names of files"),
     Row("federation", "", "", refused=_FEDERATION),
@@ -109,16 +110,17 @@ def main(argv: list[str], context: Context) -> int:
         return 1
     try:
         conditions.check_displaced(found, context)
+        several: list[ControllerConfig] = []
         if "clusters" in given:
             from spritz.cli import clusters
 
-            given["clusters"] = clusters.chosen(given["clusters"], context, said=clusters.source(found))
-        return _run(given, context)
+            several = clusters.chosen(given["clusters"], context, said=clusters.source(found))
+        return _run(given, context, several)
     except Silent as silent:
         return silent.exit_code
 
 
-def _run(given: Mapping[str, str], context: Context) -> int:
+def _run(given: Mapping[str, str], context: Context, several: list[ControllerConfig]) -> int:
     from spritz.cli.queue import conditions
 
     seconds = conditions.iterate_seconds(given["iterate"], context) if "iterate" in given else 0
@@ -134,19 +136,46 @@ def _run(given: Mapping[str, str], context: Context) -> int:
 
         again.begin()
     while True:
-        with _connected(context) as controller:
-            if given.get("nodelist"):
-                _check_nodes(given["nodelist"], controller)
-            if "noheader" not in given and (seconds or given.keys() & {"long", "verbose"}):
-                _print_date(context)
-            if "clusters" in given and not given.keys() & {"noheader", "json"}:
-                context.out(f"CLUSTER: {given['clusters']}\n")
-            _call(show, controller, context)
+        if not several:
+            _show(given, show, context)
+            status = 0
+        else:
+            from spritz.cli import clusters
+
+            def shown(cluster: ControllerConfig) -> int:
+                if cluster is not several[0] and "json" not in given:
+                    context.out("\n")
+                _show(given, show, context, cluster.cluster_name, again=cluster is not several[0])
+                return 0
+
+            status = clusters.each(several, shown)
         if not seconds:
-            return 0
+            return status
         context.out("\n")
         context.stdout.flush()
         sleep(seconds)
+
+
+def _show(
+    given: Mapping[str, str],
+    show: Callable[[Connection], None],
+    context: Context,
+    cluster: str = "",
+    *,
+    again: bool = False,
+) -> None:
+    """One listing. `cluster`: for its heading; `again`: of another cluster than the first."""
+    dated = not again and "noheader" not in given and ("iterate" in given or bool(given.keys() & {"long", "verbose"}))
+    if cluster and not given.keys() & {"noheader", "json"}:
+        if dated:
+            _print_date(context)
+        context.out(f"CLUSTER: {cluster}\n")
+    with _connected(context) as controller:
+        if given.get("nodelist"):
+            _check_nodes(given["nodelist"], controller)
+        if dated and not cluster:
+            _print_date(context)
+        _call(show, controller, context)
 
 
 def _connected(context: Context) -> Connection:

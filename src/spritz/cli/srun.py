@@ -13,8 +13,11 @@ from spritz.model.errors import SpritzError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from spritz.cli.filters.chain import Filters
     from spritz.cli.submit.values import Values
+    from spritz.client.locate import ControllerConfig
 
 OPTIONS = rows_of("s")
 
@@ -40,10 +43,12 @@ def _main(argv: list[str], context: Context) -> int:
     if ":" in command or "het-group" in given:
         return _run_together(argv, context, inside)
     given = values.merge(variables.read("srun", OPTIONS, context.environ, inside=inside), given)
-    if "clusters" in given:
-        from spritz.cli.clusters import chosen
+    several: list[ControllerConfig] = []
+    if "clusters" in given and not inside:
+        from spritz.cli import clusters
 
-        chosen(given["clusters"], context)
+        several = clusters.chosen(given["clusters"], context)
+        clusters.use(several[0])
     _list(given, context, inside)
     if given.get("gres", "").lower() == "help":
         from spritz.cli.submit.announce import gres_help
@@ -54,7 +59,7 @@ def _main(argv: list[str], context: Context) -> int:
     filtering = values.filters_of("srun", OPTIONS, context)
     if filtering is not None:
         given = filtering.before(values.merge(filtering.defaults(), given), command)
-    return _run(given, command, argv, context, inside, filtering)
+    return _run(given, command, argv, context, inside, filtering, several)
 
 
 def _list(given: Values, context: Context, inside: bool) -> None:
@@ -77,6 +82,7 @@ def _run(
     context: Context,
     inside: bool,
     filtering: Filters | None = None,
+    clusters: Sequence[ControllerConfig] = (),
 ) -> int:
     from spritz.cli.launch.session import Session
     from spritz.cli.submit.refusals import Refusal
@@ -84,6 +90,7 @@ def _run(
     try:
         with Session(given, command, argv, context, inside=inside) as session:
             session.filters = filtering
+            session.clusters = clusters
             return session.run()
     except Refusal as error:
         from spritz.cli.launch.allocation import SRUN, refused
@@ -113,9 +120,9 @@ def _run_together(argv: list[str], context: Context, inside: bool) -> int:
     for _group, given, _command in parts:
         _list(given, context, inside)
         if "clusters" in given:
-            from spritz.cli.clusters import chosen
+            from spritz.cli.clusters import only
 
-            chosen(given["clusters"], context)
+            only(given["clusters"], context)
         for option in ("bcast", "pty"):
             # A terminal can be had in one component; files are copied to nodes of the first alone.
             if option in given and (option == "bcast" or len(parts) > 1):

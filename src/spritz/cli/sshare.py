@@ -12,13 +12,14 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from spritz.client.locate import ControllerConfig
     from spritz.model.fairshare import FairShares
     from spritz.presentation.table import TableColumn
 
 OPTIONS: tuple[Row, ...] = (
     Row("accounts", "A", "NAMES", "only these accounts"),
     Row("all", "a", "", "all users"),
-    Row("clusters", "M", "NAMES", "only the cluster there is: another name is an error"),
+    Row("clusters", "M", "NAMES", "clusters to ask, by name, or all"),
     Row("cluster", "", "NAMES", alias="clusters"),
     Row("format", "o", "FIELDS", "fields to print: name[%[-]width],…"),
     Row("help", "", "", "this text"),
@@ -104,18 +105,29 @@ def _words(text: str) -> tuple[str, ...]:
 
 
 def _run(given: Mapping[str, str], context: Context) -> int:
-    from spritz.presentation.share_fields import default_format, lines
-    from spritz.presentation.table import Table
-
     users = _users(given)
     accounts = tuple(name.lower() for name in _words(given.get("accounts", "")))
     if "format" in given:
         _columns(given["format"], context)  # an unknown field is reported before anything is asked
-    whole = _asked(accounts, users, context)
-    if "clusters" in given:
-        from spritz.cli.clusters import chosen
+    if "clusters" not in given:
+        return _show(given, accounts, users, context)
+    from spritz.cli import clusters
 
-        chosen(given["clusters"], context)
+    several = clusters.chosen(given["clusters"], context)
+
+    def shown(cluster: ControllerConfig) -> int:
+        if cluster is not several[0]:
+            context.out("\n")
+        return _show(given, accounts, users, context)
+
+    return clusters.each(several, shown)
+
+
+def _show(given: Mapping[str, str], accounts: tuple[str, ...], users: tuple[str, ...] | None, context: Context) -> int:
+    from spritz.presentation.share_fields import default_format, lines
+    from spritz.presentation.table import Table
+
+    whole = _asked(accounts, users, context)
     if "json" in given or "yaml" in given:
         from spritz.presentation.json.envelope import show
         from spritz.presentation.json.shares import shares_json

@@ -45,7 +45,7 @@ OPTIONS: tuple[Row, ...] = (
     Row("id", "i", "NUMBER", "this trigger"),
     Row("idle", "I", "", "when a node has been idle for --offset seconds"),
     Row("jobid", "j", "NUMBER", "events of this job, or of its nodes"),
-    Row("clusters", "M", "NAMES", "this cluster by its name"),
+    Row("clusters", "M", "NAMES", "another cluster, by its name"),
     Row("cluster", "", "NAMES", alias="clusters"),
     Row("node", "n", "[=HOSTS]", "events of these nodes (default: of all)"),
     Row("noheader", "N", "", "no headings"),
@@ -104,9 +104,9 @@ def main(argv: list[str], context: Context) -> int:
     call = _Call(given, context)
     call.check()
     if "clusters" in given:
-        from spritz.cli.clusters import chosen
+        from spritz.cli.clusters import only
 
-        chosen(given["clusters"], context)
+        only(given["clusters"], context)
     from spritz.client.sync import connect_controller
 
     with connect_controller() as controller:

@@ -24,6 +24,9 @@ DEFAULT_DATABASE_PORT = 6819
 #: slurm.conf(5): MessageTimeout, seconds.
 DEFAULT_MESSAGE_TIMEOUT_SECONDS = 10.0
 
+#: Variable of salloc's command: `name:address:port:version` of the cluster of the allocation. Source: salloc(1).
+WORKING_CLUSTER = "SLURM_WORKING_CLUSTER"
+
 #: Where daemons without files of their own put the configuration. Source: Slurm's guide to configless operation.
 RUN_DIRECTORY = "/run/slurm/conf"
 
@@ -212,17 +215,48 @@ def find_slurm_conf() -> str:
 
 
 def locate_controller(path: str | None = None) -> ControllerConfig:
-    """What slurm.conf (at `path`, or where it is found) says of the controller.
+    """What slurm.conf (at `path`, or where it is found) says of the controller; without a path the controller that
+    `set_target` or SLURM_WORKING_CLUSTER names goes before.
 
     Raises ClientError if there is none, it cannot be read, or one of these keys is wrong. Other keys are not looked at.
     """
+    if path is None and _target is not None:
+        return _target
+    own = path is None
     path = path or find_slurm_conf()
     found = _read(path, _KEYS)
+    if own and os.environ.get(WORKING_CLUSTER):
+        return _working_cluster(_controller(path, found))
     known = _known[path, _KEYS]
     if known.found is found and known.controller is not None:
         return known.controller
     known.controller = _controller(path, found)
     return known.controller
+
+
+def set_target(controller: ControllerConfig | None) -> None:
+    """This call speaks to another controller than slurm.conf's (`--clusters`); None: to that again."""
+    global _target
+    _target = controller
+
+
+def working_cluster(controller: ControllerConfig) -> str:
+    """SLURM_WORKING_CLUSTER for commands inside an allocation of another cluster: name, address, port, version."""
+    return f"{controller.cluster_name}:{controller.hosts[0]}:{controller.port}:9728"
+
+
+def _working_cluster(own: ControllerConfig) -> ControllerConfig:
+    """The controller of the allocation around. Raises ClientError for a variable that cannot be read."""
+    from msgspec.structs import replace
+
+    text = os.environ[WORKING_CLUSTER]
+    name, _, rest = text.partition(":")
+    host, _, port = rest.rpartition(":")[0].rpartition(":")
+    if name.lower() == own.cluster_name:
+        return own
+    if not (name and host and port.isdigit() and 0 < int(port) < 65536):
+        raise ClientError(f"invalid {WORKING_CLUSTER} {text}")
+    return replace(own, cluster_name=name.lower(), hosts=(host,), names=(host,), port=int(port))
 
 
 def _controller(path: str, found: dict[str, list[str]]) -> ControllerConfig:
@@ -327,6 +361,8 @@ _known: dict[tuple[str, frozenset[str]], _Known] = {}
 #: What this call of a command has found to be as it is known; None in processes that do not tell one call from another.
 _seen: set[tuple[str, frozenset[str]]] | None = None
 _KNOWN_MAX = 64
+#: The controller of another cluster that this call speaks to.
+_target: ControllerConfig | None = None
 #: Longer than a tick of the clock that files are stamped by: what is written after that has another stamp.
 _REST_SECONDS = 0.1
 
@@ -335,6 +371,7 @@ def begin_call() -> None:
     """For processes that serve many calls: from here to the next `begin_call` each file is looked at once."""
     global _seen
     _seen = set()
+    set_target(None)
 
 
 def _read(path: str, keys: frozenset[str]) -> dict[str, list[str]]:

@@ -97,7 +97,8 @@ def test_as_recorded(name: str, line: str, expected: str, monkeypatch: pytest.Mo
 
 
 def test_a_cluster_that_there_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(SpritzError, match="'nosuch' can't be reached now, or it is an invalid entry for --cluster"):
+    """Where slurmdbd does not answer, no name but the own one is known."""
+    with pytest.raises(SpritzError, match="There is a problem talking to the database: Connection refused"):
         run(["-M", "nosuch"], "fair", monkeypatch)
 
 

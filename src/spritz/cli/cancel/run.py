@@ -44,10 +44,6 @@ _FILTER_NAMES = (
 def run(found: Sequence[tuple[str, str | None]], words: Sequence[str], rows: Sequence[Row], context: Context) -> int:
     """The exit status."""
     given = conditions.merge(found, rows, context)
-    if "clusters" in given:
-        from spritz.cli.clusters import chosen
-
-        chosen(given["clusters"], context)
     signal = conditions.signal_of(given, context)
     wanted = conditions.build_filter(given, words, context)
     filtered = any(option in given for option in conditions.FILTERS)
@@ -55,8 +51,16 @@ def run(found: Sequence[tuple[str, str | None]], words: Sequence[str], rows: Seq
         raise SpritzError("No job identification provided")
     from spritz.client.sync import connect_controller
 
-    with connect_controller() as controller:
-        return _Cancelling(given, signal, wanted, context, controller).run(filtered)
+    def cancelled() -> int:
+        with connect_controller() as controller:
+            return _Cancelling(given, signal, wanted, context, controller).run(filtered)
+
+    if "clusters" not in given:
+        return cancelled()
+    from spritz.cli import clusters
+
+    several = clusters.chosen(given["clusters"], context, said=clusters.source(found))
+    return clusters.each(several, lambda cluster: cancelled())
 
 
 class _Cancelling:

@@ -47,6 +47,11 @@ class Controller:
         self._connection: Connection | None = connect_controller(timeout=timeout_seconds)
         self._interrupted = 0
 
+    def look_again(self) -> None:
+        """Another controller may be the one to speak to now."""
+        self.close()
+        self._connection = connect_controller(timeout=self._timeout_seconds)
+
     def interrupt(self, number: int) -> None:
         """End `wait` with Interrupted."""
         self._interrupted = number

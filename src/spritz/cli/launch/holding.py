@@ -16,7 +16,7 @@ from spritz.cli.launch.controller import Controller
 from spritz.cli.launch.interrupts import Interrupts
 from spritz.cli.submit import request_context, spec
 from spritz.client.errors import ClientError, RemoteError
-from spritz.client.locate import find_slurm_conf, read_keys
+from spritz.client.locate import WORKING_CLUSTER, find_slurm_conf, locate_controller, read_keys, working_cluster
 from spritz.client.sync import submit_key
 from spritz.model.commands.job import SubmitJob
 from spritz.model.errors import SpritzError
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from spritz.cli.filters.chain import Filters
     from spritz.cli.launch.foreground import Command
     from spritz.cli.submit.values import Values
+    from spritz.client.locate import ControllerConfig
     from spritz.model.commands.job import SubmitHetJob
     from spritz.model.queries import AllocationGranted, JobEndedReply
 
@@ -52,6 +53,8 @@ class Holding:
         self.interrupts = Interrupts(self.reactor, lambda number: None)
         #: options of each component of a heterogeneous job (empty: it is none)
         self.components: list[Values] = []
+        #: --clusters: where it may be; the first one starts it
+        self.clusters: list[ControllerConfig] = []
         #: CliFilterPlugins, told of the job
         self.filters: Filters | None = None
         self._login: dict[str, str] = {}
@@ -70,6 +73,11 @@ class Holding:
         """salloc's exit status. Raises SpritzError."""
         self._login = self._login_environment()
         request = self._request()
+        if len(self.clusters) > 1:
+            from spritz.cli.submit.first_cluster import use_first
+
+            use_first(self.clusters, request, self.context)
+            self.controller.look_again()
         if "chdir" in self.given:
             self._change_directory()
         began = time.monotonic()
@@ -161,6 +169,8 @@ class Holding:
 
         environment = {**self.context.environ, **self._login}
         environment |= allocation_variables(granted, find_slurm_conf())
+        if self.clusters:
+            environment[WORKING_CLUSTER] = working_cluster(locate_controller())
         if granted.components:
             from spritz.model import het
 

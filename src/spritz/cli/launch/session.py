@@ -20,6 +20,7 @@ from spritz.model.errors import SpritzError
 from spritz.stepd.reactor import Reactor
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from types import TracebackType
 
     from spritz.cli.context import Context
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from spritz.cli.launch.streams import Streams
     from spritz.cli.launch.terminal import Terminal
     from spritz.cli.submit.values import Values
+    from spritz.client.locate import ControllerConfig
     from spritz.model.commands.job import SubmitHetJob, SubmitJob
     from spritz.model.commands.step import CreateHetStep, CreateStep
     from spritz.model.queries import AllocationGranted
@@ -75,6 +77,8 @@ class Session:
         if "multi-prog" in given:
             self._read_multi_prog()
         self.terminal: Terminal | None = None
+        #: --clusters: where the job may be; the first one starts it
+        self.clusters: Sequence[ControllerConfig] = ()
 
     def __enter__(self) -> Session:
         return self
@@ -169,6 +173,11 @@ class Session:
             from spritz.cli.launch import verbose
 
             verbose.tell_surroundings(self.context, self.given.get("propagate"))
+        if len(self.clusters) > 1:
+            from spritz.cli.submit.first_cluster import use_first
+
+            use_first(self.clusters, submit, self.context)
+            self.controller.look_again()
         granted = allocation.obtain(
             self.controller, self.interrupts, submit, self.context, allocation.SRUN, quiet=self.settings.quiet
         )

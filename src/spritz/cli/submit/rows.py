@@ -28,7 +28,7 @@ _TABLE: tuple[tuple[str, Row], ...] = (
     ("bas", Row("reservation", "", "name", "run in this reservation, or one of a list")),
     ("bas", Row("comment", "", "text", "arbitrary comment")),
     ("bas", Row("extra", "", "text", "any text; with extra_constraints, what nodes must say")),
-    ("bas", Row("clusters", "M", "names", "this cluster by its name, or all")),
+    ("bas", Row("clusters", "M", "names", "of these clusters the one that starts the job soonest")),
     # -- size
     ("bas", Row("nodes", "N", "min[-max]", "number of nodes; or a list, 1,2,4 or 2-16:2")),
     ("bas", Row("ntasks", "n", "count", "number of tasks")),
