@@ -1,0 +1,9 @@
+"""Kubernetes: the operator and what it stands on. Needs the extra `kubernetes` (lightkube).
+
+`api`        requests: server-side apply as our field manager, typed reads, status, binding, eviction; bounded retries
+`watching`   the reflector: a cache of one resource that equals the server's, and every change of it, deletions included
+`workqueue`  keys that wait for a worker: no key with two workers at once, back-off per key
+`election`   leader election by a Lease, with a fence that closes before another leader can open his
+
+Imports no package of Spritz but `notation`: it uses what a site's own programs could use.
+"""

@@ -1,0 +1,509 @@
+"""Requests to a Kubernetes API server.
+
+A thin layer over lightkube's asyncio client, which brings transport, authentication and typed resources. It adds what
+an operator needs of every request: writes go out as server-side apply under one field manager, requests that can be
+repeated are repeated a bounded number of times, and errors are one type with the server's reason.
+
+A request is repeated after 429 (when the server's Retry-After has passed), 500, 502, 503 and 504, and after a
+connection that failed. After such a failure nobody knows whether the server has acted, so `create` is repeated only
+after an answer that says that it has not; everything else here may be done twice.
+
+Source: Kubernetes API conventions, "HTTP Status codes" and "Response Status Kind".
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import Any, Final, Generic, TypeVar
+
+import httpx2
+import msgspec
+from lightkube import AsyncClient, KubeConfig
+from lightkube.core import resource as lightkube_resource
+
+Resource = lightkube_resource.Resource
+R = TypeVar("R", bound=Resource)
+T = TypeVar("T")
+
+#: answers after which the same request may succeed
+_PASSING: Final = frozenset({429, 500, 502, 503, 504})
+#: answers that say that the server has not acted
+_NOT_DONE: Final = frozenset({429, 503})
+
+MERGE: Final = "application/merge-patch+json"
+JSON: Final = "application/json-patch+json"
+STRATEGIC: Final = "application/strategic-merge-patch+json"
+APPLY: Final = "application/apply-patch+yaml"
+
+
+class ApiFailure(Exception):
+    """A request that the server refused, or that got no answer.
+
+    `code` is the HTTP status, or 0 without an answer; `reason` is Kubernetes' word for it (`NotFound`, `Conflict`, …).
+    """
+
+    def __init__(self, code: int, reason: str, message: str, *, retry_after: float | None = None) -> None:
+        super().__init__(message)
+        self.code = code
+        self.reason = reason
+        self.message = message
+        #: seconds that the server asks to wait
+        self.retry_after = retry_after
+
+    @property
+    def not_found(self) -> bool:
+        return self.code == 404
+
+    @property
+    def conflict(self) -> bool:
+        """The object has changed since it was read, or another field manager owns a field."""
+        return self.code == 409 and self.reason != "AlreadyExists"
+
+    @property
+    def already_exists(self) -> bool:
+        return self.code == 409 and self.reason == "AlreadyExists"
+
+    @property
+    def expired(self) -> bool:
+        """The resource version is no longer in the server's history."""
+        return self.code == 410
+
+    @property
+    def passing(self) -> bool:
+        """The same request may succeed later."""
+        return self.code == 0 or self.code in _PASSING
+
+
+class Retries(msgspec.Struct, frozen=True, kw_only=True):
+    """How often and how long a request is tried again. Seconds."""
+
+    attempts: int = 5
+    first: float = 0.2
+    longest: float = 5.0
+    #: a Retry-After beyond this is not waited for
+    longest_asked: float = 30.0
+
+    def delay(self, failures: int, retry_after: float | None, chance: float) -> float:
+        """Seconds before the next attempt: between half and the whole of a doubling time. `chance` is in [0, 1)."""
+        wait = min(self.longest, self.first * 2.0 ** (failures - 1)) * (0.5 + chance / 2)
+        return max(wait, retry_after or 0.0)
+
+
+class _Status(msgspec.Struct):
+    message: str = ""
+    reason: str = ""
+    code: int = 0
+
+
+class _ListMeta(msgspec.Struct):
+    resourceVersion: str = ""
+    next: str = msgspec.field(name="continue", default="")
+
+
+class _List(msgspec.Struct):
+    items: list[msgspec.Raw] | None = None
+    metadata: _ListMeta = _ListMeta()
+
+
+class Page(msgspec.Struct, Generic[T]):
+    """What a list request found, and the resource version that it is true for."""
+
+    items: list[T]
+    version: str
+
+
+def decoder_of(resource: type[R]) -> Callable[[bytes], R]:
+    """The function that makes an object of `resource` from JSON."""
+    make: Any = resource
+    if issubclass(make, msgspec.Struct):
+        decode: Callable[[bytes], R] = msgspec.json.Decoder(make).decode
+        return decode
+    return lambda data: make(msgspec.json.decode(data))
+
+
+def failure_of(code: int, body: bytes, headers: Mapping[str, str]) -> ApiFailure:
+    """The error that an answer of the server stands for; proxies' answers, which are no Status, included."""
+    try:
+        status = msgspec.json.decode(body, type=_Status)
+    except msgspec.DecodeError:
+        status = _Status(message=body[:200].decode(errors="replace"))
+    try:
+        retry_after: float | None = float(headers.get("retry-after", ""))
+    except ValueError:
+        retry_after = None
+    return ApiFailure(code, status.reason, status.message or f"HTTP status {code}", retry_after=retry_after)
+
+
+class Api:
+    """The operator's way to the API server. Close it, or use it as `async with`.
+
+    `guard` is called before every write and raises to stop it: a leader that has lost its lease writes no more.
+    """
+
+    def __init__(
+        self,
+        client: AsyncClient,
+        *,
+        field_manager: str = "spritz-operator",
+        retries: Retries | None = None,
+        guard: Callable[[], None] | None = None,
+        chance: Callable[[], float] = random.random,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self.client = client
+        self.field_manager = field_manager
+        self.guard = guard
+        self._generic: Any = client._client
+        self._retries = retries or Retries()
+        self._chance = chance
+        self._sleep = sleep
+        #: requests sent, by method, repeats included
+        self.sent: dict[str, int] = {}
+        #: requests that were sent again
+        self.repeated = 0
+
+    @classmethod
+    def connect(cls, kubeconfig: Path | str | None = None, *, timeout: float = 10.0, **options: Any) -> Api:
+        """The API server that `kubeconfig` names, or else the pod's own, $KUBECONFIG's or ~/.kube/config's.
+
+        `timeout`, in seconds, is for connecting and for each read of an answer.
+        """
+        config = KubeConfig.from_file(str(kubeconfig)) if kubeconfig is not None else KubeConfig.from_env()
+        return cls(AsyncClient(config=config, timeout=httpx2.Timeout(timeout)), **options)
+
+    async def __aenter__(self) -> Api:
+        return self
+
+    async def __aexit__(self, *_error: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        await self.client.close()
+
+    @property
+    def namespace(self) -> str:
+        """The namespace that the configuration names."""
+        return str(self.client.namespace)
+
+    # Reading
+
+    async def get(self, resource: type[R], name: str, namespace: str | None = None) -> R:
+        """The object; raises ApiFailure (404) if there is none."""
+        body = await self.send("GET", self.path(resource, namespace, name))
+        return decoder_of(resource)(body)
+
+    async def find(self, resource: type[R], name: str, namespace: str | None = None) -> R | None:
+        """The object, or None if there is none."""
+        try:
+            return await self.get(resource, name, namespace)
+        except ApiFailure as failure:
+            if failure.not_found:
+                return None
+            raise
+
+    async def list(
+        self,
+        resource: type[R],
+        namespace: str | None = None,
+        *,
+        labels: str | None = None,
+        fields: str | None = None,
+        page: int = 500,
+    ) -> Page[R]:
+        """All objects, of all namespaces if none is given, in pages that are true for one resource version."""
+        return await self.list_as(decoder_of(resource), resource, namespace, labels=labels, fields=fields, page=page)
+
+    async def list_as(
+        self,
+        decode: Callable[[bytes], T],
+        resource: type[Resource],
+        namespace: str | None = None,
+        *,
+        labels: str | None = None,
+        fields: str | None = None,
+        page: int = 500,
+    ) -> Page[T]:
+        """`list`, with each object's JSON given to `decode`."""
+        parameters = {"labelSelector": labels, "fieldSelector": fields, "limit": str(page) if page else None}
+        path = self.path(resource, namespace)
+        items: list[T] = []
+        while True:
+            try:
+                found = msgspec.json.decode(await self.send("GET", path, parameters=parameters), type=_List)
+            except ApiFailure as failure:
+                if not (failure.expired and parameters.get("continue")):
+                    raise
+                # The pages took longer than the server's history: once more, in one piece.
+                parameters |= {"limit": None, "continue": None}
+                items = []
+                continue
+            items += [decode(bytes(item)) for item in found.items or ()]
+            if not found.metadata.next:
+                return Page(items, found.metadata.resourceVersion)
+            parameters["continue"] = found.metadata.next
+
+    # Writing
+
+    async def apply(self, obj: R, *, force: bool = True, status: bool = False) -> R:
+        """Server-side apply: the fields of `obj` become ours, fields that we gave before and not now go.
+
+        `obj` needs apiVersion, kind, name and namespace, and neither managedFields nor a resource version. With
+        `force`, fields of other managers become ours too.
+        """
+        resource = type(obj)
+        name, namespace = _name_of(obj)
+        body = await self.send(
+            "PATCH",
+            self.path(resource, namespace, name, "status" if status else None),
+            parameters={"fieldManager": self.field_manager, "force": "true" if force else None},
+            body=_encode(obj),
+            content_type=APPLY,
+        )
+        return decoder_of(resource)(body)
+
+    async def create(self, obj: R) -> R:
+        """Raises ApiFailure with `already_exists`, which may be an earlier attempt's own doing."""
+        resource = type(obj)
+        _name, namespace = _name_of(obj)
+        body = await self.send(
+            "POST",
+            self.path(resource, namespace),
+            parameters={"fieldManager": self.field_manager},
+            body=_encode(obj),
+            repeatable=False,
+        )
+        return decoder_of(resource)(body)
+
+    async def replace(self, obj: R, *, status: bool = False) -> R:
+        """Update the whole object, or its status. Raises ApiFailure (409) if it has changed since it was read."""
+        resource = type(obj)
+        name, namespace = _name_of(obj)
+        body = await self.send(
+            "PUT",
+            self.path(resource, namespace, name, "status" if status else None),
+            parameters={"fieldManager": self.field_manager},
+            body=_encode(obj),
+        )
+        return decoder_of(resource)(body)
+
+    async def patch(
+        self,
+        resource: type[R],
+        name: str,
+        namespace: str | None,
+        change: Any,
+        *,
+        content_type: str = MERGE,
+        subresource: str | None = None,
+    ) -> R:
+        """A merge patch, or another by `content_type`. For one field of an object that is not ours, such as a taint."""
+        body = await self.send(
+            "PATCH",
+            self.path(resource, namespace, name, subresource),
+            parameters={"fieldManager": self.field_manager},
+            body=msgspec.json.encode(change),
+            content_type=content_type,
+        )
+        return decoder_of(resource)(body)
+
+    async def patch_status(self, resource: type[R], name: str, namespace: str | None, status: Any) -> R:
+        """A merge patch of the status."""
+        return await self.patch(resource, name, namespace, {"status": status}, subresource="status")
+
+    async def delete(
+        self,
+        resource: type[Resource],
+        name: str,
+        namespace: str | None = None,
+        *,
+        uid: str | None = None,
+        grace: int | None = None,
+        propagation: str | None = None,
+    ) -> bool:
+        """Delete the object, if it is (still) the one with that uid; False if there is none.
+
+        `grace` is in seconds. `propagation` is Background, Foreground or Orphan. An object that waits for its grace or
+        for finalizers is there until they are done.
+        """
+        options: dict[str, Any] = {"apiVersion": "v1", "kind": "DeleteOptions"}
+        if uid is not None:
+            options["preconditions"] = {"uid": uid}
+        if grace is not None:
+            options["gracePeriodSeconds"] = grace
+        if propagation is not None:
+            options["propagationPolicy"] = propagation
+        try:
+            await self.send("DELETE", self.path(resource, namespace, name), body=msgspec.json.encode(options))
+        except ApiFailure as failure:
+            # With a uid asked for, a conflict says that this object has gone and another has its name.
+            if failure.not_found or (failure.conflict and uid is not None):
+                return False
+            raise
+        return True
+
+    async def bind(self, name: str, namespace: str, node: str, *, uid: str | None = None) -> None:
+        """Bind the pod to the node. Raises ApiFailure (409) if it is bound to another, has gone or is being deleted."""
+        metadata = {"name": name, "namespace": namespace} | ({"uid": uid} if uid is not None else {})
+        binding = {
+            "apiVersion": "v1",
+            "kind": "Binding",
+            "metadata": metadata,
+            "target": {"apiVersion": "v1", "kind": "Node", "name": node},
+        }
+        path = f"api/v1/namespaces/{namespace}/pods/{name}"
+        before = self.repeated
+        try:
+            await self.send("POST", f"{path}/binding", body=msgspec.json.encode(binding))
+        except ApiFailure as failure:
+            if not failure.conflict or self.repeated == before:
+                raise
+            # Repeated: it may be the first attempt, whose answer got lost, that has bound it.
+            pod = msgspec.json.decode(await self.send("GET", path))
+            if pod["spec"].get("nodeName") != node or uid not in (None, pod["metadata"]["uid"]):
+                raise
+
+    async def evict(self, name: str, namespace: str, *, uid: str | None = None, grace: int | None = None) -> bool:
+        """Ask for the pod's eviction; False if it has gone.
+
+        Raises ApiFailure (429) while a PodDisruptionBudget forbids it: that is not repeated, since it may last.
+        """
+        options: dict[str, Any] = {}
+        if uid is not None:
+            options["preconditions"] = {"uid": uid}
+        if grace is not None:
+            options["gracePeriodSeconds"] = grace
+        eviction = {
+            "apiVersion": "policy/v1",
+            "kind": "Eviction",
+            "metadata": {"name": name, "namespace": namespace},
+            "deleteOptions": options,
+        }
+        path = f"api/v1/namespaces/{namespace}/pods/{name}/eviction"
+        try:
+            await self.send("POST", path, body=msgspec.json.encode(eviction), wait_for_429=False)
+        except ApiFailure as failure:
+            if failure.not_found or (failure.conflict and uid is not None):
+                return False
+            raise
+        return True
+
+    # Underneath
+
+    def path(
+        self, resource: type[Resource], namespace: str | None, name: str | None = None, subresource: str | None = None
+    ) -> str:
+        """The path below the server's address; all namespaces where none is given and no name."""
+        info = lightkube_resource.api_info(resource)
+        definition = info.parent or info.resource
+        parts = ["apis", definition.group] if definition.group else ["api"]
+        parts.append(definition.version)
+        if issubclass(resource, (lightkube_resource.NamespacedResource, lightkube_resource.NamespacedSubResource)):
+            if namespace is None and name is not None:
+                raise ValueError(f"a {definition.kind} has a namespace; none was given for {name!r}")
+            if namespace is not None:
+                parts += ["namespaces", namespace]
+        parts.append(info.plural)
+        parts += [part for part in (name, subresource) if part is not None]
+        return "/".join(parts)
+
+    async def send(
+        self,
+        method: str,
+        path: str,
+        *,
+        parameters: Mapping[str, str | None] | None = None,
+        body: bytes | None = None,
+        content_type: str = "application/json",
+        repeatable: bool = True,
+        wait_for_429: bool = True,
+    ) -> bytes:
+        """Send one request, again if it may help, and return the answer's body. Raises ApiFailure."""
+        failures = 0
+        while True:
+            if method != "GET" and self.guard is not None:
+                self.guard()
+            try:
+                return await self._send_once(method, path, parameters, body, content_type)
+            except ApiFailure as failure:
+                failures += 1
+                may_repeat = failure.passing and (repeatable or failure.code in _NOT_DONE)
+                if failure.code == 429 and not wait_for_429:
+                    may_repeat = False
+                too_long = (failure.retry_after or 0.0) > self._retries.longest_asked
+                if not may_repeat or too_long or failures >= self._retries.attempts:
+                    raise
+                self.repeated += 1
+                await self._sleep(self._retries.delay(failures, failure.retry_after, self._chance()))
+
+    async def _send_once(
+        self, method: str, path: str, parameters: Mapping[str, str | None] | None, body: bytes | None, content_type: str
+    ) -> bytes:
+        request = self.build(method, path, parameters, body, content_type)
+        try:
+            response = await self._generic.send(request)
+        except httpx2.HTTPError as error:
+            raise unanswered(error) from error
+        if response.status_code >= 400:
+            raise failure_of(response.status_code, response.content, response.headers)
+        content: bytes = response.content
+        return content
+
+    def build(
+        self,
+        method: str,
+        path: str,
+        parameters: Mapping[str, str | None] | None = None,
+        body: bytes | None = None,
+        content_type: str = "application/json",
+        *,
+        timeout: httpx2.Timeout | None = None,
+    ) -> httpx2.Request:
+        """The request, not yet sent; `stream` sends it."""
+        self.sent[method] = self.sent.get(method, 0) + 1
+        request: httpx2.Request = self._generic._client.build_request(
+            method,
+            path,
+            params={key: value for key, value in (parameters or {}).items() if value is not None},
+            content=body,
+            headers={"Content-Type": content_type} if body is not None else None,
+            timeout=timeout if timeout is not None else httpx2.USE_CLIENT_DEFAULT,
+        )
+        return request
+
+    async def stream(self, request: httpx2.Request) -> httpx2.Response:
+        """Send the request; the caller reads the answer as it comes, and closes it. Raises ApiFailure."""
+        try:
+            response: httpx2.Response = await self._generic.send(request, stream=True)
+        except httpx2.HTTPError as error:
+            raise unanswered(error) from error
+        if response.status_code >= 400:
+            try:
+                body = await response.aread()
+            except httpx2.HTTPError as error:
+                raise unanswered(error) from error
+            finally:
+                await response.aclose()
+            raise failure_of(response.status_code, body, response.headers)
+        return response
+
+
+def unanswered(error: httpx2.HTTPError) -> ApiFailure:
+    """The failure of a request that got no (whole) answer."""
+    return ApiFailure(0, "NoAnswer", f"{type(error).__name__}: {error}")
+
+
+def _encode(obj: Any) -> bytes:
+    info = lightkube_resource.api_info(type(obj))
+    if not obj.apiVersion:
+        obj.apiVersion = info.resource.api_version
+    if not obj.kind:
+        obj.kind = info.resource.kind
+    return msgspec.json.encode(obj)
+
+
+def _name_of(obj: Any) -> tuple[str | None, str | None]:
+    metadata = obj.metadata
+    return (metadata.name, metadata.namespace) if metadata is not None else (None, None)

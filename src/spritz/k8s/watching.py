@@ -1,0 +1,345 @@
+"""The reflector: a cache of one resource that follows the API server, and every change of it.
+
+List, then watch from the list's resource version, with bookmarks. A watch that ends, which is normal, goes on from the
+last version seen. Where the server has forgotten that version (410), everything is listed again and compared with the
+cache, so that a deletion during the gap is reported like any other. An object that was deleted and made again under
+the same name (another uid) is reported as deleted, then added.
+
+Every path that does not advance waits: failures double the time between attempts, up to a bound, with jitter; a watch
+that ends at once counts as a failure; the server's Retry-After is kept to. A connection that has gone silent is given
+up after `silence` seconds.
+
+Source: client-go `tools/cache` (the protocol; the code is our own), Kubernetes API concepts, "Efficient detection of
+changes".
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable
+from enum import Enum
+from typing import Any, Generic, TypeVar
+
+import httpx2
+import msgspec
+
+from spritz.k8s.api import Api, ApiFailure, Resource, decoder_of, failure_of, unanswered
+
+T = TypeVar("T")
+
+#: a watch that ends sooner than this many seconds, with nothing seen, has failed
+_TOO_SHORT = 1.0
+
+
+class ChangeKind(str, Enum):
+    ADDED = "added"
+    MODIFIED = "modified"
+    DELETED = "deleted"
+
+
+class Change(msgspec.Struct, Generic[T], frozen=True):
+    """What happened to an object. `key` is `namespace/name`, or `name` where there are no namespaces.
+
+    `old` is None when added. `new` is None when deleted; `old` is then the last state that was seen.
+    """
+
+    kind: ChangeKind
+    key: str
+    old: T | None
+    new: T | None
+
+
+class Counters(msgspec.Struct):
+    """What a reflector has done since it was made."""
+
+    lists: int = 0
+    watches: int = 0
+    events: int = 0
+    bookmarks: int = 0
+    failures: int = 0
+    #: times that the server had forgotten our version
+    expired: int = 0
+    #: deletions that no watch reported, and a list did
+    missed_deletions: int = 0
+    #: states of objects that `decode` could not hold, which are left out of the cache
+    undecodable: int = 0
+
+
+class Patience(msgspec.Struct, frozen=True, kw_only=True):
+    """How long a reflector waits. Seconds."""
+
+    first: float = 0.5
+    longest: float = 30.0
+    #: a watch is asked for between this and twice this
+    watch: float = 300.0
+    #: with no event and no bookmark for so long the connection is given up
+    silence: float = 150.0
+
+    def delay(self, failures: int, chance: float) -> float:
+        """Seconds after so many failures in a row (1 or more): between half and the whole of a doubling time."""
+        return min(self.longest, self.first * 2.0 ** min(failures - 1, 60)) * (0.5 + chance / 2)
+
+
+class _Metadata(msgspec.Struct):
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resourceVersion: str = ""
+
+    @property
+    def key(self) -> str:
+        return f"{self.namespace}/{self.name}" if self.namespace else self.name
+
+
+class _Identity(msgspec.Struct):
+    metadata: _Metadata = _Metadata()
+
+
+class _Event(msgspec.Struct):
+    type: str
+    object: msgspec.Raw
+
+
+class _Code(msgspec.Struct):
+    code: int = 500
+
+
+class _Kept(msgspec.Struct, Generic[T]):
+    uid: str
+    version: str
+    value: T
+
+
+_identity = msgspec.json.Decoder(_Identity)
+_event: msgspec.json.Decoder[_Event] = msgspec.json.Decoder(_Event)
+
+
+class Reflector(Generic[T]):
+    """Follows one resource. `run` never returns; `synced` is set when the first list is in the cache.
+
+    `decode` makes what is kept of an object from its JSON: by default the whole object of lightkube's type. A small
+    msgspec Struct's decoder keeps a few fields only, and the rest of a large cluster out of memory.
+
+    `on_change` is called in order, once per change, after the cache has it. It must not raise or block.
+    """
+
+    def __init__(
+        self,
+        api: Api,
+        resource: type[Resource],
+        *,
+        namespace: str | None = None,
+        labels: str | None = None,
+        fields: str | None = None,
+        decode: Callable[[bytes], T] | None = None,
+        on_change: Callable[[Change[T]], None] | None = None,
+        on_failure: Callable[[ApiFailure, float], None] | None = None,
+        patience: Patience | None = None,
+        page: int = 500,
+        chance: Callable[[], float] = random.random,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self.api = api
+        self.resource = resource
+        self.counters = Counters()
+        self.synced = asyncio.Event()
+        #: the version that the cache is true for
+        self.version = ""
+        self._namespace = namespace
+        self._labels = labels
+        self._fields = fields
+        self._decode: Callable[[bytes], T] = decode if decode is not None else decoder_of(resource)  # type: ignore[assignment]
+        self._on_change = on_change
+        self._on_failure = on_failure
+        self._patience = patience or Patience()
+        self._page = page
+        self._chance = chance
+        self._sleep = sleep
+        self._kept: dict[str, _Kept[T]] = {}
+        self._failures = 0
+        self._advanced = asyncio.Event()
+
+    # The cache
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._kept
+
+    def get(self, key: str) -> T | None:
+        """The object as last seen. It is the cache's own: do not change it."""
+        kept = self._kept.get(key)
+        return kept.value if kept is not None else None
+
+    def keys(self) -> list[str]:
+        return list(self._kept)
+
+    def values(self) -> list[T]:
+        return [kept.value for kept in self._kept.values()]
+
+    def uid(self, key: str) -> str | None:
+        kept = self._kept.get(key)
+        return kept.uid if kept is not None else None
+
+    def object_version(self, key: str) -> str | None:
+        """The resource version of the object as last seen."""
+        kept = self._kept.get(key)
+        return kept.version if kept is not None else None
+
+    async def until(self, condition: Callable[[], bool], timeout: float = 30.0) -> None:
+        """Return when `condition` holds, looked at after every change. Raises TimeoutError."""
+        async with asyncio.timeout(timeout):
+            while not condition():
+                self._advanced.clear()
+                await self._advanced.wait()
+
+    # Following
+
+    async def run(self) -> None:
+        """Follow the server until cancelled."""
+        listed = False
+        while True:
+            try:
+                if not listed:
+                    await self._list()
+                    listed = True
+                    self._failures = 0
+                await self._watch()
+            except ApiFailure as failure:
+                self.counters.failures += 1
+                if failure.expired:
+                    self.counters.expired += 1
+                    listed = False
+                self._failures += 1
+                delay = max(self._patience.delay(self._failures, self._chance()), failure.retry_after or 0.0)
+                if self._on_failure is not None:
+                    self._on_failure(failure, delay)
+                await self._sleep(delay)
+
+    async def _list(self) -> None:
+        self.counters.lists += 1
+        page = await self.api.list_as(
+            bytes, self.resource, self._namespace, labels=self._labels, fields=self._fields, page=self._page
+        )
+        present: set[str] = set()
+        for data in page.items:
+            metadata = _identity.decode(data).metadata
+            present.add(metadata.key)
+            self._take(metadata, data)
+        for key in [key for key in self._kept if key not in present]:
+            self.counters.missed_deletions += 1
+            self._drop(key)
+        self.version = page.version
+        self.synced.set()
+        self._advanced.set()
+
+    async def _watch(self) -> None:
+        """One watch request, to its end. Raises ApiFailure; returns when the server has ended it in order."""
+        self.counters.watches += 1
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        seconds = int(self._patience.watch * (1 + self._chance()))
+        request = self.api.build(
+            "GET",
+            self.api.path(self.resource, self._namespace),
+            {
+                "watch": "true",
+                "allowWatchBookmarks": "true",
+                "resourceVersion": self.version,
+                "timeoutSeconds": str(max(1, seconds)),
+                "labelSelector": self._labels,
+                "fieldSelector": self._fields,
+            },
+            timeout=httpx2.Timeout(10.0, read=self._patience.silence),
+        )
+        response = await self.api.stream(request)
+        advanced = False
+        try:
+            async for line in _lines(response):
+                self._event(line)
+                if not advanced:
+                    advanced = True
+                    self._failures = 0
+        finally:
+            # A cancelled or failed read leaves a connection that cannot be used again.
+            with contextlib.suppress(httpx2.HTTPError):
+                await response.aclose()
+        if not advanced and loop.time() - began < min(_TOO_SHORT, self._patience.watch):
+            raise ApiFailure(0, "WatchEnded", "the watch ended at once")
+
+    def _event(self, line: bytes) -> None:
+        try:
+            event = _event.decode(line)
+            if event.type == "ERROR":
+                code = msgspec.json.decode(event.object, type=_Code).code
+                raise failure_of(code, bytes(event.object), {})
+            data = bytes(event.object)
+            metadata = _identity.decode(data).metadata
+        except msgspec.DecodeError as error:  # a line that was cut short when the connection failed
+            raise ApiFailure(0, "BadEvent", f"an event of the watch is not valid JSON: {error}") from error
+        if event.type == "BOOKMARK":
+            self.counters.bookmarks += 1
+        elif event.type in ("ADDED", "MODIFIED"):
+            self.counters.events += 1
+            self._take(metadata, data)
+        elif event.type == "DELETED":
+            self.counters.events += 1
+            if metadata.key in self._kept:
+                self._drop(metadata.key)
+        else:
+            raise ApiFailure(0, "BadEvent", f"an event of the watch has the unknown type {event.type!r}")
+        self.version = metadata.resourceVersion
+        self._advanced.set()
+
+    def _take(self, metadata: _Metadata, data: bytes) -> None:
+        key = metadata.key
+        kept = self._kept.get(key)
+        if kept is not None and kept.uid == metadata.uid and kept.version == metadata.resourceVersion:
+            return  # a list after a gap finds it as it was
+        if kept is not None and kept.uid != metadata.uid:
+            self._drop(key)
+            kept = None
+        try:
+            value = self._decode(data)
+        except msgspec.ValidationError as error:
+            # An object that our types cannot hold must not hold up the others.
+            self.counters.undecodable += 1
+            if kept is not None:
+                self._drop(key)
+            if self._on_failure is not None:
+                self._on_failure(ApiFailure(0, "Undecodable", f"{key}: {error}"), 0.0)
+            return
+        self._kept[key] = _Kept(metadata.uid, metadata.resourceVersion, value)
+        if kept is None:
+            self._tell(Change(ChangeKind.ADDED, key, None, value))
+        else:
+            self._tell(Change(ChangeKind.MODIFIED, key, kept.value, value))
+
+    def _drop(self, key: str) -> None:
+        kept = self._kept.pop(key)
+        self._tell(Change(ChangeKind.DELETED, key, kept.value, None))
+
+    def _tell(self, change: Change[T]) -> None:
+        if self._on_change is not None:
+            self._on_change(change)
+
+
+async def _lines(response: httpx2.Response) -> AsyncIterator[bytes]:
+    """The lines of a streamed answer. Raises ApiFailure if the connection fails."""
+    rest = b""
+    chunks: Any = response.aiter_bytes()
+    try:
+        async for chunk in chunks:
+            rest += chunk
+            if b"\n" in chunk:
+                *whole, rest = rest.split(b"\n")
+                for line in whole:
+                    if line:
+                        yield line
+    except httpx2.HTTPError as error:
+        raise unanswered(error) from error
+    if rest:
+        raise ApiFailure(0, "BadEvent", "the watch ended within an event")
