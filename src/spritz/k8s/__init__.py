@@ -5,5 +5,13 @@
 `workqueue`  keys that wait for a worker: no key with two workers at once, back-off per key
 `election`   leader election by a Lease, with a fence that closes before another leader can open his
 
+`pods`           pods as far as scheduling goes: what they ask for, and which of them start together
+`policy`         namespaces and priority classes -> accounts, users, QOS
+`placing`        from pods to a job's description, and from a job's allocation to places for pods
+`slurm`          slurmrestd: external jobs, nodes, events
+`pod_scheduler`  pods wait, start and end as jobs
+`node_sync`      nodes of both sides; cordons and drains
+`operator`       the process
+
 Imports no package of Spritz but `notation`: it uses what a site's own programs could use.
 """

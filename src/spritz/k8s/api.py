@@ -98,7 +98,7 @@ class _Status(msgspec.Struct):
     code: int = 0
 
 
-class _ListMeta(msgspec.Struct):
+class _ListMeta(msgspec.Struct, frozen=True):
     resourceVersion: str = ""
     next: str = msgspec.field(name="continue", default="")
 

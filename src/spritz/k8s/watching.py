@@ -82,7 +82,7 @@ class Patience(msgspec.Struct, frozen=True, kw_only=True):
         return min(self.longest, self.first * 2.0 ** min(failures - 1, 60)) * (0.5 + chance / 2)
 
 
-class _Metadata(msgspec.Struct):
+class _Metadata(msgspec.Struct, frozen=True):
     name: str = ""
     namespace: str = ""
     uid: str = ""

@@ -1,0 +1,200 @@
+"""Nodes of Kubernetes as nodes of the cluster, and the reverse: drains that either side asks for.
+
+A node that appears becomes a node with State=EXTERNAL, of what it can give to pods, less what pods of others have
+there now. A node on which a slurmd of ours registers is left as slurmd says it is.
+
+    cordoned, or not Ready     DRAIN, with a reason that begins with `kubernetes:`
+    uncordoned, and Ready      that drain is lifted; drains of others stay
+    drained in Slurm           cordoned, with our annotation, so that other schedulers keep off; and back
+    deleted                    DOWN, which ends its jobs; then deleted
+
+Source: Kubernetes, "Safely Drain a Node", "Node Allocatable"; scontrol(1) create, update NodeName.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Callable, Mapping
+from typing import Final
+
+import msgspec
+from lightkube.resources.core_v1 import Node as NodeResource
+from lightkube.resources.core_v1 import Pod as PodResource
+
+from spritz.k8s.api import Api, ApiFailure
+from spritz.k8s.placing import KubeNode
+from spritz.k8s.pods import GPU_RESOURCES, PREFIX, Pod, Unfit, amount, shape_of
+from spritz.k8s.policy import Policy
+from spritz.k8s.slurm import Node, Slurm, SlurmFailure
+from spritz.k8s.watching import Change, Reflector
+from spritz.k8s.workqueue import WorkQueue
+
+#: Reasons of drains that are ours.
+OURS: Final = "kubernetes: "
+
+#: On a node that was cordoned because Slurm drains it: Slurm's reason.
+CORDONED: Final = f"{PREFIX}drained"
+
+#: A node with this label and value false is not ours.
+MANAGED: Final = f"{PREFIX}managed"
+
+_CONTROL_PLANE = "node-role.kubernetes.io/control-plane"
+
+#: Seconds between looks at all nodes of both sides, for what no event told.
+_AGAIN: Final = 30.0
+
+
+class NodeSync:
+    """Keeps both sides' nodes alike. `run` returns when it is cancelled."""
+
+    def __init__(
+        self,
+        api: Api,
+        slurm: Slurm,
+        policy: Policy,
+        log: Callable[..., None],
+        nodes: Reflector[KubeNode],
+        *,
+        scheduler: str = "spritz",
+    ) -> None:
+        self._api = api
+        self._slurm = slurm
+        self._policy = policy
+        self._log = log
+        self._scheduler = scheduler
+        self._nodes = nodes
+        self._known: dict[str, Node] = {}
+        self.queue: WorkQueue[str] = WorkQueue()
+
+    def changed(self, change: Change[KubeNode]) -> None:
+        """For the reflector of nodes."""
+        self.queue.add(change.key)
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        await self._nodes.synced.wait()
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._look_at_all(), name="nodes.all")
+            group.create_task(self.queue.run(self._look, workers=4, on_failure=self._failed), name="nodes.work")
+
+    async def _look_at_all(self) -> None:
+        while True:
+            try:
+                self._known = {node.name: node for node in await self._slurm.nodes()}
+            except SlurmFailure as failure:
+                self._log("slurm.away", error=failure.message)
+            else:
+                gone = [name for name, node in self._known.items() if _is_external(node) and name not in self._nodes]
+                for name in {*self._nodes.keys(), *gone}:
+                    self.queue.add(name)
+            await asyncio.sleep(_AGAIN)
+
+    def _failed(self, name: str, error: Exception, failures: int, delay: float) -> None:
+        words = error.message if isinstance(error, SlurmFailure | ApiFailure) else repr(error)
+        self._log("node.failed", node=name, error=words, failures=failures, again_seconds=round(delay, 1))
+
+    async def _look(self, name: str) -> None:
+        node, known = self._nodes.get(name), self._known.get(name)
+        if node is None:
+            if known is not None and _is_external(known):
+                await self._remove(known)
+        elif not _is_managed(node):
+            return
+        elif known is None:
+            await self._add(node)
+        else:
+            await self._agree(node, known)
+
+    async def _add(self, node: KubeNode) -> None:
+        others = await self._api.list_as(
+            msgspec.json.Decoder(Pod).decode, PodResource, fields=f"spec.nodeName={node.name}"
+        )
+        line = node_line(
+            node, [pod for pod in others.items if pod.spec.scheduler_name != self._scheduler], self._policy
+        )
+        try:
+            await self._slurm.create_node(line)
+        except SlurmFailure as failure:
+            if "already" not in failure.message:
+                raise
+        self._log("node.added", node=node.name, line=line)
+        await self._refresh(node.name)
+        known = self._known.get(node.name)
+        if known is not None:
+            await self._agree(node, known)
+
+    async def _remove(self, known: Node) -> None:
+        if "DOWN" not in known.state:
+            await self._slurm.update_node(known.name, state=["DOWN"], reason=f"{OURS}deleted")
+        try:
+            await self._slurm.delete_node(known.name)
+        finally:
+            await self._refresh(known.name)
+
+    async def _agree(self, node: KubeNode, known: Node) -> None:
+        drained = "DRAIN" in known.state
+        ours = known.reason.startswith(OURS)
+        followed = CORDONED in (node.metadata.annotations or {})
+        wanted = "NotReady" if not node.is_ready else "cordoned" if node.spec.unschedulable and not followed else ""
+        if wanted and not drained:
+            await self._slurm.update_node(node.name, state=["DRAIN"], reason=f"{OURS}{wanted}")
+            await self._refresh(node.name)
+        elif drained and ours and not wanted:
+            await self._slurm.update_node(node.name, state=["RESUME"])
+            await self._refresh(node.name)
+        elif drained and not ours and not followed and not node.spec.unschedulable:
+            await self._cordon(node, known.reason)
+        elif followed and not drained:
+            await self._cordon(node, None)
+
+    async def _cordon(self, node: KubeNode, reason: str | None) -> None:
+        change = {
+            "metadata": {"annotations": {CORDONED: reason}},
+            "spec": {"unschedulable": reason is not None or None},
+        }
+        await self._api.patch(NodeResource, node.name, None, change)
+
+    async def _refresh(self, name: str) -> None:
+        self._known = {node.name: node for node in await self._slurm.nodes()}
+
+
+def node_line(node: KubeNode, others: list[Pod], policy: Policy) -> str:
+    """What makes it, as `scontrol create` reads it. `others`: pods there that are not ours to place."""
+    given: Mapping[str, str | int] = node.status.allocatable or {}
+    cpus, memory = amount(given.get("cpu", 0)), amount(given.get("memory", 0)) / 2**20
+    gpus = [(kind, round(amount(given[name]))) for name, kind in GPU_RESOURCES.items() if given.get(name)]
+    gpus += [
+        (name.removeprefix("nvidia.com/mig-"), round(amount(value)))
+        for name, value in given.items()
+        if name.startswith("nvidia.com/mig-")
+    ]
+    for pod in others:
+        if pod.is_over:
+            continue
+        try:
+            shape = shape_of(pod)
+        except Unfit:
+            continue
+        cpus, memory = cpus - shape.cpus, memory - shape.memory_mib
+    labels = node.metadata.labels or {}
+    product = labels.get("nvidia.com/gpu.product", "").lower().replace(" ", "-")
+    words = [f"NodeName={node.name}", f"CPUs={max(1, math.floor(cpus))}", f"RealMemory={max(1, math.floor(memory))}"]
+    if gpus:
+        kinds = ((f"gpu:{kind or product}" if kind or product else "gpu", count) for kind, count in gpus if count > 0)
+        words.append("Gres=" + ",".join(f"{kind}:{count}" for kind, count in kinds))
+    features = [labels[label] for label in policy.feature_labels if labels.get(label)]
+    if features:
+        words.append("Feature=" + ",".join(features))
+    return " ".join([*words, "State=EXTERNAL"])
+
+
+def _is_external(node: Node) -> bool:
+    return "EXTERNAL" in node.state
+
+
+def _is_managed(node: KubeNode) -> bool:
+    said = (node.metadata.labels or {}).get(MANAGED)
+    if said is not None:
+        return said != "false"
+    return not any(taint.key == _CONTROL_PLANE for taint in node.spec.taints or ())

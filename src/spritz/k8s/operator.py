@@ -1,0 +1,86 @@
+"""`spritz-operator`: places pods in the cluster's queue, and keeps nodes of both sides alike.
+
+    spritz-operator --slurmrestd URL [--policy FILE] [--kubeconfig FILE] [--scheduler-name NAME]
+
+The token of slurmrestd comes from SLURM_JWT or the file --token-file,"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from spritz.k8s.api import Api
+from spritz.k8s.node_sync import NodeSync
+from spritz.k8s.pod_scheduler import PodScheduler
+from spritz.k8s.policy import Policy, PolicyError, read
+from spritz.k8s.slurm import Slurm
+
+
+def log(event: str, **fields: Any) -> None:
+    """A line of JSON on standard error."""
+    print(json.dumps({"at": round(time.time(), 3), "event": event, **fields}), file=sys.stderr, flush=True)  # noqa: TID251  # the operator's own log, beside no core
+
+
+async def operate(api: Api, slurm: Slurm, policy: Policy, *, name: str = "spritz", nodes: bool = True) -> None:
+    """Until cancelled."""
+    pods = PodScheduler(api, slurm, policy, log, name=name)
+    async with asyncio.TaskGroup() as group:
+        if nodes:
+            sync = NodeSync(api, slurm, policy, log, pods.nodes, scheduler=name)
+            pods.node_changed = sync.changed
+            group.create_task(sync.run(), name="node-sync")
+        group.create_task(pods.run(), name="pod-scheduler")
+
+
+def entry() -> None:
+    """The installed command."""
+    sys.exit(main(sys.argv[1:]))
+
+
+def main(argv: list[str]) -> int:
+    """Operate until told to stop."""
+    parser = argparse.ArgumentParser(prog="spritz-operator", description=(__doc__ or "").split("\n\n")[0])
+    parser.add_argument("--slurmrestd", metavar="URL", required=True, help="http://host:port or unix:/path")
+    parser.add_argument("--token-file", metavar="FILE", help="token of an administrator (default: $SLURM_JWT)")
+    parser.add_argument("--policy", metavar="FILE", help="namespaces and priority classes -> accounts, users, QOS")
+    parser.add_argument("--kubeconfig", metavar="FILE", help="the API server (default: as kubectl finds it)")
+    parser.add_argument("--scheduler-name", metavar="NAME", default="spritz", help="pods with this name are ours")
+    parser.add_argument("--no-nodes", action="store_true", help="leave nodes alone: somebody else creates them")
+    arguments = parser.parse_args(argv)
+    try:
+        policy = read(Path(arguments.policy).read_text(encoding="utf-8")) if arguments.policy else Policy()
+        token = (
+            Path(arguments.token_file).read_text().strip() if arguments.token_file else os.environ.get("SLURM_JWT", "")
+        )
+    except (OSError, PolicyError) as error:
+        print(f"spritz-operator: {error}", file=sys.stderr)
+        return 1
+    return asyncio.run(_run(arguments, policy, token))
+
+
+async def _run(arguments: argparse.Namespace, policy: Policy, token: str) -> int:
+    slurm = Slurm(arguments.slurmrestd, token)
+    async with Api.connect(arguments.kubeconfig) as api:
+        work = asyncio.current_task()
+        assert work is not None
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, work.cancel)
+        log("operator.started", slurmrestd=arguments.slurmrestd)
+        try:
+            await operate(api, slurm, policy, name=arguments.scheduler_name, nodes=not arguments.no_nodes)
+        except asyncio.CancelledError:
+            log("operator.stopped")
+        finally:
+            await slurm.close()
+    return 0
+
+
+if __name__ == "__main__":
+    entry()

@@ -1,0 +1,172 @@
+"""From pods to a job's description, and from a job's allocation to places for pods.
+
+One job for a workload: as many tasks as pods, each with what a pod takes. Pods of several shapes (a leader and its
+workers) are components of a heterogeneous job, a component for each shape, in the order of the shapes' first pods.
+
+Nodes that a pod cannot use (selector, affinity, taints) are excluded from its job by name: they are few kinds of
+rules that only Kubernetes has, and the scheduler's own rules stay one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from spritz.k8s.pods import Condition, Expression, Metadata, Pod, Shape, Term, options_of, shape_of
+from spritz.k8s.policy import Policy
+from spritz.k8s.slurm import Job
+
+#: The comment of a job says whose pods it has, so that an operator that starts finds its jobs again.
+COMMENT = "kubernetes:"
+
+
+class Taint(msgspec.Struct, frozen=True, rename="camel"):
+    """Keeps pods off a node that do not tolerate it."""
+
+    key: str = ""
+    value: str = ""
+    effect: str = ""
+
+
+class NodeSpec(msgspec.Struct, frozen=True, rename="camel"):
+    """What of it counts here."""
+
+    unschedulable: bool = False
+    taints: list[Taint] | None = None
+
+
+class NodeStatus(msgspec.Struct, frozen=True, rename="camel"):
+    """What of it counts here."""
+
+    allocatable: dict[str, str | int] | None = None
+    conditions: list[Condition] | None = None
+
+
+class KubeNode(msgspec.Struct, frozen=True):
+    """A node of Kubernetes."""
+
+    metadata: Metadata
+    spec: NodeSpec = NodeSpec()
+    status: NodeStatus = NodeStatus()
+
+    @property
+    def name(self) -> str:
+        return self.metadata.name
+
+    @property
+    def is_ready(self) -> bool:
+        return any(one.type == "Ready" and one.status == "True" for one in self.status.conditions or ())
+
+
+class Place(msgspec.Struct, frozen=True):
+    """For one pod: its node, and the numbers of its GPUs there."""
+
+    node: str
+    gpus: tuple[int, ...]
+
+
+def admits(node: KubeNode, pod: Pod) -> bool:
+    """May the pod run there, by selector, required affinity and taints?"""
+    labels = {**(node.metadata.labels or {}), "metadata.name": node.name}
+    if any(labels.get(key) != value for key, value in (pod.spec.node_selector or {}).items()):
+        return False
+    affinity = pod.spec.affinity.node_affinity if pod.spec.affinity is not None else None
+    required = affinity.required if affinity is not None else None
+    if required is not None and not any(_holds(term, labels) for term in required.node_selector_terms):
+        return False
+    return all(
+        any(_tolerates(one, taint) for one in pod.spec.tolerations or ())
+        for taint in node.spec.taints or ()
+        if taint.effect in ("NoSchedule", "NoExecute") and taint.key != "node.kubernetes.io/unschedulable"
+    )
+
+
+def _holds(term: Term, labels: Mapping[str, str]) -> bool:
+    lines = [*(term.match_expressions or ()), *(term.match_fields or ())]
+    return bool(lines) and all(_matches(line, labels) for line in lines)
+
+
+def _matches(line: Expression, labels: Mapping[str, str]) -> bool:
+    value, values = labels.get(line.key), line.values or []
+    if line.operator == "In":
+        return value in values
+    if line.operator == "NotIn":
+        return value not in values
+    if line.operator == "Exists":
+        return value is not None
+    if line.operator == "DoesNotExist":
+        return value is None
+    try:
+        number, bound = int(value or ""), int(values[0])
+    except (ValueError, IndexError):
+        return False
+    return number > bound if line.operator == "Gt" else number < bound if line.operator == "Lt" else False
+
+
+def _tolerates(toleration: Any, taint: Taint) -> bool:
+    if toleration.effect and toleration.effect != taint.effect:
+        return False
+    if toleration.operator == "Exists":
+        return not toleration.key or toleration.key == taint.key
+    return bool(toleration.key == taint.key and toleration.value == taint.value)
+
+
+def by_shape(pods: Iterable[Pod]) -> list[tuple[Shape, list[Pod]]]:
+    """Pods of one shape together. Raises Unfit."""
+    found: dict[Shape, list[Pod]] = {}
+    for pod in pods:
+        found.setdefault(shape_of(pod), []).append(pod)
+    return list(found.items())
+
+
+def describe(workload: str, pods: Sequence[Pod], policy: Policy, nodes: Iterable[KubeNode]) -> list[dict[str, Any]]:
+    """The job of these pods for `Slurm.allocate`: a description a component. Raises Unfit."""
+    known = list(nodes)
+    found = []
+    for shape, members in by_shape(pods):
+        first = members[0]
+        closed = [node.name for node in known if not admits(node, first)]
+        desc: dict[str, Any] = {
+            **policy.fields(first),
+            **options_of(first),
+            "flags": ["EXTERNAL_JOB"],
+            "name": workload.split("/")[2][:200],
+            "comment": f"{COMMENT}{workload}",
+            "current_working_directory": "/",
+            "tasks": len(members),
+            "cpus_per_task": shape.cpus,
+        }
+        if shape.memory_mib:
+            desc["memory_per_cpu"] = {"set": True, "number": math.ceil(shape.memory_mib / shape.cpus)}
+        if shape.gpus:
+            kind = f"gpu:{shape.gpu_type}" if shape.gpu_type else "gpu"
+            desc["tres_per_task"] = f"gres/{kind}={shape.gpus}"
+        if closed:
+            desc["excluded_nodes"] = closed
+        found.append(desc)
+    return found
+
+
+def places(job: Job, shape: Shape) -> list[Place]:
+    """A place for each of the job's tasks, in the order of its nodes."""
+    found: list[Place] = []
+    for share in job.allocation.nodes if job.allocation is not None else ():
+        gpus = share.gpus()
+        for task in range(share.cpu_count // shape.cpus):
+            mine = gpus[task * shape.gpus : (task + 1) * shape.gpus]
+            if len(mine) == shape.gpus:
+                found.append(Place(share.node, tuple(mine)))
+    return found
+
+
+def seat(pods: Sequence[Pod], offered: Sequence[Place]) -> dict[str, int]:
+    """uid -> number of its place, for pods without one. Places of pods that live stay theirs."""
+    taken = {pod.slot for pod in pods if pod.slot is not None and not pod.is_over}
+    free = (number for number in range(len(offered)) if number not in taken)
+    return {
+        pod.metadata.uid: number
+        for pod, number in zip((pod for pod in pods if pod.slot is None and not pod.is_over), free, strict=False)
+    }

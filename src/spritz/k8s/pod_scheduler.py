@@ -1,0 +1,416 @@
+"""The pod scheduler: pods with `schedulerName: spritz` wait, start and end as jobs of the cluster.
+
+What is true is in two places: pods in the API server, jobs in slurmctld. A workload (`pods.workload_of`) is looked at
+whenever one of its pods or its job changes, and when the operator starts; each look compares both and takes the next
+step, so that it does not matter what was missed, or was done already by an operator before this one:
+
+    pods there, no job          queue a job (under a key, so a lost answer does no harm)
+    job waits                   say why on the pods; pods gone meanwhile: cancel
+    job runs, pods not placed   write job, task and GPUs on each pod, then bind it
+    all pods over or gone       report the job's end, with the pods' exit code
+    job ends from its side      evict the pods; report when they are gone, which frees the nodes
+    (scancel, limit, preempted)
+
+Nothing here decides where a pod runs: the cycle of slurmctld does, for pods and jobs alike.
+
+Source: docs/decisions/0200; Kubernetes, "Scheduling Framework" (what binding means), "Pod Lifecycle".
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final
+
+import msgspec
+from lightkube.resources.core_v1 import Node as NodeResource
+from lightkube.resources.core_v1 import Pod as PodResource
+
+from spritz.k8s import placing
+from spritz.k8s.api import STRATEGIC, Api, ApiFailure
+from spritz.k8s.placing import COMMENT, KubeNode
+from spritz.k8s.pods import GPUS, JOB, SLOT, Pod, Unfit, gang_size, workload_of
+from spritz.k8s.policy import Policy
+from spritz.k8s.slurm import Job, Slurm, SlurmFailure
+from spritz.k8s.watching import Change, ChangeKind, Reflector
+from spritz.k8s.workqueue import WorkQueue
+
+#: Workloads looked at side by side.
+WORKERS: Final = 16
+
+#: A waiting workload is looked at again after so many seconds, for its explanation.
+AGAIN: Final = 30.0
+
+#: Rows of jobs asked for while one request is under way are asked for together, so many at most.
+_ROWS_MAX: Final = 500
+
+#: Seconds between attempts to follow slurmrestd's events.
+_RECONNECT: Final = 1.0
+
+#: What a log line gets: a word for what happened, and details.
+Log = Callable[..., None]
+
+
+class Jobs:
+    """Rows of jobs, asked for in groups."""
+
+    def __init__(self, slurm: Slurm) -> None:
+        self._slurm = slurm
+        self._wanted: dict[int, list[asyncio.Future[Job | None]]] = {}
+        self._asking: asyncio.Task[None] | None = None
+
+    async def get(self, job_ids: Iterable[int]) -> list[Job]:
+        """Those that are known. Raises SlurmFailure."""
+        loop = asyncio.get_running_loop()
+        waits: list[asyncio.Future[Job | None]] = []
+        for job_id in job_ids:
+            future: asyncio.Future[Job | None] = loop.create_future()
+            self._wanted.setdefault(job_id, []).append(future)
+            waits.append(future)
+        if self._asking is None or self._asking.done():
+            self._asking = loop.create_task(self._ask(), name="jobs")
+        found = await asyncio.gather(*waits)
+        return [job for job in found if job is not None]
+
+    async def _ask(self) -> None:
+        await asyncio.sleep(0)
+        while self._wanted:
+            ids = list(self._wanted)[:_ROWS_MAX]
+            group = {job_id: self._wanted.pop(job_id) for job_id in ids}
+            try:
+                rows = {job.id: job for job in await self._slurm.jobs(ids)}
+            except SlurmFailure as failure:
+                for futures in group.values():
+                    for future in futures:
+                        if not future.done():
+                            future.set_exception(failure)
+                continue
+            for job_id, futures in group.items():
+                for future in futures:
+                    if not future.done():
+                        future.set_result(rows.get(job_id))
+
+
+class PodScheduler:
+    """Follows pods, nodes and jobs, and works off what has changed. `run` returns when it is cancelled."""
+
+    def __init__(self, api: Api, slurm: Slurm, policy: Policy, log: Log, *, name: str = "spritz") -> None:
+        self._api = api
+        self._slurm = slurm
+        self._policy = policy
+        self._log = log
+        self.queue: WorkQueue[str] = WorkQueue()
+        self.pods: Reflector[Pod] = Reflector(
+            api,
+            PodResource,
+            fields=f"spec.schedulerName={name}",
+            decode=msgspec.json.Decoder(Pod).decode,
+            on_change=self._pod_changed,
+        )
+        #: told of each change of a node
+        self.node_changed: Callable[[Change[KubeNode]], None] = lambda change: None
+        self.nodes: Reflector[KubeNode] = Reflector(
+            api,
+            NodeResource,
+            decode=msgspec.json.Decoder(KubeNode).decode,
+            on_change=lambda change: self.node_changed(change),
+        )
+        self._jobs = Jobs(slurm)
+        #: workload -> its pods, by their keys
+        self._members: dict[str, set[str]] = {}
+        #: workload -> its job, all components; empty: none yet
+        self._job_ids: dict[str, tuple[int, ...]] = {}
+        self._workloads: dict[int, str] = {}
+        #: workload -> how many jobs it has had
+        self._lives: dict[str, int] = {}
+        #: (uid of the pod) -> its task, written but perhaps not seen yet
+        self._seats: dict[str, int] = {}
+        #: uid -> what was last said on the pod
+        self._said: dict[str, str] = {}
+        self.bound = 0
+
+    # Following
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self.pods.run(), name="pods")
+            group.create_task(self.nodes.run(), name="nodes")
+            await self.pods.synced.wait()
+            await self.nodes.synced.wait()
+            followed = asyncio.Event()
+            group.create_task(self._follow(followed), name="events")
+            await followed.wait()
+            group.create_task(self.queue.run(self._look, workers=WORKERS, on_failure=self._failed), name="workloads")
+
+    async def _follow(self, followed: asyncio.Event) -> None:
+        """The event stream; whenever it begins anew, everything is looked at."""
+        while True:
+            try:
+                async for event in self._slurm.events():
+                    if event["type"] in ("hello", "reset"):
+                        await self._find_jobs()
+                        followed.set()
+                    elif event["type"] == "dropped":
+                        break
+                    for number in self._numbers(event):
+                        if (workload := self._workloads.get(number)) is not None:
+                            self.queue.add(workload)
+            except SlurmFailure as failure:
+                self._log("slurm.away", error=failure.message)
+            await asyncio.sleep(_RECONNECT)
+
+    @staticmethod
+    def _numbers(event: dict[str, Any]) -> list[int]:
+        if event.get("kind") == "JobsNoted":
+            return []
+        return [event["job_id"]] if "job_id" in event else list(event.get("job_ids") or ())
+
+    async def _find_jobs(self) -> None:
+        """Jobs of pods that there are already, and every workload that has pods: all are looked at."""
+        rows = [job for job in await self._slurm.jobs() if job.comment.startswith(COMMENT)]
+        for job in sorted(rows, key=lambda job: job.id):
+            workload = job.comment.removeprefix(COMMENT)
+            if job.het_job_id and job.het_job_id != job.id:
+                ids = self._job_ids.get(workload, ())
+                if job.id not in ids and job.het_job_id in ids:
+                    self._adopt(workload, (*ids, job.id))
+            elif job.id not in self._job_ids.get(workload, ()):
+                self._lives[workload] = self._lives.get(workload, 0) + 1
+                if not job.is_gone:
+                    self._adopt(workload, (job.id,))
+        for workload in {*self._members, *self._job_ids}:
+            self.queue.add(workload)
+
+    def _adopt(self, workload: str, job_ids: tuple[int, ...]) -> None:
+        self._job_ids[workload] = job_ids
+        for job_id in job_ids:
+            self._workloads[job_id] = workload
+
+    def _pod_changed(self, change: Change[Pod]) -> None:
+        pod = change.new if change.new is not None else change.old
+        assert pod is not None, change
+        workload = workload_of(pod)
+        if change.kind is ChangeKind.DELETED:
+            self._members.get(workload, set()).discard(pod.key)
+            self._said.pop(pod.metadata.uid, None)
+            self._seats.pop(pod.metadata.uid, None)
+        else:
+            self._members.setdefault(workload, set()).add(pod.key)
+        old, new = change.old, change.new
+        if old is None or new is None or _outline(old) != _outline(new):
+            self.queue.add(workload)
+
+    def _failed(self, workload: str, error: Exception, failures: int, delay: float) -> None:
+        words = error.message if isinstance(error, SlurmFailure | ApiFailure) else repr(error)
+        self._log("workload.failed", workload=workload, error=words, failures=failures, again_seconds=round(delay, 1))
+
+    # One workload
+
+    async def _look(self, workload: str) -> float | None:
+        """Compare its pods with its job, and take the next step. Seconds until it is looked at again, if it is."""
+        keys = self._members.get(workload, set())
+        pods = [pod for key in sorted(keys) if (pod := self.pods.get(key)) is not None and workload_of(pod) == workload]
+        job_ids = self._job_ids.get(workload, ())
+        if not job_ids:
+            if not pods:
+                self._members.pop(workload, None)
+                self._lives.pop(workload, None)
+                return None
+            return await self._submit(workload, pods)
+        rows = await self._jobs.get(job_ids)
+        living = [pod for pod in pods if not pod.is_over]
+        if not rows or all(job.is_gone for job in rows):
+            return await self._job_is_gone(workload, job_ids, living)
+        if any(job.is_pending for job in rows):
+            return await self._waits(workload, job_ids, pods, living)
+        if all(job.is_running for job in rows):
+            if not living:
+                await self._complete(workload, job_ids, pods)
+                return None
+            await self._place(rows, living)
+            return None
+        # It has ended from Slurm's side: its pods go, and then its nodes are free.
+        here = [pod for pod in living if pod.is_placed]
+        for pod in living:
+            await self._evict(pod, f"job {job_ids[0]} has ended: {rows[0].state}")
+        if not here:
+            await self._complete(workload, job_ids, pods)
+        return None
+
+    async def _submit(self, workload: str, pods: Sequence[Pod]) -> float | None:
+        waiting = [pod for pod in pods if not (pod.is_over or pod.is_leaving or pod.is_placed or pod.is_gated)]
+        if not waiting:
+            return None
+        user = self._policy.user(waiting[0])
+        try:
+            if workload.startswith("gang/"):
+                size = gang_size(waiting)
+                if len(waiting) < size:
+                    await self._say(waiting, f"waits for {size - len(waiting)} more pods of its gang of {size}")
+                    return None
+                waiting = waiting[:size]
+            components = placing.describe(workload, waiting, self._policy, self.nodes.values())
+        except Unfit as unfit:
+            await self._say(waiting, str(unfit), refused=True)
+            return None
+        life = self._lives.get(workload, 0)
+        key = hashlib.sha256(f"{workload}#{life}".encode()).hexdigest()[:60]
+        try:
+            job_id = await self._slurm.allocate(components, key, user)
+        except SlurmFailure as failure:
+            if failure.passing:
+                raise
+            await self._say(waiting, failure.message, refused=True)
+            return 4 * AGAIN
+        self._lives[workload] = life + 1
+        self._adopt(workload, tuple(range(job_id, job_id + len(components))))
+        return 0.0
+
+    async def _waits(
+        self, workload: str, job_ids: Sequence[int], pods: Sequence[Pod], living: Sequence[Pod]
+    ) -> float | None:
+        waiting = [pod for pod in living if not pod.is_leaving]
+        size = gang_size(pods) if workload.startswith("gang/") and pods else 1
+        if len(waiting) < size:
+            await self._slurm.cancel(job_ids[0])
+            return 0.1
+        await self._say(waiting, await self._slurm.explain(job_ids[0]) or "waits for its turn")
+        return AGAIN
+
+    async def _place(self, rows: Sequence[Job], living: Sequence[Pod]) -> None:
+        """Bind pods that have no node yet, each to a task of its component."""
+        shapes = placing.by_shape(living)
+        offered = {job.id: job for job in rows}
+        for (shape, members), job in zip(shapes, sorted(offered.values(), key=lambda job: job.id), strict=False):
+            everywhere = placing.places(job, shape)
+            seated = [self._seen(pod) for pod in members]
+            seats = placing.seat(seated, everywhere)
+            for pod in seated:
+                if pod.is_placed or pod.is_leaving:
+                    continue
+                number = seats.get(pod.metadata.uid, pod.slot)
+                if number is None or number >= len(everywhere):
+                    await self._say([pod], f"job {job.id} has no place left for it")
+                    continue
+                await self._bind(pod, job.id, number, everywhere[number])
+
+    def _seen(self, pod: Pod) -> Pod:
+        """With the task that was written on it, though the watch may not have told yet."""
+        number = self._seats.get(pod.metadata.uid)
+        if number is None or pod.slot is not None:
+            return pod
+        notes = {**(pod.metadata.annotations or {}), SLOT: str(number)}
+        return msgspec.structs.replace(pod, metadata=msgspec.structs.replace(pod.metadata, annotations=notes))
+
+    async def _bind(self, pod: Pod, job_id: int, number: int, place: placing.Place) -> None:
+        meta = pod.metadata
+        self._seats[meta.uid] = number
+        notes = {JOB: str(job_id), SLOT: str(number)}
+        if place.gpus:
+            notes[GPUS] = ",".join(map(str, place.gpus))
+        if any((meta.annotations or {}).get(name) != text for name, text in notes.items()):
+            change = {"metadata": {"annotations": notes, "uid": meta.uid}}
+            await self._api.patch(PodResource, meta.name, meta.namespace, change)
+        try:
+            await self._api.bind(meta.name, meta.namespace, place.node, uid=meta.uid)
+        except ApiFailure as failure:
+            if not (failure.conflict or failure.not_found):
+                raise
+            # It has gone, or has a node: the watch says which.
+            self._log("pod.not_bound", pod=pod.key, error=failure.message)
+            return
+        self.bound += 1
+        await self._event(pod, "Scheduled", f"assigned to {place.node} as job {job_id}", "Normal")
+
+    async def _complete(self, workload: str, job_ids: Sequence[int], pods: Sequence[Pod]) -> None:
+        code = next((pod.exit_code for pod in pods if pod.exit_code), 0)
+        for job_id in job_ids:
+            await self._slurm.complete(job_id, code)
+        self._forget(workload, job_ids)
+        if any(not pod.is_over for pod in pods):
+            self.queue.add(workload)
+
+    async def _job_is_gone(self, workload: str, job_ids: Sequence[int], living: Sequence[Pod]) -> float | None:
+        """Cancelled while it waited, or ended and reported. A pod that runs without a job known is left alone."""
+        self._forget(workload, job_ids)
+        numbers = set(job_ids)
+        for pod in living:
+            if not pod.is_placed and (pod.job_id in numbers or not pod.job_id):
+                await self._evict(pod, f"job {job_ids[0]} has ended")
+        return None
+
+    def _forget(self, workload: str, job_ids: Iterable[int]) -> None:
+        self._job_ids.pop(workload, None)
+        for job_id in job_ids:
+            self._workloads.pop(job_id, None)
+
+    # On the pods
+
+    async def _evict(self, pod: Pod, why: str) -> None:
+        """Delete it, with its own grace, and say why. As any scheduler that takes a place back."""
+        if pod.is_leaving:
+            return
+        meta = pod.metadata
+        condition = {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler", "message": why}
+        try:
+            await self._condition(pod, condition)
+        except ApiFailure as failure:
+            if failure.passing:
+                raise
+        await self._event(pod, "Evicted", why, "Warning")
+        await self._api.delete(PodResource, meta.name, meta.namespace, uid=meta.uid)
+
+    async def _say(self, pods: Iterable[Pod], text: str, *, refused: bool = False) -> None:
+        """Why they wait: a condition, and an event where it is new."""
+        for pod in pods:
+            if self._said.get(pod.metadata.uid) == text:
+                continue
+            condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": text}
+            try:
+                await self._condition(pod, condition)
+                await self._event(
+                    pod, "FailedScheduling" if refused else "Waiting", text, "Warning" if refused else "Normal"
+                )
+            except ApiFailure as failure:
+                if failure.passing:
+                    raise
+            self._said[pod.metadata.uid] = text
+
+    async def _condition(self, pod: Pod, condition: dict[str, str]) -> None:
+        change = {"metadata": {"uid": pod.metadata.uid}, "status": {"conditions": [condition]}}
+        await self._api.patch(
+            PodResource, pod.metadata.name, pod.metadata.namespace, change, content_type=STRATEGIC, subresource="status"
+        )
+
+    async def _event(self, pod: Pod, reason: str, message: str, kind: str) -> None:
+        meta = pod.metadata
+        digest = hashlib.sha256(f"{meta.uid}{reason}{message}".encode()).hexdigest()[:16]
+        event = {
+            "apiVersion": "v1",
+            "kind": "Event",
+            "metadata": {"name": f"{meta.name[:200]}.{digest}", "namespace": meta.namespace},
+            "involvedObject": {
+                "apiVersion": "v1",
+                "kind": "Pod",
+                "name": meta.name,
+                "namespace": meta.namespace,
+                "uid": meta.uid,
+            },
+            "reason": reason,
+            "message": message[:1024],
+            "type": kind,
+            "source": {"component": "spritz"},
+        }
+        try:
+            await self._api.send("POST", f"api/v1/namespaces/{meta.namespace}/events", body=msgspec.json.encode(event))
+        except ApiFailure as failure:
+            # An event is a courtesy: it holds nothing up. One with this name has been made before.
+            if not failure.already_exists:
+                self._log("event.failed", pod=pod.key, error=failure.message)
+
+
+def _outline(pod: Pod) -> tuple[object, ...]:
+    """What of a pod makes its workload worth a look."""
+    return pod.status.phase, pod.is_leaving, pod.is_gated, pod.is_placed, pod.metadata.uid

@@ -1,0 +1,357 @@
+"""Pods as the scheduler reads them, what they ask for, and which of them start together.
+
+A *workload* is what becomes one job: a pod by itself, or a gang. Gangs are pods that say so (`spritz.dev/gang` and
+`spritz.dev/gang-size`), and those of a JobSet or a LeaderWorkerSet group. What a pod asks for is what the kubelet will
+count: its containers together, or its greatest init container, and its overhead. CPUs are whole in a job, so fractions
+are rounded up.
+
+Source: Kubernetes, "Resource Management for Pods and Containers", "Init Containers"; labels of JobSet, LeaderWorkerSet.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from spritz.notation.duration import INFINITE, parse_minutes
+from spritz.notation.errors import NotationError
+
+#: What pods and nodes carry for us.
+PREFIX = "spritz.dev/"
+
+GANG, GANG_SIZE = f"{PREFIX}gang", f"{PREFIX}gang-size"
+#: What is said on a pod when it is placed: its job, which of the job's tasks it is, and its GPUs on the node.
+JOB, SLOT, GPUS = f"{PREFIX}job-id", f"{PREFIX}task", f"{PREFIX}gpus"
+
+#: Resources that are GPUs, and the type that each stands for ("": any).
+GPU_RESOURCES = {"nvidia.com/gpu": "", "amd.com/gpu": "", "gpu.intel.com/i915": ""}
+_MIG = "nvidia.com/mig-"
+
+_LWS_GROUP, _LWS_SIZE = "leaderworkerset.sigs.k8s.io/group-key", "leaderworkerset.sigs.k8s.io/size"
+_JOBSET, _JOBSET_SIZE = "jobset.sigs.k8s.io/jobset-name", "jobset.sigs.k8s.io/global-replicas"
+_RESTART = "jobset.sigs.k8s.io/restart-attempt"
+
+#: An amount's suffix, and what it multiplies by.
+_SUFFIXES = {
+    "n": 1e-9, "u": 1e-6, "m": 1e-3, "": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15, "E": 1e18,
+    "Ki": 2.0**10, "Mi": 2.0**20, "Gi": 2.0**30, "Ti": 2.0**40, "Pi": 2.0**50, "Ei": 2.0**60,
+}  # fmt: skip
+
+
+class Unfit(Exception):
+    """The pod asks for what no job can be. Its words are for the pod's owner."""
+
+
+class _Camel(msgspec.Struct, frozen=True, rename="camel"):
+    pass
+
+
+class Owner(_Camel, frozen=True, rename="camel"):
+    """Who made an object."""
+
+    kind: str = ""
+    name: str = ""
+    uid: str = ""
+
+
+class Metadata(_Camel, frozen=True, rename="camel"):
+    """Of any object."""
+
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    labels: dict[str, str] | None = None
+    annotations: dict[str, str] | None = None
+    owner_references: list[Owner] | None = None
+    deletion_timestamp: str | None = None
+    creation_timestamp: str | None = None
+
+    def note(self, key: str) -> str:
+        """The annotation, or else the label, of this name; "" without."""
+        return (self.annotations or {}).get(key) or (self.labels or {}).get(key) or ""
+
+
+class Amounts(_Camel, frozen=True, rename="camel"):
+    """Of a container."""
+
+    requests: dict[str, str | int] | None = None
+    limits: dict[str, str | int] | None = None
+
+
+class Container(_Camel, frozen=True, rename="camel"):
+    """What of it counts here."""
+
+    resources: Amounts = Amounts()
+    #: of an init container: "Always" makes it run along with the others
+    restart_policy: str | None = None
+
+
+class Toleration(_Camel, frozen=True, rename="camel"):
+    """Which taints the pod puts up with."""
+
+    key: str = ""
+    operator: str = "Equal"
+    value: str = ""
+    effect: str = ""
+
+
+class Expression(_Camel, frozen=True, rename="camel"):
+    """One line of a node selector."""
+
+    key: str
+    operator: str
+    values: list[str] | None = None
+
+
+class Term(_Camel, frozen=True, rename="camel"):
+    """All lines must hold."""
+
+    match_expressions: list[Expression] | None = None
+    match_fields: list[Expression] | None = None
+
+
+class Selector(_Camel, frozen=True, rename="camel"):
+    """One term must hold."""
+
+    node_selector_terms: list[Term] = []
+
+
+class NodeAffinity(_Camel, frozen=True, rename="camel"):
+    """Where the pod may run at all."""
+
+    required: Selector | None = msgspec.field(default=None, name="requiredDuringSchedulingIgnoredDuringExecution")
+
+
+class Affinity(_Camel, frozen=True, rename="camel"):
+    """What of it counts here."""
+
+    node_affinity: NodeAffinity | None = None
+
+
+class Gate(_Camel, frozen=True, rename="camel"):
+    """Keeps a pod from being scheduled."""
+
+    name: str = ""
+
+
+class PodSpec(_Camel, frozen=True, rename="camel"):
+    """What of it counts here."""
+
+    scheduler_name: str = ""
+    node_name: str = ""
+    containers: list[Container] = []
+    init_containers: list[Container] | None = None
+    overhead: dict[str, str | int] | None = None
+    priority_class_name: str = ""
+    service_account_name: str = ""
+    node_selector: dict[str, str] | None = None
+    affinity: Affinity | None = None
+    tolerations: list[Toleration] | None = None
+    scheduling_gates: list[Gate] | None = None
+    active_deadline_seconds: int | None = None
+
+
+class Terminated(_Camel, frozen=True, rename="camel"):
+    """How a container ended."""
+
+    exit_code: int = 0
+
+
+class ContainerState(_Camel, frozen=True, rename="camel"):
+    """Of a container."""
+
+    terminated: Terminated | None = None
+
+
+class ContainerStatus(_Camel, frozen=True, rename="camel"):
+    """Of a container."""
+
+    state: ContainerState = ContainerState()
+
+
+class Condition(_Camel, frozen=True, rename="camel"):
+    """What is said of a pod or node."""
+
+    type: str
+    status: str = ""
+    reason: str | None = None
+    message: str | None = None
+
+
+class PodStatus(_Camel, frozen=True, rename="camel"):
+    """What of it counts here."""
+
+    phase: str = "Pending"
+    conditions: list[Condition] | None = None
+    container_statuses: list[ContainerStatus] | None = None
+
+
+class Pod(_Camel, frozen=True, rename="camel"):
+    """A pod, as far as scheduling goes."""
+
+    metadata: Metadata
+    spec: PodSpec = PodSpec()
+    status: PodStatus = PodStatus()
+
+    @property
+    def key(self) -> str:
+        """`namespace/name`."""
+        return f"{self.metadata.namespace}/{self.metadata.name}"
+
+    @property
+    def is_over(self) -> bool:
+        """It has run, and holds nothing any more."""
+        return self.status.phase in ("Succeeded", "Failed")
+
+    @property
+    def is_leaving(self) -> bool:
+        """It is being deleted."""
+        return self.metadata.deletion_timestamp is not None
+
+    @property
+    def is_placed(self) -> bool:
+        """It has a node."""
+        return bool(self.spec.node_name)
+
+    @property
+    def is_gated(self) -> bool:
+        """Somebody wants it to wait before it is looked at."""
+        return bool(self.spec.scheduling_gates)
+
+    @property
+    def exit_code(self) -> int:
+        """The first of its containers that failed; 1 for a pod that failed for another reason."""
+        codes = [
+            status.state.terminated.exit_code
+            for status in self.status.container_statuses or ()
+            if status.state.terminated is not None
+        ]
+        return next((code for code in codes if code), 1 if self.status.phase == "Failed" else 0)
+
+    @property
+    def job_id(self) -> int:
+        """The job that it is a part of; 0: not placed yet."""
+        text = (self.metadata.annotations or {}).get(JOB, "")
+        return int(text) if text.isascii() and text.isdigit() else 0
+
+    @property
+    def slot(self) -> int | None:
+        """Which task of the job it is."""
+        text = (self.metadata.annotations or {}).get(SLOT, "")
+        return int(text) if text.isascii() and text.isdigit() else None
+
+
+class Shape(msgspec.Struct, frozen=True):
+    """What one pod takes of its node."""
+
+    cpus: int
+    memory_mib: int
+    gpus: int
+    #: as in --gres=gpu:TYPE:1; "": any
+    gpu_type: str = ""
+
+
+def amount(value: str | int) -> float:
+    """`500m`, `2`, `16Gi` as a number. Raises Unfit."""
+    text = str(value)
+    digits = text.rstrip("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
+    if any(character.isspace() for character in text):
+        raise Unfit(f"{text[:40]!r} is no amount of a resource")
+    try:
+        if text[-1:].isdigit() or text[len(digits) :] not in _SUFFIXES:
+            return float(text)
+        return float(digits) * _SUFFIXES[text[len(digits) :]]
+    except ValueError:
+        raise Unfit(f"{text[:40]!r} is no amount of a resource") from None
+
+
+def shape_of(pod: Pod) -> Shape:
+    """What the pod takes. Raises Unfit."""
+    init = pod.spec.init_containers or []
+    along = [one for one in init if one.restart_policy == "Always"]
+    total = _sum([*pod.spec.containers, *along])
+    for container in init:
+        if container.restart_policy != "Always":
+            for name, value in _sum([container, *along]).items():
+                total[name] = max(total.get(name, 0.0), value)
+    for name, text in (pod.spec.overhead or {}).items():
+        total[name] = total.get(name, 0.0) + amount(text)
+    gpus, kinds = 0, set()
+    for name, value in total.items():
+        kind = GPU_RESOURCES.get(name, name.removeprefix(_MIG) if name.startswith(_MIG) else None)
+        if kind is not None and value:
+            gpus += round(value)
+            kinds.add(kind)
+    if len(kinds) > 1:
+        raise Unfit("GPUs of several kinds in one pod are not supported")
+    named = pod.metadata.note(f"{PREFIX}gpu-type")
+    return Shape(
+        cpus=max(1, math.ceil(round(total.get("cpu", 0.0), 6))),
+        memory_mib=math.ceil(total.get("memory", 0.0) / 2**20),
+        gpus=gpus,
+        gpu_type=next(iter(kinds), "") or (named if gpus else ""),
+    )
+
+
+def _sum(containers: Iterable[Container]) -> dict[str, float]:
+    total: dict[str, float] = {}
+    for container in containers:
+        asked = {**(container.resources.limits or {}), **(container.resources.requests or {})}
+        for name, value in asked.items():
+            total[name] = total.get(name, 0.0) + amount(value)
+    return total
+
+
+def workload_of(pod: Pod) -> str:
+    """The key of the workload that the pod belongs to: `gang/NAMESPACE/NAME`, or `pod/NAMESPACE/NAME/UID`."""
+    meta = pod.metadata
+    labels = meta.labels or {}
+    name = meta.note(GANG)
+    if not name and _LWS_GROUP in labels:
+        name = f"lws-{labels[_LWS_GROUP]}"
+    if not name and _JOBSET in labels:
+        name = f"jobset-{labels[_JOBSET]}-{labels.get(_RESTART, '0')}"
+    return f"gang/{meta.namespace}/{name}" if name else f"pod/{pod.key}/{meta.uid}"
+
+
+def gang_size(pods: Iterable[Pod]) -> int:
+    """How many pods must be there before any starts. Raises Unfit where they say nothing, or do not agree."""
+    said: set[str] = set()
+    for pod in pods:
+        notes = (GANG_SIZE, _LWS_SIZE, _JOBSET_SIZE)
+        said.add(next((text for name in notes if (text := pod.metadata.note(name))), ""))
+    if len(said) != 1:
+        raise Unfit(f"the pods of the gang disagree on {GANG_SIZE}: {', '.join(sorted(said))}")
+    text = said.pop()
+    if not (text.isascii() and text.isdigit() and 0 < int(text) <= 100_000):
+        raise Unfit(f"{GANG_SIZE}={text!r}: the number of pods that start together is needed")
+    return int(text)
+
+
+def options_of(pod: Pod) -> dict[str, Any]:
+    """What annotations say of the job: fields of a job of slurmrestd. Raises Unfit."""
+    found: dict[str, Any] = {}
+    for name in ("account", "partition", "qos", "reservation", "licenses"):
+        if text := pod.metadata.note(PREFIX + name):
+            found[name] = text
+    if text := pod.metadata.note(f"{PREFIX}time-limit"):
+        found["time_limit"] = minutes(text)
+    elif pod.spec.active_deadline_seconds:
+        found["time_limit"] = {"set": True, "number": math.ceil(pod.spec.active_deadline_seconds / 60)}
+    if text := pod.metadata.note(f"{PREFIX}priority"):
+        if not (text.isascii() and text.isdigit() and int(text) < 2**32 - 16):
+            raise Unfit(f"{PREFIX}priority={text[:20]!r} is no priority")
+        found["priority"] = {"set": True, "number": int(text)}
+    return found
+
+
+def minutes(text: str) -> dict[str, bool | int]:
+    """A time limit in Slurm's notation (`90`, `1:30:00`, `2-0`, UNLIMITED), as a job's field. Raises Unfit."""
+    try:
+        found = parse_minutes(text)
+    except NotationError as error:
+        raise Unfit(f"{PREFIX}time-limit={text[:20]!r}: {error}") from error
+    return {"set": True, "infinite": True} if found >= INFINITE else {"set": True, "number": found}

@@ -1,0 +1,68 @@
+"""What an administrator says of pods: which account, partition, QOS and user a namespace stands for, and priorities.
+
+A pod's annotations say what it would like; they never say who it is. The user of its job is the namespace's, or the
+operator's own, and whether that user may have the account, partition and QOS Slurm decides as for any job.
+
+    namespaces:
+      research: {user: lab, account: lab, partition: gpu, qos: normal}
+      "*": {account: guests}
+    priorityClasses:
+      inference-critical: {qos: high}
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import yaml
+
+from spritz.k8s.pods import Pod
+
+
+class PolicyError(Exception):
+    """The file cannot be used; the words name what is wrong."""
+
+
+class Mapped(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Fields of a job; "" leaves them to Slurm."""
+
+    user: str = ""
+    account: str = ""
+    partition: str = ""
+    qos: str = ""
+    reservation: str = ""
+
+
+class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+    """For all pods."""
+
+    namespaces: dict[str, Mapped] = {}
+    priority_classes: dict[str, Mapped] = {}
+    #: labels of nodes that become features `VALUE`, such as nvidia.com/gpu.product
+    feature_labels: list[str] = []
+
+    def fields(self, pod: Pod) -> dict[str, Any]:
+        """Fields of the job that the pod does not say itself."""
+        found: dict[str, Any] = {}
+        for mapped in (
+            self.namespaces.get(pod.metadata.namespace, self.namespaces.get("*")),
+            self.priority_classes.get(pod.spec.priority_class_name),
+        ):
+            if mapped is not None:
+                found |= {name: text for name, text in msgspec.structs.asdict(mapped).items() if text}
+        found.pop("user", None)
+        return found
+
+    def user(self, pod: Pod) -> str:
+        """As whom the job is queued; "": as the operator."""
+        mapped = self.namespaces.get(pod.metadata.namespace, self.namespaces.get("*"))
+        return mapped.user if mapped is not None else ""
+
+
+def read(text: str) -> Policy:
+    """The policy of a YAML file. Raises PolicyError."""
+    try:
+        return msgspec.convert(yaml.safe_load(text) or {}, Policy)
+    except (yaml.YAMLError, msgspec.ValidationError) as error:
+        raise PolicyError(str(error)) from error

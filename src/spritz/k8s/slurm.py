@@ -1,0 +1,243 @@
+"""slurmrestd, as far as pods need it: external jobs, nodes, explanations, and the event stream.
+
+Submissions carry a key, so one whose answer was lost is made again without a second job. Everything else here may be
+done twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable, Sequence
+from typing import Any, Final
+
+import httpx2
+import msgspec
+
+_VERSION: Final = "/slurm/v0.0.45"
+_OWN: Final = "/spritz/v1"
+
+#: Seconds for an answer, and without a heartbeat (one comes every 5) after which the event stream counts as gone.
+_TIMEOUT, _SILENCE = 30.0, 20.0
+
+
+class SlurmFailure(Exception):
+    """A refusal in Slurm's words; `status` is HTTP's, 0 without an answer."""
+
+    def __init__(self, message: str, status: int = 0) -> None:
+        super().__init__(message)
+        self.message = message
+        self.status = status
+
+    @property
+    def passing(self) -> bool:
+        """Nobody has decided: the daemons did not answer."""
+        return self.status in (0, 502, 503, 504)
+
+
+class Gres(msgspec.Struct, frozen=True):
+    """What a job has of a kind of devices on a node; `indexes` is a mask in hexadecimal."""
+
+    name: str = ""
+    count: int = 0
+    indexes: str = ""
+
+    def numbers(self) -> list[int]:
+        """The devices, as the node counts them."""
+        mask = int(self.indexes or "0", 16)
+        return [number for number in range(mask.bit_length()) if mask >> number & 1]
+
+
+class Share(msgspec.Struct, frozen=True):
+    """What a job has of a node; `cpus` is a mask in hexadecimal."""
+
+    node: str
+    cpus: str = "0"
+    gres: list[Gres] = []
+
+    @property
+    def cpu_count(self) -> int:
+        return int(self.cpus or "0", 16).bit_count()
+
+    def gpus(self) -> list[int]:
+        """Numbers of its GPUs."""
+        return [number for gres in self.gres if gres.name == "gpu" for number in gres.numbers()]
+
+
+class Allocation(msgspec.Struct, frozen=True):
+    """By node."""
+
+    nodes: list[Share] = []
+
+
+class Job(msgspec.Struct, frozen=True, array_like=True):
+    """A job, as far as a pod is concerned: a row of `GET /spritz/v1/jobs` with these columns."""
+
+    id: int
+    state: str = "PENDING"
+    reason: str = "None"
+    comment: str = ""
+    het_job_id: int = 0
+    completing: list[str] = []
+    allocation: Allocation | None = None
+
+    @property
+    def is_pending(self) -> bool:
+        return self.state == "PENDING"
+
+    @property
+    def is_running(self) -> bool:
+        return self.state in ("RUNNING", "SUSPENDED")
+
+    @property
+    def is_gone(self) -> bool:
+        """It has ended, and nothing waits for its pods."""
+        return not self.is_pending and not self.is_running and not self.completing
+
+
+class Node(msgspec.Struct, frozen=True):
+    """A node, as far as Kubernetes is concerned."""
+
+    name: str
+    state: list[str] = []
+    reason: str = ""
+    cpus: int = 0
+    real_memory: int = 0
+    gres: str = ""
+    features: list[str] = []
+
+
+class _Fault(msgspec.Struct):
+    error: str = ""
+    description: str = ""
+
+
+class _Answer(msgspec.Struct):
+    errors: list[_Fault] = []
+    rows: list[Job] = []
+    job_id: int = 0
+
+
+class _Nodes(msgspec.Struct):
+    nodes: list[Node] = []
+
+
+class Slurm:
+    """A connection pool to slurmrestd. `address`: `unix:/path` or `http(s)://host:port`; `token`: an operator's."""
+
+    def __init__(self, address: str, token: str = "") -> None:
+        headers = {"X-SLURM-USER-TOKEN": token} if token else {}
+        limits = httpx2.Limits(max_connections=32, max_keepalive_connections=32)
+        if address.startswith("unix:"):
+            transport = httpx2.AsyncHTTPTransport(uds=address.removeprefix("unix:"), limits=limits)
+            self._client = httpx2.AsyncClient(
+                transport=transport, base_url="http://slurmrestd", headers=headers, timeout=_TIMEOUT
+            )
+        else:
+            self._client = httpx2.AsyncClient(base_url=address, headers=headers, timeout=_TIMEOUT, limits=limits)
+        #: requests sent
+        self.sent = 0
+
+    async def close(self) -> None:
+        await self._client.aclose()
+
+    # Jobs
+
+    async def allocate(self, components: Sequence[dict[str, Any]], key: str, user: str = "") -> int:
+        """Queue an external job, of several components a heterogeneous one; its number. Raises SlurmFailure."""
+        body: dict[str, Any] = {"job": components[0]} if len(components) == 1 else {"hetjob": list(components)}
+        headers = {"Idempotency-Key": key} | ({"X-SLURM-USER-NAME": user} if user else {})
+        return (await self._send("POST", f"{_VERSION}/job/allocate", json=body, headers=headers)).job_id
+
+    async def complete(self, job_id: int, exit_code: int = 0) -> None:
+        """Nothing of the job is left on its nodes. A job that is not known any more is no failure."""
+        try:
+            await self._send("POST", f"{_OWN}/job/{job_id}/complete", json={"exit_code": min(exit_code, 255)})
+        except SlurmFailure as failure:
+            if failure.status != 404:
+                raise
+
+    async def cancel(self, job_id: int) -> None:
+        """End it. One that has ended, or is not known any more, is no failure."""
+        try:
+            await self._send("DELETE", f"{_VERSION}/job/{job_id}")
+        except SlurmFailure as failure:
+            if failure.passing or failure.status in (401, 403):
+                raise
+
+    async def jobs(self, ids: Iterable[int] = ()) -> list[Job]:
+        """These jobs, as far as they are known; all without ids."""
+        query = {"fields": ",".join(Job.__struct_fields__)}
+        numbers = ",".join(map(str, ids))
+        if numbers:
+            query["ids"] = numbers
+        return (await self._send("GET", f"{_OWN}/jobs", params=query)).rows
+
+    async def explain(self, job_id: int) -> str:
+        """Why it waits, in a sentence; "" where there is nothing to say."""
+        try:
+            response = await self._request("GET", f"{_OWN}/explain/{job_id}")
+        except SlurmFailure:
+            return ""
+        found = msgspec.json.decode(response.content).get("explanations") or [{}]
+        return str(found[0].get("summary", ""))
+
+    # Nodes
+
+    async def nodes(self) -> list[Node]:
+        response = await self._request("GET", f"{_VERSION}/nodes")
+        return msgspec.json.decode(response.content, type=_Nodes).nodes
+
+    async def create_node(self, line: str) -> None:
+        """As `scontrol create NodeName=…`."""
+        await self._send("POST", f"{_VERSION}/new/node/", json={"node_conf": line})
+
+    async def update_node(self, name: str, **fields: Any) -> None:
+        await self._send("POST", f"{_VERSION}/node/{name}", json=fields)
+
+    async def delete_node(self, name: str) -> None:
+        await self._send("DELETE", f"{_VERSION}/node/{name}")
+
+    # Events
+
+    async def events(self) -> AsyncIterator[dict[str, Any]]:
+        """Changes of jobs and nodes from now on. The first is `{"type": "hello"}`. Raises SlurmFailure when it ends."""
+        query = {"types": "job,node", "heartbeat": "5"}
+        timeout = httpx2.Timeout(_TIMEOUT, read=_SILENCE)
+        try:
+            async with self._client.stream("GET", f"{_OWN}/events", params=query, timeout=timeout) as response:
+                if response.status_code != 200:
+                    raise SlurmFailure(_words(await response.aread()), response.status_code)
+                name = ""
+                async for line in response.aiter_lines():
+                    if line.startswith("event: "):
+                        name = line[7:]
+                    elif line.startswith("data: "):
+                        event: dict[str, Any] = msgspec.json.decode(line[6:])
+                        yield event if "type" in event else {**event, "type": name}
+        except httpx2.HTTPError as error:
+            raise SlurmFailure(f"the event stream failed ({type(error).__name__})") from error
+        raise SlurmFailure("the event stream has ended")
+
+    async def _send(self, method: str, path: str, **more: Any) -> _Answer:
+        response = await self._request(method, path, **more)
+        try:
+            return msgspec.json.decode(response.content, type=_Answer)
+        except msgspec.DecodeError as error:
+            raise SlurmFailure(f"slurmrestd's answer cannot be read: {error}") from error
+
+    async def _request(self, method: str, path: str, **more: Any) -> httpx2.Response:
+        self.sent += 1
+        try:
+            response = await self._client.request(method, path, **more)
+        except httpx2.HTTPError as error:
+            raise SlurmFailure(f"slurmrestd does not answer ({type(error).__name__})") from error
+        if response.status_code >= 400:
+            raise SlurmFailure(_words(response.content), response.status_code)
+        return response
+
+
+def _words(content: bytes) -> str:
+    try:
+        faults = msgspec.json.decode(content, type=_Answer).errors
+    except msgspec.DecodeError:
+        return content[:200].decode("utf-8", "replace")
+    return "; ".join(dict.fromkeys(fault.description or fault.error for fault in faults))
