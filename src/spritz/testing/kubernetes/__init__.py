@@ -1,0 +1,14 @@
+"""A Kubernetes for tests: an API server and nodes, in memory, in one asyncio program.
+
+`server`       KubeServer: HTTP, authentication, routes, discovery, faults
+`cluster`      the objects, their history and the verbs on them
+`kinds`        built-in resources (from lightkube's models) and custom ones (from their definitions)
+`schema`       pruning, defaults, validation, CEL rules; how lists merge
+`managed`      managed fields and server-side apply
+`admission`    built-in admission and webhooks; `access`: tokens and RBAC
+`controllers`  owners' garbage collection and the workloads that make pods
+
+What a server must do is stated in tests/kubernetes/contract, which runs against this one and any real one.
+By hand: `python -m spritz.testing.kubernetes --nodes 4`, then kubectl with the kubeconfig that it prints.
+Needs the extras `kubernetes` and `rest`.
+"""

@@ -1,0 +1,1174 @@
+"""The state of the fake cluster and the verbs on it, without HTTP.
+
+One store for all resources, one counter of resource versions, a history that watches resume from. Stored objects are
+never changed in place: a write stores a new one.
+
+Source: Kubernetes API concepts and conventions; the messages are Kubernetes' own.
+"""
+
+from __future__ import annotations
+
+import base64
+import copy
+import datetime
+import json
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from spritz.runtime.clock import Clock, SystemClock
+from spritz.runtime.randomness import SystemRandomness
+from spritz.testing.kubernetes import admission, errors, kinds, managed, patches, selectors, strategies
+from spritz.testing.kubernetes.access import ADMIN, CONTROLLER, Rules, Tokens, User
+from spritz.testing.kubernetes.errors import Cause, Object, Refusal, bad_request
+from spritz.testing.kubernetes.kinds import Kind
+from spritz.testing.kubernetes.schema import drop_nulls, prune, set_defaults, validate
+
+_randomness = SystemRandomness()
+
+#: (group, plural)
+StoreKey = tuple[str, str]
+#: (namespace, name)
+Name = tuple[str, str]
+
+_ALPHABET: Final = "bcdfghjklmnpqrstvwxz2456789"
+#: kinds that must be updated with a resource version
+_CONDITIONAL: Final = frozenset({"leases", "events"})
+#: writes are retried so often when another write came between
+_PATCH_ATTEMPTS: Final = 5
+#: events that a slow watcher may be behind by
+_BACKLOG_MAX: Final = 100_000
+
+
+class Stored:
+    """An object as stored, and its JSON."""
+
+    __slots__ = ("_data", "obj")
+
+    def __init__(self, obj: Object) -> None:
+        self.obj = obj
+        self._data: bytes | None = None
+
+    @property
+    def data(self) -> bytes:
+        if self._data is None:
+            self._data = msgspec.json.encode(self.obj)
+        return self._data
+
+
+class Event:
+    """A write: `new` is None for a deletion, `old` for a creation. `last` is a deletion's object."""
+
+    __slots__ = ("key", "last", "name", "new", "old", "version")
+
+    def __init__(
+        self, version: int, key: StoreKey, name: Name, old: Stored | None, new: Stored | None, last: Stored
+    ) -> None:
+        self.version = version
+        self.key = key
+        self.name = name
+        self.old = old
+        self.new = new
+        self.last = last
+
+
+class Watcher:
+    """One watch: events that its client has not been sent yet."""
+
+    __slots__ = ("bookmarks", "closed", "kind", "matches", "name", "namespace", "pending", "sent", "wake")
+
+    def __init__(self, kind: Kind, namespace: str, matches: selectors.Matches | None, wake: Callable[[], None]) -> None:
+        self.kind = kind
+        self.namespace = namespace
+        self.matches = matches
+        self.wake = wake
+        self.pending: deque[bytes] = deque()
+        self.closed = False
+        #: the version up to which the client has heard everything
+        self.sent = 0
+
+    def offer(self, event: Event) -> None:
+        self.sent = event.version
+        if self.namespace and event.name[0] != self.namespace:
+            return
+        matches = self.matches
+        was = event.old is not None and (matches is None or matches(event.old.obj))
+        is_ = event.new is not None and (matches is None or matches(event.new.obj))
+        if is_:
+            assert event.new is not None
+            self.put("MODIFIED" if was else "ADDED", event.new)
+        elif was:
+            if event.new is None:
+                self.put("DELETED", event.last)
+            else:  # it is there, and no longer selected: its last selected state at this version
+                assert event.old is not None
+                metadata = event.old.obj["metadata"] | {"resourceVersion": str(event.version)}
+                self.put("DELETED", Stored(event.old.obj | {"metadata": metadata}))
+
+    def put(self, kind: str, stored: Stored) -> None:
+        self.pending.append(b'{"type":"%s","object":%s}\n' % (kind.encode(), self.data(stored)))
+        if len(self.pending) > _BACKLOG_MAX:
+            self.closed = True
+        self.wake()
+
+    def data(self, stored: Stored) -> bytes:
+        if stored.obj.get("apiVersion") == self.kind.api_version:
+            return stored.data
+        return msgspec.json.encode(stored.obj | {"apiVersion": self.kind.api_version})
+
+    def bookmark(self, *, initial: bool = False) -> None:
+        metadata: Object = {"resourceVersion": str(self.sent), "creationTimestamp": None}
+        if initial:
+            metadata["annotations"] = {"k8s.io/initial-events-end": "true"}
+        obj = {"kind": self.kind.kind, "apiVersion": self.kind.api_version, "metadata": metadata}
+        self.pending.append(b'{"type":"BOOKMARK","object":%s}\n' % msgspec.json.encode(obj))
+        self.wake()
+
+    def end(self) -> None:
+        self.closed = True
+        self.wake()
+
+
+class Request:
+    """What is common to all writes: who, under which field manager, and whether only to try."""
+
+    __slots__ = ("dry_run", "field_validation", "manager", "user", "warnings")
+
+    def __init__(
+        self,
+        user: User = ADMIN,
+        manager: str = "spritz-testing",
+        *,
+        dry_run: bool = False,
+        field_validation: str = "Warn",
+    ) -> None:
+        self.user = user
+        self.manager = manager
+        self.dry_run = dry_run
+        self.field_validation = field_validation
+        self.warnings: list[str] = []
+
+
+#: Makes the new object from the present one. It may be called again if another write came between.
+Change = Callable[[Object], Object]
+
+
+class Cluster:
+    """Objects, their history, and the verbs. `history` is how many events a watch may be behind."""
+
+    def __init__(self, *, history: int = 20_000, clock: Clock | None = None, secret: bytes = b"spritz") -> None:
+        self.clock = clock or SystemClock()
+        #: seconds that the server's clock is ahead
+        self.skew = 0.0
+        self.version = 1
+        self._stores: dict[StoreKey, dict[Name, Stored]] = {}
+        self._kinds: dict[tuple[str, str, str], Kind] = {}
+        self._history: deque[Event] = deque()
+        self._history_max = history
+        #: events of this version and older are forgotten
+        self.compacted = 1
+        self._watchers: dict[StoreKey, set[Watcher]] = {}
+        #: continued lists: token → (version, remaining objects)
+        self._pages: dict[str, tuple[int, list[Stored]]] = {}
+        self.listeners: list[Callable[[Event], None]] = []
+        self._cluster_ips = 10
+        self._rbac_version = 0
+        self.rules = Rules(self._rbac_objects, lambda: self._rbac_version)
+        self.tokens = Tokens(secret, self.now, self._find)
+        #: (namespace, service) → base URL of a webhook that is named by its Service
+        self.services: dict[tuple[str, str], str] = {}
+        self.webhooks = admission.Webhooks(self.among, self._find, self.services)
+        for kind in kinds.built_in():
+            self._kinds[kind.group, kind.version, kind.plural] = kind
+            self._stores.setdefault(kind.key, {})
+        self._bootstrap()
+
+    # Time and names
+
+    def now(self) -> float:
+        return self.clock.now() + self.skew
+
+    def timestamp(self, ahead: float = 0.0) -> str:
+        """The time as it stands in objects, to the second."""
+        moment = datetime.datetime.fromtimestamp(self.now() + ahead, datetime.UTC)
+        return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+    # Kinds
+
+    def kinds(self) -> Iterable[Kind]:
+        return self._kinds.values()
+
+    def kind(self, group: str, version: str, plural: str) -> Kind | None:
+        return self._kinds.get((group, version, plural))
+
+    def kind_named(self, api_version: str, kind: str) -> Kind | None:
+        return next(
+            (each for each in self._kinds.values() if each.api_version == api_version and each.kind == kind), None
+        )
+
+    def plural(self, plural: str) -> Kind:
+        """The kind of that plural name. Raises KeyError."""
+        for kind in self._kinds.values():
+            if kind.plural == plural:
+                return kind
+        raise KeyError(plural)
+
+    def _find(self, plural: str, namespace: str, name: str) -> Object | None:
+        stored = self._stores[self.plural(plural).key].get((namespace, name))
+        return stored.obj if stored is not None else None
+
+    def among(self, plural: str, namespace: str = "") -> Iterable[Object]:
+        """The objects of a resource, of one namespace or all. They must not be changed."""
+        try:
+            store = self._stores[self.plural(plural).key]
+        except KeyError:
+            return []
+        return [stored.obj for (where, _name), stored in store.items() if not namespace or where == namespace]
+
+    def _rbac_objects(self, plural: str) -> Iterable[Object]:
+        return [stored.obj for stored in self._stores["rbac.authorization.k8s.io", plural].values()]
+
+    # Reading
+
+    def get(self, kind: Kind, namespace: str, name: str) -> Object:
+        return self.stored(kind, namespace, name).obj
+
+    def stored(self, kind: Kind, namespace: str, name: str) -> Stored:
+        """Raises Refusal (404)."""
+        stored = self._stores[kind.key].get((namespace, name))
+        if stored is None:
+            raise errors.not_found(kind.plural, kind.group, name)
+        return stored
+
+    def matcher(self, kind: Kind, labels: str, fields: str) -> selectors.Matches | None:
+        return selectors.both(selectors.labels(labels), selectors.fields(fields, kind.fields))
+
+    def list(
+        self, kind: Kind, namespace: str, *, labels: str = "", fields: str = "", limit: int = 0, token: str = ""
+    ) -> tuple[int, list[Stored], str, int]:
+        """(version, objects, token of the next page, how many are on the pages after this). Raises Refusal."""
+        matches = self.matcher(kind, labels, fields)
+        if token:
+            try:
+                page = self._pages.pop(json.loads(base64.b64decode(token))["page"])
+            except (ValueError, KeyError, TypeError) as error:
+                raise self._page_expired() from error
+            version, found = page
+            if version < self.compacted:
+                raise self._page_expired()
+        else:
+            version = self.version
+            store = self._stores[kind.key]
+            found = [
+                stored
+                for (where, _name), stored in sorted(store.items())
+                if (not namespace or where == namespace) and (matches is None or matches(stored.obj))
+            ]
+        if not limit or len(found) <= limit:
+            return version, found, "", 0
+        following = _randomness.token(12).hex()
+        self._pages[following] = (version, found[limit:])
+        while len(self._pages) > 1000:
+            del self._pages[next(iter(self._pages))]
+        next_token = base64.b64encode(
+            json.dumps({"v": "meta.k8s.io/v1", "rv": version, "page": following}).encode()
+        ).decode()
+        return version, found[:limit], next_token, 0 if matches is not None else len(found) - limit
+
+    def _page_expired(self) -> Refusal:
+        return errors.gone(
+            "The provided continue parameter is too old to display a consistent list result. You can start a new list "
+            "without the continue parameter."
+        )
+
+    # Watching
+
+    def watch(
+        self,
+        kind: Kind,
+        namespace: str,
+        version: int | None,
+        wake: Callable[[], None],
+        *,
+        labels: str = "",
+        fields: str = "",
+    ) -> Watcher:
+        """A watch from after that version; from what there is now if it is None or 0. Raises Refusal."""
+        watcher = Watcher(kind, namespace, self.matcher(kind, labels, fields), wake)
+        watcher.sent = self.version
+        if not version:
+            for (where, _name), stored in sorted(self._stores[kind.key].items()):
+                if (not namespace or where == namespace) and (watcher.matches is None or watcher.matches(stored.obj)):
+                    watcher.put("ADDED", stored)
+        else:
+            if version < self.compacted:
+                raise errors.gone(f"too old resource version: {version} ({self.compacted})")
+            for event in self._history:
+                if event.version > version and event.key == kind.key:
+                    watcher.offer(event)
+            watcher.sent = max(version, self.version)
+        self._watchers.setdefault(kind.key, set()).add(watcher)
+        return watcher
+
+    def unwatch(self, watcher: Watcher) -> None:
+        self._watchers.get(watcher.kind.key, set()).discard(watcher)
+
+    def watchers(self) -> Sequence[Watcher]:
+        return [watcher for watchers in self._watchers.values() for watcher in watchers]
+
+    def compact(self, version: int | None = None) -> None:
+        """Forget the history up to that version, or all of it: older watches get 410."""
+        upto = self.version if version is None else version
+        while self._history and self._history[0].version <= upto:
+            self._history.popleft()
+        self.compacted = max(self.compacted, upto)
+        self._pages = {name: page for name, page in self._pages.items() if page[0] >= self.compacted}
+
+    def _commit(
+        self, kind: Kind, name: Name, old: Stored | None, new: Object | None, last: Object | None = None
+    ) -> Object:
+        """Store a write and tell all watches. The new object becomes the store's."""
+        self.version += 1
+        obj = new if new is not None else last
+        assert obj is not None
+        obj["metadata"]["resourceVersion"] = str(self.version)
+        stored = Stored(obj)
+        store = self._stores[kind.key]
+        if new is None:
+            del store[name]
+        else:
+            store[name] = stored
+        event = Event(self.version, kind.key, name, old, stored if new is not None else None, stored)
+        self._history.append(event)
+        if len(self._history) > self._history_max:
+            self.compacted = self._history.popleft().version
+        if kind.group == "rbac.authorization.k8s.io":
+            self._rbac_version = self.version
+        elif kind.plural == "customresourcedefinitions":
+            self._define(event)
+        for watcher in list(self._watchers.get(kind.key, ())):
+            watcher.offer(event)
+        for listener in self.listeners:
+            listener(event)
+        return obj
+
+    # Create
+
+    async def create(self, kind: Kind, namespace: str, obj: Object, request: Request | None = None) -> Object:
+        """Make the object; returns it as stored. Raises Refusal. `obj` is not kept."""
+        request = request or Request()
+        obj = copy.deepcopy(obj)
+        metadata = self._incoming(kind, namespace, obj)
+        if metadata.get("resourceVersion"):
+            raise bad_request("resourceVersion should not be set on objects to be created")
+        self._check_fields(kind, obj, request)
+        if not metadata.get("name"):
+            prefix = metadata.get("generateName")
+            if not prefix:
+                text = "name or generateName is required"
+                raise errors.invalid_object(kind.kind, kind.group, "", [errors.required("metadata.name", text)])
+            metadata["name"] = self._generated(kind, namespace, prefix[:58])
+        for field in ("deletionTimestamp", "deletionGracePeriodSeconds", "selfLink", "managedFields"):
+            metadata.pop(field, None)
+        metadata["uid"] = admission.new_uid()
+        metadata["creationTimestamp"] = self.timestamp()
+        if kind.generation:
+            metadata["generation"] = 1
+        else:
+            metadata.pop("generation", None)
+        self._check_namespace(kind, namespace, metadata["name"])
+        self._defaults(kind, obj)
+        if kind.custom:
+            if kind.has_status:
+                obj.pop("status", None)
+        else:
+            strategies.prepare_create(kind, obj)
+            self._allocate(kind, obj)
+        if kind.plural == "pods" and not kind.group:
+            admission.admit_pod(obj, self._find, self.among)
+        if self.webhooks.any("mutatingwebhookconfigurations"):
+            changed = await self.webhooks.mutate(
+                kind, "CREATE", "", obj, None, request.user, dry_run=request.dry_run, warnings=request.warnings
+            )
+            assert changed is not None
+            obj = changed
+            self._check_fields(kind, obj, Request(field_validation="Ignore"))
+            self._defaults(kind, obj)
+        self._validate(kind, obj, None)
+        if self.webhooks.any("validatingwebhookconfigurations"):
+            await self.webhooks.validate(
+                kind, "CREATE", "", obj, None, request.user, dry_run=request.dry_run, warnings=request.warnings
+            )
+        name = (namespace, obj["metadata"]["name"])
+        if name in self._stores[kind.key]:
+            raise errors.already_exists(kind.plural, kind.group, name[1])
+        if kind.namespaced:
+            admission.check_quota(kind, obj, self.among)
+        if not obj["metadata"].get("managedFields"):  # an apply has written its own
+            managed.note_update(
+                None,
+                obj,
+                kind.schema,
+                manager=request.manager,
+                subresource="",
+                now=self.timestamp(),
+                drop="f:status" if kind.has_status else None,
+            )
+        return obj if request.dry_run else self._commit(kind, name, None, obj)
+
+    def _incoming(self, kind: Kind, namespace: str, obj: Object) -> Object:
+        """Check that a request's object is of the resource that it is sent to; returns its metadata."""
+        if not isinstance(obj, dict):
+            raise bad_request("the body of the request is not an object")
+        wanted, given = kind.api_version, obj.setdefault("apiVersion", kind.api_version)
+        if given != wanted:
+            raise bad_request(
+                f"the API version in the data ({given}) does not match the expected API version ({wanted})"
+            )
+        if obj.setdefault("kind", kind.kind) != kind.kind:
+            raise bad_request(
+                f'{obj["kind"]} in version "{kind.version}" cannot be handled as a {kind.kind}: '
+                f'no kind "{obj["kind"]}" is registered for version "{kind.api_version}"'
+            )
+        metadata = obj.setdefault("metadata", {})
+        if not isinstance(metadata, dict):
+            raise bad_request(
+                f'{kind.kind} in version "{kind.version}" cannot be handled as a {kind.kind}: '
+                "json: cannot unmarshal into Go struct field .metadata of type v1.ObjectMeta"
+            )
+        if kind.namespaced:
+            if metadata.setdefault("namespace", namespace) != namespace:
+                raise bad_request(
+                    "the namespace of the provided object does not match the namespace sent on the request"
+                )
+        elif metadata.pop("namespace", ""):
+            raise bad_request("the namespace of the object must be empty: the resource is cluster scoped")
+        return metadata
+
+    def _check_fields(self, kind: Kind, obj: Object, request: Request) -> None:
+        """Types as Kubernetes' decoder checks them; unknown fields are dropped, and refused or told of if asked for."""
+        drop_nulls(obj, kind.schema)
+        unknown: list[str] = []
+        prune(obj, kind.schema, "", unknown)
+        if unknown and request.field_validation == "Strict":
+            listed = ", ".join(f'unknown field "{field}"' for field in unknown)
+            raise bad_request(
+                f'{kind.kind} in version "{kind.version}" cannot be handled as a {kind.kind}: '
+                f"strict decoding error: {listed}"
+            )
+        if request.field_validation == "Warn":
+            request.warnings += [f'unknown field "{field}"' for field in unknown]
+        if not kind.custom:
+            causes: list[Cause] = []
+            validate(obj, kind.schema, "", causes)
+            wrong = [cause for cause in causes if cause.kind == "FieldValueTypeInvalid"]
+            if wrong:
+                found = wrong[0].text.rsplit('"', 2)[1]
+                text = f"json: cannot unmarshal {found} into Go struct field {kind.kind}.{wrong[0].field}"
+                raise bad_request(f'{kind.kind} in version "{kind.version}" cannot be handled as a {kind.kind}: {text}')
+
+    def _defaults(self, kind: Kind, obj: Object) -> None:
+        if kind.custom:
+            set_defaults(obj, kind.schema)
+        else:
+            strategies.set_defaults(kind, obj)
+
+    def _validate(self, kind: Kind, obj: Object, old: Object | None) -> None:
+        """Raises Refusal (422) with all that is wrong."""
+        causes = strategies.metadata_errors(kind, obj)
+        validate(obj, kind.schema, "", causes, old)
+        if not kind.custom and not causes:
+            causes += strategies.validate(kind, obj)
+            if old is not None:
+                causes += strategies.validate_update(kind, obj, old)
+        if causes:
+            raise errors.invalid_object(kind.kind, kind.group, obj["metadata"].get("name", ""), causes)
+
+    def _generated(self, kind: Kind, namespace: str, prefix: str) -> str:
+        while True:
+            ending = "".join(_ALPHABET[byte % len(_ALPHABET)] for byte in _randomness.token(5))
+            if (namespace, prefix + ending) not in self._stores[kind.key]:
+                return prefix + ending
+
+    def _check_namespace(self, kind: Kind, namespace: str, name: str) -> None:
+        if not kind.namespaced:
+            return
+        found = self._find("namespaces", "", namespace)
+        if found is None:
+            raise errors.not_found("namespaces", "", namespace)
+        if found["metadata"].get("deletionTimestamp"):
+            text = f"unable to create new content in namespace {namespace} because it is being terminated"
+            refusal = errors.forbidden(kind.plural, kind.group, name, text)
+            refusal.details["causes"] = [
+                {
+                    "reason": "NamespaceTerminating",
+                    "message": f"namespace {namespace} is being terminated",
+                    "field": "metadata.namespace",
+                }
+            ]
+            raise refusal
+
+    def _allocate(self, kind: Kind, obj: Object) -> None:
+        if kind.plural == "services" and obj["spec"].get("type") != "ExternalName":
+            spec = obj["spec"]
+            if not spec.get("clusterIP"):
+                self._cluster_ips += 1
+                spec["clusterIP"] = f"10.96.{self._cluster_ips // 250}.{self._cluster_ips % 250 + 1}"
+            spec["clusterIPs"] = [spec["clusterIP"]]
+            spec.setdefault("ipFamilies", ["IPv4"])
+            spec.setdefault("ipFamilyPolicy", "SingleStack")
+
+    # Update
+
+    async def update(
+        self,
+        kind: Kind,
+        namespace: str,
+        name: str,
+        change: Change,
+        request: Request | None = None,
+        *,
+        subresource: str = "",
+        applied: bool = False,
+    ) -> Object:
+        """Replace the object by what `change` makes of it; returns it as stored. Raises Refusal.
+
+        A resource version in the new object must be the present one. `applied`: its managed fields are set already.
+        """
+        request = request or Request()
+        for _attempt in range(_PATCH_ATTEMPTS):
+            old = self.stored(kind, namespace, name)
+            new = change(copy.deepcopy(old.obj))
+            new = copy.deepcopy(new)
+            metadata = self._incoming(kind, namespace, new)
+            if metadata.setdefault("name", name) != name:
+                raise bad_request(
+                    f"the name of the object ({metadata['name']}) does not match the name on the URL ({name})"
+                )
+            before = old.obj["metadata"]
+            if not metadata.get("resourceVersion"):
+                if kind.custom or kind.plural in _CONDITIONAL:
+                    cause = Cause(
+                        "metadata.resourceVersion",
+                        "FieldValueInvalid",
+                        "Invalid value: 0: must be specified for an update",
+                    )
+                    raise errors.invalid_object(kind.kind, kind.group, name, [cause])
+            elif metadata["resourceVersion"] != before["resourceVersion"]:
+                raise errors.conflict(kind.plural, kind.group, name, errors.MODIFIED)
+            if metadata.get("uid") and metadata["uid"] != before["uid"]:
+                text = (
+                    f"Precondition failed: UID in precondition: {metadata['uid']}, UID in object meta: {before['uid']}"
+                )
+                raise errors.conflict(kind.plural, kind.group, name, text)
+            self._check_fields(kind, new, request)
+            self._keep(kind, new, old.obj, subresource)
+            self._defaults(kind, new)
+            if self.webhooks.any("mutatingwebhookconfigurations"):
+                changed = await self.webhooks.mutate(
+                    kind,
+                    "UPDATE",
+                    subresource,
+                    new,
+                    old.obj,
+                    request.user,
+                    dry_run=request.dry_run,
+                    warnings=request.warnings,
+                )
+                assert changed is not None
+                new = changed
+                self._check_fields(kind, new, Request(field_validation="Ignore"))
+                self._defaults(kind, new)
+            if before.get("deletionTimestamp"):
+                added = [
+                    each
+                    for each in new["metadata"].get("finalizers") or ()
+                    if each not in (before.get("finalizers") or ())
+                ]
+                if added:
+                    text = (
+                        "no new finalizers can be added if the object is being deleted, "
+                        f"found new finalizers {json.dumps(added)}"
+                    )
+                    raise errors.invalid_object(
+                        kind.kind, kind.group, name, [errors.forbidden_field("metadata.finalizers", text)]
+                    )
+            self._validate(kind, new, old.obj)
+            if kind.generation and any(
+                new.get(part) != old.obj.get(part)
+                for part in (new.keys() | old.obj.keys()) - {"metadata", "status", "apiVersion", "kind"}
+            ):
+                new["metadata"]["generation"] = before.get("generation", 0) + 1
+            if self.webhooks.any("validatingwebhookconfigurations"):
+                await self.webhooks.validate(
+                    kind,
+                    "UPDATE",
+                    subresource,
+                    new,
+                    old.obj,
+                    request.user,
+                    dry_run=request.dry_run,
+                    warnings=request.warnings,
+                )
+            if self._stores[kind.key].get((namespace, name)) is not old:
+                continue  # another write came while a webhook was asked
+            if not applied:
+                drop = None if subresource == "status" else "f:status" if kind.has_status else None
+                managed.note_update(
+                    old.obj,
+                    new,
+                    kind.schema,
+                    manager=request.manager,
+                    subresource=subresource,
+                    now=self.timestamp(),
+                    drop=drop,
+                )
+            if _same(new, old.obj):
+                return old.obj
+            if request.dry_run:
+                return new
+            if before.get("deletionTimestamp") and not new["metadata"].get("finalizers") and self._may_go(kind, new):
+                return self._commit(kind, (namespace, name), old, None, new)
+            return self._commit(kind, (namespace, name), old, new)
+        raise errors.conflict(kind.plural, kind.group, name, errors.MODIFIED)
+
+    def _may_go(self, kind: Kind, obj: Object) -> bool:
+        """Whether an object that is being deleted, and has no finalizers, has nothing more to wait for."""
+        if kind.plural == "namespaces" and not kind.group:
+            return not obj["spec"].get("finalizers")
+        return (obj["metadata"].get("deletionGracePeriodSeconds") or 0) == 0
+
+    def _keep(self, kind: Kind, new: Object, old: Object, subresource: str) -> None:
+        """Put back what this request may not change, in place."""
+        metadata, before = new["metadata"], old["metadata"]
+        for field in (
+            "uid",
+            "creationTimestamp",
+            "deletionTimestamp",
+            "deletionGracePeriodSeconds",
+            "generation",
+            "generateName",
+            "selfLink",
+            "resourceVersion",
+        ):
+            if field in before:
+                metadata[field] = before[field]
+            else:
+                metadata.pop(field, None)
+        metadata.pop("selfLink", None)
+        if subresource == "status":
+            for part in list(new):
+                if part not in ("apiVersion", "kind", "metadata", "status"):
+                    del new[part]
+            new.update(
+                {
+                    part: copy.deepcopy(value)
+                    for part, value in old.items()
+                    if part not in ("apiVersion", "kind", "metadata", "status")
+                }
+            )
+            if kind.custom:
+                fields = metadata.get("managedFields")
+                new["metadata"] = copy.deepcopy(before)
+                if fields is not None:
+                    new["metadata"]["managedFields"] = fields
+        elif kind.has_status and not subresource:
+            if "status" in old:
+                new["status"] = copy.deepcopy(old["status"])
+            else:
+                new.pop("status", None)
+
+    # Patch and apply
+
+    async def patch(
+        self,
+        kind: Kind,
+        namespace: str,
+        name: str,
+        patch: Any,
+        content_type: str,
+        request: Request | None = None,
+        *,
+        subresource: str = "",
+        force: bool = False,
+    ) -> tuple[Object, bool]:
+        """(the object after the patch, whether it was made by it). Raises Refusal."""
+        request = request or Request()
+        if content_type == "application/apply-patch+yaml":
+            return await self._apply(kind, namespace, name, patch, request, subresource, force)
+        if content_type == "application/strategic-merge-patch+json" and kind.custom:
+            raise Refusal(
+                415,
+                "UnsupportedMediaType",
+                "the body of the request was in an unknown format - accepted media types include: "
+                "application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml",
+            )
+
+        def change(obj: Object) -> Object:
+            if content_type == "application/json-patch+json":
+                result = patches.json_patch(obj, patch)
+            elif content_type == "application/merge-patch+json":
+                result = patches.merge(obj, patch)
+            elif content_type == "application/strategic-merge-patch+json":
+                result = patches.strategic(obj, patch, kind.schema)
+            else:
+                raise Refusal(415, "UnsupportedMediaType", "the body of the request was in an unknown format")
+            if not isinstance(result, dict):
+                raise bad_request("the patch does not make an object")
+            return result
+
+        return await self.update(kind, namespace, name, change, request, subresource=subresource), False
+
+    async def _apply(
+        self, kind: Kind, namespace: str, name: str, config: Object, request: Request, subresource: str, force: bool
+    ) -> tuple[Object, bool]:
+        if not isinstance(config, dict):
+            raise bad_request("the body of an apply is not an object")
+        config = copy.deepcopy(config)
+        metadata = self._incoming(kind, namespace, config)
+        if metadata.setdefault("name", name) != name:
+            raise bad_request(
+                f"the name of the object ({metadata['name']}) does not match the name on the URL ({name})"
+            )
+        if metadata.get("managedFields"):
+            raise bad_request("metadata.managedFields must be nil")
+        expected = metadata.pop("resourceVersion", None)
+        drop_nulls(config, kind.schema)
+        unknown: list[str] = []
+        prune(config, kind.schema, "", unknown)
+        if unknown and request.field_validation == "Strict":
+            listed = ", ".join(f'unknown field "{field}"' for field in unknown)
+            raise bad_request(
+                f'{kind.kind} in version "{kind.version}" cannot be handled as a {kind.kind}: '
+                f"strict decoding error: {listed}"
+            )
+        drop = "f:status" if kind.has_status and subresource != "status" else None
+        if subresource == "status":
+            config = {
+                part: value for part, value in config.items() if part in ("apiVersion", "kind", "metadata", "status")
+            }
+        now = self.timestamp()
+        if (namespace, name) not in self._stores[kind.key]:
+            if expected or subresource:
+                raise (
+                    errors.not_found(kind.plural, kind.group, name)
+                    if subresource
+                    else errors.conflict(kind.plural, kind.group, name, errors.MODIFIED)
+                )
+            if metadata.get("uid"):
+                text = f"Precondition failed: UID in precondition: {metadata['uid']}, UID in object meta: "
+                raise errors.conflict(kind.plural, kind.group, name, text)
+            made = managed.apply(
+                None, config, kind.schema, manager=request.manager, subresource="", now=now, force=True, drop=drop
+            )
+            entries = made["metadata"].pop("managedFields", None)
+            return await self._create_applied(kind, namespace, made, entries, request), True
+
+        def change(obj: Object) -> Object:
+            if expected and expected != obj["metadata"]["resourceVersion"]:
+                raise errors.conflict(kind.plural, kind.group, name, errors.MODIFIED)
+            return managed.apply(
+                obj,
+                config,
+                kind.schema,
+                manager=request.manager,
+                subresource=subresource,
+                now=now,
+                force=force,
+                drop=drop,
+            )
+
+        return await self.update(kind, namespace, name, change, request, subresource=subresource, applied=True), False
+
+    async def _create_applied(self, kind: Kind, namespace: str, obj: Object, entries: Any, request: Request) -> Object:
+        """Create what an apply asks for, owned by the apply alone."""
+        hold = Request(request.user, request.manager, dry_run=True, field_validation="Ignore")
+        made = await self.create(kind, namespace, obj, hold)
+        request.warnings += hold.warnings
+        made["metadata"].pop("managedFields", None)
+        if entries:
+            made["metadata"]["managedFields"] = entries
+        if request.dry_run:
+            return made
+        name = (namespace, made["metadata"]["name"])
+        if name in self._stores[kind.key]:
+            raise errors.already_exists(kind.plural, kind.group, name[1])
+        return self._commit(kind, name, None, made)
+
+    # Delete
+
+    async def delete(
+        self, kind: Kind, namespace: str, name: str, options: Object | None = None, request: Request | None = None
+    ) -> tuple[Object, bool]:
+        """(the object, whether it is gone now). Raises Refusal."""
+        request, options = request or Request(), options or {}
+        old = self.stored(kind, namespace, name)
+        metadata = old.obj["metadata"]
+        conditions = options.get("preconditions") or {}
+        for field, label in (("uid", "UID"), ("resourceVersion", "ResourceVersion")):
+            if conditions.get(field) and conditions[field] != metadata[field]:
+                text = (
+                    f"Precondition failed: {label} in precondition: {conditions[field]}, "
+                    f"{label} in object meta: {metadata[field]}"
+                )
+                raise errors.conflict(kind.plural, kind.group, name, text)
+        if self.webhooks.any("validatingwebhookconfigurations"):
+            await self.webhooks.validate(
+                kind, "DELETE", "", None, old.obj, request.user, dry_run=request.dry_run, warnings=request.warnings
+            )
+            old = self.stored(kind, namespace, name)
+            metadata = old.obj["metadata"]
+        if request.dry_run:
+            return old.obj, True
+        if kind.plural == "namespaces" and not kind.group and name in ("default", "kube-system", "kube-public"):
+            raise errors.forbidden("namespaces", "", name, "this namespace may not be deleted")
+        finalizers = list(metadata.get("finalizers") or ())
+        policy = options.get("propagationPolicy") or ("Orphan" if options.get("orphanDependents") else "")
+        if policy == "Foreground" and "foregroundDeletion" not in finalizers:
+            finalizers.append("foregroundDeletion")
+        elif policy == "Orphan" and "orphan" not in finalizers:
+            finalizers.append("orphan")
+        grace = self._grace(kind, old.obj, options)
+        stays = bool(finalizers) or grace > 0 or (kind.plural == "namespaces" and not kind.group)
+        if not stays:
+            return self._commit(kind, (namespace, name), old, None, copy.deepcopy(old.obj)), True
+        new = copy.deepcopy(old.obj)
+        meta = new["metadata"]
+        if finalizers:
+            meta["finalizers"] = finalizers
+        if not meta.get("deletionTimestamp"):
+            meta["deletionTimestamp"] = self.timestamp(grace)
+            meta["deletionGracePeriodSeconds"] = grace
+            if "generation" in meta:
+                meta["generation"] += 1
+        elif grace < (meta.get("deletionGracePeriodSeconds") or 0):
+            meta["deletionTimestamp"] = self.timestamp(grace)
+            meta["deletionGracePeriodSeconds"] = grace
+        if kind.plural == "namespaces" and not kind.group:
+            new["status"] = {**(new.get("status") or {}), "phase": "Terminating"}
+        if _same(new, old.obj):
+            return old.obj, False
+        return self._commit(kind, (namespace, name), old, new), False
+
+    def _grace(self, kind: Kind, obj: Object, options: Object) -> int:
+        """Seconds that a pod has to end; 0 for everything else."""
+        if kind.plural != "pods" or kind.group:
+            return 0
+        if not obj["spec"].get("nodeName") or (obj.get("status") or {}).get("phase") in ("Succeeded", "Failed"):
+            return 0
+        asked = options.get("gracePeriodSeconds")
+        left = obj["metadata"].get("deletionGracePeriodSeconds")
+        if asked is None:
+            return int(left if left is not None else obj["spec"].get("terminationGracePeriodSeconds", 30))
+        return int(asked) if left is None else min(int(asked), int(left))
+
+    async def delete_collection(
+        self, kind: Kind, namespace: str, labels: str, fields: str, options: Object | None, request: Request
+    ) -> Sequence[Object]:
+        _version, found, _token, _more = self.list(kind, namespace, labels=labels, fields=fields)
+        gone: list[Object] = []
+        for stored in found:
+            metadata = stored.obj["metadata"]
+            try:
+                gone.append(
+                    (await self.delete(kind, metadata.get("namespace", ""), metadata["name"], options, request))[0]
+                )
+            except Refusal as refusal:
+                if refusal.code != 404:
+                    raise
+        return gone
+
+    # Pods' own subresources
+
+    async def bind(self, namespace: str, name: str, binding: Object, request: Request) -> None:
+        """Raises Refusal (409) if the pod is bound, gated or being deleted."""
+        kind = self.plural("pods")
+        node = (binding.get("target") or {}).get("name")
+        target = (binding.get("target") or {}).get("kind", "")
+        if not node:
+            raise errors.invalid_object("Binding", "", name, [errors.required("target.name")])
+        if target not in ("", "Node", "Minion"):
+            raise errors.invalid_object(
+                "Binding", "", name, [errors.unsupported("target.kind", target, ["Node", "<empty>"])]
+            )
+
+        def change(pod: Object) -> Object:
+            def refuse(why: str) -> Refusal:
+                return errors.conflict("pods/binding", "", name, why)
+
+            metadata = pod["metadata"]
+            uid = (binding.get("metadata") or {}).get("uid")
+            if uid and uid != metadata["uid"]:
+                raise refuse(f"Precondition failed: UID in precondition: {uid}, UID in object meta: {metadata['uid']}")
+            if metadata.get("deletionTimestamp"):
+                raise refuse(f"pod {name} is being deleted, cannot be assigned to a host")
+            if pod["spec"].get("nodeName"):
+                raise refuse(f'pod {name} is already assigned to node "{pod["spec"]["nodeName"]}"')
+            if pod["spec"].get("schedulingGates"):
+                raise refuse(f"pod {name} has non-empty .spec.schedulingGates")
+            pod["spec"]["nodeName"] = node
+            added = (binding.get("metadata") or {}).get("annotations")
+            if added:
+                metadata["annotations"] = (metadata.get("annotations") or {}) | added
+            set_condition(pod, "PodScheduled", "True", self.timestamp())
+            return pod
+
+        await self.modify(
+            kind, namespace, name, change, request.manager, subresource="binding", dry_run=request.dry_run
+        )
+
+    async def modify(
+        self,
+        kind: Kind,
+        namespace: str,
+        name: str,
+        change: Change,
+        manager: str,
+        *,
+        subresource: str = "",
+        dry_run: bool = False,
+    ) -> Object:
+        """A write of the server's own, which no admission looks at: bindings, controllers, kubelets. Raises Refusal."""
+        old = self.stored(kind, namespace, name)
+        new = change(copy.deepcopy(old.obj))
+        if kind.generation and new.get("spec") != old.obj.get("spec"):
+            new["metadata"]["generation"] = old.obj["metadata"].get("generation", 0) + 1
+        managed.note_update(
+            old.obj, new, kind.schema, manager=manager, subresource=subresource, now=self.timestamp(), drop=None
+        )
+        if _same(new, old.obj) or dry_run:
+            return new
+        if (
+            new["metadata"].get("deletionTimestamp")
+            and not new["metadata"].get("finalizers")
+            and self._may_go(kind, new)
+        ):
+            return self._commit(kind, (namespace, name), old, None, new)
+        return self._commit(kind, (namespace, name), old, new)
+
+    async def evict(self, namespace: str, name: str, eviction: Object, request: Request) -> None:
+        """Delete the pod unless a PodDisruptionBudget forbids it. Raises Refusal (429)."""
+        kind = self.plural("pods")
+        pod = self.get(kind, namespace, name)
+        options = eviction.get("deleteOptions") or {}
+        wanted = (options.get("preconditions") or {}).get("uid")
+        if wanted and wanted != pod["metadata"]["uid"]:
+            text = f"Precondition failed: UID in precondition: {wanted}, UID in object meta: {pod['metadata']['uid']}"
+            raise errors.conflict("pods", "", name, text)
+        phase = (pod.get("status") or {}).get("phase")
+        if phase not in ("Pending", "Succeeded", "Failed") and not pod["metadata"].get("deletionTimestamp"):
+            await self._spend_disruption(namespace, name, pod)
+        if request.dry_run:
+            return
+        if not pod["metadata"].get("deletionTimestamp") and phase not in ("Succeeded", "Failed"):
+
+            def mark(each: Object) -> Object:
+                set_condition(
+                    each,
+                    "DisruptionTarget",
+                    "True",
+                    self.timestamp(),
+                    reason="EvictionByEvictionAPI",
+                    message="Eviction API: evicting",
+                )
+                return each
+
+            await self.modify(kind, namespace, name, mark, "kube-apiserver", subresource="status")
+        await self.delete(kind, namespace, name, options, request)
+
+    async def _spend_disruption(self, namespace: str, name: str, pod: Object) -> None:
+        labels = pod["metadata"].get("labels") or {}
+        budgets = [
+            each
+            for each in self.among("poddisruptionbudgets", namespace)
+            if selectors.matches_label_selector(each["spec"].get("selector"), labels)
+        ]
+        if not budgets:
+            return
+        if len(budgets) > 1:
+            text = "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."
+            raise Refusal(500, "InternalError", f"Internal error occurred: {text}")
+        (budget,) = budgets
+        status = budget.get("status") or {}
+        ready = any(
+            each["type"] == "Ready" and each["status"] == "True"
+            for each in (pod.get("status") or {}).get("conditions") or ()
+        )
+        if not ready:
+            if budget["spec"].get("unhealthyPodEvictionPolicy") == "AlwaysAllow":
+                return
+            if status.get("currentHealthy", 0) >= status.get("desiredHealthy", 0) > 0:
+                return
+        why = ""
+        if (status.get("observedGeneration") or 0) < budget["metadata"].get("generation", 0):
+            why = f"The disruption budget {budget['metadata']['name']} is still being processed by the server."
+        elif status.get("disruptionsAllowed", 0) <= 0:
+            why = (
+                f"The disruption budget {budget['metadata']['name']} needs {status.get('desiredHealthy', 0)} healthy "
+                f"pods and has {status.get('currentHealthy', 0)} currently"
+            )
+        if why:
+            refusal = errors.too_many(
+                "Cannot evict pod as it would violate the pod's disruption budget.", 10 if "processed" in why else 0
+            )
+            refusal.details["causes"] = [{"reason": "DisruptionBudget", "message": why}]
+            raise refusal
+
+        def spend(each: Object) -> Object:
+            each["status"]["disruptionsAllowed"] -= 1
+            each["status"].setdefault("disruptedPods", {})[name] = self.timestamp()
+            return each
+
+        await self.modify(
+            self.plural("poddisruptionbudgets"),
+            namespace,
+            budget["metadata"]["name"],
+            spend,
+            "kube-apiserver",
+            subresource="status",
+        )
+
+    # Custom resources
+
+    def _define(self, event: Event) -> None:
+        """Serve what definitions say, from this event on."""
+        definition = event.last.obj
+        spec = definition["spec"]
+        for key in [
+            key
+            for key, kind in self._kinds.items()
+            if kind.custom and kind.key == (spec["group"], spec["names"]["plural"])
+        ]:
+            del self._kinds[key]
+        if event.new is None:
+            store = self._stores.get((spec["group"], spec["names"]["plural"]), {})
+            for watcher in self._watchers.get((spec["group"], spec["names"]["plural"]), ()):
+                watcher.end()
+            store.clear()
+            return
+        for kind in kinds.of_custom_resource(definition):
+            self._kinds[kind.group, kind.version, kind.plural] = kind
+            self._stores.setdefault(kind.key, {})
+
+    # What is there from the beginning
+
+    def put(self, obj: Object) -> Object:
+        """Store an object as it is, with no admission: for what a test starts with. Returns it as stored."""
+        kind = self.kind_named(obj["apiVersion"], obj["kind"])
+        if kind is None:
+            raise ValueError(f"no such kind: {obj['apiVersion']} {obj['kind']}")
+        obj = copy.deepcopy(obj)
+        metadata = obj["metadata"]
+        if kind.namespaced:
+            metadata.setdefault("namespace", "default")
+        metadata.setdefault("uid", admission.new_uid())
+        metadata.setdefault("creationTimestamp", self.timestamp())
+        if kind.generation:
+            metadata.setdefault("generation", 1)
+        self._defaults(kind, obj)
+        name = (metadata.get("namespace", ""), metadata["name"])
+        return self._commit(kind, name, self._stores[kind.key].get(name), obj)
+
+    def _bootstrap(self) -> None:
+        for name in ("default", "kube-system", "kube-public", "kube-node-lease"):
+            self.put(
+                {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}, "status": {"phase": "Active"}}
+            )
+        for name, value in (("system-cluster-critical", 2_000_000_000), ("system-node-critical", 2_000_001_000)):
+            self.put(
+                {
+                    "apiVersion": "scheduling.k8s.io/v1",
+                    "kind": "PriorityClass",
+                    "metadata": {"name": name},
+                    "value": value,
+                }
+            )
+        rbac = "rbac.authorization.k8s.io/v1"
+        everything = [
+            {"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]},
+            {"nonResourceURLs": ["*"], "verbs": ["*"]},
+        ]
+        discovery = [
+            {
+                "nonResourceURLs": [
+                    "/api",
+                    "/api/*",
+                    "/apis",
+                    "/apis/*",
+                    "/healthz",
+                    "/livez",
+                    "/openapi",
+                    "/openapi/*",
+                    "/readyz",
+                    "/version",
+                    "/version/",
+                ],
+                "verbs": ["get"],
+            }
+        ]
+        own = ["selfsubjectaccessreviews", "selfsubjectrulesreviews"]
+        self_reviews = [
+            {"apiGroups": ["authorization.k8s.io"], "resources": own, "verbs": ["create"]},
+            {"apiGroups": ["authentication.k8s.io"], "resources": ["selfsubjectreviews"], "verbs": ["create"]},
+        ]
+        for name, rules, groups in (
+            ("cluster-admin", everything, ["system:masters"]),
+            ("system:discovery", discovery, ["system:authenticated"]),
+            ("system:basic-user", self_reviews, ["system:authenticated"]),
+            (
+                "system:public-info-viewer",
+                [{"nonResourceURLs": ["/healthz", "/livez", "/readyz", "/version", "/version/"], "verbs": ["get"]}],
+                ["system:authenticated", "system:unauthenticated"],
+            ),
+        ):
+            self.put({"apiVersion": rbac, "kind": "ClusterRole", "metadata": {"name": name}, "rules": rules})
+            subjects = [{"kind": "Group", "name": group, "apiGroup": "rbac.authorization.k8s.io"} for group in groups]
+            role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name}
+            self.put(
+                {
+                    "apiVersion": rbac,
+                    "kind": "ClusterRoleBinding",
+                    "metadata": {"name": name},
+                    "roleRef": role,
+                    "subjects": subjects,
+                }
+            )
+
+
+def set_condition(obj: Object, kind: str, status: str, now: str, *, reason: str = "", message: str = "") -> None:
+    """Set a condition of the object's status, in place; its transition time moves only with its status."""
+    conditions = obj.setdefault("status", {}).setdefault("conditions", [])
+    condition: Object = {"type": kind, "status": status, "lastProbeTime": None, "lastTransitionTime": now}
+    if obj.get("kind") != "Pod":
+        del condition["lastProbeTime"]
+    if reason:
+        condition["reason"] = reason
+    if message:
+        condition["message"] = message
+    for index, known in enumerate(conditions):
+        if known["type"] == kind:
+            if known["status"] == status:
+                condition["lastTransitionTime"] = known.get("lastTransitionTime", now)
+            conditions[index] = condition
+            return
+    conditions.append(condition)
+
+
+def _same(new: Object, old: Object) -> bool:
+    """Whether a write changes nothing: then there is no new version, and no event."""
+    left, right = dict(new["metadata"]), dict(old["metadata"])
+    for each in (left, right):
+        each.pop("resourceVersion", None)
+        # The time of an entry alone is no change.
+        each["managedFields"] = [
+            {key: value for key, value in entry.items() if key != "time"} for entry in each.get("managedFields") or ()
+        ]
+    return left == right and {**new, "metadata": None} == {**old, "metadata": None}
+
+
+#: For callers that look after verbs generically.
+Verb = Callable[..., Awaitable[Any]]
+
+__all__ = ["ADMIN", "CONTROLLER", "Cluster", "Event", "Request", "Stored", "Watcher", "set_condition"]

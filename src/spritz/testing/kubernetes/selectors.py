@@ -1,0 +1,136 @@
+"""Label and field selectors, compiled to functions.
+
+Source: Kubernetes, "Labels and Selectors" and "Field Selectors".
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from spritz.testing.kubernetes.errors import Object, bad_request
+
+Matches = Callable[[Object], bool]
+
+_TOKEN = re.compile(r"\s*(!=|==|=|!|,|\(|\)|[^\s=!,()]+)")
+
+
+def labels(text: str) -> Matches | None:
+    """The function that says whether an object has such labels; None for a selector that all have. Raises Refusal."""
+    if not text.strip():
+        return None
+    tests = [_requirement(clause) for clause in _clauses(text)]
+
+    def matches(obj: Object) -> bool:
+        found = obj["metadata"].get("labels") or {}
+        return all(test(found) for test in tests)
+
+    return matches
+
+
+def matches_label_selector(selector: Object | None, found: dict[str, str]) -> bool:
+    """Whether labels match a LabelSelector of an object: an empty one matches all, none (None) matches nothing."""
+    if selector is None:
+        return False
+    for key, value in (selector.get("matchLabels") or {}).items():
+        if found.get(key) != value:
+            return False
+    for expression in selector.get("matchExpressions") or ():
+        key, values = expression["key"], expression.get("values") or []
+        operator = expression["operator"]
+        if operator == "In" and found.get(key) not in values:
+            return False
+        if operator == "NotIn" and found.get(key) in values:
+            return False
+        if operator == "Exists" and key not in found:
+            return False
+        if operator == "DoesNotExist" and key in found:
+            return False
+    return True
+
+
+def fields(text: str, allowed: Iterable[str]) -> Matches | None:
+    """The function that says whether an object has such fields. Raises Refusal for fields that cannot be selected."""
+    if not text.strip():
+        return None
+    tests: list[tuple[tuple[str, ...], str, bool]] = []
+    known = frozenset(allowed)
+    for clause in text.split(","):
+        found = re.fullmatch(r"\s*([^=!\s]+)\s*(!=|==|=)\s*(.*?)\s*", clause)
+        if found is None:
+            raise bad_request(f"invalid selector: '{clause}'; can't understand '{clause}'")
+        path, operator, value = found.groups()
+        if path not in known:
+            raise bad_request(f"field label not supported: {path}")
+        tests.append((tuple(path.split(".")), value, operator != "!="))
+
+    def matches(obj: Object) -> bool:
+        return all((_field(obj, path) == value) is equal for path, value, equal in tests)
+
+    return matches
+
+
+def both(first: Matches | None, second: Matches | None) -> Matches | None:
+    if first is None or second is None:
+        return first or second
+    left, right = first, second
+    return lambda obj: left(obj) and right(obj)
+
+
+def _field(obj: Any, path: tuple[str, ...]) -> str:
+    for part in path:
+        if not isinstance(obj, dict):
+            return ""
+        obj = obj.get(part)
+    if obj is None:
+        return "false" if path[-1] in ("unschedulable", "hostNetwork") else ""
+    if isinstance(obj, bool):
+        return "true" if obj else "false"
+    return str(obj)
+
+
+def _clauses(text: str) -> list[list[str]]:
+    tokens: list[str] = []
+    position = 0
+    text = text.strip()
+    while position < len(text):
+        found = _TOKEN.match(text, position)
+        if found is None:
+            raise bad_request(f"unable to parse requirement: {text!r}")
+        tokens.append(found.group(1))
+        position = found.end()
+    clauses: list[list[str]] = [[]]
+    depth = 0
+    for token in tokens:
+        depth += (token == "(") - (token == ")")
+        if token == "," and depth == 0:
+            clauses.append([])
+        else:
+            clauses[-1].append(token)
+    return clauses
+
+
+def _requirement(tokens: list[str]) -> Callable[[dict[str, str]], bool]:
+    match tokens:
+        case [key] if key not in "=!,()":
+            return lambda found: key in found
+        case ["!", key]:
+            return lambda found: key not in found
+        case [key, "=" | "=="]:
+            return lambda found: found.get(key) == ""
+        case [key, "=" | "==", value]:
+            return lambda found: found.get(key) == value
+        case [key, "!="]:
+            return lambda found: found.get(key) != ""
+        case [key, "!=", value]:
+            return lambda found: found.get(key) != value
+        case [key, "in", "(", *values, ")"]:
+            allowed = frozenset(value for value in values if value != ",")
+            return lambda found: found.get(key) in allowed
+        case [key, "notin", "(", *values, ")"]:
+            excluded = frozenset(value for value in values if value != ",")
+            return lambda found: found.get(key) not in excluded
+    raise bad_request(
+        f"unable to parse requirement: found '{' '.join(tokens)}', expected: '=', '!=', '==', 'in', notin'"
+    )

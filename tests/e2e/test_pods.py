@@ -1,0 +1,267 @@
+"""Pods in the queue: an API server for tests, a cluster of ours with slurmrestd, and the operator between them."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import msgspec
+import pytest
+
+from spritz.k8s.api import Api, ApiFailure
+from spritz.k8s.operator import operate
+from spritz.k8s.policy import Policy
+from spritz.k8s.slurm import Slurm
+from spritz.testing.kubernetes.server import KubeServer
+from tests.e2e.rest_site import BIN, Site
+
+Json = dict[str, Any]
+
+
+@pytest.fixture(scope="module")
+def site() -> Iterator[Site]:
+    """Two virtual nodes of ours; nodes of Kubernetes come by the operator."""
+    made = Site()
+    try:
+        made.start()
+        made.configure("MaxNodeCount=16")
+        made.configure("GresTypes=gpu")
+        yield made
+    finally:
+        made.stop()
+
+
+class Kube:
+    """A Kubernetes cluster whose kubelets are this test."""
+
+    def __init__(self, api: Api) -> None:
+        self.api = api
+
+    async def ask(self, method: str, path: str, body: Any = None, content_type: str = "application/json") -> Json:
+        sent = None if body is None else msgspec.json.encode(body)
+        answer = await self.api.send(method, path, body=sent, content_type=content_type)
+        found: Json = msgspec.json.decode(answer)
+        return found
+
+    async def node(self, name: str, cpus: int = 8, gpus: int = 4, **labels: str) -> None:
+        amounts = {"cpu": str(cpus), "memory": "16Gi", "nvidia.com/gpu": str(gpus), "pods": "110"}
+        metadata = {"name": name, "labels": {"kubernetes.io/hostname": name, **labels}}
+        await self.ask("POST", "api/v1/nodes", {"apiVersion": "v1", "kind": "Node", "metadata": metadata})
+        await self.ready(name, amounts=amounts)
+
+    async def ready(self, name: str, status: str = "True", amounts: Json | None = None) -> None:
+        change: Json = {"status": {"conditions": [{"type": "Ready", "status": status}]}}
+        if amounts is not None:
+            change["status"] |= {"capacity": amounts, "allocatable": amounts}
+        await self.ask("PATCH", f"api/v1/nodes/{name}/status", change, "application/merge-patch+json")
+
+    async def pod(self, name: str, cpu: str = "1", gpus: int = 0, **meta: Any) -> None:
+        asked: Json = {"cpu": cpu} | ({"nvidia.com/gpu": str(gpus)} if gpus else {})
+        spec = {
+            "schedulerName": "spritz",
+            "restartPolicy": "Never",
+            "containers": [{"name": "main", "image": "busybox", "resources": {"requests": asked, "limits": asked}}],
+        }
+        await self.ask("POST", "api/v1/namespaces/default/pods", {
+            "apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, **meta}, "spec": spec,
+        })  # fmt: skip
+
+    async def get(self, name: str) -> Json | None:
+        try:
+            return await self.ask("GET", f"api/v1/namespaces/default/pods/{name}")
+        except ApiFailure as failure:
+            if failure.not_found:
+                return None
+            raise
+
+    async def bound(self, name: str) -> Json:
+        """The pod, when it has a node."""
+        return await self.until(name, lambda pod: bool(pod["spec"].get("nodeName")))
+
+    async def until(self, name: str, holds: Callable[[Json], bool]) -> Json:
+        async def look() -> Json | None:
+            pod = await self.get(name)
+            return pod if pod is not None and holds(pod) else None
+
+        found: Json = await until(look, f"pod {name}")
+        return found
+
+    async def phase(self, name: str, phase: str, code: int = 0) -> None:
+        """As its kubelet says."""
+        status = {"phase": phase}
+        if phase in ("Succeeded", "Failed"):
+            ended = {"name": "main", "ready": False, "restartCount": 0, "image": "b", "imageID": "b"}
+            status["containerStatuses"] = [{**ended, "state": {"terminated": {"exitCode": code}}}]  # type: ignore[assignment]
+        path = f"api/v1/namespaces/default/pods/{name}/status"
+        await self.ask("PATCH", path, {"status": status}, "application/merge-patch+json")
+
+    async def gone(self, name: str) -> None:
+        """Its kubelet has ended it after it was deleted."""
+        await self.until(name, lambda pod: "deletionTimestamp" in pod["metadata"])
+        await self.ask("DELETE", f"api/v1/namespaces/default/pods/{name}", {"gracePeriodSeconds": 0})
+
+
+async def until(look: Callable[[], Awaitable[Any]], what: str) -> Any:
+    async with asyncio.timeout(60):
+        while True:
+            found = await look()
+            if found:
+                return found
+            await asyncio.sleep(0.05)
+
+
+@asynccontextmanager
+async def kubernetes(site: Site) -> AsyncIterator[tuple[Kube, Slurm, KubeServer]]:
+    async with KubeServer() as server, Api.connect(server.kubeconfig) as api:
+        slurm = Slurm(f"unix:{site.socket}")
+        try:
+            yield Kube(api), slurm, server
+        finally:
+            await slurm.close()
+        assert not server.failures
+
+
+@asynccontextmanager
+async def operator(site: Site, server: KubeServer) -> AsyncIterator[None]:
+    """The operator, with connections of its own, as a process would have."""
+    slurm = Slurm(f"unix:{site.socket}")
+    async with Api.connect(server.kubeconfig) as api, asyncio.TaskGroup() as group:
+        task = group.create_task(operate(api, slurm, Policy()))
+        yield
+        task.cancel()
+    await slurm.close()
+
+
+async def job_of(slurm: Slurm, pod: Json, state: str) -> None:
+    number = int(pod["metadata"]["annotations"]["spritz.dev/job-id"])
+
+    async def look() -> bool:
+        return any(job.state == state and not job.completing for job in await slurm.jobs([number]))
+
+    await until(look, f"job {number} is {state}")
+
+
+def command(site: Site, *words: str) -> str:
+    done = subprocess.run(
+        [BIN / words[0], *words[1:]], env=site.env, capture_output=True, text=True, timeout=60, check=True
+    )
+    return done.stdout.strip()
+
+
+def test_pods_wait_start_and_end_as_jobs(site: Site) -> None:
+    async def journey() -> None:
+        async with kubernetes(site) as (kube, slurm, server):
+            await kube.node("k1")
+            async with operator(site, server):
+                await kube.pod("train", "2", 2, annotations={"spritz.dev/time-limit": "30"})
+                pod = await kube.bound("train")
+                notes = pod["metadata"]["annotations"]
+                assert (pod["spec"]["nodeName"], notes["spritz.dev/gpus"]) == ("k1", "0,1")
+                job = notes["spritz.dev/job-id"]
+                line = await asyncio.to_thread(command, site, "squeue", "-h", "-j", job, "-o", "%j %T %N %l")
+                assert line == "train RUNNING k1 30:00"
+                # No room for the next: it says why, in the words of `scontrol explain`.
+                await kube.pod("more", "1", 4)
+                waiting = await kube.until("more", lambda pod: any(
+                    one["type"] == "PodScheduled" and "GPU" in one.get("message", "")
+                    for one in pod["status"].get("conditions", ())))  # fmt: skip
+                assert not waiting["spec"].get("nodeName")
+                await kube.phase("train", "Running")
+                await kube.phase("train", "Failed", 3)
+                await job_of(slurm, pod, "FAILED")
+                second = await kube.bound("more")
+                await kube.phase("more", "Succeeded")
+                await job_of(slurm, second, "COMPLETED")
+
+    asyncio.run(journey())
+
+
+def test_a_gang_starts_together_and_scancel_evicts_it(site: Site) -> None:
+    gang = {"spritz.dev/gang": "g", "spritz.dev/gang-size": "2"}
+
+    async def journey() -> None:
+        async with kubernetes(site) as (kube, slurm, server):
+            await kube.node("k2")
+            await kube.node("k3")
+            async with operator(site, server):
+                await kube.pod("g-0", "4", 4, annotations=gang)
+                await kube.until("g-0", lambda pod: "1 more pods" in str(pod["status"].get("conditions")))
+                await kube.pod("g-1", "4", 4, annotations=gang)
+                pods = [await kube.bound(name) for name in ("g-0", "g-1")]
+                assert {pod["spec"]["nodeName"] for pod in pods} == {"k2", "k3"}
+                job = pods[0]["metadata"]["annotations"]["spritz.dev/job-id"]
+                assert pods[1]["metadata"]["annotations"]["spritz.dev/job-id"] == job
+                await asyncio.to_thread(command, site, "scancel", job)
+                await kube.until("g-0", lambda pod: "deletionTimestamp" in pod["metadata"])
+                state = await asyncio.to_thread(command, site, "squeue", "-h", "-j", job, "-o", "%T")
+                assert state == "COMPLETING", "its nodes are not free before its pods are gone"
+                await kube.gone("g-0")
+                await kube.gone("g-1")
+                await job_of(slurm, pods[0], "CANCELLED")
+
+    asyncio.run(journey())
+
+
+def test_an_operator_that_was_away_finds_everything_again(site: Site) -> None:
+    async def journey() -> None:
+        async with kubernetes(site) as (kube, slurm, server):
+            await kube.node("k4")
+            async with operator(site, server):
+                await kube.pod("runs", "1", 1)
+                await kube.pod("goes", "1", 1)
+                await kube.pod("waits", "1", 4)
+                runs, goes = await kube.bound("runs"), await kube.bound("goes")
+            await kube.phase("runs", "Succeeded")
+            await kube.ask("DELETE", "api/v1/namespaces/default/pods/goes", {"gracePeriodSeconds": 0})
+            async with operator(site, server):
+                await job_of(slurm, runs, "COMPLETED")
+                await job_of(slurm, goes, "COMPLETED")
+                pod = await kube.bound("waits")
+                assert (await kube.get("runs") or {})["metadata"]["uid"] == runs["metadata"]["uid"]
+                await kube.phase("waits", "Succeeded")
+                await job_of(slurm, pod, "COMPLETED")
+            jobs = [job for job in await slurm.jobs() if job.comment.startswith("kubernetes:pod/default/")]
+            assert sum(job.comment.split("/")[2] in ("runs", "goes", "waits") for job in jobs) == 3, "no job twice"
+
+    asyncio.run(journey())
+
+
+def test_cordons_and_drains_go_both_ways(site: Site) -> None:
+    async def journey() -> None:
+        async with kubernetes(site) as (kube, slurm, server):
+            await kube.node("k5")
+
+            async def node() -> Any:
+                return next((one for one in await slurm.nodes() if one.name == "k5"), None)
+
+            async def drained() -> bool:
+                found = await node()
+                return found is not None and "DRAIN" in found.state
+
+            async def open_again() -> bool:
+                found = await node()
+                return found is not None and "DRAIN" not in found.state
+
+            async with operator(site, server):
+                await until(open_again, "k5 is there")
+                merge = "application/merge-patch+json"
+                await kube.ask("PATCH", "api/v1/nodes/k5", {"spec": {"unschedulable": True}}, merge)
+                await until(drained, "k5 is drained")
+                assert (await node()).reason.startswith("kubernetes: cordoned")
+                await kube.ask("PATCH", "api/v1/nodes/k5", {"spec": {"unschedulable": None}}, merge)
+                await until(open_again, "k5 is open again")
+                await kube.ready("k5", "False")
+                await until(drained, "k5 is not ready")
+                await kube.ready("k5")
+                await until(open_again, "k5 is ready")
+                await kube.ask("DELETE", "api/v1/nodes/k5")
+
+                async def deleted() -> bool:
+                    return await node() is None
+
+                await until(deleted, "k5 is deleted")
+
+    asyncio.run(journey())
