@@ -19,7 +19,7 @@ from tests.e2e.commands import BIN, environment, lines, run, start
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
     """Four nodes with eight CPUs each, for all tests here."""
-    made = Cluster(nodes=4)
+    made = Cluster(nodes=4, extra="MpiParams=ports=12000-12005")
     try:
         yield made.start()
     finally:
@@ -63,6 +63,21 @@ def test_output_goes_to_files_by_task_and_node_and_job(cluster: Cluster) -> None
     assert (cluster.work / "o" / "n2-01.txt").read_text() == "1\n"
     (found,) = cluster.work.glob("err-[0-9]*")
     assert found.read_text() == "e\ne\n"
+
+
+def test_steps_that_reserve_ports_wait_for_those_of_other_jobs(cluster: Cluster) -> None:
+    begun = cluster.work / "ports-begun"
+    os.mkfifo(cluster.work / "let-go")
+    holder = start(cluster, "srun", "-wn1", "--resv-ports=5", "sh", "-c", f"touch {begun}; cat {cluster.work}/let-go")
+    until(begun.exists, "the first step has its ports")
+    waits = start(cluster, "srun", "-wn1", "--resv-ports=3", "printenv", "SLURM_STEP_RESV_PORTS")
+    assert waits.stderr is not None
+    assert b"step creation temporarily disabled, retrying" in waits.stderr.readline()
+    (cluster.work / "let-go").write_text("")
+    assert holder.wait(100) == 0
+    assert waits.communicate(timeout=100)[0] == b"12000-12002\n"
+    refused = run(cluster, "srun", "--resv-ports=7", "true")
+    assert refused.stderr.endswith(b"Requires more ports than can be reserved\n")
 
 
 def test_several_programs_run_in_one_step(cluster: Cluster) -> None:

@@ -106,6 +106,7 @@ def cluster_settings(
         priority_weight_partition=number("PriorityWeightPartition"),
         priority_policy=priority_policy(have),
         job_file_append=flag("JobFileAppend"),
+        mpi_ports=_ports(have.option("MpiParams", "ports") or ""),
         crontabs="enable" in words("ScronParameters"),
         explicit_scancel="explicit_scancel" in words("ScronParameters"),
         kill_invalid_dependency=have.has_option("DependencyParameters", "kill_invalid_depend"),
@@ -266,6 +267,15 @@ def _pairs(words: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
 def _option(settings: Settings, key: str, option: str, default: int) -> int:
     text = settings.option(key, option)
     return int(text) if text else default
+
+
+def _ports(text: str) -> tuple[int, int]:
+    """`12000-12999`; (0, 0) for what is no range of ports."""
+    first, _, last = text.partition("-")
+    if not (first.isdecimal() and last.isdecimal() and len(first) < 6 and len(last) < 6):
+        return 0, 0
+    low, high = int(first), int(last)
+    return (low, high) if 0 < low <= high <= 65_535 else (0, 0)
 
 
 def _licenses(words: tuple[str, ...]) -> tuple[tuple[str, int], ...]:

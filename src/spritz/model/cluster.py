@@ -153,6 +153,8 @@ class ClusterSettings(Struct, frozen=True, kw_only=True):
     priority_weight_partition: int = 0
     priority_policy: PriorityPolicy = PriorityPolicy()
     job_file_append: bool = False
+    #: MpiParams=ports: first and last of those that steps may reserve (0, 0: none)
+    mpi_ports: tuple[int, int] = (0, 0)
     #: ScronParameters: users have crontabs; their jobs are cancelled by `scancel --cron` alone
     crontabs: bool = False
     explicit_scancel: bool = False

@@ -97,6 +97,8 @@ class StepSpec(Struct, frozen=True, kw_only=True, omit_defaults=True):
     mpi: str = "none"
     #: kill the step if a node fails (False: --no-kill)
     kill_on_node_fail: bool = True
+    #: --resv-ports: number of ports reserved for it on each of its nodes (0: one a task of a node, and one more)
+    ports: int | None = None
 
 
 class StepNode(Struct, frozen=True, kw_only=True):
@@ -148,6 +150,8 @@ class Step(Struct, frozen=True, kw_only=True, omit_defaults=True):
     cancelled: bool = False
     #: in a component of a heterogeneous job: the step as a whole; each component has a record of the same number
     het: HetStep | None = None
+    #: reserved for it on all of its nodes
+    ports: tuple[int, ...] = ()
 
     @property
     def node_names(self) -> tuple[str, ...]:

@@ -370,7 +370,7 @@ def _stdin(now: float, batch: bool, pattern: str, work_dir: str) -> str:
 
 
 _EXCLUSIVE = {"exclusive": "YES", "user": "USER", "mcs": "MCS", "topo": "TOPO"}
-_NO_PORTS = "ports are not reserved"
+_NO_PORTS = "ports are reserved for steps: `squeue --steps` has them"
 
 _EXPANSION = (
     "id",

@@ -27,6 +27,12 @@ def step_label(job_id: int, array_job_id: int, task_id: int | None, step_id: int
     return f"{job}.{step_name(step_id)}"
 
 
+def _ranges(ports: tuple[int, ...]) -> str:
+    from spritz.notation.ranges import format_ids
+
+    return format_ids(ports)
+
+
 def _label(now: float, job_id: int, array_job_id: int, task_id: int | None, step_id: int, het_job_id: int) -> str:
     return step_label(job_id, array_job_id, task_id, step_id, het_job_id)
 
@@ -111,7 +117,7 @@ FIELDS: tuple[Field, ...] = (
     ),
     Field("TASKS", ("step.tasks",), sort=lambda tasks: tasks, letter="A", name="numtasks"),
     Field("PARTITION", ("partition",), letter="P", name="partition"),
-    Field("RESV_PORTS", refused="ports are not reserved", name="resvports"),
+    Field("RESV_PORTS", ("step.ports",), lambda now, ports: _ranges(ports) or NULL, name="resvports"),
     Field(
         "START_TIME",
         ("step.started_at",),

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 def record_text(view: StepView, oneliner: bool = False) -> str:
     """The record of one step."""
     from spritz.notation.duration import format_minutes
+    from spritz.notation.ranges import format_ids
     from spritz.notation.tres import format
     from spritz.presentation.step_fields import cpus_of, name_of_step, step_hosts, step_label
 
@@ -28,7 +29,7 @@ def record_text(view: StepView, oneliner: bool = False) -> str:
         f"Nodes={len(step.nodes)} CPUs={cpus_of(step.step_id, step.nodes)} Tasks={step.tasks} "
         f"Name={name_of_step(step.step_id, spec)} Network=(null)",
         f"TRES={(format(tres(view)) if cpus_of(step.step_id, step.nodes) else '') or '(null)'}",
-        "ResvPorts=(null)",
+        f"ResvPorts={format_ids(step.ports) or '(null)'}",
         "CPUFreqReq=Default",
     ]
     if spec.distribution or proper:

@@ -262,7 +262,8 @@ def test_every_letter_and_name_shows_something_for_every_kind_of_job(site: Site)
 
 def test_a_field_that_is_not_built_is_named(site: Site) -> None:
     ran = site.run(main, "-h", "-O", "resvport,jobid:4")
-    assert ran.err == "squeue: error: Invalid job format specification: resvport: ports are not reserved\n"
+    why = "ports are reserved for steps: `squeue --steps` has them"
+    assert ran.err == f"squeue: error: Invalid job format specification: resvport: {why}\n"
     ran = site.run(main, "-o", "%!x%j")
     assert ran.err == "squeue: error: Invalid job format specification: !\n"
     assert ran.out == "%!xNAME\n"

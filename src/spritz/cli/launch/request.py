@@ -106,6 +106,9 @@ def own_fields(given: Values, argv: list[str], context: Context, *, inside: bool
         "submit_host": os.uname().nodename,
         "client_pid": context.pid,
     }
+    if "resv-ports" in given:
+        count = given["resv-ports"]
+        fields["ports"] = nodecount.parse_count(count, "resv-ports", minimum=0) if count else 0
     if "relative" in given:
         fields["relative"] = nodecount.parse_count(given["relative"], "relative", minimum=0)
     return fields

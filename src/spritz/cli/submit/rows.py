@@ -174,7 +174,7 @@ _TABLE: tuple[tuple[str, Row], ...] = (
     ("s", Row("external-launcher", "", "", refused="other launchers start their tasks by srun")),
     ("s", Row("async", "", "", refused="put srun into the background instead")),
     ("s", Row("wait-for-children", "", "", refused="a step ends with its tasks")),
-    ("s", Row("resv-ports", "", "[=count]", refused="ports are not reserved")),
+    ("s", Row("resv-ports", "", "[=count]", "reserve ports on the nodes of the step (MpiParams=ports)")),
     ("s", Row("msg-timeout", "", "seconds", refused="MessageTimeout of slurm.conf holds")),
     ("s", Row("threads", "T", "count", "threads to launch the step with: without effect, the controller launches it")),
     ("s", Row("treewidth", "", "width", refused="the controller launches steps")),

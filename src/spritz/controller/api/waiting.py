@@ -33,6 +33,7 @@ from spritz.model.cluster import SYSTEM
 from spritz.model.commands.job import CancelJobs, JobFilter, JobTarget
 from spritz.model.commands.step import CreateHetStep, CreateStep
 from spritz.model.events.job import JobQueued
+from spritz.model.events.step import StepEnded
 from spritz.model.ids import STEP_EXTERN
 from spritz.model.queries import AllocationGranted, AwaitAllocation, AwaitEnd, JobEndedReply
 from spritz.model.rejection import Rejection
@@ -58,7 +59,7 @@ RETURN_SECONDS = 30.0
 RETRIES_MAX = 16
 
 #: Refusals of a step that time will cure.
-_BUSY = frozenset(("ESLURM_NODES_BUSY", "ESLURM_PROLOG_RUNNING"))
+_BUSY = frozenset(("ESLURM_NODES_BUSY", "ESLURM_PROLOG_RUNNING", "ESLURM_PORTS_BUSY"))
 
 
 class Waiting:
@@ -305,6 +306,9 @@ class Waiting:
         if not self._parked and not self._steps:
             return
         jobs = self._context.machine.state.jobs
+        if self._steps and any(type(event) is StepEnded for event in events):
+            # The ports of a step are free for steps of other jobs too.
+            self._touched.update(dict.fromkeys(job_id for job_id, parked in self._steps.items() if _ask_ports(parked)))
         for event in events:
             job_id = getattr(event, "job_id", None)
             if job_id is None:
@@ -330,6 +334,10 @@ class Waiting:
                     self._parked[job_id] = left
             if job_id in self._steps:
                 self._retry_steps(job_id)
+
+
+def _ask_ports(parked: list[tuple[CreateStep | CreateHetStep, Call]]) -> bool:
+    return any(isinstance(command, CreateStep) and command.spec.ports is not None for command, _call in parked)
 
 
 class _Holder:

@@ -18,6 +18,7 @@ from spritz.core.effects import AttachOn, NotifyOn
 from spritz.core.flags import CONFIGURING
 from spritz.core.pending import launch
 from spritz.core.step_layout import lay_out
+from spritz.core.step_ports import reserved_ports
 from spritz.core.turn import Refused, Turn
 from spritz.model.commands.job import Done
 from spritz.model.commands.step import CreateStep, StepCreated
@@ -54,6 +55,7 @@ def create_step(turn: Turn, command: CreateStep) -> StepCreated:
     if any(len(node.task_ids) > settings.max_tasks_per_node for node in nodes):
         raise Refused("ESLURM_BAD_TASK_COUNT", hint="MaxTasksPerNode")
     names = tuple(node.allocation.node for node in nodes)
+    ports = reserved_ports(turn.state, spec, nodes)
     step = Step(
         job_id=job.id,
         step_id=STEP_INTERACTIVE if spec.interactive else job.next_step_id,
@@ -65,6 +67,7 @@ def create_step(turn: Turn, command: CreateStep) -> StepCreated:
         started_at=turn.now,
         running_nodes=names,
         unstarted_nodes=names,
+        ports=ports,
     )
     turn.record(StepOpened(at=turn.now, step=step))
     for name in names:
@@ -91,6 +94,8 @@ def create_het_step(turn: Turn, command: CreateHetStep) -> StepCreated:
         raise Refused("ESLURM_NOT_SUPPORTED", message=_ONE_COMPONENT)
     for _number, spec in command.parts:
         check_submit_line(settings, spec.submit_line)
+        if spec.ports is not None:
+            raise Refused("ESLURM_NOT_SUPPORTED", hint="--resv-ports is for steps of one component")
     step_id = max(one.next_step_id for one in het.members(turn.state, leader))
     if step_id >= settings.max_step_count:
         raise Refused("ESLURM_STEP_LIMIT")

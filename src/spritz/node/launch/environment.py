@@ -19,6 +19,7 @@ from spritz.notation import hostlist, taskcounts
 from spritz.notation.dependency import Dependency
 from spritz.notation.dependency import format as format_dependencies
 from spritz.notation.octets import octets
+from spritz.notation.ranges import format_ids
 
 Variables = dict[str, str]
 
@@ -207,6 +208,8 @@ def _step_size_variables(step: Step, inherited: Variables) -> Variables:
         variables["SLURM_DISTRIBUTION"] = "cyclic" if step.tasks <= len(step.nodes) else "block"
     if spec.gpu_bind:
         variables["SLURMD_TRES_BIND"] = f"gres/gpu:{spec.gpu_bind}"
+    if step.ports:
+        variables["SLURM_STEP_RESV_PORTS"] = format_ids(step.ports)
     if spec.label:
         variables["SLURM_LABELIO"] = "1"
     if spec.overcommit:

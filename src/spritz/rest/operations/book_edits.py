@@ -394,7 +394,7 @@ def add_users(book: Book, condition: Given, user: Given) -> Edit:
     level = [word for word in user.get("adminlevel") or () if word != "Not Set"]
     new = edits.new_users(book, names, level[0] if level else "None", key)
     partitions = condition.get("partitions") or [""]
-    first = default or next(iter(placed), "")
+    first = default or min(placed, default="")  # as sacctmgr of 22.05: the first by name
     made = edits.user_associations(book, names, placed, wanted, partitions, first, _template(fields))
     puts: list[Record] = [*new, *made, *edits.new_wckeys(book, names, keys, wanted)]
     if not puts:
