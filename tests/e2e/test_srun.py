@@ -74,7 +74,8 @@ def test_steps_that_reserve_ports_wait_for_those_of_other_jobs(cluster: Cluster)
     assert waits.stderr is not None
     assert b"step creation temporarily disabled, retrying" in waits.stderr.readline()
     (cluster.work / "let-go").write_text("")
-    assert holder.wait(100) == 0
+    holder.communicate(timeout=100)
+    assert holder.returncode == 0
     assert waits.communicate(timeout=100)[0] == b"12000-12002\n"
     refused = run(cluster, "srun", "--resv-ports=7", "true")
     assert refused.stderr.endswith(b"Requires more ports than can be reserved\n")
