@@ -102,6 +102,9 @@ async def _open(address: Address, owners: frozenset[int], timeout: float, secure
         pipe = await connect_unix(address, timeout=timeout)
     else:
         pipe = await _open_tcp(*address, timeout, secure)
+    if secure is not None and pipe.machine is not None and not pipe.protocol:
+        pipe.abort()
+        raise ConnectionRefusedError(111, "it takes no streams: it stands by")
     if secure is not None and pipe.protocol:
         machine = pipe.machine
         if machine is None or machine.role != secure.role or secure.cluster not in ("", machine.cluster):
@@ -195,6 +198,8 @@ class PersistentChannel:
         self._connected = asyncio.Event()
         #: Connections made so far, the first included.
         self.connections = 0
+        #: Where the connection of this moment leads, or the last one led; None before the first, or without `each`.
+        self.address: Address | None = None
 
     async def __aenter__(self) -> PersistentChannel:
         await self._tasks.__aenter__()
@@ -294,6 +299,7 @@ class PersistentChannel:
             channel.close()
             raise
         self._channel = channel
+        self.address = addresses[0] if self._each else None
         self.connections += 1
         self._connected.set()
         return channel

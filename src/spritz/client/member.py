@@ -36,9 +36,21 @@ class Member:
     """A machine of a cluster whose controller is elsewhere. `role` is node or login."""
 
     def __init__(
-        self, membership: Membership, cluster: str, role: str, controllers: tuple[str, ...], port: int, clock: Clock
+        self,
+        membership: Membership,
+        cluster: str,
+        role: str,
+        controllers: tuple[str, ...],
+        port: int,
+        clock: Clock,
+        *,
+        has_controller: bool = False,
     ) -> None:
         self.membership = membership
+        #: whether one of several controllers is on this machine: that one serves the users here
+        self.has_controller = has_controller
+        #: the connection to the controller that leads, where several stand by for each other
+        self.link: PersistentChannel | None = None
         self.cluster = cluster
         #: set where AuthType=auth/munge
         self.munge: Munged | None = None
@@ -49,6 +61,13 @@ class Member:
         found = [(host, port) for host in controllers] + [parse_address(text) for text in known]
         #: where controllers are, in order
         self.addresses: tuple[Address, ...] = tuple(dict.fromkeys(found))
+        #: whether several controllers stand by for each other
+        self.has_standby = len(controllers) > 1
+
+    def leading(self) -> tuple[Address, ...]:
+        """Where to look for the controller that leads."""
+        link = self.link
+        return (link.address,) if link is not None and link.is_connected and link.address else self.addresses
 
     def secure(self, role: str = tls.CONTROLLER, protocol: str = tls.CALLS) -> Secure:
         """For connections to daemons of this role."""
@@ -72,9 +91,7 @@ class Member:
         name = controller_socket_name(self.cluster, self._port)
         secure = self.secure(protocol=tls.STREAMS)
         sealing = self.munge.seal if self.munge is not None else None
-        relay.serve(
-            name, lambda: self.addresses, secure, streams=streams_socket_name(name), at_once=at_once, sealing=sealing
-        )
+        relay.serve(name, self.leading, secure, streams=streams_socket_name(name), at_once=at_once, sealing=sealing)
         if database is not None:
             to_database = self.secure(tls.DATABASE, tls.STREAMS)
             relay.serve(database_socket_name(database[1]), lambda: (database,), to_database)
@@ -105,9 +122,10 @@ class Member:
 def member_of(
     membership: Membership | None, cluster: str, role: str, controllers: tuple[str, ...], port: int, clock: Clock
 ) -> Member | None:
-    """None where a controller is on this machine. Raises ClientError where there are no keys for another machine's."""
-    if is_here(controllers):
+    """None where all controllers are on this machine. Raises ClientError without keys for another machine's."""
+    here = [is_here((host,)) for host in controllers]
+    if all(here):
         return None
     if membership is None:
         raise ClientError.of("SLURM_PROTOCOL_AUTHENTICATION_ERROR")
-    return Member(membership, cluster, role, controllers, port, clock)
+    return Member(membership, cluster, role, controllers, port, clock, has_controller=any(here))

@@ -78,6 +78,11 @@ class _Link:
                     await self._made.wait()
         return self._mux
 
+    def abandon(self) -> None:
+        """It leads to a daemon that has stopped: make another."""
+        if self._mux is not None:
+            self._mux.pipe.abort()
+
     def want(self) -> None:
         """Make it, and keep it."""
         if not self._wanted:
@@ -124,6 +129,7 @@ class Relay:
         self._randomness = randomness
         self.log = log
         self._servers: list[asyncio.Server] = []
+        self._links: list[_Link] = []
 
     def serve(
         self,
@@ -138,11 +144,18 @@ class Relay:
         """Lead whoever connects to the abstract socket `name` to the daemon at these addresses; and step supervisors,
         which connect to `streams`, to clients on other machines."""
         link = _Link(self, addresses, secure, sealing)
+        if streams:
+            self._links.append(link)
         if at_once:
             link.want()
         self.tasks.spawn_contained(self._listen(name, lambda: _Caller(self, link)), name="relay.listen")
         if streams:
             self.tasks.spawn_contained(self._listen(streams, lambda: _Supervisor(self, link)), name="relay.listen")
+
+    def abandon(self) -> None:
+        """The controller that leads is silent, or another one now."""
+        for link in self._links:
+            link.abandon()
 
     def close(self) -> None:
         """Listen no more."""

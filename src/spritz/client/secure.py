@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from spritz.client.errors import ClientError, unreachable
 from spritz.client.sync import Connection
+from spritz.model.queries import Ping, Pong
 from spritz.runtime.tls import CONTROLLER, Machine, machine_of
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 def connect(
     controllers: Sequence[tuple[str, int]], context: ssl.SSLContext, *, cluster: str = "", timeout: float = 10.0
 ) -> Connection:
-    """A connection to the first that answers and has a controller's certificate of the cluster ("": any).
+    """A connection to the first that answers, leads, and has a controller's certificate of the cluster ("": any).
 
     A context that checks no certificate takes any. Raises ClientError.
     """
@@ -44,7 +45,18 @@ def connect(
             secured.close()
             problems.append(f"{host}:{port}: its certificate is not that of a controller of the cluster")
             continue
-        return Connection(secured, timeout_seconds=timeout, role="slurmd")
+        connection = Connection(secured, timeout_seconds=timeout, role="slurmd")
+        if len(controllers) == 1:
+            return connection
+        try:
+            pong = connection.call(Ping(), Pong)
+        except ClientError as error:
+            problems.append(f"{host}:{port}: {error.message}")
+        else:
+            if pong.leading:
+                return connection
+            problems.append(f"{host}:{port}: {pong.host} stands by" + (f" for {pong.leader}" if pong.leader else ""))
+        connection.close()
     raise unreachable("; ".join(problems) or "no address is known")
 
 

@@ -452,6 +452,7 @@ def _try_hosts(
     owners = config.owners()
     untrusted: ClientError | None = None
     remote: list[RemoteHost] = []
+    relayed = False
     for host in ("", *config.hosts):
         where = f"{host}:{config.port}" if host else "local socket"
         deadline = monotonic() + HOST_SECONDS
@@ -460,6 +461,7 @@ def _try_hosts(
                 opened = _open_tcp(host, config.port, owners, deadline)
             else:
                 opened = _open_unix(config.socket_name, HOST_SECONDS, owners)
+                relayed = True  # slurmd or sackd here, at the least: it looks for the controller that leads
             connection = Connection(opened, timeout_seconds=timeout, address=address)
         except OSError as error:
             problems.append(f"{where}: {error.strerror or error}")
@@ -485,7 +487,7 @@ def _try_hosts(
         connection.close()
     if untrusted is not None and not _stands_by(problems):
         raise untrusted
-    if len(remote) == len(config.hosts):
+    if len(remote) == len(config.hosts) and not relayed:
         raise remote[0].naming(f"{config.path}: {config.hosts_key}={config.hosts[0]}")
     return None
 

@@ -81,6 +81,8 @@ class Context:
     #: Callers that are known by a token: auth/jwt.
     tokens: TokenRequests
     nodes: NodeLinks
+    #: Which SlurmctldHost this is.
+    own_index: int = 0
     #: Other machines; None where the cluster has no keys for them.
     machines: Machines | None = None
     configuration: Configuration

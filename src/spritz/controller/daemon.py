@@ -150,6 +150,12 @@ class _Daemon:
         journal, recovered = led
         context = self._context()
         context.journal, context.machine = journal, recovered.machine
+        if self._standing_by:
+            context.own_index = self._configuration.own_host(self._options.host)[0]
+        if self._membership is not None:
+            from spritz.controller.machines import Machines
+
+            context.machines = Machines(context, self._membership)
         try:
             async with Supervisor(self._contained_failure) as tasks:
                 context.tasks = tasks
@@ -206,7 +212,9 @@ class _Daemon:
         from spritz.controller.standby import Standby
 
         owners = frozenset((0, self._slurm_uid, os.geteuid()))
-        led = await Standby(self._options, self._configuration, self._log, SystemClock(), owners).lead(startup)
+        led = await Standby(
+            self._options, self._configuration, self._log, SystemClock(), owners, self._membership
+        ).lead(startup)
         if led is not None:
             try:  # it may have stood by for long
                 path = self._configuration.path
@@ -250,10 +258,6 @@ class _Daemon:
         )
         context.at_end = [lambda: log_files.run(lambda: None)]  # after all that was written before
         context.request_stop = self._request_stop
-        if self._membership is not None:
-            from spritz.controller.machines import Machines
-
-            context.machines = Machines(context, self._membership)
         return context
 
     def _assemble(self, context: Context, committer: CommitThread, recovered: Recovered) -> ClusterQueries:

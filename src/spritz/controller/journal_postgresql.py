@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 #: Of the tables. What groups and images hold has a number of its own (model.stored).
-_LAYOUT = 1
+_LAYOUT = 2
 #: Seconds for which a holder's session must be gone before another controller takes the lease: the holder may be
 #: connecting again.
 GONE_SECONDS = 2.0
@@ -86,8 +86,15 @@ _TABLES = f"""
         sequence bigint, part integer, checksum bigint NOT NULL, size bigint NOT NULL, body bytea NOT NULL,
         PRIMARY KEY (sequence, part)
     );
+    CREATE TABLE kept (name text PRIMARY KEY, body bytea NOT NULL);
     ALTER TABLE groups ALTER payload SET STORAGE EXTERNAL;
     ALTER TABLE images ALTER body SET STORAGE EXTERNAL;
+"""
+
+#: From the layout before to this one.
+_UPGRADE = f"""
+    CREATE TABLE kept (name text PRIMARY KEY, body bytea NOT NULL);
+    UPDATE meta SET layout = {_LAYOUT};
 """
 
 _APPEND = """
@@ -252,6 +259,8 @@ class Store:
                 drawn = int.from_bytes(SystemRandomness().token(7), "big")
                 cursor.execute("INSERT INTO meta (identity, term) VALUES (%s, 0)", (drawn,))
             layout = cursor.execute("SELECT layout FROM meta").fetchone()
+            if layout is not None and layout[0] < _LAYOUT:
+                cursor.execute(_UPGRADE)
         if layout is None:
             raise JournalCorrupt(f"the journal in {self.name} has no term")
         if layout[0] > _LAYOUT:
@@ -474,6 +483,30 @@ class PostgresJournal:
 
         self._writer.run(forget)
         self.oldest_sequence = self._oldest()
+
+    def kept(self, name: str) -> bytes | None:
+        """What is kept beside the journal under this name, for the controller that leads. Raises JournalFailed."""
+        with self._reading:
+            row = self._reader.run(
+                lambda database: database.execute(
+                    "SELECT body FROM kept WHERE name = %s", (name,), binary=True
+                ).fetchone()
+            )
+        return None if row is None else bytes(row[0])
+
+    def keep(self, name: str, body: bytes) -> None:
+        """Replace it; durable when this returns. Raises JournalFenced, JournalFailed."""
+
+        def write(database: Connection) -> None:
+            with database.transaction():
+                self._check_term(database)
+                database.execute(
+                    "INSERT INTO kept VALUES (%s, %b) ON CONFLICT (name) DO UPDATE SET body = excluded.body",
+                    (name, body),
+                )
+
+        with self._reading:
+            self._reader.run(write)
 
     @property
     def wants_tidying(self) -> bool:

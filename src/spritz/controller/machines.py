@@ -1,7 +1,8 @@
 """Other machines: tokens, certificates, the configuration that they are given, and the links that they make.
 
 Only where slurm.conf has a cluster key beside it (`client.membership`); a cluster of one machine has none of this.
-Tokens and the machines that joined by them are kept in StateSaveLocation/machines.json.
+Tokens and the machines that joined by them are kept in StateSaveLocation/machines.json, or beside the journal in
+PostgreSQL, where a controller that takes over finds them.
 
 Source: docs/decisions/0175, 0176; slurm.conf(5) SlurmctldParameters=enable_configless.
 """
@@ -24,7 +25,9 @@ from spritz.client.hub import Hub
 from spritz.client.locate import controller_socket_name, streams_socket_name
 from spritz.client.membership import write_private
 from spritz.client.munged import munged_of
+from spritz.client.same_machine import is_here
 from spritz.controller.api.identity import identified
+from spritz.controller.journal_postgresql import PostgresJournal
 from spritz.model.commands.job import Done
 from spritz.model.commands.step import AttachStep, CreateHetStep, CreateStep
 from spritz.model.errors import SpritzError
@@ -107,8 +110,10 @@ class Machines:
         self.cluster = context.configuration.settings.cluster_name
         self._randomness = SystemRandomness()
         self._worker = Worker("machines")
-        self._path = os.path.join(context.configuration.state_directory, FILE)
-        self._file = _read(self._path)
+        path = os.path.join(context.configuration.state_directory, FILE)
+        journal = context.journal
+        self._place = _InJournal(journal, path) if isinstance(journal, PostgresJournal) else _OnDisk(path)
+        self._file = self._place.read()
         self._signer = membership.signer()
         self._streams = streams_socket_name(controller_socket_name(self.cluster, context.configuration.ports[0]))
         self._listening: asyncio.Server | None = None
@@ -120,11 +125,14 @@ class Machines:
         self.tls: ssl.SSLContext
         self.hub: Hub
 
+    def own_keys(self) -> tls.Keys:
+        """A controller's certificate. Raises SpritzError."""
+        return self.membership.keys(self.cluster, tls.CONTROLLER, self._context.clock.now())
+
     def begin(self, server: Server) -> None:
         """Have the server take other machines. Raises SpritzError."""
         context, membership = self._context, self.membership
-        keys = membership.keys(self.cluster, tls.CONTROLLER, context.clock.now())
-        self.tls = tls.server_context(keys)
+        self.tls = tls.server_context(self.own_keys())
         self.hub = Hub(membership, self.cluster, context.clock, context.tasks, server.complaints, server.take)
         self.hub.is_welcome = self.is_welcome
         settings = context.configuration.loaded.settings
@@ -153,7 +161,7 @@ class Machines:
     async def _renew_own(self) -> None:
         while True:
             await self._context.clock.sleep(3600.0)
-            tls.renew(self.tls, self.membership.keys(self.cluster, tls.CONTROLLER, self._context.clock.now()))
+            tls.renew(self.tls, self.own_keys())
 
     def table(self) -> dict[type[Struct], Handler]:
         """Requests of machines, and of administrators about them."""
@@ -436,26 +444,60 @@ class Machines:
             raise _denied("tokens are for administrators on the controller's machine: root, SlurmUser")
 
     def _address(self) -> str:
-        for address in self._context.configuration.addresses:
-            if address not in ("localhost", "127.0.0.1", "::1"):
+        addresses = self._context.configuration.addresses
+        for address in addresses:
+            if address not in ("localhost", "127.0.0.1", "::1") and (len(addresses) == 1 or is_here((address,))):
                 return address
         return socket.gethostname()
 
     async def _keep(self, file: _File) -> None:
         self._file = file
-        await self._worker.run(write_private, self._path, msgspec.json.encode(file))
+        await self._worker.run(self._place.write, file)
 
 
-def _read(path: str) -> _File:
+class _OnDisk:
+    """Tokens and machines in StateSaveLocation."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+
+    def read(self) -> _File:
+        """Raises SpritzError."""
+        try:
+            with open(self._path, "rb") as file:
+                return _decoded(file.read(), self._path)
+        except FileNotFoundError:
+            return _File()
+
+    def write(self, file: _File) -> None:
+        """On disk when this returns."""
+        write_private(self._path, msgspec.json.encode(file))
+
+
+class _InJournal:
+    """Beside the journal in PostgreSQL, for whichever controller leads. What a file had from before is taken over."""
+
+    def __init__(self, journal: PostgresJournal, path: str) -> None:
+        self._journal = journal
+        self._before = _OnDisk(path)
+
+    def read(self) -> _File:
+        """Raises SpritzError."""
+        found = self._journal.kept(FILE)
+        return self._before.read() if found is None else _decoded(found, f"{self._journal.name}: {FILE}")
+
+    def write(self, file: _File) -> None:
+        """Durable when this returns. Raises JournalFenced, JournalFailed."""
+        self._journal.keep(FILE, msgspec.json.encode(file))
+
+
+def _decoded(data: bytes, name: str) -> _File:
     try:
-        with open(path, "rb") as file:
-            kept = msgspec.json.decode(file.read(), type=_File)
-    except FileNotFoundError:
-        return _File()
+        kept = msgspec.json.decode(data, type=_File)
     except msgspec.MsgspecError as error:
-        raise SpritzError(f"{path}: {error}", hint="machines stay joined without it; tokens are lost") from error
+        raise SpritzError(f"{name}: {error}", hint="machines stay joined without it; tokens are lost") from error
     if kept.format != 1:
-        raise SpritzError(f"{path}: format {kept.format} is of a later release")
+        raise SpritzError(f"{name}: format {kept.format} is of a later release")
     return kept
 
 

@@ -57,8 +57,7 @@ def _start(options: Options) -> int:
     membership = find_membership(configuration.path)
     if membership is None or not membership.holds_cluster_key:
         membership = None
-    if membership is None or len(configuration.addresses) > 1:
-        # A controller that stands by does not speak TLS yet.
+    if membership is None:
         refuse_remote(configuration.hosts)
     _check_hosts(options, configuration)
     _confirm_clear(options, configuration)

@@ -15,6 +15,7 @@ import signal
 from typing import TYPE_CHECKING
 
 from spritz import SLURM_VERSION, __version__
+from spritz.client.same_machine import is_here
 from spritz.client.server import Server
 from spritz.controller.journal import JournalBusy, JournalCorrupt, JournalError
 from spritz.controller.journal_postgresql import GONE_SECONDS, Lease, PostgresJournal, Store, set_aside
@@ -27,13 +28,16 @@ from spritz.runtime.watchdog import Watchdog
 from spritz.runtime.worker import Worker
 
 if TYPE_CHECKING:
+    import ssl
     from collections.abc import Generator, Iterator
 
     from msgspec import Struct
 
     from spritz.client.handling import Call, Handler
+    from spritz.client.membership import Membership
     from spritz.controller.configuration import Configuration
     from spritz.controller.journal import Group, Image
+    from spritz.controller.led_users import LedUsers
     from spritz.controller.options import Options
     from spritz.runtime.clock import Clock
     from spritz.runtime.daemonize import Startup
@@ -47,6 +51,29 @@ ORDER_SECONDS = 1.0
 
 #: Seconds that a standby goes on asking a database that does not answer before it says so.
 _PATIENCE_SECONDS = 2.0
+
+
+#: Seconds between looks at our certificate's age.
+_RENEW_SECONDS = 3600.0
+
+#: As `tls.CONTROLLER`, which takes long to import.
+_CONTROLLER = "controller"
+
+
+class NoUsers:
+    """In place of `LedUsers` where there is nobody to lead."""
+
+    async def __aenter__(self) -> NoUsers:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        return
+
+    def follow(self, lease: Lease | None) -> None:
+        """See `LedUsers`."""
+
+    async def close(self) -> None:
+        """See `LedUsers`."""
 
 
 class Watch:
@@ -108,8 +135,10 @@ class Standby:
         log: Logger,
         clock: Clock,
         owners: frozenset[int],
+        membership: Membership | None,
     ) -> None:
         self._options = options
+        self._membership = membership
         self._configuration = configuration
         self._log = log
         self._clock = clock
@@ -129,6 +158,8 @@ class Standby:
         #: Set with either of the two.
         self._hurry = asyncio.Event()
         self._started_at = clock.now()
+        self._tls: ssl.SSLContext | None = None
+        self._renew_at = clock.monotonic() + _RENEW_SECONDS
 
     async def lead(self, startup: Startup) -> tuple[PostgresJournal, Recovered] | None:
         """The journal with its lease and the state of its last event, once this controller leads; None when stopped.
@@ -141,7 +172,7 @@ class Standby:
         table: dict[type[Struct], Handler] = {Ping: self._ping, TakeOver: self._take_over, Shutdown: self._shut_down}
         server = Server(table, role="slurmctld", log=self._log, trusted=self._owners, otherwise=self._refuse)
         try:
-            async with server:
+            async with server, self._led() as led_users:
                 await self._listen(server)
                 if self._options.clear:
                     kept = await self._worker.run(set_aside, self._store)
@@ -151,7 +182,10 @@ class Standby:
                     while not self._stopping.is_set():
                         led = await self._look()
                         if led is not None:
+                            await led_users.close()
                             return led
+                        led_users.follow(self._lease)
+                        self._keep_certified()
                         if not serving:
                             serving = True
                             self._log.info("standby.began", host=self._host, leader=self._leader())
@@ -162,7 +196,30 @@ class Standby:
         finally:
             await self._worker.run(self._store.drop)
 
+    def _led(self) -> LedUsers | NoUsers:
+        """Users of this machine, where the other controllers are elsewhere."""
+        others = [address for index, address in enumerate(self._configuration.addresses) if index != self._index]
+        if self._membership is None or not others or is_here(others):
+            return NoUsers()
+        from spritz.controller.led_users import LedUsers
+
+        return LedUsers(self._configuration, self._membership, self._host, self._clock, self._log)
+
+    def _keep_certified(self) -> None:
+        """A standby may stand by for longer than its certificate is good for."""
+        if self._tls is not None and self._membership is not None and self._clock.monotonic() > self._renew_at:
+            from spritz.runtime import tls
+
+            tls.renew(self._tls, self._membership.keys(self._cluster, tls.CONTROLLER, self._clock.now()))
+            self._renew_at = self._clock.monotonic() + _RENEW_SECONDS
+
     async def _listen(self, server: Server) -> None:
+        if self._membership is not None:
+            from spritz.runtime import tls
+
+            keys = self._membership.keys(self._cluster, tls.CONTROLLER, self._clock.now())
+            self._tls = tls.server_context(keys, streams=False)
+            server.secure(self._tls, None)
         try:
             for port in self._configuration.ports:
                 await server.listen_tcp(self._configuration.listen_host(self._index), port)
@@ -294,5 +351,9 @@ class Standby:
         self._hurry.set()
 
     def _may(self, call: Call) -> bool:
+        """Owners on this machine; and the controller that leads, which has asked who its caller is."""
+        machine = call.machine
+        if machine is not None:
+            return machine.role == _CONTROLLER and machine.cluster == self._cluster
         caller = call.caller
         return caller is not None and caller.uid in self._owners

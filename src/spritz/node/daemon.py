@@ -12,7 +12,7 @@ import resource
 import shlex
 import signal
 import socket
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from msgspec import structs
 
@@ -20,6 +20,7 @@ from spritz import SLURM_VERSION, __version__
 from spritz.client.admission import Limits
 from spritz.client.aio import Address, PersistentChannel
 from spritz.client.errors import RemoteError
+from spritz.client.leader import must_lead, watch_leader
 from spritz.client.locate import controller_socket_name
 from spritz.client.server import Server
 from spritz.model.errors import SpritzError
@@ -67,8 +68,6 @@ if TYPE_CHECKING:
 HEARTBEAT_SECONDS = 5.0
 #: Between attempts to reach a controller that is away: one that comes back can start jobs again so soon.
 RECONNECT_SECONDS_MAX = 1.0
-#: Where controllers stand by for each other: seconds between questions whether the controller leads, and for an answer.
-LEADER_SECONDS = 2.0
 #: Seconds that reading the configuration again may take.
 READ_SECONDS = 60.0
 #: A daemon that has not reached its controller by then serves all the same: jobs that run must be looked after.
@@ -78,17 +77,6 @@ FIRST_CONNECTION_SECONDS = 2.0
 PORT_LIMITS = Limits(connections=200)
 
 _IGNORED_SIGNALS = (signal.SIGUSR1, signal.SIGTSTP, signal.SIGXCPU, signal.SIGQUIT, signal.SIGALRM, signal.SIGPIPE)
-
-
-async def _must_lead(channel: Channel) -> None:
-    """Raises SpritzError for a controller that stands by, or does not answer."""
-    pong = await channel.call(Ping(), Pong, timeout=LEADER_SECONDS)
-    if not pong.leading:
-        raise SpritzError(
-            "Slurm backup controller in standby mode",
-            code="ESLURM_IN_STANDBY_MODE",
-            hint=f"{pong.host} stands by: " + (pong.detail or f"{pong.leader or 'none'} leads"),
-        )
 
 
 class Daemon:
@@ -178,11 +166,13 @@ class Daemon:
                     ) as link:
                         self._link = link
                         if self._member is not None:
+                            self._member.link = link
                             tasks.spawn(self._member.keep_certified(link, self._log), name="certificate")
                         tasks.spawn(self._beat(link), name="heartbeat")
                         tasks.spawn(self._check_health(), name="health")
                         if len(self._settings.controllers) > 1:
-                            tasks.spawn(self._watch_leader(link), name="leader")
+                            abandon = relay.abandon if relay is not None else None
+                            tasks.spawn(watch_leader(link, self._clock, self._log, abandon), name="leader")
                         await self._wait_for_controller()
                         self._log.info(
                             "daemon.started", nodes=len(self._settings.nodes), adopted=adopted, version=__version__
@@ -214,8 +204,8 @@ class Daemon:
                 raise SpritzError(f"Unable to bind listen port ({port}): {error.strerror or error}") from error
 
     def _begin_relay(self, tasks: Supervisor) -> Relay | None:
-        """Lead users of this machine to a controller on another; none where the controller is here."""
-        if self._member is None:
+        """Lead users of this machine to a controller on another; none where a controller is here: that does it."""
+        if self._member is None or self._member.has_controller:
             return None
         return self._member.relay(tasks, self._log, self._settings.database, at_once=False)
 
@@ -236,24 +226,12 @@ class Daemon:
     async def _register(self, channel: Channel) -> None:
         """Every node, pipelined; those that the controller does not know are logged and left out."""
         if len(self._settings.controllers) > 1:
-            await _must_lead(channel)
+            await must_lead(channel)
         known = await self._register_nodes(channel, tuple(self._settings.nodes))
         if not known:
             raise SpritzError("the controller knows none of the nodes of this slurmd")
         self._agent.connected(channel)
         self._connected.set()
-
-    async def _watch_leader(self, link: PersistentChannel) -> None:
-        """Where controllers stand by for each other: leave one that has stopped without closing its connections."""
-        while True:
-            await self._clock.sleep(LEADER_SECONDS)
-            channel = await link.channel()
-            try:
-                await _must_lead(channel)
-            except SpritzError as error:
-                if channel.is_open:
-                    self._log.error("controller.silent", peer=channel.pipe.peer_name, reason=error.message)
-                    channel.pipe.abort()
 
     async def _register_nodes(self, channel: Channel, names: tuple[str, ...]) -> int:
         """How many of them the controller knows."""
@@ -338,7 +316,8 @@ class Daemon:
             from spritz.node.credentials import LAUNCHES, Launches
 
             self._launches = Launches(self._member.membership, self._member.cluster, self._clock)
-            table = {kind: handler for kind, handler in table.items() if kind not in LAUNCHES}
+            plain = {kind: _of_this_machine(table[kind]) for kind in LAUNCHES} if self._member.has_controller else {}
+            table = {kind: handler for kind, handler in table.items() if kind not in LAUNCHES} | plain
             table[SignedLaunch] = self._signed_launch
         return {
             **table,
@@ -547,6 +526,17 @@ def _raise_files_limit() -> tuple[int, int]:
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (before[1], before[1]))
     return before
+
+
+def _of_this_machine(handler: Handler) -> Handler:
+    """For launches by a controller that may be on this machine: the kernel vouches for that one alone."""
+
+    def handle(request: Any, call: Call) -> Any:
+        if not call.channel.pipe.is_same_machine:
+            return Rejection(code="ESLURM_INVALID_JOB_CREDENTIAL", message="a launch from another machine needs one")
+        return handler(request, call)
+
+    return handle
 
 
 def _own_address(address: str) -> str:

@@ -43,9 +43,11 @@ class Keys(Struct, frozen=True):
     authorities: str
 
 
-def server_context(keys: Keys) -> ssl.SSLContext:
-    """For a daemon that other machines connect to. Raises ssl.SSLError."""
+def server_context(keys: Keys, *, streams: bool = True) -> ssl.SSLContext:
+    """For a daemon that other machines connect to; without `streams` it takes none. Raises ssl.SSLError."""
     context = _context(ssl.PROTOCOL_TLS_SERVER, keys)
+    if not streams:
+        context.set_alpn_protocols([CALLS])
     context.verify_mode = ssl.CERT_OPTIONAL
     context.load_verify_locations(cadata=keys.authorities)
     context.num_tickets = 0  # a ticket could be used to connect after a certificate has ended

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from spritz import __version__
 from spritz.client.aio import PersistentChannel
+from spritz.client.leader import must_lead, watch_leader
 from spritz.model.errors import SpritzError
 from spritz.model.machines import ConfigurationFiles, FetchConfiguration
 from spritz.runtime import log as runtime_log
@@ -50,8 +51,17 @@ async def serve(
     async with Supervisor(lambda name, error: log.error("task.failed", exception=error, task=name)) as tasks:
         relay = member.relay(tasks, log, database, at_once=True)
         async with PersistentChannel(
-            member.addresses, role="sackd", log=log, ceiling_seconds=RECONNECT_SECONDS_MAX, secure=member.secure()
+            member.addresses,
+            role="sackd",
+            log=log,
+            ceiling_seconds=RECONNECT_SECONDS_MAX,
+            secure=member.secure(),
+            on_connect=must_lead if member.has_standby else None,
+            each=member.has_standby,
         ) as link:
+            member.link = link
+            if member.has_standby:
+                tasks.spawn(watch_leader(link, SystemClock(), log, relay.abandon), name="leader")
             tasks.spawn(member.keep_certified(link, log), name="certificate")
             if keep is not None:
                 tasks.spawn(_keep_configured(link, keep, log), name="configuration")

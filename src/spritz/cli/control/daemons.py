@@ -8,6 +8,7 @@ if TYPE_CHECKING:
 
     from spritz.cli.control.session import Session
     from spritz.client.locate import ControllerConfig
+    from spritz.model.queries import Pong
 
 #: longest that `shutdown` waits for the controller to have stopped, seconds
 STOP_SECONDS = 120.0
@@ -47,18 +48,23 @@ def ping(session: Session, words: list[str]) -> int:
 
 def _ping_each(session: Session, config: ControllerConfig) -> int:
     """One line for each SlurmctldHost, as slurm.conf has them; 1 if none answers."""
-    from spritz.client.errors import ClientError
+    from spritz.client.errors import ClientError, RemoteHost
     from spritz.client.sync import HOST_SECONDS, connect_address
     from spritz.model.queries import Ping, Pong
     from spritz.runtime.clock import SystemClock
 
     clock = SystemClock()
     found: list[tuple[str, Pong | None, int]] = []
-    for name, host in zip(config.names, config.hosts, strict=True):
+    asked: tuple[Pong | None, ...] | None = None
+    for index, (name, host) in enumerate(zip(config.names, config.hosts, strict=True)):
         began, answer = clock.monotonic(), None
         try:
             with connect_address((host, config.port), timeout=HOST_SECONDS, owners=config.owners()) as connection:
                 answer = connection.call(Ping(), Pong)
+        except RemoteHost:  # another machine's: the controller that leads reaches it
+            if asked is None:
+                asked = _asked_by_the_leader(session, len(config.hosts))
+            answer = asked[index]
         except ClientError:
             pass
         found.append((name, answer, int((clock.monotonic() - began) * 1e6)))
@@ -81,9 +87,52 @@ def _ping_each(session: Session, config: ControllerConfig) -> int:
     return 0 if any(answer for _, answer, _ in found) else 1
 
 
+def _asked_by_the_leader(session: Session, count: int) -> tuple[Pong | None, ...]:
+    """What each controller answers the one that leads; none where none leads."""
+    from spritz.client.errors import ClientError
+    from spritz.model.queries import ControllerPongs, PingControllers
+
+    try:
+        pongs = session.call(PingControllers(), ControllerPongs, wait_seconds=0.0).pongs
+    except ClientError:
+        pongs = ()
+    return (*pongs[:count], *(None for _ in range(count - len(pongs))))
+
+
+def _have_another_lead(session: Session, config: ControllerConfig, index: int) -> int:
+    """`take_over` from a machine that does not reach the controller: by way of the one that leads."""
+    from spritz.client.errors import ClientError
+    from spritz.client.sync import TAKE_OVER_SECONDS
+    from spritz.model.commands.job import Done
+    from spritz.model.queries import TakeOver
+    from spritz.runtime.clock import SystemClock
+
+    clock, name = SystemClock(), config.names[index]
+
+    def leads() -> bool:
+        pong = _asked_by_the_leader(session, len(config.hosts))[index]
+        return pong is not None and pong.leading
+
+    if leads():
+        session.context.info(f"{name} leads already")
+        return 0
+    session.call(TakeOver(index=index), Done)
+    deadline = clock.monotonic() + TAKE_OVER_SECONDS
+    while clock.monotonic() < deadline:
+        session.close()
+        try:
+            if leads():
+                return 0
+        except ClientError:
+            pass
+        _pause()
+    session.context.error(f"{name} does not lead after {TAKE_OVER_SECONDS:g} s: see its log")
+    return 1
+
+
 def take_over(session: Session, words: list[str]) -> int:
     """Have a standby controller lead: the first one, or that of SlurmctldHost[INDEX]. Returns when it leads."""
-    from spritz.client.errors import ClientError, RemoteError
+    from spritz.client.errors import ClientError, RemoteError, RemoteHost
     from spritz.client.locate import locate_controller
     from spritz.client.sync import HOST_SECONDS, TAKE_OVER_SECONDS, connect_address
     from spritz.model.commands.job import Done
@@ -112,6 +161,8 @@ def take_over(session: Session, words: list[str]) -> int:
                 if not asked:
                     connection.call(TakeOver(), Done)
                     asked = True
+        except RemoteHost:
+            return _have_another_lead(session, config, int(word))
         except RemoteError:
             raise
         except ClientError:

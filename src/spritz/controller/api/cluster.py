@@ -16,9 +16,10 @@ from spritz.config.power import changed_exceptions, exceptions_text
 from spritz.config.show import show_config
 from spritz.controller.configuration import Configuration, read_configuration
 from spritz.controller.kept_settings import as_flagged
+from spritz.controller.peers import Peers, need_administrator
 from spritz.controller.plugins.submit import renew_plugins
 from spritz.controller.rate_limits import rate_rule
-from spritz.core.rights import administers, operates
+from spritz.core.rights import operates
 from spritz.model.commands.cluster import Configure
 from spritz.model.commands.job import Done
 from spritz.model.diagnostics import Diagnostics, GetDiagnostics, ResetDiagnostics
@@ -73,6 +74,7 @@ class ClusterQueries:
         self._context = context
         self._host = socket.gethostname()
         self._reader = Worker("configuration")
+        self.peers = Peers(context)
 
     def ping(self, request: Ping, call: Call) -> Pong:
         """Answered to anybody, authenticated or not: it tells nothing that the port does not."""
@@ -163,9 +165,11 @@ class ClusterQueries:
         context.log.info("config.reread", path=fresh.path, nodes=len(fresh.nodes), partitions=len(fresh.partitions))
         return warnings
 
-    def shutdown(self, request: Shutdown, call: Call) -> Done:
-        """Stop; the connection closes when everything is on disk."""
+    async def shutdown(self, request: Shutdown, call: Call) -> Done:
+        """Stop, and those that stand by; the connection closes when everything is on disk."""
         self.administrators_only(call)
+        if len(self._context.configuration.addresses) > 1:
+            await self.peers.shut_down()
         self._context.log.info("daemon.shutdown_requested", uid=call.caller.uid if call.caller else -1)
         self._context.request_stop(not request.controller_only)
         return Done()
@@ -263,10 +267,8 @@ class ClusterQueries:
         return Done()
 
     def administrators_only(self, call: Call) -> None:
-        """Raises SpritzError for anybody else: Slurm says "Invalid user id" here."""
-        context = self._context
-        if not administers(context.machine.state, context.identity.caller(call)):
-            raise SpritzError(Rejection(code="ESLURM_USER_ID_MISSING").text, code="ESLURM_USER_ID_MISSING")
+        """Raises SpritzError for anybody else."""
+        need_administrator(self._context, call)
 
 
 def changed_fixed_keys(old: Configuration, new: Configuration) -> list[str]:

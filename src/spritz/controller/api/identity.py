@@ -57,6 +57,11 @@ class Identity:
         self._callers: dict[int, tuple[Person, Caller]] = {}
         self.directory = directory
 
+    @property
+    def owners(self) -> frozenset[int]:
+        """Users who may run the cluster's daemons: root, SlurmUser, our own."""
+        return self._admins
+
     def is_admin(self, call: Call) -> bool:
         """Whether the caller is root, SlurmUser or our own user. Raises SpritzError if nothing vouches for the peer."""
         return _credentials(call).uid in self._admins

@@ -20,8 +20,10 @@ if TYPE_CHECKING:
     from spritz.model.queries.crontabs import CrontabText as CrontabText
     from spritz.model.queries.crontabs import GetCrontab as GetCrontab
     from spritz.model.queries.daemons import ConfigText as ConfigText
+    from spritz.model.queries.daemons import ControllerPongs as ControllerPongs
     from spritz.model.queries.daemons import PauseScheduling as PauseScheduling
     from spritz.model.queries.daemons import Ping as Ping
+    from spritz.model.queries.daemons import PingControllers as PingControllers
     from spritz.model.queries.daemons import Pong as Pong
     from spritz.model.queries.daemons import Reconfigure as Reconfigure
     from spritz.model.queries.daemons import SetDampening as SetDampening
@@ -65,7 +67,8 @@ if TYPE_CHECKING:
 _FILES = {
     "allocations": "AllocationGranted AwaitAllocation",
     "crontabs": "CrontabText GetCrontab",
-    "daemons": "ConfigText PauseScheduling Ping Pong Reconfigure SetDampening SetDebug SetDebugFlag ShowConfig"
+    "daemons": "ConfigText ControllerPongs PauseScheduling Ping PingControllers Pong Reconfigure"
+    " SetDampening SetDebug SetDebugFlag ShowConfig"
     " SetPowerException SetSchedulingLog Shutdown TakeOver",
     "events": "Change ChangeBatch Counters EventBatch Statistics WatchChanges WatchEvents",
     "explanations": "ExplainJob Explanations",

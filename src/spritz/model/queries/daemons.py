@@ -60,8 +60,23 @@ class Shutdown(Struct, frozen=True, kw_only=True):
     controller_only: bool = False
 
 
+class PingControllers(Struct, frozen=True, kw_only=True):
+    """`scontrol ping` where a command does not reach all controllers: the leader asks. Reply: `ControllerPongs`."""
+
+
+class ControllerPongs(Struct, frozen=True, kw_only=True):
+    """One for each SlurmctldHost, as slurm.conf has them; None for one that does not answer."""
+
+    pongs: tuple[Pong | None, ...]
+
+
 class TakeOver(Struct, frozen=True, kw_only=True):
-    """`scontrol takeover`, to a standby controller: lead from now on. Root and SlurmUser. Reply: `Done`, at once."""
+    """`scontrol takeover`, to a standby controller: lead from now on. Root and SlurmUser. Reply: `Done`, at once.
+
+    With `index`, to the controller that leads: pass it on to that SlurmctldHost.
+    """
+
+    index: int = -1
 
 
 class PauseScheduling(Struct, frozen=True, kw_only=True):

@@ -1,0 +1,50 @@
+"""Finding the controller that leads, for daemons that stay connected to it.
+
+Source: docs/decisions/0185.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from spritz.model.errors import SpritzError
+from spritz.model.queries import Ping, Pong
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from spritz.client.aio import PersistentChannel
+    from spritz.client.channel import Channel
+    from spritz.runtime.clock import Clock
+    from spritz.runtime.log import Logger
+
+#: Seconds between questions to the controller whether it leads, and the longest that it may take to answer.
+LEADER_SECONDS = 2.0
+
+
+async def must_lead(channel: Channel) -> None:
+    """Raises SpritzError for a controller that does not answer, or does not lead."""
+    pong = await channel.call(Ping(), Pong, timeout=LEADER_SECONDS)
+    if not pong.leading:
+        raise SpritzError(
+            "Slurm backup controller in standby mode",
+            code="ESLURM_IN_STANDBY_MODE",
+            hint=f"{pong.host} stands by: " + (pong.detail or f"{pong.leader or 'none'} leads"),
+        )
+
+
+async def watch_leader(
+    link: PersistentChannel, clock: Clock, log: Logger, on_silent: Callable[[], object] | None = None
+) -> None:
+    """For ever: leave a controller that has stopped without closing its connections; tell `on_silent` so."""
+    while True:
+        await clock.sleep(LEADER_SECONDS)
+        channel = await link.channel()
+        try:
+            await must_lead(channel)
+        except SpritzError as error:
+            if channel.is_open:
+                log.error("controller.silent", peer=channel.pipe.peer_name, reason=error.message)
+                channel.pipe.abort()
+            if on_silent is not None:
+                on_silent()

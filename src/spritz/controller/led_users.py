@@ -1,0 +1,78 @@
+"""Users of the machine of a controller that stands by: led to the controller that leads, as sackd does on login hosts.
+
+The standby has the cluster's key, so it makes itself the certificate of a login host. It gives the socket's name back
+before it leads. A slurmd on this machine leaves the users to the controller (`Member.has_controller`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from spritz.client.locate import controller_socket_name
+from spritz.client.member import Member
+from spritz.client.munged import munged_of
+from spritz.runtime import tls
+from spritz.runtime.sockets import AddressInUse, unix_socket
+from spritz.runtime.tasks import Supervisor
+
+if TYPE_CHECKING:
+    from spritz.client.aio import Address
+    from spritz.client.membership import Membership
+    from spritz.controller.configuration import Configuration
+    from spritz.controller.journal_postgresql import Lease
+    from spritz.runtime.clock import Clock
+    from spritz.runtime.log import Logger
+
+#: Looks at whether the socket's name is free again, and seconds between two.
+_LOOKS, _LOOK_SECONDS = 100, 0.01
+
+
+class LedUsers:
+    """While the block runs, users here are led to whichever controller leads; `own` is the name of this one."""
+
+    def __init__(
+        self, configuration: Configuration, membership: Membership, own: str, clock: Clock, log: Logger
+    ) -> None:
+        self._configuration = configuration
+        self._own = own
+        self._log = log
+        self._leader: tuple[Address, ...] = ()
+        self._name = controller_socket_name(configuration.settings.cluster_name, configuration.ports[0])
+        self._member = Member(
+            membership, configuration.settings.cluster_name, tls.LOGIN, (), configuration.ports[0], clock
+        )
+        settings = configuration.loaded.settings
+        self._member.munge = munged_of(settings.text("AuthType"), ",".join(settings.words("AuthInfo")))
+        self._tasks = Supervisor(lambda name, error: log.error("task.failed", exception=error, task=name))
+
+    async def __aenter__(self) -> LedUsers:
+        await self._tasks.__aenter__()
+        self._member.leading = lambda: self._leader  # type: ignore[method-assign]  # the journal says who leads
+        self._relay = self._member.relay(self._tasks, self._log, None, at_once=False)
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self.close()
+        await self._tasks.__aexit__(None, None, None)
+
+    def follow(self, lease: Lease | None) -> None:
+        """Who leads now."""
+        found: tuple[Address, ...] = ()
+        if lease is not None and lease.holder and lease.holder != self._own and lease.address:
+            found = ((lease.address, self._configuration.ports[0]),)
+        if found != self._leader:
+            self._leader = found
+            self._relay.abandon()
+
+    async def close(self) -> None:
+        """Lead nobody any more; returns when the socket's name is free."""
+        self._relay.close()
+        self._relay.abandon()
+        self._tasks.cancel_all()
+        for _ in range(_LOOKS):
+            try:
+                unix_socket(self._name).close()
+                return
+            except AddressInUse:
+                await asyncio.sleep(_LOOK_SECONDS)

@@ -1,0 +1,161 @@
+"""Two controllers on machines of their own, PostgreSQL on a third, two nodes, a login host."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from tests.conformance.databases import reason
+from tests.machines.lan import Lan, Machine, eventually
+from tests.machines.postgresql import address_of, postgresql_on
+
+pytestmark = [
+    pytest.mark.root,
+    pytest.mark.slow,
+    pytest.mark.xdist_group("machines"),
+    pytest.mark.skipif(bool(reason("postgresql")), reason=reason("postgresql")),
+]
+
+CONF = """\
+ClusterName=several
+SlurmctldHost=ctl1
+SlurmctldHost=ctl2
+SlurmctldPort=26837
+SlurmdPort=26838
+SlurmUser=root
+SlurmctldParameters=journal={url},enable_configless
+SlurmctldPrimaryOnProg={root}/on
+SlurmctldPrimaryOffProg={root}/off
+AuthType=auth/slurm
+StateSaveLocation=/run/ctl
+SlurmdSpoolDir=/run/spool
+SlurmctldPidFile=/run/ctld.pid
+SlurmdPidFile=/run/slurmd.pid
+SlurmctldLogFile=/run/ctld.log
+SlurmdLogFile=/run/slurmd.log
+ProctrackType=proctrack/linuxproc
+ReturnToService=2
+NodeName=n1,n2,ctl2 CPUs=1
+PartitionName=main Nodes=ALL Default=YES
+"""
+
+PORT = 26837
+
+
+class Site:
+    """The machines, and what is asked of them."""
+
+    def __init__(self, lan: Lan) -> None:
+        self.lan = lan
+        self.conf = str(lan.root / "etc/slurm.conf")
+
+    def __getitem__(self, name: str) -> Machine:
+        return self.lan.machines[name]
+
+    def out(self, host: str, *command: str) -> str:
+        return self[host].out(*command, SLURM_CONF=self.conf)
+
+    def begin(self, host: str) -> None:
+        """Start the controller of a machine."""
+        self.out(host, "slurmctld")
+
+    def log(self, host: str) -> str:
+        return (self[host].own / "run/ctld.log").read_text()
+
+    def ping(self, host: str) -> str:
+        done = self[host].run("scontrol", "ping", SLURM_CONF=self.conf)
+        return done.stdout + done.stderr
+
+    def submit(self, host: str, *words: str) -> int:
+        return int(self.out(host, "sbatch", "-o", "/dev/null", *words).split()[-1])
+
+    def state(self, host: str, job: int) -> str:
+        return self.out(host, "scontrol", "show", "job", str(job)).partition("JobState=")[2].split()[0]
+
+    def wait(self, host: str, job: int, state: str) -> None:
+        eventually(lambda: self.state(host, job) == state, f"job {job} is {state}", 60)
+
+
+@pytest.fixture
+def site() -> Iterator[Site]:
+    with Lan() as lan:
+        for name in ("db", "ctl1", "ctl2", "n1", "n2", "login"):
+            lan.machine(name)
+        etc = lan.root / "etc"
+        etc.mkdir()
+        for name in ("on", "off"):
+            program = lan.root / name
+            program.write_text(f"#!/bin/sh\necho {name} >> /run/programs\n")
+            program.chmod(0o755)
+        with postgresql_on(lan.machines["db"]) as database:
+            url = address_of(database, lan.machines["db"])
+            (etc / "slurm.conf").write_text(CONF.format(url=url, root=lan.root))
+            key = etc / "slurm.key"
+            key.write_bytes(os.urandom(64))
+            key.chmod(0o600)
+            found = Site(lan)
+            for host in ("ctl1", "ctl2"):
+                found.begin(host)
+            for host in ("n1", "ctl2"):
+                found.out(host, "slurmd")
+            line = found.out("ctl1", "spritz", "token", "create", "--role", "node", "--uses", "1").split()
+            lan.machines["n2"].out(*line)
+            found.out("login", "sackd")
+            yield found
+
+
+def test_a_machine_dies_and_another_leads(site: Site) -> None:
+    """Commands and nodes on other machines find the controller that leads; tokens and machines are known to it."""
+    both = "Slurmctld(primary) at ctl1 is UP\nSlurmctld(backup) at ctl2 is UP\n"
+    for host in ("ctl1", "ctl2", "login", "n1"):
+        assert site.ping(host) == both, host
+    assert sorted(site.out("login", "srun", "-N3", "hostname").split()) == ["ctl2", "n1", "n2"]
+    running = site.submit("login", "-w", "n1", "--wrap", "while ! test -e /run/go; do sleep 0.1; done")
+    site.wait("login", running, "RUNNING")
+
+    site["ctl1"].crash()
+    began = time.monotonic()
+    job = site.submit("login", "-w", "n2", "--wrap", "true")
+    assert time.monotonic() - began < 10, "the goal"
+    site.wait("login", job, "COMPLETED")
+    assert site.state("ctl2", running) == "RUNNING", "it did not notice"
+    assert "Slurmctld(primary) at ctl1 is DOWN" in site.ping("login")
+    assert site.out("login", "srun", "-w", "ctl2", "hostname") == "ctl2\n", "the leader's own node takes its launches"
+    assert "n2" in site.out("ctl2", "spritz", "token", "list"), "who has joined is known"
+    assert (site["ctl2"].own / "run/programs").read_text() == "on\n"
+
+    # The machine returns, and stands by; its users are led to the other.
+    site.begin("ctl1")
+    assert site.out("ctl1", "squeue", "-h", "-o", "%i").split() == [str(running)]
+    done = site["login"].run("scontrol", "takeover", "0", SLURM_CONF=site.conf)
+    assert done.returncode == 0, done.stderr
+    eventually(lambda: site.ping("login") == both, "the first leads again, and the second stands by")
+    assert (site["ctl2"].own / "run/programs").read_text() == "on\noff\n"
+    (site["n1"].own / "run/go").touch()
+    site.wait("ctl2", running, "COMPLETED")
+    assert sorted(site.out("ctl2", "srun", "-w", "ctl2,n2", "-N2", "hostname").split()) == ["ctl2", "n2"]
+
+
+def test_a_leader_that_is_cut_off_stops_and_writes_nothing(site: Site) -> None:
+    """The network between the leader and all others is gone, and comes back."""
+    first = site.submit("login", "--wrap", "true")
+    site.wait("login", first, "COMPLETED")
+    site.lan.cut(site["ctl1"])
+    began = time.monotonic()
+    job = site.submit("login", "-w", "n1", "--wrap", "true")
+    assert time.monotonic() - began < 15
+    site.wait("login", job, "COMPLETED")
+    eventually(lambda: "daemon.deposed" in site.log("ctl1"), "the leader that is cut off stops", 30)
+    alone = site["ctl1"].run("sbatch", "--wrap", "true", SLURM_CONF=site.conf, timeout=100)
+    assert alone.returncode == 1
+    assert "standby" in alone.stderr, alone.stderr
+    site.lan.mend(site["ctl1"])
+    eventually(lambda: f"{job}" in site.out("ctl1", "scontrol", "show", "jobs"), "its users are led to the other", 60)
+    jobs = site.out("login", "scontrol", "-o", "show", "jobs").splitlines()
+    assert len(jobs) == 2, "nothing doubled"
+    done = site["login"].run("scontrol", "shutdown", SLURM_CONF=site.conf)
+    assert done.returncode == 0, done.stderr
+    eventually(lambda: "daemon.stopped standby" in site.log("ctl1"), "the standby has stopped too")
