@@ -115,7 +115,7 @@ _NUMBERS: tuple[tuple[Meta, str], ...] = (
     (MEBIBYTES, "memory_reserved_mib free_memory_mib tmp_mib default_memory_mib_per_cpu default_memory_mib_per_gpu"),
     (MEBIBYTES, "default_memory_mib_per_node max_memory_mib_per_cpu max_memory_mib_per_node"),
     (DEVICES, "count gres gres_per_node licenses per_device"),
-    (AMOUNT_TOLD, "busy_percent milliwatts celsius GpuSample.index"),
+    (AMOUNT_TOLD, "busy_percent milliwatts celsius GpuSample.index TakeOver.index"),
     (MEBIBYTES, "memory_used_mib"),
     (SIGNAL, "signal"),
     (SHORT, "EndSignal.signal end_signal seconds port ports pty_columns pty_rows"),
