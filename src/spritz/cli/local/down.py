@@ -89,10 +89,10 @@ def _elsewhere(paths: ClusterPaths, context: Context) -> str:
 
 
 def _end_jobs(paths: ClusterPaths, timeout_seconds: float, context: Context, *, quiet: bool) -> None:
-    """Cancel what runs and wait until its processes are gone."""
+    """Cancel what runs and wait until its processes are gone. External jobs are another system's, and stay."""
     from spritz.client.locate import locate_controller
     from spritz.client.sync import connect_controller
-    from spritz.model.commands.job import CancelJobs, CancelResult, Done, JobFilter
+    from spritz.model.commands.job import CancelJobs, CancelResult, Done, JobFilter, JobTarget
     from spritz.model.queries import JobRows, ListJobs, PauseScheduling
 
     active = ("RUNNING", "SUSPENDED", "COMPLETING", "CONFIGURING")
@@ -101,17 +101,20 @@ def _end_jobs(paths: ClusterPaths, timeout_seconds: float, context: Context, *, 
         # What is queued must not take the place of what is cancelled.
         controller.call(PauseScheduling(), Done)
 
-        def remaining() -> int:
-            query = ListJobs(filter=JobFilter(states=active), fields=("id",), all=True)
-            return sum(len(piece.rows) for piece in controller.stream(query, JobRows))
+        def remaining() -> list[int]:
+            query = ListJobs(filter=JobFilter(states=active), fields=("id", "spec.external"), all=True)
+            rows = (row for piece in controller.stream(query, JobRows) for row in piece.rows)
+            return [int(str(job_id)) for job_id, external in rows if not external]
 
-        count = remaining()
+        targets = remaining()
+        count = len(targets)
         if not count:
             return
         if not quiet:
             context.out(f"Ending {count} running job{'' if count == 1 else 's'} …\n")
             context.stdout.flush()
-        controller.call(CancelJobs(filter=JobFilter(states=("RUNNING", "SUSPENDED"))), CancelResult)
+        running = JobFilter(targets=tuple(map(JobTarget, targets)), states=("RUNNING", "SUSPENDED"))
+        controller.call(CancelJobs(filter=running), CancelResult)
         while remaining():
             if time.monotonic() > deadline:
                 raise SpritzError(
