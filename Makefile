@@ -11,7 +11,7 @@ PYTEST_ARGS ?=
 ROUNDS ?= 10
 
 .DEFAULT_GOAL := help
-.PHONY: help venv compiled test unit slow test-server bench-commands lint types contracts format demo bench clients databases rest metrics experiments training failover fuzz kernel kills upgrade traces docs site formats changelog wheels release clean
+.PHONY: help dashboard venv compiled test unit slow test-server bench-commands lint types contracts format demo bench clients databases rest metrics experiments training failover fuzz kernel kills upgrade traces docs site formats changelog wheels release clean
 
 help:
 	@echo 'make venv test unit slow test-server lint types contracts format demo bench bench-commands clients databases rest metrics experiments training failover fuzz kernel kills upgrade traces docs site formats changelog wheels release clean (see CONTRIBUTING.md)'
@@ -114,6 +114,11 @@ rest: $(VENV)/.stamp
 	$(VENV)-rest/bin/python -m pip install --quiet --requirement tests/clients/rest-requirements.txt
 	SPRITZ_REST_EXAMPLES=25 SPRITZ_REST_GENERATOR=$(abspath $(VENV))-rest/bin/openapi-python-client $(BIN)/pytest --timeout 1200 \
 		-m 'slow or not slow' tests/e2e/test_rest*.py tests/clients/test_generated_rest_client.py $(PYTEST_ARGS)
+
+# The dashboard in a real Chromium (Debian: chromium): journeys, axe, pictures of every page in build/shots.
+dashboard: $(VENV)/.stamp
+	$(PIP) install --quiet --requirement tests/clients/browser-requirements.txt
+	SPRITZ_SHOTS=$(abspath build/shots) $(BIN)/pytest -n 0 -m 'slow or not slow' tests/e2e/test_dashboard*.py tests/unit/web $(PYTEST_ARGS)
 
 # Metrics with a real Prometheus and its promtool (Debian: prometheus).
 metrics: $(VENV)/.stamp

@@ -108,7 +108,8 @@ def test_a_link_logs_in_once_and_nothing_is_shown_without_a_session(dashboard: D
 def test_every_page_has_its_security_headers_and_loads_nothing_from_outside(dashboard: Dashboard) -> None:
     pages = (
         "/", "/queue", "/timeline", "/nodes", "/nodes/node1", "/partitions", "/partitions/main", "/reservations",
-        "/topology", "/usage", "/health", "/submit",
+        "/topology", "/usage", "/health", "/submit", "/runs", "/sweeps",
+        "/pipelines",
     )  # fmt: skip
     for path in pages:
         answer = dashboard.client.get(path, headers={"accept": "text/html"})
@@ -198,3 +199,24 @@ def test_nodes_are_drained_with_a_reason_and_resumed(dashboard: Dashboard) -> No
     until(lambda: "fan &lt;b&gt;" in dashboard.page("/nodes?condition=drain"), "the reason is shown")
     assert dashboard.act("/nodes/act", verb="resume", node="node2")["kind"] == "good"
     until(lambda: "No node matches" in dashboard.page("/nodes?condition=drain"), "it takes jobs again")
+
+
+def test_runs_are_listed_compared_and_shown_with_their_curves(dashboard: Dashboard) -> None:
+    lines = [json.dumps({"step": step, "time": 1e9 + step, "loss": 1 / step}) for step in (1, 2, 4)]
+    (dashboard.root / "train.sh").write_text(
+        "#!/bin/sh\ncat >> $SPRITZ_RUN_DIR/metrics.jsonl <<'EOF'\n" + "\n".join(lines) + "\nEOF\n"
+    )
+    run = ("spritz", "run", "--no-snapshot", "--name", "shown", "--tag", "first", "--", "sh", "train.sh")
+    for _ in range(2):
+        dashboard.run(*run)
+    until(lambda: dashboard.page("/runs?tag=first").count("Completed") >= 2, "both have ended")
+    assert "No run matches" in dashboard.page("/runs?q=nothing-like-it")
+    page = dashboard.page("/runs/shown-1")
+    assert "train.sh" in page
+    assert re.search(r"/jobs/\d+", page)
+    figures = dashboard.client.get("/runs/shown-1/series.json").json()["figures"]
+    assert {figure["title"]: figure["data"][1] for figure in figures}["loss"] == [1.0, 0.5, 0.25]
+    assert "shown-2" in dashboard.page("/runs/compare?run=shown-1&run=shown-2")
+    both = dashboard.client.get("/runs/compare.json?run=shown-1&run=shown-2").json()["figures"]
+    assert [(figure["names"], figure["data"][0]) for figure in both] == [(["shown-1", "shown-2"], [1.0, 2.0, 4.0])]
+    assert dashboard.page("/runs/nothing", status=404)

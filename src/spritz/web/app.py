@@ -125,6 +125,8 @@ class Site:
         self.secret = secret
         self.login = login
         self.rates = Rates()
+        #: answers of commands, with when they came: by the words of the question
+        self.kept: dict[tuple[str, ...], tuple[float, Any]] = {}
         self._rests: dict[str, tuple[str, Rest]] = {}
         self._pictures: dict[str, tuple[Picture, asyncio.Task[None]]] = {}
         self._tasks: asyncio.TaskGroup | None = None
@@ -134,7 +136,8 @@ class Site:
             autoescape=True,
             trim_blocks=True,
             lstrip_blocks=True,
-            undefined=jinja2.StrictUndefined,
+            # A field that an answer does not have is empty: a page with a gap is better than none.
+            undefined=jinja2.ChainableUndefined,
         )
         environment.globals.update(words=words, settings=settings, zip=zip, min=min, max=max, login=login)
         environment.filters.update(seen=words.visible)

@@ -31,7 +31,9 @@ def path_of(name: str) -> str:
 
 async def run(name: str, *words: str, token: str = "", given: str = "", directory: str = "") -> tuple[int, str, str]:
     """Exit status, output and errors. Raises RestError where it cannot run or takes too long."""
-    environment = {**os.environ, "NO_COLOR": "1", "COLUMNS": "200"}
+    # `spritz` calls squeue and others by name: those of this installation come first.
+    path = os.pathsep.join(filter(None, (os.path.dirname(path_of(name)), os.environ.get("PATH", ""))))
+    environment = {**os.environ, "PATH": path, "NO_COLOR": "1", "COLUMNS": "200"}
     if token:
         environment["SLURM_JWT"] = token
     try:

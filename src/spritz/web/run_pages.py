@@ -1,20 +1,368 @@
-"""Runs, sweeps and pipelines."""
+"""Runs, sweeps and pipelines: what `spritz runs`, `show`, `sweeps` and `pipeline` print as JSON.
+
+They are those of the user whom the dashboard runs as: on a site runs lie in their users' homes, where it does not look.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import math
+import time
+from typing import Any
 
-if TYPE_CHECKING:
-    from starlette.routing import Route
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
 
-    from spritz.web.app import Site, View
+from spritz.web import commands
+from spritz.web.app import Site, View, route
+from spritz.web.rest import RestError
+
+#: Runs in the list, and in a comparison.
+RUNS_MAX, COMPARED_MAX = 200, 12
+
+#: Points of a curve; a longer one is thinned.
+POINTS_MAX = 1500
+
+#: Seconds for which the index's answer is good: several parts of a page ask for it.
+_FRESH_SECONDS = 2.0
 
 
 def routes(site: Site) -> list[Route]:
     """Routes of this module."""
-    return []
+    return [
+        route(path, site.page(page))
+        for path, page in (
+            ("/runs", runs),
+            ("/runs/compare", compare),
+            ("/runs/compare.json", compared_series),
+            ("/runs/{name}", run_page),
+            ("/runs/{name}/series.json", series),
+            ("/runs/{name}/diff", difference),
+            ("/sweeps", sweeps),
+            ("/sweeps/{name}", sweep_page),
+            ("/pipelines", pipelines),
+            ("/pipelines/{name}", pipeline_page),
+        )
+    ]
+
+
+async def _ask(view: View, *words: str) -> Any:
+    """What `spritz` says as JSON; the same question within two seconds has the same answer. Raises RestError."""
+    if not view.site.settings.own_files:
+        raise RestError("Runs lie in their users' homes, which this dashboard does not read.", 403)
+    known = view.site.kept.get(words)
+    if known is not None and time.monotonic() - known[0] < _FRESH_SECONDS:
+        return known[1]
+    found = await commands.answer("spritz", *words)
+    if len(view.site.kept) > 200:
+        view.site.kept.clear()
+    view.site.kept[words] = (time.monotonic(), found)
+    return found
 
 
 async def run_of_job(view: View, number: int) -> Any:
     """The run that the job is, or None."""
-    return None
+    if not view.site.settings.own_files:
+        return None
+    try:
+        found = await _ask(view, "runs", "--json", "--limit", "500")
+    except RestError:
+        return None
+    return next((run for run in found["runs"] if run["job_id"].partition("_")[0] == str(number)), None)
+
+
+def _safe(name: str) -> str:
+    """A name that is no option."""
+    return name if not name.startswith("-") else f"./{name}"
+
+
+async def runs(view: View) -> Response:
+    """All runs."""
+    query = view.query
+    words = ["runs", "--json", "--limit", str(RUNS_MAX)]
+    for name in ("tag", "state", "group", "branch"):
+        if query.get(name):
+            words += [f"--{name}={query[name]}"]
+    if query.get("metric"):
+        words.append(f"--metric={query['metric']}")
+    if query.get("q"):
+        words += ["--", query["q"]]
+    problem = ""
+    try:
+        found = (await _ask(view, *words))["runs"]
+    except RestError as error:
+        found, problem = [], error.message
+    metrics = sorted({name for run in found for name in run["metrics"]})
+    return view.render(
+        "runs.html",
+        title="Runs",
+        runs=found,
+        problem=problem,
+        metrics=metrics[:4],
+        tags=sorted({tag for run in found for tag in _tags(run)}),
+    )
+
+
+def _tags(run: dict[str, Any]) -> list[str]:
+    tags = run["tags"]
+    return tags if isinstance(tags, list) else []
+
+
+async def run_page(view: View) -> Response:
+    """One run."""
+    name = view.request.path_params["name"]
+    found = await _ask(view, "show", "--json", _safe(name))
+    run, index = found["run"], found["index"]
+    number = index["job_id"].partition("_")[0]
+    return view.render(
+        "run.html",
+        title=f"Run {run['name']}",
+        run=run,
+        index=index,
+        events=found["events"],
+        number=int(number) if number.isdigit() else 0,
+        python=run["surroundings"].get("python", {}),
+    )
+
+
+async def difference(view: View) -> Response:
+    """How a run differs from another: command, code, environment, result."""
+    name, other = view.request.path_params["name"], view.query.get("to", "")
+    status, out, errors = await commands.run("spritz", "diff", _safe(other), _safe(name))
+    return view.render("diff.html", title=f"{other} and {name}", text=out if status in (0, 1) and out else errors)
+
+
+def _figures(found: dict[str, Any], label: str = "") -> dict[str, dict[str, Any]]:
+    """By name of the figure: unit, kind of axis, and curves (name, xs, ys)."""
+    figures: dict[str, dict[str, Any]] = {}
+    curves: dict[str, tuple[list[float], list[float]]] = {}
+    by_step: dict[str, bool] = {}
+    for point in found["points"]:
+        if not math.isfinite(point["value"]):
+            continue
+        name = point["name"]
+        by_step.setdefault(name, point["step"] is not None)
+        xs, ys = curves.setdefault(name, ([], []))
+        x = point["step"] if by_step[name] and label else point["at"]
+        xs.append(x if x is not None else len(xs))
+        ys.append(point["value"])
+    for name, (xs, ys) in curves.items():
+        figures[name] = {"unit": "", "x": "step" if label else "time", "curves": [(label or name, xs, ys)]}
+    if not label:
+        for one in found["series"]:
+            if one["what"] == "metric":
+                continue
+            title = one["what"] if one["what"].startswith("GPU") else one["what"].capitalize()
+            title = "CPUs" if one["what"] == "CPUs" else title
+            figure = figures.setdefault(title, {"unit": one["unit"], "x": "time", "curves": []})
+            figure["curves"].append((one["owner"], one["times"], one["values"]))
+    return figures
+
+
+def drawn(figures: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
+    """As uPlot takes them: one list of places for all curves of a figure, thinned."""
+    found = []
+    for title, figure in figures.items():
+        curves = [(name, dict(zip(xs, ys, strict=True))) for name, xs, ys in figure["curves"][:16]]
+        places = sorted({x for _, values in curves for x in values})
+        if len(places) > POINTS_MAX:
+            places = places[:: math.ceil(len(places) / POINTS_MAX)]
+        found.append(
+            {
+                "title": title,
+                "unit": f" {figure['unit']}" if figure["unit"] else "",
+                "x": figure["x"],
+                "names": [name for name, _ in curves],
+                "data": [places, *([values.get(x) for x in places] for _, values in curves)],
+            }
+        )
+    return found
+
+
+async def series(view: View) -> Response:
+    """Curves of a run: its metrics, and what it used, on one axis of time."""
+    found = await _ask(view, "show", "--usage", "--json", _safe(view.request.path_params["name"]))
+    return JSONResponse({"figures": drawn(_figures(found))}, headers={"Cache-Control": "no-store"})
+
+
+def _names(view: View) -> list[str]:
+    given = view.request.query_params.getlist("run")
+    return list(dict.fromkeys(name for name in given if name))[:COMPARED_MAX]
+
+
+async def compare(view: View) -> Response:
+    """Runs beside each other."""
+    names = _names(view)
+    if len(names) < 2:
+        raise RestError("Select two runs or more to compare.", 400)
+    all_runs = {run["name"]: run for run in (await _ask(view, "runs", "--json", "--limit", "0"))["runs"]}
+    chosen = [all_runs[name] for name in names if name in all_runs]
+    records = [(await _ask(view, "show", "--json", _safe(run["name"])))["run"] for run in chosen]
+    rows: list[tuple[str, list[str]]] = []
+    for label, values in (
+        ("State", [run["state"] for run in chosen]),
+        ("Command", [" ".join(record["command"]) for record in records]),
+        ("Commit", [(run["commit_id"] or "")[:12] for run in chosen]),
+        ("Branch", [run["branch"] or "" for run in chosen]),
+        ("Tags", [", ".join(_tags(run)) for run in chosen]),
+    ):
+        rows.append((label, values))
+    for name in sorted({key for record in records for key in record["parameters"]}):
+        rows.append((name, [str(record["parameters"].get(name, "")) for record in records]))
+    for name in sorted({key for run in chosen for key in run["metrics"]}):
+        rows.append((name, [_number(run["metrics"].get(name)) for run in chosen]))
+    lines = [
+        {
+            "name": run["name"],
+            "values": {**record["parameters"], **run["metrics"]},
+        }
+        for run, record in zip(chosen, records, strict=True)
+    ]
+    return view.render(
+        "compare.html",
+        title="Comparison",
+        names=[run["name"] for run in chosen],
+        rows=rows,
+        parallel=parallel(lines),
+        address=view.request.url.query,
+    )
+
+
+def _number(value: Any) -> str:
+    from spritz.web.words import number
+
+    return number(value) if isinstance(value, int | float) else ""
+
+
+async def compared_series(view: View) -> Response:
+    """Curves of several runs, by step."""
+    figures: dict[str, dict[str, Any]] = {}
+    for name in _names(view):
+        found = await _ask(view, "show", "--usage", "--json", _safe(name))
+        for title, figure in _figures(found, name).items():
+            figures.setdefault(title, {**figure, "curves": []})["curves"] += figure["curves"]
+    return JSONResponse({"figures": drawn(figures)}, headers={"Cache-Control": "no-store"})
+
+
+def parallel(lines: list[dict[str, Any]]) -> dict[str, Any] | None:
+    """Parallel coordinates: axes (name, place in percent, least and most in words), lines as (name, points).
+
+    Words stand in the order of the alphabet; a line that has no value on an axis is left out.
+    """
+    names = list(dict.fromkeys(name for line in lines for name in line["values"]))
+    axes = []
+    for name in names:
+        values = [line["values"].get(name) for line in lines]
+        known = [value for value in values if value is not None]
+        if len(set(map(str, known))) < 2 or len(known) < len(lines):
+            continue
+        if all(isinstance(value, int | float) and not isinstance(value, bool) for value in known):
+            low, high = min(known), max(known)
+            log = low > 0 and high / low > 50
+            scale = [
+                (math.log(value / low) / math.log(high / low)) if log else (value - low) / (high - low)
+                for value in known
+            ]
+            axes.append((name, _number(float(low)), _number(float(high)), scale))
+        else:
+            words = sorted(set(map(str, known)))
+            scale = [words.index(str(value)) / (len(words) - 1) for value in known]
+            axes.append((name, words[0], words[-1], scale))
+    if len(axes) < 2 or not lines:
+        return None
+    step = 880 / (len(axes) - 1)
+    return {
+        "axes": [(name, 60 + place * step, low, high) for place, (name, low, high, _) in enumerate(axes)],
+        "lines": [
+            (
+                line["name"],
+                " ".join(f"{60 + place * step:.1f},{250 - 210 * axis[3][row]:.1f}" for place, axis in enumerate(axes)),
+                axes[-1][3][row],
+            )
+            for row, line in enumerate(lines)
+        ],
+    }
+
+
+async def sweeps(view: View) -> Response:
+    """All sweeps."""
+    problem = ""
+    try:
+        found = (await _ask(view, "sweeps", "--json", "--limit", "100"))["sweeps"]
+    except RestError as error:
+        found, problem = [], error.message
+    return view.render("sweeps.html", title="Sweeps", sweeps=found, problem=problem)
+
+
+async def sweep_page(view: View) -> Response:
+    """One sweep with its trials."""
+    name = view.request.path_params["name"]
+    found = await _ask(view, "sweep", "--status", _safe(name), "--json")
+    metric = found["metric"]
+    trials = found["trials"]
+    trials.sort(key=lambda one: (one["value"] is None, one["value"] or 0, one["name"]))
+    if found["direction"] == "maximize":
+        trials.sort(key=lambda one: (one["value"] is None, -(one["value"] or 0)))
+    lines = [
+        {"name": one["name"], "values": {**one["parameters"], metric or "value": one["value"]}}
+        for one in trials
+        if one["value"] is not None
+    ]
+    return view.render(
+        "sweep.html",
+        title=f"Sweep {name}",
+        sweep=found,
+        trials=trials,
+        parallel=parallel(lines),
+        parameters=list(dict.fromkeys(key for one in trials for key in one["parameters"])),
+    )
+
+
+async def pipelines(view: View) -> Response:
+    """All pipelines."""
+    problem = ""
+    try:
+        found = (await _ask(view, "pipeline", "list", "--json"))["pipelines"]
+    except RestError as error:
+        found, problem = [], error.message
+    return view.render("pipelines.html", title="Pipelines", pipelines=found, problem=problem)
+
+
+async def pipeline_page(view: View) -> Response:
+    """One pipeline as a graph."""
+    name = view.request.path_params["name"]
+    found = await _ask(view, "pipeline", "show", _safe(name), "--json")
+    boxes, edges, width, height = graph(found["steps"])
+    return view.render(
+        "pipeline.html", title=f"Pipeline {name}", pipeline=found, boxes=boxes, edges=edges, width=width, height=height
+    )
+
+
+#: of a box of the graph, and between boxes, pixels
+_BOX, _TALL, _ACROSS, _DOWN = 190, 52, 70, 22
+
+
+def graph(steps: list[dict[str, Any]]) -> tuple[list[Any], list[str], int, int]:
+    """Boxes (x, y, step), edges as paths, width and height: steps stand to the right of all that they need."""
+    needs = {step["name"]: list(step["needs"]) for step in steps}
+    level: dict[str, int] = {}
+    for _ in steps:  # as often as there are steps, since the longest way has no more
+        for name, sources in needs.items():
+            level[name] = max((level.get(source, 0) + 1 for source in sources if source in needs), default=0)
+    places: dict[str, tuple[int, int]] = {}
+    rows: dict[int, int] = {}
+    for step in steps:
+        column = level.get(step["name"], 0)
+        row = rows.get(column, 0)
+        rows[column] = row + 1
+        places[step["name"]] = (10 + column * (_BOX + _ACROSS), 10 + row * (_TALL + _DOWN))
+    edges = []
+    for name, sources in needs.items():
+        for source in sources:
+            if source in places:
+                x, y = places[source][0] + _BOX, places[source][1] + _TALL // 2
+                to_x, to_y = places[name][0], places[name][1] + _TALL // 2
+                middle = (x + to_x) // 2
+                edges.append(f"M{x} {y}C{middle} {y} {middle} {to_y} {to_x} {to_y}")
+    width = 20 + max((x for x, _ in places.values()), default=0) + _BOX
+    height = 20 + max((y for _, y in places.values()), default=0) + _TALL
+    return [(*places[step["name"]], step) for step in steps], edges, width, height

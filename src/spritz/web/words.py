@@ -121,7 +121,9 @@ def number(value: float | None) -> str:
     """A metric: four digits that count."""
     if value is None:
         return "—"
-    return f"{value:,.0f}" if value == int(value) and abs(value) < 1e15 else f"{value:.4g}"
+    if abs(value) < 1e15 and (abs(value) >= 1000 or value == int(value)):
+        return f"{value:,.0f}"
+    return f"{value:.4g}"
 
 
 def visible(text: str, length: int = 400) -> str:

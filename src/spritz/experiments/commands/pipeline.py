@@ -40,7 +40,8 @@ def add_arguments(parser: ArgumentParser) -> None:
     retry.add_argument("-w", "--wait", action="store_true", help="until it has ended; 1 if it failed")
     stop = actions.add_parser("stop", help="cancel what waits or runs; retry goes on from there")
     stop.add_argument("name", metavar="NAME")
-    actions.add_parser("list", help="pipelines, the newest first")
+    listed = actions.add_parser("list", help="pipelines, the newest first")
+    listed.add_argument("--json", action="store_true")
 
 
 @reporting
@@ -179,7 +180,12 @@ def _list(arguments: Namespace, store: Store, terminal: Terminal) -> int:
     from spritz.experiments.pipelines import graph, state
 
     found = [state.Pipeline.load(path.parent) for path in (home() / "pipelines").glob("*/pipeline.json")]
-    for pipeline in sorted(found, key=lambda each: each.created_at, reverse=True):
+    found.sort(key=lambda each: each.created_at, reverse=True)
+    if arguments.json:
+        plain = [graph.plain(pipeline, *graph.fares(pipeline, store)) for pipeline in found]
+        terminal.out(json.dumps({"pipelines": plain}, indent=1) + "\n")
+        return 0
+    for pipeline in found:
         whole, steps = graph.fares(pipeline, store)
         done = sum(step.state == "COMPLETED" for step in steps)
         terminal.out(f"{pipeline.name}  {whole}  {done} of {len(steps)} steps  {pipeline.definition.file}\n")

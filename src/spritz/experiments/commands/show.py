@@ -33,7 +33,11 @@ def add_arguments(parser: ArgumentParser) -> None:
     """The command line."""
     parser.add_argument("run", metavar="RUN", help="name of a run, its beginning (the newest counts), or a job number")
     parser.add_argument("--json", action="store_true")
-    parser.add_argument("--usage", action="store_true", help="CPU, memory, GPU and I/O of each rank over time")
+    parser.add_argument(
+        "--usage",
+        action="store_true",
+        help="CPU, memory, GPU and I/O of each rank over time; with --json, and all metrics",
+    )
     parser.add_argument("--html", metavar="FILE", help="the same as one page, with metrics, events and log")
     parser.add_argument("--grep", metavar="PATTERN", help="lines of the log to mark in it (default: errors, warnings)")
 
@@ -103,7 +107,11 @@ def _usage(arguments: Namespace, terminal: Terminal, entry: Entry) -> int:
         pattern = re.compile(arguments.grep) if arguments.grep else None
     except re.error as error:
         raise ExperimentError(f"--grep {arguments.grep}: {error}", exit_code=2) from error
-    found = usage.collect(directory, metrics.history(home(), entry.name, directory), pattern)
+    points = metrics.history(home(), entry.name, directory)
+    found = usage.collect(directory, points, pattern)
+    if arguments.json:
+        terminal.out(json.dumps({**asdict(found), "points": [asdict(point) for point in points]}) + "\n")
+        return 0
     if arguments.html:
         path = Path(arguments.html)
         try:

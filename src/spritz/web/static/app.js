@@ -133,7 +133,7 @@
     else if (key === "j") walk(1);
     else if (key === "k") walk(-1);
     else if (key === "x") { const box = $("tr.at input[type=checkbox]"); if (box) { box.checked = !box.checked; selection(); } }
-    else if (key === "Enter" && event.target === document.body) { const at = $("tr.at"); if (at) location.href = at.dataset.href; }
+    else if (key === "Enter" && !event.target.closest("a, button, summary, input, [tabindex='0']")) { const at = $("tr.at"); if (at) location.href = at.dataset.href; }
   });
 
   // -- the cluster as a drawing

@@ -1,0 +1,269 @@
+"""The dashboard in a real Chromium: journeys clicked, news without reload, what axe finds, pictures of every page.
+
+Needs Playwright (tests/clients/browser-requirements.txt) and a Chromium (Debian: chromium); `make dashboard` runs it.
+Pictures for people lie in $SPRITZ_SHOTS, where it is set.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.e2e.cluster import until
+from tests.e2e.test_dashboard import Dashboard
+
+playwright = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed: make dashboard")
+axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe is not installed: make dashboard")
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium"),
+]
+
+PAGES = {
+    "overview": "/",
+    "queue": "/queue",
+    "timeline": "/timeline",
+    "nodes": "/nodes",
+    "node": "/nodes/node1",
+    "topology": "/topology",
+    "partitions": "/partitions",
+    "partition": "/partitions/main",
+    "reservations": "/reservations",
+    "usage": "/usage",
+    "health": "/health",
+    "submit": "/submit",
+    "runs": "/runs",
+    "sweeps": "/sweeps",
+    "pipelines": "/pipelines",
+}
+
+
+@pytest.fixture(scope="module")
+def dashboard() -> Iterator[Dashboard]:
+    found = Dashboard()
+    try:
+        found.start()
+        yield found
+    finally:
+        found.stop()
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with playwright.sync_playwright() as started:
+        found = started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield found
+        found.close()
+
+
+@pytest.fixture(scope="module")
+def cookies(dashboard: Dashboard, browser: Any) -> Any:
+    """Of a browser that was logged in by a link."""
+    context = browser.new_context()
+    page = context.new_page()
+    page.goto(dashboard.link)
+    assert page.title().startswith("Overview")
+    found = context.cookies()
+    context.close()
+    return found
+
+
+@pytest.fixture
+def page(dashboard: Dashboard, browser: Any, cookies: Any) -> Iterator[Any]:
+    """A page whose errors fail the test."""
+    context = browser.new_context(base_url=str(dashboard.client.base_url), viewport={"width": 1380, "height": 900})
+    context.add_cookies(cookies)
+    found = context.new_page()
+    problems: list[str] = []
+    found.on("pageerror", lambda error: problems.append(str(error)))
+    found.on("console", lambda line: problems.append(line.text) if "Content Security Policy" in line.text else None)
+    yield found
+    context.close()
+    assert not problems, problems
+
+
+def submit(dashboard: Dashboard, *words: str, script: str = "sleep 600") -> int:
+    return int(dashboard.run("sbatch", "--parsable", *words, "--wrap", script))
+
+
+def test_news_arrive_without_reload(dashboard: Dashboard, page: Any) -> None:
+    page.goto("/queue")
+    page.evaluate("window.stays = true")
+    job = submit(dashboard, "-J", "comes-by-itself", "--gpus=1")
+    row = page.locator(f"#j-{job}")
+    playwright.expect(row).to_contain_text("Running", timeout=15_000)
+    row.locator("input[type=checkbox]").check()
+    playwright.expect(page.locator("#bulk")).to_contain_text("1 selected")
+    other = submit(dashboard, "-J", "second")
+    playwright.expect(page.locator(f"#j-{other}")).to_be_visible(timeout=15_000)
+    assert row.locator("input[type=checkbox]").is_checked(), "news leave the selection as it is"
+    page.get_by_role("button", name="Cancel").click()
+    playwright.expect(page.get_by_text("Cancel the selected jobs?")).to_be_visible()
+    page.locator("#confirm").get_by_role("button", name="Cancel").click()
+    playwright.expect(page.locator("#notices")).to_contain_text("Cancelled: 1 job.")
+    playwright.expect(row).to_have_count(0, timeout=15_000)
+    assert page.evaluate("window.stays")
+    dashboard.run("scancel", str(other))
+
+
+def test_a_job_is_submitted_read_searched_and_cancelled(dashboard: Dashboard, page: Any) -> None:
+    page.goto("/submit")
+    page.get_by_label("Name", exact=True).fill("by hand")
+    page.get_by_label("Directory").fill(str(dashboard.root))
+    script = (
+        "#!/bin/bash\nfor i in $(seq 2000); do echo step $i; done\necho '<img src=x onerror=alert(1)>'\nsleep 600\n"
+    )
+    page.get_by_label("Script").fill(script)
+    page.get_by_role("button", name="When would it start?").click()
+    playwright.expect(page.get_by_text("It can run.")).to_be_visible()
+    page.get_by_role("button", name="Submit", exact=True).click()
+    page.wait_for_url(re.compile(r"/jobs/\d+"))
+    playwright.expect(page.locator("#log-text")).to_contain_text("<img src=x onerror=alert(1)>", timeout=15_000)
+    assert page.locator("#log-text img").count() == 0
+    page.get_by_placeholder("Find in the output").fill("step 1999")
+    playwright.expect(page.locator("#log-found")).to_contain_text("1 line")
+    page.locator("summary", has_text="Change").click()
+    page.get_by_label("Time limit, minutes").fill("77")
+    page.locator("#change").get_by_role("button", name="Change").click()
+    playwright.expect(page.get_by_text("1 h 17 min").first).to_be_visible(timeout=15_000)
+    assert page.locator("#change").get_attribute("open") is not None, "what is open stays open"
+    page.get_by_role("button", name="Cancel").click()
+    page.locator("#confirm").get_by_role("button", name="Cancel").click()
+    playwright.expect(page.locator("h1 .pill")).to_have_text("Cancelled", timeout=15_000)
+
+
+def test_hostile_output_is_text_in_its_place(dashboard: Dashboard, page: Any) -> None:
+    path = dashboard.root / "hostile.out"
+    job = submit(dashboard, "-o", str(path))
+    until(path.exists, "the job has its output")
+    with path.open("ab") as file:
+        file.write(b"\x1b[31mred\x1b[0m \x1b]0;title\x07 \x1b[2J\x1b[1;1H plain\n")
+        file.write("turned \u202ethgir\n".encode())
+        file.write(b"x" * 1_000_000 + b"\n")
+        file.write(b"\x1b[31m" * 20_000 + b"bomb\x1b[0m\n")
+        file.write(b"10%\r50%\r100%\nlast\n")
+    page.goto(f"/jobs/{job}")
+    log = page.locator("#log-text")
+    playwright.expect(log).to_contain_text("last", timeout=15_000)
+    with path.open("ab") as file:
+        file.write(b"\x1b[31mred\x1b[0m plain\nturned \xe2\x80\xaethgir\n" + b"x" * 50_000 + b"\n10%\r100%\nafter\n")
+    playwright.expect(log).to_contain_text("after", timeout=15_000)
+    assert log.locator(".f1", has_text="red").count()
+    text = log.inner_text()
+    assert "\x1b" not in text
+    assert "\u202e" not in text
+    assert "more characters" in text
+    assert "10%" not in text
+    dashboard.run("scancel", str(job))
+
+
+def test_slurmrestd_goes_away_and_comes_back(dashboard: Dashboard, page: Any) -> None:
+    page.goto("/queue")
+    playwright.expect(page.locator("#live-state")).to_have_text("Live", timeout=15_000)
+    restd = subprocess.run(
+        ["pgrep", "-f", f"spritz.rest.main.*{dashboard.cluster}"], capture_output=True, text=True, check=True
+    ).stdout.split()
+    for pid in restd:
+        os.kill(int(pid), signal.SIGKILL)
+    playwright.expect(page.get_by_text("No news from the cluster.")).to_be_visible(timeout=15_000)
+    dashboard.run("spritz", "up", "--quiet", "--rest", "--dir", str(dashboard.cluster))
+    playwright.expect(page.locator("#live-state")).to_have_text("Live", timeout=20_000)
+    playwright.expect(page.get_by_text("No news from the cluster.")).to_be_hidden()
+    job = submit(dashboard, "-J", "after-the-gap")
+    playwright.expect(page.locator(f"#j-{job}")).to_be_visible(timeout=15_000)
+    dashboard.run("scancel", str(job))
+
+
+def test_filters_are_in_the_address_and_keys_work(dashboard: Dashboard, page: Any) -> None:
+    job = submit(dashboard, "-J", "needle", "-H")
+    page.goto("/queue")
+    page.keyboard.press("/")
+    page.keyboard.type("needle")
+    playwright.expect(page).to_have_url(re.compile("q=needle"))
+    playwright.expect(page.locator("tbody tr")).to_have_count(1)
+    page.reload()
+    playwright.expect(page.locator("tbody tr")).to_have_count(1)
+    page.locator("h1").click()
+    page.keyboard.press("j")
+    page.keyboard.press("x")
+    playwright.expect(page.locator("#bulk")).to_contain_text("1 selected")
+    page.keyboard.press("Enter")
+    page.wait_for_url(f"**/jobs/{job}")
+    page.keyboard.press("g")
+    page.keyboard.press("n")
+    page.wait_for_url("**/nodes")
+    page.keyboard.press("?")
+    playwright.expect(page.locator("#keys")).to_be_visible()
+    dashboard.run("scancel", str(job))
+
+
+def test_two_tabs_act_on_one_job(dashboard: Dashboard, page: Any) -> None:
+    job = submit(dashboard, "-H")
+    second = page.context.new_page()
+    for tab in (page, second):
+        tab.goto(f"/jobs/{job}")
+    page.get_by_role("button", name="Cancel").click()
+    page.locator("#confirm").get_by_role("button", name="Cancel").click()
+    for tab in (page, second):
+        playwright.expect(tab.locator("h1 .pill")).to_have_text("Cancelled", timeout=15_000)
+    playwright.expect(second.get_by_role("button", name="Cancel")).to_have_count(0)
+
+
+def test_an_ended_session_leads_to_the_login(dashboard: Dashboard, browser: Any) -> None:
+    context = browser.new_context(base_url=str(dashboard.client.base_url))
+    tab = context.new_page()
+    tab.goto(dashboard.run("spritz", "dashboard", "--dir", str(dashboard.cluster)).strip())
+    tab.get_by_role("button", name="Log out").click()
+    tab.wait_for_url("**/login*")
+    tab.goto("/queue")
+    playwright.expect(tab.get_by_text("spritz dashboard")).to_be_visible()
+    context.close()
+
+
+@pytest.mark.parametrize("look", ["light", "dark", "phone", "zoomed"])
+def test_every_page_passes_axe_and_fits_its_window(dashboard: Dashboard, browser: Any, cookies: Any, look: str) -> None:
+    """`zoomed` is 200 % on a window of 1380 pixels. Nothing is wider than its window."""
+    sizes = {"phone": (390, 844), "zoomed": (690, 450)}
+    width, height = sizes.get(look, (1380, 900))
+    jobs = [
+        submit(dashboard, "-J", "runs", "--gpus=4", "-t", "60"),
+        submit(dashboard, "-J", "waits", "--gpus-per-node=8", "-N2", "-t", "30"),
+    ]
+    dashboard.run("scontrol", "update", "nodename=node2", "state=drain", "reason=a fan")
+    context = browser.new_context(
+        base_url=str(dashboard.client.base_url),
+        viewport={"width": width, "height": height},
+        color_scheme="dark" if look == "dark" else "light",
+    )
+    context.add_cookies(cookies)
+    tab = context.new_page()
+    found: list[str] = []
+    places = {**PAGES, "job": f"/jobs/{jobs[0]}", "waiting-job": f"/jobs/{jobs[1]}"}
+    for name, there in places.items():
+        tab.goto(there)
+        playwright.expect(tab.locator("#live-state")).to_have_class("live-state ", timeout=15_000)
+        playwright.expect(tab.locator("#explain .loading")).to_have_count(0, timeout=15_000)
+        if tab.evaluate("document.documentElement.scrollWidth") > width + 1:
+            found.append(f"{name}: wider than the window")
+        if "SPRITZ_SHOTS" in os.environ:
+            shots = Path(os.environ["SPRITZ_SHOTS"])
+            shots.mkdir(parents=True, exist_ok=True)
+            tab.screenshot(path=str(shots / f"{name}-{look}.png"))
+        for one in axe.Axe().run(tab).response["violations"]:
+            if one["impact"] in ("serious", "critical"):
+                found.append(f"{name}: {one['id']}: {[node['html'][:160] for node in one['nodes'][:3]]}")
+    context.close()
+    dashboard.run("scontrol", "update", "nodename=node2", "state=resume")
+    dashboard.run("scancel", *map(str, jobs))
+    assert not found, "\n".join(found)
