@@ -34,6 +34,7 @@ class Dashboard:
     @property
     def env(self) -> dict[str, str]:
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("SLURM", "SPRITZ"))}
+        kept["PATH"] = f"{BIN}:{kept['PATH']}"
         return {**kept, "SLURM_CONF": str(self.cluster / "etc/slurm.conf"), "SPRITZ_HOME": str(self.root / "runs")}
 
     def run(self, *words: str) -> str:
@@ -201,6 +202,7 @@ def test_nodes_are_drained_with_a_reason_and_resumed(dashboard: Dashboard) -> No
     until(lambda: "No node matches" in dashboard.page("/nodes?condition=drain"), "it takes jobs again")
 
 
+@pytest.mark.slow
 def test_runs_are_listed_compared_and_shown_with_their_curves(dashboard: Dashboard) -> None:
     lines = [json.dumps({"step": step, "time": 1e9 + step, "loss": 1 / step}) for step in (1, 2, 4)]
     (dashboard.root / "train.sh").write_text(
