@@ -46,6 +46,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+#: As `tls.CONTROLLER`: a slurmdbd of one machine imports no TLS.
+_CONTROLLER = "controller"
+
 
 class Api:
     """Answers requests. `slurm_uid`: SlurmUser's number; that user, root and our own are administrators.
@@ -151,7 +154,9 @@ class Api:
         await self._clock.sleep(seconds)
 
     def is_admin(self, call: Call) -> bool:
-        """Root, SlurmUser, or who runs the daemon."""
+        """Root, SlurmUser, or who runs the daemon; and a controller on another machine, which has the cluster's key."""
+        if call.caller is None and call.machine is not None:
+            return call.machine.role == _CONTROLLER
         return self._uid(call) in self._admins
 
     def need_admin(self, call: Call) -> None:

@@ -13,6 +13,7 @@ import socket
 from typing import TYPE_CHECKING
 
 from spritz.accounting.api import Api
+from spritz.accounting.duty import ANSWER_SECONDS, LOOK_SECONDS, Duty
 from spritz.accounting.engine import DatabaseError, checkpoint
 from spritz.accounting.purge import wanted
 from spritz.client.locate import database_socket_name
@@ -44,6 +45,9 @@ RETRY_SECONDS_MAX = 30.0
 #: A copy of SQLite's file without its log lacks no more than this.
 CHECKPOINT_SECONDS = 60.0
 
+#: Exit status of `serve` when another slurmdbd may serve by now: start again, to stand by.
+STAND_BY = 75
+
 _IGNORED_SIGNALS = (signal.SIGUSR1, signal.SIGPIPE, signal.SIGTSTP, signal.SIGXCPU, signal.SIGQUIT, signal.SIGALRM)
 
 
@@ -66,8 +70,17 @@ async def serve(
     loop.add_signal_handler(signal.SIGHUP, runtime_log.reopen)
     for number in _IGNORED_SIGNALS:
         signal.signal(number, signal.SIG_IGN)
+    duty, keeper, waited = None, Worker("duty"), False
+    if settings.text("DbdBackupHost"):
+        duty = Duty(store.engine)
+        waited = await _stand_by(duty, keeper, startup, log, stopping)
+        if stopping.is_set():
+            pid_file.release()
+            log.info("daemon.stopped", standby=True)
+            return 0
     if not await _open_database(store, log, stopping):
         return 0
+    lost = asyncio.Event()
     api = Api(store, clock, log, slurm_uid)
     _configure(api, settings)
     keys = token_keys(settings.words("AuthAltTypes"), settings.words("AuthAltParameters"))
@@ -85,7 +98,10 @@ async def serve(
                 if membership is not None:
                     _take_machines(server, membership, tasks)
                 await _listen(server, settings, log)
-                startup.serves()
+                if not waited:
+                    startup.serves()
+                if duty is not None:
+                    tasks.spawn_contained(_keep_duty(duty, keeper, log, lost, stopping), name="duty")
                 log.info("daemon.started", database=store.describe(), port=settings.integer("DbdPort"))
                 tasks.spawn_contained(api.purge_hourly(), name="purge")
                 tasks.spawn_contained(api.usage.roll_always(), name="roll-up")
@@ -101,12 +117,56 @@ async def serve(
                 loop.add_signal_handler(signal.SIGHUP, runtime_log.reopen)
                 tasks.cancel_all()
             server.stop_listening()
+            if lost.is_set():
+                return STAND_BY  # what is being stored waits for a database that does not answer
             await loop.run_in_executor(None, api.close)
+            if duty is not None:
+                await keeper.run(duty.drop)
             pid_file.release()
     finally:
         store.engine.dispose()
     log.info("daemon.stopped")
     return 0
+
+
+async def _stand_by(duty: Duty, keeper: Worker, startup: Startup, log: Logger, stopping: asyncio.Event) -> bool:
+    """Until no other slurmdbd serves, or told to stop. Whether that took a while, and the start was over before."""
+    told = ""
+    while not stopping.is_set():
+        try:
+            if await keeper.run(duty.take):
+                if told:
+                    log.info("standby.taking_over")
+                return bool(told)
+            said = "another slurmdbd serves"
+        except DatabaseError as error:
+            if not error.temporary:
+                raise
+            said = error.message
+        if said != told:
+            log.info("standby.began", detail=said)
+            if not told:
+                startup.serves()
+            told = said
+        try:
+            async with asyncio.timeout(LOOK_SECONDS):
+                await stopping.wait()
+        except TimeoutError:
+            continue
+    return bool(told)
+
+
+async def _keep_duty(duty: Duty, keeper: Worker, log: Logger, lost: asyncio.Event, stopping: asyncio.Event) -> None:
+    """Have it all stop when the lock is another one's to take."""
+    while True:
+        await asyncio.sleep(LOOK_SECONDS)
+        try:
+            await keeper.run(duty.hold, seconds=ANSWER_SECONDS)
+        except SpritzError as error:
+            log.error("duty.lost", error=error.message, action="standing by")
+            lost.set()
+            stopping.set()
+            return
 
 
 async def _open_database(store: Store, log: Logger, stopping: asyncio.Event) -> bool:

@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     from spritz.runtime.privilege import User
 
 
+#: As `daemon.STAND_BY`, which takes long to import.
+_STAND_BY = 75
+
+
 def entry() -> None:
     """The installed command."""
     sys.exit(main(sys.argv[1:]))
@@ -52,7 +56,18 @@ def _start(options: Options) -> int:
     membership = find_membership(path)
     if membership is not None and not membership.holds_cluster_key:
         membership = None
-    return serve_detached("slurmdbd", options, lambda startup: _run(options, settings, membership, startup, user))
+    status = serve_detached("slurmdbd", options, lambda startup: _run(options, settings, membership, startup, user))
+    if status == _STAND_BY:
+        _stand_by(options, path)
+    return status
+
+
+def _stand_by(options: Options, path: str) -> None:
+    """Begin again as a standby, in this process, without what waits for the database. Does not return."""
+    given = sys.argv[1:]
+    words = ["--systemd"] if options.systemd else ["-D"]
+    words += ["-f", path, *(["-v"] * options.verbose)]
+    os.execv(sys.executable, [sys.executable, *sys.orig_argv[1 : len(sys.orig_argv) - len(given)], *words])
 
 
 def _run(options: Options, settings: DbdSettings, membership: Membership | None, startup: Startup, user: User) -> int:

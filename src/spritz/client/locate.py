@@ -46,6 +46,7 @@ _KEYS = frozenset(
 
 _DATABASE_KEYS = frozenset(
     (
+        "accountingstoragebackuphost",
         "accountingstoragehost",
         "accountingstorageport",
         "accountingstoragetype",
@@ -118,9 +119,16 @@ class DatabaseConfig(Struct, frozen=True, kw_only=True):
     cluster_name: str
     kind: str = "none"
     host: str = "localhost"
+    #: AccountingStorageBackupHost; "" for none
+    backup_host: str = ""
     port: int = DEFAULT_DATABASE_PORT
     slurm_user: str = "root"
     message_timeout_seconds: float = DEFAULT_MESSAGE_TIMEOUT_SECONDS
+
+    @property
+    def ports(self) -> tuple[tuple[str, int], ...]:
+        """Host and port of each slurmdbd: one of them serves."""
+        return tuple((host, self.port) for host in (self.host, self.backup_host) if host)
 
     @property
     def is_local(self) -> bool:
@@ -132,7 +140,7 @@ class DatabaseConfig(Struct, frozen=True, kw_only=True):
     def addresses(self) -> tuple[str | tuple[str, int], ...]:
         """Where to reach it, in order: its Unix socket if it runs here, then its port."""
         # Where slurmdbd is on another machine, the daemon of this one has its socket.
-        return database_socket_name(self.port), (self.host, self.port)
+        return database_socket_name(self.port), *self.ports
 
     def owners(self) -> frozenset[int]:
         """As `ControllerConfig.owners`."""
@@ -156,6 +164,7 @@ def locate_database(path: str | None = None) -> DatabaseConfig:
         cluster_name=_last(found, "clustername", "cluster").lower(),
         kind=_last(found, "accountingstoragetype", "none").lower().removeprefix("accounting_storage/"),
         host=_last(found, "accountingstoragehost", "localhost"),
+        backup_host=_last(found, "accountingstoragebackuphost", ""),
         port=int(port) or DEFAULT_DATABASE_PORT,
         slurm_user=_slurm_user(_last(found, "slurmuser", "root")),
         message_timeout_seconds=_seconds(path, _last(found, "messagetimeout", "")),

@@ -78,8 +78,17 @@ class Member:
         # slurmdbd may serve several clusters, which then have the same key.
         return Secure(context, "" if role == tls.DATABASE else self.cluster, role)
 
-    def relay(self, tasks: Supervisor, log: Logger, database: tuple[str, int] | None, *, at_once: bool) -> Relay:
+    def relay(self, tasks: Supervisor, log: Logger, database: tuple[tuple[str, int], ...], *, at_once: bool) -> Relay:
         """Lead users of this machine to the cluster's daemons."""
+        relay = self.relay_database(tasks, log, database)
+        name = controller_socket_name(self.cluster, self._port)
+        secure = self.secure(protocol=tls.STREAMS)
+        sealing = self.munge.seal if self.munge is not None else None
+        relay.serve(name, self.leading, secure, streams=streams_socket_name(name), at_once=at_once, sealing=sealing)
+        return relay
+
+    def relay_database(self, tasks: Supervisor, log: Logger, database: tuple[tuple[str, int], ...]) -> Relay:
+        """Lead users of this machine to slurmdbd; to none where one of them is on this machine."""
         relay = Relay(
             self.membership,
             self.cluster,
@@ -88,13 +97,9 @@ class Member:
             randomness=SystemRandomness(),
             log=log,
         )
-        name = controller_socket_name(self.cluster, self._port)
-        secure = self.secure(protocol=tls.STREAMS)
-        sealing = self.munge.seal if self.munge is not None else None
-        relay.serve(name, self.leading, secure, streams=streams_socket_name(name), at_once=at_once, sealing=sealing)
-        if database is not None:
+        if database and not is_here(host for host, _port in database):
             to_database = self.secure(tls.DATABASE, tls.STREAMS)
-            relay.serve(database_socket_name(database[1]), lambda: (database,), to_database)
+            relay.serve(database_socket_name(database[0][1]), lambda: database, to_database)
         return relay
 
     async def keep_certified(self, link: PersistentChannel, log: Logger) -> None:

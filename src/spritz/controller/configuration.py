@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from spritz.client.locate import DEFAULT_DATABASE_PORT
 from spritz.config.load import load
 from spritz.config.loaded import LoadedConfig
 from spritz.config.settings import substitute
@@ -67,9 +68,19 @@ class Configuration(Struct, frozen=True, kw_only=True):
         """The hosts that daemons and commands of the cluster connect to, each after its key of slurm.conf."""
         settings = self.loaded.settings
         found = [(settings.controller_key, address) for address in settings.controller_addresses]
-        if settings.text("AccountingStorageType") == "accounting_storage/slurmdbd":
-            found.append(("AccountingStorageHost", settings.text("AccountingStorageHost")))
+        keys = ("AccountingStorageHost", "AccountingStorageBackupHost")
+        found += [(key, host) for key, (host, _port) in zip(keys, self.databases, strict=False)]
         return tuple(found)
+
+    @property
+    def databases(self) -> tuple[tuple[str, int], ...]:
+        """Host and port of slurmdbd, and of the one that stands by for it; none where there is none."""
+        settings = self.loaded.settings
+        if settings.text("AccountingStorageType") != "accounting_storage/slurmdbd":
+            return ()
+        hosts = settings.text("AccountingStorageHost") or "localhost", settings.text("AccountingStorageBackupHost")
+        port = settings.integer("AccountingStoragePort") or DEFAULT_DATABASE_PORT
+        return tuple((host, port) for host in hosts if host)
 
     @property
     def journal_url(self) -> str:

@@ -49,7 +49,7 @@ class LedUsers:
     async def __aenter__(self) -> LedUsers:
         await self._tasks.__aenter__()
         self._member.leading = lambda: self._leader  # type: ignore[method-assign]  # the journal says who leads
-        self._relay = self._member.relay(self._tasks, self._log, None, at_once=False)
+        self._relay = self._member.relay(self._tasks, self._log, self._configuration.databases, at_once=False)
         return self
 
     async def __aexit__(self, *error: object) -> None:

@@ -20,9 +20,11 @@ from typing import TYPE_CHECKING, TypeVar
 import msgspec
 from msgspec import Struct, structs
 
+from spritz.client.aio import Secure
 from spritz.client.handling import DEFERRED, Deferred
 from spritz.client.hub import Hub
 from spritz.client.locate import controller_socket_name, streams_socket_name
+from spritz.client.member import Member
 from spritz.client.membership import write_private
 from spritz.client.munged import munged_of
 from spritz.client.same_machine import is_here
@@ -129,6 +131,11 @@ class Machines:
         """A controller's certificate. Raises SpritzError."""
         return self.membership.keys(self.cluster, tls.CONTROLLER, self._context.clock.now())
 
+    def secure_database(self) -> Secure:
+        """For a slurmdbd on another machine."""
+        # It may serve several clusters, which then have the same key.
+        return Secure(lambda: tls.client_context(self.own_keys()), "", tls.DATABASE)
+
     def begin(self, server: Server) -> None:
         """Have the server take other machines. Raises SpritzError."""
         context, membership = self._context, self.membership
@@ -141,6 +148,9 @@ class Machines:
             self.hub.unseal = munged.unseal
         server.secure(self.tls, self.hub)
         context.tasks.spawn(self._renew_own(), name="certificate")
+        # Users of this machine reach a slurmdbd on another one by way of us, as they do of sackd on login hosts.
+        users = Member(membership, self.cluster, tls.LOGIN, (), context.configuration.ports[0], context.clock)
+        self._users = users.relay_database(context.tasks, context.log, context.configuration.databases)
 
     def _makers(self) -> set[int]:
         """Who runs daemons on other machines."""
@@ -154,7 +164,8 @@ class Machines:
         self._listening = await listen_here(self._streams, self.hub, self._context.tasks)
 
     def stop_listening(self) -> None:
-        """Lead no more supervisors."""
+        """Lead no more supervisors and users."""
+        self._users.close()
         if self._listening is not None:
             self._listening.close()
 

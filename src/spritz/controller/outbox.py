@@ -100,6 +100,7 @@ class Outbox:
             path=context.configuration.path,
             cluster_name=settings.cluster_name,
             host=settings.text("AccountingStorageHost") or "localhost",
+            backup_host=settings.text("AccountingStorageBackupHost"),
             port=settings.integer("AccountingStoragePort") or 6819,
             slurm_user=context.configuration.settings.slurm_user,
         )
@@ -157,6 +158,7 @@ class Outbox:
             owners=await Worker("outbox").run(self._database.owners),  # looks SlurmUser up
             clock=context.clock,
             ceiling_seconds=0.25,
+            secure=context.machines.secure_database() if context.machines is not None else None,
         )
         async with link:
             while True:

@@ -68,7 +68,7 @@ class DaemonSettings(Struct, frozen=True, kw_only=True):
     controllers_key: str
     controller_port: int
     #: where slurmdbd is, if the cluster has one
-    database: tuple[str, int] | None
+    database: tuple[tuple[str, int], ...]
     log_file: str
     log_level: str
     log_time_format: str
@@ -243,10 +243,13 @@ def daemon_settings(
     )
 
 
-def _database(have: Settings) -> tuple[str, int] | None:
+def _database(have: Settings) -> tuple[tuple[str, int], ...]:
+    """Where slurmdbd is, and its backup; none without."""
     if have.text("AccountingStorageType") != "accounting_storage/slurmdbd":
-        return None
-    return have.text("AccountingStorageHost"), have.integer("AccountingStoragePort") or DEFAULT_DATABASE_PORT
+        return ()
+    port = have.integer("AccountingStoragePort") or DEFAULT_DATABASE_PORT
+    hosts = have.text("AccountingStorageHost"), have.text("AccountingStorageBackupHost")
+    return tuple((host, port) for host in hosts if host)
 
 
 def holds(config: LoadedConfig, key: str) -> bool:

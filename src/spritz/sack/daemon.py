@@ -36,7 +36,7 @@ _AGAIN_SECONDS = 5.0
 
 async def serve(
     member: Member,
-    database: tuple[str, int] | None,
+    database: tuple[tuple[str, int], ...],
     keep: Callable[[ConfigurationFiles], None] | None,
     startup: Startup,
     log: Logger,

@@ -77,7 +77,7 @@ def _run(options: Options, path: str, membership: Membership, fetched: bool, sta
             time_format="",
         )
         allow_many_files()
-        where = (database.host, database.port) if database.kind == "slurmdbd" else None
+        where = database.ports if database.kind == "slurmdbd" else ()
         logger = log.get_logger("sackd")
         kept = partial(keep, path, membership) if fetched else None
         with log.in_background():

@@ -31,17 +31,22 @@ def connected(context: Context) -> tuple[Connection, str]:
         raise Silent
     started = monotonic()
     problem: ClientError | None = None
+    remote: RemoteHost | None = None
     while True:
         for address in config.addresses:
             try:
                 # Any user can listen at a name or a port that is free: only root's and SlurmUser's are believed.
                 connection = connect_address(address, timeout=config.message_timeout_seconds, owners=config.owners())
             except RemoteHost as error:
-                raise error.naming(f"{config.path}: AccountingStorageHost={config.host}") from error
+                remote = remote or error.naming(f"{config.path}: AccountingStorageHost={config.host}")
             except ClientError as error:
                 problem = error
             else:
                 return connection, config.cluster_name
+        if remote is not None and problem is not None and problem.code != "SLURM_COMMUNICATIONS_CONNECTION_ERROR":
+            raise problem
+        if remote is not None:
+            raise remote
         if not config.is_local or monotonic() - started > START_SECONDS:
             break
         sleep(_RETRY_SECONDS)

@@ -1,0 +1,112 @@
+"""Two slurmdbds on machines of their own over one PostgreSQL; controller and login host find the one that serves."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from tests.conformance.databases import reason
+from tests.machines.lan import Lan, eventually
+from tests.machines.postgresql import address_of, postgresql_on
+
+pytestmark = [
+    pytest.mark.root,
+    pytest.mark.slow,
+    pytest.mark.xdist_group("machines"),
+    pytest.mark.skipif(bool(reason("postgresql")), reason=reason("postgresql")),
+]
+
+CONF = """\
+ClusterName=books
+SlurmctldHost=ctl
+SlurmctldPort=26847
+SlurmdPort=26848
+SlurmUser=root
+AuthType=auth/slurm
+AccountingStorageType=accounting_storage/slurmdbd
+AccountingStorageHost=acct1
+AccountingStorageBackupHost=acct2
+AccountingStoragePort=26849
+StateSaveLocation=/run/ctl
+SlurmdSpoolDir=/run/spool
+SlurmctldPidFile=/run/ctld.pid
+SlurmdPidFile=/run/slurmd.pid
+SlurmctldLogFile=/run/ctld.log
+SlurmdLogFile=/run/slurmd.log
+ProctrackType=proctrack/linuxproc
+NodeName=ctl CPUs=1
+PartitionName=main Nodes=ALL Default=YES
+"""
+
+DATABASE = """\
+DbdHost=acct1
+DbdBackupHost=acct2
+DbdPort=26849
+SlurmUser=root
+StorageUrl={url}
+LogFile=/run/dbd.log
+PidFile=/run/dbd.pid
+"""
+
+
+@pytest.fixture
+def site() -> Iterator[Lan]:
+    with Lan() as lan:
+        machines = {name: lan.machine(name) for name in ("db", "acct1", "acct2", "ctl", "login")}
+        etc = lan.root / "etc"
+        etc.mkdir()
+        (etc / "slurm.conf").write_text(CONF)
+        with postgresql_on(machines["db"]) as database:
+            (etc / "slurmdbd.conf").write_text(DATABASE.format(url=address_of(database, machines["db"])))
+            (etc / "slurm.key").write_bytes(os.urandom(64))
+            for secret in ("slurm.key", "slurmdbd.conf"):
+                (etc / secret).chmod(0o600)
+            for host, daemon in (
+                ("acct1", "slurmdbd"),
+                ("acct2", "slurmdbd"),
+                ("ctl", "slurmctld"),
+                ("ctl", "slurmd"),
+                ("login", "sackd"),
+            ):
+                machines[host].out(daemon, SLURM_CONF=str(etc / "slurm.conf"))
+            yield lan
+
+
+def test_accounting_goes_on_where_a_machine_is_gone(site: Lan) -> None:
+    conf = str(site.root / "etc/slurm.conf")
+    machines = site.machines
+
+    def log(host: str) -> str:
+        return (machines[host].own / "run/dbd.log").read_text()
+
+    def recorded(host: str, job: str) -> bool:
+        done = machines[host].run("sacct", "-n", "-X", "-o", "jobid,state", SLURM_CONF=conf)
+        return [job, "COMPLETED"] in [line.split() for line in done.stdout.splitlines()]
+
+    def run_job() -> str:
+        words = ("sbatch", "--parsable", "-o", "/dev/null", "--wrap", "true")
+        return machines["login"].out(*words, SLURM_CONF=conf).strip()
+
+    first = run_job()
+    eventually(lambda: recorded("login", first), "the job is recorded")
+    assert recorded("ctl", first), "on the controller's machine too"
+    assert "another slurmdbd serves" in log("acct2")
+
+    machines["acct1"].crash()
+    second = run_job()
+    eventually(lambda: recorded("login", second), "the other one has taken over")
+    assert recorded("ctl", first)
+    assert "standby.taking_over" in log("acct2")
+    assert machines["login"].run("sacctmgr", "-i", "add", "account", "late", SLURM_CONF=conf).returncode == 0
+
+    machines["acct1"].out("slurmdbd", SLURM_CONF=conf)
+    assert log("acct1").count("another slurmdbd serves") == 1, "who comes back stands by"
+    site.cut(machines["acct2"])
+    third = run_job()
+    eventually(lambda: recorded("login", third), "cut off, it serves no more", 60)
+    eventually(lambda: "duty.lost" in log("acct2"), "and says so")
+    site.mend(machines["acct2"])
+    eventually(lambda: log("acct2").count("another slurmdbd serves") == 2, "it stands by")
+    assert "late" in machines["login"].out("sacctmgr", "-n", "show", "account", SLURM_CONF=conf)
