@@ -70,7 +70,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     secure: bool = False
     #: Runs, and logs that we can read, are those of the user whom the process runs as.
     own_files: bool = True
-    #: Directory in which `spritz` commands run ("": the home directory)
+    #: for the title
     cluster: str = "Spritz"
 
 

@@ -10,12 +10,17 @@ from urllib.parse import parse_qsl
 from starlette.responses import PlainTextResponse, RedirectResponse, Response, StreamingResponse
 
 from spritz.web.app import HEADERS, Site, View, cookie_header, form_of, route
+from spritz.web.login import OIDC_SECONDS, OidcLogin
 from spritz.web.picture import Viewer
+from spritz.web.rest import RestError
 from spritz.web.sessions import COOKIE, SHARE_SECONDS, Session
 
 if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.routing import Route
+
+#: The cookie of a browser that is on its way to the identity provider and back.
+_OIDC = "spritz-login"
 
 #: Seconds between signs of life in the stream.
 HEARTBEAT_SECONDS = 10.0
@@ -57,6 +62,34 @@ def routes(site: Site) -> list[Route]:
             return page(403, "Name or password is wrong.", there)
         return _logged_in(site, site.secret.begin(user), there)
 
+    async def to_provider(request: Request) -> Response:
+        assert isinstance(site.login, OidcLogin)
+        back = str(request.url.replace(path="/login/back", query=""))
+        try:
+            there, word = await site.login.begin(_own(request.query_params.get("next", "/")), back)
+        except RestError as error:
+            return page(502, error.message)
+        response = RedirectResponse(there, 303)
+        secure = site.settings.secure
+        response.set_cookie(_OIDC, word, max_age=OIDC_SECONDS, httponly=True, samesite="lax", secure=secure)
+        return response
+
+    async def from_provider(request: Request) -> Response:
+        assert isinstance(site.login, OidcLogin)
+        address = request.client.host if request.client is not None else ""
+        if not site.rates.allow_login(address):
+            return page(429, "Too many attempts; wait a minute.")
+        query = request.query_params
+        try:
+            user, there = await site.login.finish(
+                request.cookies.get(_OIDC, ""), query.get("state", ""), query.get("code", "")
+            )
+        except RestError as error:
+            return page(error.status or 502, error.message)
+        response = _logged_in(site, site.secret.begin(user), _own(there))
+        response.delete_cookie(_OIDC)
+        return response
+
     async def leave(view: View) -> Response:
         await form_of(view)
         site.secret.end(view.session)
@@ -85,7 +118,9 @@ def routes(site: Site) -> list[Route]:
     async def alive(_: Request) -> Response:
         return PlainTextResponse("ok")
 
+    provider = [route("/login/oidc", to_provider), route("/login/back", from_provider)]
     return [
+        *(provider if isinstance(site.login, OidcLogin) else []),
         route("/login", begin),
         route("/login", check, "POST"),
         route("/logout", site.page(leave), "POST"),

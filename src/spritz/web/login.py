@@ -1,16 +1,48 @@
 """How viewers say who they are, and what gives slurmrestd their rights.
 
 `local`   the user who started the dashboard, by a one-time link; slurmrestd's Unix socket knows it by its peer
+`pam`     name and password of the machine
+`oidc`    an identity provider (OpenID Connect, authorization code with PKCE)
+`proxy`   a header that a proxy in front of us sets; believed from the proxy's addresses alone
+
+On a site each viewer acts by a token of its own, which slurmctld gives out (`scontrol token username=…`) and every
+daemon verifies, so administrators' levels and PrivateData hold as they do for commands. Tokens never reach browsers.
+
+Source: OpenID Connect Core 1.0, 3.1; RFC 7636.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import asyncio
+import base64
+import hashlib
+import ipaddress
+import re
+import secrets
+import shlex
+import time
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlencode
+
+import httpx
+from msgspec import Struct
+
+from spritz.web import commands
+from spritz.web.rest import RestError
+from spritz.web.sessions import Session
 
 if TYPE_CHECKING:
     from starlette.requests import Request
 
-    from spritz.web.sessions import Session
+    from spritz.web.sessions import Secret
+
+#: Seconds that a viewer's token lives; a new one is asked for when a fifth of that is left.
+TOKEN_SECONDS = 1800
+
+#: Seconds in which a viewer must come back from the identity provider.
+OIDC_SECONDS = 600
+
+_NAME = re.compile(r"[A-Za-z0-9_.][A-Za-z0-9_.@-]{0,127}\Z")
 
 
 class Login:
@@ -29,3 +61,180 @@ class Login:
     async def check(self, user: str, password: str) -> str:
         """The user's name, or "" where the password is wrong."""
         return ""
+
+
+class SiteLogin(Login):
+    """Several users, each with a token of slurmctld's."""
+
+    def __init__(self, token_command: str) -> None:
+        self._words = shlex.split(token_command)
+        self._tokens: dict[str, tuple[float, str]] = {}
+        self._locks: dict[str, asyncio.Lock] = {}
+
+    async def token(self, user: str) -> str:
+        """The user's token; asked for once for all pages. Raises RestError."""
+        if not _NAME.match(user):
+            raise RestError("This session has no user.", 401)
+        async with self._locks.setdefault(user, asyncio.Lock()):
+            until, token = self._tokens.get(user, (0.0, ""))
+            if until > time.monotonic():
+                return token
+            name, *words = [word.format(user=user, seconds=TOKEN_SECONDS) for word in self._words]
+            status, out, errors = await commands.run(name, *words)
+            token = out.strip().rpartition("SLURM_JWT=")[2].strip()
+            if status or not token or len(token.split()) != 1:
+                raise RestError(f"slurmctld gives {user} no token: {commands.plain(errors) or 'it says nothing'}", 502)
+            self._tokens[user] = (time.monotonic() + TOKEN_SECONDS * 0.8, token)
+            return token
+
+
+class PamLogin(SiteLogin):
+    """Name and password of the machine, by PAM."""
+
+    kind = "password"
+
+    def __init__(self, token_command: str, service: str) -> None:
+        import pam  # an extra: asked for before we serve
+
+        super().__init__(token_command)
+        self._pam: Any = pam
+        self._service = service
+        self._busy = asyncio.Semaphore(4)
+
+    async def check(self, user: str, password: str) -> str:
+        """PAM blocks, and waits some seconds after a wrong password: in a thread, few at a time."""
+        if not _NAME.match(user) or not password or "\0" in password:
+            return ""
+        async with self._busy:
+            good = await asyncio.to_thread(
+                self._pam.PamAuthenticator().authenticate, user, password, service=self._service
+            )
+        return user if good else ""
+
+
+class ProxyLogin(SiteLogin):
+    """A header of a proxy."""
+
+    kind = "proxy"
+
+    def __init__(self, token_command: str, header: str, addresses: tuple[str, ...], secret: Secret) -> None:
+        super().__init__(token_command)
+        self._header = header
+        self._networks = [ipaddress.ip_network(one) for one in addresses]
+        self._secret = secret
+
+    def session(self, request: Request) -> Session | None:
+        """The proxy's word. It signs the user in and out, so the session is as long as its header comes."""
+        names = request.headers.getlist(self._header)
+        if len(names) != 1 or not _NAME.match(names[0]) or request.client is None:
+            return None
+        try:
+            address = ipaddress.ip_address(request.client.host)
+        except ValueError:
+            return None
+        if not any(address in network for network in self._networks):
+            return None
+        return Session(id=self._secret.name_of("proxy", names[0]), user=names[0], ends_at=time.time() + 3600)
+
+
+class Provider(Struct, frozen=True, kw_only=True):
+    """An identity provider and what it knows us as. `claim`: of the ID token, which holds the user's name."""
+
+    issuer: str
+    client_id: str
+    client_secret: str = ""
+    claim: str = "preferred_username"
+    scope: str = "openid profile"
+
+
+class OidcLogin(SiteLogin):
+    """OpenID Connect. What must come back with the viewer is sealed in the `state` and a cookie."""
+
+    kind = "oidc"
+
+    def __init__(self, token_command: str, provider: Provider, secret: Secret) -> None:
+        super().__init__(token_command)
+        self.provider = provider
+        self._secret = secret
+        self._known: tuple[float, dict[str, Any], dict[str, Any]] | None = None
+
+    async def _configuration(self, *, again: bool = False) -> tuple[dict[str, Any], dict[str, Any]]:
+        """The provider's document and keys, for an hour. Raises RestError."""
+        if self._known is not None and self._known[0] > time.monotonic() and not again:
+            return self._known[1], self._known[2]
+        try:
+            async with httpx.AsyncClient(timeout=10) as client:
+                answer = await client.get(f"{self.provider.issuer.rstrip('/')}/.well-known/openid-configuration")
+                document = answer.raise_for_status().json()
+                keys = (await client.get(document["jwks_uri"])).raise_for_status().json()
+        except (httpx.HTTPError, ValueError, KeyError) as error:
+            raise RestError(f"The identity provider does not answer: {error}") from error
+        if document.get("issuer") != self.provider.issuer:
+            raise RestError("The identity provider calls itself by another name than --oidc-issuer.")
+        self._known = (time.monotonic() + 3600, document, keys)
+        return document, keys
+
+    async def begin(self, there: str, back: str) -> tuple[str, str]:
+        """The provider's address to go to, and a word for a cookie of this browser. Raises RestError."""
+        document, _ = await self._configuration()
+        verifier, nonce = secrets.token_urlsafe(48), secrets.token_urlsafe(24)
+        ends_at = time.time() + OIDC_SECONDS
+        word = self._secret.seal("oidc", verifier=verifier, nonce=nonce, there=there, back=back, ends_at=ends_at)
+        challenge = base64.urlsafe_b64encode(hashlib.sha256(verifier.encode()).digest()).rstrip(b"=").decode()
+        query = {
+            "response_type": "code",
+            "client_id": self.provider.client_id,
+            "redirect_uri": back,
+            "scope": self.provider.scope,
+            "state": nonce,
+            "nonce": nonce,
+            "code_challenge": challenge,
+            "code_challenge_method": "S256",
+        }
+        return f"{document['authorization_endpoint']}?{urlencode(query)}", word
+
+    async def finish(self, word: str, state: str, code: str) -> tuple[str, str]:
+        """User and place to go on, for a viewer that comes back. Raises RestError."""
+        values = self._secret.open("oidc", word)
+        if values is None or not secrets.compare_digest(values["nonce"].encode(), state.encode()) or not code:
+            raise RestError("This login was begun elsewhere, or too long ago.", 403)
+        document, keys = await self._configuration()
+        form = {
+            "grant_type": "authorization_code",
+            "code": code,
+            "redirect_uri": values["back"],
+            "client_id": self.provider.client_id,
+            "code_verifier": values["verifier"],
+        }
+        login = (self.provider.client_id, self.provider.client_secret) if self.provider.client_secret else None
+        try:
+            async with httpx.AsyncClient(timeout=10, auth=login) as client:
+                answer = await client.post(document["token_endpoint"], data=form)
+                token = answer.raise_for_status().json()["id_token"]
+        except (httpx.HTTPError, ValueError, KeyError) as error:
+            raise RestError(f"The identity provider gives no token: {error}", 403) from error
+        claims = self._verified(token, keys)
+        if claims is None:
+            claims = self._verified(token, (await self._configuration(again=True))[1])
+        user = str((claims or {}).get(self.provider.claim, ""))
+        if claims is None or claims.get("nonce") != values["nonce"] or not _NAME.match(user):
+            raise RestError("The identity provider's token is not good, or names no user.", 403)
+        return user, values["there"]
+
+    def _verified(self, token: str, keys: dict[str, Any]) -> dict[str, Any] | None:
+        import jwt
+
+        try:
+            number = jwt.get_unverified_header(token).get("kid")
+            found = [key for key in keys["keys"] if key.get("use", "sig") == "sig" and key.get("kid") == number]
+            claims: dict[str, Any] = jwt.decode(
+                token,
+                jwt.PyJWK(found[0]).key,
+                algorithms=["RS256", "ES256", "PS256", "EdDSA"],
+                audience=self.provider.client_id,
+                issuer=self.provider.issuer,
+                options={"require": ["exp", "iat", "aud", "iss"]},
+            )
+        except (jwt.PyJWTError, KeyError, IndexError):
+            return None
+        return claims

@@ -17,6 +17,11 @@ import socket
 import sys
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from spritz.web.login import Login
+    from spritz.web.sessions import Secret
 
 #: Where `--link` and `spritz dashboard` find what runs.
 STATE_FILE, SECRET_FILE = "dashboard.json", "dashboard.key"
@@ -31,6 +36,29 @@ def parser() -> ArgumentParser:
     found.add_argument("--directory", default=".", help="where its secret and its address are kept")
     found.add_argument("--name", default="Spritz", help="of the cluster, for the title")
     found.add_argument("--link", action="store_true", help="print a link that logs in once, and end")
+    site = found.add_argument_group("for a site")
+    site.add_argument(
+        "--login", choices=("local", "pam", "oidc", "proxy"), default="local", help="who may enter, and how"
+    )
+    site.add_argument("--host", action="append", default=[], metavar="NAME", help="a name by which browsers call us")
+    site.add_argument("--tls-cert", default="", metavar="FILE")
+    site.add_argument("--tls-key", default="", metavar="FILE")
+    site.add_argument("--behind-tls", action="store_true", help="a proxy before us speaks HTTPS")
+    site.add_argument(
+        "--token-command",
+        default="scontrol token username={user} lifespan={seconds}",
+        metavar="COMMAND",
+        help="prints SLURM_JWT=… for a viewer (default: %(default)s, which SlurmUser and root may)",
+    )
+    site.add_argument("--pam-service", default="login", metavar="NAME", help="of /etc/pam.d (default: %(default)s)")
+    site.add_argument("--proxy-header", default="X-Remote-User", metavar="NAME", help="with the user's name")
+    site.add_argument(
+        "--proxy-from", action="append", default=[], metavar="ADDRESS", help="address or network of the proxy"
+    )
+    site.add_argument("--oidc-issuer", default="", metavar="URL")
+    site.add_argument("--oidc-client", default="", metavar="ID")
+    site.add_argument("--oidc-secret", default="", metavar="FILE", help="file with the client's secret, if it has one")
+    site.add_argument("--oidc-claim", default="preferred_username", metavar="NAME", help="that holds the user's name")
     return found
 
 
@@ -42,8 +70,8 @@ def main(argv: list[str]) -> int:
         return _print_link(directory)
     try:
         return asyncio.run(_serve(arguments, directory))
-    except OSError as error:
-        sys.stderr.write(f"spritz-dashboard: {error.strerror or error}\n")
+    except (OSError, ValueError) as error:
+        sys.stderr.write(f"spritz-dashboard: {getattr(error, 'strerror', None) or error}\n")
         return 1
     except ImportError as error:
         sys.stderr.write(f"spritz-dashboard: {error.name} is not installed\n  hint: pip install 'spritz[dashboard]'\n")
@@ -68,7 +96,6 @@ async def _serve(arguments: Namespace, directory: Path) -> int:
 
     from spritz.web import actions, entry, pages, run_pages
     from spritz.web.app import Settings, Site, application
-    from spritz.web.login import Login
     from spritz.web.sessions import Secret
 
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(levelname)s %(message)s")
@@ -80,15 +107,31 @@ async def _serve(arguments: Namespace, directory: Path) -> int:
         if not arguments.any_port:
             raise
         listener = _listener(host or "127.0.0.1", 0)
-    settings = Settings(rest=arguments.rest, cluster=arguments.name)
-    site = Site(settings, Secret.of_file(directory / SECRET_FILE), Login())
-    url = f"http://{host or '127.0.0.1'}:{listener.getsockname()[1]}"
+    secure = bool(arguments.tls_cert) or arguments.behind_tls
+    settings = Settings(
+        rest=arguments.rest,
+        hosts=Settings(rest="").hosts | frozenset(arguments.host),
+        secure=secure,
+        own_files=arguments.login == "local",
+        cluster=arguments.name,
+    )
+    secret = Secret.of_file(directory / SECRET_FILE)
+    site = Site(settings, secret, _login(arguments, secret))
+    scheme = "https" if arguments.tls_cert else "http"
+    url = f"{scheme}://{host or '127.0.0.1'}:{listener.getsockname()[1]}"
     routes = [route for module in (entry, pages, run_pages, actions) for route in module.routes(site)]
     config = uvicorn.Config(
-        application(site, routes), log_config=None, access_log=False,
-        server_header=False, proxy_headers=False, ws="none",
-        timeout_graceful_shutdown=2, timeout_keep_alive=75,
-    )  # fmt: skip
+        application(site, routes),
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        ws="none",
+        ssl_certfile=arguments.tls_cert or None,
+        ssl_keyfile=arguments.tls_key or None,
+        timeout_graceful_shutdown=2,
+        timeout_keep_alive=75,
+    )
     server = uvicorn.Server(config)
     state = directory / STATE_FILE
     state.write_text(json.dumps({"url": url, "pid": os.getpid()}))
@@ -105,6 +148,30 @@ async def _serve(arguments: Namespace, directory: Path) -> int:
     finally:
         state.unlink(missing_ok=True)
     return 0
+
+
+def _login(arguments: Namespace, secret: Secret) -> Login:
+    """As the options say. Raises OSError, ValueError, ImportError."""
+    from spritz.web.login import Login, OidcLogin, PamLogin, Provider, ProxyLogin
+
+    if arguments.login == "pam":
+        return PamLogin(arguments.token_command, arguments.pam_service)
+    if arguments.login == "proxy":
+        if not arguments.proxy_from:
+            raise ValueError("--login proxy needs --proxy-from: whose header is believed")
+        return ProxyLogin(arguments.token_command, arguments.proxy_header, tuple(arguments.proxy_from), secret)
+    if arguments.login == "oidc":
+        if not arguments.oidc_issuer or not arguments.oidc_client:
+            raise ValueError("--login oidc needs --oidc-issuer and --oidc-client")
+        client_secret = Path(arguments.oidc_secret).read_text().strip() if arguments.oidc_secret else ""
+        provider = Provider(
+            issuer=arguments.oidc_issuer,
+            client_id=arguments.oidc_client,
+            client_secret=client_secret,
+            claim=arguments.oidc_claim,
+        )
+        return OidcLogin(arguments.token_command, provider, secret)
+    return Login()
 
 
 def _listener(host: str, port: int) -> socket.socket:

@@ -136,6 +136,10 @@ class Secret:
         """Whether it is the session's."""
         return hmac.compare_digest(self.form_token(session).encode(), text.encode("utf-8", "replace"))
 
+    def name_of(self, purpose: str, text: str) -> str:
+        """A name for something that we know by `text`, which tells nothing of it."""
+        return self._sign(purpose, text.encode())[:32]
+
     # -- links to share
 
     def share(self, path: str, user: str) -> str:
