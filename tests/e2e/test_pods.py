@@ -212,8 +212,8 @@ def test_an_operator_that_was_away_finds_everything_again(site: Site) -> None:
             async with operator(site, server):
                 await kube.pod("runs", "1", 1)
                 await kube.pod("goes", "1", 1)
-                await kube.pod("waits", "1", 4)
                 runs, goes = await kube.bound("runs"), await kube.bound("goes")
+                await kube.pod("waits", "1", 4)
             await kube.phase("runs", "Succeeded")
             await kube.ask("DELETE", "api/v1/namespaces/default/pods/goes", {"gracePeriodSeconds": 0})
             async with operator(site, server):

@@ -63,6 +63,20 @@ class EndSignal(Struct, frozen=True, kw_only=True, gc=False):
     reservation: bool = False
 
 
+class ContainerOptions(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """What a script or a step's tasks run in, as pyxis's options say."""
+
+    #: a directory or an archive of a root file system, an image of apptainer, or the name of an image of a registry
+    image: str = ""
+    #: `SOURCE:TARGET`, or `SOURCE:TARGET:ro`; absolute
+    mounts: tuple[str, ...] = ()
+    work_dir: str = ""
+    writable: bool = False
+    mount_home: bool = False
+    #: the user is root inside
+    remap_root: bool = False
+
+
 class ResourceLimit(Struct, frozen=True, gc=False):
     """One propagated rlimit: name without the RLIMIT_ prefix, soft limit (-1: unlimited)."""
 
@@ -204,6 +218,8 @@ class JobSpec(Struct, frozen=True, kw_only=True, omit_defaults=True):
     #: run by another system on the allocated nodes (a pod of Kubernetes): nothing is sent to the nodes, and after its
     #: end it is COMPLETING until that system says that it is gone. Slurm's flag EXTERNAL_JOB
     external: bool = False
+    #: of its script; None: none
+    container: ContainerOptions | None = None
     #: salloc or srun without an allocation: ends when its client goes
     interactive: bool = False
     #: keys of the blobs that hold script and environment (controller's journal); empty while in a request

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from spritz.model.job import ContainerOptions
 from spritz.model.resources import GresRequest, NodeAllocation
 from spritz.model.states import JobState
 
@@ -86,6 +87,8 @@ class StepSpec(Struct, frozen=True, kw_only=True, omit_defaults=True):
     end_signal: tuple[int, int] | None = None
     task_prolog: str = ""
     task_epilog: str = ""
+    #: of its tasks; None: none
+    container: ContainerOptions | None = None
     umask: int = 0o022
     limits: tuple[tuple[str, int], ...] = ()
     io_address: str = ""

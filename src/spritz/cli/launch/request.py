@@ -39,6 +39,7 @@ _SHARED = (
     "overcommit",
     "open_mode",
     "sample_seconds",
+    "container",
 )
 #: and those that a step asks for only inside a job that was there before
 _INSIDE = (

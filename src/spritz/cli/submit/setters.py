@@ -370,9 +370,31 @@ def _acctg_freq(fields: Fields, value: str, source: Source) -> None:
     acctg_freq(fields, value)
 
 
+def _container(option: str) -> Callable[[Fields, str, Source], None]:
+    def put(fields: Fields, value: str, source: Source) -> None:
+        from spritz.cli.submit.container import set_option
+
+        set_option(fields, option, value, source)
+
+    return put
+
+
 def _directory(fields: Fields, value: str, source: Source) -> None:
     fields["work_dir"] = os.path.normpath(os.path.join(source.cwd, value)) if value else source.cwd
 
+
+_OF_CONTAINERS = (
+    "container-image",
+    "container-mounts",
+    "container-workdir",
+    "container-writable",
+    "container-readonly",
+    "container-mount-home",
+    "no-container-mount-home",
+    "container-remap-root",
+    "no-container-remap-root",
+    "no-container-entrypoint",
+)
 
 SETTERS: dict[str, Callable[[Fields, str, Source], None]] = {
     "job-name": _text("name"),
@@ -450,6 +472,7 @@ SETTERS: dict[str, Callable[[Fields, str, Source], None]] = {
     "input": _text("stdin"),
     "open-mode": _open_mode,
     "chdir": _directory,
+    **{name: _container(name) for name in _OF_CONTAINERS},
     "mail-type": _mail_type,
     "mail-user": _text("mail_user"),
     "signal": _signal,

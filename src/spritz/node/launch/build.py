@@ -10,8 +10,9 @@ import posixpath
 
 import msgspec
 
+from spritz import installed
 from spritz.model.ids import STEP_BATCH, STEP_EXTERN, step_name
-from spritz.model.job import Job
+from spritz.model.job import ContainerOptions, Job
 from spritz.model.launch import LaunchBatch, LaunchStep
 from spritz.model.resources import GresAllocation, GresCapacity, mask_ids, mask_of
 from spritz.model.step import Step
@@ -22,6 +23,9 @@ from spritz.node.launch.affinity import Topology, cpu_bind_variables, real_cpus
 from spritz.node.launch.environment import NodeFacts
 from spritz.node.launch.gpus import bound_gpus, device_files, gpu_mask, visible
 from spritz.stepd.spec import SCRIPT, Identity, SupervisorSpec, TaskSpec, marker
+
+#: Where a batch script is seen in its container.
+_SCRIPT_INSIDE = "/tmp/slurm_script"
 
 
 class MemoryRule(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -110,7 +114,7 @@ def batch_spec(message: LaunchBatch, directory: str, setup: NodeSetup) -> Superv
     denied, given = _devices(share.gres, setup)
     task = TaskSpec(
         task_id=0,
-        argv=(posixpath.join(directory, SCRIPT), *spec.arguments),
+        argv=_script_in(spec.container, posixpath.join(directory, SCRIPT), spec.arguments),
         cpus=_bound(share.cpus, setup),
         stdin=where.stdin,
         stdout=where.stdout,
@@ -241,7 +245,7 @@ def _task(job: Job, step: Step, node: str, node_index: int, local_id: int, setup
     cpus = share.cpus_by_task[local_id] if share.cpus_by_task else share.allocation.cpus
     return TaskSpec(
         task_id=share.task_ids[local_id],
-        argv=_argv(step, share.task_ids[local_id]),
+        argv=_contained(step.spec.container, _argv(step, share.task_ids[local_id])),
         environment=tuple(f"{name}={value}" for name, value in own.items()),
         cpus=_bound(cpus, setup),
         stdin=where.stdin,
@@ -260,6 +264,21 @@ def _gpu_bind(job: Job, step: Step) -> str:
     """--gpu-bind; --ntasks-per-gpu=N stands for `single:N`. Source: srun(1) --ntasks-per-gpu."""
     each = step.spec.tasks_per_gpu or job.spec.tasks_per_gpu
     return step.spec.gpu_bind or job.spec.gpu_bind or (f"single:{each}" if each else "")
+
+
+def _contained(container: ContainerOptions | None, argv: tuple[str, ...]) -> tuple[str, ...]:
+    """The command, in the container if there is one: a program of ours finds the engine on the node, as the user."""
+    if container is None or not argv:
+        return argv
+    return (*installed.python("spritz.stepd.container", msgspec.json.encode(container).decode()), *argv)
+
+
+def _script_in(container: ContainerOptions | None, script: str, arguments: tuple[str, ...]) -> tuple[str, ...]:
+    """The script is a file of the node's: in a container it is mounted where any image has place for it."""
+    if container is None:
+        return (script, *arguments)
+    mounted = msgspec.structs.replace(container, mounts=(*container.mounts, f"{script}:{_SCRIPT_INSIDE}:ro"))
+    return _contained(mounted, (_SCRIPT_INSIDE, *arguments))
 
 
 def _argv(step: Step, task_id: int) -> tuple[str, ...]:

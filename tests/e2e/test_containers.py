@@ -1,0 +1,127 @@
+"""pyxis's options over bwrap: images are made of this machine's own files."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.cluster import Cluster, until
+from tests.e2e.commands import lines, run, start
+
+
+def _bwrap_works() -> bool:
+    bwrap = shutil.which("bwrap")
+    if bwrap is None:
+        return False
+    return not subprocess.run([bwrap, "--ro-bind", "/", "/", "true"], capture_output=True).returncode
+
+
+pytestmark = pytest.mark.skipif(not _bwrap_works(), reason="bwrap is not there, or may not make namespaces")
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    made = Cluster(nodes=1)
+    try:
+        yield made.start()
+    finally:
+        made.close()
+
+
+@pytest.fixture(scope="module")
+def image(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A root file system with a shell and a few programs."""
+    root = tmp_path_factory.mktemp("image") / "root"
+    for name in ("bin", "tmp", "run", "proc", "dev", "sys", "etc", "data"):
+        (root / name).mkdir(parents=True)
+    for name in ("sh", "cat", "ls", "id", "sleep", "touch"):
+        program = os.path.realpath(shutil.which(name) or name)
+        shutil.copy(program, root / "bin" / name)
+        found = subprocess.run(["ldd", program], capture_output=True, text=True).stdout
+        for library in re.findall(r"(/\S+)", found):
+            target = root / library.lstrip("/")
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(library, target)
+    (root / "etc" / "where").write_text("inside\n")
+    (root / "etc" / "environment").write_text('FROM_IMAGE="yes"\n')
+    return root
+
+
+def test_tasks_run_in_the_image(cluster: Cluster, image: Path) -> None:
+    shell = "cat /etc/where; echo $SLURM_PROCID $FROM_IMAGE; exit 3"
+    done = run(cluster, "srun", "-n2", f"--container-image={image}", "sh", "-c", shell)
+    assert done.returncode == 3
+    assert sorted(lines(done.stdout)) == ["0 yes", "1 yes", "inside", "inside"]
+    assert lines(run(cluster, "srun", f"--container-image={image}", "cat", stdin="in\n").stdout) == ["in"]
+    here = run(cluster, "srun", f"--container-image={image}", "--container-workdir=/data", "sh", "-c", "pwd; id -u")
+    assert lines(here.stdout) == ["/data", str(os.getuid())]
+
+
+def test_mounts_are_seen_and_the_image_is_not_written_to(cluster: Cluster, image: Path, tmp_path: Path) -> None:
+    (tmp_path / "given").write_text("given\n")
+    mounted = f"--container-mounts={tmp_path}:/data:ro,{tmp_path}:/tmp/rw"
+    shell = "cat /data/given; touch /data/no; touch /etc/no; echo new > /tmp/rw/made"
+    done = run(cluster, "srun", f"--container-image={image}", mounted, "sh", "-c", shell)
+    assert lines(done.stdout) == ["given"]
+    assert (tmp_path / "made").read_text() == "new\n"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["given", "made"]
+    assert not (image / "etc" / "no").exists()
+    run(cluster, "srun", f"--container-image={image}", "--container-writable", "touch", "/etc/kept")
+    assert (image / "etc" / "kept").exists()
+
+
+def test_a_batch_script_runs_in_it(cluster: Cluster, image: Path, tmp_path: Path) -> None:
+    script = tmp_path / "job.sh"
+    script.write_text(f"#!/bin/sh\n#SBATCH --container-image={image}\ncat /etc/where; echo $1 $SLURM_JOB_ID\n")
+    done = run(cluster, "sbatch", "--wait", "--parsable", "-o", str(tmp_path / "out"), str(script), "word")
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "out").read_text().splitlines() == ["inside", f"word {done.stdout.decode().strip()}"]
+
+
+def test_an_archive_is_unpacked_once(
+    cluster: Cluster, image: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    archive = tmp_path / "image.tar"
+    subprocess.run(["tar", "-C", image, "-cf", archive, "."], check=True)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    for _ in range(2):
+        done = run(cluster, "srun", "-n3", f"--container-image={archive}", "cat", "/etc/where")
+        assert (done.returncode, lines(done.stdout)) == (0, ["inside"] * 3)
+    assert len(list((tmp_path / "cache" / "spritz" / "images").iterdir())) == 1
+
+
+def test_cancelling_ends_what_runs_inside(cluster: Cluster, image: Path) -> None:
+    with start(cluster, "srun", "-J", "inside", f"--container-image={image}", "sleep", "1000") as srun:
+        until(lambda: [job for job in cluster.jobs().values() if job.spec.name == "inside" and job.started_at], "runs")
+        number = next(job.id for job in cluster.jobs().values() if job.spec.name == "inside")
+        until(lambda: cluster.steps(), "its step has begun")
+        cluster.cancel(number)
+        srun.communicate(timeout=100)
+    cluster.wait_state(number, "CANCELLED")
+
+
+def test_what_cannot_be_is_said(cluster: Cluster, image: Path, tmp_path: Path) -> None:
+    (tmp_path / "broken.tar").write_bytes(b"no archive")
+    (tmp_path / "file").write_bytes(b"")
+    for words, told in (
+        (("--container-image=/nosuch",), "couldn't start container: /nosuch: No such file or directory"),
+        ((f"--container-image={tmp_path / 'broken.tar'}",), "couldn't unpack"),
+        ((f"--container-image={tmp_path / 'file'}",), "or the name of an image is accepted"),
+        ((f"--container-image={image}", "--container-mounts=/nosuch:/data"), "couldn't mount /nosuch"),
+        ((f"--container-image={image}", "--container-mounts=/etc:/new"), "the image has no /new"),
+        (("--container-workdir=/tmp",), "--container-image is needed"),
+        ((f"--container-image={image}", "--container-mounts=:/data"), "SRC:DST[:FLAGS] is accepted"),
+        ((f"--container-image={image}", "--container-mounts=/etc:/data:x"), "flag x is not supported"),
+        ((f"--container-image={image}", "--container-workdir=data"), "the path must be absolute"),
+        (("--container-image=",), "an image is needed"),
+        ((f"--container-image={image}", "--container-name=n"), "containers do not outlive a step"),
+    ):
+        done = run(cluster, "srun", *words, "true")
+        assert done.returncode, words
+        assert told in done.stderr.decode(), words
