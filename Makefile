@@ -99,7 +99,7 @@ fuzz: $(VENV)/.stamp
 	@for round in $$(seq $(ROUNDS)); do \
 		$(BIN)/pytest -q -n $(PYTEST_WORKERS) --timeout 600 --hypothesis-profile any tests/property $(PYTEST_ARGS) || exit; \
 		SPRITZ_FUZZ_SEED=$$(od -An -N4 -tu4 /dev/urandom | tr -d ' ') SPRITZ_FUZZ_ROUNDS=100 \
-			$(BIN)/pytest -q tests/fuzz $(PYTEST_ARGS) || exit; \
+			$(BIN)/pytest -q -n 0 tests/fuzz tests/machines/test_strangers.py $(PYTEST_ARGS) || exit; \
 	done
 
 # Programs that drive Slurm, unmodified (some hundred packages beside Spritz's own).
