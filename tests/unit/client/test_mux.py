@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import socket
+from collections.abc import Callable
 from typing import Any
 
 import pytest
+import uvloop
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spritz.client.mux import OPEN, PAYLOAD_BYTES_MAX, STREAMS_MAX, WINDOW_BYTES, Mux, MuxStream
+from spritz.client.mux import OPEN, PAYLOAD_BYTES_MAX, STREAMS_MAX, WINDOW_BYTES, Mux, MuxStream, Splice
 
 
 class Wire:
@@ -170,3 +173,29 @@ def test_bytes_of_a_stranger_do_no_harm(pieces: list[bytes]) -> None:
         assert len(b._buffer) <= sum(map(len, pieces))
 
     asyncio.run(run())
+
+
+@pytest.mark.parametrize("loop", [asyncio.new_event_loop, uvloop.new_event_loop])
+def test_what_a_peer_had_sent_before_it_went_is_passed_on(loop: Callable[[], asyncio.AbstractEventLoop]) -> None:
+    """A task's last line, where srun still sends standard input to it: the write fails, and ends the transport."""
+
+    async def scene() -> bytes:
+        running = asyncio.get_running_loop()
+        near, far = Splice.pair()
+        (here, task), (there, srun) = socket.socketpair(), socket.socketpair()
+        for end in (here, there, srun):
+            end.setblocking(False)
+        await running.create_connection(lambda: near, sock=here)
+        await running.create_connection(lambda: far, sock=there)
+        task.sendall(b"exit 7\n")
+        task.close()
+        # Nothing has been read of it yet.
+        far.data_received(b"late")
+        found = b""
+        while piece := await running.sock_recv(srun, 100):
+            found += piece
+        srun.close()
+        return found
+
+    with asyncio.Runner(loop_factory=loop) as runner:
+        assert runner.run(scene()) == b"exit 7\n"
