@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
+import shlex
 import stat
 from typing import TYPE_CHECKING, Any
 
@@ -23,11 +25,58 @@ PIECE_BYTES, FIND_BYTES = 96 * 1024, 64 * 1024 * 1024
 FOUND_MAX, FOUND_LENGTH = 200, 300
 
 
-def files_of(detail: dict[str, Any]) -> list[tuple[str, str]]:
-    """(name, path) of a job's output."""
-    out, err = detail.get("stdout_expanded", ""), detail.get("stderr_expanded", "")
-    found = [("output", out)] if out else []
+#: logs of a run's ranks: RESTART-RANK.log (`spritz.experiments.logs`)
+_RANK = re.compile(r"(\d+)-(\d+)\.log\Z")
+#: Ranks that a page offers.
+_RANKS_MAX = 64
+
+
+def files_of(detail: dict[str, Any], run: Any = None) -> list[tuple[str, str]]:
+    """(name, path) of a job's output; with the job's run, of each rank of its last life too."""
+    out, err = detail.get("stdout_expanded", "") or _by_its_command(detail), detail.get("stderr_expanded", "")
+    ranks: list[tuple[str, str]] = []
+    if run is not None:
+        folder = os.path.join(run["directory"], "log")
+        try:
+            matches = [match for match in map(_RANK.match, os.listdir(folder)) if match]
+        except OSError:
+            matches = []
+        last = max((int(match[1]) for match in matches), default=0)
+        numbers = sorted(int(match[2]) for match in matches if int(match[1]) == last)[:_RANKS_MAX]
+        ranks = [(f"rank {number}", os.path.join(folder, f"{last}-{number}.log")) for number in numbers]
+    found = [*ranks, ("output", out)] if out else ranks
     return [*found, ("errors", err)] if err and err != out else found
+
+
+def _by_its_command(detail: dict[str, Any]) -> str:
+    """Where a job that only accounting remembers wrote to, by its sbatch command: accounting does not keep the path."""
+    directory, number = detail.get("working_directory", ""), str(detail.get("job_id", ""))
+    try:
+        words = shlex.split(detail.get("submit_line", ""))
+    except ValueError:
+        words = detail.get("submit_line", "").split()
+    if not directory or not words or os.path.basename(words[0]) != "sbatch":
+        return ""
+    array = detail.get("array") or {}
+    task, parent = array.get("task_id") or {}, array.get("job_id") or 0
+    of_array = bool(task.get("set") and parent)
+    name = "slurm-%A_%a.out" if of_array else "slurm-%j.out"
+    for place, word in enumerate(words[1:], 1):
+        if word in ("-o", "--output") and place + 1 < len(words):
+            name = words[place + 1]
+        elif word.startswith("--output="):
+            name = word.partition("=")[2]
+        elif word == "--wrap" or word.startswith("--wrap="):
+            break
+    values = {
+        "%j": number,
+        "%A": str(parent) if of_array else number,
+        "%a": str(task.get("number", 0)) if of_array else "4294967294",
+        "%x": detail.get("name", ""),
+        "%u": detail.get("user", ""),
+        "%%": "%",
+    }
+    return os.path.join(directory, re.sub("%[jAaxu%]", lambda match: values[match[0]], name))
 
 
 async def _path(view: View, number: int) -> str:
@@ -42,8 +91,13 @@ async def _path(view: View, number: int) -> str:
         answer = await view.rest.get(f"/slurmdb/{VERSION}/job/{number}", dict)
     if not answer["jobs"]:
         raise RestError(f"There is no job {number}.", 404)
-    known = dict(files_of(answer["jobs"][-1]))
     name = view.query.get("file", "output")
+    run = None
+    if name.startswith("rank "):
+        from spritz.web.run_pages import run_of_job
+
+        run = await run_of_job(view, number)
+    known = dict(files_of(answer["jobs"][-1], run))
     if name not in known:
         raise RestError("The job's output is in no file.", 404)
     return known[name]

@@ -10,7 +10,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from spritz.notation.hostlist import expand
-from spritz.web import drawing, logs
+from spritz.web import commands, drawing, logs
 from spritz.web.app import Site, View, route
 from spritz.web.records import Job
 from spritz.web.rest import VERSION, RestError
@@ -41,6 +41,7 @@ def routes(site: Site) -> list[Route]:
             ("/reservations", reservations),
             ("/topology", topology),
             ("/usage", usage),
+            ("/usage/past", past_usage),
             ("/health", health),
         )
     ]
@@ -202,6 +203,7 @@ async def job_page(view: View) -> Response:
     if job is None:
         job = _from_accounting(detail)
     explained = await _or_none(view, f"/spritz/v1/explain/{number}?others=no") if job.is_pending else None
+    run = await _run_of(view, job)
     lives = history["lives"] if history else []
     cells = [
         (name, drawing.cells_of(view.picture.nodes[name], [job]))
@@ -220,9 +222,9 @@ async def job_page(view: View) -> Response:
         script=script["script"] if script else "",
         cells=cells[:64],
         tasks=sorted(tasks, key=lambda one: (one.array_task_id is None, one.array_task_id or 0))[:200],
-        log_files=logs.files_of(detail) if view.site.settings.own_files else [],
+        log_files=logs.files_of(detail, run) if view.site.settings.own_files else [],
         efficiency=efficiency(detail, lives),
-        run=await _run_of(view, job),
+        run=run,
     )
 
 
@@ -248,7 +250,7 @@ def _from_accounting(detail: dict[str, Any]) -> Job:
         id=detail["job_id"], name=detail["name"], user=detail["user"], account=detail["account"],
         partition=detail["partition"], qos=detail["qos"], raw_state=(detail["state"]["current"] or ["UNKNOWN"])[0],
         submitted_at=detail["time"]["submission"], started_at=detail["time"]["start"], ended_at=detail["time"]["end"],
-        time_limit_minutes=limit.get("number") if limit.get("set") else None, exit_status=status,
+        time_limit_minutes=(limit.get("number") if limit.get("set") else None) or None, exit_status=status,
         nodes_min=detail["allocation_nodes"], restart_count=detail["restart_cnt"],
     )  # fmt: skip
 
@@ -287,7 +289,7 @@ def moments(lives: list[dict[str, Any]], now: float) -> list[tuple[float, str, s
 
 def efficiency(detail: dict[str, Any], lives: list[dict[str, Any]]) -> list[tuple[str, int, str]]:
     """(what, percent used, in words) of CPUs and memory, from accounting's records of its last life."""
-    from spritz.web.words import memory, span
+    from spritz.web.words import count, memory, span
 
     if not lives:
         return []
@@ -300,7 +302,7 @@ def efficiency(detail: dict[str, Any], lives: list[dict[str, Any]]) -> list[tupl
     found = [
         (
             "CPU", min(100, round(100 * used / (seconds * job["cpus"]))),
-            f"{span(used)} of {span(seconds * job['cpus'])} that {job['cpus']} CPUs had",
+            f"{span(used)} of {span(seconds * job['cpus'])} that {count(job['cpus'], 'CPU')} had",
         )
     ]  # fmt: skip
     peak = max((_peak_memory(step) for step in life["steps"]), default=0)
@@ -485,7 +487,28 @@ async def usage(view: View) -> Response:
         shares=shares["shares"]["shares"],
         guarantees=guarantees,
         users=[(user, gpus[user], now[user], waiting[user]) for user in users],
+        days=_DAYS,
+        day=view.query.get("days", "7"),
     )
+
+
+#: of the report of past use
+_DAYS = ("1", "7", "30", "90")
+
+
+async def past_usage(view: View) -> Response:
+    """Hours of CPUs and GPUs by account and user, as sreport has them: slower, so a part of its own."""
+    days = view.query.get("days", "7")
+    words = ["-nP", "-t", "hours", "-T", "cpu,gres/gpu", "cluster", "AccountUtilizationByUser"]
+    words += [f"start=now-{days if days in _DAYS else '7'}days", "end=now"]
+    status, out, errors = await commands.run("sreport", *words, token=await view.site.login.token(view.session.user))
+    rows: dict[tuple[str, str], dict[str, float]] = {}
+    for line in out.splitlines():
+        fields = line.split("|")
+        if len(fields) == 6 and fields[5].isdigit():
+            rows.setdefault((fields[1], fields[2]), {})[fields[4]] = float(fields[5])
+    problem = commands.plain(errors) if status else ""
+    return view.render("past_usage.html", title="Past use", rows=rows, problem=problem, query_days=days)
 
 
 async def health(view: View) -> Response:

@@ -13,7 +13,8 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from spritz.web import commands
-from spritz.web.app import Site, View, route
+from spritz.web.actions import notice
+from spritz.web.app import Site, View, form_of, route
 from spritz.web.rest import RestError
 
 #: Runs in the list, and in a comparison.
@@ -42,7 +43,21 @@ def routes(site: Site) -> list[Route]:
             ("/pipelines", pipelines),
             ("/pipelines/{name}", pipeline_page),
         )
-    ]
+    ] + [route("/runs/{name}/act", site.page(act_on_run, acts=True), "POST")]
+
+
+async def act_on_run(view: View) -> Response:
+    """`verb` pause, resume or rerun."""
+    form = await form_of(view)
+    verb, name = form.get("verb", [""])[0], view.request.path_params["name"]
+    if verb not in ("pause", "resume", "rerun"):
+        return notice(view, "bad", f"No such action: {verb[:40]}")
+    if not view.site.settings.own_files:
+        return notice(view, "bad", "Runs lie in their users' homes, which this dashboard does not read.")
+    status, out, errors = await commands.run("spritz", verb, _safe(name))
+    view.site.kept.clear()
+    said = commands.plain(f"{errors}\n{out}") or f"spritz {verb} ended with status {status}"
+    return notice(view, "bad" if status else "good", said[:500])
 
 
 async def _ask(view: View, *words: str) -> Any:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from spritz.web.logs import PIECE_BYTES, read, search
+import pytest
+
+from spritz.web.logs import PIECE_BYTES, files_of, read, search
 
 
 def test_a_long_log_is_opened_at_its_end_and_read_backwards(tmp_path: Path) -> None:
@@ -62,3 +64,27 @@ def test_the_last_lines_with_a_text_are_found_with_their_places(tmp_path: Path) 
     place, line = found["lines"][-2]
     assert text[place:].startswith(line)
     assert line == "Error 299000"
+
+
+@pytest.mark.parametrize(
+    ("line", "path"),
+    [
+        ("sbatch train.sh", "/home/a/slurm-7.out"),
+        ("sbatch -J x -o out/%x-%j.log train.sh", "/home/a/out/train-7.log"),
+        ("/usr/bin/sbatch --output=/tmp/%u_%A.out --wrap 'echo -o no'", "/tmp/alice_7.out"),
+        ("srun hostname", ""),
+        ("", ""),
+    ],
+)
+def test_a_job_that_only_accounting_remembers_is_read_where_its_command_says(line: str, path: str) -> None:
+    detail = {"working_directory": "/home/a", "job_id": 7, "submit_line": line, "name": "train", "user": "alice"}
+    assert files_of(detail) == ([("output", path)] if path else [])
+
+
+def test_the_ranks_of_a_runs_last_life_are_files_of_their_own(tmp_path: Path) -> None:
+    (tmp_path / "log").mkdir()
+    for name in ("0-0.log", "1-1.log", "1-0.log", "1-srun.log", "job.log"):
+        (tmp_path / "log" / name).touch()
+    found = files_of({"stdout_expanded": "/x"}, {"directory": str(tmp_path)})
+    assert [name for name, _ in found] == ["rank 0", "rank 1", "output"]
+    assert found[1][1].endswith("log/1-1.log")

@@ -183,7 +183,7 @@
         if (closed) { pen.strokeStyle = closed; pen.lineWidth = cell > 5 ? 1.5 : 1; const w = Math.min(perRow, node[2].length || 1) * (cell + gap) - gap, h = rowsOf(node) * (cell + gap) - gap; pen.beginPath(); pen.moveTo(x, y + label + h); pen.lineTo(x + w, y + label); pen.stroke(); }
         places.push([x, y, boxWidth, boxHeight, node, cell, gap, label, perRow]);
       });
-      canvas.dataset.perLine = perLine; canvas.dataset.drawn = data.version;
+      if (data.version !== undefined) canvas.dataset.drawn = data.version;
       legend.replaceChildren(...legendOf(palette));
     }
     function legendOf(palette) {
@@ -234,7 +234,7 @@
     const text = $("#log-text"), about = $("#log-about"), follow = $("#log-follow"), find = $("#log-find"), foundBox = $("#log-found");
     const CHARS = 4000, LINES = 6000;
     let begin = 0, end = 0, size = 0, rest = null, asking = false;
-    const file = () => $("input[name=log-file]:checked")?.value || "output";
+    const file = () => $("input[name=log-file]:checked")?.value || log.dataset.file || "output";
     const place = (query) => `/jobs/${log.dataset.job}/log?${new URLSearchParams({ file: file(), ...query })}`;
     // Colours and weights of ANSI; every other sequence is left out, and what turns the direction of text is shown as a sign.
     const sequences = /\x1b\[([0-9;]*)m|\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\x1b[@-Z\\^_]|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]/g;
@@ -341,15 +341,15 @@
 
   // -- charts
   const charts = [];
-  function chart(box, figure) {
+  function chart(box, figure, range) {
     const style = getComputedStyle(document.documentElement), colour = (name) => style.getPropertyValue(name).trim();
     const axis = { stroke: colour("--muted"), grid: { stroke: colour("--line"), width: 1 }, ticks: { stroke: colour("--line"), width: 1 }, font: "12px system-ui, sans-serif" };
     const holder = make("figure"); holder.append(make("figcaption", figure.title)); box.append(holder);
     const short = (value) => value == null ? "" : Math.abs(value) >= 1e9 ? `${+(value / 1e9).toPrecision(3)}G` : Math.abs(value) >= 1e6 ? `${+(value / 1e6).toPrecision(3)}M` : Math.abs(value) >= 1e4 ? `${+(value / 1e3).toPrecision(3)}k` : String(+Number(value).toPrecision(4));
     const made = new uPlot({
-      width: holder.clientWidth || 420, height: 210, cursor: { sync: { key: figure.x } }, scales: { x: { time: figure.x === "time" } },
-      axes: [{ ...axis }, { ...axis, size: 58, values: (_, all) => all.map((one) => short(one) + (one === null ? "" : figure.unit || "")) }],
-      series: [{ label: figure.x === "time" ? "Time" : "Step" }, ...figure.names.map((name, place) => ({ label: name, stroke: colour(`--c${place % 10}`), width: 1.8, spanGaps: true, points: { show: figure.data[0].length < 40 }, value: (_, one) => one == null ? "" : short(one) + (figure.unit || "") }))],
+      width: holder.clientWidth || 420, height: 210, cursor: { sync: { key: figure.x } }, scales: { x: { time: figure.x === "time", ...(figure.x === "time" && range ? { range: () => range } : {}) } },
+      axes: [{ ...axis, ...(figure.x === "time" ? { values: (_, all) => all.map((at) => new Date(at * 1000).toTimeString().slice(0, 8)), space: 80 } : {}) }, { ...axis, size: 72, values: (_, all) => all.map((one) => short(one) + (one === null ? "" : figure.unit || "")) }],
+      series: [figure.x === "time" ? { label: "Time", value: (_, at) => at == null ? "" : new Date(at * 1000).toTimeString().slice(0, 8) } : { label: "Step" }, ...figure.names.map((name, place) => ({ label: name, stroke: colour(`--c${place % 10}`), width: 1.8, spanGaps: true, points: { show: figure.data[0].length < 40 }, value: (_, one) => one == null ? "" : short(one) + (figure.unit || "") }))],
     }, figure.data, holder);
     charts.push([made, holder]);
   }
@@ -359,7 +359,10 @@
     for (const [made] of charts.splice(0)) made.destroy();
     box.replaceChildren();
     if (!figures.length) box.append(make("p", "Nothing is recorded yet.", "faint"));
-    for (const figure of figures) chart(box, figure);
+    // All that has times has the same axis, so that what happened at a time is below one another.
+    const timed = figures.filter((one) => one.x === "time" && one.data[0].length), ends = timed.flatMap((one) => [one.data[0][0], one.data[0].at(-1)]);
+    const range = ends.length && Math.max(...ends) > Math.min(...ends) ? [Math.min(...ends), Math.max(...ends)] : null;
+    for (const figure of figures) chart(box, figure, range);
   }
   for (const box of $$("[data-charts]")) {
     drawCharts(box); document.addEventListener("theme", () => drawCharts(box));
