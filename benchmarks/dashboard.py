@@ -182,6 +182,7 @@ async def watch(cluster: Cluster, viewers: int, seconds: float) -> dict[str, flo
                     await rest.delete(f"/slurm/v0.0.45/job/{number}")
                     await asyncio.sleep(0.5)
             passed = time.monotonic() - begun
+            assert events or not viewers, "the viewers were told nothing"
             after = {name: cpu(pid) for name, pid in pids.items()}
             for one in looking:
                 one.cancel()

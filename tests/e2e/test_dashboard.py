@@ -108,9 +108,8 @@ def test_a_link_logs_in_once_and_nothing_is_shown_without_a_session(dashboard: D
 
 def test_every_page_has_its_security_headers_and_loads_nothing_from_outside(dashboard: Dashboard) -> None:
     pages = (
-        "/", "/queue", "/timeline", "/nodes", "/nodes/node1", "/partitions", "/partitions/main", "/reservations",
-        "/topology", "/usage", "/health", "/submit", "/runs", "/sweeps",
-        "/pipelines",
+        "/", "/queue", "/history", "/timeline", "/nodes", "/nodes/node1", "/partitions", "/partitions/main",
+        "/reservations", "/topology", "/usage", "/usage/past", "/health", "/submit", "/runs", "/sweeps", "/pipelines",
     )  # fmt: skip
     for path in pages:
         answer = dashboard.client.get(path, headers={"accept": "text/html"})

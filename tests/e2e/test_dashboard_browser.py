@@ -33,6 +33,7 @@ pytestmark = [
 PAGES = {
     "overview": "/",
     "queue": "/queue",
+    "history": "/history",
     "timeline": "/timeline",
     "nodes": "/nodes",
     "node": "/nodes/node1",

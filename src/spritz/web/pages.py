@@ -29,6 +29,7 @@ def routes(site: Site) -> list[Route]:
             ("/", overview),
             ("/grid.json", grid),
             ("/queue", queue),
+            ("/history", history),
             ("/timeline", timeline),
             ("/jobs/{job:int}", job_page),
             ("/jobs/{job:int}/log", job_log),
@@ -157,6 +158,66 @@ async def queue(view: View) -> Response:
         partitions=sorted({name for job in picture.jobs.values() for name in job.partition.split(",") if name}),
         accounts=sorted({job.account for job in picture.jobs.values() if job.account}),
     )
+
+
+#: Columns of sacct in the history of jobs.
+_COLUMNS = (
+    "jobidraw", "jobid", "jobname", "user", "account", "partition", "state", "exitcode", "start", "end", "elapsedraw",
+    "alloctres", "nodelist",
+)  # fmt: skip
+
+#: Jobs of the history that are looked at; more are narrowed by filters.
+_HISTORY_MAX = 5_000
+
+#: states of the history's filter -> sacct's words
+_HISTORY_STATES = {
+    "completed": "CD",
+    "failed": "F,TO,NF,OOM,BF,DL",
+    "cancelled": "CA",
+    "preempted": "PR",
+}
+
+
+async def history(view: View) -> Response:
+    """Jobs that have ended, as accounting has them: sacct's rows."""
+    query = view.query
+    days = query.get("days", "1")
+    words = ["-X", "-P", "-n", "-a", "--delimiter=\x1f", f"--format={','.join(_COLUMNS)}"]
+    words += ["-S", f"now-{days if days in _DAYS else '1'}days", "-E", "now"]
+    words += ["-s", _HISTORY_STATES.get(query.get("state", ""), "CD,F,TO,NF,OOM,CA,PR,BF,DL")]
+    for name, option in (("user", "--user"), ("account", "--accounts"), ("partition", "--partition")):
+        if query.get(name):
+            words.append(f"{option}={query[name]}")
+    status, out, errors = await commands.run("sacct", *words, token=await view.site.login.token(view.session.user))
+    rows: list[dict[str, Any]] = []
+    text = query.get("q", "").strip().lower()
+    for line in reversed(out.splitlines()):
+        fields = dict(zip(_COLUMNS, line.split("\x1f"), strict=False))
+        if len(fields) == len(_COLUMNS) and text in f"{fields['jobid']} {fields['jobname']} {fields['user']}".lower():
+            rows.append({**fields, "gpus": _tres_count(fields["alloctres"], "gres/gpu")})
+    rows.sort(key=lambda row: row["end"], reverse=True)
+    pages = max(1, -(-min(len(rows), _HISTORY_MAX) // ROWS))
+    page = min(pages, max(1, int(query.get("page", "1")) if query.get("page", "1").isdigit() else 1))
+    return view.render(
+        "history.html",
+        title="History",
+        rows=rows[(page - 1) * ROWS : page * ROWS],
+        total=len(rows),
+        page=page,
+        pages=pages,
+        days=_DAYS,
+        day=days,
+        states=list(_HISTORY_STATES),
+        problem=commands.plain(errors) if status else "",
+    )
+
+
+def _tres_count(tres: str, name: str) -> int:
+    for word in tres.split(","):
+        key, _, amount = word.partition("=")
+        if key == name and amount.isdigit():
+            return int(amount)
+    return 0
 
 
 async def timeline(view: View) -> Response:
