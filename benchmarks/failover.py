@@ -1,6 +1,8 @@
 """How long no controller leads after the leading one is killed: two of them over a private PostgreSQL.
 
     python -m benchmarks.failover [KILLS]          minimum, median and maximum of the seconds
+    python -m benchmarks.failover --machines [N]   the same with each controller on a machine of its own, which loses
+                                                   power: seconds until `sbatch` on a login host has answered (root)
     python -m benchmarks.failover --journal        the journal in SQLite beside the one in PostgreSQL: groups a second
 
 From the kill to a submission that is answered. The private PostgreSQL syncs nothing in tests; here it does.
@@ -46,6 +48,30 @@ def kills(count: int) -> None:
                 pair.begin(victim)
         finally:
             pair.close()
+    _tell(count, found)
+
+
+def machines(count: int) -> None:
+    """Print the seconds of each failover between machines, and what they amount to."""
+    from tests.machines.lan import Lan
+    from tests.machines.test_failover import begun
+
+    found: list[float] = []
+    with Lan() as lan, begun(lan, durable=True) as site:
+        for number in range(count):
+            victim, other = ("ctl1", "ctl2") if number % 2 == 0 else ("ctl2", "ctl1")
+            until(lambda: site.leads(victim), "all is well")  # noqa: B023
+            until(lambda: site.out("login", "sinfo", "-h", "-n", "n1", "-o", "%t").strip() == "idle", "nodes are there")
+            site[victim].crash()
+            began = time.monotonic()
+            site.submit("login", "-w", "n1", "--wrap", "true")
+            found.append(time.monotonic() - began)
+            print(f"{number + 1:3} {victim} lost power: {found[-1]:.2f} s until {other} had answered", flush=True)
+            site.begin(victim)
+    _tell(count, found)
+
+
+def _tell(count: int, found: list[float]) -> None:
     print(
         f"{count} kills: minimum {min(found):.2f} s, median {statistics.median(found):.2f} s,"
         f" maximum {max(found):.2f} s"
@@ -76,5 +102,7 @@ def journals() -> None:
 if __name__ == "__main__":
     if "--journal" in sys.argv:
         journals()
+    elif "--machines" in sys.argv:
+        machines(int(sys.argv[2]) if len(sys.argv) > 2 else 20)
     else:
         kills(int(sys.argv[1]) if len(sys.argv) > 1 else 20)

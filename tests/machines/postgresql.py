@@ -15,8 +15,8 @@ from tests.machines.lan import NETWORK, Machine
 
 
 @contextmanager
-def postgresql_on(machine: Machine) -> Iterator[Server]:
-    """A server for as long as the block lasts; `address_of` says where it is for other machines."""
+def postgresql_on(machine: Machine, *, durable: bool = False) -> Iterator[Server]:
+    """A server for as long as the block lasts; `address_of` is for other machines. `durable`: it syncs."""
     user = _somebody()
     assert user, "namespaces take root"
     directory = Path(tempfile.mkdtemp(prefix="spritz-postgresql-"))
@@ -25,6 +25,8 @@ def postgresql_on(machine: Machine) -> Iterator[Server]:
     os.chown(directory, entry.pw_uid, entry.pw_gid)
     try:
         command = [*_prepare("postgresql", directory, user), "-c", f"listen_addresses={machine.address}"]
+        if durable:
+            command = [word.replace("fsync=off", "fsync=on") for word in command]
         with (directory / "data/pg_hba.conf").open("a") as rules:
             rules.write(f"host all all {NETWORK}.0/24 trust\n")
         found = Server("postgresql", directory, machine.command(*command, user=user), "")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 
@@ -69,6 +70,11 @@ class Site:
         done = self[host].run("scontrol", "ping", SLURM_CONF=self.conf)
         return done.stdout + done.stderr
 
+    def leads(self, name: str) -> bool:
+        """Whether a controller leads while the other stands by, as a login host sees it."""
+        text = self.ping("login")
+        return text.count(" is UP\n") == 2 and ("ctl2 leads" in text) == (name == "ctl2")
+
     def submit(self, host: str, *words: str) -> int:
         return int(self.out(host, "sbatch", "-o", "/dev/null", *words).split()[-1])
 
@@ -79,32 +85,38 @@ class Site:
         eventually(lambda: self.state(host, job) == state, f"job {job} is {state}", 60)
 
 
+@contextmanager
+def begun(lan: Lan, *, durable: bool = False) -> Iterator[Site]:
+    """All daemons on their machines; ctl1 leads. `durable`: PostgreSQL syncs what it commits."""
+    for name in ("db", "ctl1", "ctl2", "n1", "n2", "login"):
+        lan.machine(name)
+    etc = lan.root / "etc"
+    etc.mkdir()
+    for name in ("on", "off"):
+        program = lan.root / name
+        program.write_text(f"#!/bin/sh\necho {name} >> /run/programs\n")
+        program.chmod(0o755)
+    with postgresql_on(lan.machines["db"], durable=durable) as database:
+        url = address_of(database, lan.machines["db"])
+        (etc / "slurm.conf").write_text(CONF.format(url=url, root=lan.root))
+        key = etc / "slurm.key"
+        key.write_bytes(os.urandom(64))
+        key.chmod(0o600)
+        found = Site(lan)
+        for host in ("ctl1", "ctl2"):
+            found.begin(host)
+        for host in ("n1", "ctl2"):
+            found.out(host, "slurmd")
+        line = found.out("ctl1", "spritz", "token", "create", "--role", "node", "--uses", "1").split()
+        lan.machines["n2"].out(*line)
+        found.out("login", "sackd")
+        yield found
+
+
 @pytest.fixture
 def site() -> Iterator[Site]:
-    with Lan() as lan:
-        for name in ("db", "ctl1", "ctl2", "n1", "n2", "login"):
-            lan.machine(name)
-        etc = lan.root / "etc"
-        etc.mkdir()
-        for name in ("on", "off"):
-            program = lan.root / name
-            program.write_text(f"#!/bin/sh\necho {name} >> /run/programs\n")
-            program.chmod(0o755)
-        with postgresql_on(lan.machines["db"]) as database:
-            url = address_of(database, lan.machines["db"])
-            (etc / "slurm.conf").write_text(CONF.format(url=url, root=lan.root))
-            key = etc / "slurm.key"
-            key.write_bytes(os.urandom(64))
-            key.chmod(0o600)
-            found = Site(lan)
-            for host in ("ctl1", "ctl2"):
-                found.begin(host)
-            for host in ("n1", "ctl2"):
-                found.out(host, "slurmd")
-            line = found.out("ctl1", "spritz", "token", "create", "--role", "node", "--uses", "1").split()
-            lan.machines["n2"].out(*line)
-            found.out("login", "sackd")
-            yield found
+    with Lan() as lan, begun(lan) as found:
+        yield found
 
 
 def test_a_machine_dies_and_another_leads(site: Site) -> None:

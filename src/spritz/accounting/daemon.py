@@ -96,7 +96,7 @@ async def serve(
         ) as server:
             async with Supervisor(lambda name, error: log.error("task.failed", exception=error, task=name)) as tasks:
                 if membership is not None:
-                    _take_machines(server, membership, tasks)
+                    _take_machines(server, membership, tasks, log)
                 await _listen(server, settings, log)
                 if not waited:
                     startup.serves()
@@ -200,7 +200,7 @@ async def _checkpoint_always(store: Store, log: Logger) -> None:
         await asyncio.sleep(CHECKPOINT_SECONDS)
 
 
-def _take_machines(server: Server, membership: Membership, tasks: Supervisor) -> None:
+def _take_machines(server: Server, membership: Membership, tasks: Supervisor, log: Logger) -> None:
     """Other machines of clusters that have our key."""
     from spritz.client.hub import Hub
     from spritz.runtime import tls
@@ -211,7 +211,10 @@ def _take_machines(server: Server, membership: Membership, tasks: Supervisor) ->
     async def renew() -> None:
         while True:
             await clock.sleep(3600.0)
-            tls.renew(context, membership.keys("", tls.DATABASE, clock.now()))
+            try:
+                tls.renew(context, membership.keys("", tls.DATABASE, clock.now()))
+            except (SpritzError, OSError) as error:  # ssl.SSLError is one
+                log.error("certificate.not_renewed", error=error)
 
     server.secure(context, Hub(membership, "", clock, tasks, server.complaints, server.take))
     tasks.spawn(renew(), name="certificate")

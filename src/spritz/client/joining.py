@@ -104,8 +104,7 @@ def cluster_of(membership: Membership, controllers: Sequence[tuple[str, int]]) -
     """The cluster's name, from a controller that has shown a certificate by our key. Raises ClientError."""
     if membership.joined is not None:
         return membership.joined.cluster
-    known = "".join(authority.certificate for authority in membership.authorities)
-    with connect(controllers, stranger_context(known)) as trusted:
+    with connect(controllers, stranger_context(membership.trusted)) as trusted:
         return trusted.call(FetchAuthority(), AuthorityCertificate).cluster
 
 

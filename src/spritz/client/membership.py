@@ -20,13 +20,23 @@ import msgspec
 from msgspec import Struct
 
 from spritz.client.errors import ClientError
+from spritz.client.locate import read_keys
 from spritz.wire.credential import derive, machine_key
 
 if TYPE_CHECKING:
     import ssl
+    from collections.abc import Mapping
 
     from spritz.runtime.authority import Authority, Signer
     from spritz.runtime.tls import Keys
+
+#: Options of TLSParameters with certificate and key of each role.
+_FILES = {
+    "controller": ("ctld_cert_file", "ctld_cert_key_file"),
+    "slurmdbd": ("dbd_cert_file", "dbd_cert_key_file"),
+    "node": ("slurmd_cert_file", "slurmd_cert_key_file"),
+    "login": ("sackd_cert_file", "sackd_cert_key_file"),
+}
 
 KEY_FILE, KEYS_FILE, MACHINE_FILE = "slurm.key", "slurm.jwks", "machine.json"
 
@@ -70,10 +80,58 @@ def host_name() -> str:
     return socket.gethostname().partition(".")[0].lower()
 
 
+class SiteCertificates:
+    """Certificates of the site's own authority, in files beside slurm.conf (TLSType=tls/s2n, TLSParameters).
+
+    Their subjects say who is who, as ours do: O is the cluster, OU the role, CN the host without its domain. Files are
+    read whenever a certificate is needed, so that what the site renews is used within an hour, and by new connections.
+
+    Source: slurm.conf(5) TLSParameters.
+    """
+
+    def __init__(self, directory: str, given: Mapping[str, str]) -> None:
+        self._directory = directory
+        self._given = given
+
+    @property
+    def authorities(self) -> str:
+        """PEM. Raises ClientError."""
+        return self._read("ca_cert_file")
+
+    def keys(self, role: str) -> Keys:
+        """Of the daemon of this role on this machine. Raises ClientError."""
+        from spritz.runtime.tls import Keys
+
+        certificate, key = _FILES[role]
+        return Keys(self._read(certificate), self._read(key, private=True), self.authorities)
+
+    def _read(self, key: str, *, private: bool = False) -> str:
+        path = os.path.join(self._directory, self._given.get(key) or f"{key.removesuffix('_file')}.pem")
+        try:
+            if private:
+                return _private(path).decode()
+            with open(path, encoding="ascii") as file:
+                return file.read(1 << 20)
+        except (OSError, UnicodeError) as error:
+            raise ClientError(
+                f"TLSParameters: {key}={path}: {getattr(error, 'strerror', None) or error}",
+                code="SLURM_PROTOCOL_AUTHENTICATION_ERROR",
+            ) from error
+
+
 class Membership:
     """Proves who we are, and checks others. Made by `find_membership`."""
 
-    def __init__(self, path: str, *, cluster_keys: tuple[bytes, ...] = (), joined: Joined | None = None) -> None:
+    def __init__(
+        self,
+        path: str,
+        *,
+        cluster_keys: tuple[bytes, ...] = (),
+        joined: Joined | None = None,
+        site: SiteCertificates | None = None,
+    ) -> None:
+        #: certificates that the site makes, in place of the cluster's own
+        self.site = site
         #: the file that it comes from
         self.path = path
         self.joined = joined
@@ -105,6 +163,13 @@ class Membership:
             self._authorities = [from_seed(derive(key, "authority")) for key in self._cluster_keys]
         return self._authorities
 
+    @property
+    def trusted(self) -> str:
+        """Whose certificates are believed; PEM. Raises ClientError."""
+        if self.site is not None:
+            return self.site.authorities
+        return "".join(authority.certificate for authority in self.authorities)
+
     def signer(self) -> Signer:
         """Signs launches. Only with the cluster's key."""
         signer: Signer = _cryptography().Signer(derive(self._cluster_keys[0], "launch"))
@@ -122,6 +187,8 @@ class Membership:
         """Our certificate. With the cluster's key it is made here and now. Raises ClientError."""
         from spritz.runtime.tls import Keys, Machine
 
+        if self.site is not None:
+            return self.site.keys(role)
         if self.joined is not None:
             return Keys(self.joined.certificate, self.joined.key, self.joined.authorities)
         authority = _cryptography()
@@ -159,10 +226,23 @@ def find_membership(slurm_conf: str) -> Membership | None:
                 f"{path}: {error.strerror}: keys are for daemons alone", code="SLURM_PROTOCOL_AUTHENTICATION_ERROR"
             ) from error
         try:
-            return read(path, data)
+            found = read(path, data)
+            found.site = _site_certificates(slurm_conf)
+            return found
         except (msgspec.MsgspecError, ValueError) as error:
             raise ClientError(f"{path}: {error}", code="SLURM_PROTOCOL_AUTHENTICATION_ERROR") from error
     return None
+
+
+def _site_certificates(path: str) -> SiteCertificates | None:
+    """Of slurm.conf or slurmdbd.conf; None where the cluster makes its own."""
+    if not os.path.exists(path):
+        return None
+    found = read_keys(frozenset(("tlstype", "tlsparameters")), path)
+    if found.get("tlstype", "").lower().removeprefix("tls/") != "s2n":
+        return None
+    words = (word.strip().partition("=") for word in found.get("tlsparameters", "").split(","))
+    return SiteCertificates(os.path.dirname(os.path.abspath(path)), {name.lower(): value for name, _, value in words})
 
 
 def write_joined(directory: str, joined: Joined) -> None:

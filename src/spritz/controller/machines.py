@@ -172,7 +172,10 @@ class Machines:
     async def _renew_own(self) -> None:
         while True:
             await self._context.clock.sleep(3600.0)
-            tls.renew(self.tls, self.own_keys())
+            try:
+                tls.renew(self.tls, self.own_keys())
+            except (SpritzError, OSError) as error:  # ssl.SSLError is one
+                self._context.log.error("certificate.not_renewed", error=error)
 
     def table(self) -> dict[type[Struct], Handler]:
         """Requests of machines, and of administrators about them."""
@@ -216,6 +219,8 @@ class Machines:
     async def create_token(self, request: CreateToken, call: Call) -> TokenCreated:
         """Make one; it is on disk when the answer leaves. Raises SpritzError."""
         self._need_admin(call)
+        if self.membership.site is not None:
+            raise _wrong("TLSType=tls/s2n: the site makes the machines' certificates, and the cluster none by tokens")
         if request.role not in (tls.NODE, tls.LOGIN):
             raise _wrong(f"role {request.role!r}: node or login")
         if not 0 < request.lifetime_seconds <= 10 * 365 * 86400 or not 0 <= request.uses <= 1_000_000:

@@ -210,7 +210,10 @@ class Standby:
         if self._tls is not None and self._membership is not None and self._clock.monotonic() > self._renew_at:
             from spritz.runtime import tls
 
-            tls.renew(self._tls, self._membership.keys(self._cluster, tls.CONTROLLER, self._clock.now()))
+            try:
+                tls.renew(self._tls, self._membership.keys(self._cluster, tls.CONTROLLER, self._clock.now()))
+            except (SpritzError, OSError) as error:  # ssl.SSLError is one
+                self._log.error("certificate.not_renewed", error=error)
             self._renew_at = self._clock.monotonic() + _RENEW_SECONDS
 
     async def _listen(self, server: Server) -> None:

@@ -64,6 +64,10 @@ OPTIONS: dict[str, tuple[str, ...]] = {
         "X11Parameters": "home_xauthority",
         "MpiParams": "ports disable_slurm_hydra_bootstrap",
         "AuthInfo": "cred_expire disable_sssd socket ttl use_client_ids",
+        "TLSParameters": """
+            ca_cert_file ctld_cert_file ctld_cert_key_file dbd_cert_file dbd_cert_key_file load_system_certificates
+            restd_cert_file restd_cert_key_file sackd_cert_file sackd_cert_key_file security_policy_version
+            slurmd_cert_file slurmd_cert_key_file""",
         "AuthAltParameters": """
             disable_token_creation jwks jwt_key max_token_lifespan userclaimfield""",
         "JobAcctGatherFrequency": "task energy network filesystem",

@@ -143,6 +143,8 @@ DBD_KEYS = (
     Key("StorageUser", STRING, "root", "User at the database."),
     Key("TCPTimeout", seconds(), 2, "Seconds to wait for a connection."),
     Key("TrackSlurmctldDown", BOOL, False, "Count the time in which slurmctld was away as down."),
+    Key("TLSParameters", OPTIONS, None, "Options of encryption."),
+    Key("TLSType", plugin("tls", "none", "s2n"), "tls/none", "Whose certificates daemons have."),
     Key("TrackWCKey", BOOL, False, "Keep workload characterization keys."),
     Key("MaxPurgeLimit", COUNT, None, "Records purged at once."),
 )

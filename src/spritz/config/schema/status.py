@@ -54,6 +54,10 @@ PowerDownOnIdle ResumeTimeout SuspendTime SuspendTimeout
 """
 
 _OPTIONS = """
+TLSParameters.ca_cert_file TLSParameters.ctld_cert_file TLSParameters.ctld_cert_key_file
+TLSParameters.slurmd_cert_file TLSParameters.slurmd_cert_key_file
+TLSParameters.sackd_cert_file TLSParameters.sackd_cert_key_file
+TLSParameters.dbd_cert_file TLSParameters.dbd_cert_key_file
 AuthAltParameters.disable_token_creation AuthAltParameters.jwks AuthAltParameters.jwt_key
 AuthAltParameters.max_token_lifespan AuthAltParameters.userclaimfield
 JobCompParams.flush_timeout JobCompParams.timeout JobCompParams.topic JobCompParams.enable_job_start
@@ -108,7 +112,7 @@ StoragePassScript StoragePort StorageType StorageUrl StorageUser
 PurgeEventAfter PurgeJobAfter PurgeJobEnvAfter PurgeJobScriptAfter PurgeStepAfter PurgeSuspendAfter PurgeTXNAfter
 PurgeResvAfter PurgeUsageAfter ArchiveResvs ArchiveUsage
 DebugLevelSyslog AllResourcesAbsolute AllowNoDefAcct DefaultQOS DisableCoordDBD MaxQueryTimeRange MessageTimeout
-StorageBackupHost DbdBackupHost AuthAltParameters
+StorageBackupHost DbdBackupHost AuthAltParameters TLSParameters
 ArchiveDir ArchiveEvents ArchiveJobs ArchiveScript ArchiveSteps ArchiveSuspend ArchiveTXN MaxPurgeLimit
 """
 
@@ -141,6 +145,7 @@ HONOURED: dict[str, frozenset[str]] = {
     # On one machine the kernel vouches for every caller, whatever it is set to.
     "AuthType": frozenset({"auth/slurm", "auth/munge"}),
     "slurmdbd.conf.AuthType": frozenset({"auth/slurm"}),
+    "slurmdbd.conf.TLSType": frozenset({"tls/none", "tls/s2n"}),
     "AccountingStorageType": frozenset({"accounting_storage/none", "accounting_storage/slurmdbd"}),
     "AccountingStorageEnforce": frozenset(
         {"1", "2", "all", "associations", "limits", "qos", "safe", "wckeys", "nojobs", "nosteps"}
@@ -202,7 +207,7 @@ HONOURED: dict[str, frozenset[str]] = {
     "CoreSpecPlugin": frozenset({"core_spec/none"}),
     "PowerPlugin": frozenset({"power/none"}),
     "SwitchType": frozenset({"switch/none"}),
-    "TLSType": frozenset({"tls/none"}),
+    "TLSType": frozenset({"tls/none", "tls/s2n"}),
     "RoutePlugin": frozenset({"route/default"}),
     "PrologFlags": frozenset({"Alloc", "Contain", "DeferBatch", "ForceRequeueOnFail", "NoHold", "Serial"}),
     "ReconfigFlags": frozenset({"KeepPartInfo", "KeepPartState", "KeepPowerSaveSettings"}),
