@@ -51,6 +51,8 @@ SUBCOMMANDS: dict[str, tuple[str, str]] = {
     "sweep": ("spritz.experiments.commands.sweep", "run a command with many parameters: grid, random, TPE"),
     "sweeps": ("spritz.experiments.commands.sweeps", "list sweeps and their best trials"),
     "pipeline": ("spritz.experiments.commands.pipeline", "steps that use one another's results, as jobs"),
+    # By name alone: it stands above the commands, which it runs.
+    "mcp": ("spritz.agents.command", "serve this cluster to an agent (Model Context Protocol)"),
     "adopt": ("spritz.cli.local.adopt", "for pam_exec: admit ssh users with a job on this node, and no others"),
     "env": ("spritz.cli.local.env", "print the lines that point a shell at the cluster in --dir"),
     "completion": ("spritz.cli.local.completion", "print tab completion for bash or zsh"),
