@@ -143,7 +143,15 @@ def test_events_go_on_over_a_restart_of_the_controller_without_loss(site: Site) 
 
 
 def test_private_jobs_are_told_to_their_owners_alone(site: Site) -> None:
-    site.configure("PrivateData=jobs,nodes,reservations")
+    with site.tcp(**{"X-SLURM-USER-TOKEN": token("nobody")}) as early:
+        with early.stream("GET", f"{PATH}?heartbeat=300") as answer:
+            told_early = iter(Frames(answer))
+            assert next(told_early)[0] == "hello"
+            site.configure("PrivateData=jobs,nodes,reservations")
+            # Who may see what is another now: the stream ends, and its reader comes again.
+            hidden = site.submit(name="hidden", hold=True)
+            assert not [body for _, body in told_early if body.get("job_id") == hidden]
+            site.ask("DELETE", f"/slurm/v0.0.45/job/{hidden}")
     try:
         mine = site.submit(name="mine", hold=True)
         with site.tcp(**{"X-SLURM-USER-TOKEN": token("nobody")}) as client:

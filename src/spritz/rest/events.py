@@ -331,9 +331,14 @@ class Events:
                 if piece:
                     yield piece
                 catching_up = before < at < feed.floor
+            checked_at = self._clock.monotonic()
             while True:
                 if feed.error is not None or self._stopping:
                     return
+                # A busy stream has no heartbeats: a token that has ended must end it all the same.
+                if caller.token and self._clock.monotonic() >= checked_at + TOKEN_SECONDS:
+                    checked_at = self._clock.monotonic()
+                    await self.check(caller)
                 if at < feed.floor:
                     self._log.info("events.dropped", at=at, floor=feed.floor, uid=caller.uid)
                     yield _notice("dropped", at, resume=at, reason="the reader is too slow")

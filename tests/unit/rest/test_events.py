@@ -25,6 +25,7 @@ class Controller:
         self.journal: list[Change] = []
         self.arrived = asyncio.Event()
         self.subscriptions = self.histories = 0
+        self.token_good = True
 
     def add(self, count: int, type: str = "job") -> None:
         for _ in range(count):
@@ -62,6 +63,10 @@ def played(monkeypatch: pytest.MonkeyPatch, play: Any) -> None:
             async def stream(self, request: WatchChanges, _: object) -> AsyncGenerator[ChangeBatch, None]:
                 async for batch in controller.stream(request):
                     yield batch
+
+            async def call(self, *_: object) -> None:
+                if not controller.token_good:
+                    raise SpritzError("Authentication failure")
 
         monkeypatch.setattr(events, "Daemon", Daemon)
         async with Supervisor(lambda name, error: None) as tasks:
@@ -163,6 +168,31 @@ def test_filters_leave_out_and_heartbeats_move_on(monkeypatch: pytest.MonkeyPatc
         controller.add(5)
         while b"id: 25" not in (beat := await anext(reader)):
             assert beat.startswith(b": heartbeat")
+
+    played(monkeypatch, play)
+
+
+@pytest.mark.parametrize("busy", [True, False])
+def test_a_token_that_ends_in_mid_stream_ends_it(monkeypatch: pytest.MonkeyPatch, busy: bool) -> None:
+    """Also where events leave no time for a heartbeat."""
+    monkeypatch.setattr(events, "TOKEN_SECONDS", 0.05)
+
+    async def play(controller: Controller, made: Events) -> None:
+        caller = Caller(token="ends")
+        feed = await made.open(caller)
+        reader = made.read(feed, caller, Wanted(heartbeat=1000.0 if busy else 0.06))
+        assert b"event: hello" in await anext(reader)
+        controller.add(1)
+        assert numbers(await anext(reader)) == [1]
+        controller.token_good = False
+        while True:
+            if busy:
+                controller.add(1)
+            try:
+                await asyncio.wait_for(anext(reader), 10)
+            except StopAsyncIteration:
+                break
+            await asyncio.sleep(0.01)
 
     played(monkeypatch, play)
 
