@@ -86,7 +86,7 @@ failover: $(VENV)/.stamp
 
 # From trees of earlier commits to this one (SPRITZ_OLDER=COMMIT …), and back.
 upgrade: compiled
-	$(BIN)/pytest -n 0 -m slow tests/e2e/test_older_release.py $(PYTEST_ARGS)
+	$(BIN)/pytest -n 0 -m slow tests/e2e/test_older_release.py tests/conformance/test_journal_layouts.py $(PYTEST_ARGS)
 
 # Under a Linux of its own, in qemu: cgroups of version 2 alone (KERNEL=/boot/vmlinuz-…; Debian: qemu-system-x86,
 # linux-image-amd64).

@@ -133,6 +133,10 @@ def tcp_socket(host: str, port: int) -> socket.socket:
     return listener
 
 
+#: Connections that are taken in one turn of the loop, which has others to serve: each may be a handshake.
+_ACCEPTS_PER_TURN = 16
+
+
 class _Secured:
     """Accepts TCP connections: plain ones of this machine, for which the kernel vouches, and TLS from others.
 
@@ -168,7 +172,7 @@ class _Secured:
             task.cancel()
 
     def _ready(self) -> None:
-        for _ in range(BACKLOG):
+        for _ in range(_ACCEPTS_PER_TURN):
             try:
                 connection, _address = self._bound.accept()
                 peer = connection.getpeername()[0]

@@ -1,0 +1,166 @@
+"""Nodes that register all at once, each over a connection of its own, while the controller is asked other things.
+
+    python -m benchmarks.registration [NODES]          on the controller's machine: plain connections
+    python -m benchmarks.registration [NODES] --tls    from another machine: TLS, and a certificate of each node (root)
+
+Prints the seconds from the first connection until the last node is registered, and how long a command's question
+about partitions took meanwhile. The nodes are connections of two processes of this benchmark,
+which share the processors with the controller.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from itertools import pairwise
+from statistics import median, quantiles
+
+from tests.e2e.cluster import Cluster
+from tests.machines.lan import Lan
+
+NODES, PROCESSES = 5000, 2
+
+#: What runs as nodes: prints "ready", begins at a line of its input, prints how many are registered.
+_AS_NODES = """
+import asyncio, resource, sys, time
+from spritz.client.aio import Secure, connect
+from spritz.client.membership import find_membership
+from spritz.model.reports import Registered, RegisterNode
+from spritz.model.resources import NodeCapacity
+from spritz.runtime import log, tls
+from spritz.runtime.authority import own_keys
+
+hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+first, last, cluster, host, port, conf = int(sys.argv[1]), int(sys.argv[2]), *sys.argv[3:]
+contexts = {}
+if conf:
+    authorities = find_membership(conf).authorities
+    for number in range(first, last):
+        keys = own_keys(authorities, tls.Machine(cluster, tls.NODE, f"n{number}"), time.time())
+        contexts[number] = tls.client_context(keys)
+under_way = asyncio.Semaphore(32)  # handshakes of one address
+
+async def node(number):
+    secure = Secure(lambda: contexts[number], cluster, tls.CONTROLLER) if conf else None
+    while True:
+        try:
+            async with under_way:
+                channel = await connect([(host, int(port))], role="slurmd", log=log.get_logger("bench"), secure=secure)
+            break
+        except Exception as error:
+            await asyncio.sleep(0.2)
+    request = RegisterNode(name=f"n{number}", capacity=NodeCapacity(cpus=8, memory_mib=8000), booted_at=1.0,
+                           daemon_started_at=1.0, version="25.05")
+    await channel.call(request, Registered, timeout=120.0)
+    return channel
+
+async def main():
+    print("ready", flush=True)
+    await asyncio.to_thread(sys.stdin.readline)
+    channels = await asyncio.gather(*map(node, range(first, last)))
+    print(len(channels), flush=True)
+    await asyncio.to_thread(sys.stdin.readline)
+
+asyncio.run(main())
+"""
+
+
+#: A command that asks again and again: prints the seconds of each answer.
+_PROBE = """
+import time
+from spritz.client.locate import locate_controller
+from spritz.client.sync import connect_controller
+from spritz.model.queries import ListPartitions, Partitions
+with connect_controller(locate_controller()) as controller:
+    while True:
+        began = time.perf_counter()
+        controller.call(ListPartitions(), Partitions, timeout=60)
+        print(time.perf_counter() - began, flush=True)
+        time.sleep(0.005)
+"""
+
+_CONF = """\
+ClusterName=many
+SlurmctldHost=alpha
+SlurmctldPort=26877
+SlurmUser=root
+AuthType=auth/slurm
+StateSaveLocation=/run/ctl
+SlurmctldPidFile=/run/ctld.pid
+SlurmctldLogFile=/run/ctld.log
+NodeName=n[1-{count}] CPUs=8 RealMemory=8000
+PartitionName=main Nodes=ALL Default=YES
+"""
+
+
+def main() -> None:
+    """Measure and print."""
+    words = [word for word in sys.argv[1:] if not word.startswith("-")]
+    count = int(words[0]) if words else NODES
+    if "--tls" not in sys.argv:
+        cluster = Cluster(nodes=count)
+        try:
+            cluster.start_controller()
+            environ = os.environ | {"SLURM_CONF": str(cluster.conf)}
+            _measure(count, [], [], environ, [cluster.name, "127.0.0.1", str(cluster.port), ""])
+        finally:
+            cluster.close()
+        return
+    with Lan() as lan:
+        alpha, beta = lan.machine("alpha"), lan.machine("beta")
+        conf = lan.root / "slurm.conf"
+        conf.write_text(_CONF.format(count=count))
+        (lan.root / "slurm.key").write_bytes(os.urandom(64))
+        (lan.root / "slurm.key").chmod(0o600)
+        alpha.out("slurmctld", SLURM_CONF=str(conf))
+        environ = alpha.environment(SLURM_CONF=str(conf))
+        _measure(count, alpha.enter(), beta.enter(), environ, ["many", "alpha", "26877", str(conf)])
+
+
+def _measure(count: int, here: list[str], there: list[str], environ: dict[str, str], where: list[str]) -> None:
+    """`here` and `there` are what commands of the controller's machine and of the nodes' begin with."""
+    python = [sys.executable, "-c"]
+    bounds = [1 + count * part // PROCESSES for part in range(PROCESSES + 1)]
+    nodes = [
+        subprocess.Popen(
+            [*there, *python, _AS_NODES, str(first), str(last), *where],
+            env=environ,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for first, last in pairwise(bounds)
+    ]
+    for process in nodes:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+    probe = subprocess.Popen([*here, *python, _PROBE], env=environ, stdout=subprocess.PIPE, text=True)
+    try:
+        assert probe.stdout is not None
+        probe.stdout.readline()
+        began = time.monotonic()
+        for process in nodes:
+            assert process.stdin is not None
+            process.stdin.write("\n")
+            process.stdin.flush()
+        registered = sum(int(process.stdout.readline()) for process in nodes if process.stdout is not None)
+        seconds = time.monotonic() - began
+    finally:
+        probe.kill()
+        for process in nodes:
+            process.kill()
+    took = [1e3 * float(line) for line in probe.communicate()[0].splitlines() if line.strip()]
+    for process in nodes:
+        process.communicate()
+    print(f"{registered} nodes registered within {seconds:.2f} s")
+    print(
+        f"{len(took)} questions meanwhile: median {median(took):.1f} ms,"
+        f" p99 {quantiles(took, n=100)[98]:.1f} ms, longest {max(took):.1f} ms"
+    )
+
+
+if __name__ == "__main__":
+    main()
