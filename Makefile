@@ -11,7 +11,7 @@ PYTEST_ARGS ?=
 ROUNDS ?= 10
 
 .DEFAULT_GOAL := help
-.PHONY: help dashboard venv compiled test unit slow test-server bench-commands lint types contracts format demo bench clients databases rest metrics experiments training failover fuzz kernel kills upgrade traces docs site formats changelog wheels release clean
+.PHONY: help dashboard venv compiled test unit slow test-server bench-commands lint types contracts format demo bench clients databases rest metrics kubernetes experiments training failover fuzz kernel kills upgrade traces docs site formats changelog wheels release clean
 
 help:
 	@echo 'make venv test unit slow test-server lint types contracts format demo bench bench-commands clients databases rest metrics experiments training failover fuzz kernel kills upgrade traces docs site formats changelog wheels release clean (see CONTRIBUTING.md)'
@@ -119,6 +119,10 @@ rest: $(VENV)/.stamp
 dashboard: $(VENV)/.stamp
 	$(PIP) install --quiet --requirement tests/clients/browser-requirements.txt
 	SPRITZ_SHOTS=$(abspath build/shots) $(BIN)/pytest -n 0 -m 'slow or not slow' tests/e2e/test_dashboard*.py tests/unit/web $(PYTEST_ARGS)
+
+# Kubernetes, on an API server for tests: pods in the queue, and clusters whose pods are real daemons.
+kubernetes: $(VENV)/.stamp
+	$(BIN)/pytest -n 0 -m 'slow or not slow' tests/e2e/test_pods.py tests/e2e/test_clusters.py tests/unit/k8s $(PYTEST_ARGS)
 
 # Metrics with a real Prometheus and its promtool (Debian: prometheus).
 metrics: $(VENV)/.stamp

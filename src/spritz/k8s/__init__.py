@@ -13,5 +13,9 @@
 `node_sync`      nodes of both sides; cordons and drains
 `operator`       the process
 
+`cluster_objects`  a SpritzCluster -> configuration, keys, workloads and services of its daemons
+`node_sets`        a NodeSet, its pods and nodes -> what to make, drain and delete
+`clusters`         carries both out
+
 Imports no package of Spritz but `notation`: it uses what a site's own programs could use.
 """

@@ -1,6 +1,7 @@
-"""`spritz-operator`: places pods in the cluster's queue, and keeps nodes of both sides alike.
+"""`spritz-operator`: places pods in the cluster's queue, keeps nodes of both sides alike, and runs clusters.
 
     spritz-operator --slurmrestd URL [--policy FILE] [--kubeconfig FILE] [--scheduler-name NAME]
+    spritz-operator --clusters [--kubeconfig FILE]
 
 The token of slurmrestd comes from SLURM_JWT or the file --token-file,"""
 
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from spritz.k8s.api import Api
+from spritz.k8s.clusters import Clusters
 from spritz.k8s.node_sync import NodeSync
 from spritz.k8s.pod_scheduler import PodScheduler
 from spritz.k8s.policy import Policy, PolicyError, read
@@ -28,8 +30,18 @@ def log(event: str, **fields: Any) -> None:
     print(json.dumps({"at": round(time.time(), 3), "event": event, **fields}), file=sys.stderr, flush=True)  # noqa: TID251  # the operator's own log, beside no core
 
 
-async def operate(api: Api, slurm: Slurm, policy: Policy, *, name: str = "spritz", nodes: bool = True) -> None:
-    """Until cancelled."""
+async def operate(
+    api: Api, slurm: Slurm | None, policy: Policy, *, name: str = "spritz", nodes: bool = True, clusters: bool = False
+) -> None:
+    """Until cancelled. Without `slurm` no pods are placed; `clusters`: SpritzClusters and NodeSets are run."""
+    async with asyncio.TaskGroup() as group:
+        if clusters:
+            group.create_task(Clusters(api, log).run(), name="clusters")
+        if slurm is not None:
+            group.create_task(_place(api, slurm, policy, name=name, nodes=nodes), name="placing")
+
+
+async def _place(api: Api, slurm: Slurm, policy: Policy, *, name: str, nodes: bool) -> None:
     pods = PodScheduler(api, slurm, policy, log, name=name)
     async with asyncio.TaskGroup() as group:
         if nodes:
@@ -47,13 +59,18 @@ def entry() -> None:
 def main(argv: list[str]) -> int:
     """Operate until told to stop."""
     parser = argparse.ArgumentParser(prog="spritz-operator", description=(__doc__ or "").split("\n\n")[0])
-    parser.add_argument("--slurmrestd", metavar="URL", required=True, help="http://host:port or unix:/path")
+    parser.add_argument(
+        "--slurmrestd", metavar="URL", help="of the cluster whose queue pods are in: http://host:port or unix:/path"
+    )
+    parser.add_argument("--clusters", action="store_true", help="run the clusters of SpritzCluster and NodeSet")
     parser.add_argument("--token-file", metavar="FILE", help="token of an administrator (default: $SLURM_JWT)")
     parser.add_argument("--policy", metavar="FILE", help="namespaces and priority classes -> accounts, users, QOS")
     parser.add_argument("--kubeconfig", metavar="FILE", help="the API server (default: as kubectl finds it)")
     parser.add_argument("--scheduler-name", metavar="NAME", default="spritz", help="pods with this name are ours")
     parser.add_argument("--no-nodes", action="store_true", help="leave nodes alone: somebody else creates them")
     arguments = parser.parse_args(argv)
+    if not arguments.slurmrestd and not arguments.clusters:
+        parser.error("nothing to do: give --slurmrestd, --clusters or both")
     try:
         policy = read(Path(arguments.policy).read_text(encoding="utf-8")) if arguments.policy else Policy()
         token = (
@@ -66,19 +83,27 @@ def main(argv: list[str]) -> int:
 
 
 async def _run(arguments: argparse.Namespace, policy: Policy, token: str) -> int:
-    slurm = Slurm(arguments.slurmrestd, token)
+    slurm = Slurm(arguments.slurmrestd, token) if arguments.slurmrestd else None
     async with Api.connect(arguments.kubeconfig) as api:
         work = asyncio.current_task()
         assert work is not None
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, work.cancel)
-        log("operator.started", slurmrestd=arguments.slurmrestd)
+        log("operator.started", slurmrestd=arguments.slurmrestd, clusters=arguments.clusters)
         try:
-            await operate(api, slurm, policy, name=arguments.scheduler_name, nodes=not arguments.no_nodes)
+            await operate(
+                api,
+                slurm,
+                policy,
+                name=arguments.scheduler_name,
+                nodes=not arguments.no_nodes,
+                clusters=arguments.clusters,
+            )
         except asyncio.CancelledError:
             log("operator.stopped")
         finally:
-            await slurm.close()
+            if slurm is not None:
+                await slurm.close()
     return 0
 
 

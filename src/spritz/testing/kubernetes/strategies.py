@@ -8,7 +8,7 @@ from __future__ import annotations
 import base64
 import copy
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from spritz.testing.kubernetes.errors import Cause, Object, forbidden_field, invalid, required, unsupported
@@ -289,7 +289,8 @@ def quantity(value: Any) -> float:
     return float(found.group(1)) * _UNITS[found.group(2)]
 
 
-def _pod_errors(spec: Object, path: str) -> list[Cause]:
+def _pod_errors(spec: Object, path: str, claimed: Iterable[Object] = ()) -> list[Cause]:
+    """`claimed`: a StatefulSet's volumeClaimTemplates, which are volumes of its pods."""
     causes: list[Cause] = []
     containers = spec.get("containers") or []
     if not containers:
@@ -297,6 +298,7 @@ def _pod_errors(spec: Object, path: str) -> list[Cause]:
     if spec.get("restartPolicy") not in ("Always", "OnFailure", "Never"):
         causes.append(unsupported(f"{path}.restartPolicy", spec.get("restartPolicy"), ["Always", "OnFailure", "Never"]))
     volumes = {volume.get("name") for volume in spec.get("volumes") or ()}
+    volumes |= {(claim.get("metadata") or {}).get("name") for claim in claimed}
     claims = {claim.get("name") for claim in spec.get("resourceClaims") or ()}
     for group in ("containers", "initContainers"):
         for index, container in enumerate(spec.get(group) or ()):
@@ -354,7 +356,8 @@ def validate(kind: Kind, obj: Object) -> list[Cause]:
         causes += _pod_errors(spec, "spec")
     if plural in TEMPLATED:
         template = spec.get("template") or {}
-        causes += _pod_errors(template.get("spec") or {}, "spec.template.spec")
+        claimed = spec.get("volumeClaimTemplates") or ()
+        causes += _pod_errors(template.get("spec") or {}, "spec.template.spec", claimed)
         policy = (template.get("spec") or {}).get("restartPolicy")
         if plural == "jobs" and policy == "Always":
             text = 'Required value: valid values: "OnFailure", "Never"'

@@ -1,0 +1,374 @@
+"""Clusters that the operator runs: custom resources on an API server for tests, and pods that are real daemons."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import psutil
+import pytest
+import yaml
+
+from spritz.k8s.api import APPLY, Api, ApiFailure
+from spritz.k8s.cluster_objects import ACCOUNTING_PORT, CONTROLLER_PORT, ETC, REST_PORT, STATE
+from spritz.k8s.clusters import Clusters
+from spritz.testing.kubernetes.server import KubeServer
+from tests.e2e.rest_site import BIN
+from tests.ports import free_port
+
+pytestmark = pytest.mark.slow
+
+Json = dict[str, Any]
+ROOT = Path(__file__).parents[2]
+PACKAGED = ROOT / "packaging/kubernetes"
+
+
+class Kubelet:
+    """Runs the commands of all pods as processes of this machine: paths, names and ports are rewritten for it.
+
+    slurmd gets slurm.conf as a file: root's configless slurmd leads the commands of the whole machine to its cluster.
+    """
+
+    def __init__(self, api: Api, root: Path, cluster: str) -> None:
+        self._api = api
+        self._root = root
+        self._config = {"configMap": {"name": f"{cluster}-config"}}
+        self.ports = {str(port): str(free_port()) for port in (CONTROLLER_PORT, ACCOUNTING_PORT, REST_PORT)}
+        self._names = {
+            f"({cluster}-controller)": "(127.0.0.1)",
+            f"AccountingStorageHost={cluster}-accounting": "AccountingStorageHost=127.0.0.1",
+            "0.0.0.0": "127.0.0.1",
+        }
+        #: uid -> process
+        self.running: dict[str, asyncio.subprocess.Process] = {}
+        self._names_of: dict[str, str] = {}
+
+    def etc(self, pod: str) -> Path:
+        return self._root / pod / "etc"
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        try:
+            while True:
+                pods = (await ask(self._api, "GET", "api/v1/namespaces/default/pods"))["items"]
+                await self._look(pods)
+                await asyncio.sleep(0.1)
+        finally:
+            for process in self.running.values():
+                await end(process)
+
+    async def _look(self, pods: list[Json]) -> None:
+        here = {pod["metadata"]["uid"] for pod in pods}
+        for uid in [uid for uid in self.running if uid not in here]:
+            await end(self.running.pop(uid))
+        for pod in pods:
+            name, uid = pod["metadata"]["name"], pod["metadata"]["uid"]
+            path = f"api/v1/namespaces/default/pods/{name}"
+            if "deletionTimestamp" in pod["metadata"]:
+                if uid in self.running:
+                    await end(self.running.pop(uid))
+                with contextlib.suppress(ApiFailure):
+                    await ask(self._api, "DELETE", path, {"gracePeriodSeconds": 0})
+            elif uid not in self.running:
+                self.running[uid] = await self._start(name, pod["spec"])
+            elif pod.get("status", {}).get("phase") != "Running":
+                ready = {"type": "Ready", "status": "True"}
+                await ask(self._api, "PATCH", f"{path}/status", {"status": {"phase": "Running", "conditions": [ready]}})
+
+    async def _start(self, name: str, spec: Json) -> asyncio.subprocess.Process:
+        etc, state = self.etc(name), self._root / name / "state"
+        etc.mkdir(parents=True, exist_ok=True)
+        state.mkdir(exist_ok=True)
+        for volume in spec["volumes"]:
+            sources = volume["projected"]["sources"] if "projected" in volume else [volume]
+            for source in sources:
+                await self._files(source, etc, state)
+        (container,) = spec["containers"]
+        words = [self._here(word, etc, state).replace("$(NODE_NAME)", name) for word in container["command"]]
+        if "--conf-server" in words:
+            at = words.index("--conf-server")
+            del words[at : at + 2]
+            words[-1] += f" Port={free_port()}"
+            await self._files(self._config, etc, state)
+        env = {key: text for key, text in os.environ.items() if not key.startswith(("SLURM", "SPRITZ"))}
+        env |= {each["name"]: each["value"] for each in container.get("env", ()) if "value" in each}
+        if (etc / "slurm.conf").exists():
+            env["SLURM_CONF"] = str(etc / "slurm.conf")
+        log = (self._root / f"{name}.log").open("ab")
+        with log:
+            return await asyncio.create_subprocess_exec(
+                str(BIN / words[0]), *words[1:], env=env, cwd=state, stdout=log, stderr=log
+            )
+
+    async def _files(self, source: Json, etc: Path, state: Path) -> None:
+        if "configMap" in source:
+            path = f"api/v1/namespaces/default/configmaps/{source['configMap']['name']}"
+            for name, text in (await ask(self._api, "GET", path))["data"].items():
+                write(etc / name, self._here(text, etc, state).encode())
+        elif "secret" in source:
+            of = source["secret"]
+            path = f"api/v1/namespaces/default/secrets/{of.get('name') or of['secretName']}"
+            data = (await ask(self._api, "GET", path))["data"]
+            for name in [item["key"] for item in of.get("items", ())] or data:
+                write(etc / name, base64.b64decode(data[name]))
+
+    def _here(self, text: str, etc: Path, state: Path) -> str:
+        for name, ours in {**self._names, **self.ports, ETC: str(etc), STATE: str(state)}.items():
+            text = text.replace(name, ours)
+        return text
+
+
+async def end(process: asyncio.subprocess.Process) -> None:
+    """As a container ends: what its first process started ends with it."""
+    started: list[psutil.Process] = []
+    if process.returncode is None:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            started = psutil.Process(process.pid).children(recursive=True)
+        process.terminate()
+    await process.wait()
+    for each in started:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            each.kill()
+    psutil.wait_procs(started, timeout=10)
+
+
+def write(path: Path, data: bytes) -> None:
+    path.unlink(missing_ok=True)
+    path.write_bytes(data)
+    path.chmod(0o600)
+
+
+async def ask(api: Api, method: str, path: str, body: Json | None = None) -> Json:
+    kind = "application/json" if method in ("POST", "DELETE") else "application/merge-patch+json"
+    sent = None if body is None else msgspec.json.encode(body)
+    found: Json = msgspec.json.decode(await api.send(method, path, body=sent, content_type=kind))
+    return found
+
+
+async def until(look: Callable[[], Awaitable[Any]], what: str, seconds: float = 60) -> Any:
+    last = None
+    try:
+        async with asyncio.timeout(seconds):
+            while True:
+                last = await look()
+                if last:
+                    return last
+                await asyncio.sleep(0.1)
+    except TimeoutError:
+        raise AssertionError(f"{what}: {last}") from None
+
+
+SPACE = "apis/spritz.dev/v1alpha1/namespaces/default"
+
+
+async def install(api: Api, *names: str) -> None:
+    """Files of packaging, which the server checks."""
+    kinds = {
+        "Namespace": "api/v1/namespaces",
+        "ServiceAccount": "api/v1/namespaces/spritz/serviceaccounts",
+        "ClusterRole": "apis/rbac.authorization.k8s.io/v1/clusterroles",
+        "ClusterRoleBinding": "apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
+        "Deployment": "apis/apps/v1/namespaces/spritz/deployments",
+        "CustomResourceDefinition": "apis/apiextensions.k8s.io/v1/customresourcedefinitions",
+        "SpritzCluster": f"{SPACE}/spritzclusters",
+        "NodeSet": f"{SPACE}/nodesets",
+    }
+    for name in names:
+        for text in yaml.safe_load_all((PACKAGED / f"{name}.yaml").read_text()):
+            path = f"{kinds[text['kind']]}/{text['metadata']['name']}"
+            body = msgspec.json.encode(text)
+            await api.send("PATCH", path, parameters={"fieldManager": "test"}, body=body, content_type=APPLY)
+
+
+async def define(api: Api) -> None:
+    await install(api, "crds")
+
+    async def served() -> bool:
+        try:
+            await ask(api, "GET", f"{SPACE}/nodesets")
+        except ApiFailure:
+            return False
+        return True
+
+    await until(served, "the definitions are served")
+
+
+def cluster(**spec: Any) -> Json:
+    return {
+        "apiVersion": "spritz.dev/v1alpha1",
+        "kind": "SpritzCluster",
+        "metadata": {"name": "lab"},
+        "spec": {"image": "spritz", **spec},
+    }
+
+
+def node_set(name: str, **spec: Any) -> Json:
+    return {
+        "apiVersion": "spritz.dev/v1alpha1",
+        "kind": "NodeSet",
+        "metadata": {"name": name},
+        "spec": {"clusterRef": "lab", "cpus": 1, "memory": "1Gi", **spec},
+    }
+
+
+class Kube:
+    """The API server, the operator's part for clusters, and a kubelet."""
+
+    def __init__(self, api: Api, kubelet: Kubelet, root: Path) -> None:
+        self.api = api
+        self.kubelet = kubelet
+        self.root = root
+
+    async def set(self, name: str) -> Json:
+        return await ask(self.api, "GET", f"{SPACE}/nodesets/{name}")
+
+    async def change(self, name: str, **spec: Any) -> None:
+        await ask(self.api, "PATCH", f"{SPACE}/nodesets/{name}", {"spec": spec})
+
+    async def settled(self, name: str, *, nodes: int) -> None:
+        async def look() -> bool:
+            found = await self.set(name)
+            status = found.get("status", {})
+            ready = [each["status"] for each in status.get("conditions", ())] == ["True"]
+            current = status.get("observedGeneration") == found["metadata"]["generation"]
+            return ready and current and status.get("readyReplicas") == status.get("replicas") == nodes
+
+        try:
+            await until(look, f"NodeSet {name} has {nodes} nodes")
+        except AssertionError:
+            logs = "\n".join(f"{log.name}: {log.read_text()[-1500:]}" for log in self.root.glob("*.log"))
+            raise AssertionError(f"{await self.set(name)}\n{logs}") from None
+
+    async def command(self, *words: str) -> str:
+        env = {**os.environ, "SLURM_CONF": str(self.kubelet.etc("lab-controller-0") / "slurm.conf")}
+        process = await asyncio.create_subprocess_exec(
+            str(BIN / words[0]), *words[1:], env=env, cwd=self.root, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        )
+        async with asyncio.timeout(60):
+            out, _ = await process.communicate()
+        assert process.returncode == 0, out.decode()
+        return out.decode()
+
+    async def pods(self, name: str) -> dict[str, str]:
+        """Pods of a NodeSet by name, with their uids."""
+        found = await ask(self.api, "GET", "api/v1/namespaces/default/pods")
+        return {
+            pod["metadata"]["name"]: pod["metadata"]["uid"]
+            for pod in found["items"]
+            if pod["metadata"]["labels"].get("spritz.dev/node-set") == name
+        }
+
+
+@contextlib.asynccontextmanager
+async def kubernetes() -> AsyncIterator[Kube]:
+    root = Path(tempfile.mkdtemp(prefix="spritz-clusters-"))
+    try:
+        async with KubeServer() as server, Api.connect(server.kubeconfig) as api:
+            await define(api)
+            await install(api, "clusters")
+            # With the rights that the packaged role gives, and no others.
+            limited = Api.connect(server.service_account("spritz", "spritz-clusters"))
+            kubelet = Kubelet(api, root, "lab")
+            log: list[Json] = []
+            clusters = Clusters(
+                limited,
+                lambda event, **fields: log.append({"event": event, **fields}),
+                address=lambda cluster: f"http://127.0.0.1:{kubelet.ports[str(REST_PORT)]}",
+            )
+            async with limited, asyncio.TaskGroup() as group:
+                running = [group.create_task(clusters.run()), group.create_task(kubelet.run())]
+                try:
+                    yield Kube(api, kubelet, root)
+                finally:
+                    (root / "operator.log").write_text("\n".join(map(str, log)))
+                    for task in running:
+                        task.cancel()
+                    assert not [line for line in log if "forbidden" in str(line)]
+    finally:
+        if not os.environ.get("KEEP"):
+            shutil.rmtree(root, ignore_errors=True)
+
+
+def test_a_cluster_of_two_node_sets_runs_jobs_scales_and_is_updated() -> None:
+    async def journey() -> None:
+        async with kubernetes() as kube:
+            await install(kube.api, "example")
+            await kube.settled("small", nodes=2)
+            await kube.settled("big", nodes=1)
+
+            # A batch script runs on a node of the partition's NodeSet.
+            await kube.command(
+                "sbatch",
+                "--wait",
+                "-p",
+                "big",
+                "-o",
+                "out",
+                "--wrap",
+                "hostname; echo $SLURM_CPUS_ON_NODE $SLURM_JOB_NODELIST",
+            )
+            assert "big-0" in (kube.root / "out").read_text()
+
+            # Scale-in leaves the node that has a job, whatever its number.
+            await kube.command("sbatch", "-w", "small-1", "-o", "/dev/null", "--wrap", "sleep 600")
+            before = await kube.pods("small")
+            await kube.change("small", replicas=1)
+            await kube.settled("small", nodes=1)
+
+            async def alone() -> bool:
+                return set(await kube.pods("small")) == {"small-1"}
+
+            await until(alone, "small-1 stays")
+
+            # An update waits for the job, and brings the node back undrained.
+            await kube.change("small", memory="2Gi")
+
+            async def drained() -> bool:
+                return "update" in await kube.command("sinfo", "-h", "-n", "small-1", "-o", "%E")
+
+            await until(drained, "the busy node is drained")
+            assert (await kube.pods("small"))["small-1"] == before["small-1"]
+            await kube.command("scancel", "-n", "wrap")
+            await kube.settled("small", nodes=1)
+
+            async def replaced() -> bool:
+                return before["small-1"] not in (await kube.pods("small")).values()
+
+            await until(replaced, "the pod is another")
+
+            async def clean() -> bool:
+                return await kube.command("sinfo", "-h", "-p", "main", "-o", "%T %D") == "idle 2\n"
+
+            await until(clean, "no node stays drained, and none is left over")
+
+    asyncio.run(journey())
+
+
+def test_bad_resources_are_refused_with_the_field() -> None:
+    async def journey() -> None:
+        async with KubeServer() as server, Api.connect(server.kubeconfig) as api:
+            await define(api)
+            two = [{"name": "a", "default": True}, {"name": "b", "default": True}]
+            for path, body, words in (
+                ("nodesets", node_set("n", cpus=0), "spec.cpus"),
+                ("nodesets", node_set("n", memory="much"), "spec.memory"),
+                ("spritzclusters", cluster(partitions=two), "only one partition is the default"),
+            ):
+                with pytest.raises(ApiFailure, match=words) as caught:
+                    await ask(api, "POST", f"{SPACE}/{path}", body)
+                assert caught.value.code == 422
+            made = await ask(api, "POST", f"{SPACE}/nodesets", node_set("n"))
+            assert made["spec"]["replicas"] == 1
+            with pytest.raises(ApiFailure, match="stays with its cluster"):
+                await ask(api, "PATCH", f"{SPACE}/nodesets/n", {"spec": {"clusterRef": "other"}})
+
+    asyncio.run(journey())
