@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from spritz.client.locate import ControllerConfig
     from spritz.client.sync import Connection
 
-_FEDERATION = "there is one cluster; federations are not built"
+_FEDERATION = "federations are not built"
 
 OPTIONS: tuple[Row, ...] = (
     Row("all", "a", "", "hidden partitions too", env="SINFO_ALL"),
@@ -31,7 +31,7 @@ OPTIONS: tuple[Row, ...] = (
     Row("iterate", "i", "SECONDS", "again and again"),
     Row("json", "", "[=list|VERSION]", "full records as JSON"),
     Row("list-reasons", "R", "", "why nodes are down or drained"),
-    Row("local", "", "", "this cluster only (there is no other)"),
+    Row("local", "", "", "this cluster only (there are no federations)"),
     Row("long", "l", "", "the long form"),
     Row("noconvert", "", "", "keep units (they are never converted here)"),
     Row("Node", "N", "", "a line for each node"),

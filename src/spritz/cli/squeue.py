@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from spritz.client.locate import ControllerConfig
     from spritz.client.sync import Connection
 
-_FEDERATION = "there is one cluster; federations are not built"
+_FEDERATION = "federations are not built"
 
 OPTIONS: tuple[Row, ...] = (
     Row("account", "A", "ACCOUNTS", "only jobs of these accounts (comma list)", env="SQUEUE_ACCOUNT"),
@@ -36,7 +36,7 @@ OPTIONS: tuple[Row, ...] = (
     Row("job", "", "[=IDS]", alias="jobs"),
     Row("json", "", "[=list|VERSION]", "full records as JSON"),
     Row("licenses", "L", "NAMES", "only jobs that ask for these licenses", env="SQUEUE_LICENSES"),
-    Row("local", "", "", "this cluster only (there is no other)"),
+    Row("local", "", "", "this cluster only (there are no federations)"),
     Row("long", "l", "", "the long form"),
     Row("me", "", "", "only my jobs"),
     Row("name", "n", "NAMES", "only jobs of these names", env="SQUEUE_NAMES"),

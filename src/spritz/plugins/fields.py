@@ -269,7 +269,7 @@ FIELDS: dict[str, DescriptionField] = {
     "bitflags": DescriptionField(_read_bits, _write_bits),
     "boards_per_node": absent(NO_VAL16, "boards are not chosen"),
     "burst_buffer": absent(None, _NO_BURST),
-    "clusters": absent(None, "there is one cluster"),
+    "clusters": absent(None, "a job is of the cluster that it is submitted to"),
     "comment": text_field("comment"),
     "container": absent(None, "containers are not built"),
     "contiguous": DescriptionField(

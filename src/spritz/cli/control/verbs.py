@@ -109,7 +109,7 @@ VERBS: tuple[Verb, ...] = (
     Verb("exit", "modes:leave", "leave", least=1, many=0),
     Verb("quit", "modes:leave", "leave", least=4, many=0),
     _no("abort", "a core dump of the controller is not to be had; kill -ABRT does as much", least=5),
-    _no("cluster", "there is one cluster", least=2),
+    _no("cluster", "call scontrol with -M NAME", least=2),
     _no("getent", "there is no nss_slurm: nodes take users from the system", least=4),
     _no("power", _PROGRAM),
 )

@@ -107,7 +107,7 @@ _TABLE: tuple[tuple[str, Row], ...] = (
     # -- placement
     ("bas", Row("constraint", "C", "features", "features that nodes must have")),
     ("bas", Row("prefer", "", "features", "features of nodes that are taken first")),
-    ("bas", Row("cluster-constraint", "", "features", refused="there is one cluster")),
+    ("bas", Row("cluster-constraint", "", "features", refused="federations are not built")),
     ("bas", Row("switches", "", "count[@time]", "on no more leaf switches, waiting so long for them")),
     ("bas", Row("segment", "", "nodes", "number of nodes to place together in one block")),
     ("bas", Row("consolidate-segments", "", "", "segments on as few blocks as hold them, which is so anyway")),
