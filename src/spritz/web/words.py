@@ -126,6 +126,11 @@ def number(value: float | None) -> str:
     return f"{value:.4g}"
 
 
+def event(kind: str) -> str:
+    """`JobNodeGone` as `Job node gone`."""
+    return re.sub(r"(?<!^)([A-Z])", lambda match: " " + match[1].lower(), kind)
+
+
 def visible(text: str, length: int = 400) -> str:
     """Text from a user, on one line: control and direction characters as `�`, and no longer than `length`.
 
