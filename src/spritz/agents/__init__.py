@@ -1,11 +1,10 @@
-"""For agents: a server of the Model Context Protocol over the user's own commands. Needs the extra `mcp`.
+"""`spritz mcp`: the cluster for agents, by the Model Context Protocol.
 
-`command`   `spritz mcp`
-`server`    the tools
-`calling`   running a command, and what of its answer is passed on
+    command     options; standard input and output, or HTTP with a token
+    server      the tools, their annotations, and how a refusal is told
+    reading     tools that only look
+    acting      tools that change something, offered with --allow-actions alone
+    asking      commands run as the user, checked arguments, bounded answers
 
-A tool runs the command that the user would run: it sees what the user may see, does what the user may do, and is
-refused in Slurm's words.
-
-Source: docs/decisions/0192; https://modelcontextprotocol.io.
+`server` and `command` alone import the package `mcp`.
 """

@@ -1,32 +1,84 @@
-"""Serve this cluster to an agent, over standard input and output (Model Context Protocol).
+"""The cluster for agents: an MCP server on standard input and output, or by HTTP on a loopback port with a token.
 
-Tools that change something are there with --allow-actions alone.
+It only reads, unless --allow-actions is given; either way with your rights and no more.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from spritz.model.errors import SpritzError
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
 
     from spritz.cli.context import Context
 
+_EXTRA = "spritz mcp needs the package mcp, which is not installed: pip install 'spritz[mcp]'"
+#: Variable of the environment with the token of HTTP.
+TOKEN_VARIABLE = "SPRITZ_MCP_TOKEN"
+
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Options of `spritz mcp`."""
+    parser.add_argument("--dir", metavar="DIR", help="directory of the cluster (default: the one that commands find)")
+    parser.add_argument("--allow-actions", action="store_true", help="offer tools that submit, cancel and change jobs")
     parser.add_argument(
-        "--allow-actions", action="store_true", help="tools that submit, cancel and change jobs, with your own rights"
+        "--listen", type=int, metavar="PORT", help="streamable HTTP on 127.0.0.1:PORT, for callers with the token"
     )
 
 
 def run(arguments: Namespace, context: Context) -> int:
-    """Serve until standard input ends."""
+    """0 when the agent has left."""
+    import os
+
+    conf = None
+    if arguments.dir:
+        place = os.path.join(context.cwd, os.path.expanduser(arguments.dir))
+        conf = os.path.join(os.path.abspath(place), "etc", "slurm.conf")
     try:
-        from spritz.agents.server import server
-    except ImportError as error:
-        raise SpritzError(f"spritz mcp needs {error.name}", hint="pip install 'spritz[mcp]'") from error
-    server(actions=arguments.allow_actions).run("stdio")
+        from spritz.agents.server import make_server
+    except ModuleNotFoundError as error:
+        if error.name and error.name.partition(".")[0] in ("mcp", "mcp_types", "pydantic"):
+            context.error(_EXTRA)
+            return 1
+        raise
+    server = make_server(conf, allow_actions=arguments.allow_actions)
+    try:
+        if arguments.listen is None:
+            server.run("stdio")
+        else:
+            return _http(server, arguments.listen, context)
+    except KeyboardInterrupt:
+        pass
+    return 0
+
+
+def _http(server: Any, port: int, context: Context) -> int:
+    """Any local user reaches a loopback port, so each request must bring the token."""
+    import hmac
+    import secrets
+
+    import uvicorn
+
+    token = context.environ.get(TOKEN_VARIABLE, "")
+    if not token:
+        token = secrets.token_urlsafe(24)
+        context.err(f"Authorization: Bearer {token}\n")
+    elif len(token) < 16:
+        context.error(f"{TOKEN_VARIABLE}: at least 16 characters")
+        return 1
+    application = server.streamable_http_app()
+    expected = b"Bearer " + token.encode()
+
+    async def guarded(scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "http":
+            given = dict(scope["headers"]).get(b"authorization", b"")
+            if not hmac.compare_digest(given, expected):
+                head = [(b"content-type", b"text/plain"), (b"www-authenticate", b"Bearer")]
+                await send({"type": "http.response.start", "status": 401, "headers": head})
+                await send({"type": "http.response.body", "body": b"a token is needed\n"})
+                return
+        await application(scope, receive, send)
+
+    context.err(f"http://127.0.0.1:{port}/mcp\n")
+    uvicorn.run(guarded, host="127.0.0.1", port=port, log_level="warning")
     return 0

@@ -1,0 +1,112 @@
+"""Tools that change something: Slurm's own commands, with the rights of the user who runs the server."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from spritz.agents import asking
+from spritz.agents.asking import Asked, Refused
+
+_JOBS_MAX = 100
+_KEY = re.compile(r"[A-Za-z]{2,40}", re.ASCII)
+
+
+class Acting:
+    """The tools, for the cluster of one slurm.conf."""
+
+    def __init__(self, conf: str | None) -> None:
+        self._asked = Asked(conf)
+
+    def submit_script(self, script: str, options: list[str] | None = None, directory: str = "") -> dict[str, Any]:
+        """Submit a batch script (its text, beginning with #!). `options`: more of sbatch's, one word each, such as
+        --gres=gpu:1. `directory`: where it runs. Use test_submission first."""
+        words = ["sbatch", "--parsable", *(options or [])]
+        out = self._asked.run(*words, stdin=script, cwd=directory or None)
+        return {"job": out.strip().splitlines()[-1].partition(";")[0]}
+
+    def cancel_jobs(self, jobs: list[str]) -> dict[str, Any]:
+        """Cancel jobs for good: running ones are killed."""
+        return self._each("scancel", jobs)
+
+    def hold_jobs(self, jobs: list[str]) -> dict[str, Any]:
+        """Keep waiting jobs from starting, until they are released."""
+        return self._scontrol("hold", jobs)
+
+    def release_jobs(self, jobs: list[str]) -> dict[str, Any]:
+        """Let held jobs start."""
+        return self._scontrol("release", jobs)
+
+    def requeue_jobs(self, jobs: list[str]) -> dict[str, Any]:
+        """Stop running jobs and queue them again: what they have not saved is lost."""
+        return self._scontrol("requeue", jobs)
+
+    def suspend_jobs(self, jobs: list[str]) -> dict[str, Any]:
+        """Stop the processes of running jobs, which keep their memory (operators alone may)."""
+        return self._scontrol("suspend", jobs)
+
+    def resume_jobs(self, jobs: list[str]) -> dict[str, Any]:
+        """Let suspended jobs go on."""
+        return self._scontrol("resume", jobs)
+
+    def update_job(self, job: str, changes: dict[str, str]) -> dict[str, Any]:
+        """Change a job by keys of `scontrol update`, such as {"TimeLimit": "2:00:00"} or {"NumNodes": "4"}."""
+        if not changes or not all(_KEY.fullmatch(key) for key in changes):
+            raise Refused("changes: keys of scontrol update, such as TimeLimit, NumNodes, Partition, Gres, Priority")
+        if any(key.lower() in ("jobid", "job", "nodename", "partitionname", "reservationname") for key in changes):
+            raise Refused("changes: of the job that is named, and no other record")
+        self._asked.run("scontrol", "update", f"JobId={asking.job_id(job)}", *(f"{k}={v}" for k, v in changes.items()))
+        return {"done": f"job {job} was changed"}
+
+    def run_command(self, command: list[str], options: list[str] | None = None, directory: str = "") -> dict[str, Any]:
+        """Run a command as a job from a snapshot of the code in `directory` (`spritz run --detach`). `options`: of
+        `spritz run`, one word each, such as --gpus=2, --time=1h, --name=try."""
+        if not command:
+            raise Refused("command: the words of a command")
+        words = ["spritz", "run", "--detach", *(options or []), "--", *command]
+        return {"said": self._asked.run(*words, cwd=directory or None, seconds=300.0).strip()}
+
+    def rerun(self, run: str, options: list[str] | None = None) -> dict[str, Any]:
+        """Run a run again, exactly or with changes (`options` of `spritz rerun`)."""
+        words = ["spritz", "rerun", "--detach", *(options or []), asking.name(run, "run")]
+        return {"said": self._asked.run(*words, seconds=300.0).strip()}
+
+    def pause_run(self, run: str) -> dict[str, Any]:
+        """Let a run save its state and give its nodes back."""
+        return {"said": self._asked.run("spritz", "pause", asking.name(run, "run"), seconds=600.0).strip()}
+
+    def resume_run(self, run: str) -> dict[str, Any]:
+        """Let a paused run go on from where it was."""
+        return {"said": self._asked.run("spritz", "resume", asking.name(run, "run"), seconds=300.0).strip()}
+
+    def _checked(self, jobs: list[str]) -> list[str]:
+        if not 1 <= len(jobs) <= _JOBS_MAX:
+            raise Refused(f"jobs: 1 to {_JOBS_MAX}")
+        return [asking.job_id(job) for job in jobs]
+
+    def _each(self, command: str, jobs: list[str]) -> dict[str, Any]:
+        checked = self._checked(jobs)
+        self._asked.run(command, *checked)
+        return {"done": f"{command} {' '.join(checked)}"}
+
+    def _scontrol(self, verb: str, jobs: list[str]) -> dict[str, Any]:
+        checked = ",".join(self._checked(jobs))
+        self._asked.run("scontrol", verb, checked)
+        return {"done": f"scontrol {verb} {checked}"}
+
+
+#: (method, title, destroys work)
+TOOLS = (
+    ("submit_script", "Submit a batch script", False),
+    ("cancel_jobs", "Cancel jobs", True),
+    ("hold_jobs", "Hold jobs", False),
+    ("release_jobs", "Release jobs", False),
+    ("requeue_jobs", "Requeue jobs", True),
+    ("suspend_jobs", "Suspend jobs", False),
+    ("resume_jobs", "Resume jobs", False),
+    ("update_job", "Change a job", True),
+    ("run_command", "Run a command", False),
+    ("rerun", "Run again", False),
+    ("pause_run", "Pause a run", True),
+    ("resume_run", "Resume a run", False),
+)
