@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import os
+import pwd
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -143,3 +145,17 @@ def test_an_unknown_limit_is_named() -> None:
     )
     assert [limit.name for limit in request_context.limits("NOFILE")] == ["NOFILE"]
     assert request_context.limits("NONE") == ()
+
+
+@pytest.mark.root
+def test_a_users_login_shell_runs_with_the_users_rights(monkeypatch: pytest.MonkeyPatch) -> None:
+    """root's `sbatch --uid=USER --get-user-env` reads what the user has in its profile."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as place:
+        os.chmod(place, 0o755)
+        shell = Path(place, "shell")
+        shell.write_text("#!/bin/sh\nprintf 'UID_OF_SHELL=%s\\0' \"$(id -u)\"\n")
+        shell.chmod(0o755)
+        entry = pwd.getpwnam("nobody")
+        changed = pwd.struct_passwd((*entry[:6], str(shell)))
+        monkeypatch.setattr(pwd, "getpwnam", lambda name: changed)
+        assert request_context.login_environment("nobody")["UID_OF_SHELL"] == str(entry.pw_uid)

@@ -14,6 +14,7 @@ from spritz.model.job import ResourceLimit
 
 if TYPE_CHECKING:
     from pwd import struct_passwd
+    from typing import Any
 
     from spritz.cli.context import Context
 
@@ -116,7 +117,13 @@ def login_environment(user: str | None = None, *, mode: str = "", seconds: float
     import pwd
     import subprocess
 
-    least = least_environment(pwd.getpwnam(user) if user else pwd.getpwuid(os.getuid()))
+    entry = pwd.getpwnam(user) if user else pwd.getpwuid(os.getuid())
+    least = least_environment(entry)
+    # What the user has in its profile runs with the user's rights, whoever asks: root does for --uid.
+    rights: dict[str, Any] = {}
+    if os.geteuid() == 0 and entry.pw_uid:
+        groups = os.getgrouplist(entry.pw_name, entry.pw_gid)
+        rights = {"user": entry.pw_uid, "group": entry.pw_gid, "extra_groups": groups}
     flags = [] if mode.upper() == "S" else ["-l"]
     try:
         done = subprocess.run(
@@ -128,6 +135,7 @@ def login_environment(user: str | None = None, *, mode: str = "", seconds: float
             stderr=subprocess.DEVNULL,
             timeout=seconds or _LOGIN_SECONDS,
             check=True,
+            **rights,
         )
     except (OSError, subprocess.SubprocessError):
         return least
