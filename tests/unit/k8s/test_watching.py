@@ -1,0 +1,136 @@
+"""The reflector's cache over a server that drops, expires and refuses its watches; requests whose answers are lost."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+
+import pytest
+from lightkube.models.meta_v1 import ObjectMeta
+from lightkube.resources.core_v1 import ConfigMap, Pod
+
+from spritz.k8s.api import Api, ApiFailure
+from spritz.k8s.watching import Change, ChangeKind, Patience, Reflector
+from spritz.k8s.workqueue import Backoff, WorkQueue
+from spritz.testing.kubernetes.server import KubeServer
+
+
+def play(scene: Callable[[KubeServer, Api], Awaitable[None]]) -> None:
+    async def run() -> None:
+        async with KubeServer(bookmark_seconds=0.5, tls=False) as server, Api.connect(server.kubeconfig) as api:
+            await scene(server, api)
+            assert not server.failures
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("seed", [7, 8])
+def test_after_a_storm_the_cache_is_what_the_server_has_and_every_change_was_told(seed: int) -> None:
+    chance = random.Random(seed)
+
+    async def scene(server: KubeServer, api: Api) -> None:
+        heard: dict[str, ConfigMap] = {}
+
+        def on_change(change: Change[ConfigMap]) -> None:
+            if change.kind is ChangeKind.DELETED:
+                del heard[change.key]  # it was told of before
+            elif change.new is not None:
+                heard[change.key] = change.new
+
+        patience = Patience(first=0.02, longest=0.2)
+        reflector = Reflector(api, ConfigMap, namespace="default", on_change=on_change, patience=patience)
+        async with asyncio.TaskGroup() as group:
+            task = group.create_task(reflector.run())
+            await reflector.synced.wait()
+            for number in range(200):
+                name = f"c{chance.randrange(20)}"
+                if chance.random() < 0.35:
+                    await api.delete(ConfigMap, name, "default")
+                else:
+                    meta = ObjectMeta(name=name, namespace="default")
+                    await api.apply(ConfigMap(metadata=meta, data={"number": str(number)}))
+                trouble = chance.random()
+                if trouble < 0.05:
+                    server.drop_watches(abruptly=chance.random() < 0.5)
+                elif trouble < 0.08:
+                    server.expire_watches()
+                elif trouble < 0.1:
+                    server.faults.error(500, verb="list")
+            server.faults.clear()
+
+            def alike() -> bool:
+                there = {
+                    f"default/{one['metadata']['name']}": one["metadata"]["resourceVersion"]
+                    for one in server.cluster.among("configmaps", "default")
+                }
+                return {key: reflector.object_version(key) for key in reflector.keys()} == there  # noqa: SIM118
+
+            await reflector.until(alike)
+            assert sorted(heard) == sorted(reflector.keys())
+            assert all(heard[key] == reflector.get(key) for key in heard)
+            task.cancel()
+
+    play(scene)
+
+
+def test_a_binding_whose_answer_was_lost_is_known_as_ones_own() -> None:
+    async def scene(server: KubeServer, api: Api) -> None:
+        pod = {"metadata": {"name": "p", "namespace": "default"}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
+        await api.create(Pod.from_dict(pod))
+        server.faults.lose(verb="create", resource="pods", subresource="binding")
+        await api.bind("p", "default", "n1")
+        assert api.repeated == 1
+        with pytest.raises(ApiFailure) as refused:
+            await api.bind("p", "default", "n2")
+        assert refused.value.conflict
+
+    play(scene)
+
+
+def test_two_managers_do_not_take_each_others_fields() -> None:
+    async def scene(server: KubeServer, api: Api) -> None:
+        def made(value: str) -> ConfigMap:
+            return ConfigMap(metadata=ObjectMeta(name="own", namespace="default"), data={"a": value})
+
+        await api.apply(made("1"))
+        async with Api.connect(server.kubeconfig, field_manager="other") as other:
+            with pytest.raises(ApiFailure) as refused:
+                await other.apply(made("2"), force=False)
+            assert refused.value.conflict
+
+    play(scene)
+
+
+def test_a_key_is_never_with_two_workers_and_comes_again_after_a_failure() -> None:
+    async def run() -> None:
+        queue: WorkQueue[int] = WorkQueue(backoff=Backoff(first=0.001, longest=0.01))
+        working: set[int] = set()
+        handled: list[int] = []
+        failing = {3: 2}
+
+        async def handle(key: int) -> None:
+            assert key not in working
+            working.add(key)
+            await asyncio.sleep(0)
+            working.discard(key)
+            if failing.get(key):
+                failing[key] -= 1
+                raise ValueError(key)
+            handled.append(key)
+
+        async with asyncio.TaskGroup() as group:
+            task = group.create_task(queue.run(handle, workers=4))
+            for _ in range(50):
+                for key in range(6):
+                    queue.add(key)
+                await asyncio.sleep(0)
+            async with asyncio.timeout(30):
+                while 3 not in handled or not queue.idle or queue.delayed:  # noqa: ASYNC110  # no event says so
+                    await asyncio.sleep(0.001)
+            task.cancel()
+        assert set(handled) == set(range(6))
+        assert queue.failures(3) == 0
+        assert queue.failed_count == 2
+
+    asyncio.run(run())
