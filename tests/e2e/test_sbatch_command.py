@@ -98,8 +98,8 @@ def test_a_job_submitted_from_a_job_does_not_see_that_one(cluster: Cluster) -> N
         ((), b"#!/bin/sh\n#SBATCH -J a b\n", 255, "sbatch: error: Invalid directive found in batch script: b"),
         ((), b"#!/bin/sh\n#SBATCH -J 'a\n", 1, "sbatch: fatal: sbatch: line 2: Unmatched `'` in [ 'a]"),
         (("--wrap", "true", "x"), b"", 1, "sbatch: error: Script arguments not permitted with --wrap option"),
-        (("--no", "--wrap", "true"), b"", 255, "sbatch: option '--no' is ambiguous; possibilities: '--no-kill' "
-         "'--no-requeue' '--nodefile' '--nodelist' '--nodes'"),
+        (("--node", "--wrap", "true"), b"", 255,
+         "sbatch: option '--node' is ambiguous; possibilities: '--nodefile' '--nodelist' '--nodes'"),
         (("-M", "nosuch", "--wrap", "true"), b"", 1, "sbatch: error: Problem talking to database"),
         (("-w", "nosuch", "--wrap", "true"), b"", 1,
          "sbatch: error: Batch job submission failed: Invalid node name specified"),

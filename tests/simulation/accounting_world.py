@@ -221,6 +221,7 @@ class World:
             log=QuietLog(),
             tasks=tasks,
             machine=Machine(),
+            machines=None,
             recorded=SimpleNamespace(channel=None, take_over=_nothing),
         )
 

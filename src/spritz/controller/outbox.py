@@ -104,6 +104,7 @@ class Outbox:
             port=settings.integer("AccountingStoragePort") or 6819,
             slurm_user=context.configuration.settings.slurm_user,
         )
+        self._worker = Worker("outbox")
         context.tasks.spawn(self._run(), name="outbox")
 
     def needed_after(self) -> int:
@@ -155,7 +156,7 @@ class Outbox:
             log=context.log,
             table={FlushEvents: self._flush, SetPolicy: self._set_policy, ChangePolicy: self._set_policy},
             on_connect=self._register,
-            owners=await Worker("outbox").run(self._database.owners),  # looks SlurmUser up
+            owners=await self._worker.run(self._database.owners),  # looks SlurmUser up
             clock=context.clock,
             ceiling_seconds=0.25,
             secure=context.machines.secure_database() if context.machines is not None else None,

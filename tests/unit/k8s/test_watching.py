@@ -7,6 +7,7 @@ import random
 from collections.abc import Awaitable, Callable
 
 import pytest
+from lightkube.models.core_v1 import Container, PodSpec
 from lightkube.models.meta_v1 import ObjectMeta
 from lightkube.resources.core_v1 import ConfigMap, Pod
 
@@ -76,8 +77,8 @@ def test_after_a_storm_the_cache_is_what_the_server_has_and_every_change_was_tol
 
 def test_a_binding_whose_answer_was_lost_is_known_as_ones_own() -> None:
     async def scene(server: KubeServer, api: Api) -> None:
-        pod = {"metadata": {"name": "p", "namespace": "default"}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
-        await api.create(Pod.from_dict(pod))
+        containers = [Container(name="c", image="i")]
+        await api.create(Pod(metadata=ObjectMeta(name="p", namespace="default"), spec=PodSpec(containers=containers)))
         server.faults.lose(verb="create", resource="pods", subresource="binding")
         await api.bind("p", "default", "n1")
         assert api.repeated == 1
