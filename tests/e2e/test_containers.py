@@ -125,3 +125,34 @@ def test_what_cannot_be_is_said(cluster: Cluster, image: Path, tmp_path: Path) -
         done = run(cluster, "srun", *words, "true")
         assert done.returncode, words
         assert told in done.stderr.decode(), words
+
+
+def test_every_file_of_an_archive_is_there(
+    cluster: Cluster, image: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Devices are left out, and nothing else that is called dev."""
+    root = tmp_path / "root"
+    shutil.copytree(image, root, symlinks=True)
+    (root / "opt" / "dev").mkdir(parents=True)
+    (root / "opt" / "dev" / "main.py").write_text("kept\n")
+    archive = tmp_path / "image.tar"
+    subprocess.run(["tar", "-C", root, "-cf", archive, "."], check=True)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    done = run(cluster, "srun", f"--container-image={archive}", "cat", "/opt/dev/main.py")
+    assert (done.returncode, lines(done.stdout)) == (0, ["kept"])
+    (root / "oci-layout").write_text("{}")
+    layout = tmp_path / "layout.tar"
+    subprocess.run(["tar", "-C", root, "-cf", layout, "."], check=True)
+    refused = run(cluster, "srun", f"--container-image={layout}", "true")
+    assert refused.returncode
+    assert b"archive" in refused.stderr
+
+
+def test_what_an_image_sets_is_for_the_task_alone(cluster: Cluster, image: Path, tmp_path: Path) -> None:
+    root, broken = tmp_path / "root", tmp_path / "lib"
+    shutil.copytree(image, root, symlinks=True)
+    broken.mkdir()
+    (broken / "libcap.so.2").write_text("no library")
+    (root / "etc" / "environment").write_text(f"LD_LIBRARY_PATH={broken}\n")
+    done = run(cluster, "srun", f"--container-image={root}", "sh", "-c", "echo $LD_LIBRARY_PATH")
+    assert (done.returncode, lines(done.stdout)) == (0, [str(broken)])

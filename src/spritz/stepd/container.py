@@ -65,7 +65,9 @@ def start(options: dict[str, Any], command: list[str], environment: dict[str, st
     engine = _program("bwrap")
     root = root_of(image, environment)
     words = arguments(root, mounts, options, command, environment)
-    os.execve(engine, [engine, *words], {**environment, **variables_of(root)})
+    # The image's variables are for the command: its LD_LIBRARY_PATH must not choose bwrap's own libraries.
+    given = [word for name, value in variables_of(root).items() for word in ("--setenv", name, value)]
+    os.execve(engine, [engine, *given, *words], environment)
 
 
 def root_of(image: str, environment: dict[str, str]) -> str:
@@ -163,6 +165,7 @@ def _directory(options: dict[str, Any], root: str, mounts: list[Mount]) -> str:
 def _of_podman(image: str, environment: dict[str, str]) -> str:
     """An image of podman's store, which pulls it if it is not there. podman runs nothing."""
     podman = _program("podman")
+    image = image.replace("#", "/", 1)  # as enroot writes a registry
     inspect = [podman, "image", "inspect", "--format", "{{.Id}} {{json .Config}}", image]
     done = subprocess.run(inspect, capture_output=True, text=True)
     if done.returncode:
@@ -192,8 +195,8 @@ def _of_podman(image: str, environment: dict[str, str]) -> str:
 def _extract(place: str, archive: str) -> None:
     """Devices are the node's, and only root could make them. Raises Refused."""
     words = [_program("tar"), "--extract", "--file", archive, "--directory", place, "--no-same-owner"]
-    _run([*words, "--exclude=./dev/*", "--exclude=dev/*"], archive)
-    if os.path.exists(os.path.join(place, "manifest.json")):
+    _run([*words, "--anchored", "--exclude=./dev/*", "--exclude=dev/*"], archive)
+    if os.path.exists(os.path.join(place, "manifest.json")) or os.path.exists(os.path.join(place, "oci-layout")):
         raise Refused(f"{archive} is an archive of podman or docker: `podman load` it, and give its name")
 
 
