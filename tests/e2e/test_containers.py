@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.cluster import Cluster, until
+from tests.e2e.cluster import Cluster, processes_with, until
 from tests.e2e.commands import lines, run, start
 
 
@@ -93,17 +93,35 @@ def test_an_archive_is_unpacked_once(
     for _ in range(2):
         done = run(cluster, "srun", "-n3", f"--container-image={archive}", "cat", "/etc/where")
         assert (done.returncode, lines(done.stdout)) == (0, ["inside"] * 3)
-    assert len(list((tmp_path / "cache" / "spritz" / "images").iterdir())) == 1
+    kept = sorted((tmp_path / "cache" / "spritz" / "images").iterdir())
+    assert [path.name for path in kept] == [kept[0].name, f"{kept[0].name}.lock"]
+
+
+def test_what_a_killed_task_has_left_is_made_anew(
+    cluster: Cluster, image: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    archive = tmp_path / "image.tar"
+    subprocess.run(["tar", "-C", image, "-cf", archive, "."], check=True)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    words = ("srun", f"--container-image={archive}", "cat", "/etc/where")
+    assert run(cluster, *words).returncode == 0
+    images = tmp_path / "cache" / "spritz" / "images"
+    place = next(path for path in images.iterdir() if path.is_dir())
+    half = place.rename(images / f"{place.name}.part")
+    (half / "etc" / "where").unlink()
+    assert lines(run(cluster, *words).stdout) == ["inside"]
+    assert not half.exists()
 
 
 def test_cancelling_ends_what_runs_inside(cluster: Cluster, image: Path) -> None:
     with start(cluster, "srun", "-J", "inside", f"--container-image={image}", "sleep", "1000") as srun:
         until(lambda: [job for job in cluster.jobs().values() if job.spec.name == "inside" and job.started_at], "runs")
         number = next(job.id for job in cluster.jobs().values() if job.spec.name == "inside")
-        until(lambda: cluster.steps(), "its step has begun")
+        until(lambda: processes_with(f"SLURM_JOB_ID={number}"), "it runs inside")
         cluster.cancel(number)
         srun.communicate(timeout=100)
     cluster.wait_state(number, "CANCELLED")
+    until(lambda: not processes_with(f"SLURM_JOB_ID={number}"), "nothing of it is left")
 
 
 def test_what_cannot_be_is_said(cluster: Cluster, image: Path, tmp_path: Path) -> None:

@@ -14,13 +14,13 @@ Source: bwrap(1); pyxis's README.
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import os
 import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable
 from typing import Any, NoReturn
 
@@ -210,29 +210,33 @@ def _run(words: list[str], image: str) -> None:
 def _kept(
     state: str, environment: dict[str, str], image: str, unpack: Callable[[str], None], configuration: str = ""
 ) -> str:
-    """The image as a directory of the user's cache: made once, by whichever task is first, and whole or not at all."""
+    """The image as a directory of the user's cache, whole or not at all. The first task that wants it makes it, and the
+    others wait; what a killed one has left is made anew.
+    """
     home = environment.get("XDG_CACHE_HOME") or os.path.join(environment.get("HOME") or "/tmp", ".cache")
     cache = os.path.join(home, "spritz", "images")
     place = os.path.join(cache, hashlib.sha256(state.encode()).hexdigest()[:32])
     if os.path.isdir(place):
         return place
+    part = place + ".part"
     try:
         os.makedirs(cache, mode=0o700, exist_ok=True)
-        made = tempfile.mkdtemp(dir=cache)
+        with open(place + ".lock", "wb") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if os.path.isdir(place):
+                return place
+            shutil.rmtree(part, ignore_errors=True)
+            os.mkdir(part, 0o755)
+            try:
+                unpack(part)
+                if configuration:
+                    with open(place + _CONFIGURATION, "w", encoding="utf-8") as file:
+                        file.write(configuration)
+                os.rename(part, place)
+            finally:
+                shutil.rmtree(part, ignore_errors=True)
     except OSError as error:
-        raise Refused(f"couldn't unpack {image}: {cache}: {error.strerror}") from error
-    try:
-        os.chmod(made, 0o755)
-        unpack(made)
-        if configuration:
-            with open(place + _CONFIGURATION, "w", encoding="utf-8") as file:
-                file.write(configuration)
-        os.rename(made, place)
-    except OSError:
-        if not os.path.isdir(place):  # else another task was first
-            raise
-    finally:
-        shutil.rmtree(made, ignore_errors=True)
+        raise Refused(f"couldn't unpack {image}: {error.filename or cache}: {error.strerror}") from error
     return place
 
 
