@@ -205,6 +205,56 @@ def test_a_gang_starts_together_and_scancel_evicts_it(site: Site) -> None:
     asyncio.run(journey())
 
 
+def test_a_gang_that_is_made_again_under_its_name_is_another(site: Site) -> None:
+    gang = {"spritz.dev/gang": "again", "spritz.dev/gang-size": "2"}
+
+    async def journey() -> None:
+        async with kubernetes(site) as (kube, slurm, server):
+            await kube.node("k6")
+            async with operator(site, server):
+                jobs = set()
+                for _ in range(2):
+                    for name in ("a-0", "a-1"):
+                        await kube.pod(name, "1", 1, annotations=gang)
+                    pods = [await kube.bound(name) for name in ("a-0", "a-1")]
+                    jobs.add(pods[0]["metadata"]["annotations"]["spritz.dev/job-id"])
+                    for name in ("a-0", "a-1"):
+                        await kube.ask("DELETE", f"api/v1/namespaces/default/pods/{name}", {"gracePeriodSeconds": 0})
+                    await job_of(slurm, pods[0], "COMPLETED")
+                assert len(jobs) == 2
+
+    asyncio.run(journey())
+
+
+def test_a_worker_that_is_replaced_gets_a_workers_place(site: Site) -> None:
+    """Its leader, of another shape, has ended."""
+    gang = {"spritz.dev/gang": "led", "spritz.dev/gang-size": "2"}
+
+    async def journey() -> None:
+        async with kubernetes(site) as (kube, slurm, server):
+            await kube.node("k7")
+            await kube.node("k8")
+            async with operator(site, server):
+                await kube.pod("led-0", "1", annotations=gang)
+                await kube.pod("led-1", "2", 2, annotations=gang)
+                leader, worker = await kube.bound("led-0"), await kube.bound("led-1")
+                assert leader["spec"]["nodeName"] in ("k7", "k8"), "not on a node that Kubernetes does not know"
+                await kube.phase("led-0", "Succeeded")
+                await kube.pod("led-2", "2", 2, annotations=gang)
+                await kube.ask("DELETE", "api/v1/namespaces/default/pods/led-1", {"gracePeriodSeconds": 0})
+                second = await kube.bound("led-2")
+                notes, before = second["metadata"]["annotations"], worker["metadata"]["annotations"]
+                assert (notes["spritz.dev/job-id"], notes["spritz.dev/gpus"]) == (
+                    before["spritz.dev/job-id"],
+                    before["spritz.dev/gpus"],
+                )
+                assert notes["spritz.dev/job-id"] != leader["metadata"]["annotations"]["spritz.dev/job-id"]
+                await kube.phase("led-2", "Succeeded")
+                await job_of(slurm, second, "COMPLETED")
+
+    asyncio.run(journey())
+
+
 def test_an_operator_that_was_away_finds_everything_again(site: Site) -> None:
     async def journey() -> None:
         async with kubernetes(site) as (kube, slurm, server):

@@ -309,10 +309,6 @@ class Api:
         )
         return decoder_of(resource)(body)
 
-    async def patch_status(self, resource: type[R], name: str, namespace: str | None, status: Any) -> R:
-        """A merge patch of the status."""
-        return await self.patch(resource, name, namespace, {"status": status}, subresource="status")
-
     async def delete(
         self,
         resource: type[Resource],

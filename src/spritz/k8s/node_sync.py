@@ -23,7 +23,7 @@ from lightkube.resources.core_v1 import Node as NodeResource
 from lightkube.resources.core_v1 import Pod as PodResource
 
 from spritz.k8s.api import Api, ApiFailure
-from spritz.k8s.placing import KubeNode
+from spritz.k8s.placing import FEATURE, KubeNode
 from spritz.k8s.pods import GPU_RESOURCES, PREFIX, Pod, Unfit, amount, shape_of
 from spritz.k8s.policy import Policy
 from spritz.k8s.slurm import Node, Slurm, SlurmFailure
@@ -43,6 +43,9 @@ _CONTROL_PLANE = "node-role.kubernetes.io/control-plane"
 
 #: Seconds between looks at all nodes of both sides, for what no event told.
 _AGAIN: Final = 30.0
+
+#: Seconds until the first of these looks is tried again.
+_FIRST_AGAIN: Final = 1.0
 
 
 class NodeSync:
@@ -65,6 +68,8 @@ class NodeSync:
         self._scheduler = scheduler
         self._nodes = nodes
         self._known: dict[str, Node] = {}
+        #: Nodes that Kubernetes lost while no operator looked have been removed: jobs can be queued.
+        self.cleared = asyncio.Event()
         self.queue: WorkQueue[str] = WorkQueue()
 
     def changed(self, change: Change[KubeNode]) -> None:
@@ -86,9 +91,12 @@ class NodeSync:
                 self._log("slurm.away", error=failure.message)
             else:
                 gone = [name for name, node in self._known.items() if _is_external(node) and name not in self._nodes]
+                if not self.cleared.is_set():
+                    await asyncio.gather(*map(self._remove_first, gone))
+                    self.cleared.set()
                 for name in {*self._nodes.keys(), *gone}:
                     self.queue.add(name)
-            await asyncio.sleep(_AGAIN)
+            await asyncio.sleep(_AGAIN if self.cleared.is_set() else _FIRST_AGAIN)
 
     def _failed(self, name: str, error: Exception, failures: int, delay: float) -> None:
         words = error.message if isinstance(error, SlurmFailure | ApiFailure) else repr(error)
@@ -132,6 +140,13 @@ class NodeSync:
         finally:
             await self._refresh(known.name)
 
+    async def _remove_first(self, name: str) -> None:
+        """Before anything is queued; if it fails it is tried again with the others."""
+        try:
+            await self._remove(self._known[name])
+        except SlurmFailure as failure:
+            self._log("node.failed", node=name, error=failure.message)
+
     async def _agree(self, node: KubeNode, known: Node) -> None:
         drained = "DRAIN" in known.state
         ours = known.reason.startswith(OURS)
@@ -156,7 +171,11 @@ class NodeSync:
         await self._api.patch(NodeResource, node.name, None, change)
 
     async def _refresh(self, name: str) -> None:
-        self._known = {node.name: node for node in await self._slurm.nodes()}
+        node = await self._slurm.node(name)
+        if node is None:
+            self._known.pop(name, None)
+        else:
+            self._known[name] = node
 
 
 def node_line(node: KubeNode, others: list[Pod], policy: Policy) -> str:
@@ -183,9 +202,8 @@ def node_line(node: KubeNode, others: list[Pod], policy: Policy) -> str:
     if gpus:
         kinds = ((f"gpu:{kind or product}" if kind or product else "gpu", count) for kind, count in gpus if count > 0)
         words.append("Gres=" + ",".join(f"{kind}:{count}" for kind, count in kinds))
-    features = [labels[label] for label in policy.feature_labels if labels.get(label)]
-    if features:
-        words.append("Feature=" + ",".join(features))
+    features = [FEATURE, *(labels[label] for label in policy.feature_labels if labels.get(label))]
+    words.append("Feature=" + ",".join(features))
     return " ".join([*words, "State=EXTERNAL"])
 
 

@@ -43,12 +43,14 @@ async def operate(
 
 async def _place(api: Api, slurm: Slurm, policy: Policy, *, name: str, nodes: bool) -> None:
     pods = PodScheduler(api, slurm, policy, log, name=name)
+    cleared = None
     async with asyncio.TaskGroup() as group:
         if nodes:
             sync = NodeSync(api, slurm, policy, log, pods.nodes, scheduler=name)
             pods.node_changed = sync.changed
+            cleared = sync.cleared
             group.create_task(sync.run(), name="node-sync")
-        group.create_task(pods.run(), name="pod-scheduler")
+        group.create_task(pods.run(cleared), name="pod-scheduler")
 
 
 def entry() -> None:

@@ -19,6 +19,9 @@ from spritz.k8s.pods import Condition, Expression, Metadata, Pod, Shape, Term, o
 from spritz.k8s.policy import Policy
 from spritz.k8s.slurm import Job
 
+#: Feature of the nodes on which pods can run: other nodes of the cluster are no nodes of Kubernetes.
+FEATURE = "kubernetes"
+
 #: The comment of a job says whose pods it has, so that an operator that starts finds its jobs again.
 COMMENT = "kubernetes:"
 
@@ -133,6 +136,7 @@ def describe(workload: str, pods: Sequence[Pod], policy: Policy, nodes: Iterable
             **policy.fields(first),
             **options_of(first),
             "flags": ["EXTERNAL_JOB"],
+            "constraints": FEATURE,
             "name": workload.split("/")[2][:200],
             "comment": f"{COMMENT}{workload}",
             "current_working_directory": "/",
@@ -147,6 +151,27 @@ def describe(workload: str, pods: Sequence[Pod], policy: Policy, nodes: Iterable
         if closed:
             desc["excluded_nodes"] = closed
         found.append(desc)
+    return found
+
+
+def components(pods: Sequence[Pod], jobs: Iterable[Job]) -> list[tuple[Shape, list[Pod], Job]]:
+    """Which component has the pods of which shape: that on which some of them are already, else the next free one.
+
+    Pods that have ended count too: where a leader has ended, a new worker is a worker still.
+    """
+    left = {job.id: job for job in sorted(jobs, key=lambda job: job.id)}
+    shapes = by_shape(pods)
+    chosen: dict[Shape, Job] = {}
+    for shape, members in shapes:
+        number = next((pod.job_id for pod in members if pod.job_id in left), 0)
+        if number:
+            chosen[shape] = left.pop(number)
+    free = iter(left.values())
+    found = []
+    for shape, members in shapes:
+        job = chosen.get(shape) or next(free, None)
+        if job is not None:
+            found.append((shape, members, job))
     return found
 
 

@@ -39,8 +39,12 @@ from spritz.k8s.workqueue import WorkQueue
 #: Workloads looked at side by side.
 WORKERS: Final = 16
 
-#: A waiting workload is looked at again after so many seconds, for its explanation.
-AGAIN: Final = 30.0
+#: A waiting workload is explained again after so many seconds, or where many wait after so many for each of them: an
+#: explanation costs slurmctld about what a placement does.
+AGAIN, AGAIN_EACH = 30.0, 0.1
+
+#: A workload that was queued is looked at after so many seconds, unless an event says before that it runs.
+_QUEUED: Final = 1.0
 
 #: Rows of jobs asked for while one request is under way are asked for together, so many at most.
 _ROWS_MAX: Final = 500
@@ -132,8 +136,8 @@ class PodScheduler:
 
     # Following
 
-    async def run(self) -> None:
-        """Until cancelled."""
+    async def run(self, nodes_cleared: asyncio.Event | None = None) -> None:
+        """Until cancelled. Nothing is queued before `nodes_cleared`: it would be placed on nodes that are gone."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self.pods.run(), name="pods")
             group.create_task(self.nodes.run(), name="nodes")
@@ -142,6 +146,8 @@ class PodScheduler:
             followed = asyncio.Event()
             group.create_task(self._follow(followed), name="events")
             await followed.wait()
+            if nodes_cleared is not None:
+                await nodes_cleared.wait()
             group.create_task(self.queue.run(self._look, workers=WORKERS, on_failure=self._failed), name="workloads")
 
     async def _follow(self, followed: asyncio.Event) -> None:
@@ -221,19 +227,26 @@ class PodScheduler:
             return await self._submit(workload, pods)
         rows = await self._jobs.get(job_ids)
         living = [pod for pod in pods if not pod.is_over]
-        if not rows or all(job.is_gone for job in rows):
-            return await self._job_is_gone(workload, job_ids, living)
+        if not rows:
+            self._job_is_gone(workload, job_ids)
+            return None
+        if all(job.is_gone for job in rows):
+            self._job_is_gone(workload, job_ids)
+            if rows[0].is_withdrawn:
+                for pod in living:
+                    if not pod.is_placed:
+                        await self._evict(pod, f"job {job_ids[0]} has ended: {rows[0].state}")
+            return None
         if any(job.is_pending for job in rows):
             return await self._waits(workload, job_ids, pods, living)
         if all(job.is_running for job in rows):
             if not living:
                 await self._complete(workload, job_ids, pods)
                 return None
-            await self._place(rows, living)
-            return None
+            return await self._place(rows, pods)
         # It has ended from Slurm's side: its pods go, and then its nodes are free.
         here = [pod for pod in living if pod.is_placed]
-        for pod in living:
+        for pod in living if rows[0].is_withdrawn else here:
             await self._evict(pod, f"job {job_ids[0]} has ended: {rows[0].state}")
         if not here:
             await self._complete(workload, job_ids, pods)
@@ -256,7 +269,9 @@ class PodScheduler:
             await self._say(waiting, str(unfit), refused=True)
             return None
         life = self._lives.get(workload, 0)
-        key = hashlib.sha256(f"{workload}#{life}".encode()).hexdigest()[:60]
+        # Of these very pods: those of a gang that is made again under its name are others.
+        uids = ",".join(pod.metadata.uid for pod in waiting)
+        key = hashlib.sha256(f"{workload}#{life}#{uids}".encode()).hexdigest()[:60]
         try:
             job_id = await self._slurm.allocate(components, key, user)
         except SlurmFailure as failure:
@@ -266,35 +281,44 @@ class PodScheduler:
             return 4 * AGAIN
         self._lives[workload] = life + 1
         self._adopt(workload, tuple(range(job_id, job_id + len(components))))
-        return 0.0
+        return _QUEUED
 
     async def _waits(
         self, workload: str, job_ids: Sequence[int], pods: Sequence[Pod], living: Sequence[Pod]
     ) -> float | None:
         waiting = [pod for pod in living if not pod.is_leaving]
-        size = gang_size(pods) if workload.startswith("gang/") and pods else 1
+        try:
+            size = gang_size(pods) if workload.startswith("gang/") and pods else 1
+        except Unfit as unfit:  # changed since the job was queued
+            await self._say(waiting, str(unfit), refused=True)
+            return AGAIN
         if len(waiting) < size:
             await self._slurm.cancel(job_ids[0])
             return 0.1
         await self._say(waiting, await self._slurm.explain(job_ids[0]) or "waits for its turn")
-        return AGAIN
+        return max(AGAIN, AGAIN_EACH * len(self._job_ids))
 
-    async def _place(self, rows: Sequence[Job], living: Sequence[Pod]) -> None:
-        """Bind pods that have no node yet, each to a task of its component."""
-        shapes = placing.by_shape(living)
-        offered = {job.id: job for job in rows}
-        for (shape, members), job in zip(shapes, sorted(offered.values(), key=lambda job: job.id), strict=False):
+    async def _place(self, rows: Sequence[Job], pods: Sequence[Pod]) -> float | None:
+        """Bind pods that have no node yet, each to a task of its component; as `_look`."""
+        again = None
+        for shape, members, job in placing.components(pods, rows):
             everywhere = placing.places(job, shape)
             seated = [self._seen(pod) for pod in members]
             seats = placing.seat(seated, everywhere)
             for pod in seated:
-                if pod.is_placed or pod.is_leaving:
+                if pod.is_placed or pod.is_leaving or pod.is_over:
                     continue
                 number = seats.get(pod.metadata.uid, pod.slot)
                 if number is None or number >= len(everywhere):
                     await self._say([pod], f"job {job.id} has no place left for it")
                     continue
+                if everywhere[number].node not in self.nodes:
+                    # It is about to go from Slurm as well, which ends the job; or its name there is another.
+                    await self._say([pod], f"job {job.id} has node {everywhere[number].node}, which is no node here")
+                    again = AGAIN
+                    continue
                 await self._bind(pod, job.id, number, everywhere[number])
+        return again
 
     def _seen(self, pod: Pod) -> Pod:
         """With the task that was written on it, though the watch may not have told yet."""
@@ -332,14 +356,12 @@ class PodScheduler:
         if any(not pod.is_over for pod in pods):
             self.queue.add(workload)
 
-    async def _job_is_gone(self, workload: str, job_ids: Sequence[int], living: Sequence[Pod]) -> float | None:
-        """Cancelled while it waited, or ended and reported. A pod that runs without a job known is left alone."""
+    def _job_is_gone(self, workload: str, job_ids: Sequence[int]) -> None:
+        """It has ended and was reported, or slurmctld does not know it: what runs is left alone, what waits is queued
+        again.
+        """
         self._forget(workload, job_ids)
-        numbers = set(job_ids)
-        for pod in living:
-            if not pod.is_placed and (pod.job_id in numbers or not pod.job_id):
-                await self._evict(pod, f"job {job_ids[0]} has ended")
-        return None
+        self.queue.add(workload)
 
     def _forget(self, workload: str, job_ids: Iterable[int]) -> None:
         self._job_ids.pop(workload, None)

@@ -88,6 +88,11 @@ class Job(msgspec.Struct, frozen=True, array_like=True):
         return self.state in ("RUNNING", "SUSPENDED")
 
     @property
+    def is_withdrawn(self) -> bool:
+        """Somebody wanted it to end, so pods that wait for it are not queued again. (A node may have failed too.)"""
+        return self.state in ("CANCELLED", "DEADLINE")
+
+    @property
     def is_gone(self) -> bool:
         """It has ended, and nothing waits for its pods."""
         return not self.is_pending and not self.is_running and not self.completing
@@ -185,6 +190,17 @@ class Slurm:
     async def nodes(self) -> list[Node]:
         response = await self._request("GET", f"{_VERSION}/nodes")
         return msgspec.json.decode(response.content, type=_Nodes).nodes
+
+    async def node(self, name: str) -> Node | None:
+        """None: there is none."""
+        try:
+            response = await self._request("GET", f"{_VERSION}/node/{name}")
+        except SlurmFailure as failure:
+            if failure.passing or failure.status in (401, 403):
+                raise
+            return None
+        found = msgspec.json.decode(response.content, type=_Nodes).nodes
+        return found[0] if found else None
 
     async def create_node(self, line: str) -> None:
         """As `scontrol create NodeName=…`."""
