@@ -159,6 +159,8 @@ class NodeCluster:
         self.write_conf()
         self.controller = ListeningController(f"test{self.port}", self.port)
         self.daemon: subprocess.Popen[bytes] | None = None
+        #: further variables of slurmd's environment
+        self.environ: dict[str, str] = {}
         self._next_job = 5
 
     def write_conf(self) -> None:
@@ -183,7 +185,11 @@ class NodeCluster:
         before = len(self.controller.registrations)
         command = [sys.executable, "-m", "spritz.node.main", "-D", "-f", str(self.conf), "-N", self.hostlist, *options]
         self.daemon = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            env={**os.environ, **self.environ},
         )
         if wait:
             wait_until(

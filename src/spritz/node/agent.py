@@ -31,7 +31,8 @@ from spritz.model.launch import (
     TerminateStep,
 )
 from spritz.model.rejection import Rejection
-from spritz.model.reports import JobGone, RunningStep, StepFinished, StepStarted
+from spritz.model.reports import JobGone, NodeTrouble, RunningStep, StepFinished, StepStarted
+from spritz.model.scarcity import SCARCE, pauses
 from spritz.node import actions as decided
 from spritz.node import cgroup
 from spritz.node import spool as spools
@@ -102,6 +103,19 @@ class _NodeHere:
         self.gpus = FoundGpus(gres=())
 
 
+class _Starting:
+    """A step whose supervisor is being made. `orders` came before it had begun, and are told to it then."""
+
+    __slots__ = ("action", "orders", "pauses", "put_off")
+
+    def __init__(self, action: decided.StartSupervisor, patience_seconds: float) -> None:
+        self.action = action
+        self.orders: list[control.Order] = []
+        self.pauses = pauses(patience_seconds)
+        #: until the next attempt; None before the first that failed
+        self.put_off: asyncio.TimerHandle | None = None
+
+
 class Agent:
     """All nodes of this process. `settings` are per node; `adopt` first, then serve orders with `table()`."""
 
@@ -126,6 +140,7 @@ class Agent:
         #: every connection to a supervisor: of a step, idle, or on its way from one to the other
         self._open: set[SupervisorLink] = set()
         self._sweeps: set[str] = set()
+        self._starting: dict[tuple[str, RunningStep], _Starting] = {}
         self.reporter = Reporter(tasks, clock, log, self._acknowledged)
         self._nodes = {name: self._node_here(name, one) for name, one in settings.items()}
         self._carriers: dict[type[Struct], Callable[..., None]] = {
@@ -295,22 +310,67 @@ class Agent:
             self._carriers[type(action)](here, action)
 
     def _start(self, here: _NodeHere, action: decided.StartSupervisor) -> None:
-        key = action.key
+        starting = self._starting[here.machine.node, action.key] = _Starting(action, self._hooks.start_seconds)
+        self._try(here, starting)
+
+    def _try(self, here: _NodeHere, starting: _Starting) -> None:
+        """Write the step's spool and have its supervisor made."""
+        key, message = starting.action.key, starting.action.message
         directory = here.spool.directory(key)
         try:
-            known = supervisor_spec(action.message, directory, here.setup)
+            if starting.put_off is not None:
+                here.spool.remove(directory)
+            known = supervisor_spec(message, directory, here.setup)
             if here.setup.container is not None:
                 user = known.identity
                 here.setup.container.make(known.job_id, known.restart_count, user.uid, user.gid)
             here.spool.create(directory, known)
             self._supervise(here, key, directory, tuple(task.task_id for task in known.tasks))
         except (OSError, ValueError) as error:
-            # ValueError: names and numbers in the message that contradict each other.
-            self._log.error("step.failed", job_id=key.job_id, step_id=key.step_id, error=error)
-            self._tasks.spawn_contained(self._failed_start(here, key, directory, str(error)), name="step.failed")
+            if isinstance(error, OSError) and error.errno in SCARCE:
+                self._put_off(here, starting, error)
+            else:
+                # ValueError: names and numbers in the message that contradict each other.
+                self._give_up(here, starting, str(error))
             return
+        for order in starting.orders:
+            self._links[here.machine.node, key].order(order)
         if self._log.enabled("debug"):
             self._log.debug("step.launched", job_id=key.job_id, step_id=key.step_id, node=here.machine.node)
+
+    def _put_off(self, here: _NodeHere, starting: _Starting, error: OSError) -> None:
+        """The machine is short of processes, memory or descriptors: try again soon, but not for ever."""
+        key, node = starting.action.key, here.machine.node
+        text = f"slurmstepd did not start: {error.strerror}"
+        pause = next(starting.pauses, None)
+        if any(isinstance(order, control.Terminate) for order in starting.orders):
+            self._give_up(here, starting, text)
+        elif pause is None:
+            self._give_up(here, starting, text)
+            # As Slurm does: jobs that are launched here would go on to fail.
+            trouble = NodeTrouble(name=node, reason=f"batch job complete failure: {error.strerror}")
+            self._carry_out(here, [decided.Send(trouble)])
+        else:
+            if starting.put_off is None:
+                seconds = self._hooks.start_seconds
+                self._log.warning(
+                    "step.put_off",
+                    job_id=key.job_id,
+                    step_id=key.step_id,
+                    node=node,
+                    error=error.strerror,
+                    detail=f"tried again for {seconds:g} seconds (BatchStartTimeout)",
+                )
+            starting.put_off = asyncio.get_running_loop().call_later(pause, self._try, here, starting)
+
+    def _give_up(self, here: _NodeHere, starting: _Starting, error: str) -> None:
+        key = starting.action.key
+        if starting.put_off is not None:
+            starting.put_off.cancel()
+        self._starting.pop((here.machine.node, key), None)
+        self._log.error("step.failed", job_id=key.job_id, step_id=key.step_id, error=error)
+        directory = here.spool.directory(key)
+        self._tasks.spawn_contained(self._failed_start(here, key, directory, error), name="step.failed")
 
     def _supervise(self, here: _NodeHere, key: RunningStep, directory: str, task_ids: tuple[int, ...]) -> None:
         """Give the step to an idle supervisor, or to a new one."""
@@ -344,9 +404,14 @@ class Agent:
         self._open.add(link)
 
     def _order(self, here: _NodeHere, key: RunningStep, order: control.Order) -> None:
+        starting = self._starting.get((here.machine.node, key))
+        if starting is not None:
+            starting.orders.append(order)
         link = self._links.get((here.machine.node, key))
         if link is not None:
             link.order(order)
+        elif starting is not None and isinstance(order, control.Terminate):
+            self._give_up(here, starting, "cancelled before it could start")
 
     def _signal(self, here: _NodeHere, action: decided.SignalStep) -> None:
         self._order(here, action.key, control.Signal(action.signal, action.first_only))
@@ -402,7 +467,16 @@ class Agent:
 
     def _reported(self, link: SupervisorLink, report: control.Report) -> None:
         here = self._nodes[link.node]
-        if isinstance(report, control.Finished):
+        starting = self._starting.pop((link.node, link.key), None) if self._starting else None
+        if isinstance(report, control.NotForked):
+            link.finished = True
+            self._links.pop((link.node, link.key), None)
+            self._open.discard(link)
+            link.close()
+            if starting is not None:
+                self._starting[link.node, link.key] = starting
+                self._put_off(here, starting, OSError(report.number, os.strerror(report.number)))
+        elif isinstance(report, control.Finished):
             link.finished = True
             self._carry_out(here, here.machine.noticed_end(link.key, report.result))
         elif isinstance(report, control.Measured):
@@ -453,6 +527,7 @@ class Agent:
 
     def _supervisor_gone(self, link: SupervisorLink) -> None:
         self._open.discard(link)
+        self._starting.pop((link.node, link.key), None)
         timer = self._idle.pop(link, None)
         if timer is not None:
             timer.cancel()

@@ -38,6 +38,8 @@ class Hooks(Struct, frozen=True, kw_only=True):
     epilog: tuple[str, ...] = ()
     prolog_seconds: float = 0.0
     epilog_seconds: float = 0.0
+    #: how long a machine that can make no processes for a step is tried again (BatchStartTimeout)
+    start_seconds: float = 10.0
     #: one at a time on each node (PrologFlags=Serial)
     serial: bool = False
     health_program: str = ""
@@ -214,6 +216,7 @@ def daemon_settings(
             epilog=_programs(have["Epilog"]),
             prolog_seconds=float(have.integer("PrologTimeout")) or both,
             epilog_seconds=float(have.integer("EpilogTimeout")) or both,
+            start_seconds=float(have.integer("BatchStartTimeout")),
             serial=have.has_option("PrologFlags", "Serial"),
             health_program=have.text("HealthCheckProgram"),
             health_seconds=float(have.integer("HealthCheckInterval")),

@@ -13,12 +13,15 @@ import signal
 import subprocess
 from typing import TYPE_CHECKING
 
+from spritz.model.scarcity import SCARCE, pauses
 from spritz.notation.octets import restored
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 _PIECE_BYTES = 1 << 16
+#: How long a program may wait for a machine that can make no processes.
+_START_PATIENCE_SECONDS = 10.0
 
 #: uid, gid, groups
 Runner = tuple[int, int, tuple[int, ...]]
@@ -59,7 +62,7 @@ async def _run(
     runner: Runner | None,
 ) -> str:
     try:
-        process = _start(program, variables, arguments, runner)
+        process = await _start_patiently(program, variables, arguments, runner)
     except OSError as error:
         return f"{program}: {error.strerror}"
     assert process.stdout is not None, "asked for"
@@ -77,6 +80,20 @@ async def _run(
         os.close(exited)
         process.stdout.close()
     return f"{program}: exit status {process.returncode}" if process.returncode else ""
+
+
+async def _start_patiently(
+    program: str, variables: Mapping[str, str], arguments: Sequence[str], runner: Runner | None
+) -> subprocess.Popen[bytes]:
+    """As `_start`, again and again for a while if the machine is short of processes. Raises OSError."""
+    for pause in pauses(_START_PATIENCE_SECONDS):
+        try:
+            return _start(program, variables, arguments, runner)
+        except OSError as error:
+            if error.errno not in SCARCE:
+                raise
+        await asyncio.sleep(pause)
+    return _start(program, variables, arguments, runner)
 
 
 def _start(

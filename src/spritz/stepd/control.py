@@ -80,6 +80,12 @@ class Idle(msgspec.Struct, frozen=True, tag="idle"):
     """Nothing is left of the step, it was forgotten, and the supervisor could do another one."""
 
 
+class NotForked(msgspec.Struct, frozen=True, tag="not_forked"):
+    """The zygote could make no process for the supervisor; nothing was begun. `number` is the error's."""
+
+    number: int
+
+
 class Measured(msgspec.Struct, frozen=True, tag="measured"):
     """What the step's tasks have used, and its processes."""
 
@@ -88,7 +94,7 @@ class Measured(msgspec.Struct, frozen=True, tag="measured"):
 
 
 Order = Signal | Terminate | Suspend | Attach | Notify | Forget | Measure | Begin
-Report = Started | Finished | Measured | Idle
+Report = Started | Finished | Measured | Idle | NotForked
 
 _encode = msgspec.msgpack.Encoder().encode
 _orders = msgspec.msgpack.Decoder(Order)

@@ -20,6 +20,7 @@ import time
 from typing import TYPE_CHECKING
 
 from spritz.model.reports import StepFinished, TaskEnd
+from spritz.model.scarcity import SCARCE
 from spritz.notation.octets import octets
 from spritz.stepd import control, epilogs, processes, protocol, record
 from spritz.stepd.account import Account, MemoryGroup
@@ -120,7 +121,8 @@ class Supervisor:
         except (ClientUnreachable, StreamError) as error:
             self._refuse(str(error), "io")
         except OSError as error:
-            self._refuse(f"{error.strerror or error}", "exec")
+            # What the machine is short of is no fault of the job, which may be tried elsewhere.
+            self._refuse(f"{error.strerror or error}", "node" if error.errno in SCARCE else "exec")
         self._step_on()
         self._reactor.run()
         return self._close()

@@ -6,10 +6,13 @@ import contextlib
 import fcntl
 import os
 import struct
+import sys
 import termios
+import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from spritz.model.scarcity import SCARCE, pauses
 from spritz.notation.octets import octets
 from spritz.stepd import protocol
 from spritz.stepd.files import StreamFiles, labelled
@@ -23,6 +26,10 @@ from spritz.stepd.streams import Chunk, InputPump, OutputPump
 if TYPE_CHECKING:
     from spritz.stepd.pmi import PmiServer
     from spritz.stepd.pmix.beside import PmixServer
+
+
+#: How long the tasks of a step, together, may wait for a machine that can make no processes.
+START_PATIENCE_SECONDS = 10.0
 
 
 class Task:
@@ -181,6 +188,8 @@ class TaskGroup:
         self.tasks = [Task(task) for task in spec.tasks]
         self.by_id = {task.spec.task_id: task for task in self.tasks}
         self.by_pid: dict[int, Task] = {}
+        self._pauses = pauses(START_PATIENCE_SECONDS)
+        self._said = False
 
     def start(self, streams: TaskStreams, pmi: PmiServer | PmixServer | None = None) -> None:
         """Fork every task, in order. Raises OSError when no more can be made; those that were then run."""
@@ -200,7 +209,7 @@ class TaskGroup:
                     kept, variables = pmi.open(task.spec.task_id)
                     own |= variables
                 try:
-                    task.pid = start_task(self._spec, task.spec, own, descriptors, kept)
+                    task.pid = self._start_task(task, own, descriptors, kept)
                 finally:
                     if kept >= 0:
                         os.close(kept)
@@ -209,6 +218,25 @@ class TaskGroup:
         finally:
             streams.close_childrens()
             streams.close_files()
+
+    def _start_task(self, task: Task, environment: dict[bytes, bytes], streams: Streams, kept: int) -> int:
+        """Its process id. A machine that is short of processes for a moment is given time; orders wait meanwhile."""
+        while True:
+            try:
+                return start_task(self._spec, task.spec, environment, streams, kept)
+            except OSError as error:
+                pause = next(self._pauses, None) if error.errno in SCARCE else None
+                if pause is None:
+                    raise
+                if not self._said:
+                    self._said = True
+                    # Standard error of ours is the daemon's log.
+                    sys.stderr.write(
+                        f'slurmstepd: error: task.put_off label={self._spec.label} error="{error.strerror}" '
+                        f'detail="tried again for {START_PATIENCE_SECONDS:g} seconds"\n'
+                    )
+                    sys.stderr.flush()
+            time.sleep(pause)
 
     @property
     def pids(self) -> tuple[int, ...]:

@@ -7,6 +7,7 @@ It ends with the daemon; supervisors go on.
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 import signal
@@ -52,8 +53,10 @@ def main(descriptor: int, *, user_namespace: bool) -> None:
 def _fork(directory: str, connection: int, requests: socket.socket) -> None:
     try:
         pid = os.fork()
-    except OSError:
-        return  # the daemon sees the connection end and nothing begun
+    except OSError as error:
+        with contextlib.suppress(OSError):  # else the daemon sees the connection end and nothing begun
+            os.write(connection, control.encode(control.NotForked(error.errno or 0)))
+        return
     if pid:
         return
     status = 1

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from spritz.runtime import programs
 from spritz.runtime.programs import run_programs
 from spritz.runtime.tasks import run
 from tests.e2e.cluster import until
@@ -50,3 +53,25 @@ def test_one_that_takes_too_long_is_killed(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["/no/such", "/dev/null"])
 def test_one_that_cannot_be_run_is_a_problem(name: str) -> None:
     assert run(run_programs((name,), {}, 1.0)).startswith(f"{name}: ")
+
+
+def test_a_machine_without_processes_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real, refusals = programs._start, [errno.EAGAIN, errno.ENOMEM]
+
+    def start(*given: Any) -> Any:
+        if refusals:
+            raise OSError(refusals[0], os.strerror(refusals.pop(0)))
+        return real(*given)
+
+    monkeypatch.setattr(programs, "_start", start)
+    assert _run(tmp_path, "exit 0", 100) == ""
+    assert not refusals
+
+
+def test_and_given_up_when_it_stays_without(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def start(*given: Any) -> Any:
+        raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+
+    monkeypatch.setattr(programs, "_start", start)
+    monkeypatch.setattr(programs, "_START_PATIENCE_SECONDS", 0.1)
+    assert _run(tmp_path, "exit 0", 100).endswith("program: Resource temporarily unavailable")

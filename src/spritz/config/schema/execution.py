@@ -25,7 +25,12 @@ RLIMITS = ("ALL", "NONE", "AS", "CORE", "CPU", "DATA", "FSIZE", "MEMLOCK", "NOFI
 
 KEYS = (
     Key("AllowSpecResourcesUsage", BOOL, False, "Jobs may use specialized cores with --core-spec."),
-    Key("BatchStartTimeout", seconds(), 10, "Time a batch job may take to start before it is thought missing."),
+    Key(
+        "BatchStartTimeout",
+        seconds(),
+        10,
+        "How long a node that can make no processes for a step tries again before the launch has failed.",
+    ),
     Key(
         "BcastExclude",
         WORDS,

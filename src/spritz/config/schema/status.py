@@ -283,7 +283,6 @@ MOOT: dict[str, str] = {
     "TopologyParam.RouteTree": "the controller speaks to every node directly",
     "TreeWidth": "the controller speaks to every node directly",
     "RoutePlugin": "the controller speaks to every node directly",
-    "BatchStartTimeout": "launches are acknowledged, and compared with what runs when a node registers",
     "EpilogMsgTime": "reports are not held back",
     "HashPlugin": "messages are framed otherwise",
     "GetEnvTimeout": "environments come with the job",

@@ -1,0 +1,98 @@
+"""A node that can make no processes for a while: launches are put off and tried again, within bounds."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from spritz.model.reports import JobGone, NodeTrouble, TaskEnd
+
+from .launched import COMPILER
+from .node_harness import NodeCluster, wait_until
+
+ZYGOTE, SUPERVISOR = "slurmd-zygote", "slurmstepd"
+MakeCluster = Callable[[str], NodeCluster]
+
+
+@pytest.fixture(scope="session")
+def no_fork(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The library that refuses fork(2)."""
+    if not COMPILER:
+        pytest.skip("no C compiler")
+    path = tmp_path_factory.mktemp("no_fork") / "no_fork.so"
+    source = Path(__file__).with_name("no_fork.c")
+    subprocess.run([COMPILER, "-shared", "-fPIC", "-o", path, source, "-ldl"], check=True, timeout=100)
+    return path
+
+
+@pytest.fixture
+def start(tmp_path: Path, no_fork: Path) -> Iterator[MakeCluster]:
+    """Starts two nodes with further lines of slurm.conf, on a machine of which `refuse` can take processes away."""
+    made: list[NodeCluster] = []
+
+    def make(extra: str) -> NodeCluster:
+        cluster = NodeCluster(tmp_path, extra=extra)
+        made.append(cluster)
+        cluster.environ = {"LD_PRELOAD": str(no_fork), "NO_FORK": str(refusal(cluster))}
+        cluster.controller.start()
+        cluster.start()
+        return cluster
+
+    yield make
+    for cluster in made:
+        refusal(cluster).unlink(missing_ok=True)
+        cluster.close()
+
+
+def refusal(cluster: NodeCluster) -> Path:
+    """The file that names processes which cannot fork."""
+    return cluster.root / "no_fork"
+
+
+def refuse(cluster: NodeCluster, process: str) -> None:
+    """Let that process fork no more."""
+    refusal(cluster).write_text(process)
+
+
+@pytest.mark.parametrize(
+    ("process", "said", "extra"), [(ZYGOTE, "step.put_off", ""), (SUPERVISOR, "task.put_off", "TaskProlog=/bin/true")]
+)
+def test_a_job_runs_when_there_are_processes_again(start: MakeCluster, process: str, said: str, extra: str) -> None:
+    cluster = start(extra)
+    refuse(cluster, process)
+    job = cluster.batch("#!/bin/sh\necho ran\nexit 3\n")
+    wait_until(lambda: said in cluster.log(), f"the log says {said}")
+    assert "Resource temporarily unavailable" in cluster.log()
+    refusal(cluster).unlink()
+    assert cluster.finished(job).tasks == (TaskEnd(0, 3 << 8),)
+    assert cluster.output(job) == "ran\n"
+    assert cluster.controller.find(NodeTrouble) is None
+
+
+def test_after_the_timeout_the_launch_has_failed_and_the_node_asks_to_be_drained(start: MakeCluster) -> None:
+    cluster = start("BatchStartTimeout=1")
+    refuse(cluster, ZYGOTE)
+    job = cluster.batch("#!/bin/sh\necho ran\n")
+    result = cluster.finished(job)
+    assert (result.launch_failed, result.error_kind) == (True, "supervisor"), "the controller requeues it"
+    assert result.error == "slurmstepd did not start: Resource temporarily unavailable"
+    trouble = cluster.controller.wait_for(NodeTrouble)
+    assert trouble.drain
+    assert trouble.reason == "batch job complete failure: Resource temporarily unavailable"
+    assert not list(cluster.work.glob("slurm-*.out"))
+
+
+def test_a_job_that_is_cancelled_while_it_waits_never_runs(start: MakeCluster) -> None:
+    cluster = start("BatchStartTimeout=100")
+    refuse(cluster, ZYGOTE)
+    job = cluster.batch("#!/bin/sh\necho ran\n")
+    wait_until(lambda: "step.put_off" in cluster.log(), "the launch is put off")
+    cluster.terminate(job)
+    cluster.controller.wait_for(JobGone, job_id=job.id)
+    refusal(cluster).unlink()
+    other = cluster.batch("#!/bin/sh\nexit 4\n")
+    assert cluster.finished(other).tasks == (TaskEnd(0, 4 << 8),)
+    assert not (cluster.work / f"slurm-{job.id}.out").exists()
