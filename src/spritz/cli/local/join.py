@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from typing import TYPE_CHECKING
 
@@ -36,11 +37,13 @@ Wants=network-online.target
 [Service]
 Type=notify
 ExecStart={command}
+ExecReload=/bin/kill -HUP $MAINPID
 # Jobs outlive the daemon.
 KillMode=process
 Delegate=yes
 LimitNOFILE=131072
 LimitMEMLOCK=infinity
+LimitSTACK=infinity
 TasksMax=infinity
 Restart=on-failure
 RestartSec=2
@@ -88,7 +91,7 @@ def run(arguments: Namespace, context: Context) -> int:
     joined = membership.joined
     command = _command(paths, membership, arguments.conf)
     if arguments.systemd:
-        _install_unit(arguments.unit_directory, joined, command)
+        _install_unit(paths, arguments.unit_directory, joined, command)
     elif daemons.member(paths, joined.role) is None:
         _start(command, joined, context)
     elif not arguments.quiet:
@@ -174,10 +177,8 @@ def _start(command: list[str], joined: Joined, context: Context) -> None:
     daemons.start([command], environ, timeout_seconds=REGISTRATION_SECONDS)
 
 
-def _install_unit(directory: str, joined: Joined, command: list[str]) -> None:
+def _install_unit(paths: ClusterPaths, directory: str, joined: Joined, command: list[str]) -> None:
     """Raises SpritzError."""
-    import shlex
-
     if os.geteuid() != 0:
         raise SpritzError("--systemd is for root: units start daemons of the system")
     what, name = ("node daemon", "slurmd") if joined.role == "node" else ("login daemon", "sackd")
@@ -185,16 +186,47 @@ def _install_unit(directory: str, joined: Joined, command: list[str]) -> None:
     path = os.path.join(directory, unit)
     try:
         with open(path, "w", encoding="utf-8") as file:
-            file.write(_UNIT.format(what=what, command=shlex.join([*command, "--systemd"])))
+            file.write(_UNIT.format(what=what, command=unit_command([*command, "--systemd"])))
     except OSError as error:
         raise SpritzError(f"cannot write {path}: {error.strerror}") from error
-    for words in (("daemon-reload",), ("enable", "--now", unit)):
+    _systemctl(path, "daemon-reload")
+    # One that runs already holds the port: systemd would start its own again and again. Jobs go on meanwhile.
+    pid = daemons.member(paths, joined.role)
+    if pid is not None and not daemons.stop(pid):
+        raise SpritzError(f"pid {pid} does not stop", hint=f"its log is in {paths.log}")
+    _systemctl(path, "enable", "--now", unit if directory == _UNIT_DIRECTORY else path)
+
+
+def unit_command(words: list[str]) -> str:
+    """The words as ExecStart takes them. Source: systemd.service(5) COMMAND LINES, systemd.syntax(7) QUOTING."""
+    escapes = str.maketrans({"\\": "\\\\", '"': '\\"', "%": "%%", "$": "$$", "\n": "\\n"})
+    return " ".join(f'"{word.translate(escapes)}"' for word in words)
+
+
+def _systemctl(path: str, *words: str) -> None:
+    """Raises SpritzError with what it says, or if it waits for a daemon that does not serve."""
+    # Not a pipe: what systemctl leaves running would keep it open.
+    with tempfile.TemporaryFile() as said:
         try:
-            done = subprocess.run(["systemctl", *words], capture_output=True, text=True, check=False)
+            done = subprocess.run(
+                ["systemctl", *words],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=said,
+                check=False,
+                timeout=REGISTRATION_SECONDS,
+            )
         except FileNotFoundError as error:
             raise SpritzError(f"{path} is written, but there is no systemctl here to enable it") from error
+        except subprocess.TimeoutExpired as error:
+            raise SpritzError(
+                f"{path} is written; systemctl {words[0]}: not done in {REGISTRATION_SECONDS:.0f} s",
+                hint=f"journalctl -u {os.path.basename(path)} says why the daemon does not serve",
+            ) from error
         if done.returncode != 0:
-            raise SpritzError(f"{path} is written; systemctl {words[0]}: {done.stderr.strip()}")
+            said.seek(0)
+            text = said.read().decode(errors="replace").strip()
+            raise SpritzError(f"{path} is written; systemctl {words[0]}: {text}")
 
 
 def _wait_for_node(paths: ClusterPaths, joined: Joined) -> None:
