@@ -102,9 +102,13 @@ class Sqlite:
     def _open(self) -> sqlite3.Connection:
         if self._connection is None:
             connection = sqlite3.connect(self._url.removeprefix("sqlite:///"), timeout=LOCK_SECONDS)
-            # No write-ahead log: its shared memory does not work on network file systems.
-            connection.execute("PRAGMA journal_mode=TRUNCATE")
-            connection.execute("PRAGMA synchronous=NORMAL")
+            try:
+                # No write-ahead log: its shared memory does not work on network file systems.
+                connection.execute("PRAGMA journal_mode=TRUNCATE")
+                connection.execute("PRAGMA synchronous=NORMAL")
+            except sqlite3.Error:
+                connection.close()
+                raise
             self._connection = connection
         return self._connection
 
@@ -146,6 +150,9 @@ class Server:
         if self._engine is not None:
             self._engine.dispose()
             self._engine = None
+
+    def __del__(self) -> None:
+        self.close()  # as that of `Sqlite`
 
     def _open(self) -> Engine:
         if self._engine is None:

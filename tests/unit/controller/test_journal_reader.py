@@ -82,6 +82,7 @@ def test_a_read_that_hangs_does_not_keep_the_journal_from_closing(
     journal = SqliteJournal(tmp_path)
     with journal._reading:  # as a thread that is stuck in a read holds it
         journal.close()
+    journal._reader.close()
     SqliteJournal(tmp_path).close()
 
 
