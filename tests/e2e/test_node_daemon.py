@@ -15,6 +15,7 @@ from spritz.client.sync import connect_address
 from spritz.model.launch import ReloadNode, StopDaemon
 from spritz.model.queries import Ping, Pong
 from spritz.model.reports import JobGone, NodeTrouble, TaskEnd
+from spritz.node.cgroup import missing, version
 
 from .node_harness import NodeCluster, wait_until
 
@@ -73,6 +74,23 @@ def test_a_node_that_is_not_configured_and_a_broken_file_are_named(cluster: Node
     cluster.conf.write_text(cluster.conf.read_text() + "NoSuchKey=1\n")
     done = slurmd("-D", "-f", str(cluster.conf), "-N", "n1")
     assert (done.returncode, "NoSuchKey" in done.stderr) == (1, True)
+
+
+@pytest.mark.skipif(not version(), reason="needs cgroups")
+def test_cgroups_of_a_version_that_is_not_here_are_refused_and_disabled_ones_are_told(cluster: NodeCluster) -> None:
+    cluster.conf.write_text(cluster.conf.read_text() + "TaskPlugin=task/cgroup\n")
+    other = "cgroup/v1" if version() == "v2" else "cgroup/v2"
+    (cluster.root / "cgroup.conf").write_text(f"CgroupPlugin={other}\nConstrainCores=yes\nConstrainRAMSpace=yes\n")
+    if missing(other, ("memory", "cpuset")):
+        done = slurmd("-D", "-f", str(cluster.conf), "-N", "n1")
+        assert (done.returncode, f"CgroupPlugin={other}: " in done.stderr) == (1, True)
+    (cluster.root / "cgroup.conf").write_text("CgroupPlugin=disabled\nConstrainCores=yes\nConstrainRAMSpace=yes\n")
+    cluster.start()
+    log = cluster.log()
+    assert "cgroup.unavailable key=ConstrainRAMSpace" in log
+    assert "cgroup.unavailable key=ConstrainCores" in log
+    assert "daemon.confines root=" in log
+    assert "cgroups=none memory=sampling cores=affinity" in log
 
 
 def test_it_returns_when_it_serves_and_says_who_holds_its_place(cluster: NodeCluster) -> None:

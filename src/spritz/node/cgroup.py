@@ -17,15 +17,26 @@ from spritz.stepd.account import group_name
 from spritz.stepd.confine import inherit_cpuset
 from spritz.stepd.tree import ADOPTED, TASKS
 
+#: Types of file systems: cgroups of version 1 and 2.
+Kinds = frozenset[str]
+EITHER: Kinds = frozenset({"cgroup", "cgroup2"})
+#: CgroupPlugin -> what may be used
+KINDS: dict[str, Kinds] = {
+    "autodetect": EITHER,
+    "cgroup/v1": frozenset({"cgroup"}),
+    "cgroup/v2": frozenset({"cgroup2"}),
+    "disabled": frozenset(),
+}
+
 
 def directory_name(spool: str) -> str:
     """Of the directories of the daemon with this spool, and of no other: it removes them when it ends."""
     return f"spritz_{os.geteuid()}_{crc32(os.fsencode(os.path.realpath(spool))):08x}"
 
 
-def prepare_memory(name: str, *, root: str = "") -> str:
+def prepare_memory(name: str, kinds: Kinds = EITHER, *, root: str = "") -> str:
     """Directory for memory cgroups, made if need be; "" where none may be made. `root` is put before /proc (tests)."""
-    parent = _parent("memory", root)
+    parent = _parent("memory", kinds, root)
     if not parent:
         return ""
     directory = f"{parent}/{name}"
@@ -42,19 +53,19 @@ def prepare_memory(name: str, *, root: str = "") -> str:
     return directory if usable else ""
 
 
-def prepare_devices(name: str, *, root: str = "") -> str:
+def prepare_devices(name: str, kinds: Kinds = EITHER, *, root: str = "") -> str:
     """As `prepare_memory`, of the controller `devices`; version 2 has none, and a program in the kernel does its work.
 
     A group that has a list of what it may open, and not of what it may not, cannot be kept from more: that is "" too.
     """
-    parent = _parent("devices", root)
+    parent = _parent("devices", kinds, root)
     try:
         if parent:
             with open(f"{parent}/devices.list") as file:
                 if file.read().split() != ["a", "*:*", "rwm"]:
                     return ""
         else:
-            parent = _unified(root)
+            parent = _unified(kinds, root)
             if not parent:
                 return ""
         directory = f"{parent}/{name}"
@@ -73,9 +84,9 @@ def prepare_devices(name: str, *, root: str = "") -> str:
     return directory
 
 
-def prepare_cores(name: str, *, root: str = "") -> str:
+def prepare_cores(name: str, kinds: Kinds = EITHER, *, root: str = "") -> str:
     """As `prepare_memory`, of the controller `cpuset`."""
-    parent = _parent("cpuset", root)
+    parent = _parent("cpuset", kinds, root)
     if not parent:
         return ""
     directory = f"{parent}/{name}"
@@ -93,9 +104,9 @@ def prepare_cores(name: str, *, root: str = "") -> str:
     return directory if usable else ""
 
 
-def prepare_tree(name: str, *, root: str = "") -> str:
+def prepare_tree(name: str, kinds: Kinds = EITHER, *, root: str = "") -> str:
     """As `prepare_memory`, for freezing and killing, which take version 2 and none of its controllers."""
-    for where, type_name, _ in _mounts(root):
+    for where, type_name, _ in _mounts(root, kinds):
         if type_name != "cgroup2":
             continue
         directory = f"{where}/{name}"
@@ -111,22 +122,40 @@ def prepare_tree(name: str, *, root: str = "") -> str:
     return ""
 
 
-def version(root: str = "") -> str:
+def version(kinds: Kinds = EITHER, *, root: str = "") -> str:
     """What is mounted: "v2", "v1", "hybrid" (v1's controllers, and v2 without memory or cpuset) or ""."""
-    kinds = {type_name for _, type_name, _ in _mounts(root)}
-    if "cgroup2" in kinds:
-        return "hybrid" if "cgroup" in kinds else "v2"
-    return "v1" if "cgroup" in kinds else ""
+    mounted = {type_name for _, type_name, _ in _mounts(root, kinds)}
+    if "cgroup2" in mounted:
+        return "hybrid" if "cgroup" in mounted else "v2"
+    return "v1" if "cgroup" in mounted else ""
 
 
-def _parent(controller: str, root: str) -> str:
+def missing(plugin: str, controllers: tuple[str, ...], *, root: str = "") -> str:
+    """Why this machine has not what CgroupPlugin names and the configuration takes; "" if it has, or any will do.
+
+    Source: cgroup.conf(5) CgroupPlugin. slurmd of Slurm does not start then either.
+    """
+    if plugin in ("autodetect", "disabled"):
+        return ""
+    mounts = list(_mounts(root, KINDS[plugin]))
+    if not mounts:
+        return f"no {plugin} is mounted here"
+    lacking = [
+        name
+        for name in controllers
+        if not any(name in options if type_name == "cgroup" else _has(name, at) for at, type_name, options in mounts)
+    ]
+    return f"{plugin} has no controller {', '.join(lacking)} here" if lacking else ""
+
+
+def _parent(controller: str, kinds: Kinds, root: str) -> str:
     """Where groups of ours may go: beside our own processes in version 1, which allows that; else below the root."""
     try:
         with open(f"{root}/proc/self/cgroup") as file:
             places = dict(line.split(":", 2)[1:] for line in file.read().splitlines())
     except (OSError, ValueError):
         return ""
-    for where, type_name, options in _mounts(root):
+    for where, type_name, options in _mounts(root, kinds):
         if type_name == "cgroup" and controller in options:
             # One that mounts several controllers names them all together.
             key = next((key for key in places if controller in key.split(",")), "")
@@ -139,16 +168,16 @@ def _parent(controller: str, root: str) -> str:
     return ""
 
 
-def _unified(root: str) -> str:
+def _unified(kinds: Kinds, root: str) -> str:
     """Where version 2 is mounted, and version 1 nowhere beside it; "" for nowhere."""
-    found = list(_mounts(root))
+    found = list(_mounts(root, kinds))
     if any(type_name == "cgroup" and "devices" in options for _, type_name, options in found):
         return ""
     return next((where for where, type_name, _ in found if type_name == "cgroup2"), "")
 
 
-def _mounts(root: str) -> Iterator[tuple[str, str, list[str]]]:
-    """(directory, type, options) of every file system that is mounted here."""
+def _mounts(root: str, kinds: Kinds = EITHER) -> Iterator[tuple[str, str, list[str]]]:
+    """(directory, type, options) of every file system of these types that is mounted here."""
     try:
         with open(f"{root}/proc/self/mountinfo") as file:
             lines = file.read().splitlines()
@@ -157,7 +186,8 @@ def _mounts(root: str) -> Iterator[tuple[str, str, list[str]]]:
     for line in lines:
         fields, _, kind = line.partition(" - ")
         type_name, _, options = kind.partition(" ")
-        yield fields.split()[4], type_name, options.split()[-1].split(",")
+        if type_name in kinds:
+            yield fields.split()[4], type_name, options.split()[-1].split(",")
 
 
 def _has(controller: str, where: str) -> bool:

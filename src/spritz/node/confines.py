@@ -8,9 +8,20 @@ if TYPE_CHECKING:
     from spritz.node.launch.build import NodeSetup
 
 
-def confines(setup: NodeSetup) -> dict[str, str]:
-    """Subject -> what holds it: the kernel by a cgroup, slurmd as far as it can, or nothing."""
+#: Versions of cgroups (`node.cgroup.version`) that do not do everything, and what that means.
+EARLIER = {
+    "v1": "cgroups of version 1 hold memory, cores and devices; freezing, killing at once and ssh take version 2",
+    "hybrid": "cgroups of version 1 hold memory, cores and devices; version 2 beside them freezes, kills and adopts",
+}
+
+
+def confines(setup: NodeSetup, version: str = "") -> dict[str, str]:
+    """Subject -> what holds it: the kernel by a cgroup, slurmd as far as it can, or nothing.
+
+    `version` of the cgroups that are mounted.
+    """
     return {
+        "cgroups": version or "none",
         "memory": "cgroup" if setup.cgroup_memory else "sampling",
         "cores": "cgroup" if setup.cgroup_cores else "affinity" if setup.bind else "nothing",
         "devices": "cgroup" if setup.cgroup_devices else "nothing",

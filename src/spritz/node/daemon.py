@@ -31,7 +31,7 @@ from spritz.model.rejection import Rejection
 from spritz.model.reports import NodeSamples, Registered, RegisterNode
 from spritz.node import health, hosts
 from spritz.node.agent import Agent
-from spritz.node.confines import confines
+from spritz.node.confines import EARLIER, confines
 from spritz.node.gpu_use import GpuUse
 from spritz.node.gpus_found import fitted, nvml_devices
 from spritz.node.hardware import disk_mib
@@ -149,7 +149,11 @@ class Daemon:
                     for key, detail in self._settings.unheld:
                         self._log.warning("cgroup.unavailable", key=key, detail=detail)
                     setup = next(iter(self._settings.nodes.values())).setup
-                    self._log.info("daemon.confines", root=os.geteuid() == 0, **confines(setup))
+                    version = self._settings.cgroup_version
+                    held = confines(setup, version)
+                    if version in EARLIER and "cgroup" in held.values():
+                        self._log.warning("cgroup.version", version=version, detail=EARLIER[version])
+                    self._log.info("daemon.confines", root=os.geteuid() == 0, **held)
                     adopted = self._agent.adopt()
                     self._watch_signals()
                     relay = self._begin_relay(tasks)

@@ -142,28 +142,30 @@ def _read(
     import socket
 
     from spritz.config.load import load
-    from spritz.node.cgroup import (
-        directory_name,
-        prepare_cores,
-        prepare_devices,
-        prepare_memory,
-        prepare_tree,
-        sweep,
-    )
-    from spritz.node.settings import daemon_settings, holds, own_nodes
+    from spritz.node import cgroup
+    from spritz.node.settings import controllers_taken, daemon_settings, holds, own_nodes
 
     config = load(path)
     nodes = [own] if own is not None else own_nodes(config, options.nodes, socket.gethostname(), some=again)
-    name = directory_name(daemon_settings(config, nodes, hardware.topology).nodes[nodes[0].name].spool)
+    plugin = str(config.cgroup["CgroupPlugin"])
+    if reason := cgroup.missing(plugin, controllers_taken(config)):
+        mounted = cgroup.version()
+        raise SpritzError(
+            f"cgroup.conf: CgroupPlugin={plugin}: {reason}" + (f" (it has {mounted})" if mounted else ""),
+            hint="CgroupPlugin=autodetect uses what there is, and slurmd's log says what that cannot hold",
+        )
+    kinds = cgroup.KINDS[plugin]
+    name = cgroup.directory_name(daemon_settings(config, nodes, hardware.topology).nodes[nodes[0].name].spool)
     groups = (
-        prepare_memory(name),
-        prepare_devices(name) if holds(config, "ConstrainDevices") else "",
-        prepare_cores(name) if holds(config, "ConstrainCores") else "",
-        prepare_tree(name),
+        cgroup.prepare_memory(name, kinds),
+        cgroup.prepare_devices(name, kinds) if holds(config, "ConstrainDevices") else "",
+        cgroup.prepare_cores(name, kinds) if holds(config, "ConstrainCores") else "",
+        cgroup.prepare_tree(name, kinds),
     )
     for group in groups:
-        sweep(group)
-    return daemon_settings(config, nodes, hardware.topology, *groups, name=name)
+        cgroup.sweep(group)
+    version = cgroup.version(kinds)
+    return daemon_settings(config, nodes, hardware.topology, *groups, name=name, cgroup_version=version)
 
 
 def _run(options: Options, settings: DaemonSettings, hardware: Hardware, startup: Startup, ours: _Ours) -> int:

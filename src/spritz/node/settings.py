@@ -87,6 +87,8 @@ class DaemonSettings(Struct, frozen=True, kw_only=True):
     tmp_fs: str
     config_overrides: bool
     private_hosts: bool
+    #: what is mounted, as `node.cgroup.version` says it; "" also where CgroupPlugin=disabled
+    cgroup_version: str
     #: cgroup.conf asks for memory limits by cgroups, and none can be made here
     unconfined: bool
     #: likewise for devices and cores: keys of cgroup.conf, and what becomes of them
@@ -132,6 +134,7 @@ def daemon_settings(
     cgroup_cores: str = "",
     cgroup_tree: str = "",
     name: str = "",
+    cgroup_version: str = "",
 ) -> DaemonSettings:
     """Everything for these nodes; the directories are those of `node.cgroup`, "" where no group may be made.
 
@@ -240,6 +243,7 @@ def daemon_settings(
         job_mapping_directory=have.option("SlurmdParameters", "dcgm_job_mapping_dir") or "",
         config_overrides=have.has_option("SlurmdParameters", "config_overrides"),
         private_hosts=private_hosts,
+        cgroup_version=cgroup_version,
         unconfined=config.cgroup_given and constrained and not cgroup_memory,
         unheld=tuple(_unheld(config, nodes, devices, cores)),
         addresses={node.name: node.address or node.hostname or node.name for node in (*config.nodes, *nodes)},
@@ -258,6 +262,12 @@ def _database(have: Settings) -> tuple[tuple[str, int], ...]:
 def holds(config: LoadedConfig, key: str) -> bool:
     """Whether a group is to hold tasks to their devices or cores. Source: slurm.conf(5) TaskPlugin=task/cgroup."""
     return config.cgroup.flag(key) and "cgroup" in str(config.settings["TaskPlugin"])
+
+
+def controllers_taken(config: LoadedConfig) -> tuple[str, ...]:
+    """Controllers of cgroups that cgroup.conf asks for (devices take none in version 2)."""
+    memory = ("memory",) if config.cgroup.flag("ConstrainRAMSpace") else ()
+    return (*memory, *(("cpuset",) if holds(config, "ConstrainCores") else ()))
 
 
 def _unheld(config: LoadedConfig, nodes: list[NodeConfig], devices: str, cores: str) -> Iterator[tuple[str, str]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from spritz.cli.local.doctor import _held
 from spritz.cli.spritz import main
 from spritz.model.commands.cluster import UpdateNode
 from tests.unit.cli.site import Site
@@ -28,3 +29,11 @@ def test_mail_that_nobody_sends_is_told(site: Site, tmp_path: Path) -> None:
     mailer.write_text("#!/bin/sh\n")
     mailer.chmod(0o755)
     assert "no mail" not in site.run(main, "doctor").out
+
+
+def test_cgroups_of_version_1_are_told_where_they_hold_limits() -> None:
+    """What slurmd wrote when it started."""
+    said = "daemon.confines root=True cgroups={} memory={} cores=cgroup devices=cgroup suspend=cgroup sessions=cgroup\n"
+    (note,) = _held(said.format("v1", "cgroup"))
+    assert "cgroups of version 1" in note.text
+    assert not list(_held(said.format("v2", "cgroup")))

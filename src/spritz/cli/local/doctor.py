@@ -231,9 +231,19 @@ _UNHELD = {
 }
 
 
+#: As `spritz.node.confines` has it: a command imports no daemon.
+_EARLIER = {
+    "v1": "cgroups of version 1 are mounted: these cannot freeze, kill at once, or take sessions by ssh",
+    "hybrid": "cgroups of version 1 hold memory, cores and devices; version 2 is mounted beside them without these",
+}
+
+
 def _held(log: str) -> Iterator[Finding]:
     """What the kernel does not hold, as slurmd has said when it started."""
     words = dict(word.partition("=")[::2] for word in log.rpartition(" daemon.confines ")[2].partition("\n")[0].split())
+    if words.get("cgroups") in _EARLIER and "cgroup" in words.values():
+        advice = "boot with systemd.unified_cgroup_hierarchy=1; CgroupPlugin=cgroup/v2 in cgroup.conf refuses version 1"
+        yield Finding(NOTE, _EARLIER[words["cgroups"]], advice)
     unheld = [text for (name, how), text in _UNHELD.items() if words.get(name) == how]
     if not unheld:
         return

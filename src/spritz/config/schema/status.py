@@ -130,6 +130,7 @@ DONE: frozenset[str] = (
     | _prefixed("gres.conf", "Cores Count File Flags Links MultipleFiles Name NodeName Type")
     | _prefixed("topology.conf", "BlockName BlockSizes LinkSpeed Nodes SwitchName Switches")
     | _prefixed("helpers.conf", "AllowUserBoot BootTime ExecTime Feature Flags Helper MutuallyExclusive")
+    | _prefixed("cgroup.conf", "CgroupPlugin")
     | _prefixed("cgroup.conf", "ConstrainCores ConstrainDevices ConstrainRAMSpace ConstrainSwapSpace")
     | _prefixed("cgroup.conf", "AllowedRAMSpace AllowedSwapSpace MaxRAMPercent MinRAMSpace")
     | _prefixed("job_container.conf", "AutoBasePath BasePath Dirs InitScript NodeName Shared")
@@ -225,7 +226,6 @@ HONOURED: dict[str, frozenset[str]] = {
     ),
     "slurmdbd.conf.PrivateData": frozenset({"accounts", "events", "jobs", "reservations", "usage", "users"}),
     "gres.conf.AutoDetect": frozenset({"off", "nvml", "nvidia"}),
-    "cgroup.conf.CgroupPlugin": frozenset({"autodetect"}),
 }
 
 #: key -> what Spritz does instead. A value given is warned of once.
