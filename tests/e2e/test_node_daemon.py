@@ -9,9 +9,11 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from spritz.client.sync import connect_address
+from spritz.model.job import Job
 from spritz.model.launch import ReloadNode, StopDaemon
 from spritz.model.queries import Ping, Pong
 from spritz.model.reports import JobGone, NodeTrouble, TaskEnd
@@ -91,6 +93,51 @@ def test_cgroups_of_a_version_that_is_not_here_are_refused_and_disabled_ones_are
     assert "cgroup.unavailable key=ConstrainCores" in log
     assert "daemon.confines root=" in log
     assert "cgroups=none memory=sampling cores=affinity" in log
+
+
+def _cpus(status: str) -> set[int]:
+    """Where a process may run, by the text of its /proc/PID/status."""
+    words = next(line.split()[1] for line in status.splitlines() if line.startswith("Cpus_allowed_list"))
+    return {cpu for part in words.split(",") for cpu in range(int(part.split("-")[0]), int(part.split("-")[-1]) + 1)}
+
+
+def _with_first_cpu(job: Job) -> Job:
+    """The job with CPU 0 alone."""
+    assert job.allocation is not None
+    nodes = tuple(msgspec.structs.replace(share, cpus="1") for share in job.allocation.nodes)
+    return msgspec.structs.replace(job, allocation=msgspec.structs.replace(job.allocation, nodes=nodes))
+
+
+@pytest.mark.skipif(
+    len(os.sched_getaffinity(0)) < 2 or len(os.sched_getaffinity(0)) != os.cpu_count(), reason="needs two CPUs"
+)
+def test_slurmd_keeps_to_the_systems_cores_and_jobs_to_the_others(tmp_path: Path) -> None:
+    cluster = made(tmp_path, nodes=1)
+    every = os.sched_getaffinity(0)
+    plain = cluster.conf.read_text().replace("CPUs=64", f"Sockets=1 CoresPerSocket={len(every)} CPUs={len(every)}")
+    cluster.conf.write_text(plain.replace("CPUs=", f"CPUSpecList={len(every) - 1} CPUs="))
+    cluster.start()
+    try:
+        assert cluster.daemon is not None
+
+        def own() -> set[int]:
+            return _cpus(Path(f"/proc/{cluster.daemon.pid}/status").read_text())  # type: ignore[union-attr]  # it runs
+
+        (special,) = own()
+        job = _with_first_cpu(cluster.job())
+        cluster.batch("#!/bin/sh\ncat /proc/$PPID/status /proc/self/status\n", job)
+        assert cluster.finished(job).tasks == (TaskEnd(0, 0),)
+        supervisor, _, task = cluster.output(job).partition("Name:\tcat")
+        assert (_cpus(supervisor), _cpus(task)) == ({special}, every - {special})
+        # Nothing is reserved any more: the file is read again.
+        cluster.conf.write_text(plain)
+        cluster.daemon.send_signal(signal.SIGHUP)
+        wait_until(lambda: own() == every, "slurmd runs everywhere")
+        job = cluster.batch("#!/bin/sh\ncat /proc/self/status\n")
+        assert cluster.finished(job).tasks == (TaskEnd(0, 0),)
+        assert _cpus(cluster.output(job)) == every
+    finally:
+        cluster.close()
 
 
 def test_it_returns_when_it_serves_and_says_who_holds_its_place(cluster: NodeCluster) -> None:

@@ -139,6 +139,8 @@ class Agent:
         self._idle: dict[SupervisorLink, asyncio.TimerHandle] = {}
         #: every connection to a supervisor: of a step, idle, or on its way from one to the other
         self._open: set[SupervisorLink] = set()
+        #: those of `_open` that get no further step
+        self._outdated: set[SupervisorLink] = set()
         self._sweeps: set[str] = set()
         self._starting: dict[tuple[str, RunningStep], _Starting] = {}
         self.reporter = Reporter(tasks, clock, log, self._acknowledged)
@@ -177,6 +179,13 @@ class Agent:
                 here.machine.has_prolog = _has_prolog(hooks, one.setup)
                 here.machine.has_epilog = bool(hooks.epilog)
                 here.machine.kill_wait_seconds = one.setup.kill_wait_seconds
+
+    def renew_supervisors(self) -> None:
+        """Give no further step to the supervisors that are there: those to come are to begin as the daemon is now."""
+        self._outdated |= self._open
+        for link, timer in list(self._idle.items()):
+            timer.cancel()
+            self._dismiss(link)
 
     def know_gpus(self, name: str, found: FoundGpus) -> None:
         """GPUs of the node that were found by themselves; running steps keep what they were started with."""
@@ -471,7 +480,7 @@ class Agent:
         if isinstance(report, control.NotForked):
             link.finished = True
             self._links.pop((link.node, link.key), None)
-            self._open.discard(link)
+            self._forget_link(link)
             link.close()
             if starting is not None:
                 self._starting[link.node, link.key] = starting
@@ -489,15 +498,19 @@ class Agent:
 
     def _keep_idle(self, link: SupervisorLink) -> None:
         """It can do another step for a while: starting one in it costs less than a fork."""
-        if len(self._idle) < IDLE_SUPERVISORS_MAX:
+        if len(self._idle) < IDLE_SUPERVISORS_MAX and link not in self._outdated:
             loop = asyncio.get_running_loop()
             self._idle[link] = loop.call_later(IDLE_SECONDS, self._dismiss, link)
         else:
             self._dismiss(link)
 
+    def _forget_link(self, link: SupervisorLink) -> None:
+        self._open.discard(link)
+        self._outdated.discard(link)
+
     def _dismiss(self, link: SupervisorLink) -> None:
         self._idle.pop(link, None)
-        self._open.discard(link)
+        self._forget_link(link)
         link.close()
         self._sweep_soon(self._nodes[link.node])
 
@@ -526,7 +539,7 @@ class Agent:
             )
 
     def _supervisor_gone(self, link: SupervisorLink) -> None:
-        self._open.discard(link)
+        self._forget_link(link)
         self._starting.pop((link.node, link.key), None)
         timer = self._idle.pop(link, None)
         if timer is not None:

@@ -37,6 +37,7 @@ from spritz.node.gpus_found import fitted, nvml_devices
 from spritz.node.hardware import disk_mib
 from spritz.node.helpers import Helpers
 from spritz.node.job_mapping import gpus_of, write_mapping
+from spritz.node.own_cores import run_on
 from spritz.node.zygote import Zygote
 from spritz.runtime import log as runtime_log
 from spritz.runtime.clock import SystemClock
@@ -104,6 +105,8 @@ class Daemon:
         self._reread = reread
         self._owners = owners
         self._clock = SystemClock()
+        #: CPUs that we keep to; empty: all
+        self._cpus: tuple[int, ...] = ()
         self._reader = Worker("configuration")
         #: Asks drivers and file systems, which may not answer.
         self._looks = Worker("hardware")
@@ -126,7 +129,8 @@ class Daemon:
         namespaces = self._settings.private_hosts or any(
             node.setup.container is not None for node in self._settings.nodes.values()
         )
-        zygote = Zygote(self._log_descriptor(), _raise_files_limit(), own_namespaces=namespaces)
+        self._keep_to_own_cores(())
+        zygote = self._zygote = Zygote(self._log_descriptor(), _raise_files_limit(), own_namespaces=namespaces)
         zygote.start()
         async with Supervisor(self._contained_failure) as tasks:
             self._tasks = tasks
@@ -506,8 +510,27 @@ class Daemon:
         # Only the controller takes a node out of service: one that has gone from the file is served until it says so.
         self._settings = structs.replace(settings, nodes=self._settings.nodes | settings.nodes)
         self._agent.configure(settings.nodes, settings.hooks)
+        if self._keep_to_own_cores((self._zygote.pid,) if self._zygote.pid else ()):
+            self._agent.renew_supervisors()
         await self._write_hosts()
         self._log.info("config.read", path=settings.path)
+
+    def _keep_to_own_cores(self, others: tuple[int, ...]) -> bool:
+        """Run on the cores that are reserved for the system, and so do these processes and all that they start.
+
+        False if nothing has changed.
+        """
+        cpus = self._settings.own_cpus
+        if cpus == self._cpus:
+            return False
+        try:
+            run_on(cpus or self._hardware.topology.order, (os.getpid(), *others))
+        except OSError as error:
+            self._log.warning("cores.unbound", cpus=",".join(map(str, cpus)), error=error.strerror)
+        else:
+            self._log.info("daemon.cores", cpus=",".join(map(str, cpus)) or "all")
+        self._cpus = cpus
+        return True
 
     async def _write_hosts(self) -> None:
         """In the background: the names of hosts are looked up for it."""

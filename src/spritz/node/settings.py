@@ -26,6 +26,7 @@ from spritz.node.launch.affinity import Topology
 from spritz.node.launch.build import MemoryRule, NodeSetup
 from spritz.node.launch.environment import NodeFacts
 from spritz.node.launch.gpus import gpu_kinds, mps_each
+from spritz.node.own_cores import Cores, divided
 from spritz.notation import hostlist
 
 NO_NETWORK = Network()
@@ -89,6 +90,8 @@ class DaemonSettings(Struct, frozen=True, kw_only=True):
     private_hosts: bool
     #: what is mounted, as `node.cgroup.version` says it; "" also where CgroupPlugin=disabled
     cgroup_version: str
+    #: CPUs that slurmd and its supervisors keep to; empty: all
+    own_cpus: tuple[int, ...]
     #: cgroup.conf asks for memory limits by cgroups, and none can be made here
     unconfined: bool
     #: likewise for devices and cores: keys of cgroup.conf, and what becomes of them
@@ -159,6 +162,17 @@ def daemon_settings(
     private_hosts = have.has_option("SlurmdParameters", "private_hosts")
     setups = {}
     places = {node.name: node.topology for node in nodes if node.topology}
+    # Nodes that share a machine have no cores of it.
+    cores_of = (
+        divided(
+            nodes[0].capacity.cpus_reserved,
+            nodes[0].capacity.cpus,
+            topology,
+            off_spec=have.has_option("TaskPluginParam", "SlurmdOffSpec"),
+        )
+        if len(nodes) == 1
+        else Cores()
+    )
     network = next(iter(networks_of(config.cluster.topologies, places)), NO_NETWORK)
     for node in nodes:
         spool = path("SlurmdSpoolDir", node.name)
@@ -184,6 +198,7 @@ def daemon_settings(
                 topology=topology,
                 cpus=node.capacity.cpus,
                 bind=bind,
+                job_cpus=cores_of.jobs,
                 file_append=config.cluster.job_file_append,
                 kill_wait_seconds=config.cluster.kill_wait_seconds,
                 unkillable_seconds=have.integer("UnkillableStepTimeout"),
@@ -244,6 +259,7 @@ def daemon_settings(
         config_overrides=have.has_option("SlurmdParameters", "config_overrides"),
         private_hosts=private_hosts,
         cgroup_version=cgroup_version,
+        own_cpus=cores_of.daemons,
         unconfined=config.cgroup_given and constrained and not cgroup_memory,
         unheld=tuple(_unheld(config, nodes, devices, cores)),
         addresses={node.name: node.address or node.hostname or node.name for node in (*config.nodes, *nodes)},

@@ -162,7 +162,7 @@ def test_what_is_missing_altogether_is_said(tmp_path: Path) -> None:
         ("SchedulerParameters=default_gbytes", "SchedulerParameters=default_gbytes has no effect: Slurm has it no"),
         ("SchedulerParameters=bf_topopt_enable", "SchedulerParameters=bf_topopt_enable has no effect: no start is put"),
         ("CommunicationParameters=NoCtldInAddrAny", "CommunicationParameters=NoCtldInAddrAny is not implemented yet"),
-        ("TaskPluginParam=SlurmdOffSpec", "TaskPluginParam=SlurmdOffSpec is not implemented yet"),
+        ("TaskPluginParam=OOMKillStep", "TaskPluginParam=OOMKillStep is not implemented yet"),
         (
             "SelectTypeParameters=CR_CPU,OTHER_CONS_RES",
             "SelectTypeParameters=OTHER_CONS_RES has no effect: it was for machines",

@@ -96,6 +96,7 @@ SchedulerParameters.requeue_delay SchedulerParameters.jobs_per_user_per_hour
 DependencyParameters.kill_invalid_depend DependencyParameters.max_depend_depth
 LaunchParameters.use_interactive_step MpiParams.ports
 TaskPluginParam.Autobind TaskPluginParam.Cores TaskPluginParam.None TaskPluginParam.Sockets TaskPluginParam.Threads
+TaskPluginParam.SlurmdOffSpec
 SlurmdParameters.config_overrides SlurmdParameters.private_hosts SlurmdParameters.dcgm_job_mapping_dir
 """
 

@@ -58,6 +58,8 @@ class NodeSetup(msgspec.Struct, frozen=True, kw_only=True):
     cpus: int = 1
     #: TaskPlugin has affinity (or cgroup): bind tasks to their CPUs
     bind: bool = False
+    #: CPUs of tasks that are not bound otherwise, where slurmd keeps to cores of its own; empty: all
+    job_cpus: tuple[int, ...] = ()
     file_append: bool = False
     kill_wait_seconds: int = 30
     unkillable_seconds: int = 60
@@ -295,7 +297,13 @@ def _argv(step: Step, task_id: int) -> tuple[str, ...]:
 
 
 def _bound(mask: str, setup: NodeSetup) -> tuple[int, ...]:
-    return real_cpus(mask_of(mask), setup.cpus, setup.topology) if setup.bind else ()
+    found = real_cpus(mask_of(mask), setup.cpus, setup.topology) if setup.bind else ()
+    if found or not setup.job_cpus or setup.topology is None:
+        return found
+    # Not those that the supervisor would pass on; but a job that was given reserved cores has them (--core-spec).
+    order = setup.topology.order
+    given = {order[place] for place in mask_ids(mask_of(mask)) if place < len(order)}
+    return setup.job_cpus if given.issubset(setup.job_cpus) else tuple(sorted(order))
 
 
 def _cores(mask: str, tasks: tuple[TaskSpec, ...], setup: NodeSetup) -> tuple[int, ...]:
