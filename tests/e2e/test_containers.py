@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -13,6 +12,7 @@ import pytest
 
 from tests.e2e.cluster import Cluster, processes_with, until
 from tests.e2e.commands import lines, run, start
+from tests.e2e.images import make_root
 
 
 def _bwrap_works() -> bool:
@@ -36,19 +36,8 @@ def cluster() -> Iterator[Cluster]:
 
 @pytest.fixture(scope="module")
 def image(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A root file system with a shell and a few programs."""
-    root = tmp_path_factory.mktemp("image") / "root"
-    for name in ("bin", "tmp", "run", "proc", "dev", "sys", "etc", "data"):
-        (root / name).mkdir(parents=True)
-    for name in ("sh", "cat", "ls", "id", "sleep", "touch"):
-        program = os.path.realpath(shutil.which(name) or name)
-        shutil.copy(program, root / "bin" / name)
-        found = subprocess.run(["ldd", program], capture_output=True, text=True).stdout
-        for library in re.findall(r"(/\S+)", found):
-            target = root / library.lstrip("/")
-            target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(library, target)
-    (root / "etc" / "where").write_text("inside\n")
+    """With variables of its own."""
+    root = make_root(tmp_path_factory.mktemp("image") / "root")
     (root / "etc" / "environment").write_text('FROM_IMAGE="yes"\n')
     return root
 

@@ -308,7 +308,7 @@ def test_documents_and_a_page_are_served_from_here_alone(site: Site) -> None:
         ("POST", "/slurm/v0.0.45/job/submit", b'{"script": "#!/bin/sh", "job": {"tasks": "x"}}', 400),
         ("POST", "/slurm/v0.0.45/job/submit", b'{"script": "#!/bin/sh", "job": {"name": "a"}}', 500),
         ("POST", "/slurm/v0.0.45/job/submit", b'{"script": "", "job": {"environment": ["A=1"]}}', 500),
-        ("POST", "/slurm/v0.0.45/job/submit", b'{"script": "#!/bin/sh", "job": {"container": "/x"}}', 500),
+        ("POST", "/slurm/v0.0.45/job/submit", b'{"script": "#!/bin/sh", "job": {"container_id": "x"}}', 500),
         ("POST", "/slurm/v0.0.45/job/submit", b" " * (33 * 1024 * 1024), 413),
     ],
 )

@@ -3,7 +3,7 @@
 slurm.conf is read with what lies beside it (`load.examine`); of the others only what they say themselves can be judged.
 
 Source: slurm.conf(5), slurmdbd.conf(5), gres.conf(5), cgroup.conf(5), topology.conf(5), topology.yaml(5),
-helpers.conf(5), job_container.conf(5).
+helpers.conf(5), job_container.conf(5), oci.conf(5).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from spritz.config import containers, gres, helpers, load, topology
+from spritz.config import containers, gres, helpers, load, oci, topology
 from spritz.config.diagnostics import Diagnostics
 from spritz.config.files import Files
 from spritz.model.errors import SpritzError
@@ -31,7 +31,6 @@ UNREAD = (
     "knl.conf",
     "mpi.conf",
     "namespace.yaml",
-    "oci.conf",
     "plugstack.conf",
     "resources.yaml",
 )
@@ -98,6 +97,11 @@ def _containers(files: Files, path: str, diagnostics: Diagnostics) -> str:
     return _count(len(found.lines), "line")
 
 
+def _oci(files: Files, path: str, diagnostics: Diagnostics) -> str:
+    found = oci.read(files.lines(path), path, diagnostics)
+    return f"a container is {'run' if found.run else 'created and started'}"
+
+
 def _topology(files: Files, path: str, diagnostics: Diagnostics) -> str:
     found = topology.read(files.lines(path), diagnostics)
     return f"{_count(len(found.switches), 'line')} of switches, {len(found.blocks)} of blocks"
@@ -129,4 +133,5 @@ KINDS: dict[str, Callable[[Files, str, Diagnostics], str]] = {
     "topology.yaml": _topology_yaml,
     "helpers.conf": _helpers,
     "job_container.conf": _containers,
+    "oci.conf": _oci,
 }

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import structs
 
-from spritz.config import build, check, containers, gres, helpers, topology, typed
+from spritz.config import build, check, containers, gres, helpers, oci, topology, typed
 from spritz.config.diagnostics import ConfigError, Diagnostics
 from spritz.config.files import Files
 from spritz.config.grammar import Line, Malformed, Place, tokens
@@ -60,6 +60,7 @@ def examine(path: str, *, check_users: bool = True) -> tuple[LoadedConfig | None
     networks = _networks(files, path, parsed, diagnostics)
     changeable = _helpers(files, path, parsed, diagnostics)
     contained = _containers(files, path, parsed, diagnostics)
+    runtime = _oci(files, path, diagnostics)
     if check_users:
         _check_users(parsed.settings, diagnostics)
     found = tuple(diagnostics.items)
@@ -83,6 +84,7 @@ def examine(path: str, *, check_users: bool = True) -> tuple[LoadedConfig | None
         cgroup_given=bool(cgroup_lines),
         helpers=changeable,
         containers=contained,
+        oci=runtime,
     )
     return config, found
 
@@ -175,6 +177,12 @@ def _containers(files: Files, path: str, parsed: typed.Parsed, diagnostics: Diag
         message = f"JobContainerType={containers.PLUGIN}: {containers.FILE} beside this file names no BasePath"
         diagnostics.error(place, message, key="JobContainerType", hint="write BasePath=DIRECTORY")
     return found
+
+
+def _oci(files: Files, path: str, diagnostics: Diagnostics) -> oci.OciFile | None:
+    """oci.conf, if there is one."""
+    beside = os.path.join(os.path.dirname(path), oci.FILE)
+    return oci.read(files.lines(beside), beside, diagnostics) if os.path.lexists(beside) else None
 
 
 def _ranked(

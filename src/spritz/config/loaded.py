@@ -12,6 +12,7 @@ from spritz.config.diagnostics import Diagnostic
 from spritz.config.gres import GresFile
 from spritz.config.helpers import HelpersFile
 from spritz.config.kinds import Value
+from spritz.config.oci import OciFile
 from spritz.config.schema import cgroup_keys, slurmdbd_keys
 from spritz.config.settings import Settings
 from spritz.config.typed import Parsed
@@ -92,3 +93,5 @@ class LoadedConfig(Struct, frozen=True, kw_only=True):
     cgroup_given: bool = False
     helpers: HelpersFile = HelpersFile()
     containers: ContainersFile = ContainersFile()
+    #: None without the file
+    oci: OciFile | None = None

@@ -12,6 +12,7 @@ from spritz.config.schema import (
     container_keys,
     gres_keys,
     helpers_keys,
+    oci_keys,
     record_keys,
     slurm_keys,
     slurmdbd_keys,
@@ -54,6 +55,7 @@ def markdown() -> str:
     parts.append(_table("topology.conf", "topology.conf", topology_keys().values()))
     parts.append(_table("helpers.conf", "helpers.conf", helpers_keys().values()))
     parts.append(_table("job_container.conf", "job_container.conf", container_keys().values()))
+    parts.append(_table("oci.conf", "oci.conf", oci_keys().values()))
     parts.append(_table("slurmdbd.conf", "slurmdbd.conf", slurmdbd_keys().values()))
     parts.append(_options())
     return "\n".join(parts)
@@ -67,6 +69,7 @@ def counts() -> dict[str, int]:
     scopes += [("gres.conf", gres_keys().values()), ("cgroup.conf", cgroup_keys().values())]
     scopes += [("topology.conf", topology_keys().values()), ("helpers.conf", helpers_keys().values())]
     scopes.append(("job_container.conf", container_keys().values()))
+    scopes.append(("oci.conf", oci_keys().values()))
     scopes.append(("slurmdbd.conf", slurmdbd_keys().values()))
     for scope, keys in scopes:
         for key in set(keys):

@@ -64,8 +64,10 @@ class EndSignal(Struct, frozen=True, kw_only=True, gc=False):
 
 
 class ContainerOptions(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """What a script or a step's tasks run in, as pyxis's options say."""
+    """What a script or a step's tasks run in, as --container or pyxis's options say."""
 
+    #: --container: the path of an OCI bundle, as it was given; all other fields are pyxis's
+    bundle: str = ""
     #: a directory or an archive of a root file system, an image of apptainer, or the name of an image of a registry
     image: str = ""
     #: `SOURCE:TARGET`, or `SOURCE:TARGET:ro`; absolute

@@ -41,7 +41,7 @@ from spritz.node.cancelled import cancelled_text
 from spritz.node.gpus_found import FoundGpus, with_gpus
 from spritz.node.launch.build import supervisor_spec
 from spritz.node.launch.hooks import hook_variables
-from spritz.node.leftovers import end_and_forget, leftover_pids, orphans
+from spritz.node.leftovers import end_and_forget, end_containers, leftover_pids, orphans
 from spritz.node.machine import Machine
 from spritz.node.reporter import Reporter
 from spritz.node.supervisors import SupervisorLink
@@ -570,6 +570,13 @@ class Agent:
                 break
             processes.send(left, 9)
             await self._clock.sleep(0.02)
+        if began and not booted:
+            try:
+                problems = await self._disk.run(end_containers, directory, seconds=_REMOVAL_SECONDS)
+            except SpritzError as failed:
+                problems = [failed.message]
+            for problem in problems:
+                self._log.error("step.container_left", job_id=key.job_id, step_id=key.step_id, problem=problem)
         error = "slurmstepd was killed" if began else "slurmstepd did not start"
         if booted:
             error = "the node has booted"

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import subprocess
 import time
 from collections.abc import Iterable
 
 from spritz.node import cgroup
 from spritz.node import spool as spools
-from spritz.stepd import control, processes, spec
+from spritz.notation.octets import octets
+from spritz.stepd import control, epilogs, processes, spec
 
 _PATIENCE_SECONDS = 10.0
 
@@ -23,6 +26,43 @@ def leftover_pids(directory: str) -> list[int]:
         for group in {known.cgroup_memory, known.cgroup_devices, known.cgroup_cores, known.cgroup_tree}:
             found.update(cgroup.left_in(group, record.pids[0]))
     return sorted(found - {os.getpid()})
+
+
+def end_containers(directory: str) -> list[str]:
+    """Have the runtime end what it still knows of a step whose supervisor was killed; what went wrong, in words.
+
+    Blocks, for up to `epilogs.END_SECONDS` a task.
+    """
+    record = spools.read_record(directory)
+    if record is None:
+        return []
+    known, problems = record.spec, []
+    other = os.geteuid() == 0
+    for task, pid in zip(known.tasks, record.pids[1:], strict=False):
+        if not task.end:
+            continue
+        identity = known.identity
+        try:
+            subprocess.run(
+                [*map(octets, task.end), str(pid).encode()],
+                env=epilogs.end_environment(known, task),
+                cwd="/",
+                user=identity.uid if other else None,
+                group=identity.gid if other else None,
+                extra_groups=identity.groups if other else None,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
+                timeout=epilogs.END_SECONDS,
+                check=True,
+            )
+        except (OSError, subprocess.SubprocessError) as error:
+            problems.append(f"task {task.task_id}: {error}")
+    if known.oci_directory:
+        with contextlib.suppress(OSError):
+            os.rmdir(known.oci_directory)
+    return problems
 
 
 def orphans(zygote_pid: int) -> list[int]:
@@ -69,7 +109,9 @@ def end_and_forget(spool: spools.Spool, directory: str) -> None:
         if connection is None:
             processes.send(leftover_pids(directory), 9)
         time.sleep(0.02)
-    if connection is not None:
+    if connection is None:
+        end_containers(directory)
+    else:
         connection.sendall(control.encode(control.Forget()))
         connection.close()
     spool.remove(directory)

@@ -210,6 +210,8 @@ def daemon_settings(
                 cgroup_cores=cores,
                 cgroup_tree=cgroup_tree,
                 container=_container(config, node.name, hostname, spool, name, several=len(nodes) > 1),
+                oci=config.oci,
+                spool=spool,
                 gres=node.capacity.gres,
                 memory_rule=_memory_rule(config, node) if config.cgroup_given else MemoryRule(),
                 sample_seconds=_sample_seconds(have.words("JobAcctGatherFrequency")),

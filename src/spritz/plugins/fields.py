@@ -46,6 +46,16 @@ def _memory(field: str) -> DescriptionField:
     return DescriptionField(lambda d: d.fields.get(field), write)
 
 
+def _read_bundle(d: Description) -> str | None:
+    container = d.fields.get("container")
+    return (container or {}).get("bundle") or None
+
+
+def _write_bundle(d: Description, name: str, value: Any) -> None:
+    text = text_of(name, value)
+    d.put("container", {"bundle": text} if text else None)
+
+
 def _read_any_memory(d: Description) -> int:
     if d.fields.get("memory_mib_per_cpu") is not None:
         return int(d.fields["memory_mib_per_cpu"]) | MEM_PER_CPU
@@ -271,7 +281,7 @@ FIELDS: dict[str, DescriptionField] = {
     "burst_buffer": absent(None, _NO_BURST),
     "clusters": absent(None, "a job is of the cluster that it is submitted to"),
     "comment": text_field("comment"),
-    "container": absent(None, "containers are not built"),
+    "container": DescriptionField(_read_bundle, _write_bundle),
     "contiguous": DescriptionField(
         lambda d: int(bool(d.fields.get("contiguous"))),
         lambda d, name, value: d.put("contiguous", bool(number_of(name, value)) or None),

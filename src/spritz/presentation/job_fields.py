@@ -449,7 +449,7 @@ FIELDS: tuple[Field, ...] = (
     _fixed("CLUSTER_FEATURES", NULL, "clusterfeature"),
     Field("COMMAND", ("spec.command",), _or_null, letter="o", name="command"),
     Field("COMMENT", ("spec.comment",), _or_null, letter="k", name="comment"),
-    _fixed("CONTAINER", NULL, "container"),
+    Field("CONTAINER", ("spec.container.bundle",), _or_null, name="container"),
     _fixed("CONTAINER_ID", NULL, "containerid"),
     Field("CONTIGUOUS", ("spec.contiguous",), _flag, letter="O", name="contiguous"),
     Field("CORES_PER_SOCKET", ("spec.cores_per_socket",), _star, letter="I", name="cores"),

@@ -251,6 +251,8 @@ def _files(job: Job) -> list[str]:
     if spec.batch:
         error, given, output = standard_paths(job)
         lines += [f"StdErr={error}", f"StdIn={given}", f"StdOut={output}"]
+    if spec.container is not None and spec.container.bundle:
+        lines.append(f"Container={spec.container.bundle}")
     return lines
 
 

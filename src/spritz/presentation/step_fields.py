@@ -85,8 +85,13 @@ FIELDS: tuple[Field, ...] = (
     Field("ARRAY_JOB_ID", _LABEL, _array_job, name="arrayjobid"),
     Field("ARRAY_TASK_ID", ("array_task_id",), lambda now, task: NA if task is None else str(task), name="arraytaskid"),
     Field("CLUSTER", refused="there is one cluster", name="cluster"),
-    Field("CONTAINER", refused="containers are not built", name="container"),
-    Field("CONTAINER_ID", refused="containers are not built", name="containerid"),
+    Field(
+        "CONTAINER",
+        ("step.spec.container",),
+        lambda now, container: (container.bundle if container is not None else "") or NULL,
+        name="container",
+    ),
+    Field("CONTAINER_ID", refused="only scrun names containers, which is not built", name="containerid"),
     Field("CPUFREQ", refused="CPU frequencies are not set", name="cpufreq"),
     Field("JOBID", ("step.job_id",), sort=lambda job_id: job_id, name="jobid"),
     Field(

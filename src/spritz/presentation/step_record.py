@@ -37,6 +37,8 @@ def record_text(view: StepView, oneliner: bool = False) -> str:
         default = "Cyclic" if step.tasks <= len(step.nodes) else "Block"
         lines[-1] += f" Dist={spec.distribution or default}"
     lines.append(f"SrunHost:Pid={spec.submit_host or '(null)'}:{spec.client_pid}")
+    if spec.container is not None and spec.container.bundle:
+        lines.append(f"Container={spec.container.bundle}")
     if spec.submit_line:
         lines.append(f"SubmitLine={spec.submit_line}")
     return join(lines, oneliner)

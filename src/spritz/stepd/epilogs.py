@@ -1,4 +1,4 @@
-"""Programs that run when a task has ended, as its user and without its files.
+"""Programs that run when a task has ended, as its user and without its files: epilogs, and what ends its container.
 
 Source: slurm.conf(5) TaskEpilog, srun(1) --task-epilog; the time they have and what is said as in Slurm 22.05.
 """
@@ -11,8 +11,9 @@ import signal
 from typing import TYPE_CHECKING
 
 from spritz.notation.octets import octets
+from spritz.stepd import namespaces
 from spritz.stepd.reactor import close_in_child
-from spritz.stepd.spec import NOTHING, SupervisorSpec
+from spritz.stepd.spec import NOTHING, SupervisorSpec, TaskSpec
 from spritz.stepd.start import become
 
 if TYPE_CHECKING:
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 
 #: How long one may take.
 EPILOG_SECONDS = 5.0
+#: and what ends a container
+END_SECONDS = 30.0
 
 
 def start_epilogs(spec: SupervisorSpec, task_id: int, pid: int, say: Callable[[str], None]) -> list[int]:
@@ -36,6 +39,36 @@ def start_epilogs(spec: SupervisorSpec, task_id: int, pid: int, say: Callable[[s
             say(f"error: Could not run user task_epilog [{os.fsdecode(program)}]: access denied")
             say(failed(-1))
     return started
+
+
+def start_end(spec: SupervisorSpec, task: TaskSpec, pid: int) -> int:
+    """Its process id. It sees the machine as the task did, whose process id `pid` was."""
+    environment = end_environment(spec, task)
+    words = [octets(word) for word in (*task.end, str(pid))]
+    started = os.fork()
+    if started:
+        return started
+    try:
+        close_in_child()
+        os.setsid()
+        if spec.hosts_file:
+            namespaces.enter(spec.hosts_file, spec.node)
+        if spec.private_dirs:
+            namespaces.cover(spec.private_dirs, shared=spec.private_shared)
+        become(spec.identity)
+        os.chdir("/")
+        nothing = os.open(NOTHING, os.O_RDWR)
+        for descriptor in (0, 1, 2):
+            os.dup2(nothing, descriptor)
+        os.execve(words[0], words, environment)
+    finally:
+        os._exit(127)
+
+
+def end_environment(spec: SupervisorSpec, task: TaskSpec) -> dict[bytes, bytes]:
+    """The task's variables."""
+    pairs = (text.partition(b"=") for text in (*spec.environment, *map(octets, task.environment)))
+    return {name: value for name, _, value in pairs}
 
 
 def end_late(running: Iterable[int]) -> None:

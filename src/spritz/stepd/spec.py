@@ -41,6 +41,8 @@ class TaskSpec(msgspec.Struct, frozen=True, array_like=True):
     stdin: str = NOTHING
     stdout: str = NOTHING
     stderr: str = NOTHING
+    #: run as the user with the task's process id when nothing of the step is left; of what runs elsewhere
+    end: tuple[str, ...] = ()
 
 
 class Identity(msgspec.Struct, frozen=True, array_like=True):
@@ -155,6 +157,8 @@ class SupervisorSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     pmix: Pmix | None = None
     #: an /etc/hosts of the step's own, where the node's name resolves nowhere else
     hosts_file: str = ""
+    #: made for the user's files of an OCI runtime, and removed with the step; "": none
+    oci_directory: str = ""
     #: the Job, a stored value, for the daemon's Epilog after a restart; the supervisor does not look at it
     job: bytes = b""
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import signal
 import socket
 import sys
@@ -97,6 +98,8 @@ class Supervisor:
         self._mpi: Mpi | None = None
         self._spool = os.getcwd() if spec.pmix is not None else ""
         self._epilogs: set[int] = set()
+        #: what ends containers, by process id, and its task; None: not begun
+        self._ends: dict[int, int] | None = None
         self._kill_timer: Timer | None = None
         self._end_told = False
         self._stop_timer: Timer | None = None
@@ -144,6 +147,8 @@ class Supervisor:
             self._write_script()
         if self.spec.io_address:
             self._audience.connect_primary()
+        if self.spec.oci_directory:
+            self._make_oci_directory()
         with AsUser(self.spec.identity):
             os.umask(self.spec.umask)
             self._change_directory()
@@ -172,6 +177,13 @@ class Supervisor:
         finally:
             # Closed before the task is forked: a program that is open for writing cannot be executed.
             os.close(descriptor)
+
+    def _make_oci_directory(self) -> None:
+        directory = self.spec.oci_directory
+        shutil.rmtree(directory, ignore_errors=True)  # of a job that was requeued after its node had failed
+        os.mkdir(directory, 0o700)
+        if os.geteuid() == 0:
+            os.chown(directory, self.spec.identity.uid, self.spec.identity.gid)
 
     def _change_directory(self) -> None:
         try:
@@ -269,6 +281,8 @@ class Supervisor:
 
     def _kill(self) -> None:
         """SIGKILL to everything, again and again until nothing is left."""
+        if self._ends:
+            return  # nothing of the step is left but what ends its containers, which has a time limit of its own
         self._kills += 1
         # What has outlived the signal once forks faster than it is found, or cannot be killed.
         if self._kills > 1 and self._below():
@@ -334,6 +348,9 @@ class Supervisor:
             if self._mpi is not None and pid == self._mpi.pid:
                 self._mpi.reaped()
                 continue
+            if self._ends is not None and pid in self._ends:
+                self._end_ended(pid, status)
+                continue
             task = self._group.by_pid.get(pid)
             self._account.add(used, None if task is None else task.spec.task_id)
             if pid in self._epilogs:
@@ -395,12 +412,12 @@ class Supervisor:
 
     def _step_on(self) -> None:
         """Go on from one stage of the end to the next as far as it is reached."""
-        if not self._group.all_ended or self._epilogs:
+        if not self._group.all_ended or self._epilogs or self._ends:
             return
         if self._result is None:
             if self._mpi is not None:
                 self._mpi.end()
-            if self._left_over():
+            if self._left_over() or self._containers_left():
                 return
             self._conclude()
         self._maybe_leave()
@@ -417,6 +434,29 @@ class Supervisor:
         processes.kill_descendants(os.getpid())
         self._reactor.after(0.1, self._reap)
         return True
+
+    def _containers_left(self) -> bool:
+        """Whether what a runtime may still have of the tasks is being ended. Begins that."""
+        if self._ends is None:
+            self._ends = {}
+            for task in self._group.tasks:
+                if task.spec.end and task.pid:
+                    pid = epilogs.start_end(self.spec, task.spec, task.pid)
+                    self._ends[pid] = task.spec.task_id
+                    processes.spared.add(pid)
+            if self._ends:
+                self._childless = False
+                self._reactor.after(epilogs.END_SECONDS, lambda: epilogs.end_late(self._ends or ()))
+        return bool(self._ends)
+
+    def _end_ended(self, pid: int, status: int) -> None:
+        assert self._ends is not None
+        task_id = self._ends.pop(pid)
+        processes.spared.discard(pid)
+        if status:
+            late = os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
+            why = f"not done in {epilogs.END_SECONDS:g} s" if late else f"status={status}"
+            self.say(f"error: the container of task {task_id} could not be removed: {why}")
 
     def _give_up(self) -> None:
         """Some processes do not die: the site's program is told, and the node will be drained.
@@ -469,6 +509,9 @@ class Supervisor:
             error=self._launch_error,
             error_kind=self._error_kind,
         )
+        if self.spec.oci_directory:
+            with contextlib.suppress(OSError):  # DisableCleanup leaves files in it
+                os.rmdir(self.spec.oci_directory)
         record.append(self._record, record.result_entry(self._result))
         self._daemon.finished(self._result)
         self._reactor.after(_ACKNOWLEDGE_SECONDS, self._sync_result)

@@ -17,6 +17,7 @@ from spritz.config.schema import (
     container_keys,
     gres_keys,
     helpers_keys,
+    oci_keys,
     record_keys,
     slurm_keys,
     slurmdbd_keys,
@@ -89,6 +90,7 @@ def test_the_table_names_only_keys_and_options_that_there_are() -> None:
     known |= {f"topology.conf.{key.name}" for key in topology_keys().values()}
     known |= {f"helpers.conf.{key.name}" for key in helpers_keys().values()}
     known |= {f"job_container.conf.{key.name}" for key in container_keys().values()}
+    known |= {f"oci.conf.{key.name}" for key in oci_keys().values()}
     known |= {f"cgroup.conf.{key.name}" for key in cgroup_keys().values()}
     known |= {f"slurmdbd.conf.{key.name}" for key in slurmdbd_keys().values()}
     known |= {f"{key}.{option}" for key, options in OPTIONS.items() for option in options}

@@ -165,6 +165,7 @@ def test_every_status_names_a_key_that_exists() -> None:
         container_keys,
         gres_keys,
         helpers_keys,
+        oci_keys,
         slurmdbd_keys,
         topology_keys,
     )
@@ -179,6 +180,7 @@ def test_every_status_names_a_key_that_exists() -> None:
         "topology.conf": topology_keys(),
         "helpers.conf": helpers_keys(),
         "job_container.conf": container_keys(),
+        "oci.conf": oci_keys(),
         "slurmdbd.conf": slurmdbd_keys(),
     }
     for name in (*status.DONE, *status.HONOURED, *status.MOOT):

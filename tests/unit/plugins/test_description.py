@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from spritz.model.ids import INFINITE, NO_VAL
-from spritz.model.job import Dependency, EndSignal, JobSpec, Sharing
+from spritz.model.job import ContainerOptions, Dependency, EndSignal, JobSpec, Sharing
 from spritz.model.resources import GresRequest
 from spritz.plugins.answer import FieldError
 from spritz.plugins.description import Description
@@ -91,6 +91,7 @@ WRITTEN: dict[str, tuple[object, dict[str, object]]] = {
     "begin_time": (1000, {"begin_at": 1000.0}),
     "bitflags": (0x302, {"spread": True, "use_min_nodes": True, "kill_on_invalid_dependency": False}),
     "comment": ("x", {"comment": "x"}),
+    "container": ("/b", {"container": ContainerOptions(bundle="/b")}),
     "contiguous": (1, {"contiguous": True}),
     "core_spec": (1, {"core_spec": 1}),
     "cores_per_socket": (2, {"cores_per_socket": 2}),

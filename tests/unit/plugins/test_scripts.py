@@ -85,7 +85,7 @@ def test_lua_changes_the_request(tmp_path: Path) -> None:
         ("d.frobnicate = 3", '2: a job description has no field "frobnicate"'),
         ("d.account = nil", "2: account: string expected, got nil"),
         ("d.time_limit = 'abc'", "2: time_limit: number expected, got string"),
-        ("d.container = 'x'", "2: container: containers are not built"),
+        ("d.burst_buffer = 'x'", "2: burst_buffer: there are no burst buffers"),
         ("parts.a.nodes = 'x'", "2: this record cannot be changed"),
         ("error({})", None),
     ],

@@ -24,6 +24,8 @@ from spritz.notation import signals
 from spritz.stepd.reactor import Reactor
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from spritz.cli.context import Context
     from spritz.cli.filters.chain import Filters
     from spritz.cli.launch.foreground import Command
@@ -72,6 +74,9 @@ class Holding:
     def run(self) -> int:
         """salloc's exit status. Raises SpritzError."""
         self._login = self._login_environment()
+        container = self.given.get("container", "")
+        if container and not _has_interactive_step(read_keys(_KEYS)):
+            raise SpritzError("--container requires LaunchParameters=use_interactive_step")
         request = self._request()
         if len(self.clusters) > 1:
             from spritz.cli.submit.first_cluster import use_first
@@ -175,7 +180,10 @@ class Holding:
             from spritz.model import het
 
             environment |= het.variables(granted.components, twice=True)
-        argv = self.command or default_command(environment)
+        container = self.given.get("container", "")
+        if container:
+            environment.setdefault("SLURM_CONTAINER", container)
+        argv = self.command or default_command(environment, container)
         try:
             self._running = Command(argv, environment, granted.job.spec.work_dir, self._command_ended)
         except FileNotFoundError:
@@ -238,7 +246,7 @@ class Holding:
             self._running.send(signal.SIGCONT)
 
 
-def default_command(environment: dict[str, str]) -> list[str]:
+def default_command(environment: dict[str, str], container: str = "") -> list[str]:
     """What salloc runs when it is told nothing: the site's command, an interactive step, or the user's shell.
 
     Source: slurm.conf(5) SallocDefaultCommand, InteractiveStepOptions, LaunchParameters=use_interactive_step.
@@ -248,10 +256,18 @@ def default_command(environment: dict[str, str]) -> list[str]:
     if site:
         return ["/bin/sh", "-c", site]
     environment.setdefault("SHELL", _login_shell())
-    if "use_interactive_step" in configured.get("launchparameters", "").lower():
+    if _has_interactive_step(configured):
         options = configured.get("interactivestepoptions") or _INTERACTIVE_STEP
+        if container:
+            import shlex  # few have one
+
+            options = f"--container {shlex.quote(container)} {options}"
         return ["/bin/sh", "-c", f"exec {own_srun()} {options}"]
     return [environment["SHELL"]]
+
+
+def _has_interactive_step(configured: Mapping[str, str]) -> bool:
+    return "use_interactive_step" in configured.get("launchparameters", "").lower()
 
 
 def _login_shell() -> str:

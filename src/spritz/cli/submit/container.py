@@ -1,4 +1,4 @@
-"""pyxis's options: what a script or the tasks of a step run in. Source: pyxis's README."""
+"""What a script or the tasks of a step run in: --container, and pyxis's options. Source: srun(1), pyxis's README."""
 
 from __future__ import annotations
 
@@ -30,7 +30,12 @@ def set_option(fields: Fields, option: str, value: str, source: Source) -> None:
     """One of them. Raises SpritzError."""
     found = fields.get("container")
     container = found if isinstance(found, ContainerOptions) else ContainerOptions()
-    if option in _FLAGS:
+    if option == "container":
+        # As it is: without an oci.conf it is for whatever else looks at it.
+        container = replace(container, bundle=value)
+        if not value and container == ContainerOptions():
+            return
+    elif option in _FLAGS:
         container = replace(container, **_FLAGS[option])
     elif option == "container-image":
         container = replace(container, image=_image(value, source.cwd))
@@ -40,6 +45,8 @@ def set_option(fields: Fields, option: str, value: str, source: Source) -> None:
         container = replace(container, work_dir=value)
     else:
         raise SpritzError(f"--{option}: {value[:80]!r}: the path must be absolute")
+    if container.bundle and container != ContainerOptions(bundle=container.bundle):
+        raise SpritzError(f"--{option}: an OCI bundle (--container) is its own image, and has mounts of its own")
     fields["container"] = container
 
 

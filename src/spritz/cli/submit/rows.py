@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     pass
 
 #: refusals that several rows share
-_CONTAINER = "containers are not built yet"
 _BURST = "there are no burst buffers"
 _FREQUENCY = "processor and GPU clocks are not set"
 _SWITCH = "there is no network plugin"
@@ -134,8 +133,8 @@ _TABLE: tuple[tuple[str, Row], ...] = (
     ("bas", Row("acctg-freq", "", "[task=]seconds", "how often the use of tasks is sampled")),
     ("bas", Row("bb", "", "spec", refused=_BURST)),
     ("bas", Row("bbf", "", "file", refused=_BURST)),
-    ("bas", Row("container", "", "path", refused=_CONTAINER)),
-    ("bas", Row("container-id", "", "id", refused=_CONTAINER)),
+    ("bas", Row("container", "", "bundle", "run in a container of this OCI bundle, as oci.conf says")),
+    ("bas", Row("container-id", "", "id", refused="only scrun names containers, which is not built")),
     ("bs", Row("container-image", "", "image", "run in this image: a directory, an archive, or a name")),
     ("bs", Row("container-mounts", "", "SRC:DST[:FLAGS],…", "what else is seen inside; flags: ro, rw")),
     ("bs", Row("container-workdir", "", "path", "working directory inside")),

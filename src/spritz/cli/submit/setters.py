@@ -384,6 +384,7 @@ def _directory(fields: Fields, value: str, source: Source) -> None:
 
 
 _OF_CONTAINERS = (
+    "container",
     "container-image",
     "container-mounts",
     "container-workdir",

@@ -73,12 +73,18 @@ _JOB_ONLY = (
 _OF_ENCLOSING_STEP = "SLURM_CPU_BIND SLURM_MEM_BIND SLURM_DISTRIBUTION"
 
 
+#: What a job is told of its container. Steps are in none unless they ask for it (srun(1) names SRUN_CONTAINER).
+_SAID = frozenset({"SLURM_CONTAINER", "SLURM_CONTAINER_ID"})
+
+
 def table(command: str) -> tuple[tuple[str, str], ...]:
     """(variable, option) of `sbatch`, `salloc` or `srun`."""
     if command in _tables:
         return _tables[command]
     prefix, own = {"sbatch": ("SBATCH_", _SBATCH), "salloc": ("SALLOC_", _SALLOC), "srun": ("SLURM_", _SRUN)}[command]
     found = [(prefix + name, _option(name)) for name in f"{_SHARED} {own}".split()]
+    if command == "srun":
+        found = [each for each in found if each[0] not in _SAID]
     if command == "srun":
         found += [("SRUN_" + name, _option(name)) for name in _SRUN_OWN.split()]
     else:

@@ -82,6 +82,15 @@ def container_keys() -> dict[str, Key]:
 
 
 @cache
+def oci_keys() -> dict[str, Key]:
+    """Keys of oci.conf."""
+    from spritz.config.schema.key import table
+    from spritz.config.schema.oci import OCI_KEYS
+
+    return table(OCI_KEYS)
+
+
+@cache
 def slurmdbd_keys() -> dict[str, Key]:
     """Keys of slurmdbd.conf."""
     from spritz.config.schema.key import table

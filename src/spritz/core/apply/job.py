@@ -208,11 +208,12 @@ def _started(state: State, event: events.JobStarted) -> None:
     state.keep_off(job)
     if job.has_script:
         first = allocation.nodes[0]
+        container = job.spec.container
         state.put_step(
             Step(
                 job_id=job.id,
                 step_id=STEP_BATCH,
-                spec=_BATCH_STEP,
+                spec=_BATCH_STEP if container is None else replace(_BATCH_STEP, container=container),
                 uid=job.spec.uid,
                 nodes=(StepNode(allocation=first, task_ids=(0,)),),
                 restart_count=job.restart_count,

@@ -11,7 +11,8 @@ import posixpath
 import msgspec
 
 from spritz import installed
-from spritz.model.ids import STEP_BATCH, STEP_EXTERN, step_name
+from spritz.config.oci import OciFile
+from spritz.model.ids import STEP_BATCH, STEP_EXTERN, STEP_MAX, step_name
 from spritz.model.job import ContainerOptions, Job
 from spritz.model.launch import LaunchBatch, LaunchStep
 from spritz.model.resources import GresAllocation, GresCapacity, mask_ids, mask_of
@@ -22,8 +23,11 @@ from spritz.node.launch import environment, mpi, niceness, streams
 from spritz.node.launch.affinity import Topology, cpu_bind_variables, real_cpus
 from spritz.node.launch.environment import NodeFacts
 from spritz.node.launch.gpus import bound_gpus, device_files, gpu_mask, visible
+from spritz.stepd import oci
 from spritz.stepd.spec import SCRIPT, Identity, SupervisorSpec, TaskSpec, marker
 
+#: what ends a task that leaves nothing behind
+_NO_END: tuple[str, ...] = ()
 #: Where a batch script is seen in its container.
 _SCRIPT_INSIDE = "/tmp/slurm_script"
 
@@ -74,6 +78,10 @@ class NodeSetup(msgspec.Struct, frozen=True, kw_only=True):
     cgroup_tree: str = ""
     #: directories of each job's own; None without job_container/tmpfs
     container: Container | None = None
+    #: oci.conf; None without: --container has no effect
+    oci: OciFile | None = None
+    #: SlurmdSpoolDir
+    spool: str = ""
     #: what gres.conf says of the node
     gres: tuple[GresCapacity, ...] = ()
     memory_rule: MemoryRule = MemoryRule()
@@ -114,9 +122,11 @@ def batch_spec(message: LaunchBatch, directory: str, setup: NodeSetup) -> Superv
     variables["SLURM_PRIO_PROCESS"] = str(niceness.submitted(message.environment))
     memory, swap = setup.memory_rule.limits(share.memory_mib)
     denied, given = _devices(share.gres, setup)
+    argv, end = _script_in(job, posixpath.join(directory, SCRIPT), message.node, setup)
     task = TaskSpec(
         task_id=0,
-        argv=_script_in(spec.container, posixpath.join(directory, SCRIPT), spec.arguments),
+        argv=argv,
+        end=end,
         cpus=_bound(share.cpus, setup),
         stdin=where.stdin,
         stdout=where.stdout,
@@ -160,6 +170,7 @@ def batch_spec(message: LaunchBatch, directory: str, setup: NodeSetup) -> Superv
         gpu_accounting=setup.gpu_accounting,
         energy_source=setup.energy_source,
         hosts_file=setup.hosts_file,
+        oci_directory=_oci_directory(job, STEP_BATCH, setup) if end else "",
         job=encode(job),
     )
 
@@ -227,6 +238,7 @@ def step_spec(message: LaunchStep, directory: str, setup: NodeSetup) -> Supervis
         pmi=mpi.pmi(job, step, node_index),
         pmix=mpi.pmix(job, step, node_index, message.components),
         hosts_file=setup.hosts_file,
+        oci_directory=_oci_directory(job, step.step_id, setup) if any(task.end for task in tasks) else "",
         job=encode(job),
     )
 
@@ -245,9 +257,16 @@ def _task(job: Job, step: Step, node: str, node_index: int, local_id: int, setup
         own |= visible(mask, facts.gpu_kinds, gpus if facts.local_gpus else 0, facts.gpu_uuids)
     where = streams.step_streams(job, step, setup.host or node, node_index, local_id)
     cpus = share.cpus_by_task[local_id] if share.cpus_by_task else share.allocation.cpus
+    argv, end = _argv(step, share.task_ids[local_id]), _NO_END
+    bundle, runtime = _bundle(step.spec.container, step.spec.work_dir or job.spec.work_dir), setup.oci
+    if bundle and runtime is not None and argv:
+        argv, end = _in_bundle(_oci_task(bundle, runtime, job, step.step_id, local_id, node, setup), argv)
+    else:
+        argv = _contained(step.spec.container, argv)
     return TaskSpec(
         task_id=share.task_ids[local_id],
-        argv=_contained(step.spec.container, _argv(step, share.task_ids[local_id])),
+        argv=argv,
+        end=end,
         environment=tuple(f"{name}={value}" for name, value in own.items()),
         cpus=_bound(cpus, setup),
         stdin=where.stdin,
@@ -270,17 +289,60 @@ def _gpu_bind(job: Job, step: Step) -> str:
 
 def _contained(container: ContainerOptions | None, argv: tuple[str, ...]) -> tuple[str, ...]:
     """The command, in the container if there is one: a program of ours finds the engine on the node, as the user."""
-    if container is None or not argv:
+    if container is None or container.bundle or not argv:
         return argv
     return (*installed.python("spritz.stepd.container", msgspec.json.encode(container).decode()), *argv)
 
 
-def _script_in(container: ContainerOptions | None, script: str, arguments: tuple[str, ...]) -> tuple[str, ...]:
-    """The script is a file of the node's: in a container it is mounted where any image has place for it."""
-    if container is None:
-        return (script, *arguments)
+def _script_in(job: Job, script: str, node: str, setup: NodeSetup) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The script is a file of the node's: in a container it is mounted where any image has place for it.
+
+    What starts it, and what ends its container.
+    """
+    container, arguments, runtime = job.spec.container, job.spec.arguments, setup.oci
+    bundle = _bundle(container, job.spec.work_dir)
+    if container is None or (bundle and runtime is None):
+        return (script, *arguments), ()
+    if bundle and runtime is not None:
+        task = _oci_task(bundle, runtime, job, STEP_BATCH, 0, node, setup)
+        return _in_bundle(msgspec.structs.replace(task, script=script), (script, *arguments))
     mounted = msgspec.structs.replace(container, mounts=(*container.mounts, f"{script}:{_SCRIPT_INSIDE}:ro"))
-    return _contained(mounted, (_SCRIPT_INSIDE, *arguments))
+    return _contained(mounted, (_SCRIPT_INSIDE, *arguments)), ()
+
+
+def _bundle(container: ContainerOptions | None, work_dir: str) -> str:
+    """Path of the OCI bundle; "" without."""
+    return posixpath.join(work_dir, container.bundle) if container is not None and container.bundle else ""
+
+
+def _oci_task(
+    bundle: str, runtime: OciFile, job: Job, step_id: int, local_id: int, node: str, setup: NodeSetup
+) -> oci.Task:
+    return oci.Task(
+        bundle=bundle,
+        directory=_oci_directory(job, step_id, setup),
+        job_id=job.id,
+        step_id=step_id,
+        task_id=local_id,
+        node=node,
+        user=job.spec.user,
+        uid=job.spec.uid,
+        **msgspec.structs.asdict(runtime),
+    )
+
+
+def _in_bundle(task: oci.Task, argv: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """What runs a command in a container of the runtime, and what ends that."""
+    text = msgspec.json.encode(task).decode()
+    return (*installed.python("spritz.stepd.oci", "run", text), *argv), (
+        *installed.python("spritz.stepd.oci", "end", text),
+    )
+
+
+def _oci_directory(job: Job, step_id: int, setup: NodeSetup) -> str:
+    """As Slurm names it."""
+    step = f"{step_id:05d}" if step_id <= STEP_MAX else step_name(step_id)
+    return f"{setup.spool}/oci-job{job.id:05d}-{step}"
 
 
 def _argv(step: Step, task_id: int) -> tuple[str, ...]:

@@ -135,6 +135,8 @@ def batch_variables(
         "SLURM_LOCALID": "0",
         "SLURM_TASKS_PER_NODE": taskcounts.format(task_counts),
     }
+    if spec.container is not None and spec.container.bundle:
+        variables["SLURM_CONTAINER"] = spec.container.bundle
     if spec.tasks_given or spec.tasks_per_node is not None or spec.gpus_per_task:
         tasks = str(spec.tasks if spec.tasks_given else sum(task_counts))
         variables |= {"SLURM_NTASKS": tasks, "SLURM_NPROCS": tasks}
@@ -181,6 +183,8 @@ def step_variables(
         "SLURM_STEP_TASKS_PER_NODE": counts,
         "SLURM_UMASK": f"{step.spec.umask:04o}",
     }
+    if step.spec.container is not None and step.spec.container.bundle:
+        variables["SLURM_CONTAINER"] = step.spec.container.bundle
     variables |= _step_size_variables(step, variables)
     listed = listed_gpus(share.allocation.gres)
     if listed:

@@ -345,6 +345,7 @@ def _request(job: Job) -> Json:
     spec = job.spec
     least = spec.cpus_per_node_min or (spec.tasks_per_node or 1) * (spec.cpus_per_task or 1)
     return {
+        "container": spec.container.bundle if spec.container is not None else "",
         "contiguous": spec.contiguous,
         "delay_boot": number(spec.delay_boot_seconds or 0),
         "mcs_label": spec.mcs_label,
@@ -438,7 +439,6 @@ _ABSENT: Json = {
     "burst_buffer": "",
     "burst_buffer_state": "",
     "cluster_features": "",
-    "container": "",
     "container_id": "",
     "cpu_frequency_governor": number(None),
     "cpu_frequency_maximum": number(None),

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from spritz.model.ids import INFINITE
-from spritz.model.job import Dependency, EndSignal, ResourceLimit, Sharing
+from spritz.model.job import ContainerOptions, Dependency, EndSignal, ResourceLimit, Sharing
 from spritz.model.resources import GresRequest
 from spritz.notation import dependency, distribution, gres, mail_types, memory, nodecount, signals
 from spritz.notation.errors import NotationError
@@ -67,9 +67,8 @@ _REFUSED = {
     "batch_features": "sbatch --batch is not built",
     "burst_buffer": "burst buffers are not built",
     "cluster_constraint": "federations are not built",
-    "container": "containers are not built",
-    "container_id": "containers are not built",
-    "container_type": "containers are not built",
+    "container_id": "only scrun names containers, which is not built",
+    "container_type": "only scrun makes containers of other types, which is not built",
     "cpu_frequency": "CPU frequencies are not set",
     "crontab": "crontabs are written by scrontab",
     "job_id": "job numbers are the controller's",
@@ -162,6 +161,11 @@ def _gpus(name: str, text: str) -> tuple[GresRequest, ...]:
     if any(one.name != "gpu" for one in found):
         raise bad(name, "only gres/gpu is supported by Spritz here", code="ESLURM_INVALID_GRES")
     return found
+
+
+def _container(fields: Fields, bundle: str) -> None:
+    if bundle:
+        fields["container"] = ContainerOptions(bundle=bundle)
 
 
 def _per_node(fields: Fields, text: str) -> None:
@@ -370,6 +374,7 @@ _OTHERS: dict[str, Callable[[Fields, Any], None]] = {
     "account_gather_frequency": _frequency,
     "begin_time": _moment("begin_at"),
     "clusters": lambda fields, value: None,
+    "container": _container,
     "core_specification": lambda fields, value: fields.update(core_spec=value) if _says_something(value) else None,
     "cpu_binding": _cpu_binding,
     "cpu_binding_flags": lambda fields, value: None,

@@ -1,0 +1,111 @@
+"""oci.conf: how a runtime runs the containers of --container. Pure.
+
+Source: oci.conf(5).
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from spritz.config.grammar import Malformed, Place, tokens
+from spritz.config.schema import oci_keys
+from spritz.config.typed import Fields, malformed
+from spritz.notation.errors import shown
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from spritz.config.diagnostics import Diagnostics
+    from spritz.config.grammar import Line
+
+FILE = "oci.conf"
+
+#: what may follow % in a pattern
+_REPLACED = frozenset("%@bejmnprstuU")
+_COMMANDS = ("RunTimeCreate", "RunTimeDelete", "RunTimeKill", "RunTimeQuery", "RunTimeRun", "RunTimeStart")
+_PATTERNS = (*_COMMANDS, "ContainerPath", "MountSpoolDir")
+_EXPRESSIONS = ("EnvExclude", "RunTimeEnvExclude")
+
+
+class OciFile(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """All of oci.conf: patterns of commands of sh(1), and the rest. Without the file --container has no effect."""
+
+    create: str = ""
+    start: str = ""
+    run: str = ""
+    query: str = ""
+    kill: str = ""
+    delete: str = ""
+    container_path: str = ""
+    mount_spool_dir: str = ""
+    #: "null", "newline" or ""
+    env_file: str = ""
+    disabled_hooks: tuple[str, ...] = ()
+    env_exclude: str = ""
+    runtime_env_exclude: str = ""
+    ignore_config: bool = False
+    keep_files: bool = False
+
+
+def read(lines: Iterable[Line], path: str, diagnostics: Diagnostics) -> OciFile:
+    """The file. Never raises for what it holds."""
+    fields = Fields(FILE, oci_keys(), diagnostics)
+    for line in lines:
+        for token in tokens(line):
+            if isinstance(token, Malformed):
+                malformed(token, diagnostics)
+            else:
+                fields.add(token)
+    _check(fields, Place(path, 0), diagnostics)
+    values = fields.values
+    text = {key: str(values.get(key) or "") for key in (*_PATTERNS, *_EXPRESSIONS)}
+    hooks = values.get("DisableHooks") or ()
+    env_file = str(values.get("CreateEnvFile") or "disabled")
+    return OciFile(
+        create=text["RunTimeCreate"],
+        start=text["RunTimeStart"],
+        run=text["RunTimeRun"],
+        query=text["RunTimeQuery"],
+        kill=text["RunTimeKill"],
+        delete=text["RunTimeDelete"],
+        container_path=text["ContainerPath"],
+        mount_spool_dir=text["MountSpoolDir"],
+        env_file="" if env_file == "disabled" else env_file,
+        disabled_hooks=tuple(map(str, hooks)) if isinstance(hooks, tuple) else (),
+        env_exclude=text["EnvExclude"],
+        runtime_env_exclude=text["RunTimeEnvExclude"],
+        ignore_config=bool(values.get("IgnoreFileConfigJson")),
+        keep_files=bool(values.get("DisableCleanup")),
+    )
+
+
+def _check(fields: Fields, place: Place, diagnostics: Diagnostics) -> None:
+    values, places = fields.values, fields.places
+    for key in _PATTERNS:
+        pattern = str(values.get(key) or "")
+        unknown = next((each for each in re.findall("%(.?)", pattern) if each not in _REPLACED), None)
+        if unknown is not None:
+            diagnostics.error(places[key], f"{key}={shown(pattern)}: nothing stands for %{unknown}", key=key)
+    for key in _EXPRESSIONS:
+        try:
+            re.compile(str(values.get(key) or ""))
+        except re.error as error:
+            diagnostics.error(places[key], f"{key}={shown(str(values[key]))}: {error}", key=key)
+    given = {key for key in _COMMANDS if values.get(key)}
+    if not given:
+        diagnostics.error(
+            place, "missing required options: RunTimeRun, RunTimeKill and RunTimeDelete", key="RunTimeRun"
+        )
+        return
+    one = {"RunTimeRun", "RunTimeKill", "RunTimeDelete"}
+    other = {"RunTimeCreate", "RunTimeStart", "RunTimeKill", "RunTimeDelete", "RunTimeQuery"}
+    if given - {"RunTimeQuery"} != one and given != other:
+        message = "RunTimeRun and RunTimeCreate/RunTimeStart are mutually exclusive. "
+        message += "All other RunTime* configurations items must be populated."
+        diagnostics.error(place, message, key="RunTimeRun")
+    elif values.get("IgnoreFileConfigJson") and "RunTimeStart" in given:
+        message = "IgnoreFileConfigJson=true and RunTimeStart are mutually exclusive"
+        diagnostics.error(places["RunTimeStart"], message, key="RunTimeStart")
