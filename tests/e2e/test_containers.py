@@ -65,6 +65,22 @@ def test_mounts_are_seen_and_the_image_is_not_written_to(cluster: Cluster, image
     assert (image / "etc" / "kept").exists()
 
 
+def test_a_mount_needs_no_place_in_the_image(cluster: Cluster, image: Path, tmp_path: Path) -> None:
+    (tmp_path / "given").write_text("given\n")
+    (image / "home").mkdir(exist_ok=True)
+    (image / "home" / "kept").write_text("kept\n")
+    (image / "link").symlink_to("/etc/where")
+    mounted = f"--container-mounts={tmp_path}:/home/new/er:ro,{tmp_path}:{tmp_path}"
+    shell = f"cat /home/new/er/given {tmp_path}/given /home/kept /link; touch /new /home/new/x; ls /"
+    done = run(cluster, "srun", f"--container-image={image}", mounted, "sh", "-c", shell)
+    given, rest = lines(done.stdout)[:4], lines(done.stdout)[4:]
+    assert given == ["given", "given", "kept", "inside"]
+    assert {"home", "etc", "link"} <= set(rest)
+    assert "new" not in rest
+    assert done.stderr.count(b"Read-only file system") == 2
+    assert not (image / "home" / "new").exists()
+
+
 def test_a_batch_script_runs_in_it(cluster: Cluster, image: Path, tmp_path: Path) -> None:
     script = tmp_path / "job.sh"
     script.write_text(f"#!/bin/sh\n#SBATCH --container-image={image}\ncat /etc/where; echo $1 $SLURM_JOB_ID\n")
@@ -121,7 +137,7 @@ def test_what_cannot_be_is_said(cluster: Cluster, image: Path, tmp_path: Path) -
         ((f"--container-image={tmp_path / 'broken.tar'}",), "couldn't unpack"),
         ((f"--container-image={tmp_path / 'file'}",), "or the name of an image is accepted"),
         ((f"--container-image={image}", "--container-mounts=/nosuch:/data"), "couldn't mount /nosuch"),
-        ((f"--container-image={image}", "--container-mounts=/etc:/new"), "the image has no /new"),
+        ((f"--container-image={image}", "--container-mounts=/etc:/etc/where/x"), "/etc/where is no directory"),
         (("--container-workdir=/tmp",), "--container-image is needed"),
         ((f"--container-image={image}", "--container-mounts=:/data"), "SRC:DST[:FLAGS] is accepted"),
         ((f"--container-image={image}", "--container-mounts=/etc:/data:x"), "flag x is not supported"),

@@ -120,12 +120,14 @@ def arguments(
     root: str, mounts: list[Mount], options: dict[str, Any], command: list[str], environment: dict[str, str]
 ) -> list[str]:
     """bwrap's. Devices are the node's, as far as the job's cgroup lets them be opened; /tmp is the container's own."""
-    found = ["--bind" if options.get("writable") else "--ro-bind", root, "/"]
+    made = bool(options.get("writable"))
+    all_mounts = [*_of_mpi(environment), *mounts]
+    opened = set() if made else _without_place(root, [target for _, target, _ in all_mounts])
+    found = ["--bind" if made else "--ro-bind", root, "/"] if not opened else _in_parts(root, opened)
     if options.get("remap_root"):
         found += ["--unshare-user", "--uid", "0", "--gid", "0"]
     found += ["--dev-bind", "/dev", "/dev", "--proc", "/proc"]
     # What the image has no place for is left out: a root that may not be written to gets no new directories.
-    made = bool(options.get("writable"))
     if made or os.path.isdir(f"{root}/sys"):
         found += ["--ro-bind", "/sys", "/sys"]
     for directory in ("/tmp", "/run"):
@@ -134,10 +136,9 @@ def arguments(
     for path in _HOST_FILES:
         if os.path.exists(path) and (made or os.path.exists(root + path)):
             found += ["--ro-bind", os.path.realpath(path), path]
-    for source, target, read_only in [*_of_mpi(environment), *mounts]:
-        if not made and not _has_place(root, target):
-            raise Refused(f"couldn't mount {source}: the image has no {target} (--container-writable makes it)")
+    for source, target, read_only in all_mounts:
         found += ["--ro-bind" if read_only else "--bind", source, target]
+    found += ["--remount-ro", "/"] if opened else []
     return [*found, "--chdir", _directory(options, root, mounts), "--", *command]
 
 
@@ -147,9 +148,42 @@ def _of_mpi(environment: dict[str, str]) -> list[Mount]:
     return [(place, place, False)] if place and os.path.isdir(place) else []
 
 
-def _has_place(root: str, target: str) -> bool:
-    """Below the container's own /tmp and /run anything can be mounted."""
-    return os.path.exists(root + target) or target.startswith(("/tmp/", "/run/", "/dev/shm/"))
+def _without_place(root: str, targets: list[str]) -> set[str]:
+    """Directories of the image in which targets that it does not have are made. Below the container's own /tmp and
+    /run, and the node's /dev, anything can be mounted.
+    """
+    found: set[str] = set()
+    for target in targets:
+        target = os.path.normpath(target)
+        if os.path.lexists(root + target) or target.startswith(("/tmp/", "/run/", "/dev/")):
+            continue
+        above = os.path.dirname(target)
+        while not os.path.lexists(root + above):
+            above = os.path.dirname(above)
+        while above != "/":
+            if os.path.islink(root + above) or not os.path.isdir(root + above):
+                raise Refused(f"couldn't mount {target}: the image's {above} is no directory")
+            found.add(above)
+            above = os.path.dirname(above)
+        found.add("/")
+    return found
+
+
+def _in_parts(root: str, opened: set[str]) -> list[str]:
+    """The image with its `opened` directories made anew, so that they can have more than the image has in them."""
+    found: list[str] = []
+    for directory in sorted(opened):
+        if directory != "/":
+            found += ["--dir", directory]
+        for name in sorted(os.listdir(root + directory)):
+            path = os.path.join(directory, name)
+            if path in opened:
+                continue
+            if os.path.islink(root + path):
+                found += ["--symlink", os.readlink(root + path), path]
+            else:
+                found += ["--ro-bind", root + path, path]
+    return found
 
 
 def _directory(options: dict[str, Any], root: str, mounts: list[Mount]) -> str:
