@@ -27,6 +27,7 @@ from weakref import WeakSet
 from spritz.experiments import (
     arrays,
     calling,
+    containers,
     failures,
     logs,
     record,
@@ -443,4 +444,6 @@ def run_options(options: Mapping[str, Any], found: settings.Settings, name: str)
             given[key] = value if value in (None, "", False) else str(value)
     if "name" not in found.run:
         given.setdefault("name", name)
-    return settings.merged(found, given)
+    merged = settings.merged(found, given)
+    containers.need_none(merged, "functions and the steps of pipelines")
+    return merged

@@ -22,7 +22,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from spritz.experiments import resuming, snapshot
+from spritz.experiments import containers, resuming, snapshot
 from spritz.experiments.errors import ExperimentError
 from spritz.experiments.settings import RunOptions, per_node_gpus, sbatch_options
 from spritz.notation.names import nearest
@@ -203,7 +203,7 @@ export MASTER_PORT=$((20000 + (SLURM_JOB_ID + 1009 * restart) % 12000))
 {"".join(f"{line}{chr(10)}" for line in options.setup)}{modules}{tracking}{_OPEN_LOOP if trials else ""}\
 log=$SPRITZ_RUN_DIR/log/$restart-%t.log
 errors=$SPRITZ_RUN_DIR/log/$restart-srun.log
-{"trap '' $stop_signal" + chr(10) if resumable else ""}{_launch(template, options, job.command, quoted)} 2>> "$errors" &
+{"trap '' $stop_signal" + chr(10) if resumable else ""}{_launch(template, job, quoted)} 2>> "$errors" &
 child=$!
 {beside}status=
 while :; do
@@ -379,9 +379,23 @@ def _accelerate_defaults(several: bool) -> list[str]:
     return [*(["--multi_gpu"] if several else []), "--mixed_precision=no", "--dynamo_backend=no"]
 
 
-def _launch(template: str, options: RunOptions, command: Sequence[str], quoted: Sequence[str]) -> str:
+def _mounted(job: Job) -> list[str]:
+    """What the command sees in a container, as the shell reads it."""
+    found = ['"$SPRITZ_RUN_DIR"']
+    if not job.tree:
+        found.append(shlex.quote(job.work_directory))
+    if job.options.checkpoint_dir:
+        found.append('"$SPRITZ_CHECKPOINT_DIR"')
+    if job.modules:
+        found.append(shlex.quote(str(job.modules)))
+    return found
+
+
+def _launch(template: str, job: Job, quoted: Sequence[str]) -> str:
     """The lines that start the command; the last is put into the background. `quoted` are its words for the shell."""
+    options, command = job.options, job.command
     srun = 'srun --kill-on-bad-exit=1 --output="$log" --error="$log" --open-mode=append'
+    srun += containers.words(options, _mounted(job))
     program = f"{resuming.guard(options)}{' '.join(quoted)}"
     if template in ("plain", "tasks", "lightning"):
         return f"{srun} {program}"

@@ -5,6 +5,7 @@ run:                      # options of `spritz run`, with underscores
   gpus: 4
   time: 2:00:00
   template: torchrun
+  container_image: /images/pytorch.sqsh
   setup: [module load cuda]
   env: {OMP_NUM_THREADS: 8}
   slurm: ["--mem-per-gpu=64G"]
@@ -45,6 +46,9 @@ class RunOptions:
 
     name: str = ""
     template: str = ""
+    #: the command runs in it: a path, or a name; and SRC:DST[:ro],… of what it needs more (`containers`)
+    container_image: str = ""
+    container_mounts: str = ""
     nodes: str = ""
     tasks_per_node: str = ""
     gpus: str = ""

@@ -10,11 +10,22 @@ import shlex
 import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from spritz.experiments import notify, record, resuming, script, secrets, slurm, snapshot, surroundings, tracking
+from spritz.experiments import (
+    containers,
+    notify,
+    record,
+    resuming,
+    script,
+    secrets,
+    slurm,
+    snapshot,
+    surroundings,
+    tracking,
+)
 from spritz.experiments.errors import ExperimentError
 from spritz.experiments.home import copied_by_content, home, need_space
 from spritz.experiments.record import Run
@@ -58,6 +69,7 @@ def launch(request: Request, store: Store) -> Run:
     if not request.command:
         raise ExperimentError("no command given", hint="spritz run [options] -- python train.py", exit_code=2)
     resuming.check(request.options)
+    request = in_container(request)
     base = home()
     need_space(base)
     repository = base / "snapshots.git"
@@ -82,9 +94,7 @@ def launch(request: Request, store: Store) -> Run:
             command=written,
             options=options_mapping(request.options),
             code=code_mapping(code),
-            surroundings=dict(request.surroundings)
-            if request.surroundings is not None
-            else surroundings.collect(base, request.directory, request.environment),
+            surroundings=dict(request.surroundings) if request.surroundings is not None else collected(base, request),
             tags=list(request.options.tags),
             data=list(request.options.data),
             parent=request.parent,
@@ -157,7 +167,7 @@ def _cancel_left(name: str, directory: Path) -> None:
 
 def shared_values(request: Request) -> dict[str, Any]:
     """What records of runs with these options, code and surroundings have in common (`record.SHARED`)."""
-    around = dict(request.surroundings or surroundings.collect(home(), request.directory, request.environment))
+    around = dict(request.surroundings or collected(home(), request))
     around["variables"] = dict(around.get("variables", {}))
     hide(around, notify.addresses(request.settings.notify, request.environment), request)
     return {
@@ -167,6 +177,18 @@ def shared_values(request: Request) -> dict[str, Any]:
         "tags": list(request.options.tags),
         "data": list(request.options.data),
     }
+
+
+def in_container(request: Request) -> Request:
+    """With its options checked. Raises ExperimentError."""
+    options = containers.checked(request.options, request.directory, request.environment)
+    return replace(request, options=options)
+
+
+def collected(base: Path, request: Request) -> dict[str, Any]:
+    """What the record says of the run's surroundings."""
+    image = request.options.container_image
+    return surroundings.collect(base, request.directory, request.environment, image=image)
 
 
 def hide(around: Mapping[str, Any], urls: Sequence[str], request: Request) -> None:
@@ -271,8 +293,6 @@ def code_mapping(code: snapshot.Snapshot | None) -> dict[str, Any]:
 
 
 def _with_env(options: RunOptions, env: dict[str, str]) -> RunOptions:
-    from dataclasses import replace
-
     return replace(options, env=env)
 
 
@@ -289,7 +309,11 @@ def take_snapshot(request: Request, repository: Path) -> snapshot.Snapshot:
 
 
 def need_program(request: Request) -> None:
-    """Raises ExperimentError if the command's program, or the script that it names, is not there."""
+    """Raises ExperimentError if the command's program, or the script that it names, is not there. (Images are not
+    looked into.)
+    """
+    if request.options.container_image:
+        return
     program = request.command[0]
     # With setup lines or a module the program may be found in the job alone.
     path = request.environment.get("PATH")

@@ -16,7 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from spritz.experiments import secrets
+from spritz.experiments import containers, secrets
 
 #: prints the packages of another interpreter without starting pip: 60 ms for 300 packages
 _LIST = """
@@ -26,16 +26,19 @@ print(json.dumps({"python": sys.version.split()[0], "executable": sys.executable
 """
 
 
-def collect(home: Path, directory: Path, environment: Mapping[str, str]) -> dict[str, Any]:
-    """The surroundings, secrets masked. What cannot be found out is left out."""
+def collect(home: Path, directory: Path, environment: Mapping[str, str], *, image: str = "") -> dict[str, Any]:
+    """The surroundings, secrets masked. What cannot be found out is left out.
+
+    `image`: the command runs in it, so that the interpreter here is not the command's.
+    """
     host = os.uname()  # the module `platform` starts a process
     found: dict[str, Any] = {
         "host": host.nodename,
         "system": f"{host.sysname}-{host.release}-{host.machine}",
-        "python": _python(home, environment),
+        **({} if image else {"python": _python(home, environment)}),
         "variables": secrets.masked_environment(environment),
     }
-    if "CONDA_PREFIX" in environment:
+    if "CONDA_PREFIX" in environment and not image:
         prefix = environment["CONDA_PREFIX"]
         found["conda"] = {"prefix": prefix, "name": environment.get("CONDA_DEFAULT_ENV", "")}
         found["conda"]["explicit"] = _explicit(home, Path(prefix))
@@ -47,27 +50,13 @@ def collect(home: Path, directory: Path, environment: Mapping[str, str]) -> dict
             found.setdefault("lock_files", {})[name] = hashlib.sha256(path.read_bytes()).hexdigest()
     for name in ("SINGULARITY_CONTAINER", "APPTAINER_CONTAINER"):
         if environment.get(name):
-            found["container"] = image(environment[name])
+            found["container"] = containers.identity(environment[name], home, environment)
+    if image:
+        found["container"] = containers.identity(image, home, environment)
     driver = Path("/proc/driver/nvidia/version")
     with suppress(OSError):
         found["driver"] = driver.read_text(encoding="utf-8").splitlines()[0].strip()
     return found
-
-
-#: of a SIF file: its magic word, and the identity of its content, which is made when it is built
-_SIF_MAGIC, _SIF_ID = slice(32, 41), slice(48, 64)
-
-
-def image(path: str) -> str:
-    """The image, and of a SIF file the identity that its build gave it: its name may come to hold another image.
-
-    Source: the header of SIF files (sylabs/sif, `pkg/sif`). A digest of some gigabytes would take seconds each time.
-    """
-    with suppress(OSError), open(path, "rb") as file:
-        header = file.read(_SIF_ID.stop)
-        if header[_SIF_MAGIC] == b"SIF_MAGIC" and len(header) == _SIF_ID.stop:
-            return f"{path} sif:{header[_SIF_ID].hex()}"
-    return path
 
 
 def _python(home: Path, environment: Mapping[str, str]) -> dict[str, Any]:

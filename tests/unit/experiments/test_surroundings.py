@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from pathlib import Path
 
-from spritz.experiments import surroundings
+from spritz.experiments import containers, surroundings
 from spritz.experiments.commands import diff
 
 
@@ -33,4 +34,15 @@ def test_an_image_that_was_built_again_under_its_name_differs(tmp_path: Path) ->
         found.append(surroundings.collect(tmp_path, tmp_path, {"APPTAINER_CONTAINER": str(path), "PATH": ""}))
     assert found[0]["container"] == f"{path} sif:{'61' * 16}"
     assert found[0]["container"] != found[1]["container"]
-    assert surroundings.image("/no/such.sif") == "/no/such.sif"
+    assert containers.identity("/no/such.sif", tmp_path, {}) == "/no/such.sif"
+
+
+def test_an_archive_is_known_by_its_digest(tmp_path: Path) -> None:
+    path = tmp_path / "torch.sqsh"
+    path.write_bytes(b"one")
+    found = [surroundings.collect(tmp_path, tmp_path, {"PATH": ""}, image=str(path)) for _ in range(2)]
+    assert found[0] == found[1]
+    assert found[0]["container"] == f"{path} sha256:{hashlib.sha256(b'one').hexdigest()}"
+    assert "python" not in found[0], "the interpreter is the image's"
+    path.write_bytes(b"other")
+    assert containers.identity(str(path), tmp_path, {}) == f"{path} sha256:{hashlib.sha256(b'other').hexdigest()}"

@@ -19,7 +19,7 @@ import sys
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
-from spritz.experiments import attach, sessions, settings, states, submission
+from spritz.experiments import attach, containers, sessions, settings, states, submission
 from spritz.experiments.commands import exec as exec_command
 from spritz.experiments.commands import run as run_command
 from spritz.experiments.commands.runs import table
@@ -112,6 +112,7 @@ def _start(arguments: Namespace, store: Store, terminal: Terminal) -> int:
     arguments.name = arguments.name or "dev"
     arguments.env = [*arguments.env, "SLURM_OVERLAP=1"]
     given = run_command.options_of(arguments, found)
+    containers.need_none(given, "dev sessions")
     kind = arguments.kind or "shell"
     request = submission.Request(
         command=sessions.COMMAND,

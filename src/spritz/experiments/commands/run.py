@@ -25,7 +25,10 @@ from spritz.experiments.store import Entry, Store
 if TYPE_CHECKING:
     from spritz.experiments.sweeps.plan import Plan
 
-_GIVEN = (*settings.SLURM_OPTIONS, "name", "template", "tasks_per_node", "track", "experiment")
+_GIVEN = (
+    *settings.SLURM_OPTIONS,
+    *("name", "template", "tasks_per_node", "track", "experiment", "container_image", "container_mounts"),
+)
 #: Hydra's own
 _MULTIRUN = ("-m", "--multirun")
 #: how often new output is looked for, at first and after some seconds, and Slurm is asked
@@ -54,6 +57,12 @@ def add_options(parser: ArgumentParser) -> None:
     group = parser.add_argument_group("the run")
     group.add_argument(
         "--template", metavar="NAME", help="plain, tasks, torchrun, accelerate, deepspeed, lightning, ray, mpi"
+    )
+    group.add_argument(
+        "--container-image", metavar="IMAGE", help="run the command in it: a path (.sqsh, .tar, directory) or a name"
+    )
+    group.add_argument(
+        "--container-mounts", metavar="SRC:DST[:ro],…", help="directories that the command sees beside the run's own"
     )
     group.add_argument("--env", action="append", default=[], metavar="NAME=VALUE", help="a variable for the job")
     group.add_argument("--tag", action="append", default=[], dest="tags", metavar="TAG")
@@ -84,6 +93,8 @@ def add_arguments(parser: ArgumentParser) -> None:
     add_options(parser)
     parser.add_argument("-d", "--detach", action="store_true", help="return when the job is queued")
     parser.add_argument("-m", "--multirun", nargs="+", metavar="NAME=A,B", help="a sweep: a trial for each combination")
+    parser.add_argument("--metric", metavar="NAME", help="of a sweep: what says which trial is the best")
+    parser.add_argument("--maximize", action="store_true", help="of a sweep: the largest metric is the best")
     parser.add_argument("--no-sweep", action="store_true", help="run a Hydra program's own -m as it is, in one job")
     parser.add_argument("command", nargs=argparse.REMAINDER, metavar="-- COMMAND …")
 
@@ -129,18 +140,23 @@ def run(arguments: Namespace, terminal: Terminal) -> int:
 
 def _multirun(arguments: Namespace, words: list[str], directory: Path, terminal: Terminal) -> Plan | None:
     """The sweep that is meant, by our -m or by that of a Hydra program; None for a single run."""
-    if not (arguments.multirun or any(word in _MULTIRUN for word in words)):
-        return None
-    from spritz.experiments.sweeps import multirun
+    found: Plan | None = None
+    if arguments.multirun or any(word in _MULTIRUN for word in words):
+        from spritz.experiments.sweeps import multirun
 
-    if arguments.multirun:
-        return replace(multirun.plan(words, arguments.multirun), name=arguments.name or "")
-    if arguments.no_sweep:
+        if arguments.multirun:
+            found = multirun.plan(words, arguments.multirun)
+        elif not arguments.no_sweep:
+            found, said = multirun.of_hydra(words, directory)
+            if said:
+                terminal.err(f"spritz: {said}\n")
+    if arguments.maximize and not arguments.metric:
+        raise ExperimentError("--maximize: --metric is needed", exit_code=2)
+    if found is None:
+        if arguments.metric:
+            raise ExperimentError("--metric: this is no sweep (`spritz run -m NAME=A,B …` runs one)", exit_code=2)
         return None
-    found, said = multirun.of_hydra(words, directory)
-    if said:
-        terminal.err(f"spritz: {said}\n")
-    return replace(found, name=arguments.name or "") if found else None
+    return replace(found, name=arguments.name or "", metric=arguments.metric or "", maximize=arguments.maximize)
 
 
 def follow(queued: Run, store: Store, terminal: Terminal) -> int:

@@ -83,6 +83,8 @@ def run(arguments: Namespace, terminal: Terminal) -> int:
         lines.append(
             f"Python     {python['python']}, {len(python.get('packages', []))} packages ({python['executable']})"
         )
+    if container := known.surroundings.get("container"):
+        lines.append(f"Container  {container}")
     for label, values in (("Tags", known.tags), ("Data", known.data)):
         if values:
             lines.append(f"{label:<11}{', '.join(values)}")

@@ -65,6 +65,7 @@ def launch(plan: Plan, request: Request, store: Store) -> Sweep:
     code = request.code
     if code is None and request.take_snapshot:
         code = submission.take_snapshot(request, repository)
+    request = submission.in_container(request)
     submission.need_program(request)
     written, hidden = _split(plan, request)
     urls = notify.addresses(request.settings.notify, request.environment)
