@@ -5,10 +5,12 @@ sshd runs in a mount namespace where /etc/pam.d/sshd is the test's. Source: Slur
 
 from __future__ import annotations
 
+import glob
 import os
 import shutil
 import subprocess
 import sysconfig
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -26,25 +28,33 @@ pytestmark = [pytest.mark.root, pytest.mark.slow]
 class Ssh:
     """An sshd of the test's own."""
 
-    def __init__(self, cluster: NodeCluster) -> None:
-        self.directory = cluster.root / "ssh"
-        self.directory.mkdir(mode=0o755)
+    def __init__(self, cluster: NodeCluster, session: str = "") -> None:
+        """`session`: lines of PAM for it."""
         self.port = free_port()
+        self.directory = cluster.root / f"ssh{self.port}"
+        self.directory.mkdir(mode=0o755)
         for name in ("host", "user"):
             subprocess.run(["ssh-keygen", "-qN", "", "-t", "ed25519", "-f", str(self.directory / name)], check=True)
         (self.directory / "config").write_text(
             f"Port {self.port}\nListenAddress 127.0.0.1\nHostKey {self.directory}/host\nUsePAM yes\nStrictModes no\n"
             f"AuthorizedKeysFile {self.directory}/user.pub\nPidFile none\nPasswordAuthentication no\n"
         )
-        spritz = sysconfig.get_path("scripts") + "/spritz"
+        adopt = f"{sysconfig.get_path('scripts')}/spritz adopt --conf {cluster.conf}"
         (self.directory / "pam").write_text(
             "auth required pam_permit.so\n"
-            f"account required pam_exec.so stdout {spritz} adopt --conf {cluster.conf}\n"
-            "session required pam_permit.so\n"
+            f"account required pam_exec.so stdout {adopt}\n"
+            + (session or "session required pam_permit.so").replace("ADOPT", adopt)
+            + "\n"
         )
+        # What gives sessions a mount namespace; root's are left alone.
+        (self.directory / "namespace").write_text("/tmp tmpfs tmpfs root\n")
         cluster.root.chmod(0o755)
         os.makedirs("/run/sshd", mode=0o755, exist_ok=True)
-        script = f"mount --bind {self.directory}/pam /etc/pam.d/sshd && exec {SSHD} -D -e -f {self.directory}/config"
+        script = (
+            f"mount --bind {self.directory}/pam /etc/pam.d/sshd && "
+            f"mount --bind {self.directory}/namespace /etc/security/namespace.conf && "
+            f"exec {SSHD} -D -e -f {self.directory}/config"
+        )
         with open(self.directory / "log", "wb") as log:
             self.process = subprocess.Popen(["unshare", "-m", "sh", "-c", script], stdout=log, stderr=log)
         wait_until(lambda: "listening" in self.log(), "sshd listens")
@@ -108,3 +118,57 @@ def test_users_with_a_job_are_admitted_and_held_by_it(cluster: NodeCluster, peop
         assert ssh.run(owner.name, "echo in").returncode == 255
     finally:
         ssh.close()
+
+
+NAMESPACE = "session required pam_namespace.so mount_private"
+DIRECTORIES = "session required pam_exec.so stdout ADOPT --directories"
+
+
+@pytest.fixture
+def contained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[NodeCluster]:
+    """A node whose jobs have a /tmp of their own; its files are elsewhere."""
+    if os.getuid() != 0 or not os.path.exists(SSHD) or shutil.which("ssh") is None:
+        pytest.skip("takes root and an OpenSSH server")
+    if not glob.glob("/lib/*/security/pam_namespace.so"):
+        pytest.skip("takes pam_namespace")
+    need_version_2()
+    # Beside /tmp, which is to be covered.
+    with tempfile.TemporaryDirectory(dir="/var/tmp", prefix="spritz-ssh-") as place:
+        os.chmod(place, 0o755)
+        monkeypatch.setattr(tempfile, "tempdir", place)
+        made = NodeCluster(tmp_path, nodes=1, extra="JobContainerType=job_container/tmpfs")
+        (made.root / "job_container.conf").write_text(f"AutoBasePath=true BasePath={made.root}/base Dirs=/tmp\n")
+        with running(made):
+            yield made
+
+
+def test_a_session_sees_the_directories_of_its_job(contained: NodeCluster, people: dict[str, Person]) -> None:
+    owner = people["a"]
+    job = contained.job(uid=owner.uid, gid=owner.gid, groups=owner.groups, user=owner.name, work_dir="/")
+    write = "echo of the job >/tmp/note; echo of the job >/dev/shm/note; exec sleep 1000"
+    contained.step(job, 0, ("/bin/sh", "-c", write), work_dir="/")
+    home = contained.root / "base" / f"{job.id}.0" / "tmp"
+    wait_until((home / "note").exists, "the job has written")
+    mine = Path("/tmp") / f"of-the-machine-{contained.port}"
+    mine.touch()
+    ssh = Ssh(contained, f"{NAMESPACE}\n{DIRECTORIES}")
+    try:
+        seen = ssh.run(owner.name, "cat /tmp/note /dev/shm/note; ls /tmp; echo mine >/tmp/of-the-session")
+        assert seen.stdout == "of the job\nof the job\nnote\n", (seen, ssh.log())
+        assert (home / "of-the-session").read_text() == "mine\n"
+        assert mine.name in ssh.run("root", f"ls {mine}").stdout, "root sees the machine's"
+        assert mine.exists()
+        assert not os.path.exists("/tmp/note")
+        # A session without a namespace of its own must not cover the machine's /tmp: it is refused.
+        ssh.close()
+        ssh = Ssh(contained, DIRECTORIES)
+        refused = ssh.run(owner.name, "echo in")
+        assert refused.returncode != 0, ssh.log()
+        assert "pam_namespace must come before" in refused.stdout
+        assert "in\n" not in refused.stdout
+        assert mine.exists()
+    finally:
+        ssh.close()
+        mine.unlink()
+        contained.terminate(job, kill_wait_seconds=0)
+        contained.finished(job, 0)

@@ -12,7 +12,7 @@ import os
 
 from spritz.model.ids import STEP_BATCH, STEP_EXTERN
 from spritz.model.stored import UnsupportedFormat
-from spritz.stepd import processes, record
+from spritz.stepd import namespaces, processes, record
 from spritz.stepd.account import group_name
 from spritz.stepd.spec import RECORD, SupervisorSpec
 from spritz.stepd.tree import ADOPTED
@@ -58,6 +58,33 @@ def adopt(pid: int, step: SupervisorSpec, supervisor: int) -> None:
         raise NotHeld(f"{error.filename or step.cgroup_tree}: {error.strerror}") from error
     if not processes.lives(supervisor):
         raise NotHeld("the job has ended meanwhile")
+
+
+def held_by(pid: int, steps: list[tuple[SupervisorSpec, int]]) -> tuple[SupervisorSpec, int] | None:
+    """The step whose groups hold the process, of these."""
+    with open(f"/proc/{pid}/cgroup", encoding="utf-8") as file:
+        groups = {line.rstrip("\n").rpartition(":")[2] for line in file}
+    for step, supervisor in steps:
+        if any(group.endswith(f"/{group_name(supervisor)}/{ADOPTED}") for group in groups):
+            return step, supervisor
+    return None
+
+
+def cover(pid: int, step: SupervisorSpec, supervisor: int) -> None:
+    """Have the session of this process see the job's own directories in place of the machine's.
+
+    Our mount namespace is that of the process, which must share it with neither its parent nor the job's supervisor.
+    Raises NotHeld.
+    """
+    if not step.private_dirs:
+        return
+    try:
+        ours, parents = os.readlink(f"/proc/{pid}/ns/mnt"), (processes.parent_of(pid), supervisor)
+        if ours != os.readlink("/proc/self/ns/mnt") or ours in {os.readlink(f"/proc/{one}/ns/mnt") for one in parents}:
+            raise NotHeld("the session has no mount namespace of its own: pam_namespace must come before")
+        namespaces.cover_here(step.private_dirs, shared=step.private_shared)
+    except OSError as error:
+        raise NotHeld(f"{error.filename}: {error.strerror}") from error
 
 
 def _write(path: str, pid: int) -> None:

@@ -62,7 +62,14 @@ def cover(directories: tuple[tuple[str, str], ...], *, shared: bool) -> None:
 
     `shared`: what the machine mounts later is seen as well.
     """
-    if _libc.unshare(_CLONE_NEWNS) != 0 or not _mount(b"none", b"/", _MS_REC | (_MS_SLAVE if shared else _MS_PRIVATE)):
+    if _libc.unshare(_CLONE_NEWNS) != 0:
+        raise _last_error("/")
+    cover_here(directories, shared=shared)
+
+
+def cover_here(directories: tuple[tuple[str, str], ...], *, shared: bool) -> None:
+    """As `cover`, in the mount namespace that this process is in: all processes there see it. Raises OSError."""
+    if not _mount(b"none", b"/", _MS_REC | (_MS_SLAVE if shared else _MS_PRIVATE)):
         raise _last_error("/")
     for source, target in directories:
         if not _mount(os.fsencode(source), os.fsencode(target), _MS_BIND):

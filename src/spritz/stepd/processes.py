@@ -43,6 +43,12 @@ def children_of(pid: int) -> list[int]:
     return found
 
 
+def parent_of(pid: int) -> int:
+    """Process id of its parent. Raises OSError if it is gone."""
+    with open(f"/proc/{pid}/stat", "rb") as file:
+        return int(file.read().rpartition(b")")[2].split()[1])
+
+
 def descendants(pid: int) -> list[int]:
     """All processes below `pid` but the `spared`, parents before children.
 

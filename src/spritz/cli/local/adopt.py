@@ -4,6 +4,12 @@ In /etc/pam.d/sshd, as the last line of `account` (pam_systemd would move sessio
 
     account required pam_exec.so stdout /usr/bin/spritz adopt
 
+Where jobs have directories of their own (JobContainerType=job_container/tmpfs), and in /etc/security/namespace.conf
+`/tmp tmpfs tmpfs root` gives sessions a mount namespace, the session sees the job's directories by
+
+    session required pam_namespace.so mount_private
+    session required pam_exec.so stdout /usr/bin/spritz adopt --directories
+
 The session's processes count to the job's newest step `extern` (slurm.conf: PrologFlags=Contain): its limits of memory,
 cores and devices hold them, and they end with the job. root is always admitted.
 """
@@ -26,6 +32,9 @@ def add_arguments(parser: ArgumentParser) -> None:
     """Options of `spritz adopt`."""
     parser.add_argument("--conf", metavar="FILE", help="slurm.conf (default: as other commands find it)")
     parser.add_argument(
+        "--directories", action="store_true", help="show a session that was adopted its job's own /tmp and /dev/shm"
+    )
+    parser.add_argument(
         "--allow-unheld", action="store_true", help="admit a user with a job even where the job cannot hold the session"
     )
 
@@ -36,7 +45,7 @@ def run(arguments: Namespace, context: Context) -> int:
 
     from spritz.client.locate import read_keys
     from spritz.config.settings import substitute
-    from spritz.stepd.adopt import NotHeld, adopt, steps_of
+    from spritz.stepd.adopt import NotHeld, adopt, cover, held_by, steps_of
 
     user = context.environ.get("PAM_USER", "")
     if not user:
@@ -46,7 +55,7 @@ def run(arguments: Namespace, context: Context) -> int:
     except KeyError:
         context.out(f"Access denied: no such user: {user}\n")
         return 1
-    if uid == 0:
+    if uid == 0 or context.environ.get("PAM_TYPE") == "close_session":
         return 0
     pattern = read_keys(frozenset({"slurmdspooldir", "clustername"}), arguments.conf)
     spool = substitute(
@@ -56,11 +65,23 @@ def run(arguments: Namespace, context: Context) -> int:
         clustername=pattern.get("clustername", "").lower(),
     )
     steps = steps_of(uid, spool)
+    session = os.getppid()
+    if arguments.directories:
+        step = held_by(session, steps)
+        if step is None:
+            context.out("Access denied: no job holds this session: `spritz adopt` must come before, under account\n")
+            return 1
+        try:
+            cover(session, *step)
+        except NotHeld as error:
+            context.out(f"Access denied: the directories of job {step[0].job_id} cannot be shown: {error}\n")
+            return 1
+        return 0
     if not steps:
         context.out(f"Access denied: user {user} (uid={uid}) has no active jobs on this node.\n")
         return 1
     try:
-        adopt(os.getppid(), *steps[0])
+        adopt(session, *steps[0])
     except NotHeld as error:
         if arguments.allow_unheld:
             return 0
