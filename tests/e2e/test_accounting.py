@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from spritz.model.job import ContainerOptions
 from tests.databases import put_tables
 from tests.e2e.cluster import PATIENCE_SECONDS, Cluster, until, user_name
 from tests.e2e.commands import run
@@ -124,7 +125,7 @@ def test_a_job_is_seen_as_soon_as_it_is_submitted_and_as_it_ended(accounted: Acc
     accounted.start()
     cluster = accounted.cluster.start()
     accounted.sacct("-j", "1")
-    number = cluster.submit("exit 3", name="odd", comment="why not")
+    number = cluster.submit("exit 3", name="odd", comment="why not", container=ContainerOptions(bundle="/bundle"))
     rows = accounted.sacct("-j", str(number), "-X", "-o", "jobid,jobname,user,partition,comment")
     assert rows == [[str(number), "odd", user_name(), "main", "why not"]]
     cluster.wait_state(number, "FAILED")
@@ -135,6 +136,7 @@ def test_a_job_is_seen_as_soon_as_it_is_submitted_and_as_it_ended(accounted: Acc
         [str(number), "FAILED", "3:0", "1", "1", "", "billing=1,cpu=1,mem=8000M,node=1"],
         [f"{number}.batch", "FAILED", "3:0", "1", "1", "1", ""],
     ]
+    assert accounted.sacct("-j", str(number), "-o", "container") == [["/bundle"], ["/bundle"]]
     (row,) = accounted.sacct("-j", str(number), "-X", "-o", "submit,start,end,elapsedraw")
     assert row[0] <= row[1] <= row[2]
     script = accounted.run("-j", str(number), "-B").stdout

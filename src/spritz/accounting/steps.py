@@ -35,6 +35,7 @@ def begin_batch(ledger: Ledger, job: JobRecord, event: job_events.JobStarted) ->
             cpus=given[0][1],
             nodes=first.node,
             node_count=1,
+            container=job.container,
             tres_allocated=tres_text(tuple([pair for pair in given if pair[0] != "billing"])),
         )
     )

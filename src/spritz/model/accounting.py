@@ -97,6 +97,8 @@ class JobRecord(Struct, kw_only=True, omit_defaults=True):
     mcs_label: str = ""
     #: number of the reservation (0: none, or not known)
     reservation_id: int = 0
+    #: --container
+    container: str | None = None
 
 
 class StepRecord(Struct, kw_only=True, omit_defaults=True):
@@ -147,6 +149,8 @@ class StepRecord(Struct, kw_only=True, omit_defaults=True):
     usage_out_tot: str = ""
     #: of each node, where there are several: `n1:cpu=10,mem=2048;n2:…`
     usage_nodes: str | None = None
+    #: --container
+    container: str | None = None
 
 
 class ReasonRecord(Struct, kw_only=True):

@@ -14,7 +14,7 @@ from spritz.model.states import JobFlag, JobState
 from spritz.notation import hostlist, licenses, tres
 
 if TYPE_CHECKING:
-    from spritz.model.job import Job
+    from spritz.model.job import ContainerOptions, Job
     from spritz.model.resources import Allocation
     from spritz.model.step import Step
 
@@ -106,6 +106,7 @@ def describe(record: JobRecord, job: Job, keep: frozenset[str]) -> None:
     record.environment_key = spec.environment_key if "job_env" in keep else ""
     record.scheduler, record.association_id = job.scheduler, job.association
     record.mcs_label = text(spec.mcs_label, NAME_LENGTH)
+    record.container = _bundle(spec.container)
 
 
 def allocate(
@@ -147,4 +148,9 @@ def step_record_of(number: int, step: Step) -> StepRecord:
         stdin=text(spec.stdin),
         stdout=text(spec.stdout),
         stderr=text(spec.stderr),
+        container=_bundle(spec.container),
     )
+
+
+def _bundle(container: ContainerOptions | None) -> str | None:
+    return text(container.bundle) if container is not None and container.bundle else None

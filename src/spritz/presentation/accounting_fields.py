@@ -284,7 +284,7 @@ _FIELDS = (
     TableField("Constraints", 19, _job("constraints")),
     TableField("ConsumedEnergy", 14, lambda row, style: step_usage.energy_text(row, convert=style.convert)),
     TableField("ConsumedEnergyRaw", 17, lambda row, style: step_usage.energy_text(row)),
-    Constant("Container", 19, ""),
+    TableField("Container", 19, lambda row, style: (row.job if row.step is None else row.step).container or ""),
     TableField("CPUTime", 10, lambda row, style: format_duration(row.elapsed * row.cpus), overflow=WHOLE),
     TableField("CPUTimeRAW", 10, lambda row, style: str(row.elapsed * row.cpus), overflow=WHOLE),
     TableField("DBIndex", -10, _both("number"), overflow=WHOLE),

@@ -84,7 +84,7 @@ def job_json(one: JobWithSteps, now: float, window: tuple[float, float]) -> Json
         "block": "",
         "cluster": job.cluster,
         "constraints": job.constraints,
-        "container": "",
+        "container": job.container or "",
         "derived_exit_code": exit_code(job.derived_exit_status),
         "time": {
             **_times(row),
