@@ -15,8 +15,10 @@ import pytest
 from spritz.client.errors import ClientError
 from spritz.model.commands.job import JobSubmitted
 from spritz.model.job import Job
-from spritz.model.states import JobState
+from spritz.model.reasons import Reason
+from spritz.model.states import JobState, NodeState
 from spritz.model.stored import FORMAT
+from spritz.stepd import record
 from spritz.stepd.spec import RECORD
 from tests.e2e.cluster import Cluster, is_alive, processes_with, until
 
@@ -224,3 +226,25 @@ def test_a_submitter_that_waits_through_a_restart_is_told_the_connection_ended(c
             connection.call(cluster.request("true"), JobSubmitted)
     cluster.start_controller()
     cluster.wait_state(cluster.submit("true"), "COMPLETED")
+
+
+def test_a_node_that_boots_and_is_back_before_anybody_missed_it_has_lost_its_jobs(cluster: Cluster) -> None:
+    """ReturnToService=2. `slurmd -b` is a slurmd on a machine that has just booted."""
+    mine = cluster.submit(WAITING, requeue=False)
+    again = cluster.submit(WAITING, requeue=True)
+    for number in (mine, again):
+        begun(cluster, number)
+    cluster.kill_nodes()
+    for path in cluster.root.glob(f"spool/*/job*/{RECORD}"):
+        written = record.read(str(path))
+        for pid in written.pids if written is not None else ():  # the supervisor first
+            os.kill(pid, signal.SIGKILL)
+    until(lambda: not cluster.job_processes(), "nothing of the jobs is left")
+    cluster.start_nodes("", "-b")
+    job = cluster.wait_state(mine, "NODE_FAIL")
+    assert (job.reason, runs(cluster, mine)) == (Reason.NODE_DOWN, 1)
+    until(lambda: cluster.job(again).restart_count == 1, "the other one is queued again")
+    assert {view.node.state for view in cluster.nodes()} == {NodeState.IDLE}
+    assert len({view.node.boot_id for view in cluster.nodes()}) == 1
+    cluster.cancel(again)
+    cluster.wait_state(again, "CANCELLED")

@@ -75,6 +75,8 @@ class Node(Struct, frozen=True, kw_only=True, omit_defaults=True):
     #: from the last registration
     registered_at: float = 0.0
     booted_at: float = 0.0
+    #: of its machine's last boot; "" where the kernel tells none
+    boot_id: str = ""
     daemon_started_at: float = 0.0
     version: str = ""
     operating_system: str = ""

@@ -42,6 +42,8 @@ class RegisterNode(Struct, frozen=True, kw_only=True):
     port: int = 0
     running: tuple[RunningStep, ...] = ()
     sample: NodeSample | None = None
+    #: a word that another boot of the machine changes, whatever its clock says ("": unknown)
+    boot_id: str = ""
     #: of the node's spool. Another one than before: what was launched there has been forgotten
     spool_id: str = ""
     #: features that its helpers can change, and those of them that it has now (None: it has no helpers)

@@ -90,12 +90,14 @@ ORDERS: tuple[type[Struct], ...] = (
 
 
 class _NodeHere:
-    __slots__ = ("gpus", "machine", "serial", "setup", "spool", "spool_id")
+    __slots__ = ("before_boot", "gpus", "machine", "serial", "setup", "spool", "spool_id")
 
     def __init__(self, machine: Machine, spool: spools.Spool, setup: NodeSetup) -> None:
         self.machine = machine
         self.spool = spool
         self.spool_id = ""
+        #: steps that were begun before the machine's last boot
+        self.before_boot: frozenset[RunningStep] = frozenset()
         #: PrologFlags=Serial: whoever runs a Prolog or Epilog holds it
         self.serial = asyncio.Lock()
         self.setup = setup
@@ -260,8 +262,8 @@ class Agent:
 
     # -- after a restart
 
-    def adopt(self) -> int:
-        """Find the steps that an earlier daemon started; how many there were.
+    def adopt(self, boot_id: str = "") -> int:
+        """Find the steps that an earlier daemon started; how many there were. `boot_id` is of the machine's last boot.
 
         Raises SpritzError for steps that a later release started: ending them would lose their jobs.
         """
@@ -273,6 +275,11 @@ class Agent:
             except OSError as error:  # a full disk: whether launches were forgotten cannot be told then
                 self._log.error("spool.nameless", node=here.machine.node, error=error)
             left = here.spool.scan()
+            try:
+                if here.spool.has_booted(boot_id):
+                    here.before_boot = frozenset(found.key for found in left.found)
+            except OSError as error:  # it is told by the age of the spool's directories then
+                self._log.error("spool.bootless", node=here.machine.node, error=error)
             for directory, reason in left.unsupported:
                 raise SpritzError(
                     f"a later release of slurmd started the step in {directory}: {reason}",
@@ -561,10 +568,11 @@ class Agent:
 
     async def _kill_leftovers(self, here: _NodeHere, key: RunningStep) -> None:
         directory = here.spool.directory(key)
-        booted = _is_of_an_earlier_boot(directory, self._clock.now())
+        booted = key in here.before_boot or _is_of_an_earlier_boot(directory, self._clock.now())
         began = not spools.give_up(directory)
         deadline = self._clock.monotonic() + _LEFTOVER_SECONDS
-        while began:
+        # Process ids from before the boot are those of others now.
+        while began and not booted:
             left = [*leftover_pids(directory), *orphans(self._zygote.pid)]
             if not left or self._clock.monotonic() > deadline:
                 break

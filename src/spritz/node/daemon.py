@@ -158,7 +158,7 @@ class Daemon:
                     if version in EARLIER and "cgroup" in held.values():
                         self._log.warning("cgroup.version", version=version, detail=EARLIER[version])
                     self._log.info("daemon.confines", root=os.geteuid() == 0, **held)
-                    adopted = self._agent.adopt()
+                    adopted = self._agent.adopt(self._boot_id)
                     self._watch_signals()
                     relay = self._begin_relay(tasks)
                     async with PersistentChannel(
@@ -265,6 +265,12 @@ class Daemon:
                 raise answer
         return known
 
+    @property
+    def _boot_id(self) -> str:
+        """-b: as if the machine had booted when we started."""
+        known = self._hardware.boot_id
+        return f"{known}.{self._started_at}" if self._options.boot_now else known
+
     async def _registration(self, name: str) -> RegisterNode:
         config, helpers = self._settings.nodes[name].config, self._settings.helpers
         active = await self._helpers.active(helpers, self._variables(name)) if helpers.helpers else ()
@@ -273,6 +279,7 @@ class Daemon:
             name=name,
             capacity=await self._capacity(name),
             booted_at=self._started_at if self._options.boot_now else self._hardware.booted_at,
+            boot_id=self._boot_id,
             daemon_started_at=self._started_at,
             version=SLURM_VERSION,
             operating_system=f"{platform.system()} {platform.release()} {platform.version()}",

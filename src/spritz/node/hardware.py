@@ -24,6 +24,8 @@ class Hardware(Struct, frozen=True, kw_only=True):
     tmp_mib: int
     uptime_seconds: float
     booted_at: float
+    #: random, and another one after each boot; "" where the kernel has none
+    boot_id: str = ""
     gpus: tuple[GresCapacity, ...] = ()
 
     @property
@@ -41,6 +43,7 @@ def detect(now: float, *, root: str = "", tmp: str = "/tmp", gpus: bool = True) 
         tmp_mib=disk_mib(tmp),
         uptime_seconds=uptime,
         booted_at=now - uptime,
+        boot_id=_boot_id(root),
         gpus=by_model(nvml_devices()) if gpus else (),
     )
 
@@ -48,6 +51,14 @@ def detect(now: float, *, root: str = "", tmp: str = "/tmp", gpus: bool = True) 
 def _read(path: str) -> str:
     with open(path) as file:
         return file.read()
+
+
+def _boot_id(root: str) -> str:
+    """Source: random(4), boot_id."""
+    try:
+        return _read(f"{root}/proc/sys/kernel/random/boot_id").strip()
+    except OSError:
+        return ""
 
 
 def _topology(root: str) -> Topology:

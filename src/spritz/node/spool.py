@@ -18,11 +18,13 @@ from spritz.model import stored
 from spritz.model.ids import STEP_BATCH, step_name
 from spritz.model.job import Job
 from spritz.model.reports import RunningStep, StepFinished
+from spritz.runtime import disk
 from spritz.runtime.randomness import SystemRandomness
 from spritz.stepd import record, spec
 
 _NAMES = (spec.RECORD, spec.CONTROL, spec.SCRIPT)
 _IDENTITY = "identity"
+_BOOT = "boot"
 _PROBE = "probe."
 #: Directories that are kept, empty but for an empty record, for steps to come: new inodes are what a step's files cost.
 _FREE = "free."
@@ -156,6 +158,18 @@ class Spool:
                 os.fsync(file.fileno())
             os.rename(fresh, path)
         return known
+
+    def has_booted(self, boot_id: str) -> bool:
+        """Whether the machine has booted since a daemon last asked, which is remembered. Raises OSError."""
+        path = f"{self.path}/{_BOOT}"
+        try:
+            with open(path, encoding="ascii") as file:
+                before = file.read().strip()
+        except (FileNotFoundError, ValueError):
+            before = ""
+        if boot_id and before != boot_id:
+            disk.write_atomically(path, f"{boot_id}\n".encode(), mode=0o600)
+        return bool(before and boot_id) and before != boot_id
 
     def forget_identity(self) -> None:
         """What was launched here is not remembered any more (-c)."""

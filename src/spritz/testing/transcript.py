@@ -325,7 +325,7 @@ def _node(run: Transcript, caller: Caller, plain: list[str], named: dict[str, st
 
 
 def _register(run: Transcript, caller: Caller, plain: list[str], named: dict[str, str]) -> list[str]:
-    """register n1 [running=1.0.batch,1.0.0] [memory_mib=…] [cpus=…] [booted=seconds ago]."""
+    """register n1 [running=1.0.batch,1.0.0] [memory_mib=…] [cpus=…] [booted=seconds ago] [boot_id=…]."""
     del caller
     running = []
     for text in named.get("running", "").split(","):
@@ -338,6 +338,8 @@ def _register(run: Transcript, caller: Caller, plain: list[str], named: dict[str
         fields["capacity"] = capacity(**hardware)
     if "booted" in named:
         fields["booted_at"] = run.world.now - float(named["booted"])
+    if "boot_id" in named:
+        fields["boot_id"] = named["boot_id"]
     return render(run.world.register(plain[0], running, **fields))
 
 

@@ -294,3 +294,46 @@ def test_a_daemon_that_connects_again_has_not_booted_whatever_its_clock_says(mak
     world.ok(UpdateNode(names=("n1",), state="RESUME"))
     world.register("n1", booted_at=ahead)
     assert world.state.nodes["n1"].state is NodeState.IDLE
+
+
+@pytest.mark.parametrize("requeue", [True, False])
+def test_a_boot_is_known_by_its_id_and_ends_what_ran_whatever_the_nodes_clock_says(
+    make_world: Make, requeue: bool
+) -> None:
+    """Back within SlurmdTimeout, into service, and with a clock that is behind by an hour."""
+    world = make_world(settings=ClusterSettings(return_to_service=2))
+    for name in ("n1", "n2"):
+        world.register(name, booted_at=world.now - 7200, boot_id=f"first {name}")
+    both = world.submit(node_list=("n1", "n2"), nodes_min=2, requeue=requeue)
+    world.start(both, "n1", "n2")
+    world.started(both)
+    world.now += 20
+    world.register("n2", booted_at=world.now - 7200, boot_id="first n2")
+    assert world.job(both).state is JobState.RUNNING, "its daemon has only connected again"
+    # No step of the job is on the second node: it has lost the node all the same.
+    world.register("n2", booted_at=world.now - 3600, boot_id="second n2")
+    assert world.state.nodes["n2"].state is NodeState.IDLE
+    job = world.job(both)
+    assert job.state is (JobState.PENDING if requeue else JobState.NODE_FAIL)
+    assert job.restart_count == int(requeue)
+    world.check()
+
+
+def test_a_boot_takes_a_node_out_of_service_by_its_id(make_world: Make) -> None:
+    """ReturnToService=1: what is down for another reason than silence stays down."""
+    world = make_world(settings=ClusterSettings(return_to_service=1))
+    world.register("n1", booted_at=world.now, boot_id="first")
+    world.register("n1", booted_at=world.now - 100, boot_id="second")
+    node = world.state.nodes["n1"]
+    assert (node.state, node.reason, node.boot_id) == (NodeState.DOWN, "Node unexpectedly rebooted", "second")
+
+
+def test_a_script_that_the_node_was_not_sent_before_its_boot_is_sent_then(make_world: Make) -> None:
+    world = make_world(settings=ClusterSettings(return_to_service=2))
+    world.register("n1", boot_id="first", spool_id="kept")
+    job_id = world.submit(node_list=("n1",), requeue=False)
+    world.start(job_id, "n1")
+    outcome = world.register("n1", boot_id="second", spool_id="kept")
+    assert world.job(job_id).state is JobState.RUNNING
+    assert [type(effect).__name__ for effect in outcome.effects] == ["LaunchBatchOn"]
+    world.check()

@@ -203,3 +203,12 @@ def test_a_supervisor_tells_a_name_that_is_taken_from_a_directory_without_socket
     monkeypatch.setattr(socket, "socket", Refusing)
     with pytest.raises(PermissionError, match="cannot listen in the spool directory"):
         daemonlink._listen()
+
+
+def test_a_boot_is_noticed_once(tmp_path: Path) -> None:
+    spool = Spool(str(tmp_path))
+    assert not spool.has_booted("first"), "nothing is known of before"
+    assert not spool.has_booted("first")
+    assert spool.has_booted("second")
+    assert not spool.has_booted("second")
+    assert not spool.has_booted(""), "the kernel has no id"

@@ -103,6 +103,7 @@ def _registered(state: State, event: events.NodeRegistered) -> None:
             resume_at=_resumes(node.resume_at, event),
             registered_at=event.at,
             booted_at=event.booted_at,
+            boot_id=event.boot_id,
             daemon_started_at=event.daemon_started_at,
             version=event.version,
             operating_system=event.operating_system,

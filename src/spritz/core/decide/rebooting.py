@@ -98,10 +98,18 @@ def cancelled(node: Node) -> tuple[NodeState, int, str]:
     return node.state, flags, kept
 
 
+def booted_since(node: Node, report: RegisterNode, moment: float) -> bool:
+    """Has the node's machine booted since it last registered? By its boot's id, which no clock can confuse; where there
+    is none, by whether it says that it booted after `moment`."""
+    if node.boot_id and report.boot_id:
+        return node.boot_id != report.boot_id
+    return report.booted_at > moment
+
+
 def after_reboot(node: Node, report: RegisterNode) -> tuple[NodeState, int, str]:
     """Base state, flags and reason of a node that registers while its reboot is waited for."""
     changed = bool(node.features_wanted) and report.changed_for == node.reboot_at
-    if not node.flags & _ISSUED or (report.booted_at <= node.reboot_at and not changed):
+    if not node.flags & _ISSUED or not (changed or booted_since(node, report, node.reboot_at)):
         return node.state, node.flags, node.reason
     flags = node.flags & ~REBOOTS
     if node.next_state == "DOWN":

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from spritz.core.decide.changed import came_back
 from spritz.core.decide.ending import node_gone
 from spritz.core.decide.node_failure import fail_job_on_node, holders, lose_step_on
-from spritz.core.decide.rebooting import REBOOTS, after_reboot
+from spritz.core.decide.rebooting import REBOOTS, after_reboot, booted_since
 from spritz.core.decide.wake import nodes_came_up
 from spritz.core.effects import TerminateStepOn
 from spritz.core.flags import COMPLETING, POWER_UP_NODE
@@ -47,7 +47,8 @@ def register_node(turn: Turn, report: RegisterNode) -> Registered:
     if not settings.config_overrides:
         least = settings.cloud_memory_percent if node.flags & NodeFlag.CLOUD else settings.memory_percent
         shortage = config_shortage(node.config.capacity, report.capacity, least)
-    state, flags, reason = _state_after(turn.state, node, report, shortage)
+    rebooted = not is_away(node) and not node.flags & REBOOTS and _rebooted(node, report)
+    state, flags, reason = _state_after(turn.state, node, report, shortage, rebooted=rebooted)
     changed_reason = reason != node.reason
     turn.record(
         NodeRegistered(
@@ -59,6 +60,7 @@ def register_node(turn: Turn, report: RegisterNode) -> Registered:
             reason_uid=0 if changed_reason else node.reason_uid,
             reason_at=(turn.now if reason else 0.0) if changed_reason else node.reason_at,
             booted_at=report.booted_at,
+            boot_id=report.boot_id,
             daemon_started_at=report.daemon_started_at,
             version=report.version,
             operating_system=report.operating_system,
@@ -78,7 +80,7 @@ def register_node(turn: Turn, report: RegisterNode) -> Registered:
     forgot = bool(node.spool_id and report.spool_id) and report.spool_id != node.spool_id
     if state is not NodeState.DOWN:
         came_back(turn, node)
-    _settle(turn, report, lost=state is NodeState.DOWN, forgot=forgot)
+    _settle(turn, report, lost=state is NodeState.DOWN, forgot=forgot, rebooted=rebooted)
     return Registered(term=0, messages=(shortage,) if shortage else ())
 
 
@@ -98,8 +100,9 @@ def _is_adopted(state: State, node: Node) -> bool:
     return bool(node.flags & (NodeFlag.DYNAMIC_NORM | NodeFlag.DYNAMIC_FUTURE))
 
 
-def _state_after(state: State, node: Node, report: RegisterNode, shortage: str) -> tuple[NodeState, int, str]:
-    away = is_away(node)
+def _state_after(
+    state: State, node: Node, report: RegisterNode, shortage: str, *, rebooted: bool
+) -> tuple[NodeState, int, str]:
     base, flags, reason = after_reboot(node, report)
     flags &= ~NodeFlag.NOT_RESPONDING
     if node.flags & REBOOTS and not flags & REBOOTS and base is NodeState.DOWN:
@@ -121,15 +124,14 @@ def _state_after(state: State, node: Node, report: RegisterNode, shortage: str) 
     elif base is NodeState.DOWN:
         if service == 2 or (service == 1 and reason == NOT_RESPONDING_REASON):
             base, reason = NodeState.IDLE, ""
-    elif not away and _rebooted(node, report) and service != 2:
+    elif rebooted and service != 2:
         base, reason = NodeState.DOWN, REBOOTED_REASON
     return base, flags, reason
 
 
 def _rebooted(node: Node, report: RegisterNode) -> bool:
-    """Has it booted since it was last here? A daemon that only connects again says the same time as before, whatever
-    its clock."""
-    return bool(node.registered_at) and report.booted_at > max(node.registered_at, node.booted_at)
+    """Has it booted since it was last here?"""
+    return bool(node.registered_at) and booted_since(node, report, max(node.registered_at, node.booted_at))
 
 
 def config_shortage(configured: NodeCapacity, reported: NodeCapacity, memory_percent: float = 100.0) -> str:
@@ -161,9 +163,10 @@ def config_shortage(configured: NodeCapacity, reported: NodeCapacity, memory_per
     return ", ".join(wrong)
 
 
-def _settle(turn: Turn, report: RegisterNode, *, lost: bool, forgot: bool) -> None:
+def _settle(turn: Turn, report: RegisterNode, *, lost: bool, forgot: bool, rebooted: bool) -> None:
     """What we think runs there and does not is over; what runs there and should not is ended. A node that has forgotten
-    what it was sent cannot tell whether that arrived: it may have run, and is over.
+    what it was sent cannot tell whether that arrived: it may have run, and is over. A job whose node has booted has
+    failed there, steps or none, unless the node is about to say how its batch script ended, perhaps before the boot.
 
     What never arrived is derived from the state (`pending_effects`) once the node can be reached.
     """
@@ -176,7 +179,7 @@ def _settle(turn: Turn, report: RegisterNode, *, lost: bool, forgot: bool) -> No
         if job.flags & COMPLETING:
             if lost:
                 node_gone(turn, job, name, lost=True)
-        elif lost:
+        elif lost or (rebooted and not _batch_is_told(turn.state, job, name, alive)):
             fail_job_on_node(turn, job, name)
         else:
             _settle_job(turn, job, name, alive, forgot=forgot)
@@ -184,6 +187,14 @@ def _settle(turn: Turn, report: RegisterNode, *, lost: bool, forgot: bool) -> No
     for job_id, life, step_id in sorted(alive):
         if (job_id, life, step_id) not in expected:
             turn.ask(TerminateStepOn(node=name, job_id=job_id, restart_count=life, step_id=step_id))
+
+
+def _batch_is_told(state: State, job: Job, name: str, alive: set[tuple[int, int, int]]) -> bool:
+    """Whether the node reports the end of the job's script, or has yet to be sent it."""
+    if (job.id, job.restart_count, STEP_BATCH) in alive:
+        return True
+    step = state.steps.get(job.id, {}).get(STEP_BATCH)
+    return step is not None and name in step.unstarted_nodes
 
 
 def _settle_job(turn: Turn, job: Job, name: str, alive: set[tuple[int, int, int]], *, forgot: bool) -> None:

@@ -43,6 +43,7 @@ class NodeRegistered(Event, frozen=True, kw_only=True):
     reason_uid: int = 0
     reason_at: float = 0.0
     booted_at: float = 0.0
+    boot_id: str = ""
     daemon_started_at: float = 0.0
     version: str = ""
     operating_system: str = ""
