@@ -1,15 +1,22 @@
-"""A node that can make no processes for a while: launches are put off and tried again, within bounds."""
+"""A node that can make no processes for a while, or cannot end them: it says so, and what it does has bounds."""
 
 from __future__ import annotations
 
+import contextlib
+import os
+import signal
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from spritz.model.commands.cluster import UpdateNode
+from spritz.model.commands.job import Done
 from spritz.model.reports import JobGone, NodeTrouble, TaskEnd
+from spritz.model.states import NodeFlag
 
+from .cluster import Cluster
 from .launched import COMPILER
 from .node_harness import NodeCluster, wait_until
 
@@ -96,3 +103,40 @@ def test_a_job_that_is_cancelled_while_it_waits_never_runs(start: MakeCluster) -
     other = cluster.batch("#!/bin/sh\nexit 4\n")
     assert cluster.finished(other).tasks == (TaskEnd(0, 4 << 8),)
     assert not (cluster.work / f"slurm-{job.id}.out").exists()
+
+
+def test_processes_that_cannot_be_killed_drain_the_node_and_end_the_job(
+    make_cluster: Callable[..., Cluster], no_fork: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """slurm.conf(5) UnkillableStepTimeout, UnkillableStepProgram, with a controller, through to `sinfo -R`."""
+    cluster = make_cluster(nodes=1, extra="UnkillableStepTimeout=1")
+    # By a cgroup even these could be killed.
+    (cluster.root / "etc" / "cgroup.conf").write_text("CgroupPlugin=disabled\n")
+    told, stuck = cluster.root / "told", cluster.root / "stuck"
+    program = cluster.root / "unkillable"
+    program.write_text(f'#!/bin/sh\necho "$SLURM_JOB_ID $SLURM_STEP_ID $SLURMD_NODENAME" >{told}\n')
+    program.chmod(0o755)
+    cluster.extra += f"\nUnkillableStepProgram={program}"
+    cluster.write_conf()
+    with monkeypatch.context() as patch:
+        patch.setenv("LD_PRELOAD", str(no_fork))
+        patch.setenv("NO_KILL", str(stuck))
+        cluster.start()
+    number = cluster.submit("trap '' TERM\necho ran >begun\nwhile :; do sleep 0.1; done")
+    wait_until((cluster.work / "begun").exists, "the job runs")
+    stuck.touch()
+    cluster.cancel(number)
+    assert cluster.wait_state(number, "CANCELLED").exit_status == 9
+    wait_until(lambda: cluster.node("n1").node.reason, "the node is drained")
+    node = cluster.node("n1").node
+    assert (node.reason, bool(node.flags & NodeFlag.DRAIN)) == (f"Kill task failed, job {number}", True)
+    wait_until(lambda: told.exists() and told.read_text(), "the site's program has run")
+    assert told.read_text() == f"{number} batch n1\n"
+    # They can be killed again: nothing is left, and the node serves when it is resumed.
+    assert cluster.job_processes(number)
+    stuck.unlink()
+    for pid in cluster.job_processes(number):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    cluster.call(UpdateNode(names=("n1",), state="RESUME"), Done)
+    cluster.wait_state(cluster.submit("exit 0"), "COMPLETED")
