@@ -1,13 +1,15 @@
 """Upgrades with the real older thing: an earlier tree of this repository beside the present one.
 
-slurmctld is upgraded first, under running jobs, with the older slurmd and commands still there; then slurmd. Going back
-is refused where it would harm. SPRITZ_OLDER names other commits to upgrade from; the first of the default ones is the
-last that shipped format 1, the second an unreleased one of format 2.
+slurmdbd is upgraded first, then slurmctld, under running jobs and with the older slurmd and commands still there; then
+slurmd. Going back is refused where it would harm. SPRITZ_OLDER names other commits to upgrade from; the first of the
+default ones is the last that shipped format 1, the second an unreleased one of format 2.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -15,7 +17,10 @@ from pathlib import Path
 
 import pytest
 
-from .cluster import Cluster, until
+from spritz.accounting import schema
+from tests.ports import free_port
+
+from .cluster import Cluster, until, user_name
 
 ROOT = Path(__file__).resolve().parents[2]
 COMMITS = os.environ.get("SPRITZ_OLDER", "09fcd11f 835b47c4").split()
@@ -31,6 +36,51 @@ class MixedCluster(Cluster):
         super().__init__(nodes=1)
         self.tree = tree
         self.older_daemons = {"slurmctld", "slurmd"}
+
+    def set_up_accounting(self) -> None:
+        """A slurmdbd on SQLite, which `slurmdbd` starts."""
+        port = free_port()
+        self.older_daemons.add("slurmdbd")
+        self.extra = (
+            "AccountingStorageType=accounting_storage/slurmdbd\nAccountingStorageHost=127.0.0.1\n"
+            f"AccountingStoragePort={port}\n"
+        )
+        self.write_conf()
+        self.database = self.root / "acct.db"
+        conf = self.conf.with_name("slurmdbd.conf")
+        conf.write_text(
+            f"DbdPort={port}\nSlurmUser={user_name()}\nPidFile={self.root}/slurmdbd.pid\n"
+            f"LogFile={self.root}/slurmdbd.log\nStorageType=accounting_storage/sqlite\nStorageLoc={self.database}\n"
+        )
+        conf.chmod(0o600)
+
+    def start_database(self) -> subprocess.Popen[bytes]:
+        """slurmdbd of either release, in the foreground."""
+        command = [
+            sys.executable,
+            "-m",
+            "spritz.accounting.main",
+            "-f",
+            str(self.conf.with_name("slurmdbd.conf")),
+            "-D",
+        ]
+        if "slurmdbd" in self.older_daemons:
+            command = ["env", f"PYTHONPATH={self.tree}/src", *command]
+        with open(self.root / "slurmdbd.stderr", "ab") as stderr:
+            daemon = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=stderr, stderr=stderr)
+        self.daemons["slurmdbd"] = daemon
+        return daemon
+
+    def stop_database(self) -> int:
+        """SIGTERM; its exit status."""
+        daemon = self.daemons.pop("slurmdbd")
+        daemon.terminate()
+        return daemon.wait(100)
+
+    def accounted(self, *, older: bool) -> dict[str, str]:
+        """Job number -> state, as sacct of either release says; nothing while it does not answer."""
+        done = self.ask("sacct", "-nPX", "-o", "jobid,state", older=older)
+        return dict(line.split("|") for line in done.stdout.splitlines()) if done.returncode == 0 else {}
 
     def command(self, daemon: str, *arguments: str) -> list[str]:
         given = super().command(daemon, *arguments)
@@ -138,3 +188,51 @@ def test_a_controller_of_an_older_release_leaves_newer_state_alone(cluster: Mixe
     cluster.older_daemons.clear()
     cluster.start_controller()
     assert cluster.state(one) == "RUNNING"
+
+
+def revision(database: Path) -> str:
+    """Of the database's tables."""
+    with contextlib.closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True)) as connection:
+        (found,) = connection.execute("SELECT version_num FROM alembic_version").fetchone()
+    return str(found)
+
+
+def test_slurmdbd_is_upgraded_first_and_not_taken_back(cluster: MixedCluster) -> None:
+    cluster.set_up_accounting()
+    cluster.start_database()
+    cluster.start()
+    one = cluster.script("one", older=True)
+    (cluster.work / "one").touch()
+    until(lambda: cluster.accounted(older=True) == {one: "COMPLETED"}, "the older release has the job's record")
+    two = cluster.script("two", older=True)
+    until(lambda: cluster.accounted(older=True).get(two) == "RUNNING", "and that of one that runs")
+    before = revision(cluster.database)
+    assert cluster.stop_database() == 0
+    # The newer slurmdbd brings the tables up to date, and serves the older controller and commands.
+    cluster.older_daemons.discard("slurmdbd")
+    cluster.start_database()
+    both = {one: "COMPLETED", two: "RUNNING"}
+    until(lambda: cluster.accounted(older=True) == both, "both records are there for the older sacct")
+    assert cluster.accounted(older=False) == both
+    assert revision(cluster.database) == schema.REVISION != before
+    (cluster.work / "two").touch()
+    until(lambda: cluster.accounted(older=True).get(two) == "COMPLETED", "the older controller's events are stored")
+    # Then the rest.
+    assert (cluster.stop_controller(), cluster.stop_nodes()) == (0, 0)
+    cluster.older_daemons.clear()
+    cluster.start()
+    three = cluster.script("three", older=False)
+    (cluster.work / "three").touch()
+    ended = dict.fromkeys((one, two, three), "COMPLETED")
+    until(lambda: cluster.accounted(older=False) == ended, "the newer controller's events are stored")
+    # The older slurmdbd leaves newer tables alone.
+    assert cluster.stop_database() == 0
+    cluster.older_daemons.add("slurmdbd")
+    refused = cluster.start_database()
+    assert refused.wait(100) == 1
+    assert f"the database is of a later release (revision {schema.REVISION})" in "".join(
+        path.read_text() for path in cluster.root.glob("slurmdbd.*") if path.suffix in (".log", ".stderr")
+    )
+    cluster.older_daemons.clear()
+    cluster.start_database()
+    until(lambda: cluster.accounted(older=False) == ended, "nothing has changed")
