@@ -143,7 +143,12 @@ def test_what_cannot_be_is_said(cluster: Cluster, image: Path, tmp_path: Path) -
         ((f"--container-image={image}", "--container-mounts=/etc:/data:x"), "flag x is not supported"),
         ((f"--container-image={image}", "--container-workdir=data"), "the path must be absolute"),
         (("--container-image=",), "an image is needed"),
-        ((f"--container-image={image}", "--container-name=n"), "containers do not outlive a step"),
+        (("--container-name=none",), "there is none with the name none, and no --container-image"),
+        ((f"--container-image={image}", "--container-name=../up"), "letters, digits and _ . - are accepted"),
+        ((f"--container-image={image}", "--container-name=n:exec"), "the flag exec is not supported"),
+        ((f"--container-image={image}", "--container-name=n:new"), 'flag must be "auto"'),
+        ((f"--container-image={image}", "--container-save=/tmp/"), "target is a directory"),
+        ((f"--container-image={image}", "--container-env=A,"), "invalid format"),
     ):
         done = run(cluster, "srun", *words, "true")
         assert done.returncode, words
@@ -179,3 +184,163 @@ def test_what_an_image_sets_is_for_the_task_alone(cluster: Cluster, image: Path,
     (root / "etc" / "environment").write_text(f"LD_LIBRARY_PATH={broken}\n")
     done = run(cluster, "srun", f"--container-image={root}", "sh", "-c", "echo $LD_LIBRARY_PATH")
     assert (done.returncode, lines(done.stdout)) == (0, [str(broken)])
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path / "cache" / "spritz"
+
+
+def test_a_container_with_a_name_is_kept(cluster: Cluster, image: Path, cache: Path) -> None:
+    named = "--container-name=mine"
+    first = run(
+        cluster, "srun", "-n2", f"--container-image={image}", f"{named}:create", "sh", "-c", "echo x >> /etc/made"
+    )
+    assert first.returncode == 0, first.stderr
+    assert not (image / "etc" / "made").exists()
+    again = run(cluster, "srun", named, "sh", "-c", "cat /etc/made; echo $FROM_IMAGE")
+    assert lines(again.stdout) == ["x", "x", "yes"]
+    read_only = run(cluster, "srun", named, "--container-readonly", "touch", "/etc/no")
+    assert b"Read-only" in read_only.stderr
+    there = run(cluster, "srun", f"--container-image={image}", f"{named}:create", "true")
+    assert there.returncode
+    assert b"the container exists already" in there.stderr
+    shutil.rmtree(cache / "containers" / "mine")
+    assert run(cluster, "srun", named, "true").returncode
+
+
+def test_a_container_is_saved_when_the_step_has_ended(
+    cluster: Cluster, image: Path, cache: Path, tmp_path: Path
+) -> None:
+    saved = tmp_path / "saved.tar"
+    words = (f"--container-image={image}", f"--container-save={saved}")
+    done = run(cluster, "srun", "-n2", *words, "sh", "-c", "echo $SLURM_PROCID > /etc/rank$SLURM_PROCID")
+    assert done.returncode == 0, done.stderr
+    assert not (image / "etc" / "rank0").exists()
+    seen = run(cluster, "srun", f"--container-image={saved}", "sh", "-c", "cat /etc/rank0 /etc/rank1; echo $FROM_IMAGE")
+    assert lines(seen.stdout) == ["0", "1", "yes"]
+    assert list((cache / "containers").iterdir()) == []
+    unwritable = run(cluster, "srun", f"--container-image={image}", "--container-save=/proc/x.tar", "true")
+    assert b"the container of task 0 could not be ended or saved" in unwritable.stderr
+    assert list((cache / "containers").iterdir()) == []
+    script = f"#!/bin/sh\n#SBATCH --container-image={image} --container-save={tmp_path}/batch.tar\necho > /etc/batch\n"
+    assert run(cluster, "sbatch", "--wait", "-o", str(tmp_path / "out"), "/dev/stdin", stdin=script).returncode == 0
+    names = subprocess.run(["tar", "-tf", tmp_path / "batch.tar"], capture_output=True, text=True).stdout
+    assert "./etc/batch" in names.splitlines()
+
+
+def test_variables_of_the_jobs_win_where_they_are_named(cluster: Cluster, image: Path) -> None:
+    words = ("srun", f"--container-image={image}", "--container-env=OTHER,FROM_IMAGE", "sh", "-c", "echo $FROM_IMAGE")
+    assert lines(run(cluster, *words, FROM_IMAGE="job").stdout) == ["job"]
+
+
+def test_the_entry_point_runs_the_command_if_it_is_to(cluster: Cluster, image: Path, tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    shutil.copytree(image, root, symlinks=True)
+    (root / "etc" / "rc").write_text('export BY_RC=yes; exec "$@"\n')
+    words = ("sh", "-c", "echo $BY_RC")
+    assert lines(run(cluster, "srun", f"--container-image={root}", "--container-entrypoint", *words).stdout) == ["yes"]
+    assert lines(run(cluster, "srun", f"--container-image={root}", *words).stdout) == [""]
+
+
+def test_an_empty_file_system_is_mounted(cluster: Cluster, image: Path) -> None:
+    words = (
+        "srun",
+        f"--container-image={image}",
+        "--container-mounts=tmpfs:/data",
+        "sh",
+        "-c",
+        "echo a > /data/b; ls /data",
+    )
+    assert lines(run(cluster, *words).stdout) == ["b"]
+    assert list((image / "data").iterdir()) == []
+
+
+def test_variables_stand_for_options_as_with_pyxis(
+    cluster: Cluster, image: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shell = "cat /etc/where; pwd; touch /etc/no"
+    for name, value in (("IMAGE", str(image)), ("WORKDIR", "/data"), ("WRITABLE", "0")):
+        monkeypatch.setenv(f"PYXIS_CONTAINER_{name}", value)
+    done = run(cluster, "srun", "sh", "-c", shell)
+    assert lines(done.stdout) == ["inside", "/data"]
+    assert b"Read-only" in done.stderr
+    over = run(
+        cluster,
+        "srun",
+        "--container-workdir=/etc",
+        "--container-writable",
+        "sh",
+        "-c",
+        "pwd; touch /etc/yes",
+    )
+    assert (over.returncode, lines(over.stdout)) == (0, ["/etc"])
+    script = "#!/bin/sh\ncat /etc/where\n"
+    out = str(tmp_path / "out")
+    assert run(cluster, "sbatch", "--wait", "-o", out, "/dev/stdin", stdin=script).returncode == 0
+    assert (tmp_path / "out").read_text() == "inside\n"
+
+
+def test_salloc_has_no_container_for_a_command_of_its_own(cluster: Cluster, image: Path) -> None:
+    done = run(cluster, "salloc", f"--container-image={image}", "true")
+    assert (done.returncode, lines(done.stderr)) == (
+        1,
+        ["salloc: error: --container-image requires LaunchParameters=use_interactive_step"],
+    )
+
+
+def _stand_in(directory: Path, name: str, text: str) -> str:
+    """PATH with a program that is called so, before everything else; without the engines of this machine."""
+    directory.mkdir(exist_ok=True)
+    (directory / name).write_text(f"#!/bin/sh\n{text}\n")
+    (directory / name).chmod(0o755)
+    for tool in ("bwrap", "cp", "tar", "sh", "sleep", "mkdir", "cat"):
+        if not (directory / tool).exists():
+            (directory / tool).symlink_to(shutil.which(tool) or tool)
+    return str(directory)
+
+
+def test_a_pull_that_hangs_is_told_bounded_and_cleaned_up(cluster: Cluster, cache: Path, tmp_path: Path) -> None:
+    path = _stand_in(tmp_path / "bin", "podman", 'case "$1" in pull) sleep 1000 & wait;; *) exit 1;; esac')
+    words = ("srun", "-J", "pull", f"--export=ALL,PATH={path}", "--container-image=registry/none")
+    done = run(cluster, *words, "true", SPRITZ_CONTAINER_SECONDS="0.2")
+    assert done.returncode
+    assert b"slurmstepd: container: importing registry/none" in done.stderr
+    assert b"registry/none: `podman pull` has not ended within 0.2 s" in done.stderr
+    number = max(job.id for job in cluster.jobs().values() if job.spec.name == "pull")
+    assert not processes_with(f"SLURM_JOB_ID={number}")
+
+
+def test_an_image_that_is_half_unpacked_is_removed_when_the_job_is_cancelled(
+    cluster: Cluster, cache: Path, tmp_path: Path
+) -> None:
+    said = tmp_path / "begun"
+    text = f'for word; do place=$word; done; mkdir -p "$4/etc"; echo > {said}; sleep 1000'
+    path = _stand_in(tmp_path / "bin", "apptainer", text)
+    (tmp_path / "image.sif").write_bytes(b"")
+    words = ("srun", "-J", "half", f"--export=ALL,PATH={path}", f"--container-image={tmp_path}/image.sif", "true")
+    with start(cluster, *words) as srun:
+        until(said.exists, "it is being unpacked")
+        number = max(job.id for job in cluster.jobs().values() if job.spec.name == "half")
+        cluster.cancel(number)
+        srun.communicate(timeout=100)
+    assert [path.suffix for path in (cache / "images").iterdir()] == [".lock"]
+    assert not processes_with(f"SLURM_JOB_ID={number}")
+
+
+@pytest.mark.parametrize("engine", ["enroot", "apptainer", ""])
+def test_names_are_pulled_by_what_the_node_has(
+    cluster: Cluster, image: Path, cache: Path, tmp_path: Path, engine: str
+) -> None:
+    """Stand-ins with the interfaces that enroot and apptainer have: neither is in Debian."""
+    path = _stand_in(tmp_path / "bin", "unsquashfs", f'cp -r {image}/. "$4"')
+    if engine == "enroot":
+        _stand_in(tmp_path / "bin", "enroot", '[ "$1 $2 $4" = "import --output docker://team/name:1" ] && echo > "$3"')
+    elif engine:
+        _stand_in(tmp_path / "bin", "apptainer", f'[ "$1 $5" = "build docker://team/name:1" ] && cp -r {image}/. "$4"')
+    done = run(cluster, "srun", f"--export=ALL,PATH={path}", "--container-image=team/name:1", "/bin/cat", "/etc/where")
+    if engine:
+        assert (done.returncode, lines(done.stdout)) == (0, ["inside"]), done.stderr
+    else:
+        assert b"podman, enroot or apptainer is needed for names of images, and none is installed on" in done.stderr

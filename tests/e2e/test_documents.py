@@ -11,6 +11,7 @@ from __future__ import annotations
 import doctest
 import os
 import re
+import shutil
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
@@ -96,6 +97,14 @@ def needs_a_cluster(page: Path) -> bool:
 SLOW = {"pause-and-resume", "pipelines", "dev-sessions", "sweeps"}
 
 
+#: Pages whose commands need a program that not every machine lets run: what is tried.
+NEEDS = {"containers": ["bwrap", "--ro-bind", "/", "/", "true"]}
+
+
+def _runs(words: list[str]) -> bool:
+    return shutil.which(words[0]) is not None and not subprocess.run(words, capture_output=True).returncode
+
+
 @pytest.mark.parametrize(
     "page",
     [
@@ -105,6 +114,8 @@ SLOW = {"pause-and-resume", "pipelines", "dev-sessions", "sweeps"}
     ],
 )
 def test_commands_do_what_the_page_says(page: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    if page.stem in NEEDS and not _runs(NEEDS[page.stem]):
+        pytest.skip(f"{NEEDS[page.stem][0]} does not run here")
     work = tmp_path_factory.mktemp("page") / "work"  # a short path, since sockets are in it
     work.mkdir()
     for block in blocks(page):

@@ -41,7 +41,7 @@ def tres_text(pairs: tuple[tuple[str, int], ...]) -> str:
 def text(value: str, length: int = 0) -> str:
     """A user's text as every database takes it: without NUL, and not longer than its column."""
     if "\0" in value:
-        value = value.replace("\0", "\N{REPLACEMENT CHARACTER}")
+        value = value.replace("\0", "\ufffd")
     return value[:length] if length else value
 
 

@@ -70,13 +70,23 @@ class ContainerOptions(Struct, frozen=True, kw_only=True, omit_defaults=True, gc
     bundle: str = ""
     #: a directory or an archive of a root file system, an image of apptainer, or the name of an image of a registry
     image: str = ""
-    #: `SOURCE:TARGET`, or `SOURCE:TARGET:ro`; absolute
+    #: `SOURCE:TARGET`, or `SOURCE:TARGET:ro`; absolute, or SOURCE is "tmpfs"
     mounts: tuple[str, ...] = ()
     work_dir: str = ""
     writable: bool = False
     mount_home: bool = False
     #: the user is root inside
     remap_root: bool = False
+    #: one that may be written to unless told: --container-name, with `:create` if it may not be there yet
+    name: str = ""
+    create: bool = False
+    readonly: bool = False
+    #: the file that it becomes when the step has ended
+    save: str = ""
+    #: variables that the image may not set
+    environment: tuple[str, ...] = ()
+    #: the command is the entry point's
+    entrypoint: bool = False
 
 
 class ResourceLimit(Struct, frozen=True, gc=False):

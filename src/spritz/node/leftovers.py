@@ -31,7 +31,7 @@ def leftover_pids(directory: str) -> list[int]:
 def end_containers(directory: str) -> list[str]:
     """Have the runtime end what it still knows of a step whose supervisor was killed; what went wrong, in words.
 
-    Blocks, for up to `epilogs.END_SECONDS` a task.
+    Blocks, for up to 30 seconds a task.
     """
     record = spools.read_record(directory)
     if record is None:
@@ -54,7 +54,7 @@ def end_containers(directory: str) -> list[str]:
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
                 start_new_session=True,
-                timeout=epilogs.END_SECONDS,
+                timeout=min(known.end_seconds, _PATIENCE_SECONDS * 3),
                 check=True,
             )
         except (OSError, subprocess.SubprocessError) as error:

@@ -1,48 +1,47 @@
 """A task in a container: this program becomes bwrap, with the task's command in it.
 
     python -m spritz.stepd.container OPTIONS COMMAND…        OPTIONS: JSON, as `model.job.ContainerOptions` has them
+    python -m spritz.stepd.container --save OPTIONS PID      when nothing of the step is left: --container-save
 
 It runs as the user, as any task does, with the task's variables, CPUs, devices and files. A container is a root file
 system and nothing else: processes stay in the job's cgroups and see the node's network, processes and devices, so
-signals, limits, GPUs and MPI are what they are without. An image is a directory; or an archive (.tar, .sqsh), or the
-name of an image that podman has or can pull, each unpacked once into the user's cache.
+signals, limits, GPUs and MPI are what they are without. Where the root is from: `images`.
 
-Variables that the image sets (its configuration, or /etc/environment) come before the job's, as with pyxis.
+One that has a name (--container-name), or is to be saved, is a copy of the image that may be written to, in the user's
+cache. Variables that the image sets (its configuration, or /etc/environment) come before the job's, as with pyxis.
 
 Source: bwrap(1); pyxis's README.
 """
 
 from __future__ import annotations
 
-import fcntl
-import hashlib
+import contextlib
 import json
 import os
 import shutil
-import subprocess
+import signal
 import sys
-from collections.abc import Callable
+from types import FrameType
 from typing import Any, NoReturn
+
+from spritz.stepd import images
+from spritz.stepd.images import Refused
 
 #: What is mounted over an image in any case, where the node has it.
 _HOST_FILES = ("/etc/resolv.conf", "/etc/hosts", "/etc/passwd", "/etc/group", "/etc/nsswitch.conf")
 
-_ARCHIVES = (".tar", ".tar.gz", ".tgz", ".tar.xz", ".tar.bz2", ".tar.zst")
-_SQUASHED = (".sqsh", ".squashfs", ".sqfs")
-
-#: Where the configuration of an unpacked image is, beside its directory.
-_CONFIGURATION = ".json"
+#: in place of a source: an empty file system
+_TMPFS = "tmpfs"
 
 Mount = tuple[str, str, bool]
 
 
-class Refused(Exception):
-    """It cannot be; the words are for the job's standard error."""
-
-
 def main(words: list[str]) -> int:
-    """Returns only where there is no such container."""
+    """Returns only where there is no such container, or it has been saved."""
+    signal.signal(signal.SIGTERM, _interrupted)
     try:
+        if words[0] == "--save":
+            return save(json.loads(words[1]), dict(os.environ))
         start(json.loads(words[0]), words[1:], dict(os.environ))
     except Refused as error:
         sys.stderr.write(f"slurmstepd: error: container: {error}\n")
@@ -51,69 +50,114 @@ def main(words: list[str]) -> int:
     return 1
 
 
+def _interrupted(number: int, frame: FrameType | None) -> NoReturn:
+    """Half an image, and what makes it, are removed on the way out."""
+    raise SystemExit(128 + number)
+
+
 def start(options: dict[str, Any], command: list[str], environment: dict[str, str]) -> NoReturn:
     """Become the command in its container. Raises Refused, OSError."""
-    image = options.get("image", "")
-    if not image:
+    image, name = options.get("image", ""), options.get("name", "")
+    if not image and not name:
         raise Refused("--container-image is needed")
     mounts = [_mount(text) for text in options.get("mounts", ())]
     for source, _, _ in mounts:
-        if not os.path.exists(source):
+        if source != _TMPFS and not os.path.exists(source):
             raise Refused(f"couldn't mount {source}: No such file or directory")
     if options.get("mount_home") and (home := environment.get("HOME")):
         mounts.insert(0, (home, home, False))
-    engine = _program("bwrap")
-    root = root_of(image, environment)
+    engine = images.program("bwrap")
+    if options.get("save"):
+        _saver(options["save"])  # before hours of work, not after them
+    if name or options.get("save"):
+        root = _container(options, environment)
+        options = {**options, "writable": not options.get("readonly")}
+    else:
+        root = images.root_of(image, environment)
+    if options.get("entrypoint"):
+        command = [*images.entry_point_of(root), *command]
     words = arguments(root, mounts, options, command, environment)
     # The image's variables are for the command: its LD_LIBRARY_PATH must not choose bwrap's own libraries.
-    given = [word for name, value in variables_of(root).items() for word in ("--setenv", name, value)]
+    ours = options.get("environment", ())
+    variables = {name: value for name, value in images.variables_of(root).items() if name not in ours}
+    given = [word for name, value in variables.items() for word in ("--setenv", name, value)]
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
     os.execve(engine, [engine, *given, *words], environment)
 
 
-def root_of(image: str, environment: dict[str, str]) -> str:
-    """The directory that the image is, or is unpacked to. Raises Refused."""
-    if not image.startswith("/"):
-        return _of_podman(image, environment)
-    if os.path.isdir(image):
-        return image
-    try:
-        status = os.stat(image)
-    except OSError as error:
-        raise Refused(f"couldn't start container: {image}: {error.strerror}") from error
-    state = f"{os.path.realpath(image)}\0{status.st_size}\0{status.st_mtime_ns}"
-    if image.endswith(_SQUASHED):
-        words = [_program("unsquashfs"), "-no-progress", "-force", "-dest"]
-        return _kept(state, environment, image, lambda place: _run([*words, place, image], image))
-    if image.endswith(_ARCHIVES):
-        return _kept(state, environment, image, lambda place: _extract(place, image))
-    raise Refused(f"{image}: a directory, {', '.join((*_ARCHIVES, *_SQUASHED))}, or the name of an image is accepted")
+# -- containers that are kept
 
 
-def variables_of(root: str) -> dict[str, str]:
-    """What the image sets."""
+def _container(options: dict[str, Any], environment: dict[str, str]) -> str:
+    """The directory of the one with this name, or of the step's own that is to be saved."""
+    image, name = options.get("image", ""), options.get("name", "")
+    place, marker = _place(options, environment), f"{_place(options, environment)}.step"
+    step = _step(environment)
+
+    def make(part: str) -> None:
+        if not image:
+            raise Refused(f"couldn't start container: there is none with the name {name}, and no --container-image")
+        images.tell(f"creating container filesystem {name}".rstrip())
+        images.copy(images.root_of(image, environment), part, images.limit(environment))
+        with images.replaced(marker) as file:
+            file.write(step)
+
+    there = os.path.isdir(place)
+    images.made_once(place, make, image or name)
+    if there and options.get("create"):
+        made_by = ""
+        with contextlib.suppress(OSError), open(marker, encoding="utf-8") as file:
+            made_by = file.read()
+        if made_by != step:
+            raise Refused(f'"create" was given with --container-name={name}, and the container exists already')
+    return place
+
+
+def _place(options: dict[str, Any], environment: dict[str, str]) -> str:
+    name = options.get("name") or f".{_step(environment)}"
+    return os.path.join(images.cache_of(environment, "containers"), name)
+
+
+def _step(environment: dict[str, str]) -> str:
+    return f"{environment.get('SLURM_JOB_ID', '0')}.{environment.get('SLURM_STEP_ID', 'batch')}"
+
+
+def save(options: dict[str, Any], environment: dict[str, str]) -> int:
+    """Write the container's files to the file of --container-save, whole or not at all. Raises Refused, OSError."""
+    place, target = _place(options, environment), options["save"]
+    if not os.path.isdir(place):
+        return 0  # it never came to be, and the task has said so
+    part = f"{target}.{_step(environment)}.part"
     try:
-        with open(root + _CONFIGURATION, encoding="utf-8") as file:
-            lines = json.load(file).get("Env") or []
-    except (OSError, ValueError):
-        try:
-            with open(root + "/etc/environment", encoding="utf-8", errors="replace") as text:
-                lines = text.read().splitlines()
-        except OSError:
-            return {}
-    pairs = (line.partition("=") for line in lines if not line.startswith("#"))
-    return {name: value.strip('"') for name, sign, value in pairs if sign and name.isidentifier()}
+        images.run(_saver(target, place, part), target, images.limit(environment))
+        os.rename(part, target)
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(part)
+        if not options.get("name"):
+            shutil.rmtree(place, ignore_errors=True)
+            for ending in (".lock", ".step"):
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(place + ending)
+    return 0
+
+
+def _saver(target: str, place: str = "", part: str = "") -> list[str]:
+    """The command that makes the file; a squashed file system unless its name says otherwise. Raises Refused."""
+    kinds = {".tar": "", ".tar.gz": "--gzip", ".tgz": "--gzip", ".tar.xz": "--xz", ".tar.bz2": "--bzip2"}
+    for ending, option in (*kinds.items(), (".tar.zst", "--zstd")):
+        if target.endswith(ending):
+            words = [images.program("tar"), "--create", "--file", part, "--directory", place]
+            return [*words, *([option] if option else []), "."]
+    return [images.program("mksquashfs"), place, part, "-noappend", "-no-progress", "-all-root"]
+
+
+# -- bwrap
 
 
 def _mount(text: str) -> tuple[str, str, bool]:
     source, target, *flags = text.split(":")
     return source, target, "ro" in flags
-
-
-def _program(name: str) -> str:
-    found = shutil.which(name)
-    if found is None:
-        raise Refused(f"{name} is needed, and is not installed on {os.uname().nodename}")
-    return found
 
 
 def arguments(
@@ -137,7 +181,10 @@ def arguments(
         if os.path.exists(path) and (made or os.path.exists(root + path)):
             found += ["--ro-bind", os.path.realpath(path), path]
     for source, target, read_only in all_mounts:
-        found += ["--ro-bind" if read_only else "--bind", source, target]
+        if source == _TMPFS:
+            found += ["--tmpfs", target]
+        else:
+            found += ["--ro-bind" if read_only else "--bind", source, target]
     found += ["--remount-ro", "/"] if opened else []
     return [*found, "--chdir", _directory(options, root, mounts), "--", *command]
 
@@ -193,85 +240,9 @@ def _directory(options: dict[str, Any], root: str, mounts: list[Mount]) -> str:
     here = os.getcwd()
     if any(here == target or here.startswith(target.rstrip("/") + "/") for _, target, _ in mounts):
         return here
+    if here.startswith(("/tmp/", "/run/")):
+        return "/"  # the container's own are empty
     return here if os.path.isdir(root + here) else "/"
-
-
-def _of_podman(image: str, environment: dict[str, str]) -> str:
-    """An image of podman's store, which pulls it if it is not there. podman runs nothing."""
-    podman = _program("podman")
-    image = image.replace("#", "/", 1)  # as enroot writes a registry
-    inspect = [podman, "image", "inspect", "--format", "{{.Id}} {{json .Config}}", image]
-    done = subprocess.run(inspect, capture_output=True, text=True)
-    if done.returncode:
-        _run([podman, "pull", "--quiet", image], image)
-        done = subprocess.run(inspect, capture_output=True, text=True)
-    number, _, configuration = done.stdout.partition(" ")
-    if done.returncode or not number:
-        raise Refused(f"couldn't start container: {image}: {done.stderr.strip()[:300]}")
-
-    def unpack(place: str) -> None:
-        made = subprocess.run([podman, "create", image, "true"], capture_output=True, text=True)
-        if made.returncode:
-            raise Refused(f"couldn't unpack {image}: {made.stderr.strip()[:300]}")
-        name = made.stdout.strip()
-        archive = place + ".tar"
-        try:
-            _run([podman, "export", "--output", archive, name], image)
-            _extract(place, archive)
-        finally:
-            subprocess.run([podman, "rm", name], capture_output=True)
-            if os.path.exists(archive):
-                os.unlink(archive)
-
-    return _kept(f"podman\0{number}", environment, image, unpack, configuration)
-
-
-def _extract(place: str, archive: str) -> None:
-    """Devices are the node's, and only root could make them. Raises Refused."""
-    words = [_program("tar"), "--extract", "--file", archive, "--directory", place, "--no-same-owner"]
-    _run([*words, "--anchored", "--exclude=./dev/*", "--exclude=dev/*"], archive)
-    if os.path.exists(os.path.join(place, "manifest.json")) or os.path.exists(os.path.join(place, "oci-layout")):
-        raise Refused(f"{archive} is an archive of podman or docker: `podman load` it, and give its name")
-
-
-def _run(words: list[str], image: str) -> None:
-    done = subprocess.run(words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
-    if done.returncode:
-        said = done.stderr.decode(errors="replace").strip().splitlines()
-        raise Refused(f"couldn't unpack {image}: {said[-1][:300] if said else words[0]}")
-
-
-def _kept(
-    state: str, environment: dict[str, str], image: str, unpack: Callable[[str], None], configuration: str = ""
-) -> str:
-    """The image as a directory of the user's cache, whole or not at all. The first task that wants it makes it, and the
-    others wait; what a killed one has left is made anew.
-    """
-    home = environment.get("XDG_CACHE_HOME") or os.path.join(environment.get("HOME") or "/tmp", ".cache")
-    cache = os.path.join(home, "spritz", "images")
-    place = os.path.join(cache, hashlib.sha256(state.encode()).hexdigest()[:32])
-    if os.path.isdir(place):
-        return place
-    part = place + ".part"
-    try:
-        os.makedirs(cache, mode=0o700, exist_ok=True)
-        with open(place + ".lock", "wb") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            if os.path.isdir(place):
-                return place
-            shutil.rmtree(part, ignore_errors=True)
-            os.mkdir(part, 0o755)
-            try:
-                unpack(part)
-                if configuration:
-                    with open(place + _CONFIGURATION, "w", encoding="utf-8") as file:
-                        file.write(configuration)
-                os.rename(part, place)
-            finally:
-                shutil.rmtree(part, ignore_errors=True)
-    except OSError as error:
-        raise Refused(f"couldn't unpack {image}: {error.filename or cache}: {error.strerror}") from error
-    return place
 
 
 if __name__ == "__main__":

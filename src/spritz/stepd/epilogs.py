@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
 #: How long one may take.
 EPILOG_SECONDS = 5.0
-#: and what ends a container
-END_SECONDS = 30.0
 
 
 def start_epilogs(spec: SupervisorSpec, task_id: int, pid: int, say: Callable[[str], None]) -> list[int]:
@@ -41,13 +39,14 @@ def start_epilogs(spec: SupervisorSpec, task_id: int, pid: int, say: Callable[[s
     return started
 
 
-def start_end(spec: SupervisorSpec, task: TaskSpec, pid: int) -> int:
-    """Its process id. It sees the machine as the task did, whose process id `pid` was."""
+def start_end(spec: SupervisorSpec, task: TaskSpec, pid: int) -> tuple[int, int]:
+    """(its process id, a file in memory for what it says). It sees the machine as the task did, whose id `pid` was."""
     environment = end_environment(spec, task)
     words = [octets(word) for word in (*task.end, str(pid))]
+    said = os.memfd_create("said")
     started = os.fork()
     if started:
-        return started
+        return started, said
     try:
         close_in_child()
         os.setsid()
@@ -58,11 +57,19 @@ def start_end(spec: SupervisorSpec, task: TaskSpec, pid: int) -> int:
         become(spec.identity)
         os.chdir("/")
         nothing = os.open(NOTHING, os.O_RDWR)
-        for descriptor in (0, 1, 2):
-            os.dup2(nothing, descriptor)
+        for descriptor, source in enumerate((nothing, nothing, said)):
+            os.dup2(source, descriptor)
         os.execve(words[0], words, environment)
     finally:
         os._exit(127)
+
+
+def last_line(said: int) -> str:
+    """Of what was said there, which is closed."""
+    with open(said, "rb") as file:
+        file.seek(max(0, os.fstat(said).st_size - 4096))
+        lines = file.read().decode(errors="replace").splitlines()
+    return lines[-1].removeprefix("slurmstepd: error: ") if lines else ""
 
 
 def end_environment(spec: SupervisorSpec, task: TaskSpec) -> dict[bytes, bytes]:

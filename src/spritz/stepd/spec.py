@@ -157,6 +157,8 @@ class SupervisorSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     pmix: Pmix | None = None
     #: an /etc/hosts of the step's own, where the node's name resolves nowhere else
     hosts_file: str = ""
+    #: how long each task's `end` may take
+    end_seconds: float = 30.0
     #: made for the user's files of an OCI runtime, and removed with the step; "": none
     oci_directory: str = ""
     #: the Job, a stored value, for the daemon's Epilog after a restart; the supervisor does not look at it

@@ -98,8 +98,8 @@ class Supervisor:
         self._mpi: Mpi | None = None
         self._spool = os.getcwd() if spec.pmix is not None else ""
         self._epilogs: set[int] = set()
-        #: what ends containers, by process id, and its task; None: not begun
-        self._ends: dict[int, int] | None = None
+        #: what ends containers, by process id: its task, and a file of what it says; None: not begun
+        self._ends: dict[int, tuple[int, int]] | None = None
         self._kill_timer: Timer | None = None
         self._end_told = False
         self._stop_timer: Timer | None = None
@@ -441,22 +441,23 @@ class Supervisor:
             self._ends = {}
             for task in self._group.tasks:
                 if task.spec.end and task.pid:
-                    pid = epilogs.start_end(self.spec, task.spec, task.pid)
-                    self._ends[pid] = task.spec.task_id
+                    pid, said = epilogs.start_end(self.spec, task.spec, task.pid)
+                    self._ends[pid] = task.spec.task_id, said
                     processes.spared.add(pid)
             if self._ends:
                 self._childless = False
-                self._reactor.after(epilogs.END_SECONDS, lambda: epilogs.end_late(self._ends or ()))
+                self._reactor.after(self.spec.end_seconds, lambda: epilogs.end_late(self._ends or ()))
         return bool(self._ends)
 
     def _end_ended(self, pid: int, status: int) -> None:
         assert self._ends is not None
-        task_id = self._ends.pop(pid)
+        task_id, said = self._ends.pop(pid)
+        why = epilogs.last_line(said)
         processes.spared.discard(pid)
         if status:
             late = os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
-            why = f"not done in {epilogs.END_SECONDS:g} s" if late else f"status={status}"
-            self.say(f"error: the container of task {task_id} could not be removed: {why}")
+            why = f"not done in {self.spec.end_seconds:g} s" if late else why or f"status={status}"
+            self.say(f"error: the container of task {task_id} could not be ended or saved: {why}")
 
     def _give_up(self) -> None:
         """Some processes do not die: the site's program is told, and the node will be drained.

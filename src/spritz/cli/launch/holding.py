@@ -24,7 +24,7 @@ from spritz.notation import signals
 from spritz.stepd.reactor import Reactor
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from spritz.cli.context import Context
     from spritz.cli.filters.chain import Filters
@@ -74,9 +74,11 @@ class Holding:
     def run(self) -> int:
         """salloc's exit status. Raises SpritzError."""
         self._login = self._login_environment()
-        container = self.given.get("container", "")
-        if container and not _has_interactive_step(read_keys(_KEYS)):
-            raise SpritzError("--container requires LaunchParameters=use_interactive_step")
+        contained = self._contained()
+        if contained and not _has_interactive_step(read_keys(_KEYS)):
+            raise SpritzError(f"--{contained[0][0]} requires LaunchParameters=use_interactive_step")
+        if self.command and any(option != "container" for option, _ in contained):
+            raise SpritzError(f"--{contained[0][0]}: salloc runs its command here: give the option to srun")
         request = self._request()
         if len(self.clusters) > 1:
             from spritz.cli.submit.first_cluster import use_first
@@ -180,16 +182,20 @@ class Holding:
             from spritz.model import het
 
             environment |= het.variables(granted.components, twice=True)
-        container = self.given.get("container", "")
-        if container:
-            environment.setdefault("SLURM_CONTAINER", container)
-        argv = self.command or default_command(environment, container)
+        if self.given.get("container"):
+            environment.setdefault("SLURM_CONTAINER", self.given["container"])
+        argv = self.command or default_command(environment, self._contained())
         try:
             self._running = Command(argv, environment, granted.job.spec.work_dir, self._command_ended)
         except FileNotFoundError:
             self.context.error(f'_fork_command: Unable to find command "{argv[0]}"')
         except (OSError, ValueError) as error:
             self.context.error(f'Unable to run "{argv[0]}": {error}')
+
+    def _contained(self) -> list[tuple[str, str]]:
+        """Options of the container that the interactive step runs in."""
+        names = (name for name in self.given if name == "container" or name.startswith(("container-", "no-container-")))
+        return [(name, self.given[name]) for name in names]
 
     def _login_environment(self) -> dict[str, str]:
         """--get-user-env: what the user's login shell sets, in place of what salloc has."""
@@ -246,7 +252,7 @@ class Holding:
             self._running.send(signal.SIGCONT)
 
 
-def default_command(environment: dict[str, str], container: str = "") -> list[str]:
+def default_command(environment: dict[str, str], contained: Sequence[tuple[str, str]] = ()) -> list[str]:
     """What salloc runs when it is told nothing: the site's command, an interactive step, or the user's shell.
 
     Source: slurm.conf(5) SallocDefaultCommand, InteractiveStepOptions, LaunchParameters=use_interactive_step.
@@ -258,10 +264,11 @@ def default_command(environment: dict[str, str], container: str = "") -> list[st
     environment.setdefault("SHELL", _login_shell())
     if _has_interactive_step(configured):
         options = configured.get("interactivestepoptions") or _INTERACTIVE_STEP
-        if container:
-            import shlex  # few have one
+        if contained:
+            import shlex  # few have any
 
-            options = f"--container {shlex.quote(container)} {options}"
+            words = [f"--{name}={value}" if value else f"--{name}" for name, value in contained]
+            options = f"{shlex.join(words)} {options}"
         return ["/bin/sh", "-c", f"exec {own_srun()} {options}"]
     return [environment["SHELL"]]
 

@@ -394,7 +394,12 @@ _OF_CONTAINERS = (
     "no-container-mount-home",
     "container-remap-root",
     "no-container-remap-root",
+    "container-name",
+    "container-save",
+    "container-env",
+    "container-entrypoint",
     "no-container-entrypoint",
+    "container-entrypoint-log",
 )
 
 SETTERS: dict[str, Callable[[Fields, str, Source], None]] = {

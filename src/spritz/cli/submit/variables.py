@@ -93,6 +93,9 @@ def table(command: str) -> tuple[tuple[str, str], ...]:
     return _tables[command]
 
 
+_PYXIS = "IMAGE MOUNTS WORKDIR NAME SAVE ENV MOUNT_HOME REMAP_ROOT ENTRYPOINT ENTRYPOINT_LOG WRITABLE READONLY"
+_OF_PYXIS = frozenset("PYXIS_CONTAINER_" + name for name in _PYXIS.split())
+
 #: what `table` has made, and the variables in it
 _tables: dict[str, tuple[tuple[str, str], ...]] = {}
 _names: dict[str, frozenset[str]] = {}
@@ -112,7 +115,10 @@ def read(command: str, rows: Iterable[Row], environ: Mapping[str, str], *, insid
     # Few of them are set, in most calls none: looking for each in the environment costs more than looking through it.
     known = _names.get(command)
     if known is None:
-        known = _names[command] = frozenset(name for name, _option_name in table(command))
+        known = frozenset(name for name, _option_name in table(command))
+        if command != "salloc":  # what it starts reads them
+            known |= _OF_PYXIS
+        _names[command] = known
     present = known.intersection(environ)
     values: Values = {}
     if not present:
@@ -135,6 +141,10 @@ def read(command: str, rows: Iterable[Row], environ: Mapping[str, str], *, insid
         put(values, row.key, "" if flag else value)
         if row.key == "verbose" and value.isdigit():
             values["verbose"] = "1" * min(int(value), 9)  # as if -v were given so often
+    if present & _OF_PYXIS:
+        from spritz.cli.submit.container import read_variables
+
+        values |= read_variables(environ)
     return values
 
 

@@ -28,6 +28,8 @@ from spritz.stepd.spec import SCRIPT, Identity, SupervisorSpec, TaskSpec, marker
 
 #: what ends a task that leaves nothing behind
 _NO_END: tuple[str, ...] = ()
+#: How long a runtime may take to end a container, and --container-save to write one.
+_END_SECONDS, _SAVE_SECONDS = 30.0, 1800.0
 #: Where a batch script is seen in its container.
 _SCRIPT_INSIDE = "/tmp/slurm_script"
 
@@ -170,7 +172,8 @@ def batch_spec(message: LaunchBatch, directory: str, setup: NodeSetup) -> Superv
         gpu_accounting=setup.gpu_accounting,
         energy_source=setup.energy_source,
         hosts_file=setup.hosts_file,
-        oci_directory=_oci_directory(job, STEP_BATCH, setup) if end else "",
+        end_seconds=_end_seconds(spec.container),
+        oci_directory=_oci_directory(job, STEP_BATCH, setup) if _in_runtime(spec.container, setup) else "",
         job=encode(job),
     )
 
@@ -238,7 +241,8 @@ def step_spec(message: LaunchStep, directory: str, setup: NodeSetup) -> Supervis
         pmi=mpi.pmi(job, step, node_index),
         pmix=mpi.pmix(job, step, node_index, message.components),
         hosts_file=setup.hosts_file,
-        oci_directory=_oci_directory(job, step.step_id, setup) if any(task.end for task in tasks) else "",
+        end_seconds=_end_seconds(spec.container),
+        oci_directory=_oci_directory(job, step.step_id, setup) if _in_runtime(spec.container, setup) else "",
         job=encode(job),
     )
 
@@ -262,6 +266,7 @@ def _task(job: Job, step: Step, node: str, node_index: int, local_id: int, setup
     if bundle and runtime is not None and argv:
         argv, end = _in_bundle(_oci_task(bundle, runtime, job, step.step_id, local_id, node, setup), argv)
     else:
+        end = _saved(step.spec.container) if argv and not local_id else _NO_END
         argv = _contained(step.spec.container, argv)
     return TaskSpec(
         task_id=share.task_ids[local_id],
@@ -307,7 +312,22 @@ def _script_in(job: Job, script: str, node: str, setup: NodeSetup) -> tuple[tupl
         task = _oci_task(bundle, runtime, job, STEP_BATCH, 0, node, setup)
         return _in_bundle(msgspec.structs.replace(task, script=script), (script, *arguments))
     mounted = msgspec.structs.replace(container, mounts=(*container.mounts, f"{script}:{_SCRIPT_INSIDE}:ro"))
-    return _contained(mounted, (_SCRIPT_INSIDE, *arguments)), ()
+    return _contained(mounted, (_SCRIPT_INSIDE, *arguments)), _saved(container)
+
+
+def _in_runtime(container: ContainerOptions | None, setup: NodeSetup) -> bool:
+    return container is not None and bool(container.bundle) and setup.oci is not None
+
+
+def _saved(container: ContainerOptions | None) -> tuple[str, ...]:
+    """What writes the container to the file of --container-save when its tasks have ended."""
+    if container is None or not container.save:
+        return _NO_END
+    return tuple(installed.python("spritz.stepd.container", "--save", msgspec.json.encode(container).decode()))
+
+
+def _end_seconds(container: ContainerOptions | None) -> float:
+    return _SAVE_SECONDS if container is not None and container.save else _END_SECONDS
 
 
 def _bundle(container: ContainerOptions | None, work_dir: str) -> str:
