@@ -14,7 +14,7 @@ from urllib.parse import quote
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
-from spritz.web import commands
+from spritz.web import commands, users
 from spritz.web.app import Site, View, form_of, route
 from spritz.web.rest import VERSION, RestError
 
@@ -288,9 +288,14 @@ async def submit(view: View) -> Response:
     except ValueError as error:
         return _form(view, values, script, refused=f"More options: {error}", status=422)
     token = await view.site.login.token(view.session.user)
+    try:
+        # sbatch reads the files that its words name, and hands its environment to the job: never root's.
+        user = await users.account(view)
+    except RestError as error:
+        return _form(view, values, script, refused=error.message, status=422)
     testing = _first(form, "verb") == "test"
     words = (["--test-only"] if testing else ["--parsable"]) + words
-    status, out, errors = await commands.run("sbatch", *words, token=token, given=script, directory="/")
+    status, out, errors = await commands.run("sbatch", *words, token=token, given=script, directory="/", user=user)
     said = commands.plain(errors)
     if status:
         return _form(view, values, script, refused=said or f"sbatch ended with status {status}", status=422)

@@ -25,7 +25,7 @@ from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, R
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
-from spritz.web import words
+from spritz.web import users, words
 from spritz.web.picture import Picture
 from spritz.web.rest import Rest, RestError
 from spritz.web.sessions import COOKIE, SESSION_SECONDS, SHARE_SECONDS, Rates, Secret, Session
@@ -68,7 +68,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     hosts: frozenset[str] = frozenset({"127.0.0.1", "localhost", "[::1]"})
     #: Cookies only by HTTPS
     secure: bool = False
-    #: Runs, and logs that we can read, are those of the user whom the process runs as.
+    #: The viewer is the user whom the process runs as.
     own_files: bool = True
     #: for the title
     cluster: str = "Spritz"
@@ -125,6 +125,7 @@ class Site:
         self.secret = secret
         self.login = login
         self.rates = Rates()
+        self.readers = users.Readers()
         #: answers of commands, with when they came: by the words of the question
         self.kept: dict[tuple[str, ...], tuple[float, Any]] = {}
         self._rests: dict[str, tuple[str, Rest]] = {}
@@ -140,6 +141,7 @@ class Site:
             undefined=jinja2.ChainableUndefined,
         )
         environment.globals.update(words=words, settings=settings, zip=zip, min=min, max=max, login=login)
+        environment.globals["has_runs"] = users.may_have_files(self)
         environment.filters.update(seen=words.visible)
         self.templates = environment
 
@@ -173,6 +175,7 @@ class Site:
             yield
             for _picture, task in self._pictures.values():
                 task.cancel()
+        await self.readers.end()
         for _token, rest in self._rests.values():
             await rest.close()
 

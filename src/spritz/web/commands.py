@@ -1,8 +1,8 @@
 """Slurm's and `spritz`'s commands as functions, for what REST has no request for: submitting with #SBATCH lines and
 `--test-only`, suspending, and runs.
 
-They act with the viewer's rights: on a cluster of one's own by who we are, on a site by the viewer's token in
-SLURM_JWT.
+They act with the viewer's rights: on a cluster of one's own by who we are; on a site by the viewer's token in
+SLURM_JWT, and as a process of the viewer (`users`) where a command's words can name files.
 """
 
 from __future__ import annotations
@@ -12,9 +12,12 @@ import json
 import os
 import shutil
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from spritz.web.rest import RestError
+
+if TYPE_CHECKING:
+    from spritz.web.users import Account
 
 #: Seconds that a command may take, and bytes of its output.
 SECONDS, OUTPUT_BYTES = 60.0, 64 * 1024 * 1024
@@ -29,18 +32,22 @@ def path_of(name: str) -> str:
     return found
 
 
-async def run(name: str, *words: str, token: str = "", given: str = "", directory: str = "") -> tuple[int, str, str]:
-    """Exit status, output and errors. Raises RestError where it cannot run or takes too long."""
+async def run(
+    name: str, *words: str, token: str = "", given: str = "", directory: str = "", user: Account | None = None
+) -> tuple[int, str, str]:
+    """Exit status, output and errors; as `user` where one is given. Raises RestError where it cannot run or takes too
+    long."""
     # `spritz` calls squeue and others by name: those of this installation come first.
     path = os.pathsep.join(filter(None, (os.path.dirname(path_of(name)), os.environ.get("PATH", ""))))
-    environment = {**os.environ, "PATH": path, "NO_COLOR": "1", "COLUMNS": "200"}
+    variables = dict(os.environ) if user is None else user.environment
+    environment = {**variables, "PATH": path, "NO_COLOR": "1", "COLUMNS": "200"}
     if token:
         environment["SLURM_JWT"] = token
     try:
         process = await asyncio.create_subprocess_exec(
-            path_of(name), *words, env=environment, cwd=directory or None,
+            path_of(name), *words, env=environment, cwd=directory or ("/" if user is not None else None),
             stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
-            limit=OUTPUT_BYTES, start_new_session=True,
+            limit=OUTPUT_BYTES, start_new_session=True, **(user.process if user is not None else {}),
         )  # fmt: skip
     except OSError as error:
         raise RestError(f"{name} cannot be run: {error.strerror}") from error
@@ -55,9 +62,9 @@ async def run(name: str, *words: str, token: str = "", given: str = "", director
     return process.returncode, out.decode("utf-8", "replace"), err.decode("utf-8", "replace")
 
 
-async def answer(name: str, *words: str, token: str = "") -> Any:
+async def answer(name: str, *words: str, user: Account | None = None) -> Any:
     """What a command prints as JSON. Raises RestError with its own words."""
-    status, out, err = await run(name, *words, token=token)
+    status, out, err = await run(name, *words, user=user)
     try:
         return json.loads(out)
     except ValueError as error:

@@ -283,7 +283,7 @@ async def job_page(view: View) -> Response:
         script=script["script"] if script else "",
         cells=cells[:64],
         tasks=sorted(tasks, key=lambda one: (one.array_task_id is None, one.array_task_id or 0))[:200],
-        log_files=logs.files_of(detail, run) if view.site.settings.own_files else [],
+        log_files=logs.files_of(detail, await logs.ranks_of(view, run)),
         efficiency=efficiency(detail, lives),
         run=run,
     )

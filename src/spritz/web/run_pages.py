@@ -1,6 +1,6 @@
 """Runs, sweeps and pipelines: what `spritz runs`, `show`, `sweeps` and `pipeline` print as JSON.
 
-They are those of the user whom the dashboard runs as: on a site runs lie in their users' homes, where it does not look.
+They lie in their users' homes: on a site the commands run as the viewer (`users`).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from spritz.web import commands
+from spritz.web import commands, users
 from spritz.web.actions import notice
 from spritz.web.app import Site, View, form_of, route
 from spritz.web.rest import RestError
@@ -52,9 +52,11 @@ async def act_on_run(view: View) -> Response:
     verb, name = form.get("verb", [""])[0], view.request.path_params["name"]
     if verb not in ("pause", "resume", "rerun"):
         return notice(view, "bad", f"No such action: {verb[:40]}")
-    if not view.site.settings.own_files:
-        return notice(view, "bad", "Runs lie in their users' homes, which this dashboard does not read.")
-    status, out, errors = await commands.run("spritz", verb, _safe(name))
+    try:
+        user = await users.account(view)
+    except RestError as error:
+        return notice(view, "bad", error.message)
+    status, out, errors = await commands.run("spritz", verb, _safe(name), user=user)
     view.site.kept.clear()
     said = commands.plain(f"{errors}\n{out}") or f"spritz {verb} ended with status {status}"
     return notice(view, "bad" if status else "good", said[:500])
@@ -62,22 +64,20 @@ async def act_on_run(view: View) -> Response:
 
 async def _ask(view: View, *words: str) -> Any:
     """What `spritz` says as JSON; the same question within two seconds has the same answer. Raises RestError."""
-    if not view.site.settings.own_files:
-        raise RestError("Runs lie in their users' homes, which this dashboard does not read.", 403)
-    known = view.site.kept.get(words)
+    user = await users.account(view)
+    question = (view.session.user, *words)
+    known = view.site.kept.get(question)
     if known is not None and time.monotonic() - known[0] < _FRESH_SECONDS:
         return known[1]
-    found = await commands.answer("spritz", *words)
+    found = await commands.answer("spritz", *words, user=user)
     if len(view.site.kept) > 200:
         view.site.kept.clear()
-    view.site.kept[words] = (time.monotonic(), found)
+    view.site.kept[question] = (time.monotonic(), found)
     return found
 
 
 async def run_of_job(view: View, number: int) -> Any:
     """The run that the job is, or None."""
-    if not view.site.settings.own_files:
-        return None
     try:
         found = await _ask(view, "runs", "--json", "--limit", "500")
     except RestError:
@@ -142,7 +142,9 @@ async def run_page(view: View) -> Response:
 async def difference(view: View) -> Response:
     """How a run differs from another: command, code, environment, result."""
     name, other = view.request.path_params["name"], view.query.get("to", "")
-    status, out, errors = await commands.run("spritz", "diff", _safe(other), _safe(name))
+    status, out, errors = await commands.run(
+        "spritz", "diff", _safe(other), _safe(name), user=await users.account(view)
+    )
     return view.render("diff.html", title=f"{other} and {name}", text=out if status in (0, 1) and out else errors)
 
 

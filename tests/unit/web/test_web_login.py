@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, ClassVar
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs, urlencode, urlsplit
 
 import jwt
 import pytest
@@ -66,6 +66,8 @@ class Idp(BaseHTTPRequestHandler):
     signing = key
     claims: ClassVar[dict[str, Any]] = {}
     asked: ClassVar[dict[str, list[str]]] = {}
+    #: who comes back from `/in`
+    user: ClassVar[str] = ""
 
     def log_message(self, format: str, *arguments: Any) -> None:
         pass
@@ -86,6 +88,17 @@ class Idp(BaseHTTPRequestHandler):
                 "jwks_uri": f"{url}/k",
             }
             self._say({"issuer": url, **endpoints})
+        elif self.path.startswith("/in?"):
+            given = parse_qs(urlsplit(self.path).query)
+            now, nonce = time.time(), given["nonce"][0]
+            claims = {"iss": url, "aud": given["client_id"][0], "iat": now, "exp": now + 60, "nonce": nonce}
+            type(self).claims = {**claims, "preferred_username": self.user}
+            self.send_response(302)
+            self.send_header(
+                "Location", f"{given['redirect_uri'][0]}?{urlencode({'code': 'c', 'state': given['state'][0]})}"
+            )
+            self.send_header("Content-Length", "0")
+            self.end_headers()
         else:
             public = json.loads(RSAAlgorithm.to_jwk(self.key.public_key()))
             self._say({"keys": [{**public, "kid": "1", "use": "sig"}]})

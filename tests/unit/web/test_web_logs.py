@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from spritz.web.logs import PIECE_BYTES, files_of, read, search
+from spritz.web.logs import files_of
+from spritz.web.reading import PIECE_BYTES, ranks, read, search
 
 
 def test_a_long_log_is_opened_at_its_end_and_read_backwards(tmp_path: Path) -> None:
@@ -85,6 +86,6 @@ def test_the_ranks_of_a_runs_last_life_are_files_of_their_own(tmp_path: Path) ->
     (tmp_path / "log").mkdir()
     for name in ("0-0.log", "1-1.log", "1-0.log", "1-srun.log", "job.log"):
         (tmp_path / "log" / name).touch()
-    found = files_of({"stdout_expanded": "/x"}, {"directory": str(tmp_path)})
+    found = files_of({"stdout_expanded": "/x"}, ranks(str(tmp_path / "log")))
     assert [name for name, _ in found] == ["rank 0", "rank 1", "output"]
     assert found[1][1].endswith("log/1-1.log")

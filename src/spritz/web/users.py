@@ -1,0 +1,193 @@
+"""Viewers as users of this machine: their files and commands, with their own rights.
+
+On a cluster of one's own the viewer is the user whom the dashboard runs as. On a site a dashboard that runs as root
+starts processes of the viewer (user, groups and home as the machine has them; nothing of our environment), so the
+kernel decides what a log, a run or an option of `sbatch` may read. A dashboard that is neither refuses, and says why.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import json
+import os
+import pwd
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+
+from spritz.web import reading
+from spritz.web.rest import RestError
+
+if TYPE_CHECKING:
+    from spritz.web.app import Site, View
+
+#: Processes that read for users at once; seconds without a question after which one ends, and for one answer.
+READERS_MAX, READER_IDLE_SECONDS, READER_SECONDS = 64, 60.0, 20.0
+
+#: Bytes of one answer: `reading.PIECE_BYTES` of control characters as JSON, and more.
+_ANSWER_BYTES = 4 * 1024 * 1024
+
+#: Variables that a process of a viewer gets from ours.
+_KEPT = ("PATH", "SLURM_CONF", "LANG", "LC_ALL", "TZ")
+
+
+class Account(Struct, frozen=True, kw_only=True):
+    """A user of this machine."""
+
+    name: str
+    uid: int
+    gid: int
+    groups: tuple[int, ...]
+    home: str
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """Of its processes."""
+        kept = {name: os.environ[name] for name in _KEPT if name in os.environ}
+        return {**kept, "HOME": self.home, "USER": self.name, "LOGNAME": self.name, "SHELL": "/bin/sh"}
+
+    @property
+    def process(self) -> dict[str, Any]:
+        """Arguments of `create_subprocess_exec`."""
+        return {"user": self.uid, "group": self.gid, "extra_groups": list(self.groups)}
+
+
+async def account(view: View) -> Account | None:
+    """Whose processes may work for the viewer; None: our own, for we are the viewer. Raises RestError with why not."""
+    settings, name = view.site.settings, view.session.user
+    if settings.own_files:
+        return None
+    found = await asyncio.to_thread(_account, name)
+    if found is None:
+        raise RestError(
+            f"There is no user {name} on the dashboard's machine, so nothing can be done there as {name}.", 403
+        )
+    if found.uid == os.geteuid():
+        return None
+    if os.geteuid():
+        own = await asyncio.to_thread(_name_of, os.geteuid())
+        raise RestError(
+            f"This dashboard runs as {own}, and neither as root nor as {name}, so it can do nothing as {name}.", 403
+        )
+    return found
+
+
+@functools.lru_cache(maxsize=1024)
+def _name_of(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)
+
+
+def _account(name: str) -> Account | None:
+    try:
+        entry = pwd.getpwnam(name)
+    except KeyError:
+        return None
+    groups = os.getgrouplist(name, entry.pw_gid)
+    return Account(name=name, uid=entry.pw_uid, gid=entry.pw_gid, groups=tuple(groups), home=entry.pw_dir or "/")
+
+
+async def call(view: View, work: Callable[..., Any], *words: Any) -> Any:
+    """The answer of one of `reading`'s functions, with the viewer's rights. Raises RestError."""
+    user = await account(view)
+    if user is None:
+        return await asyncio.to_thread(work, *words)
+    return await view.site.readers.ask(user, [work.__name__, *words])
+
+
+class Readers:
+    """One process of `reading` by user, as long as it is asked."""
+
+    def __init__(self) -> None:
+        self._known: dict[Account, Reader] = {}
+
+    async def ask(self, user: Account, question: list[Any]) -> Any:
+        """Raises RestError."""
+        now = time.monotonic()
+        for other, one in list(self._known.items()):
+            if not one.busy and now - one.used_at > READER_IDLE_SECONDS:
+                del self._known[other]
+                await one.end()
+        reader = self._known.get(user)
+        if reader is None:
+            if len(self._known) >= READERS_MAX:
+                raise RestError("Too many users read logs just now; try again in a minute.", 503)
+            reader = self._known[user] = Reader(user)
+        try:
+            return await reader.ask(question)
+        except RestError:
+            if self._known.get(user) is reader:
+                del self._known[user]
+            await reader.end()
+            raise
+
+    async def end(self) -> None:
+        """All of them."""
+        for one in self._known.values():
+            await one.end()
+        self._known.clear()
+
+
+class Reader:
+    """A process of a user that reads its files."""
+
+    def __init__(self, user: Account) -> None:
+        self._user = user
+        self._process: asyncio.subprocess.Process | None = None
+        self._turn = asyncio.Lock()
+        self.used_at = time.monotonic()
+
+    @property
+    def busy(self) -> bool:
+        """A question is being answered."""
+        return self._turn.locked()
+
+    async def ask(self, question: list[Any]) -> Any:
+        """One question at a time. Raises RestError."""
+        async with self._turn:
+            self.used_at = time.monotonic()
+            try:
+                async with asyncio.timeout(READER_SECONDS):
+                    return await self._answer(question)
+            except TimeoutError as error:
+                raise RestError(f"The file cannot be read within {READER_SECONDS:.0f} s.", 504) from error
+            except asyncio.CancelledError:
+                await self.end()  # its answer would be taken for the next question's
+                raise
+            except (OSError, ValueError) as error:
+                reason = getattr(error, "strerror", None) or "its process ended"
+                raise RestError(f"Nothing can be read as {self._user.name}: {reason}.", 502) from error
+
+    async def _answer(self, question: list[Any]) -> Any:
+        process = self._process
+        if process is None:
+            process = self._process = await asyncio.create_subprocess_exec(
+                sys.executable, "-I", reading.__file__, env=self._user.environment, cwd="/",
+                stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL,
+                limit=_ANSWER_BYTES, start_new_session=True, **self._user.process,
+            )  # fmt: skip
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(json.dumps(question).encode() + b"\n")
+        await process.stdin.drain()
+        return json.loads(await process.stdout.readline())
+
+    async def end(self) -> None:
+        """The process is gone."""
+        process, self._process = self._process, None
+        if process is not None:
+            with suppress(ProcessLookupError):
+                process.kill()
+            await process.wait()
+
+
+def may_have_files(site: Site) -> bool:
+    """Whether pages of runs have anything to show."""
+    return site.settings.own_files or not os.geteuid()
