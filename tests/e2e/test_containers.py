@@ -12,7 +12,7 @@ import pytest
 
 from tests.e2e.cluster import Cluster, processes_with, until
 from tests.e2e.commands import lines, run, start
-from tests.e2e.images import make_root
+from tests.e2e.images import add_libraries, make_root
 
 
 def _bwrap_works() -> bool:
@@ -344,3 +344,58 @@ def test_names_are_pulled_by_what_the_node_has(
         assert (done.returncode, lines(done.stdout)) == (0, ["inside"]), done.stderr
     else:
         assert b"podman, enroot or apptainer is needed for names of images, and none is installed on" in done.stderr
+
+
+_SUM = """
+#include <mpi.h>
+#include <stdio.h>
+int main(int argc, char **argv) {
+    int rank, size, sum;
+    MPI_Init(&argc, &argv);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &size);
+    MPI_Allreduce(&rank, &sum, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+    printf("%d %d %d\\n", rank, size, sum);
+    return MPI_Finalize();
+}
+"""
+
+
+def test_mpi_works_between_tasks_inside(cluster: Cluster, image: Path, tmp_path: Path) -> None:
+    """By the descriptor of PMI-2, which bwrap passes on, and MPICH's shared memory in the node's /dev/shm."""
+    compiler = shutil.which("mpicc.mpich")
+    if compiler is None:
+        pytest.skip("MPICH is not installed")
+    root = tmp_path / "root"
+    shutil.copytree(image, root, symlinks=True)
+    (tmp_path / "sum.c").write_text(_SUM)
+    subprocess.run([compiler, "sum.c", "-o", root / "bin" / "sum"], cwd=tmp_path, check=True, timeout=100)
+    add_libraries(root, str(root / "bin" / "sum"))
+    done = run(cluster, "srun", "--mpi=pmi2", "-n2", f"--container-image={root}", "/bin/sum")
+    assert (done.returncode, sorted(lines(done.stdout))) == (0, ["0 2 1", "1 2 1"]), done.stderr
+
+
+@pytest.mark.root
+def test_a_container_has_the_devices_of_its_step_and_no_others(image: Path, tmp_path: Path) -> None:
+    """Device files of the test's own, with the number of /dev/zero; in /dev (which is bound) and elsewhere."""
+    files = [f"/dev/spritz-test-{os.getpid()}-{number}" for number in range(2)]
+    files += [str(tmp_path / f"gpu{number}") for number in range(2)]
+    made = Cluster(nodes=1, extra="GresTypes=gpu,tpu")
+    made.node_lines = made.node_lines.replace(" State=", " Gres=gpu:2,tpu:2 State=")
+    made.write_conf()
+    first, second = (",".join(files[at : at + 2]) for at in (0, 2))
+    (made.conf.parent / "gres.conf").write_text(f"Name=gpu File={first}\nName=tpu File={second}\n")
+    try:
+        for path in files:
+            os.mknod(path, 0o020666, os.makedev(1, 5))
+            os.chmod(path, 0o666)
+        made.start()
+        shell = "".join(f"(: < {path}) 2> /dev/null && echo {path};" for path in files)
+        words = ("srun", f"--container-image={image}", "--gres=gpu:1,tpu:1", "sh", "-c", f"{shell} true")
+        assert lines(run(made, *words).stdout) == [files[0], files[2]]
+    except PermissionError as error:
+        pytest.skip(f"no device file can be made and opened here: {error}")
+    finally:
+        made.close()
+        for path in files:
+            Path(path).unlink(missing_ok=True)

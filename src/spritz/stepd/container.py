@@ -1,6 +1,7 @@
 """A task in a container: this program becomes bwrap, with the task's command in it.
 
-    python -m spritz.stepd.container OPTIONS COMMAND…        OPTIONS: JSON, as `model.job.ContainerOptions` has them
+    python -m spritz.stepd.container OPTIONS COMMAND…        OPTIONS: JSON, as `model.job.ContainerOptions` has them,
+                                                             and devices_denied, devices_given of gres.conf
     python -m spritz.stepd.container --save OPTIONS PID      when nothing of the step is left: --container-save
 
 It runs as the user, as any task does, with the task's variables, CPUs, devices and files. A container is a root file
@@ -163,14 +164,19 @@ def _mount(text: str) -> tuple[str, str, bool]:
 def arguments(
     root: str, mounts: list[Mount], options: dict[str, Any], command: list[str], environment: dict[str, str]
 ) -> list[str]:
-    """bwrap's. Devices are the node's, as far as the job's cgroup lets them be opened; /tmp is the container's own."""
+    """bwrap's. Devices are the node's, but of those in gres.conf the step's alone; /tmp is the container's own."""
     made = bool(options.get("writable"))
     all_mounts = [*_of_mpi(environment), *mounts]
-    opened = set() if made else _without_place(root, [target for _, target, _ in all_mounts])
+    given = options.get("devices_given", ())
+    devices = [path for path in given if not path.startswith("/dev/") and os.path.exists(path)]
+    opened = set() if made else _without_place(root, [*devices, *(target for _, target, _ in all_mounts)])
     found = ["--bind" if made else "--ro-bind", root, "/"] if not opened else _in_parts(root, opened)
     if options.get("remap_root"):
         found += ["--unshare-user", "--uid", "0", "--gid", "0"]
     found += ["--dev-bind", "/dev", "/dev", "--proc", "/proc"]
+    for path in options.get("devices_denied", ()):
+        if path.startswith("/dev/") and os.path.exists(path):
+            found += ["--bind", path, path]  # which no device can be opened through (nodev)
     # What the image has no place for is left out: a root that may not be written to gets no new directories.
     if made or os.path.isdir(f"{root}/sys"):
         found += ["--ro-bind", "/sys", "/sys"]
@@ -180,6 +186,8 @@ def arguments(
     for path in _HOST_FILES:
         if os.path.exists(path) and (made or os.path.exists(root + path)):
             found += ["--ro-bind", os.path.realpath(path), path]
+    for path in devices:
+        found += ["--dev-bind", path, path]
     for source, target, read_only in all_mounts:
         if source == _TMPFS:
             found += ["--tmpfs", target]

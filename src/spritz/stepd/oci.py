@@ -19,6 +19,7 @@ import re
 import shlex
 import shutil
 import signal
+import stat
 import subprocess
 import sys
 import time
@@ -35,6 +36,11 @@ from spritz.stepd.spec import MARKER
 SCRIPT_INSIDE = "/tmp/slurm/startup"
 
 _CONFIGURATION, _VARIABLES = "config.json", "environment"
+#: devices that all users of a driver need, by how those of its GPUs begin
+_WITH = {
+    "/dev/nvidia": ("/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools", "/dev/nvidia-modeset"),
+    "/dev/dri/": ("/dev/kfd",),
+}
 #: How long Query, Kill and Delete may take, Create and Start as well.
 _COMMAND_SECONDS = 10.0
 _CREATE_SECONDS = 60.0
@@ -57,6 +63,8 @@ class Task(Struct, frozen=True, kw_only=True, omit_defaults=True):
     uid: int = 0
     #: the batch script, "" for a step
     script: str = ""
+    #: files of gres.conf that the step has
+    devices: tuple[str, ...] = ()
 
     create: str = ""
     start: str = ""
@@ -179,6 +187,8 @@ class Container:
         if server and os.path.isdir(server):
             mounts.append(_bound(server, server))
         configuration["mounts"] = mounts
+        if task.devices:
+            _give(configuration, task.devices)
         hooks = configuration.get("hooks") or {}
         for kind in task.disabled_hooks:
             hooks.pop(kind, None)
@@ -346,6 +356,27 @@ def _variables_of(configuration: dict[str, Any]) -> dict[str, str]:
     lines = (configuration.get("process") or {}).get("env") or []
     pairs = (str(line).partition("=") for line in lines)
     return {name: value for name, sign, value in pairs if sign}
+
+
+def _give(configuration: dict[str, Any], paths: tuple[str, ...]) -> None:
+    """Devices, and those that drivers want with them, exist inside and may be opened."""
+    linux = configuration.setdefault("linux", {})
+    devices, resources = linux.get("devices") or [], linux.get("resources") or {}
+    allowed = resources.get("devices") or []
+    known = {device.get("path") for device in devices}
+    more = [path for start, others in _WITH.items() if any(each.startswith(start) for each in paths) for path in others]
+    for path in (*paths, *more):
+        try:
+            status = os.stat(path)
+        except OSError:
+            continue
+        if path in known or not stat.S_ISCHR(status.st_mode):
+            continue
+        numbers = {"major": os.major(status.st_rdev), "minor": os.minor(status.st_rdev)}
+        mode = {"fileMode": stat.S_IMODE(status.st_mode), "uid": status.st_uid, "gid": status.st_gid}
+        devices.append({"path": path, "type": "c", **numbers, **mode})
+        allowed.append({"allow": True, "type": "c", **numbers, "access": "rwm"})
+    linux["devices"], linux["resources"] = devices, {**resources, "devices": allowed}
 
 
 def _bound(source: str, target: str, *options: str) -> dict[str, Any]:

@@ -146,3 +146,11 @@ def test_no_number_of_another_process_is_signalled(bundle: Path, tmp_path: Path)
     assert not (tmp_path / "said").exists()
     Container(task).end(os.getpid())
     assert (tmp_path / "said").read_text() == f"{os.getpid()}\n"
+
+
+def test_devices_of_the_step_are_given(bundle: Path) -> None:
+    """What there is not, or is no device, is left out."""
+    task = _task(bundle, run="cat %b/config.json", devices=("/dev/full", "/dev/none", "/etc/hosts"))
+    linux = json.loads(_run(task, "true"))["linux"]
+    assert [(found["path"], found["major"], found["minor"]) for found in linux["devices"]] == [("/dev/full", 1, 7)]
+    assert linux["resources"]["devices"] == [{"allow": True, "type": "c", "major": 1, "minor": 7, "access": "rwm"}]

@@ -264,10 +264,12 @@ def _task(job: Job, step: Step, node: str, node_index: int, local_id: int, setup
     argv, end = _argv(step, share.task_ids[local_id]), _NO_END
     bundle, runtime = _bundle(step.spec.container, step.spec.work_dir or job.spec.work_dir), setup.oci
     if bundle and runtime is not None and argv:
-        argv, end = _in_bundle(_oci_task(bundle, runtime, job, step.step_id, local_id, node, setup), argv)
+        task = _oci_task(bundle, runtime, job, step.step_id, local_id, node, setup)
+        given = device_files(setup.gres, share.allocation.gres)[1]
+        argv, end = _in_bundle(msgspec.structs.replace(task, devices=given), argv)
     else:
         end = _saved(step.spec.container) if argv and not local_id else _NO_END
-        argv = _contained(step.spec.container, argv)
+        argv = _contained(step.spec.container, argv, device_files(setup.gres, share.allocation.gres))
     return TaskSpec(
         task_id=share.task_ids[local_id],
         argv=argv,
@@ -292,11 +294,18 @@ def _gpu_bind(job: Job, step: Step) -> str:
     return step.spec.gpu_bind or job.spec.gpu_bind or (f"single:{each}" if each else "")
 
 
-def _contained(container: ContainerOptions | None, argv: tuple[str, ...]) -> tuple[str, ...]:
-    """The command, in the container if there is one: a program of ours finds the engine on the node, as the user."""
+def _contained(
+    container: ContainerOptions | None, argv: tuple[str, ...], devices: tuple[tuple[str, ...], tuple[str, ...]]
+) -> tuple[str, ...]:
+    """The command, in the container if there is one: a program of ours finds the engine on the node, as the user.
+
+    `devices`: files of those that it does not have, and of those that it has.
+    """
     if container is None or container.bundle or not argv:
         return argv
-    return (*installed.python("spritz.stepd.container", msgspec.json.encode(container).decode()), *argv)
+    denied, given = devices
+    options = {**msgspec.to_builtins(container), "devices_denied": denied, "devices_given": given}
+    return (*installed.python("spritz.stepd.container", msgspec.json.encode(options).decode()), *argv)
 
 
 def _script_in(job: Job, script: str, node: str, setup: NodeSetup) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -305,14 +314,17 @@ def _script_in(job: Job, script: str, node: str, setup: NodeSetup) -> tuple[tupl
     What starts it, and what ends its container.
     """
     container, arguments, runtime = job.spec.container, job.spec.arguments, setup.oci
+    assert job.allocation is not None, "only jobs with an allocation are launched"
+    share = job.allocation.nodes[job.allocation.names.index(node)]
+    devices = device_files(setup.gres, share.gres)
     bundle = _bundle(container, job.spec.work_dir)
     if container is None or (bundle and runtime is None):
         return (script, *arguments), ()
     if bundle and runtime is not None:
         task = _oci_task(bundle, runtime, job, STEP_BATCH, 0, node, setup)
-        return _in_bundle(msgspec.structs.replace(task, script=script), (script, *arguments))
+        return _in_bundle(msgspec.structs.replace(task, script=script, devices=devices[1]), (script, *arguments))
     mounted = msgspec.structs.replace(container, mounts=(*container.mounts, f"{script}:{_SCRIPT_INSIDE}:ro"))
-    return _contained(mounted, (_SCRIPT_INSIDE, *arguments)), _saved(container)
+    return _contained(mounted, (_SCRIPT_INSIDE, *arguments), devices), _saved(container)
 
 
 def _in_runtime(container: ContainerOptions | None, setup: NodeSetup) -> bool:
