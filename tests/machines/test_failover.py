@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -83,6 +84,42 @@ class Site:
 
     def wait(self, host: str, job: int, state: str) -> None:
         eventually(lambda: self.state(host, job) == state, f"job {job} is {state}", 60)
+
+    def begun(self, host: str, name: str, *command: str) -> Talk:
+        """Start a command with which the test talks."""
+        return Talk(self[host], self.conf, name, command)
+
+
+class Talk:
+    """A command that runs on a machine, with its input in the test's hands; it ends with the machine."""
+
+    def __init__(self, machine: Machine, conf: str, name: str, command: tuple[str, ...]) -> None:
+        self._output = machine.own / f"{name}.said"
+        with self._output.open("wb") as output:
+            self.child = subprocess.Popen(
+                machine.command(*command),
+                env=machine.environment(SLURM_CONF=conf),
+                cwd="/tmp",
+                stdin=subprocess.PIPE,
+                stdout=output,
+                stderr=output,
+            )
+
+    def said(self) -> str:
+        """Its output so far."""
+        return self._output.read_text()
+
+    def write(self, text: str) -> None:
+        """To its input."""
+        assert self.child.stdin is not None
+        self.child.stdin.write(text.encode())
+        self.child.stdin.flush()
+
+    def status(self, seconds: float) -> int:
+        """End its input, and wait for its exit status."""
+        assert self.child.stdin is not None
+        self.child.stdin.close()
+        return self.child.wait(seconds)
 
 
 @contextmanager
@@ -171,3 +208,37 @@ def test_a_leader_that_is_cut_off_stops_and_writes_nothing(site: Site) -> None:
     done = site["login"].run("scontrol", "shutdown", SLURM_CONF=site.conf)
     assert done.returncode == 0, done.stderr
     eventually(lambda: "daemon.stopped standby" in site.log("ctl1"), "the standby has stopped too")
+
+
+def test_an_srun_between_machines_outlives_the_leader(site: Site) -> None:
+    """One that runs, with input and output on the way, and one that waits for its node."""
+    script = "echo begun $SLURM_PROCID; while read line; do echo $SLURM_PROCID $line; done; echo ended; exit 7"
+    running = site.begun("login", "running", "srun", "-N2", "-w", "n1,n2", "-i", "all", "sh", "-c", script)
+    eventually(lambda: running.said().count("begun") == 2, "the step runs", 60)
+    waiting = site.begun("login", "waiting", "srun", "-w", "n1", "sh", "-c", "echo at last; hostname")
+    eventually(lambda: "PENDING" in site.out("login", "squeue", "-h", "-o", "%T"), "the other one waits")
+    running.write("before\n")
+    eventually(lambda: running.said().count("before") == 2, "it has input")
+
+    site["ctl1"].crash()
+    running.write("during\n")
+    eventually(lambda: running.said().count("during") == 2, "and has it from the next leader on", 60)
+    site.submit("login", "--wrap", "true")
+    running.write("after\n" * 5000)
+    assert running.status(60) == 7, running.said()
+    lines = sorted(running.said().splitlines())
+    given = ["before", "during", *["after"] * 5000]
+    expected = [line for rank in "01" for line in (f"begun {rank}", "ended", *[f"{rank} {word}" for word in given])]
+    assert [line for line in lines if not line.startswith("srun:")] == sorted(expected), "nothing lost, nothing twice"
+    assert waiting.status(60) == 0, waiting.said()
+    assert "at last\nn1\n" in waiting.said()
+    # The way back, by the order of an administrator, with a step that is in the middle of its output.
+    site.begin("ctl1")
+    eventually(lambda: "ctl1 is UP" in site.ping("login"), "the first stands by")
+    writing = site.begun("login", "writing", "srun", "-w", "n2", "sh", "-c", "seq 400000; sleep 3; seq 400000")
+    eventually(lambda: "\n100000\n" in writing.said(), "it writes")
+    done = site["login"].run("scontrol", "takeover", "0", SLURM_CONF=site.conf)
+    assert done.returncode == 0, done.stderr
+    assert writing.status(90) == 0, writing.said()[-2000:]
+    numbers = [line for line in writing.said().splitlines() if not line.startswith("srun:")]
+    assert numbers == [*map(str, range(1, 400_001))] * 2

@@ -12,7 +12,7 @@ import socket
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Protocol
 
-from msgspec import DecodeError, Struct, ValidationError
+from msgspec import DecodeError, Struct, ValidationError, structs
 from msgspec.msgpack import Decoder, Encoder
 
 from spritz.client.mux import Mux, MuxStream, Splice
@@ -40,12 +40,19 @@ _LINKS_PER_MACHINE = 8
 
 
 class Open(Struct, frozen=True, kw_only=True, array_like=True):
-    """First word of a stream. `host` and `address` say which client is meant."""
+    """First word of a stream. `host` and `address` say which client is meant.
+
+    `lasting` is the secret number of a connection that is to outlive the stream (`client.lasting`; b"": it is not), of
+    which `received` bytes have come; `again`: it had a stream before.
+    """
 
     target: str
     credential: bytes
     host: str = ""
     address: str = ""
+    lasting: bytes = b""
+    received: int = 0
+    again: bool = False
 
 
 _encode = Encoder().encode
@@ -137,7 +144,8 @@ class Hub:
             links.pop(0).pipe.abort()
 
     def close(self) -> None:
-        """End all links."""
+        """End all links, at once: the end of one is not told to another, whose streams are to go by way of the next
+        controller."""
         for links in list(self._links.values()):
             for mux in list(links):
                 mux.pipe.abort()
@@ -147,8 +155,9 @@ class Hub:
         for mux in self._links.get(host, [])[:]:
             mux.pipe.abort()
 
-    def lead(self, stream: Led, uid: int, gid: int, host: str, address: str) -> None:
-        """Lead a stream to a user's client on `host`."""
+    def lead(self, stream: Led, uid: int, gid: int, request: Open) -> None:
+        """Lead a stream to a user's client on another machine, or this one."""
+        host, address = request.host, request.address
         if not address.startswith(_CLIENT_PREFIX):
             stream.refuse("not an address of a client")
         elif host == self._membership.host:
@@ -157,7 +166,7 @@ class Hub:
             near, far = Splice.pair()
             # The controller's word is enough there: the certificate says who it is.
             content = _encode((uid, gid))
-            links[-1].open(encode_open(Open(target=CLIENT, credential=content, host=host, address=address)), far)
+            links[-1].open(encode_open(structs.replace(request, credential=content)), far)
             stream.set_protocol(near)
         else:
             stream.refuse(f"machine {host} is not connected")
@@ -204,7 +213,7 @@ class Hub:
             if request.target == DAEMON:
                 stream.set_protocol(RelayedPipe(user, self._on_pipe))
             elif request.target == CLIENT:
-                self.lead(stream, user.uid, user.gid, request.host, request.address)
+                self.lead(stream, user.uid, user.gid, request)
             else:
                 stream.refuse("no such target")
 
@@ -218,20 +227,28 @@ class Hub:
 
 async def lead_here(stream: Led, uid: int, address: str) -> None:
     """Connect a stream to a user's client on this machine; nobody else's is touched."""
-    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    connection.setblocking(False)
-    loop = asyncio.get_running_loop()
     try:
-        if not address.startswith(_CLIENT_PREFIX):
-            raise ConnectionRefusedError(111, "not an address of a client")
-        await loop.sock_connect(connection, "\0" + address.removeprefix("unix:@"))
-        owner = peer_credentials(connection)
-        if owner is None or owner.uid != uid:
-            raise PermissionError(1, "another user's")
+        connection = await connect_client(uid, address)
         near, far = Splice.pair()
-        await loop.create_unix_connection(lambda: far, sock=connection)
+        await asyncio.get_running_loop().create_unix_connection(lambda: far, sock=connection)
         stream.write(REACHED)
         stream.set_protocol(near)
     except OSError as error:
-        connection.close()
         stream.refuse(f"the client cannot be reached: {error.strerror}")
+
+
+async def connect_client(uid: int, address: str) -> socket.socket:
+    """A connection to a user's client on this machine. Raises OSError."""
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    connection.setblocking(False)
+    try:
+        if not address.startswith(_CLIENT_PREFIX):
+            raise ConnectionRefusedError(111, "not an address of a client")
+        await asyncio.get_running_loop().sock_connect(connection, "\0" + address.removeprefix("unix:@"))
+        owner = peer_credentials(connection)
+        if owner is None or owner.uid != uid:
+            raise PermissionError(1, "another user's")
+    except OSError:
+        connection.close()
+        raise
+    return connection

@@ -16,10 +16,11 @@ Bounds: `STREAMS_MAX` streams, each with at most a window of bytes that its read
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Callable
 from struct import Struct as Layout
 from typing import TYPE_CHECKING, Any
+
+from spritz.client.lasting import unread
 
 if TYPE_CHECKING:
     from spritz.runtime.pipe import Pipe
@@ -36,9 +37,6 @@ STREAMS_MAX = 1024
 
 #: A stream's user is asked to pause above so many unsent bytes, and to go on below a quarter.
 _HIGH_BYTES = 64 * 1024
-
-#: Read at once of what a peer has left in its socket.
-_PIECE_BYTES = 64 * 1024
 
 _HEADER = Layout("!BII")
 _NUMBER = Layout("!I")
@@ -370,24 +368,10 @@ class Splice(asyncio.Protocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         self._lost = True
-        if error is not None:
-            self._pass_on_rest()
+        if error is not None and self.other.transport is not None and self.transport is not None:
+            self.other.transport.write(unread(self.transport))
         if self.other.transport is not None:
             self.other.transport.close()
-
-    def _pass_on_rest(self) -> None:
-        """A write that failed since the peer has gone ends the transport at once, with what the peer had sent before
-        it went (a task's last line) still unread in the socket.
-        """
-        there, here = self.other.transport, self.transport
-        if there is None or here is None or here.get_extra_info("ssl_object") is not None:
-            return
-        found = here.get_extra_info("socket")
-        try:
-            while rest := os.read(found.fileno(), _PIECE_BYTES):
-                there.write(rest)
-        except (AttributeError, OSError):
-            pass  # nothing more, or no socket
 
     def close(self) -> None:
         """End both."""

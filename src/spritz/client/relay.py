@@ -18,12 +18,14 @@ from msgspec import DecodeError, ValidationError
 from msgspec.msgpack import Decoder, encode
 
 from spritz.client.aio import Address, Secure, open_address
-from spritz.client.hub import CLIENT, DAEMON, Open, encode_open, lead_here
+from spritz.client.hub import CLIENT, DAEMON, Open, connect_client, encode_open, lead_here
+from spritz.client.lasting import BROKEN_SECONDS, COUNT, FORGOTTEN, LASTING, Answer, Lasting
 from spritz.client.mux import Mux, MuxStream, Splice
 from spritz.client.server import HELLO_SECONDS_MAX
 from spritz.model.errors import SpritzError
 from spritz.runtime.credentials import peer_credentials
 from spritz.runtime.sockets import AddressInUse, unix_socket
+from spritz.stepd.protocol import REACHED
 from spritz.wire.credential import LIFETIME_SECONDS, UserCredential, seal
 from spritz.wire.envelope import encode_failure, failure
 
@@ -126,10 +128,12 @@ class Relay:
         self._cluster = cluster
         self.tasks = tasks
         self.clock = clock
-        self._randomness = randomness
+        self.randomness = randomness
         self.log = log
         self._servers: list[asyncio.Server] = []
         self._links: list[_Link] = []
+        #: of users here that steps on other machines are connected to
+        self._clients: dict[tuple[int, bytes], _Client] = {}
 
     def serve(
         self,
@@ -181,7 +185,7 @@ class Relay:
             gid=gid,
             issued_at=now,
             expires_at=now + LIFETIME_SECONDS,
-            nonce=self._randomness.token(16),
+            nonce=self.randomness.token(16),
         )
 
     def opened(self, stream: MuxStream, payload: bytes) -> None:
@@ -192,7 +196,26 @@ class Relay:
         except (ValidationError, DecodeError, UnicodeDecodeError):
             stream.refuse("not understood")
             return
-        self.tasks.spawn_contained(lead_here(stream, uid, request.address), name="relay.client")
+        if not request.lasting:
+            self.tasks.spawn_contained(lead_here(stream, uid, request.address), name="relay.client")
+        elif not request.again:
+            self.tasks.spawn_contained(self._lead_lasting(stream, uid, request), name="relay.client")
+        elif (client := self._clients.get((uid, request.lasting))) is not None:
+            client.attach_again(stream, request.received)
+        else:
+            stream.refuse(FORGOTTEN)
+
+    async def _lead_lasting(self, stream: MuxStream, uid: int, request: Open) -> None:
+        """Connect a stream to a user's client here; other streams may follow it."""
+        try:
+            connection = await connect_client(uid, request.address)
+        except OSError as error:
+            stream.refuse(f"the client cannot be reached: {error.strerror}")
+            return
+        key = (uid, request.lasting)
+        client = self._clients[key] = _Client(lambda: self._clients.pop(key, None))
+        await asyncio.get_running_loop().create_unix_connection(lambda: client.end, sock=connection)
+        client.attach_again(stream, 0)
 
     async def _listen(self, name: str, protocol: Callable[[], asyncio.Protocol]) -> None:
         told = False
@@ -229,7 +252,7 @@ class _Caller(asyncio.Protocol):
         self._transport: asyncio.Transport = transport  # type: ignore[assignment]  # a Unix stream
         self._early = bytearray()
         self._gone = False
-        self._near: Splice | None = None
+        self._near: Splice | Lasting | None = None
         caller = peer_credentials(transport.get_extra_info("socket"))
         if caller is None:
             self._transport.abort()
@@ -261,7 +284,7 @@ class _Caller(asyncio.Protocol):
         mux.open(encode_open(self._request(credential)), far)
         self.set_protocol(near)
 
-    def set_protocol(self, near: Splice) -> None:
+    def set_protocol(self, near: Splice | Lasting) -> None:
         """There is a way to the daemon."""
         if self._gone:
             near.close()
@@ -298,8 +321,40 @@ class _Caller(asyncio.Protocol):
             self._near.connection_lost(error)
 
 
+class _Client:
+    """A client here, as long as a step on another machine has it: between two streams, for a while."""
+
+    def __init__(self, on_over: Callable[[], object]) -> None:
+        self.end = Lasting(self._broken, self._over)
+        self._on_over = on_over
+        self._timer: asyncio.TimerHandle | None = None
+
+    def attach_again(self, stream: MuxStream, taken: int) -> None:
+        """A stream leads to it."""
+        self._stop_timer()
+        stream.write(LASTING + COUNT.pack(self.end.received))
+        self.end.attach(stream, taken)
+
+    def _broken(self) -> None:
+        self._timer = asyncio.get_running_loop().call_later(BROKEN_SECONDS, self.end.abandon)
+
+    def _over(self) -> None:
+        self._stop_timer()
+        self._on_over()
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+
 class _Supervisor(_Caller):
-    """A step's supervisor that wants to reach its client: it says where first (`stepd.clients`)."""
+    """A step's supervisor that wants to reach its client: it says where first (`stepd.clients`).
+
+    The way to a client on another machine lasts: when its stream breaks, another is opened.
+    """
+
+    _near: Splice | Lasting | None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport  # type: ignore[assignment]  # a Unix stream
@@ -343,9 +398,81 @@ class _Supervisor(_Caller):
         if self._where is None:
             self._transport.abort()
 
-    def _request(self, credential: bytes) -> Open:
+    async def _wait(self, uid: int, gid: int) -> None:
+        self._number = self._relay.randomness.token(16)
+        self._end = Lasting(self._broken, lambda: None)
+        try:
+            stream, first = await self._ask()
+        except (TimeoutError, SpritzError):
+            self._transport.close()
+            return
+        if not first:
+            self._transport.close()
+        elif first.startswith(LASTING):
+            self._transport.write(REACHED)
+            self.set_protocol(self._end)
+            self._attach(stream, first)
+        else:
+            # A daemon of an earlier release, or the controller's own machine: the stream is all there is.
+            near, far = Splice.pair()
+            self.set_protocol(near)
+            far.connection_made(stream)
+            stream.set_protocol(far)
+            far.data_received(first)
+            stream.resume_reading()
+
+    async def _ask(self, *, again: bool = False) -> tuple[MuxStream, bytes]:
+        """A stream towards the client, and its first bytes. Raises TimeoutError, SpritzError."""
+        mux = await self._link.mux()
+        credential = await self._relay.sealed_by(self._link.sealing, self._uid, self._gid)
         host, address = self._where or ("", "")
-        return Open(target=CLIENT, credential=credential, host=host, address=address)
+        request = Open(
+            target=CLIENT,
+            credential=credential,
+            host=host,
+            address=address,
+            lasting=self._number,
+            received=self._end.received,
+            again=again,
+        )
+        answer = Answer()
+        stream = mux.open(encode_open(request), answer)
+        try:
+            async with asyncio.timeout(PATIENCE_SECONDS):
+                return stream, await answer.first
+        except TimeoutError:
+            stream.abort()
+            raise
+
+    def _attach(self, stream: MuxStream, first: bytes) -> None:
+        count = 1 + COUNT.size
+        self._end.attach(stream, COUNT.unpack(first[1:count])[0], first[count:])
+        if not self._end.over:
+            stream.resume_reading()
+
+    def _broken(self) -> None:
+        self._relay.tasks.spawn_contained(self._reach_again(), name="relay.again")
+
+    async def _reach_again(self) -> None:
+        """Open another stream, by way of whichever controller leads."""
+        clock, log = self._relay.clock, self._relay.log
+        deadline = clock.monotonic() + BROKEN_SECONDS
+        while self._end.is_broken and clock.monotonic() < deadline:
+            try:
+                stream, first = await self._ask(again=True)
+            except (TimeoutError, SpritzError):
+                continue
+            if first.startswith(LASTING):
+                self._attach(stream, first)
+                log.verbose("stream.continued", host=(self._where or ("",))[0])
+                return
+            if stream.reason == FORGOTTEN:
+                break
+            stream.abort()
+            await clock.sleep(_AGAIN_SECONDS)
+        if self._end.is_broken:
+            log.error("stream.lost", host=(self._where or ("",))[0], detail="a step and its client are parted")
+            self._end.abandon()
 
 
 class _LocalSupervisor(_Supervisor):
@@ -356,7 +483,8 @@ class _LocalSupervisor(_Supervisor):
 
     def _begin(self) -> None:
         host, address = self._where or ("", "")
-        self._hub.lead(self, self._uid, self._gid, host, address)
+        request = Open(target=CLIENT, credential=b"", host=host, address=address)
+        self._hub.lead(self, self._uid, self._gid, request)
 
     def refuse(self, reason: str) -> None:
         """There is none."""
