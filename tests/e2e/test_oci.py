@@ -56,7 +56,7 @@ def _conf(root: Path, kind: str) -> str:
     return text + f'RunTimeCreate="{runc} create {_ID} -b %b"\nRunTimeStart="{runc} start {_ID}"\n'
 
 
-@pytest.fixture(scope="module", params=["run", "create"])
+@pytest.fixture(scope="module", params=["run", pytest.param("create", marks=pytest.mark.slow)])
 def cluster(request: pytest.FixtureRequest, bundle: Path) -> Iterator[Cluster]:
     made = Cluster(nodes=1)
     (made.conf.parent / "oci.conf").write_text(_conf(made.root, request.param))

@@ -11,12 +11,10 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import hashlib
 import json
 import os
 import shutil
 import signal
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -143,6 +141,8 @@ def run(words: list[str], image: str, seconds: float) -> str:
 
 def _finished(words: list[str], image: str, seconds: float) -> tuple[int, str, str]:
     """(status, output, errors). Whatever it started is killed with it."""
+    import subprocess  # a warm start does without
+
     with subprocess.Popen(
         words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
     ) as ran:
@@ -254,6 +254,8 @@ def _kept(
     state: str, environment: dict[str, str], image: str, unpack: Callable[[str], None], configuration: str = ""
 ) -> str:
     """The image as a directory of the user's cache, whole or not at all."""
+    import hashlib  # an image that is a directory does without
+
     place = os.path.join(cache_of(environment, "images"), hashlib.sha256(state.encode()).hexdigest()[:32])
 
     def make(part: str) -> None:

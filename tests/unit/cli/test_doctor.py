@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from spritz.cli.local.doctor import _held
 from spritz.cli.spritz import main
 from spritz.model.commands.cluster import UpdateNode
@@ -37,3 +39,34 @@ def test_cgroups_of_version_1_are_told_where_they_hold_limits() -> None:
     (note,) = _held(said.format("v1", "cgroup"))
     assert "cgroups of version 1" in note.text
     assert not list(_held(said.format("v2", "cgroup")))
+
+
+def _program(directory: Path, name: str, text: str) -> None:
+    (directory / name).write_text(f"#!/bin/sh\n{text}\n")
+    (directory / name).chmod(0o755)
+
+
+def test_what_runs_containers_is_tried(site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert "no --container-image here: bwrap is not installed" in site.run(main, "doctor").out
+    _program(tmp_path, "bwrap", "echo setting up uid map: Permission denied >&2; exit 1")
+    said = site.run(main, "doctor").out
+    assert "bwrap does not work: setting up uid map: Permission denied" in said
+    _program(tmp_path, "bwrap", "true")
+    _program(tmp_path, "podman", "echo no runtime directory >&2; exit 125")
+    said = site.run(main, "doctor").out
+    assert "images from directories, .tar, no .sqsh (unsquashfs is missing), no names" in said
+    assert "images cannot be pulled by podman: no runtime directory" in said
+
+
+def test_the_runtime_of_oci_conf_is_tried(site: Site, tmp_path: Path) -> None:
+    conf = site.directory / "oci.conf"
+    conf.write_text(f"RunTimeRun={tmp_path}/crun RunTimeKill=true\n")
+    assert "RunTimeRun and RunTimeCreate/RunTimeStart are mutually exclusive" in site.run(main, "doctor").out
+    conf.write_text(f'RunTimeRun="{tmp_path}/crun run %j"\nRunTimeKill=true\nRunTimeDelete=true\n')
+    assert f"{tmp_path}/crun of oci.conf is not installed" in site.run(main, "doctor").out
+    spec = 'test "$1" = spec && { echo "{\\"process\\": {}}" > config.json; exit; };'
+    _program(tmp_path, "crun", f"{spec} echo cgroups in hybrid mode not supported >&2; exit 1")
+    assert "runs no container: cgroups in hybrid mode not supported" in site.run(main, "doctor").out
+    _program(tmp_path, "crun", f"{spec} echo executable file spritz-no-such-program not found >&2; exit 1")
+    assert f"--container: {tmp_path}/crun as oci.conf says" in site.run(main, "doctor").out

@@ -254,6 +254,12 @@ def _held(log: str) -> Iterator[Finding]:
     yield Finding(NOTE, "not held by the kernel: " + "; ".join(unheld), advice)
 
 
+def _containers(paths: ClusterPaths, context: Context) -> Iterator[Finding]:
+    from spritz.cli.local.engines import findings
+
+    yield from findings(os.path.join(os.path.dirname(paths.slurm_conf), "oci.conf"))
+
+
 def _nodes(paths: ClusterPaths, context: Context) -> Iterator[Finding]:
     from spritz.client.errors import ClientError
     from spritz.client.locate import locate_controller
@@ -383,5 +389,6 @@ CHECKS: tuple[Check, ...] = (
     _containment,
     _nodes,
     _accounting,
+    _containers,
     _machine,
 )
