@@ -19,7 +19,7 @@ import pytest
 import yaml
 
 from spritz.k8s.api import APPLY, Api, ApiFailure
-from spritz.k8s.cluster_objects import ACCOUNTING_PORT, CONTROLLER_PORT, ETC, REST_PORT, STATE
+from spritz.k8s.cluster_objects import ACCOUNTING_PORT, CONTROLLER_PORT, ETC, JOIN, REST_PORT, STATE
 from spritz.k8s.clusters import Clusters
 from spritz.testing.kubernetes.server import KubeServer
 from tests.e2e.rest_site import BIN
@@ -33,24 +33,24 @@ PACKAGED = ROOT / "packaging/kubernetes"
 
 
 class Kubelet:
-    """Runs the commands of all pods as processes of this machine: paths, names and ports are rewritten for it.
-
-    slurmd gets slurm.conf as a file: root's configless slurmd leads the commands of the whole machine to its cluster.
-    """
+    """Runs the commands of all pods as processes of this machine: paths, names and ports are rewritten for it."""
 
     def __init__(self, api: Api, root: Path, cluster: str) -> None:
         self._api = api
         self._root = root
-        self._config = {"configMap": {"name": f"{cluster}-config"}}
         self.ports = {str(port): str(free_port()) for port in (CONTROLLER_PORT, ACCOUNTING_PORT, REST_PORT)}
         self._names = {
             f"({cluster}-controller)": "(127.0.0.1)",
+            f"{cluster}-controller.default": "127.0.0.1",
             f"AccountingStorageHost={cluster}-accounting": "AccountingStorageHost=127.0.0.1",
             "0.0.0.0": "127.0.0.1",
+            # Four nodes that come and go, which share this machine's ports.
+            "State=CLOUD": f"State=CLOUD Port={','.join(str(free_port()) for _ in range(4))}",
         }
         #: uid -> process
         self.running: dict[str, asyncio.subprocess.Process] = {}
-        self._names_of: dict[str, str] = {}
+        #: pods that never start
+        self.broken: set[str] = set()
 
     def etc(self, pod: str) -> Path:
         return self._root / pod / "etc"
@@ -78,6 +78,8 @@ class Kubelet:
                     await end(self.running.pop(uid))
                 with contextlib.suppress(ApiFailure):
                     await ask(self._api, "DELETE", path, {"gracePeriodSeconds": 0})
+            elif name in self.broken:
+                continue
             elif uid not in self.running:
                 self.running[uid] = await self._start(name, pod["spec"])
             elif pod.get("status", {}).get("phase") != "Running":
@@ -94,11 +96,8 @@ class Kubelet:
                 await self._files(source, etc, state)
         (container,) = spec["containers"]
         words = [self._here(word, etc, state).replace("$(NODE_NAME)", name) for word in container["command"]]
-        if "--conf-server" in words:
-            at = words.index("--conf-server")
-            del words[at : at + 2]
-            words[-1] += f" Port={free_port()}"
-            await self._files(self._config, etc, state)
+        if "--conf" in words:
+            words[words.index("--conf") + 1] += f" Port={free_port()}"
         env = {key: text for key, text in os.environ.items() if not key.startswith(("SLURM", "SPRITZ"))}
         env |= {each["name"]: each["value"] for each in container.get("env", ()) if "value" in each}
         if (etc / "slurm.conf").exists():
@@ -117,12 +116,17 @@ class Kubelet:
         elif "secret" in source:
             of = source["secret"]
             path = f"api/v1/namespaces/default/secrets/{of.get('name') or of['secretName']}"
-            data = (await ask(self._api, "GET", path))["data"]
+            try:
+                data = (await ask(self._api, "GET", path))["data"]
+            except ApiFailure:
+                if not of.get("optional"):
+                    raise
+                return
             for name in [item["key"] for item in of.get("items", ())] or data:
                 write(etc / name, base64.b64decode(data[name]))
 
     def _here(self, text: str, etc: Path, state: Path) -> str:
-        for name, ours in {**self._names, **self.ports, ETC: str(etc), STATE: str(state)}.items():
+        for name, ours in {**self._names, **self.ports, ETC: str(etc), JOIN: str(etc), STATE: str(state)}.items():
             text = text.replace(name, ours)
         return text
 
@@ -223,10 +227,12 @@ def node_set(name: str, **spec: Any) -> Json:
 class Kube:
     """The API server, the operator's part for clusters, and a kubelet."""
 
-    def __init__(self, api: Api, kubelet: Kubelet, root: Path) -> None:
+    def __init__(self, api: Api, kubelet: Kubelet, root: Path, restart: Callable[[], Awaitable[None]]) -> None:
         self.api = api
         self.kubelet = kubelet
         self.root = root
+        #: end the operator, and start another
+        self.restart = restart
 
     async def set(self, name: str) -> Json:
         return await ask(self.api, "GET", f"{SPACE}/nodesets/{name}")
@@ -247,6 +253,22 @@ class Kube:
         except AssertionError:
             logs = "\n".join(f"{log.name}: {log.read_text()[-1500:]}" for log in self.root.glob("*.log"))
             raise AssertionError(f"{await self.set(name)}\n{logs}") from None
+
+    async def gone(self, name: str) -> bool:
+        """Whether a NodeSet is not there any more."""
+        try:
+            await self.set(name)
+        except ApiFailure as failure:
+            return failure.not_found
+        return False
+
+    async def running(self, jobs: int) -> None:
+        """Wait for so many."""
+
+        async def look() -> bool:
+            return (await self.command("squeue", "-h", "-t", "R", "-o", "%i")).count("\n") == jobs
+
+        await until(look, f"{jobs} jobs run")
 
     async def command(self, *words: str) -> str:
         env = {**os.environ, "SLURM_CONF": str(self.kubelet.etc("lab-controller-0") / "slurm.conf")}
@@ -279,15 +301,25 @@ async def kubernetes() -> AsyncIterator[Kube]:
             limited = Api.connect(server.service_account("spritz", "spritz-clusters"))
             kubelet = Kubelet(api, root, "lab")
             log: list[Json] = []
-            clusters = Clusters(
-                limited,
-                lambda event, **fields: log.append({"event": event, **fields}),
-                address=lambda cluster: f"http://127.0.0.1:{kubelet.ports[str(REST_PORT)]}",
-            )
+
             async with limited, asyncio.TaskGroup() as group:
-                running = [group.create_task(clusters.run()), group.create_task(kubelet.run())]
+
+                def operator() -> asyncio.Task[None]:
+                    clusters = Clusters(
+                        limited,
+                        lambda event, **fields: log.append({"event": event, **fields}),
+                        address=lambda cluster: f"http://127.0.0.1:{kubelet.ports[str(REST_PORT)]}",
+                    )
+                    return group.create_task(clusters.run())
+
+                async def restart() -> None:
+                    running[0].cancel()
+                    await asyncio.wait([running[0]])
+                    running[0] = operator()
+
+                running = [operator(), group.create_task(kubelet.run())]
                 try:
-                    yield Kube(api, kubelet, root)
+                    yield Kube(api, kubelet, root, restart)
                 finally:
                     (root / "operator.log").write_text("\n".join(map(str, log)))
                     for task in running:
@@ -349,6 +381,88 @@ def test_a_cluster_of_two_node_sets_runs_jobs_scales_and_is_updated() -> None:
                 return await kube.command("sinfo", "-h", "-p", "main", "-o", "%T %D") == "idle 2\n"
 
             await until(clean, "no node stays drained, and none is left over")
+
+            # An update that has waited long enough requeues what it waits for.
+            await kube.command("sbatch", "--requeue", "-w", "big-0", "-o", "/dev/null", "--wrap", "sleep 600")
+            await kube.running(1)
+            before = await kube.pods("big")
+            await kube.change("big", memory="2Gi", drainDeadlineSeconds=1)
+
+            async def renewed() -> bool:
+                return set((await kube.pods("big")).values()).isdisjoint(before.values())
+
+            await until(renewed, "the busy pod is replaced")
+            await kube.settled("big", nodes=1)
+            assert (await kube.command("squeue", "-h", "-o", "%T %r")).split()[0] in ("PENDING", "RUNNING")
+
+            # A NodeSet that is deleted waits for its job, and its cluster for the NodeSet; a new operator goes on.
+            await kube.command("scancel", "-n", "wrap")
+            await kube.command("sbatch", "-w", "big-0", "-o", "/dev/null", "--wrap", "sleep 600")
+            await kube.running(1)
+            for path in ("spritzclusters/lab", "nodesets/big", "nodesets/small"):
+                await ask(kube.api, "DELETE", f"{SPACE}/{path}")
+            await until(lambda: kube.gone("small"), "the idle NodeSet is gone")
+            await kube.restart()
+
+            async def waits() -> bool:
+                drained = "scale-in" in await kube.command("sinfo", "-h", "-n", "big-0", "-o", "%E")
+                found = await ask(kube.api, "GET", f"{SPACE}/spritzclusters/lab")
+                return drained and "NodeSets are: big" in str(found["status"])
+
+            await until(waits, "the node is drained, and the cluster says what it waits for")
+            await kube.running(1)
+            assert not await kube.gone("big")
+            await kube.command("scancel", "-n", "wrap")
+            await until(lambda: kube.gone("big"), "the NodeSet is gone")
+
+            async def over() -> bool:
+                pods = (await ask(kube.api, "GET", "api/v1/namespaces/default/pods"))["items"]
+                secrets = (await ask(kube.api, "GET", "api/v1/namespaces/default/secrets"))["items"]
+                return not pods and not [each for each in secrets if "join" in each["metadata"]["name"]]
+
+            await until(over, "nothing is left")
+
+    asyncio.run(journey())
+
+
+def test_a_node_set_scales_for_what_waits_and_back_to_nothing() -> None:
+    async def journey() -> None:
+        async with kubernetes() as kube:
+            kube.kubelet.broken.add("cloud-0")
+            scaling = {"minReplicas": 0, "maxReplicas": 4, "idleSeconds": 1, "bootSeconds": 10}
+            await ask(kube.api, "POST", f"{SPACE}/spritzclusters", cluster())
+            await ask(kube.api, "POST", f"{SPACE}/nodesets", node_set("cloud", autoscaling=scaling))
+
+            async def known() -> bool:
+                if not (kube.kubelet.etc("lab-controller-0") / "slurm.conf").exists():
+                    return False
+                try:
+                    return await kube.command("sinfo", "-h", "-o", "%t %D") == "idle~ 4\n"
+                except AssertionError:
+                    return False
+
+            await until(known, "slurmctld knows the nodes that there may be")
+            await kube.settled("cloud", nodes=0)
+            # A gang: its nodes come together. One of them does not boot, and is replaced.
+            await kube.command("sbatch", "-N2", "-o", "out", "--wrap", f"{BIN}/srun sh -c 'echo $SLURMD_NODENAME'")
+
+            async def coming() -> bool:
+                return set(await kube.pods("cloud")) == {"cloud-0", "cloud-1"}
+
+            await until(coming, "both pods are made")
+
+            async def ran() -> bool:
+                out = kube.root / "out"
+                return out.exists() and len(set(out.read_text().split())) == 2
+
+            await until(ran, "the job has run", 90)
+            kube.kubelet.broken.clear()
+
+            async def asleep() -> bool:
+                failed = await kube.command("sinfo", "-h", "-n", "cloud-0", "-o", "%t")
+                return not await kube.pods("cloud") and failed == "idle~\n"
+
+            await until(asleep, "idle nodes go, and the one that failed may be chosen again", 90)
 
     asyncio.run(journey())
 

@@ -50,10 +50,10 @@ def parse_address(text: str) -> tuple[str, int]:
     return host.strip("[]"), int(port)
 
 
-def join(controller: tuple[str, int], token: str, role: str, directory: str) -> Joined:
+def join(controller: tuple[str, int], token: str, role: str, directory: str, host: str = "") -> Joined:
     """Have this machine certified, and keep what it was given in `directory`. Raises ClientError.
 
-    `role` is node or login, "" for the token's own.
+    `role` is node or login, "" for the token's own; `host` "": this machine's name.
     """
     from spritz.runtime.authority import fingerprint, new_key
 
@@ -67,7 +67,7 @@ def join(controller: tuple[str, int], token: str, role: str, directory: str) -> 
             hint="its authority has another fingerprint: is the address right, or does somebody stand in between?",
         )
     key, public = new_key()
-    host = host_name()
+    host = host or host_name()
     context = stranger_context(authority.certificate)
     with connect([controller], context, cluster=authority.cluster) as trusted:
         request = JoinCluster(token=secret, host=host, role=role, public_key=public)

@@ -13,6 +13,7 @@ slurmctld is away. Defaults are the definitions' (packaging/kubernetes/crds.yaml
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from typing import Any, Final
 
 import msgspec
@@ -33,6 +34,9 @@ CONTROLLER_PORT, ACCOUNTING_PORT, REST_PORT = 6817, 6819, 6820
 ETC: Final = "/etc/slurm"
 STATE: Final = "/var/lib/spritz"
 
+#: Where the token is in pods that join.
+JOIN: Final = "/run/spritz-join"
+
 
 class Metadata(msgspec.Struct, rename="camel"):
     """Of our resources and of their pods."""
@@ -42,7 +46,10 @@ class Metadata(msgspec.Struct, rename="camel"):
     uid: str = ""
     generation: int = 0
     deletion_timestamp: str | None = None
+    resource_version: str = ""
     labels: dict[str, str] | None = None
+    annotations: dict[str, str] | None = None
+    finalizers: list[str] = []
 
     @property
     def key(self) -> str:
@@ -93,8 +100,8 @@ class Cluster(msgspec.Struct):
     status: Status = msgspec.field(default_factory=Status)
 
 
-def slurm_conf(cluster: Cluster) -> str:
-    """The configuration of every daemon and command of the cluster."""
+def slurm_conf(cluster: Cluster, nodes: Sequence[str] = ()) -> str:
+    """The configuration of every daemon and command of the cluster. `nodes`: lines of those that come and go."""
     name, spec = cluster.metadata.name, cluster.spec
     lines = [
         f"ClusterName={spec.cluster_name or name}",
@@ -118,6 +125,7 @@ def slurm_conf(cluster: Cluster) -> str:
         "ReturnToService=2",
         f"MaxNodeCount={spec.max_nodes}",
     ]
+    lines += nodes
     sets = sorted({node_set for partition in spec.partitions for node_set in partition.node_sets or ()})
     lines += [f"NodeSet={node_set} Feature={node_set}" for node_set in sets]
     for partition in spec.partitions:
@@ -142,10 +150,15 @@ def slurmdbd_conf() -> str:
     return "\n".join(lines) + "\n"
 
 
-def control_plane(cluster: Cluster) -> list[Json]:
-    """All objects but the keys, in the order in which they are to be made."""
+def control_plane(cluster: Cluster, nodes: Sequence[str] = (), devices: Sequence[str] = ()) -> list[Json]:
+    """All objects but the keys, in the order in which they are to be made.
+
+    `nodes`, `devices`: lines of slurm.conf and gres.conf for nodes that come and go.
+    """
     name = cluster.metadata.name
-    files = {"slurm.conf": slurm_conf(cluster), "slurmdbd.conf": slurmdbd_conf()}
+    files = {"slurm.conf": slurm_conf(cluster, nodes), "slurmdbd.conf": slurmdbd_conf()}
+    if devices:
+        files["gres.conf"] = "\n".join([*devices, ""])
     config = _object(cluster, "v1", "ConfigMap", "config", data=files)
     controller = ["slurmctld", "-D", "-N", f"{name}-controller-0"]
     accounting = ["slurmdbd", "-D"]

@@ -9,8 +9,6 @@ from __future__ import annotations
 import asyncio
 import base64
 import datetime
-import hashlib
-import hmac
 import os
 import time
 from collections.abc import Callable
@@ -30,21 +28,29 @@ from spritz.k8s.cluster_objects import (
     Json,
     control_plane,
     keys,
+    owner,
 )
+from spritz.k8s.control import Control, token_of
 from spritz.k8s.node_sets import (
     BUSY,
+    FINALIZER,
+    FORCE,
     NODE_SET,
     NodePod,
     NodeSet,
     Plan,
     budget,
+    cloud_lines,
     differs,
+    is_known,
+    join_secret,
     plan,
     pod,
     pod_template,
     revision_of,
 )
-from spritz.k8s.slurm import Slurm, SlurmFailure
+from spritz.k8s.pods import PREFIX
+from spritz.k8s.slurm import SlurmFailure
 from spritz.k8s.watching import Change, Reflector
 from spritz.k8s.workqueue import WorkQueue
 
@@ -53,6 +59,19 @@ _SOON, _AGAIN = 2.0, 30.0
 
 #: Seconds for which a token is made, and before whose end it is replaced.
 _LIFESPAN, _SPARE = 3600, 600
+
+#: Seconds for which a pod may join by a token, and what of them must be left for one that has not joined.
+_JOIN_LIFESPAN, _JOIN_SPARE = 900.0, 300.0
+
+#: Until when the token in a Secret is good, in seconds since the epoch.
+EXPIRES: Final = f"{PREFIX}expires"
+
+#: Marks of busy pods for autoscalers of the cluster's machines: cluster-autoscaler, Karpenter, and ReplicaSets' order.
+_DISRUPTION: Final = {
+    "cluster-autoscaler.kubernetes.io/safe-to-evict": ("false", "true"),
+    "karpenter.sh/do-not-disrupt": ("true", None),
+    "controller.kubernetes.io/pod-deletion-cost": ("1000", None),
+}
 
 _PLURALS: Final = {
     "ConfigMap": "configmaps",
@@ -101,7 +120,7 @@ class Clusters:
             api,
             _resource("NodeSet", "nodesets"),
             decode=msgspec.json.Decoder(NodeSet).decode,
-            on_change=lambda change: self.queue.add(("NodeSet", change.key)),
+            on_change=self._node_set_changed,
         )
         self.pods: Reflector[NodePod] = Reflector(
             api,
@@ -111,13 +130,19 @@ class Clusters:
             on_change=self._pod_changed,
         )
         #: cluster -> its slurmrestd, the end of our token for it, and the secret's key
-        self._slurms: dict[str, tuple[Slurm, float]] = {}
+        self._slurms: dict[str, tuple[Control, float]] = {}
 
     def _cluster_changed(self, change: Change[Cluster]) -> None:
         self.queue.add(("SpritzCluster", change.key))
         for key, node_set in zip(self.node_sets.keys(), self.node_sets.values(), strict=True):
             if f"{node_set.metadata.namespace}/{node_set.spec.cluster_ref}" == change.key:
                 self.queue.add(("NodeSet", key))
+
+    def _node_set_changed(self, change: Change[NodeSet]) -> None:
+        self.queue.add(("NodeSet", change.key))
+        for found in (change.new, change.old):
+            if found is not None:
+                self.queue.add(("SpritzCluster", f"{found.metadata.namespace}/{found.spec.cluster_ref}"))
 
     def _pod_changed(self, change: Change[NodePod]) -> None:
         for found in (change.new, change.old):
@@ -143,17 +168,30 @@ class Clusters:
         words = error.message if isinstance(error, SlurmFailure | ApiFailure) else repr(error)
         self._log("resource.failed", kind=key[0], name=key[1], error=words, failures=failures, again=round(delay, 1))
 
+    def _pods_in(self, namespace: str) -> list[NodePod]:
+        return [each for each in self.pods.values() if each.metadata.namespace == namespace]
+
     async def _look(self, key: tuple[str, str]) -> float | None:
         if key[0] == "SpritzCluster":
             cluster = self.clusters.get(key[1])
-            return await self._cluster(cluster) if cluster is not None and not _leaves(cluster) else None
+            return await self._cluster(cluster) if cluster is not None else None
         node_set = self.node_sets.get(key[1])
-        return await self._node_set(node_set) if node_set is not None and not _leaves(node_set) else None
+        return await self._node_set(node_set) if node_set is not None else None
 
     # A cluster
 
-    async def _cluster(self, cluster: Cluster) -> float:
+    async def _cluster(self, cluster: Cluster) -> float | None:
         metadata = cluster.metadata
+        mine = [
+            node_set
+            for node_set in self.node_sets.values()
+            if node_set.metadata.namespace == metadata.namespace and node_set.spec.cluster_ref == metadata.name
+        ]
+        if not mine and _leaves(cluster):
+            await self._hold("spritzclusters", cluster, held=False)
+            return None
+        if not await self._hold("spritzclusters", cluster, held=True):
+            return None
         if await self._find("v1", "Secret", metadata.namespace, f"{metadata.name}-keys") is None:
             secret = keys(cluster, *(base64.b64encode(os.urandom(64)).decode() for _ in range(2)))
             try:
@@ -162,7 +200,7 @@ class Clusters:
                 if not failure.already_exists:
                     raise
         workloads = []
-        for wanted in control_plane(cluster):
+        for wanted in control_plane(cluster, *cloud_lines(mine, self._pods_in(metadata.namespace))):
             have = await self._ensure(wanted)
             if wanted["kind"] in ("StatefulSet", "Deployment"):
                 workloads.append(have)
@@ -174,6 +212,10 @@ class Clusters:
             message=f"waits for {', '.join(away)}" if away else "all daemons serve",
             observed_generation=metadata.generation,
         )
+        if _leaves(cluster):
+            names = ", ".join(sorted(node_set.metadata.name for node_set in mine))
+            condition.status, condition.reason = "False", "Deleting"
+            condition.message = f"is deleted when its NodeSets are: {names}"
         conditions = self._conditions(cluster.status.conditions, [condition])
         status = {"observedGeneration": metadata.generation, "conditions": conditions}
         await self._report("spritzclusters", cluster, status)
@@ -181,56 +223,148 @@ class Clusters:
 
     # A node set
 
-    async def _node_set(self, node_set: NodeSet) -> float:
+    async def _node_set(self, node_set: NodeSet) -> float | None:
         metadata = node_set.metadata
+        have = [each for each in self._pods_in(metadata.namespace) if each.label(NODE_SET) == metadata.name]
         cluster = self.clusters.get(f"{metadata.namespace}/{node_set.spec.cluster_ref}")
+        forced = FORCE in (metadata.annotations or {})
+        if node_set.leaves and (cluster is None or forced):
+            # No job is left to wait for, or an administrator has said so.
+            for each in have:
+                await self._api.delete(PodResource, each.metadata.name, metadata.namespace, uid=each.metadata.uid)
+            await self._hold("nodesets", node_set, held=False)
+            return None
+        if not await self._hold("nodesets", node_set, held=True):
+            return None
         if cluster is None:
             await self._cannot(node_set, "NoCluster", f"there is no SpritzCluster {node_set.spec.cluster_ref} here")
             return _AGAIN
         try:
             slurm = await self._slurm(cluster)
-            nodes = {node.name: node for node in await slurm.nodes()}
+            nodes = {node.name: node for node in await slurm.cluster_nodes()}
         except (SlurmFailure, ApiFailure) as failure:
             # Without slurmctld's word no pod may go: it may have jobs.
             await self._cannot(node_set, "ClusterAway", f"slurmctld cannot be asked: {failure.message}")
             return _SOON
         template = pod_template(cluster, node_set)
-        have = [
-            each
-            for each in self.pods.values()
-            if each.metadata.namespace == metadata.namespace and each.label(NODE_SET) == metadata.name
-        ]
-        found = plan(node_set, have, nodes, revision_of(template))
-        await self._ensure(budget(node_set))
-        for name in found.create:
-            try:
-                await self._write("POST", pod(cluster, node_set, name, template))
-            except ApiFailure as failure:
-                if not failure.already_exists:
-                    raise
+        found = plan(node_set, have, nodes, revision_of(template), self._now())
+        refused = ""
+        if not node_set.leaves:
+            await self._ensure(budget(node_set))
+            refused = await self._make(cluster, node_set, found, slurm, template)
         await self._carry_out(node_set, found, slurm)
+        if node_set.leaves and not have and not found.forget:
+            await self._hold("nodesets", node_set, held=False)
+            return None
+        await self._renew_tokens(node_set, [each for each in have if not is_known(each, nodes)], slurm)
+        if refused:
+            found.status.conditions[0].reason = "Refused"
+            found.status.conditions[0].status = "False"
+            found.status.conditions[0].message += f"; a pod was refused: {refused}"
         conditions = self._conditions(node_set.status.conditions, found.status.conditions)
         status = {**msgspec.to_builtins(found.status), "conditions": conditions}
         await self._report("nodesets", node_set, status)
         waits = found.create or found.delete or found.drain or conditions[0]["status"] != "True"
-        return _SOON if waits else _AGAIN
+        return _SOON if waits or node_set.leaves or node_set.spec.autoscaling is not None else _AGAIN
 
-    async def _carry_out(self, node_set: NodeSet, found: Plan, slurm: Slurm) -> None:
+    async def _make(self, cluster: Cluster, node_set: NodeSet, found: Plan, slurm: Control, template: Json) -> str:
+        """The pods that are missing; why one was refused, or ""."""
+        for name in found.create:
+            await self._give_token(node_set, name, slurm)
+            try:
+                await self._write("POST", pod(cluster, node_set, name, template))
+            except ApiFailure as failure:
+                if failure.already_exists:
+                    continue
+                if failure.code in (403, 422):  # a quota, a policy: the others would fare no better
+                    self._log("pod.refused", pod=name, nodeset=node_set.metadata.key, error=failure.message)
+                    return failure.message
+                raise
+            self._log("pod.created", pod=name, nodeset=node_set.metadata.key)
+        return ""
+
+    async def _give_token(self, node_set: NodeSet, name: str, slurm: Control) -> None:
+        """A Secret by which the pod of this name, and no other, joins."""
+        token, _id = await slurm.create_token("node", _JOIN_LIFESPAN, host=name)
+        secret = {
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "metadata": {
+                "name": join_secret(name),
+                "namespace": node_set.metadata.namespace,
+                "labels": {NODE_SET: node_set.metadata.name},
+                "annotations": {EXPIRES: str(int(self._now() + _JOIN_LIFESPAN))},
+                "ownerReferences": owner("NodeSet", node_set.metadata),
+            },
+            "type": "Opaque",
+            "data": {"token": base64.b64encode(token.encode()).decode()},
+        }
+        await self._write("PATCH", secret)
+
+    async def _renew_tokens(self, node_set: NodeSet, waiting: list[NodePod], slurm: Control) -> None:
+        """Pods that come late, behind a queue of machines or an image, still join."""
+        for each in waiting:
+            name = each.metadata.name
+            if each.is_leaving or each.is_over:
+                continue
+            have = await self._find("v1", "Secret", node_set.metadata.namespace, join_secret(name))
+            until = ((have or {}).get("metadata", {}).get("annotations") or {}).get(EXPIRES, "0")
+            if not until.isdigit() or int(until) - _JOIN_SPARE < self._now():
+                await self._give_token(node_set, name, slurm)
+
+    async def _carry_out(self, node_set: NodeSet, found: Plan, slurm: Control) -> None:
         namespace = node_set.metadata.namespace
         for name, why in found.drain.items():
             await slurm.update_node(name, state=["DRAIN"], reason=why)
+        for name, why in found.down.items():
+            await slurm.update_node(name, state=["DOWN"], reason=why)
+            self._log("node.deadline", node=name, nodeset=node_set.metadata.key)
         for name in found.resume:
             await slurm.update_node(name, state=["RESUME"])
+        for name in found.wake:
+            await slurm.update_node(name, state=["POWER_UP"])
         for name, busy in found.busy.items():
-            change = {"metadata": {"labels": {BUSY: "true" if busy else "false"}}}
-            await self._api.patch(PodResource, name, namespace, change)
+            marks = {mark: values[0] if busy else values[1] for mark, values in _DISRUPTION.items()}
+            change = {"metadata": {"labels": {BUSY: "true" if busy else "false"}, "annotations": marks}}
+            try:
+                await self._api.patch(PodResource, name, namespace, change)
+            except ApiFailure as failure:
+                if not failure.not_found:
+                    raise
         for name in found.delete:
             have = self.pods.get(f"{namespace}/{name}")
             if have is not None:
                 await self._api.delete(PodResource, name, namespace, uid=have.metadata.uid)
+                await self._dismiss(node_set, name, slurm)
                 self._log("node.retired", node=name, nodeset=node_set.metadata.key)
         for name in found.forget:
             await slurm.delete_node(name)
+            await self._dismiss(node_set, name, slurm)
+
+    async def _dismiss(self, node_set: NodeSet, name: str, slurm: Control) -> None:
+        """What the pod joined by, and became by it, is worth nothing any more."""
+        await slurm.dismiss_machine(name)
+        path = f"{_path('v1', 'Secret', node_set.metadata.namespace)}/{join_secret(name)}"
+        try:
+            await self._api.send("DELETE", path)
+        except ApiFailure as failure:
+            if not failure.not_found:
+                raise
+
+    async def _hold(self, plural: str, resource: Cluster | NodeSet, *, held: bool) -> bool:
+        """Set or take our finalizer; whether the resource has it."""
+        finalizers = resource.metadata.finalizers
+        if held == (FINALIZER in finalizers) or (held and _leaves(resource)):
+            return FINALIZER in finalizers
+        wanted = [each for each in finalizers if each != FINALIZER] + [FINALIZER] * held
+        path = f"apis/{GROUP}/{VERSION}/namespaces/{resource.metadata.namespace}/{plural}/{resource.metadata.name}"
+        change = {"metadata": {"finalizers": wanted, "resourceVersion": resource.metadata.resource_version}}
+        try:
+            await self._api.send("PATCH", path, body=msgspec.json.encode(change), content_type=MERGE)
+        except ApiFailure as failure:
+            if not failure.not_found:
+                raise
+        return held
 
     async def _cannot(self, node_set: NodeSet, reason: str, message: str) -> None:
         condition = Condition(
@@ -246,7 +380,7 @@ class Clusters:
 
     # slurmrestd
 
-    async def _slurm(self, cluster: Cluster) -> Slurm:
+    async def _slurm(self, cluster: Cluster) -> Control:
         found = self._slurms.get(cluster.metadata.uid)
         if found is not None and self._now() < found[1] - _SPARE:
             return found[0]
@@ -258,7 +392,7 @@ class Clusters:
         key = base64.b64decode(secret["data"]["jwt.key"])
         if found is not None:
             await found[0].close()
-        slurm = Slurm(self._address(cluster), token_of(key, "root", int(self._now()), int(until)))
+        slurm = Control(self._address(cluster), token_of(key, "root", int(self._now()), int(until)))
         self._slurms[cluster.metadata.uid] = (slurm, until)
         return slurm
 
@@ -316,17 +450,6 @@ class Clusters:
             each.last_transition_time = since.get((each.type, each.status)) or now
         found: list[Json] = msgspec.to_builtins(wanted)
         return found
-
-
-def token_of(key: bytes, user: str, issued: int, until: int) -> str:
-    """A token for slurmrestd. Source: RFC 7519; slurm's `sun`."""
-    parts = [{"alg": "HS256", "typ": "JWT"}, {"iat": issued, "exp": until, "sun": user}]
-    text = ".".join(_text(msgspec.json.encode(part)) for part in parts)
-    return f"{text}.{_text(hmac.new(key, text.encode(), hashlib.sha256).digest())}"
-
-
-def _text(data: bytes) -> str:
-    return base64.urlsafe_b64encode(data).decode().rstrip("=")
 
 
 def _path(api_version: str, kind: str, namespace: str) -> str:

@@ -5,20 +5,38 @@ which pod goes depends on the jobs. Scale-in takes pods that are not ready, then
 already, then busy ones; an update takes pods of another template, `maxUnavailable` at a time. Either way the node is
 drained with a reason of ours, and its pod is deleted when no job is left on it. Drains of others are kept.
 
+A NodeSet that is deleted scales to nothing first (`FINALIZER`), so its jobs end by themselves. An update that waits
+longer than `drainDeadlineSeconds` sets the node down: its jobs queue again.
+
+With `autoscaling` the nodes are Slurm's cloud nodes, in slurm.conf up to the bound. Slurm decides which of them are up,
+by what is queued and how long they are idle; there is a pod for each that is up or on its way.
+
 All of it is planned anew from what there is: pods, nodes and the resource.
 """
 
 from __future__ import annotations
 
+import datetime
 import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
 
-from spritz.k8s.cluster_objects import CLUSTER, ETC, STATE, Cluster, Condition, Json, Metadata, labels, owner
+from spritz.k8s.cluster_objects import (
+    CLUSTER,
+    CONTROLLER_PORT,
+    JOIN,
+    STATE,
+    Cluster,
+    Condition,
+    Json,
+    Metadata,
+    labels,
+    owner,
+)
+from spritz.k8s.control import ClusterNode
 from spritz.k8s.pods import PREFIX, amount
-from spritz.k8s.slurm import Node
 
 #: On pods: the NodeSet, the hash of the template, and whether a job is on the node.
 NODE_SET: Final = f"{PREFIX}node-set"
@@ -28,8 +46,31 @@ BUSY: Final = f"{PREFIX}busy"
 #: Reasons of drains that are ours.
 OURS: Final = "spritz-operator: "
 
+#: On a NodeSet: it stays until its pods have gone. On a NodeSet that leaves, by an administrator: no job is waited for.
+FINALIZER: Final = f"{PREFIX}drain"
+FORCE: Final = f"{PREFIX}force-delete"
+
+#: Seconds beyond a pod's grace for which its name is kept for the pod that replaces it.
+_STUCK = 60.0
+
+#: SuspendTimeout: a pod is gone by then, and another may have its name.
+_SUSPEND_SECONDS: Final = 60
+
 _OCCUPIED = frozenset({"ALLOCATED", "MIXED", "COMPLETING"})
 _ABSENT = frozenset({"DOWN", "NOT_RESPONDING"})
+_ASLEEP = frozenset({"POWERED_DOWN", "POWERING_DOWN"})
+
+#: What slurmd as root needs to start tasks as their users, and no more.
+CAPABILITIES: Final = ("CHOWN", "DAC_OVERRIDE", "FOWNER", "KILL", "SETGID", "SETUID", "SYS_NICE")
+
+
+class Autoscaling(msgspec.Struct, rename="camel"):
+    """Bounds, and seconds: without a job until a node goes, and until one that starts must serve."""
+
+    max_replicas: int
+    min_replicas: int = 0
+    idle_seconds: int = 300
+    boot_seconds: int = 600
 
 
 class NodeSetSpec(msgspec.Struct, rename="camel"):
@@ -37,13 +78,18 @@ class NodeSetSpec(msgspec.Struct, rename="camel"):
     cpus: int
     memory: str
     replicas: int = 1
+    autoscaling: Autoscaling | None = None
     max_unavailable: int = 1
+    drain_deadline_seconds: int = 0
     image: str = ""
     gpus: int = 0
     gpu_resource: str = "nvidia.com/gpu"
     node_selector: dict[str, str] | None = None
     tolerations: list[Json] | None = None
-    privileged: bool = True
+    privileged: bool = False
+    volumes: list[Json] | None = None
+    volume_mounts: list[Json] | None = None
+    annotations: dict[str, str] | None = None
 
 
 class NodeSetStatus(msgspec.Struct, rename="camel", omit_defaults=True):
@@ -61,6 +107,10 @@ class NodeSet(msgspec.Struct):
     metadata: Metadata
     spec: NodeSetSpec
     status: NodeSetStatus = msgspec.field(default_factory=NodeSetStatus)
+
+    @property
+    def leaves(self) -> bool:
+        return self.metadata.deletion_timestamp is not None
 
 
 class PodStatus(msgspec.Struct):
@@ -81,6 +131,12 @@ class NodePod(msgspec.Struct):
     def is_leaving(self) -> bool:
         return self.metadata.deletion_timestamp is not None
 
+    @property
+    def gone_by(self) -> float:
+        """When its grace is over, in seconds since the epoch; 0 for a pod that stays."""
+        until = self.metadata.deletion_timestamp
+        return datetime.datetime.fromisoformat(until).timestamp() if until else 0.0
+
     def label(self, name: str) -> str:
         return (self.metadata.labels or {}).get(name, "")
 
@@ -95,25 +151,42 @@ class Plan(msgspec.Struct):
     resume: list[str] = []
     #: nodes without a pod
     forget: list[str] = []
+    #: nodes to power up
+    wake: list[str] = []
+    #: nodes whose jobs have had their time, and why
+    down: dict[str, str] = {}
     busy: dict[str, bool] = {}
     status: NodeSetStatus = msgspec.field(default_factory=NodeSetStatus)
 
 
-def plan(node_set: NodeSet, pods: Sequence[NodePod], nodes: Mapping[str, Node], revision: str) -> Plan:
-    """What to do now. `nodes`: all of the cluster; `revision`: of the template that pods are to have."""
-    spec, found = node_set.spec, Plan(create=[], delete=[], drain={}, resume=[], forget=[], busy={})
+def plan(
+    node_set: NodeSet, pods: Sequence[NodePod], nodes: Mapping[str, ClusterNode], revision: str, now: float = 0.0
+) -> Plan:
+    """What to do now. `nodes`: all of the cluster; `revision`: of the template that pods are to have; `now`: epoch."""
+    spec = node_set.spec
+    found = Plan(create=[], delete=[], drain={}, resume=[], forget=[], wake=[], down={}, busy={})
     here = {pod.metadata.name: pod for pod in pods}
     # A pod that has ended makes room for another with its name.
     found.delete += [name for name, pod in here.items() if pod.is_over and not pod.is_leaving]
     living = [pod for pod in pods if not pod.is_over and not pod.is_leaving]
+    cloud = spec.autoscaling is not None
+    replicas = 0 if node_set.leaves else _awake(node_set, here, nodes, now, found) if cloud else spec.replicas
 
     excess = sorted(living, key=lambda pod: _worth(pod, nodes.get(pod.metadata.name)))
-    excess = excess[: max(0, len(living) - spec.replicas)]
+    if cloud and not node_set.leaves:
+        # Which nodes go is Slurm's choice.
+        excess = [
+            pod
+            for pod in excess
+            if _is_asleep(nodes.get(pod.metadata.name)) or not _is_allowed(node_set, pod.metadata.name)
+        ]
+    else:
+        excess = excess[: max(0, len(living) - replicas)]
     for pod in excess:
         _retire(found, pod.metadata.name, nodes.get(pod.metadata.name), "scale-in")
     wanted = [pod for pod in living if pod not in excess]
 
-    away = sum(not _is_up(nodes.get(pod.metadata.name)) for pod in wanted) + max(0, spec.replicas - len(wanted))
+    away = sum(not _is_up(nodes.get(pod.metadata.name)) for pod in wanted) + max(0, replicas - len(wanted))
     stale = [pod for pod in wanted if pod.label(REVISION) != revision]
     for pod in sorted(stale, key=lambda pod: _worth(pod, nodes.get(pod.metadata.name))):
         node = nodes.get(pod.metadata.name)
@@ -121,8 +194,8 @@ def plan(node_set: NodeSet, pods: Sequence[NodePod], nodes: Mapping[str, Node], 
             if away >= spec.max_unavailable:
                 continue
             away += 1
-        _retire(found, pod.metadata.name, node, "update")
-    retired = {*found.drain, *found.delete}
+        _retire(found, pod.metadata.name, node, "update", now=now, deadline=spec.drain_deadline_seconds)
+    retired = {*found.drain, *found.delete, *found.down}
     for pod in wanted:
         node = nodes.get(pod.metadata.name)
         if node is None or pod.metadata.name in retired or pod in stale:
@@ -130,40 +203,89 @@ def plan(node_set: NodeSet, pods: Sequence[NodePod], nodes: Mapping[str, Node], 
         if _is_ours(node) and not _is_absent(node):
             found.resume.append(pod.metadata.name)
 
-    free = (name for number in range(1 << 20) if (name := f"{node_set.metadata.name}-{number}") not in here)
-    found.create = [next(free) for _ in range(spec.replicas - len(wanted))]
-    for name, node in nodes.items():
-        if name in here or not _is_named(name, node_set.metadata.name) or _is_busy(node):
-            continue
-        # A slurmd that has gone is noticed after SlurmdTimeout; what we drained needs no such wait.
-        if _is_absent(node) or _is_ours(node):
-            found.forget.append(name)
+    if cloud:
+        for name, node in nodes.items():
+            if (
+                _is_named(name, node_set.metadata.name)
+                and not _is_allowed(node_set, name)
+                and "DRAIN" not in node.state
+            ):
+                found.drain[name] = f"{OURS}scale-in"
+    else:
+        _make(node_set, here, nodes, replicas - len(wanted), now, found)
     for pod in living:
         busy = _is_busy(nodes.get(pod.metadata.name))
         if busy != (pod.label(BUSY) == "true"):
             found.busy[pod.metadata.name] = busy
-    found.status = _status(node_set, wanted, stale, found, nodes)
+    found.status = _status(node_set, wanted, stale, found, nodes, replicas)
     return found
 
 
-def _retire(found: Plan, name: str, node: Node | None, why: str) -> None:
+def _make(
+    node_set: NodeSet,
+    here: Mapping[str, NodePod],
+    nodes: Mapping[str, ClusterNode],
+    missing: int,
+    now: float,
+    found: Plan,
+) -> None:
+    """Pods of a fixed number, and nodes that have lost theirs."""
+    stem = node_set.metadata.name
+    for name, node in nodes.items():
+        if name in here or not _is_named(name, stem) or _is_busy(node):
+            continue
+        # A slurmd that has gone is noticed after SlurmdTimeout; what we drained needs no such wait.
+        if _is_absent(node) or _is_ours(node):
+            found.forget.append(name)
+    # A name that is coming free soon is waited for, so that an update keeps the names.
+    soon = sum(pod.is_leaving and now < pod.gone_by + _STUCK for pod in here.values()) + len(found.forget)
+    free = (name for number in range(1 << 20) if (name := f"{stem}-{number}") not in here and name not in nodes)
+    found.create = [next(free) for _ in range(missing - soon)]
+
+
+def _awake(
+    node_set: NodeSet, here: Mapping[str, NodePod], nodes: Mapping[str, ClusterNode], now: float, found: Plan
+) -> int:
+    """Pods for the cloud nodes that Slurm wants up; how many these are."""
+    scaling = node_set.spec.autoscaling
+    assert scaling is not None
+    names = [f"{node_set.metadata.name}-{number}" for number in range(scaling.max_replicas)]
+    up = [name for name in names if name in nodes and not _is_asleep(nodes[name])]
+    found.create = [name for name in up if name not in here]
+    asleep = [name for name in names if name in nodes and name not in up]
+    # A node that did not boot in time is DOWN. Others are tried first; then it may be chosen again, with another pod.
+    failed = [name for name in asleep if "DOWN" in nodes[name].state and name not in here]
+    found.resume += [name for name in failed if now > nodes[name].reason_changed_at.number + scaling.boot_seconds]
+    able = [name for name in asleep if name not in failed and "POWERED_DOWN" in nodes[name].state]
+    found.wake = able[: max(0, scaling.min_replicas - len(up))]
+    return len(up)
+
+
+def _retire(found: Plan, name: str, node: ClusterNode | None, why: str, *, now: float = 0.0, deadline: int = 0) -> None:
     """Delete the pod when it has no job; until then the node takes no more of them."""
-    if node is None or (_is_absent(node) and not _is_busy(node)):
+    if node is None or ((_is_absent(node) or _is_asleep(node)) and not _is_busy(node)):
         found.delete.append(name)
     elif "DRAIN" not in node.state:
         found.drain[name] = f"{OURS}{why}"
     elif not _is_busy(node):
         found.delete.append(name)
+    elif deadline and "DOWN" not in node.state and now > node.reason_changed_at.number + deadline:
+        found.down[name] = f"{OURS}{why}: jobs requeued after {deadline} s"
 
 
 def _status(
-    node_set: NodeSet, wanted: list[NodePod], stale: list[NodePod], found: Plan, nodes: Mapping[str, Node]
+    node_set: NodeSet,
+    wanted: list[NodePod],
+    stale: list[NodePod],
+    found: Plan,
+    nodes: Mapping[str, ClusterNode],
+    replicas: int,
 ) -> NodeSetStatus:
-    spec, name = node_set.spec, node_set.metadata.name
+    name = node_set.metadata.name
     up = sum(_is_up(nodes.get(pod.metadata.name)) for pod in wanted)
-    ready = up >= spec.replicas and not stale
+    ready = up >= replicas and not stale
     waiting = sorted(pod.metadata.name for pod in stale if _is_busy(nodes.get(pod.metadata.name)))
-    message = f"{up} of {spec.replicas} nodes serve"
+    message = f"{up} of {replicas} nodes serve"
     if stale:
         message += f"; {len(stale)} to replace"
     if waiting:
@@ -186,28 +308,47 @@ def _status(
     )
 
 
-def _worth(pod: NodePod, node: Node | None) -> tuple[int, int]:
+def _worth(pod: NodePod, node: ClusterNode | None) -> tuple[int, int]:
     """What goes first is worth least: not ready, idle, draining, busy; of equals, the highest number."""
     rank = 0 if node is None or _is_absent(node) else 3 if _is_busy(node) else 2 if "DRAIN" in node.state else 1
     if node is not None and rank > 1 and _is_ours(node):
         rank = 1  # what we drain already goes on draining
-    number = pod.metadata.name.rpartition("-")[2]
-    return rank, -int(number) if number.isdigit() else 0
+    return rank, -_number(pod.metadata.name)
 
 
-def _is_up(node: Node | None) -> bool:
+def _is_up(node: ClusterNode | None) -> bool:
     return node is not None and not _is_absent(node) and "DRAIN" not in node.state
 
 
-def _is_absent(node: Node) -> bool:
+def is_known(pod: NodePod, nodes: Mapping[str, ClusterNode]) -> bool:
+    """Whether the pod's slurmd has joined, and needs no token."""
+    node = nodes.get(pod.metadata.name)
+    return node is not None and not _is_absent(node) and "POWERING_UP" not in node.state
+
+
+def _is_asleep(node: ClusterNode | None) -> bool:
+    return node is not None and not _ASLEEP.isdisjoint(node.state)
+
+
+def _is_allowed(node_set: NodeSet, name: str) -> bool:
+    scaling = node_set.spec.autoscaling
+    return not node_set.leaves and (scaling is None or _number(name) < scaling.max_replicas)
+
+
+def _number(name: str) -> int:
+    number = name.rpartition("-")[2]
+    return int(number) if number.isdigit() else 0
+
+
+def _is_absent(node: ClusterNode) -> bool:
     return not _ABSENT.isdisjoint(node.state)
 
 
-def _is_busy(node: Node | None) -> bool:
+def _is_busy(node: ClusterNode | None) -> bool:
     return node is not None and not _OCCUPIED.isdisjoint(node.state)
 
 
-def _is_ours(node: Node) -> bool:
+def _is_ours(node: ClusterNode) -> bool:
     return "DRAIN" in node.state and node.reason.startswith(OURS)
 
 
@@ -221,37 +362,71 @@ def revision_of(template: Json) -> str:
     return hashlib.sha256(msgspec.json.encode(template, order="sorted")).hexdigest()[:10]
 
 
+def node_keys(node_set: NodeSet) -> str:
+    """What slurm.conf says of each node. slurmd finds the machine's CPUs and memory, of which the pod has a part."""
+    spec = node_set.spec
+    memory = int(amount(spec.memory) / 2**20 * 0.9)
+    return f"CPUs={spec.cpus} RealMemory={memory} Feature={node_set.metadata.name}"
+
+
+def cloud_lines(node_sets: Sequence[NodeSet], pods: Sequence[NodePod] = ()) -> tuple[list[str], list[str]]:
+    """Lines of slurm.conf for NodeSets that scale, and of gres.conf. A node with a pod stays, whatever the bound is."""
+    scaled = sorted((each for each in node_sets if each.spec.autoscaling), key=lambda each: each.metadata.name)
+    lines, devices, kept, boots = [], [], [], []
+    for each in scaled:
+        scaling, name = each.spec.autoscaling, each.metadata.name
+        assert scaling is not None
+        boots.append(scaling.boot_seconds)
+        numbers = [_number(pod.metadata.name) for pod in pods if pod.label(NODE_SET) == name]
+        names = f"{name}-[0-{max(scaling.max_replicas - 1, *numbers, 0)}]"
+        gres = f" Gres=gpu:{each.spec.gpus}" if each.spec.gpus else ""
+        lines.append(f"NodeName={names} {node_keys(each)}{gres} State=CLOUD SuspendTime={scaling.idle_seconds}")
+        if scaling.min_replicas:
+            kept.append(f"{names}:{scaling.min_replicas}")
+        if each.spec.gpus:
+            devices = ["AutoDetect=nvml"]
+    if kept:
+        lines.append(f"SuspendExcNodes={','.join(kept)}")
+    if scaled:
+        # Which nodes are to be up the operator reads from slurmctld: its programs have nothing to do.
+        lines += ["ResumeProgram=/bin/true", "SuspendProgram=/bin/true", "ResumeRate=0", "SuspendRate=0"]
+        lines += [f"ResumeTimeout={max(boots)}", f"SuspendTimeout={_SUSPEND_SECONDS}", "PrivateData=cloud"]
+    return lines, devices
+
+
 def pod_template(cluster: Cluster, node_set: NodeSet) -> Json:
-    """The spec of a pod, but for its name."""
+    """The spec of a pod, but for its name and what it joins by."""
     spec, name = node_set.spec, cluster.metadata.name
     limits: Json = {"cpu": str(spec.cpus), "memory": spec.memory}
     if spec.gpus:
         limits[spec.gpu_resource] = str(spec.gpus)
-    # slurmd finds the machine's CPUs and memory, of which the pod has a part.
-    memory = int(amount(spec.memory) / 2**20 * 0.9)
-    line = f"CPUs={spec.cpus} RealMemory={memory} Feature={node_set.metadata.name}"
-    server = f"{name}-controller.{cluster.metadata.namespace}"
+    server = f"{name}-controller.{cluster.metadata.namespace}:{CONTROLLER_PORT}"
+    join = ["spritz", "join", server, "--token-file", f"{JOIN}/token", "--host", "$(NODE_NAME)"]
+    security: Json = {
+        "allowPrivilegeEscalation": False,
+        "capabilities": {"drop": ["ALL"], "add": list(CAPABILITIES)},
+        "seccompProfile": {"type": "RuntimeDefault"},
+    }
     container = {
         "name": "slurmd",
         "image": spec.image or cluster.spec.image,
         "imagePullPolicy": cluster.spec.image_pull_policy,
-        "command": ["slurmd", "-D", "-Z", "-N", "$(NODE_NAME)", "--conf-server", server, "--conf", line],
-        "env": [{"name": "NODE_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}],
+        "command": [*join, "--dir", STATE, "--foreground", "--conf", node_keys(node_set)],
+        "env": [
+            {"name": "NODE_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
+            {"name": "SLURM_CONF", "value": f"{STATE}/etc/slurm.conf"},
+        ],
         "resources": {"requests": limits, "limits": limits},
-        "securityContext": {"privileged": spec.privileged},
+        "securityContext": {"privileged": True} if spec.privileged else security,
         "volumeMounts": [
-            {"name": "keys", "mountPath": ETC, "readOnly": True},
+            {"name": "join", "mountPath": JOIN, "readOnly": True},
             {"name": "state", "mountPath": STATE},
+            *(spec.volume_mounts or ()),
         ],
     }
-    # slurmd needs the cluster's key; the key of tokens is the control plane's.
-    items = [{"key": "slurm.key", "path": "slurm.key"}]
     found: Json = {
         "containers": [container],
-        "volumes": [
-            {"name": "keys", "secret": {"secretName": f"{name}-keys", "defaultMode": 0o400, "items": items}},
-            {"name": "state", "emptyDir": {}},
-        ],
+        "volumes": [{"name": "state", "emptyDir": {}}, *(spec.volumes or ())],
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
         "restartPolicy": "Always",
@@ -266,6 +441,8 @@ def pod_template(cluster: Cluster, node_set: NodeSet) -> Json:
 def pod(cluster: Cluster, node_set: NodeSet, name: str, template: Json) -> Json:
     """A pod of the NodeSet."""
     marks = {NODE_SET: node_set.metadata.name, REVISION: revision_of(template), BUSY: "false"}
+    # slurmd needs its token once; a pod whose container starts again has joined.
+    join = {"name": "join", "secret": {"secretName": join_secret(name), "defaultMode": 0o400, "optional": True}}
     return {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -273,10 +450,16 @@ def pod(cluster: Cluster, node_set: NodeSet, name: str, template: Json) -> Json:
             "name": name,
             "namespace": node_set.metadata.namespace,
             "labels": {**labels(cluster.metadata.name, "node"), **marks},
+            "annotations": dict(node_set.spec.annotations or {}),
             "ownerReferences": owner("NodeSet", node_set.metadata),
         },
-        "spec": {**template, "hostname": name},
+        "spec": {**template, "hostname": name, "volumes": [join, *template["volumes"]]},
     }
+
+
+def join_secret(pod_name: str) -> str:
+    """Name of the Secret by which a pod joins the cluster."""
+    return f"{pod_name}-join"
 
 
 def budget(node_set: NodeSet) -> Json:

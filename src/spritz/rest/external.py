@@ -47,7 +47,7 @@ def external_routes(daemons: Daemons, allowed: tuple[str, ...]) -> Sequence[Base
         try:
             caller = caller_of_request(request, allowed)
             job_id = request.path_params["job_id"]
-            ended = _ended(await _body(request))
+            ended = _ended(await body_of(request))
             order = FinishAllocation(job_id=job_id, exit_status=ended.exit_code << 8 | ended.signal)
             try:
                 await Daemon(daemons, CONTROLLER, caller).call(order, Done)
@@ -57,15 +57,16 @@ def external_routes(daemons: Daemons, allowed: tuple[str, ...]) -> Sequence[Base
         except NotAuthenticated as error:
             return Response(error.message, 401, {"Connection": "close"}, media_type="text/plain")
         except SpritzError as error:
-            return _answer(fault_of(error, PATH), status_of(error.code))
+            return answer_of(fault_of(error, PATH), status_of(error.code))
         except TimeoutError:
-            return _answer(Fault(code="SLURM_PROTOCOL_SOCKET_IMPL_TIMEOUT", source=PATH), 504)
-        return _answer(None, 200)
+            return answer_of(Fault(code="SLURM_PROTOCOL_SOCKET_IMPL_TIMEOUT", source=PATH), 504)
+        return answer_of(None, 200)
 
     return [Route(PATH, complete, methods=["POST"])]
 
 
-async def _body(request: Request) -> bytes:
+async def body_of(request: Request) -> bytes:
+    """Of a short request. Raises SpritzError."""
     body = b""
     async for piece in request.stream():
         body += piece
@@ -81,6 +82,8 @@ def _ended(body: bytes) -> Completed:
         raise SpritzError(str(error), code="ESLURM_REST_INVALID_QUERY") from error
 
 
-def _answer(fault: Fault | None, status: int) -> Response:
+def answer_of(fault: Fault | None, status: int, **more: object) -> Response:
+    """In the form of all answers; `more`: what was asked for."""
     errors = [] if fault is None else [fault.record()]
-    return Response(json.encode({"meta": {}, "errors": errors, "warnings": []}), status, media_type="application/json")
+    body = {"meta": {}, "errors": errors, "warnings": [], **more}
+    return Response(json.encode(body), status, media_type="application/json")

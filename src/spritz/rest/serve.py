@@ -19,6 +19,7 @@ from spritz.rest.app import Settings, application
 from spritz.rest.daemons import Daemons
 from spritz.rest.events import Events, event_routes
 from spritz.rest.external import external_routes
+from spritz.rest.joining import joining_routes
 from spritz.rest.picture import picture_routes
 from spritz.runtime.clock import SystemClock
 from spritz.runtime.tasks import Supervisor
@@ -121,6 +122,7 @@ async def serve(options: Options, path: str, sockets: list[socket.socket], log: 
         routes = [
             *event_routes(events, settings.authentication),
             *external_routes(daemons, settings.authentication),
+            *joining_routes(daemons, settings.authentication),
             *picture_routes(daemons, settings.authentication, log),
         ]
         app = application(daemons, settings, SystemClock(), log, routes=routes)

@@ -140,6 +140,7 @@ _ACCEPTS_PER_TURN = 16
 class _Secured:
     """Accepts TCP connections: plain ones of this machine, for which the kernel vouches, and TLS from others.
 
+    A peer of this machine may speak TLS too: a container that joins under a name of its own.
     Handshakes are bounded in number and time, so that peers that say nothing keep out no other.
     """
 
@@ -197,11 +198,12 @@ class _Secured:
         """`same`: of this machine."""
         loop = self._loop
         try:
-            if same:
+            if same and not await self._begins_with_tls(connection):
                 await loop.connect_accepted_socket(self._make_pipe, connection)
                 return
             expect_answers(connection, SILENT_SECONDS)
-            self._shaking[peer] += 1
+            if not same:
+                self._shaking[peer] += 1
             if self._plain_too is not None and self._plain_too(await self._first_bytes(connection)):
                 await loop.connect_accepted_socket(self._make_pipe, connection)
                 return
@@ -219,6 +221,13 @@ class _Secured:
             if not same:
                 self._shaking[peer] -= 1
                 self._shaking += Counter()  # forgets those that have none
+
+    async def _begins_with_tls(self, connection: socket.socket) -> bool:
+        """A handshake's first bytes would be the length of a frame that is too long. False for a peer that waits."""
+        try:
+            return (await self._first_bytes(connection))[:2] == b"\x16\x03"
+        except TimeoutError:
+            return False
 
     async def _first_bytes(self, connection: socket.socket) -> bytes:
         """What the peer begins with, which stays to be read. Raises TimeoutError."""

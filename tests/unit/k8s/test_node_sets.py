@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from spritz.k8s.cluster_objects import Cluster, ClusterSpec, Metadata, Partition, slurm_conf
+from spritz.k8s.control import ClusterNode
 from spritz.k8s.node_sets import BUSY, NODE_SET, REVISION, NodePod, NodeSet, NodeSetSpec, Plan, differs, plan
-from spritz.k8s.slurm import Node
 
 
 def pod(number: int, revision: str = "new", **labels: str) -> NodePod:
@@ -12,17 +12,17 @@ def pod(number: int, revision: str = "new", **labels: str) -> NodePod:
     return NodePod(metadata=Metadata(name=f"gpu-{number}", labels=marks))
 
 
-def nodes(**states: str) -> dict[str, Node]:
+def nodes(**states: str) -> dict[str, ClusterNode]:
     """`gpu_0="IDLE+DRAIN spritz-operator: update"`."""
     found = {}
     for name, text in states.items():
         state, _, reason = text.partition(" ")
         name = name.replace("_", "-")
-        found[name] = Node(name=name, state=state.split("+"), reason=reason)
+        found[name] = ClusterNode(name=name, state=state.split("+"), reason=reason)
     return found
 
 
-def planned(replicas: int, pods: list[NodePod], known: dict[str, Node], most: int = 1) -> Plan:
+def planned(replicas: int, pods: list[NodePod], known: dict[str, ClusterNode], most: int = 1) -> Plan:
     spec = NodeSetSpec(cluster_ref="lab", cpus=1, memory="1Gi", replicas=replicas, max_unavailable=most)
     return plan(NodeSet(metadata=Metadata(name="gpu"), spec=spec), pods, known, "new")
 

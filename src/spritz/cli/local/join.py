@@ -2,6 +2,9 @@
 
 The token is from `spritz up --listen` or `spritz token create`. A machine that has joined needs none to come back:
 `spritz join` without an address starts what it was, and `--systemd` has that done at boot.
+
+In a container (`--foreground`) the process becomes the daemon. It waits for a token file and for a controller that are
+not there yet; a container that starts again with the directory that it had needs neither.
 """
 
 from __future__ import annotations
@@ -11,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from spritz import installed
 from spritz.cli.context import Context
@@ -26,6 +29,9 @@ if TYPE_CHECKING:
 
 #: A node must be usable by then, or `join` says that it is not.
 REGISTRATION_SECONDS = 30.0
+
+#: A container tries to join for so long, this often.
+FOREGROUND_SECONDS, _RETRY_SECONDS = 300.0, 1.0
 
 _UNIT = """\
 # Written by `spritz join --systemd`.
@@ -66,6 +72,9 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--conf", metavar="KEYS", default="", help="keys of a new node, such as 'Features=a RealMemory=9000'"
     )
+    parser.add_argument("--token-file", metavar="FILE", help="a file with the token")
+    parser.add_argument("--host", metavar="NAME", default="", help="join under this name (default: the host's)")
+    parser.add_argument("--foreground", action="store_true", help="become the daemon, as containers need it")
     parser.add_argument("--systemd", action="store_true", help="have systemd start the daemon, now and at boot (root)")
     parser.add_argument("--unit-directory", metavar="DIR", default=_UNIT_DIRECTORY, help="where units of systemd are")
     parser.add_argument("-q", "--quiet", action="store_true", help="say nothing unless something is wrong")
@@ -77,9 +86,15 @@ def run(arguments: Namespace, context: Context) -> int:
     from spritz.client.membership import find_membership
 
     paths = member_paths(arguments.dir, context)
+    if arguments.token and arguments.token_file:
+        raise SpritzError("--token and --token-file exclude each other")
+    if arguments.foreground and arguments.systemd:
+        raise SpritzError("--foreground and --systemd exclude each other")
+    if arguments.foreground:
+        _become(arguments, paths, context)
     if arguments.address is not None:
-        _join(arguments, paths)
-    elif arguments.token:
+        _join(arguments, paths, _token(arguments))
+    elif arguments.token or arguments.token_file:
         raise SpritzError("--token needs the controller's address", hint="spritz join HOST:PORT --token T")
     membership = find_membership(paths.slurm_conf)
     if membership is None or membership.joined is None:
@@ -115,16 +130,59 @@ def member_paths(directory: str | None, context: Context) -> ClusterPaths:
     return ClusterPaths.of(directory, context.environ)
 
 
-def _join(arguments: Namespace, paths: ClusterPaths) -> None:
-    from msgspec import structs
+def _become(arguments: Namespace, paths: ClusterPaths, context: Context) -> NoReturn:
+    """Join unless that was done before, and be the daemon. Raises SpritzError."""
+    from spritz.client.configless import publish
+    from spritz.client.membership import find_membership
 
-    from spritz.client.configless import refresh
-    from spritz.client.joining import join, parse_address
-    from spritz.client.membership import find_membership, write_joined
-    from spritz.runtime.clock import SystemClock
+    deadline = time.monotonic() + FOREGROUND_SECONDS
+    said = ""
+    while (membership := find_membership(paths.slurm_conf)) is None or not os.path.exists(paths.slurm_conf):
+        if arguments.address is None:
+            raise SpritzError(f"no cluster was joined in {paths.root}", hint="give HOST:PORT and --token-file")
+        try:
+            if membership is None or membership.joined is None:
+                _join(arguments, paths, _token(arguments))
+            else:
+                _fetch(paths, arguments.address)
+        except SpritzError as error:
+            if time.monotonic() > deadline:
+                raise
+            if error.message != said:
+                sys.stderr.write(f"spritz: {error.message}; trying again\n")
+                said = error.message
+            time.sleep(_RETRY_SECONDS)
+    joined = membership.joined
+    if joined is None:
+        raise SpritzError(f"{paths.root} has the cluster's own key", hint="start slurmd or sackd there instead")
+    if arguments.dir is None:  # with a directory of its own, SLURM_CONF leads commands to it
+        publish(paths.etc)
+    words = [*_command(paths, membership, arguments.conf), "-D"]
+    if joined.role == "node":
+        words += ["-N", joined.host]
+    environ = {name: value for name, value in context.environ.items() if not name.startswith(("SLURM_", "SLURMD_"))}
+    os.execve(words[0], words, environ)
 
+
+def _token(arguments: Namespace) -> str:
+    """Raises SpritzError where there is none."""
+    if arguments.token_file:
+        try:
+            with open(arguments.token_file, encoding="ascii") as file:
+                return file.read(1000).strip()
+        except (OSError, UnicodeError) as error:
+            raise SpritzError(f"--token-file {arguments.token_file}: {error}") from error
     if not arguments.token:
         raise SpritzError("a machine joins with --token", hint="`spritz token create` on the controller prints one")
+    return str(arguments.token)
+
+
+def _join(arguments: Namespace, paths: ClusterPaths, token: str) -> None:
+    from msgspec import structs
+
+    from spritz.client.joining import join, parse_address
+    from spritz.client.membership import find_membership, write_joined
+
     found = find_membership(paths.slurm_conf)
     if os.path.exists(paths.slurm_conf) and (found is None or found.joined is None):
         raise SpritzError(
@@ -132,20 +190,32 @@ def _join(arguments: Namespace, paths: ClusterPaths) -> None:
         )
     controller = parse_address(arguments.address)
     paths.create()
-    joined = join(controller, arguments.token, "", paths.etc)
+    joined = join(controller, token, "", paths.etc, arguments.host.lower())
     own = {
         "SlurmdSpoolDir": f"{paths.spool}/%n",
         "SlurmdPidFile": paths.node_pid,
         "SlurmdLogFile": paths.node_log,
     }
     write_joined(paths.etc, structs.replace(joined, own=own))
-    membership = find_membership(paths.slurm_conf)
-    assert membership is not None, "written above"
     for role in ("node", "login"):
         pid = daemons.member(paths, role)
         if pid is not None and not daemons.stop(pid):
             raise SpritzError(f"pid {pid} does not stop", hint=f"its log is in {paths.log}")
-    if not refresh(paths.slurm_conf, membership, joined.role, [controller], SystemClock().now()):
+    _fetch(paths, arguments.address)
+
+
+def _fetch(paths: ClusterPaths, address: str) -> None:
+    """The configuration, for a machine that has joined. Raises SpritzError."""
+    from spritz.client.configless import refresh
+    from spritz.client.joining import parse_address
+    from spritz.client.membership import find_membership
+    from spritz.runtime.clock import SystemClock
+
+    membership = find_membership(paths.slurm_conf)
+    assert membership is not None, "checked by the caller"
+    assert membership.joined is not None, "checked by the caller"
+    role = membership.joined.role
+    if not refresh(paths.slurm_conf, membership, role, [parse_address(address)], SystemClock().now()):
         raise SpritzError("joined, but the configuration could not be fetched", hint="try again: spritz join")
 
 
