@@ -150,6 +150,18 @@ def test_a_job_is_shown_with_its_reason_its_output_and_its_end(dashboard: Dashbo
     until(lambda: "Cancelled" in dashboard.page(f"/jobs/{job}"), "it has ended")
 
 
+def test_what_a_plain_job_and_the_cluster_use_is_kept_over_time(dashboard: Dashboard) -> None:
+    job = int(dashboard.run("sbatch", "--parsable", "--wrap", "sleep 600"))
+
+    def figures(path: str) -> dict[str, Any]:
+        return {one["title"]: one for one in dashboard.client.get(path).json()["figures"]}
+
+    until(lambda: "Memory, highest so far" in figures(f"/jobs/{job}/series.json"), "its page is open, so it is sampled")
+    assert figures(f"/jobs/{job}/series.json")["CPUs kept busy"]["names"] == ["busy", "has"]
+    assert figures("/usage/series.json?over=1h")["GPUs"]["data"][2][0] == 16
+    dashboard.run("scancel", str(job))
+
+
 def test_forms_need_the_token_of_their_session_and_links_to_share_only_look(dashboard: Dashboard) -> None:
     job = int(dashboard.run("sbatch", "--parsable", "-H", "--wrap", "true"))
     fields = {"verb": "cancel", "job": str(job)}

@@ -27,7 +27,9 @@ from starlette.staticfiles import StaticFiles
 
 from spritz.web import users, words
 from spritz.web.picture import Picture
+from spritz.web.recorder import Recorder
 from spritz.web.rest import Rest, RestError
+from spritz.web.samples import Samples
 from spritz.web.sessions import COOKIE, SESSION_SECONDS, SHARE_SECONDS, Rates, Secret, Session
 
 if TYPE_CHECKING:
@@ -55,6 +57,9 @@ HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
 }
+
+#: What was used over time.
+SAMPLES_FILE = "samples.db"
 
 _HERE = Path(__file__).parent
 
@@ -120,12 +125,15 @@ Page = Callable[[View], Awaitable[Response]]
 class Site:
     """What all requests share."""
 
-    def __init__(self, settings: Settings, secret: Secret, login: Login) -> None:
+    def __init__(self, settings: Settings, secret: Secret, login: Login, directory: Path) -> None:
+        """`directory`: of its own files."""
         self.settings = settings
         self.secret = secret
         self.login = login
         self.rates = Rates()
         self.readers = users.Readers()
+        self.samples = Samples(directory / SAMPLES_FILE)
+        self.recorder = Recorder(self)
         #: answers of commands, with when they came: by the words of the question
         self.kept: dict[tuple[str, ...], tuple[float, Any]] = {}
         self._rests: dict[str, tuple[str, Rest]] = {}
@@ -172,10 +180,13 @@ class Site:
         """While the application serves."""
         async with asyncio.TaskGroup() as tasks:
             self._tasks = tasks
+            recording = tasks.create_task(self.recorder.run())
             yield
+            recording.cancel()
             for _picture, task in self._pictures.values():
                 task.cancel()
         await self.readers.end()
+        self.samples.close()
         for _token, rest in self._rests.values():
             await rest.close()
 

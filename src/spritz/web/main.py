@@ -116,7 +116,7 @@ async def _serve(arguments: Namespace, directory: Path) -> int:
         cluster=arguments.name,
     )
     secret = Secret.of_file(directory / SECRET_FILE)
-    site = Site(settings, secret, _login(arguments, secret))
+    site = Site(settings, secret, _login(arguments, secret), directory)
     scheme = "https" if arguments.tls_cert else "http"
     url = f"{scheme}://{host or '127.0.0.1'}:{listener.getsockname()[1]}"
     routes = [route for module in (entry, pages, run_pages, actions) for route in module.routes(site)]

@@ -10,7 +10,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from spritz.notation.hostlist import expand
-from spritz.web import commands, drawing, logs
+from spritz.web import commands, curves, drawing, logs
 from spritz.web.app import Site, View, route
 from spritz.web.records import Job
 from spritz.web.rest import VERSION, RestError
@@ -35,6 +35,7 @@ def routes(site: Site) -> list[Route]:
             ("/jobs/{job:int}/log", job_log),
             ("/jobs/{job:int}/log/find", job_log_find),
             ("/jobs/{job:int}/explain", job_explain),
+            ("/jobs/{job:int}/series.json", job_series),
             ("/nodes", nodes),
             ("/nodes/{name}", node_page),
             ("/partitions", partitions),
@@ -43,6 +44,7 @@ def routes(site: Site) -> list[Route]:
             ("/topology", topology),
             ("/usage", usage),
             ("/usage/past", past_usage),
+            ("/usage/series.json", cluster_series),
             ("/health", health),
         )
     ]
@@ -410,6 +412,29 @@ async def job_log_find(view: View) -> Response:
     return JSONResponse(found, headers={"Cache-Control": "no-store"})
 
 
+async def job_series(view: View) -> Response:
+    """What a job used over time, as figures."""
+    number = view.request.path_params["job"]
+    job = view.picture.jobs.get(number) or _from_accounting(await _detail(view, number))
+    if job.raw_state == "RUNNING":
+        view.site.recorder.watch(number)
+    since = job.started_at or job.submitted_at
+    rows = await asyncio.to_thread(view.site.samples.of_job, number, since)
+    return _figures(view, curves.of_job(job, rows))
+
+
+async def cluster_series(view: View) -> Response:
+    """What the cluster used over time, as figures, for who sees its nodes."""
+    seconds = _PERIODS.get(view.query.get("over", ""), _PERIODS["1d"])
+    rows = await asyncio.to_thread(view.site.samples.of_cluster, view.now - seconds) if view.picture.nodes else []
+    return _figures(view, curves.of_cluster(rows))
+
+
+def _figures(view: View, figures: list[dict[str, Any]]) -> Response:
+    answer = {"figures": figures, "problem": view.site.recorder.problem}
+    return JSONResponse(answer, headers={"Cache-Control": "no-store"})
+
+
 async def nodes(view: View) -> Response:
     """All nodes."""
     text, condition = view.query.get("q", "").strip().lower(), view.query.get("condition", "")
@@ -550,8 +575,12 @@ async def usage(view: View) -> Response:
         users=[(user, gpus[user], now[user], waiting[user]) for user in users],
         days=_DAYS,
         day=view.query.get("days", "7"),
+        periods=list(_PERIODS),
     )
 
+
+#: of the curves of the cluster, seconds
+_PERIODS = {"1h": 3600.0, "6h": 6 * 3600.0, "1d": 86_400.0, "7d": 7 * 86_400.0, "30d": 30 * 86_400.0}
 
 #: of the report of past use
 _DAYS = ("1", "7", "30", "90")

@@ -12,16 +12,13 @@ from typing import Any
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from spritz.web import commands, users
+from spritz.web import commands, curves, users
 from spritz.web.actions import notice
 from spritz.web.app import Site, View, form_of, route
 from spritz.web.rest import RestError
 
 #: Runs in the list, and in a comparison.
 RUNS_MAX, COMPARED_MAX = 200, 12
-
-#: Points of a curve; a longer one is thinned.
-POINTS_MAX = 1500
 
 #: Seconds for which the index's answer is good: several parts of a page ask for it.
 _FRESH_SECONDS = 2.0
@@ -151,18 +148,18 @@ async def difference(view: View) -> Response:
 def _figures(found: dict[str, Any], label: str = "") -> dict[str, dict[str, Any]]:
     """By name of the figure: unit, kind of axis, and curves (name, xs, ys)."""
     figures: dict[str, dict[str, Any]] = {}
-    curves: dict[str, tuple[list[float], list[float]]] = {}
+    lines: dict[str, tuple[list[float], list[float]]] = {}
     by_step: dict[str, bool] = {}
     for point in found["points"]:
         if not math.isfinite(point["value"]):
             continue
         name = point["name"]
         by_step.setdefault(name, point["step"] is not None)
-        xs, ys = curves.setdefault(name, ([], []))
+        xs, ys = lines.setdefault(name, ([], []))
         x = point["step"] if by_step[name] and label else point["at"]
         xs.append(x if x is not None else len(xs))
         ys.append(point["value"])
-    for name, (xs, ys) in curves.items():
+    for name, (xs, ys) in lines.items():
         figures[name] = {"unit": "", "x": "step" if label else "time", "curves": [(label or name, xs, ys)]}
     if not label:
         for one in found["series"]:
@@ -175,30 +172,10 @@ def _figures(found: dict[str, Any], label: str = "") -> dict[str, dict[str, Any]
     return figures
 
 
-def drawn(figures: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
-    """As uPlot takes them: one list of places for all curves of a figure, thinned."""
-    found = []
-    for title, figure in figures.items():
-        curves = [(name, dict(zip(xs, ys, strict=True))) for name, xs, ys in figure["curves"][:16]]
-        places = sorted({x for _, values in curves for x in values})
-        if len(places) > POINTS_MAX:
-            places = places[:: math.ceil(len(places) / POINTS_MAX)]
-        found.append(
-            {
-                "title": title,
-                "unit": f" {figure['unit']}" if figure["unit"] else "",
-                "x": figure["x"],
-                "names": [name for name, _ in curves],
-                "data": [places, *([values.get(x) for x in places] for _, values in curves)],
-            }
-        )
-    return found
-
-
 async def series(view: View) -> Response:
     """Curves of a run: its metrics, and what it used, on one axis of time."""
     found = await _ask(view, "show", "--usage", "--json", _safe(view.request.path_params["name"]))
-    return JSONResponse({"figures": drawn(_figures(found))}, headers={"Cache-Control": "no-store"})
+    return JSONResponse({"figures": curves.drawn(_figures(found))}, headers={"Cache-Control": "no-store"})
 
 
 def _names(view: View) -> list[str]:
@@ -257,7 +234,7 @@ async def compared_series(view: View) -> Response:
         found = await _ask(view, "show", "--usage", "--json", _safe(name))
         for title, figure in _figures(found, name).items():
             figures.setdefault(title, {**figure, "curves": []})["curves"] += figure["curves"]
-    return JSONResponse({"figures": drawn(figures)}, headers={"Cache-Control": "no-store"})
+    return JSONResponse({"figures": curves.drawn(figures)}, headers={"Cache-Control": "no-store"})
 
 
 def parallel(lines: list[dict[str, Any]]) -> dict[str, Any] | None:

@@ -344,28 +344,32 @@
   function chart(box, figure, range) {
     const style = getComputedStyle(document.documentElement), colour = (name) => style.getPropertyValue(name).trim();
     const axis = { stroke: colour("--muted"), grid: { stroke: colour("--line"), width: 1 }, ticks: { stroke: colour("--line"), width: 1 }, font: "12px system-ui, sans-serif" };
-    const holder = make("figure"); holder.append(make("figcaption", figure.title)); box.append(holder);
+    const holder = make("figure"); const wide = (figure.unit || "").length > 2, unit = wide ? "" : figure.unit || ""; holder.append(make("figcaption", wide ? `${figure.title} (${figure.unit.trim()})` : figure.title)); box.append(holder);
     const short = (value) => value == null ? "" : Math.abs(value) >= 1e9 ? `${+(value / 1e9).toPrecision(3)}G` : Math.abs(value) >= 1e6 ? `${+(value / 1e6).toPrecision(3)}M` : Math.abs(value) >= 1e4 ? `${+(value / 1e3).toPrecision(3)}k` : String(+Number(value).toPrecision(4));
+    const clock = (at, wide) => { const when = new Date(at * 1000), time = when.toTimeString(); return wide > 86400 ? `${String(when.getMonth() + 1).padStart(2, "0")}-${String(when.getDate()).padStart(2, "0")} ${time.slice(0, 5)}` : time.slice(0, wide > 1800 ? 5 : 8); };
     const made = new uPlot({
-      width: holder.clientWidth || 420, height: 210, cursor: { sync: { key: figure.x } }, scales: { x: { time: figure.x === "time", ...(figure.x === "time" && range ? { range: () => range } : {}) } },
-      axes: [{ ...axis, ...(figure.x === "time" ? { values: (_, all) => all.map((at) => new Date(at * 1000).toTimeString().slice(0, 8)), space: 80 } : {}) }, { ...axis, size: 72, values: (_, all) => all.map((one) => short(one) + (one === null ? "" : figure.unit || "")) }],
+      width: holder.clientWidth || 420, height: 210, cursor: { sync: { key: figure.x } }, scales: { x: { time: figure.x === "time", ...(figure.x === "time" && range ? { range: () => range } : {}) }, ...(figure.zero ? { y: { range: (_, least, most) => [0, Math.max(most * 1.08, 1e-9)] } } : {}) },
+      axes: [{ ...axis, ...(figure.x === "time" ? { values: (_, all) => all.map((at) => clock(at, all.at(-1) - all[0])), space: 80 } : {}) }, { ...axis, size: 72, values: (_, all) => all.map((one) => short(one) + (one === null ? "" : unit)) }],
       series: [figure.x === "time" ? { label: "Time", value: (_, at) => at == null ? "" : new Date(at * 1000).toTimeString().slice(0, 8) } : { label: "Step" }, ...figure.names.map((name, place) => ({ label: name, stroke: colour(`--c${place % 10}`), width: 1.8, spanGaps: true, points: { show: figure.data[0].length < 40 }, value: (_, one) => one == null ? "" : short(one) + (figure.unit || "") }))],
     }, figure.data, holder);
     charts.push([made, holder]);
   }
   async function drawCharts(box) {
-    const answer = await fetch(box.dataset.charts); if (!answer.ok) return;
-    const { figures } = await answer.json();
+    const chosen = box.dataset.choice && $(`input[name=${box.dataset.choice}]:checked`)?.value;
+    const answer = await fetch(box.dataset.charts + (chosen ? `?${new URLSearchParams({ [box.dataset.choice]: chosen })}` : "")); if (!answer.ok) return;
+    const { figures, problem } = await answer.json();
     for (const [made] of charts.splice(0)) made.destroy();
     box.replaceChildren();
-    if (!figures.length) box.append(make("p", "Nothing is recorded yet.", "faint"));
+    if (!figures.length) box.append(make("p", problem ? `Nothing is recorded: ${problem}` : "Nothing is recorded yet.", "faint"));
     // All that has times has the same axis, so that what happened at a time is below one another.
     const timed = figures.filter((one) => one.x === "time" && one.data[0].length), ends = timed.flatMap((one) => [one.data[0][0], one.data[0].at(-1)]);
     const range = ends.length && Math.max(...ends) > Math.min(...ends) ? [Math.min(...ends), Math.max(...ends)] : null;
     for (const figure of figures) chart(box, figure, range);
+    if (!figures.length && !(box.dataset.tries > 3)) { box.dataset.tries = Number(box.dataset.tries || 0) + 1; setTimeout(() => drawCharts(box), 1500); }
   }
   for (const box of $$("[data-charts]")) {
     drawCharts(box); document.addEventListener("theme", () => drawCharts(box));
+    if (box.dataset.choice) for (const one of $$(`input[name=${box.dataset.choice}]`)) one.onchange = () => drawCharts(box);
     if (log?.dataset.over !== "yes") setInterval(() => { if (!document.hidden) drawCharts(box); }, 10000);
   }
   new ResizeObserver(() => { for (const [made, holder] of charts) made.setSize({ width: holder.clientWidth, height: 210 }); }).observe(document.body);

@@ -1,0 +1,105 @@
+"""Curves as uPlot takes them: of runs, and of what jobs and the cluster used (`samples`)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+from spritz.web.records import Job
+from spritz.web.samples import ClusterSample, JobSample
+
+#: Points of a curve; a longer one is thinned.
+POINTS_MAX = 1500
+
+_MIB = 1 << 20
+
+T = TypeVar("T")
+
+
+def drawn(figures: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
+    """As uPlot takes them: one list of places for all curves of a figure, thinned."""
+    found = []
+    for title, figure in figures.items():
+        curves = [(name, dict(zip(xs, ys, strict=True))) for name, xs, ys in figure["curves"][:16]]
+        places = sorted({x for _, values in curves for x in values})
+        if len(places) > POINTS_MAX:
+            places = places[:: math.ceil(len(places) / POINTS_MAX)]
+        found.append(
+            {
+                "title": title,
+                "unit": f" {figure['unit']}" if figure["unit"] else "",
+                "x": figure["x"],
+                "zero": figure.get("zero", False),
+                "names": [name for name, _ in curves],
+                "data": [places, *([values.get(x) for x in places] for _, values in curves)],
+            }
+        )
+    return found
+
+
+def _figure(unit: str, *curves: tuple[str, list[float], list[float]]) -> dict[str, Any]:
+    return {"unit": unit, "x": "time", "zero": True, "curves": list(curves)}
+
+
+def _curve(name: str, rows: Sequence[T], value: Callable[[T], float | None]) -> tuple[str, list[float], list[float]]:
+    known = [(row.at, found) for row in rows if (found := value(row)) is not None]  # type: ignore[attr-defined]  # a sample
+    return name, [at for at, _ in known], [found for _, found in known]
+
+
+def of_job(job: Job, rows: Sequence[JobSample]) -> list[dict[str, Any]]:
+    """What a job used, beside what it has."""
+    if not rows:
+        return []
+    ends = [rows[0].at, rows[-1].at]
+    large = any((row.memory or 0) > 10240 * _MIB or (row.gpu_memory or 0) > 10240 * _MIB for row in rows)
+    unit, scale = ("GiB", 1024 * _MIB) if large else ("MiB", _MIB)
+    figures = {
+        "CPUs kept busy": _figure("", _curve("busy", rows, lambda row: row.cpus), ("has", ends, [float(job.cpus)] * 2)),
+        "Memory, highest so far": _figure(
+            unit, _curve("memory", rows, lambda row: None if row.memory is None else row.memory / scale)
+        ),
+        "Disk": _figure(
+            "MiB/s",
+            _curve("read", rows, lambda row: None if row.read is None else row.read / _MIB),
+            _curve("written", rows, lambda row: None if row.written is None else row.written / _MIB),
+        ),
+        "GPUs busy": _figure("%", _curve("busy", rows, lambda row: row.gpu)),
+        "GPU memory": _figure(
+            unit, _curve("in use", rows, lambda row: None if row.gpu_memory is None else row.gpu_memory / scale)
+        ),
+    }
+    return drawn({title: figure for title, figure in figures.items() if figure["curves"][0][1]})
+
+
+def of_cluster(rows: Sequence[ClusterSample]) -> list[dict[str, Any]]:
+    """What was in use, and what of that was busy."""
+    if not rows:
+        return []
+    figures = {
+        "GPUs": _figure(
+            "",
+            _curve("in use", rows, lambda row: row.gpus_used),
+            _curve("busy", rows, lambda row: row.gpus_busy if row.gpus_busy >= 0 else None),
+            _curve("there are", rows, lambda row: row.gpus),
+        ),
+        "CPUs": _figure(
+            "",
+            _curve("in use", rows, lambda row: row.cpus_used),
+            _curve("busy", rows, lambda row: row.cpus_busy if row.cpus_busy >= 0 else None),
+            _curve("there are", rows, lambda row: row.cpus),
+        ),
+        "Memory": _figure(
+            "GiB",
+            _curve("in use", rows, lambda row: row.memory_used / 1024),
+            _curve("there is", rows, lambda row: row.memory / 1024),
+        ),
+        "Jobs": _figure(
+            "", _curve("running", rows, lambda row: row.running), _curve("waiting", rows, lambda row: row.waiting)
+        ),
+    }
+    if not any(row.gpus for row in rows):
+        del figures["GPUs"]
+    for figure in figures.values():
+        figure["curves"] = [one for one in figure["curves"] if one[1]]
+    return drawn(figures)

@@ -1,0 +1,227 @@
+"""Looks at the cluster now and then, whoever else looks, and keeps what it used (`samples`).
+
+The cluster's sample comes from the picture that the dashboard has anyway, GPUs of jobs from its nodes' samples; CPU,
+memory and I/O of running jobs from `sstat`, which asks their nodes. One recorder serves all viewers. It has the rights
+of the dashboard itself: where these do not show others' jobs, there are no curves of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import pwd
+import time
+from typing import TYPE_CHECKING
+
+from spritz.web import commands, drawing
+from spritz.web.picture import Picture, Viewer
+from spritz.web.records import Job
+from spritz.web.rest import RestError
+from spritz.web.samples import ClusterSample, JobSample
+from spritz.web.sessions import Session
+
+if TYPE_CHECKING:
+    from spritz.web.app import Site
+
+_log = logging.getLogger("spritz.web")
+
+#: Seconds between samples; of jobs whose page is open; and for how long a look at a page counts.
+EVERY_SECONDS, WATCHED_SECONDS, WATCHING_SECONDS = 30.0, 10.0, 25.0
+
+#: Seconds at least over which a rate is taken, where there are as many: sstat tells CPU time in whole seconds.
+RATE_SECONDS = 25.0
+
+#: Seconds until a job whose page is open and that has no sample is looked at again, and how often.
+SOON_SECONDS, TRIES = 0.7, 5
+
+#: Jobs of one round: those that were looked at longest ago.
+JOBS_MAX = 100
+
+#: Seconds between clearings of old rows.
+PRUNE_SECONDS = 900.0
+
+#: A step's (CPU seconds, bytes of memory, bytes read, bytes written), by its name.
+Steps = dict[str, tuple[float, float, float, float]]
+
+
+class Recorder:
+    """One for the dashboard."""
+
+    def __init__(self, site: Site) -> None:
+        self._site = site
+        self._viewer = Viewer()
+        #: job -> until when its page counts as open
+        self._watched: dict[int, float] = {}
+        #: job -> when it was sampled lately (controller's clock), and its steps then; oldest first
+        self._before: dict[int, list[tuple[float, Steps]]] = {}
+        #: watched jobs -> how often they were looked at for a first sample
+        self._tries: dict[int, int] = {}
+        self._wanted = asyncio.Event()
+        #: Why nothing is recorded ("": it is).
+        self.problem = ""
+
+    def watch(self, job: int) -> None:
+        """Its page is open."""
+        if job not in self._watched:
+            self._wanted.set()
+        self._watched[job] = time.monotonic() + WATCHING_SECONDS
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        local = self._site.settings.own_files
+        session = Session(id="recorder", user="" if local else pwd.getpwuid(os.geteuid()).pw_name)
+        whole = pruned = 0.0
+        while True:
+            now = time.monotonic()
+            self._watched = {job: until for job, until in self._watched.items() if until > now}
+            try:
+                picture = await self._site.picture(session)
+                picture.viewers.add(self._viewer)
+                await picture.ready.wait()
+                if not picture.error:
+                    await self._round(picture, session, all_of_it=now - whole >= EVERY_SECONDS)
+                    whole = now if now - whole >= EVERY_SECONDS else whole
+                if now - pruned > PRUNE_SECONDS:
+                    pruned = now
+                    await asyncio.to_thread(self._site.samples.prune, picture.now())
+                self._turn(picture.error)
+            except RestError as error:
+                self._turn(error.message)
+            pause = WATCHED_SECONDS if self._watched else max(1.0, whole + EVERY_SECONDS - time.monotonic())
+            new = [job for job in self._watched if job not in self._before and self._tries.get(job, 0) < TRIES]
+            for job in new:
+                self._tries[job] = self._tries.get(job, 0) + 1
+            self._tries = {job: count for job, count in self._tries.items() if job in self._watched}
+            pause = SOON_SECONDS if new else pause
+            try:
+                async with asyncio.timeout(pause):
+                    await self._wanted.wait()
+            except TimeoutError:
+                pass
+            self._wanted.clear()
+
+    def _turn(self, problem: str) -> None:
+        if problem and problem != self.problem:
+            _log.warning("recorder.interrupted %s", problem)
+        self.problem = problem
+
+    async def _round(self, picture: Picture, session: Session, *, all_of_it: bool) -> None:
+        running = {job.id: job for job in picture.jobs.values() if job.raw_state == "RUNNING"}
+        chosen = running if all_of_it else {number: running[number] for number in self._watched if number in running}
+        self._before = {number: known for number, known in self._before.items() if number in running}
+        first = sorted(chosen.values(), key=lambda job: (job.id not in self._watched, self._sampled_at(job.id), job.id))
+        jobs = await self._jobs(picture, session, first[:JOBS_MAX])
+        cluster = cluster_sample(picture) if all_of_it else None
+        if cluster is not None or jobs:
+            await asyncio.to_thread(self._site.samples.add, cluster, jobs)
+
+    async def _jobs(self, picture: Picture, session: Session, jobs: list[Job]) -> list[JobSample]:
+        if not jobs:
+            return []
+        token = await self._site.login.token(session.user)
+        names = ",".join(str(job.id) for job in jobs)
+        _, out, _ = await commands.run(
+            "sstat", "-anP", "--noconvert", "-o", "JobID,TRESUsageInTot,TRESUsageOutTot", "-j", names, token=token
+        )
+        steps = steps_of(out)
+        now = picture.now()
+        found = []
+        for job in jobs:
+            mine = steps.get(job.label) or steps.get(str(job.id))
+            gpu, gpu_memory = gpu_use(picture, job)
+            if mine is None and gpu is None:
+                continue
+            rates: tuple[float | None, float | None, float | None, float | None] = (None, None, None, None)
+            if mine is not None:
+                known = self._before.setdefault(job.id, [(job.started_at, {})])
+                while len(known) > 1 and now - known[1][0] >= RATE_SECONDS:
+                    del known[0]
+                rates = rates_of(mine, known[0][1], now - known[0][0])
+                known.append((now, mine))
+            found.append(JobSample(job.id, now, *rates, gpu, gpu_memory))
+        return found
+
+    def _sampled_at(self, job: int) -> float:
+        known = self._before.get(job)
+        return known[-1][0] if known else 0.0
+
+
+def steps_of(out: str) -> dict[str, Steps]:
+    """What `sstat` prints, by job and step."""
+    found: dict[str, Steps] = {}
+    for line in out.splitlines():
+        name, taken, given = (*line.split("|"), "", "", "")[:3]
+        job, _, step = name.partition(".")
+        read, written = _tres(taken), _tres(given)
+        if job and taken:
+            values = (read.get("cpu", 0.0), read.get("mem", 0.0), read.get("fs/disk", 0.0), written.get("fs/disk", 0.0))
+            found.setdefault(job, {})[step] = values
+    return found
+
+
+def _tres(text: str) -> dict[str, float]:
+    """`cpu=00:01:02,mem=1024` as seconds and bytes."""
+    found = {}
+    for word in text.split(","):
+        name, _, amount = word.partition("=")
+        days, _, clock = amount.rpartition("-")
+        try:
+            if ":" in clock:
+                seconds = 0.0
+                for part in clock.split(":"):
+                    seconds = seconds * 60 + float(part)
+                found[name] = seconds + 86_400 * int(days or 0)
+            else:
+                found[name] = float(amount)
+        except ValueError:
+            continue
+    return found
+
+
+def rates_of(steps: Steps, before: Steps, seconds: float) -> tuple[float, float, float, float]:
+    """CPUs kept busy, memory, and bytes read and written a second, since `before`."""
+    grown = [0.0, 0.0, 0.0]
+    for name, (cpu, _, read, written) in steps.items():
+        old = before.get(name, (0.0, 0.0, 0.0, 0.0))
+        for place, (value, known) in enumerate(((cpu, old[0]), (read, old[2]), (written, old[3]))):
+            grown[place] += max(0.0, value - known)
+    span = max(1.0, seconds)
+    return grown[0] / span, sum(one[1] for one in steps.values()), grown[1] / span, grown[2] / span
+
+
+def gpu_use(picture: Picture, job: Job) -> tuple[float | None, float | None]:
+    """How busy its GPUs are (percent), and bytes of their memory in use; None where nobody tells."""
+    busy, memory, known = [], 0, False
+    for place in job.nodes:
+        node = picture.nodes.get(place.node)
+        if node is None or not node.gpu_samples:
+            continue
+        mine = {number for number, owner in enumerate(drawing.cells_of(node, [job])) if owner == job.id}
+        for sample in node.gpu_samples:
+            if sample.index in mine:
+                known = True
+                memory += sample.memory_used_mib << 20
+                if sample.busy_percent >= 0:
+                    busy.append(sample.busy_percent)
+    return (sum(busy) / len(busy) if busy else None), (float(memory) if known else None)
+
+
+def cluster_sample(picture: Picture) -> ClusterSample:
+    """What is in use now."""
+    nodes = picture.nodes.values()
+    told = [one.busy_percent for node in nodes for one in node.gpu_samples if one.busy_percent >= 0]
+    loads = [min(node.cpu_load, node.cpus) for node in nodes if node.cpu_load is not None]
+    return ClusterSample(
+        at=picture.now(),
+        cpus=sum(node.cpus for node in nodes),
+        cpus_used=sum(node.cpus_allocated for node in nodes),
+        cpus_busy=sum(loads) if loads else -1,
+        gpus=sum(node.gpu_count for node in nodes),
+        gpus_used=sum(node.gpus_in_use for node in nodes),
+        gpus_busy=sum(told) / 100 if told else -1,
+        memory=sum(node.memory_mib for node in nodes),
+        memory_used=sum(node.memory_allocated_mib for node in nodes),
+        running=sum(1 for job in picture.jobs.values() if job.raw_state == "RUNNING"),
+        waiting=sum(job.waiting_tasks for job in picture.jobs.values() if job.is_pending),
+    )

@@ -1,0 +1,148 @@
+"""The dashboard's own memory of use over time: what the cluster and its jobs used, in one SQLite file with bounds.
+
+Slurm keeps sums and peaks alone, so curves need somebody who looks now and then (`recorder`). Rows become fewer with
+age and are forgotten: the file stays below some 30 MB whatever runs. Times are the controller's.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct
+
+#: Seconds after which rows are thinned to one in so many seconds, and forgotten: of the cluster, and of jobs.
+CLUSTER_FULL, CLUSTER_EVERY, CLUSTER_KEPT = 86_400.0, 600.0, 31 * 86_400.0
+JOB_FULL, JOB_EVERY, JOB_KEPT = 3_600.0, 300.0, 14 * 86_400.0
+
+#: Rows of jobs; beyond, the oldest go.
+ROWS_MAX = 300_000
+
+#: Rows of one answer; of more every n-th is given.
+ANSWER_MAX = 1_500
+
+
+class ClusterSample(Struct, frozen=True, array_like=True):
+    """The cluster at a time. Memory in MiB; `gpus_busy`, `cpus_busy`: as many as were fully used; -1: unknown."""
+
+    at: float
+    cpus: int
+    cpus_used: int
+    cpus_busy: float
+    gpus: int
+    gpus_used: int
+    gpus_busy: float
+    memory: int
+    memory_used: int
+    running: int
+    waiting: int
+
+
+class JobSample(Struct, frozen=True, array_like=True):
+    """A job at a time: CPUs that it kept busy, its tasks' highest memory so far (bytes), what it read and wrote (bytes
+    a second), how busy its GPUs were (percent) and their memory in use (bytes); None: not known."""
+
+    job: int
+    at: float
+    cpus: float | None
+    memory: float | None
+    read: float | None
+    written: float | None
+    gpu: float | None
+    gpu_memory: float | None
+
+
+_CLUSTER, _JOB = len(ClusterSample.__struct_fields__), len(JobSample.__struct_fields__)
+
+
+class Samples:
+    """Of one file. Methods block: they are called in threads, any of them."""
+
+    def __init__(self, path: Path | str) -> None:
+        """A file that is broken, or of another layout, is begun anew: it is no one's only record of anything."""
+        self._lock = threading.Lock()
+        try:
+            self._database = self._opened(str(path))
+        except sqlite3.DatabaseError:
+            Path(path).unlink(missing_ok=True)
+            self._database = self._opened(str(path))
+
+    def _opened(self, path: str) -> sqlite3.Connection:
+        found = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
+        try:
+            found.execute("PRAGMA journal_mode=WAL")
+            found.execute("PRAGMA synchronous=OFF")
+            names = ", ".join(ClusterSample.__struct_fields__[1:])
+            found.execute(f"CREATE TABLE IF NOT EXISTS cluster_1 (at REAL PRIMARY KEY, {names})")
+            names = ", ".join(JobSample.__struct_fields__[2:])
+            found.execute(
+                f"CREATE TABLE IF NOT EXISTS job_1 (job INTEGER, at REAL, {names}, PRIMARY KEY (job, at)) WITHOUT ROWID"
+            )
+        except sqlite3.DatabaseError:
+            found.close()
+            raise
+        return found
+
+    def close(self) -> None:
+        """No more."""
+        with self._lock:
+            self._database.close()
+
+    def add(self, cluster: ClusterSample | None, jobs: Sequence[JobSample]) -> None:
+        """Keep these."""
+        with self._lock, self._database as database:
+            database.execute("BEGIN")
+            if cluster is not None:
+                marks = ", ".join("?" * _CLUSTER)
+                database.execute(f"INSERT OR REPLACE INTO cluster_1 VALUES ({marks})", _row(cluster))
+            marks = ", ".join("?" * _JOB)
+            database.executemany(f"INSERT OR REPLACE INTO job_1 VALUES ({marks})", [_row(one) for one in jobs])
+
+    def of_job(self, job: int, since: float) -> list[JobSample]:
+        """Oldest first."""
+        with self._lock:
+            rows = self._database.execute(
+                "SELECT * FROM job_1 WHERE job = ? AND at >= ? ORDER BY at", (job, since)
+            ).fetchall()
+        return [JobSample(*row) for row in _thinned(rows)]
+
+    def of_cluster(self, since: float) -> list[ClusterSample]:
+        """Oldest first."""
+        with self._lock:
+            rows = self._database.execute("SELECT * FROM cluster_1 WHERE at >= ? ORDER BY at", (since,)).fetchall()
+        return [ClusterSample(*row) for row in _thinned(rows)]
+
+    def prune(self, now: float) -> None:
+        """Old rows become fewer, and end."""
+        with self._lock, self._database as database:
+            database.execute("BEGIN")
+            database.execute("DELETE FROM cluster_1 WHERE at < ?", (now - CLUSTER_KEPT,))
+            database.execute("DELETE FROM job_1 WHERE at < ?", (now - JOB_KEPT,))
+            database.execute(
+                "DELETE FROM cluster_1 WHERE at < ?1 AND at NOT IN"
+                " (SELECT min(at) FROM cluster_1 WHERE at < ?1 GROUP BY CAST(at / ?2 AS INTEGER))",
+                (now - CLUSTER_FULL, CLUSTER_EVERY),
+            )
+            database.execute(
+                "DELETE FROM job_1 WHERE at < ?1 AND (job, at) NOT IN"
+                " (SELECT job, min(at) FROM job_1 WHERE at < ?1 GROUP BY job, CAST(at / ?2 AS INTEGER))",
+                (now - JOB_FULL, JOB_EVERY),
+            )
+            count = database.execute("SELECT count(*) FROM job_1").fetchone()[0]
+            if count > ROWS_MAX:
+                database.execute(
+                    "DELETE FROM job_1 WHERE at <= (SELECT at FROM job_1 ORDER BY at LIMIT 1 OFFSET ?)",
+                    (count - ROWS_MAX - 1,),
+                )
+
+
+def _row(one: Struct) -> tuple[object, ...]:
+    return tuple(getattr(one, name) for name in one.__struct_fields__)
+
+
+def _thinned(rows: list[Any]) -> list[Any]:
+    step = -(-len(rows) // ANSWER_MAX)
+    return rows if step < 2 else rows[::step]
