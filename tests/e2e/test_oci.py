@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.cluster import Cluster, processes_with, until
-from tests.e2e.commands import lines, run, start
+from tests.e2e.commands import environment, lines, program, run, start
 from tests.e2e.images import make_root
 
 _ID = "%n.%u.%j.%s.%t"
@@ -86,6 +86,19 @@ def test_tasks_run_in_the_bundle(cluster: Cluster, bundle: Path) -> None:
 def test_standard_input_reaches_the_container(cluster: Cluster, bundle: Path) -> None:
     done = run(cluster, "srun", f"--container={bundle}", "cat", stdin="given\n")
     assert (done.returncode, lines(done.stdout)) == (0, ["given"])
+
+
+@pytest.mark.parametrize("cluster", ["run"], indirect=True)
+def test_a_terminal_is_one_inside(cluster: Cluster, bundle: Path) -> None:
+    """Unlike in Slurm, which never has one in a container."""
+    master, terminal = os.openpty()
+    words = [program("srun"), "--pty", f"--container={bundle}", "sh", "-c", "test -t 0 && test -t 1 && cat /etc/where"]
+    try:
+        subprocess.run(words, stdin=terminal, stdout=terminal, stderr=terminal, env=environment(cluster), timeout=100)
+        assert b"inside" in os.read(master, 4096)
+    finally:
+        os.close(master)
+        os.close(terminal)
 
 
 def test_a_batch_script_runs_in_it_and_its_steps_do_not(cluster: Cluster, bundle: Path) -> None:

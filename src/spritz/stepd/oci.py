@@ -23,14 +23,12 @@ import stat
 import subprocess
 import sys
 import time
-from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from msgspec import DecodeError, Struct
-from msgspec import json as wire
+# Nothing that imports msgspec or ctypes: that would be half of what a container's start costs.
 
-from spritz.stepd import processes
-from spritz.stepd.spec import MARKER
+if TYPE_CHECKING:
+    from types import FrameType
 
 #: Where a batch script is seen inside, as in Slurm.
 SCRIPT_INSIDE = "/tmp/slurm/startup"
@@ -49,7 +47,7 @@ _LOOK_MIN_SECONDS, _LOOK_MAX_SECONDS = 0.0025, 1.0
 _STANDARD_PATH = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
 
 
-class Task(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Task(NamedTuple):
     """What must be known of the task and of oci.conf (`config.oci.OciFile`, whose fields these are)."""
 
     bundle: str
@@ -65,6 +63,8 @@ class Task(Struct, frozen=True, kw_only=True, omit_defaults=True):
     script: str = ""
     #: files of gres.conf that the step has
     devices: tuple[str, ...] = ()
+    #: name of the variable that marks the step's processes
+    mark: str = ""
 
     create: str = ""
     start: str = ""
@@ -81,6 +81,10 @@ class Task(Struct, frozen=True, kw_only=True, omit_defaults=True):
     ignore_config: bool = False
     keep_files: bool = False
 
+    def as_text(self) -> str:
+        """JSON."""
+        return json.dumps({name: value for name, value in self._asdict().items() if value})
+
 
 class Refused(Exception):
     """It cannot be; the words are for the job's standard error."""
@@ -90,7 +94,7 @@ def main(words: list[str]) -> int:
     """The exit status; of a task that was run, its own."""
     verb, text, *rest = words
     try:
-        container = Container(wire.decode(text, type=Task))
+        container = Container(Task(**{**_NEEDED, **json.loads(text)}))
         if verb == "end":
             for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
                 signal.signal(number, signal.SIG_IGN)  # the step ends: that is what this is for
@@ -101,6 +105,10 @@ def main(words: list[str]) -> int:
     except OSError as error:
         _say(f"{error.filename}: {error.strerror}")
     return 1
+
+
+#: what `as_text` leaves out where it is 0
+_NEEDED = {"job_id": 0, "step_id": 0, "task_id": 0}
 
 
 def _say(text: str) -> None:
@@ -141,7 +149,7 @@ class Container:
             environment = {
                 name: value
                 for name, value in environment.items()
-                if name == MARKER or not excluded.search(f"{name}={value}")
+                if name == task.mark or not excluded.search(f"{name}={value}")
             }
         if configuration is not None:
             self._write(configuration, environment)
@@ -173,7 +181,8 @@ class Container:
         task = self._task
         process = configuration.setdefault("process", {})
         process |= {
-            "terminal": False,
+            # Of --pty; what creates a container, and ends, has nowhere to keep one.
+            "terminal": bool(task.run) and os.isatty(0) and os.isatty(1),
             "args": self._command,
             "env": [f"{name}={value}" for name, value in environment.items()],
         }
@@ -219,6 +228,8 @@ class Container:
     def _create_and_start(self) -> int:
         """The container's exit status where it is a process below this one, else that of RunTimeStart."""
         task = self._task
+        from spritz.stepd import processes
+
         processes.become_subreaper("slurmstepd-oci")
         self._must("RunTimeCreate", task.create)
         state = self._until_created()
@@ -303,15 +314,18 @@ class Container:
         """What RunTimeQuery says; None if it knows no such container."""
         said = self._shell("RunTimeQuery", self._task.query)
         try:
-            found = wire.decode(said)
-        except DecodeError:
+            found = json.loads(said)
+        except ValueError:
             return None
         return found if isinstance(found, dict) and found.get("status") else None
 
     def _shell(self, name: str, pattern: str) -> bytes:
         """Standard output of a command that fails where there is nothing to be done; b"" if it fails."""
-        if "%p" in pattern.replace("%%", "") and not processes.lives(self._pid):
-            return b""  # the number may be another process's by now
+        if "%p" in pattern.replace("%%", ""):
+            from spritz.stepd import processes
+
+            if not processes.lives(self._pid):
+                return b""  # the number may be another process's by now
         words = ["/bin/sh", "-c", self._filled(pattern)]
         ran = subprocess.Popen(
             words,

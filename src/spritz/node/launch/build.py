@@ -24,7 +24,7 @@ from spritz.node.launch.affinity import Topology, cpu_bind_variables, real_cpus
 from spritz.node.launch.environment import NodeFacts
 from spritz.node.launch.gpus import bound_gpus, device_files, gpu_mask, visible
 from spritz.stepd import oci
-from spritz.stepd.spec import SCRIPT, Identity, SupervisorSpec, TaskSpec, marker
+from spritz.stepd.spec import MARKER, SCRIPT, Identity, SupervisorSpec, TaskSpec, marker
 
 #: what ends a task that leaves nothing behind
 _NO_END: tuple[str, ...] = ()
@@ -266,7 +266,7 @@ def _task(job: Job, step: Step, node: str, node_index: int, local_id: int, setup
     if bundle and runtime is not None and argv:
         task = _oci_task(bundle, runtime, job, step.step_id, local_id, node, setup)
         given = device_files(setup.gres, share.allocation.gres)[1]
-        argv, end = _in_bundle(msgspec.structs.replace(task, devices=given), argv)
+        argv, end = _in_bundle(task._replace(devices=given), argv)
     else:
         end = _saved(step.spec.container) if argv and not local_id else _NO_END
         argv = _contained(step.spec.container, argv, device_files(setup.gres, share.allocation.gres))
@@ -322,7 +322,7 @@ def _script_in(job: Job, script: str, node: str, setup: NodeSetup) -> tuple[tupl
         return (script, *arguments), ()
     if bundle and runtime is not None:
         task = _oci_task(bundle, runtime, job, STEP_BATCH, 0, node, setup)
-        return _in_bundle(msgspec.structs.replace(task, script=script, devices=devices[1]), (script, *arguments))
+        return _in_bundle(task._replace(script=script, devices=devices[1]), (script, *arguments))
     mounted = msgspec.structs.replace(container, mounts=(*container.mounts, f"{script}:{_SCRIPT_INSIDE}:ro"))
     return _contained(mounted, (_SCRIPT_INSIDE, *arguments), devices), _saved(container)
 
@@ -359,13 +359,14 @@ def _oci_task(
         node=node,
         user=job.spec.user,
         uid=job.spec.uid,
+        mark=MARKER,
         **msgspec.structs.asdict(runtime),
     )
 
 
 def _in_bundle(task: oci.Task, argv: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """What runs a command in a container of the runtime, and what ends that."""
-    text = msgspec.json.encode(task).decode()
+    text = task.as_text()
     return (*installed.python("spritz.stepd.oci", "run", text), *argv), (
         *installed.python("spritz.stepd.oci", "end", text),
     )
