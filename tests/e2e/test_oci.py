@@ -15,9 +15,13 @@ from pathlib import Path
 
 import pytest
 
+from spritz.model.commands.job import JobSubmitted
+from spritz.model.job import ContainerOptions
 from tests.e2e.cluster import Cluster, processes_with, until
 from tests.e2e.commands import environment, lines, program, run, start
 from tests.e2e.images import make_root
+from tests.e2e.people import made_people
+from tests.e2e.users import others_can_run
 
 _ID = "%n.%u.%j.%s.%t"
 
@@ -189,5 +193,37 @@ def test_without_oci_conf_it_is_a_word_that_is_kept(bundle: Path) -> None:
         said = (made.work / "out").read_text()
         assert said.startswith("/b\n")
         assert "Container=" not in said, "a step of the job is in none"
+    finally:
+        made.close()
+
+
+@pytest.mark.slow
+@pytest.mark.root
+def test_another_users_container_has_that_users_rights_and_is_cleaned_up(bundle: Path) -> None:
+    """Rootless: whoever is root inside is the user outside, who calls the runtime, and owns what it keeps."""
+    if not others_can_run():
+        pytest.skip("other users cannot run this installation")
+    made = Cluster(nodes=1)
+    (made.conf.parent / "oci.conf").write_text(_conf(made.work, "run"))
+    try:
+        with made_people("ann") as people:
+            ann = people["ann"]
+            own = ann.home / "bundle"
+            shutil.copytree(bundle / "rootfs", own / "rootfs", symlinks=True)
+            subprocess.run(["chown", "-R", f"{ann.uid}:{ann.gid}", own], check=True)
+            made.start()
+            ann.run("sh", "-c", "cd bundle && PATH=$PATH:/usr/sbin runc spec --rootless")
+            configuration = json.loads((own / "config.json").read_text())
+            configuration["process"]["terminal"] = False
+            (own / "config.json").write_text(json.dumps(configuration))
+            seen, options = str(ann.home / "seen"), ContainerOptions(bundle=str(own))
+            script = "id -u; cat /etc/where; cat /proc/self/uid_map"
+            request = made.request(script, work_dir=str(ann.home), container=options, stdout=seen)
+            number = ann.ask(made, request, JobSubmitted).job_id
+            assert made.wait_state(number, "COMPLETED", "FAILED").state.value == "COMPLETED", Path(seen).read_text()
+            assert Path(seen).read_text().split() == ["0", "inside", "0", str(ann.uid), "1"]
+            assert (made.work / "runc").stat().st_uid == ann.uid
+            assert not list((made.work / "runc").iterdir())
+            assert not list((made.root / "spool" / "n1").glob("oci*"))
     finally:
         made.close()

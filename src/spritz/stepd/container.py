@@ -115,7 +115,8 @@ def _container(options: dict[str, Any], environment: dict[str, str]) -> str:
 
 
 def _place(options: dict[str, Any], environment: dict[str, str]) -> str:
-    name = options.get("name") or f".{_step(environment)}"
+    # Homes are shared by nodes: what is the step's own is each node's own.
+    name = options.get("name") or f".{_step(environment)}.{_node(environment)}"
     return os.path.join(images.cache_of(environment, "containers"), name)
 
 
@@ -123,12 +124,16 @@ def _step(environment: dict[str, str]) -> str:
     return f"{environment.get('SLURM_JOB_ID', '0')}.{environment.get('SLURM_STEP_ID', 'batch')}"
 
 
+def _node(environment: dict[str, str]) -> str:
+    return environment.get("SLURMD_NODENAME") or os.uname().nodename
+
+
 def save(options: dict[str, Any], environment: dict[str, str]) -> int:
     """Write the container's files to the file of --container-save, whole or not at all. Raises Refused, OSError."""
     place, target = _place(options, environment), options["save"]
     if not os.path.isdir(place):
         return 0  # it never came to be, and the task has said so
-    part = f"{target}.{_step(environment)}.part"
+    part = f"{target}.{_step(environment)}.{_node(environment)}.part"
     try:
         images.run(_saver(target, place, part), target, images.limit(environment))
         os.rename(part, target)
