@@ -17,6 +17,7 @@ import time
 from itertools import pairwise
 from statistics import median, quantiles
 
+import psutil
 from tests.e2e.cluster import Cluster
 from tests.machines.lan import Lan
 
@@ -104,8 +105,9 @@ def main() -> None:
         cluster = Cluster(nodes=count)
         try:
             cluster.start_controller()
+            assert cluster.controller is not None, "it was started"
             environ = os.environ | {"SLURM_CONF": str(cluster.conf)}
-            _measure(count, [], [], environ, [cluster.name, "127.0.0.1", str(cluster.port), ""])
+            _measure(count, cluster.controller.pid, [], [], environ, [cluster.name, "127.0.0.1", str(cluster.port), ""])
         finally:
             cluster.close()
         return
@@ -117,10 +119,19 @@ def main() -> None:
         (lan.root / "slurm.key").chmod(0o600)
         alpha.out("slurmctld", SLURM_CONF=str(conf))
         environ = alpha.environment(SLURM_CONF=str(conf))
-        _measure(count, alpha.enter(), beta.enter(), environ, ["many", "alpha", "26877", str(conf)])
+        controller = int((alpha.own / "run/ctld.pid").read_text())
+        _measure(count, controller, alpha.enter(), beta.enter(), environ, ["many", "alpha", "26877", str(conf)])
 
 
-def _measure(count: int, here: list[str], there: list[str], environ: dict[str, str], where: list[str]) -> None:
+def _spent(pid: int) -> float:
+    """Processor seconds of a process so far."""
+    used = psutil.Process(pid).cpu_times()
+    return float(used.user + used.system)
+
+
+def _measure(
+    count: int, controller: int, here: list[str], there: list[str], environ: dict[str, str], where: list[str]
+) -> None:
     """`here` and `there` are what commands of the controller's machine and of the nodes' begin with."""
     python = [sys.executable, "-c"]
     bounds = [1 + count * part // PROCESSES for part in range(PROCESSES + 1)]
@@ -141,13 +152,14 @@ def _measure(count: int, here: list[str], there: list[str], environ: dict[str, s
     try:
         assert probe.stdout is not None
         probe.stdout.readline()
-        began = time.monotonic()
+        began, before, theirs = time.monotonic(), _spent(controller), -sum(_spent(one.pid) for one in nodes)
         for process in nodes:
             assert process.stdin is not None
             process.stdin.write("\n")
             process.stdin.flush()
         registered = sum(int(process.stdout.readline()) for process in nodes if process.stdout is not None)
-        seconds = time.monotonic() - began
+        seconds, spent = time.monotonic() - began, _spent(controller) - before
+        theirs += sum(_spent(one.pid) for one in nodes)
     finally:
         probe.kill()
         for process in nodes:
@@ -156,6 +168,7 @@ def _measure(count: int, here: list[str], there: list[str], environ: dict[str, s
     for process in nodes:
         process.communicate()
     print(f"{registered} nodes registered within {seconds:.2f} s")
+    print(f"processor seconds: slurmctld {spent:.2f}, nodes {theirs:.2f}")
     print(
         f"{len(took)} questions meanwhile: median {median(took):.1f} ms,"
         f" p99 {quantiles(took, n=100)[98]:.1f} ms, longest {max(took):.1f} ms"

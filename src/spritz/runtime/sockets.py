@@ -136,6 +136,11 @@ def tcp_socket(host: str, port: int) -> socket.socket:
 #: Connections that are taken in one turn of the loop, which has others to serve: each may be a handshake.
 _ACCEPTS_PER_TURN = 16
 
+#: Handshakes that may be computed at once, a millisecond or two each: what is asked meanwhile waits for no more.
+_TURNS = 4
+#: How long one counts as being computed.
+_TURN_SECONDS = 0.02
+
 
 class _Secured:
     """Accepts TCP connections: plain ones of this machine, for which the kernel vouches, and TLS from others.
@@ -163,6 +168,7 @@ class _Secured:
         self._loop = asyncio.get_running_loop()
         self._tasks: set[asyncio.Task[None]] = set()
         self._shaking: Counter[str] = Counter()
+        self._turns = asyncio.Semaphore(_TURNS)
         bound.setblocking(False)
         self._loop.add_reader(bound, self._ready)
 
@@ -204,19 +210,27 @@ class _Secured:
             expect_answers(connection, SILENT_SECONDS)
             if not same:
                 self._shaking[peer] += 1
-            if self._plain_too is not None and self._plain_too(await self._first_bytes(connection)):
+            first = await self._first_bytes(connection)
+            if self._plain_too is not None and self._plain_too(first):
                 await loop.connect_accepted_socket(self._make_pipe, connection)
                 return
-            await loop.connect_accepted_socket(
-                self._make_pipe,
-                connection,
-                ssl=self._tls,
-                ssl_handshake_timeout=self._rules.HANDSHAKE_SECONDS_MAX,
-                ssl_shutdown_timeout=1.0,
-            )
+            give_back = await self._turn()
+            try:
+                await loop.connect_accepted_socket(
+                    self._make_pipe,
+                    connection,
+                    ssl=self._tls,
+                    ssl_handshake_timeout=self._rules.HANDSHAKE_SECONDS_MAX,
+                    ssl_shutdown_timeout=1.0,
+                )
+            finally:
+                give_back()
         except OSError as error:  # ssl.SSLError and TimeoutError are
             self._on_refused(peer, f"TLS: {getattr(error, 'reason', None) or error.strerror or error}")
             connection.close()
+        except asyncio.CancelledError:  # nobody listens any more
+            connection.close()
+            raise
         finally:
             if not same:
                 self._shaking[peer] -= 1
@@ -228,6 +242,24 @@ class _Secured:
             return (await self._first_bytes(connection))[:2] == b"\x16\x03"
         except TimeoutError:
             return False
+
+    async def _turn(self) -> Callable[[], None]:
+        """Wait until few other handshakes are being computed; call the result when this one is over.
+
+        A peer that takes longer to answer than a turn lasts goes on without, and keeps no other waiting.
+        """
+        await self._turns.acquire()
+        given_back = False
+
+        def give_back() -> None:
+            nonlocal given_back
+            if not given_back:
+                given_back = True
+                timer.cancel()
+                self._turns.release()
+
+        timer = self._loop.call_later(_TURN_SECONDS, give_back)
+        return give_back
 
     async def _first_bytes(self, connection: socket.socket) -> bytes:
         """What the peer begins with, which stays to be read. Raises TimeoutError."""

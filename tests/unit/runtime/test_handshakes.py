@@ -1,0 +1,57 @@
+"""Handshakes take turns, so that other requests are answered meanwhile; and no peer can keep a turn."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import time
+
+import pytest
+
+pytest.importorskip("cryptography")
+
+from spritz.runtime import sockets, tls
+from spritz.runtime.authority import Authority, own_keys
+from spritz.runtime.pipe import Pipe
+from spritz.runtime.tasks import run
+
+#: The beginning of a handshake: a record of 512 bytes, of which one is sent.
+HALF = b"\x16\x03\x01\x02\x00\x01"
+#: As many as one address may have under way, but one.
+SILENT = tls.HANDSHAKES_PER_ADDRESS_MAX - 1
+
+
+@pytest.mark.parametrize("said", [b"", HALF])
+def test_peers_that_go_silent_keep_no_other_waiting(monkeypatch: pytest.MonkeyPatch, said: bytes) -> None:
+    authority = Authority(bytes(32))
+    server, client = (
+        own_keys([authority], tls.Machine("c", role, "h"), time.time()) for role in (tls.CONTROLLER, tls.NODE)
+    )
+    monkeypatch.setattr(sockets, "is_same_machine", lambda connection: False)
+    accepted: list[Pipe] = []
+
+    async def main() -> None:
+        known = asyncio.Event()
+
+        def accept(pipe: Pipe) -> None:
+            accepted.append(pipe)
+            known.set()
+
+        listener = await sockets.listen(sockets.tcp_socket("127.0.0.1", 0), accept, tls=tls.server_context(server))
+        assert isinstance(listener.name, tuple)
+        with contextlib.ExitStack() as silent:
+            for _ in range(SILENT):
+                peer = silent.enter_context(socket.create_connection(listener.name))
+                peer.sendall(said)
+            # Far less than a handshake may take: the silent ones have that long.
+            async with asyncio.timeout(tls.HANDSHAKE_SECONDS_MAX / 2):
+                pipe = await sockets.connect_tcp(*listener.name, tls=tls.client_context(client))
+                await known.wait()
+            assert len(accepted) == 1
+            for one in (pipe, *accepted):
+                one.abort()
+        listener.close()
+        await asyncio.sleep(0)
+
+    run(main())
