@@ -6,7 +6,7 @@ ended, forgotten) makes no message: the state of now would derive another one.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from msgspec import Struct, structs
@@ -62,6 +62,18 @@ class Letters:
         if isinstance(effect, core_effects.LaunchBatchOn):
             return await self._launch_batch(effect)
         return self._writers[type(effect)](effect)
+
+    def are_due(self, effect: Effect, nodes: Sequence[str]) -> bool:
+        """Whether an effect is still for all of these nodes, if it is for one (`message`)."""
+        job = self._state().jobs.get(getattr(effect, "job_id", 0))
+        waiting: tuple[str, ...] = ()
+        if isinstance(effect, core_effects.LaunchPrologOn):
+            waiting = (job.prolog_nodes or ()) if job is not None else ()
+        elif isinstance(effect, core_effects.TerminateJobOn) and job is not None and job.completing:
+            waiting = job.completing
+        else:
+            return True
+        return set(nodes) <= set(waiting)
 
     def _running(self, job_id: int, restart_count: int) -> Job | None:
         job = self._state().jobs.get(job_id)

@@ -33,7 +33,7 @@ from spritz.controller.journal_postgresql import PostgresJournal
 from spritz.model.commands.job import Done
 from spritz.model.commands.step import AttachStep, CreateHetStep, CreateStep
 from spritz.model.errors import SpritzError
-from spritz.model.launch import LaunchBatch, LaunchProlog, LaunchStep, SignedLaunch
+from spritz.model.launch import LaunchBatch, LaunchProlog, LaunchStep, Order, SignedLaunch, subject_of
 from spritz.model.machines import (
     AuthorityCertificate,
     ConfigurationFiles,
@@ -56,11 +56,12 @@ from spritz.runtime import tls
 from spritz.runtime.randomness import SystemRandomness
 from spritz.runtime.worker import Worker
 from spritz.stepd.protocol import address_at
-from spritz.wire.credential import LIFETIME_SECONDS, LaunchCredential, digest_of, launch_content
+from spritz.wire.credential import LIFETIME_SECONDS, LaunchCredential, OrderCredential, digest_of, launch_content
 
 if TYPE_CHECKING:
     import asyncio
     import ssl
+    from collections.abc import Iterable
 
     from spritz.client.handling import Call, Handler
     from spritz.client.membership import Membership
@@ -436,6 +437,29 @@ class Machines:
         return SignedLaunch(
             kind=type(message).__name__, message=body, credential=content, signature=self._signer.sign(content)
         )
+
+    def order_credential(self, order: Order, body: bytes, nodes: Iterable[str]) -> tuple[bytes, bytes]:
+        """Credential and signature of an order that nodes pass on to each other; `body` is the order as it travels."""
+        job_id, restart_count, step_id, uid, gid = subject_of(order)
+        now = self._context.clock.now()
+        content = launch_content(
+            OrderCredential(
+                cluster=self.cluster,
+                kind=type(order).__name__,
+                term=order.term,
+                nodes=hostlist.compress(nodes),
+                job_id=job_id,
+                restart_count=restart_count,
+                step_id=step_id,
+                uid=uid,
+                gid=gid,
+                digest=digest_of(body),
+                issued_at=now,
+                expires_at=now + LIFETIME_SECONDS,
+                nonce=self._randomness.token(16),
+            )
+        )
+        return content, self._signer.sign(content)
 
     def reachable(self, command: StepRequest, call: Call) -> StepRequest:
         """A request for a step, with the machine that its client is on."""

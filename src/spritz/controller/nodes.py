@@ -5,25 +5,33 @@ again after a pause while the connection lives. An effect for a node without a l
 so is the rest when a connection breaks: what is still to be done is derived from the state when the node links. A later
 registration of a node replaces the earlier connection. Passing effects (signals, attach, notify) are tried once.
 
-Source: slurm.conf(5) SlurmdTimeout; `core.effects` for what may be repeated.
+What is for many nodes goes as one order to a few daemons, which pass it on to others (`fanout`). Nodes that it has not
+reached are told over their own links. No effect overtakes an earlier one for its node: it waits while an order for that
+node is on its way through others, and is sent over the link while an earlier one there is not accepted.
+
+Source: slurm.conf(5) SlurmdTimeout, TreeWidth; `core.effects` for what may be repeated.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
+import msgspec
 from msgspec import Struct, structs
 
 from spritz.client.errors import CallTimeout, ConnectionLost, RemoteError
+from spritz.controller import fanout
 from spritz.controller.launch import Letters
 from spritz.core import effects as core_effects
 from spritz.core.power import is_away
+from spritz.model.branches import Branches, all_nodes, levels
 from spritz.model.cluster import SYSTEM
 from spritz.model.errors import SpritzError
 from spritz.model.ids import STEP_BATCH
-from spritz.model.launch import Accepted, PingNode, StopDaemon
+from spritz.model.launch import Accepted, Branch, Forwarded, ForwardOrder, PingNode, StopDaemon
 from spritz.model.rejection import Rejection
 from spritz.model.reports import NodeLost, NodeSamples, NodeSilent, Registered, RegisterNode, StepFinished
 from spritz.model.states import NodeFlag
@@ -53,6 +61,10 @@ RETRY_SECONDS = 1.0
 PATROL_SECONDS_MAX = 30.0
 
 
+#: Seconds for which a daemon that other nodes could not reach is told everything over its own link.
+ALONE_SECONDS = 600.0
+
+
 class NodeLinks:
     """Connections to node daemons."""
 
@@ -73,13 +85,26 @@ class NodeLinks:
         self.samples: dict[str, NodeSample] = {}
         #: nodes that have not accepted the last ReloadNode
         self._reload_owed: set[str] = set()
+        #: where other nodes reach the daemon, and until when (monotonic seconds) they are not to try
+        self._where: dict[Channel, tuple[str, int]] = {}
+        self._alone: dict[Channel, float] = {}
+        #: daemons of earlier releases, which pass nothing on
+        self._plain: set[Channel] = set()
+        #: node -> done when the newest order that is on its way to it through others has come to an end
+        self._forwarding: dict[str, asyncio.Future[None]] = {}
+        #: effects on their way over a node's own link
+        self._direct: Counter[str] = Counter()
         self._sent = 0
+        self._forwarded = 0
+        self._rerouted = 0
         self._again = 0
         self._unlinked = 0
         context.counters.append(
             lambda: {
                 "node.links_count": float(len(self._links)),
                 "effect.sent_count": float(self._sent),
+                "effect.forwarded_count": float(self._forwarded),
+                "effect.rerouted_count": float(self._rerouted),
                 "effect.repeated_count": float(self._again),
                 "effect.unlinked_count": float(self._unlinked),
             }
@@ -107,6 +132,7 @@ class NodeLinks:
             call.reply(Registered(term=context.journal.term, messages=messages))
             if channel.is_open:
                 self._link(report.name, channel)
+                self._where.setdefault(channel, (report.address, report.port))
                 self._catch_up(report.name)
 
         report = structs.replace(report, address=_origin(channel.pipe.peer_name) or report.address)
@@ -150,6 +176,9 @@ class NodeLinks:
     def _lost(self, channel: Channel) -> None:
         """The connection ended. The nodes keep their jobs; they have SlurmdTimeout to come back."""
         names = self._names.pop(channel, {})
+        self._where.pop(channel, None)
+        self._alone.pop(channel, None)
+        self._plain.discard(channel)
         heard = self._heard.pop(channel, self._context.clock.monotonic())
         for name in names:
             if self._links.get(name) is channel:
@@ -184,14 +213,17 @@ class NodeLinks:
     def carry_out(self, effects: Iterable[Effect]) -> None:
         """Send each effect to its node, in this order for each node. Effects for nodes without a link are dropped."""
         unlinked: list[Effect] = []
-        for effect in effects:
-            if isinstance(effect, core_effects.ReloadNode):
-                self._reload_owed.add(effect.node)
-            channel = self._links.get(effect.node)
-            if channel is not None and channel.is_open:
-                self._context.tasks.spawn_contained(self._deliver(effect, channel), name="effect.deliver")
+        for together in fanout.orders(effects):
+            linked: list[Effect] = []
+            for effect in together:
+                if isinstance(effect, core_effects.ReloadNode):
+                    self._reload_owed.add(effect.node)
+                channel = self._links.get(effect.node)
+                (linked if channel is not None and channel.is_open else unlinked).append(effect)
+            if len(linked) > 1:
+                self._fan_out(linked)
             else:
-                unlinked.append(effect)
+                self._deliver_soon(linked)
         if unlinked:
             self._unlinked += len(unlinked)
             kinds = Counter(type(effect).__name__ for effect in unlinked)
@@ -201,6 +233,149 @@ class NodeLinks:
                 nodes=len({effect.node for effect in unlinked}),
                 first=unlinked[0].node,
             )
+
+    def _deliver_soon(self, effects: Iterable[Effect]) -> None:
+        """Over the nodes' own links, after what is on its way to them through others."""
+        for effect in effects:
+            channel = self._links.get(effect.node)
+            if channel is not None:
+                self._direct[effect.node] += 1
+                before = self._forwarding.get(effect.node)
+                work = self._deliver_after(before, effect, channel)
+                self._context.tasks.spawn_contained(work, name="effect.deliver")
+
+    async def _deliver_after(self, before: asyncio.Future[None] | None, effect: Effect, channel: Channel) -> None:
+        try:
+            if before is not None:
+                await asyncio.shield(before)
+            await self._deliver(effect, channel)
+        finally:
+            self._direct[effect.node] -= 1
+            if not self._direct[effect.node]:
+                del self._direct[effect.node]
+
+    def _fan_out(self, effects: Sequence[Effect]) -> None:
+        """Effects that differ in their node alone, as one order: to a few daemons, which pass it on."""
+        width = self._context.configuration.loaded.settings.integer("TreeWidth")
+        names: dict[Channel, list[str]] = {}
+        direct: list[Effect] = []
+        for effect in effects:
+            channel = self._links[effect.node]
+            if channel in self._plain or self._direct[effect.node]:
+                direct.append(effect)
+            else:
+                names.setdefault(channel, []).append(effect.node)
+        if len(names) <= width and all(len(nodes) == 1 for nodes in names.values()):
+            direct = list(effects)
+            names = {}
+        self._deliver_soon(direct)
+        order = _Order(effects[0], tuple(name for nodes in names.values() for name in nodes))
+        daemons = [self._daemon(channel, nodes) for channel, nodes in names.items()]
+        for head, below in fanout.heads(daemons, width):
+            nodes = all_nodes((head, *below))
+            before = {found for name in nodes if (found := self._forwarding.get(name)) is not None}
+            done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._forwarding.update(dict.fromkeys(nodes, done))
+            work = self._forward(order, head, below, before, done)
+            self._context.tasks.spawn_contained(work, name="effect.forward")
+
+    def _daemon(self, channel: Channel, nodes: Sequence[str]) -> fanout.Daemon:
+        """As others see it. Only nodes of the controller's machine are reached without keys, and by those alone."""
+        address, port = self._where.get(channel, ("", 0))
+        here = channel.pipe.machine is None and self._context.machines is not None
+        until = self._alone.get(channel, 0.0)
+        alone = here or not address or not port or until > self._context.clock.monotonic()
+        return fanout.Daemon(address=address, port=port, nodes=tuple(nodes), alone=alone)
+
+    async def _forward(
+        self,
+        order: _Order,
+        head: Branch,
+        below: Branches,
+        before: set[asyncio.Future[None]],
+        done: asyncio.Future[None],
+    ) -> None:
+        """Send an order to the head of a branch; then tell those whom it has not reached."""
+        missed: tuple[str, ...] = ()
+        nodes = all_nodes((head, *below))
+        try:
+            for earlier in before:
+                await asyncio.shield(earlier)
+            if any(self._direct[name] for name in nodes) or not self._letters.are_due(order.effect, nodes):
+                missed = nodes  # each is looked at by itself
+            else:
+                missed = await self._pass_on(order, head, below)
+        finally:
+            for name in nodes:
+                if self._forwarding.get(name) is done:
+                    del self._forwarding[name]
+            # Before those that wait for us.
+            self._deliver_soon(structs.replace(order.effect, node=name) for name in missed)
+            done.set_result(None)
+
+    async def _pass_on(self, order: _Order, head: Branch, below: Branches) -> tuple[str, ...]:
+        """Nodes that must be told over their own links."""
+        nodes = all_nodes((head, *below))
+        channel = self._links.get(head.nodes[0])
+        if channel is None:
+            return nodes
+        try:
+            message = await self._written(order)
+        except Exception as error:  # it cannot be encoded
+            kind = type(order.effect).__name__
+            self._context.log.error("effect.unwritable", exception=error, effect=kind)
+            return nodes
+        if message is None:
+            return ()
+        message = structs.replace(message, nodes=head.nodes, branches=below)
+        self._sent += 1
+        self._forwarded += len(nodes)
+        try:
+            answer = await channel.call(message, Forwarded, timeout=ACCEPT_SECONDS * (1 + levels(below)))
+        except RemoteError as error:
+            if error.code == "SLURM_UNEXPECTED_MSG_ERROR":
+                self._plain.add(channel)
+            else:
+                self._context.log.error("branch.refused", node=head.nodes[0], error=error.message)
+            answer = Forwarded(unreached=nodes)
+        except (ConnectionLost, CallTimeout) as error:
+            self._context.log.error("branch.lost", node=head.nodes[0], nodes=len(nodes), error=error.message)
+            answer = Forwarded(unanswered=nodes)
+        else:
+            self.heard(channel)
+        return self._missed(order.effect, head, answer)
+
+    def _missed(self, effect: Effect, head: Branch, answer: Forwarded) -> tuple[str, ...]:
+        """Whom a branch has not reached. A passing effect is not sent again to those who may have it."""
+        missed = answer.unreached
+        until = self._context.clock.monotonic() + ALONE_SECONDS
+        for name in (*answer.unreached, *answer.unanswered):
+            channel = self._links.get(name)
+            if channel is not None and name not in head.nodes:
+                self._alone[channel] = until
+        if not isinstance(effect, core_effects.PASSING):
+            missed += answer.unanswered
+        if missed:
+            self._rerouted += len(missed)
+            self._context.log.info("branch.rerouted", head=head.nodes[0], nodes=len(missed), first=missed[0])
+        return missed
+
+    async def _written(self, order: _Order) -> ForwardOrder | None:
+        """The order as it travels; None if it is out of date."""
+        if order.message is None:
+            effect = structs.replace(order.effect, node=order.nodes[0])
+            message = await self._letters.message(effect)
+            if message is None:
+                return None
+            message = structs.replace(message, node="")
+            body = msgspec.msgpack.encode(message)
+            credential, signature = b"", b""
+            if self._context.machines is not None:
+                credential, signature = self._context.machines.order_credential(message, body, order.nodes)  # type: ignore[arg-type]  # fanout.FORWARDED makes no other
+            order.message = ForwardOrder(
+                kind=type(message).__name__, message=body, nodes=(), credential=credential, signature=signature
+            )
+        return order.message
 
     async def _deliver(self, effect: Effect, channel: Channel) -> None:
         while channel.is_open and self._links.get(effect.node) is channel:
@@ -271,11 +446,9 @@ class NodeLinks:
 
     async def stop_daemons(self, timeout: float) -> None:
         """`scontrol shutdown`: tell every daemon to end. Jobs go on."""
-        from asyncio import timeout as deadline
-
         message = StopDaemon(term=self._context.journal.term)
         try:
-            async with deadline(timeout):
+            async with asyncio.timeout(timeout):
                 for channel in list(self._names):
                     try:
                         await channel.call(message, Accepted, timeout=timeout)
@@ -340,6 +513,15 @@ class NodeLinks:
         for channel in stuck:
             # A daemon that was only stopped must register again before its nodes are used: it connects anew.
             channel.pipe.abort()
+
+
+class _Order:
+    """One order for many nodes, written when the first of them can have it."""
+
+    def __init__(self, effect: Effect, nodes: tuple[str, ...]) -> None:
+        self.effect = effect
+        self.nodes = nodes
+        self.message: ForwardOrder | None = None
 
 
 def is_expected(node: Node) -> bool:

@@ -194,3 +194,58 @@ class StopDaemon(Struct, frozen=True, kw_only=True):
 
 class Accepted(Struct, frozen=True, kw_only=True):
     """The message is noted (and survives the daemon's death where it must)."""
+
+
+#: What is for many nodes at once, and may be passed on by one node to others.
+Order = LaunchProlog | LaunchStep | SignalTasks | SuspendTasks | TerminateJob | TerminateStep
+
+ORDERS: tuple[type[Order], ...] = (LaunchProlog, LaunchStep, SignalTasks, SuspendTasks, TerminateJob, TerminateStep)
+
+
+def subject_of(order: Order) -> tuple[int, int, int, int, int]:
+    """Job, restart count, step (-1: the whole job), uid and gid (0: the order does not say) of an order."""
+    if isinstance(order, LaunchProlog | LaunchStep | TerminateJob):
+        job = order.job
+        step_id = order.step.step_id if isinstance(order, LaunchStep) else -1
+        return job.id, job.restart_count, step_id, job.spec.uid, job.spec.gid
+    step = None if isinstance(order, SuspendTasks) else order.step_id
+    return order.job_id, order.restart_count, -1 if step is None else step, 0, 0
+
+
+class Branch(Struct, frozen=True, kw_only=True):
+    """A node daemon that an order is passed on to: `nodes` are those of the daemon at `address` and `port`.
+
+    A tree is a list in which each daemon comes before those that it passes the order on to, which are one deeper
+    (`model.branches`).
+    """
+
+    address: str
+    port: int
+    nodes: tuple[str, ...]
+    depth: int = 0
+
+
+class ForwardOrder(Struct, frozen=True, kw_only=True):
+    """One order for many nodes: carried out on `nodes`, which are of this daemon, and passed on to `branches`.
+
+    `kind` and `message` (msgpack) are the order, whose `node` is empty. Between machines it has the controller's
+    credential (`wire.credential.OrderCredential`) and its signature, which each daemon checks for itself: whoever
+    passes it on can change nothing in it. Answer: `Forwarded`.
+    """
+
+    kind: str
+    message: bytes
+    nodes: tuple[str, ...]
+    branches: tuple[Branch, ...] = ()
+    credential: bytes = b""
+    signature: bytes = b""
+
+
+class Forwarded(Struct, frozen=True, kw_only=True):
+    """All other nodes have accepted the order. `unreached`: it was not sent to these, or they refused it.
+
+    `unanswered`: it was sent, and whether they have it is not known.
+    """
+
+    unreached: tuple[str, ...] = ()
+    unanswered: tuple[str, ...] = ()

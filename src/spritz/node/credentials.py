@@ -10,10 +10,18 @@ from typing import TYPE_CHECKING
 from msgspec import DecodeError, Struct, ValidationError
 from msgspec.msgpack import Decoder
 
-from spritz.model.launch import LaunchBatch, LaunchProlog, LaunchStep, SignedLaunch
+from spritz.model.launch import (
+    ForwardOrder,
+    LaunchBatch,
+    LaunchProlog,
+    LaunchStep,
+    Order,
+    SignedLaunch,
+    subject_of,
+)
 from spritz.notation import hostlist
 from spritz.runtime.authority import is_signed
-from spritz.wire.credential import BadCredential, Taken, digest_of, launch_of
+from spritz.wire.credential import BadCredential, Taken, digest_of, launch_of, order_of
 
 if TYPE_CHECKING:
     from spritz.client.membership import Membership
@@ -67,3 +75,19 @@ class Launches:
             raise BadCredential("altered", "job, step, node, user or term are not those that were signed")
         self._taken.check(credential, cluster=self._cluster, now=self._clock.now())
         return launch
+
+    def check_order(self, request: ForwardOrder, order: Order) -> None:
+        """That the controller has ordered this of these nodes. Raises BadCredential."""
+        if not request.credential or not request.signature:
+            raise BadCredential("missing", "an order from another machine needs one")
+        if not is_signed(request.credential, request.signature, self._membership.launch_keys):
+            raise BadCredential("forged", "no controller of this cluster has signed it")
+        credential = order_of(request.credential)
+        if digest_of(request.message) != credential.digest:
+            raise BadCredential("altered", "the order is not the one that was signed")
+        subject = (credential.job_id, credential.restart_count, credential.step_id, credential.uid, credential.gid)
+        if (credential.kind, credential.term, subject) != (request.kind, order.term, subject_of(order)):
+            raise BadCredential("altered", "order, job, step, user or term are not those that were signed")
+        if not set(request.nodes) <= set(hostlist.expand(credential.nodes)):
+            raise BadCredential("altered", "the order is for other nodes")
+        self._taken.check(credential, cluster=self._cluster, now=self._clock.now())

@@ -18,13 +18,13 @@ from msgspec import structs
 
 from spritz import SLURM_VERSION, __version__
 from spritz.client.admission import Limits
-from spritz.client.aio import Address, PersistentChannel
+from spritz.client.aio import Address, PersistentChannel, connect
 from spritz.client.errors import RemoteError
 from spritz.client.leader import must_lead, watch_leader
 from spritz.client.locate import controller_socket_name
 from spritz.client.server import Server
 from spritz.model.errors import SpritzError
-from spritz.model.launch import Accepted, PingNode, RebootNode, ReloadNode, SignedLaunch, StopDaemon
+from spritz.model.launch import Accepted, ForwardOrder, PingNode, RebootNode, ReloadNode, SignedLaunch, StopDaemon
 from spritz.model.machines import ConfigurationFiles, FetchConfiguration
 from spritz.model.queries import Ping, Pong
 from spritz.model.rejection import Rejection
@@ -32,6 +32,7 @@ from spritz.model.reports import NodeSamples, Registered, RegisterNode
 from spritz.node import health, hosts
 from spritz.node.agent import Agent
 from spritz.node.confines import EARLIER, confines
+from spritz.node.forwarding import Forwarder
 from spritz.node.gpu_use import GpuUse
 from spritz.node.gpus_found import fitted, nvml_devices
 from spritz.node.hardware import disk_mib
@@ -50,6 +51,7 @@ from spritz.wire.credential import BadCredential
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from ssl import SSLContext
 
     from msgspec import Struct
 
@@ -74,7 +76,10 @@ READ_SECONDS = 60.0
 #: A daemon that has not reached its controller by then serves all the same: jobs that run must be looked after.
 FIRST_CONNECTION_SECONDS = 2.0
 
-#: Our port answers pings; open files are for steps.
+#: Seconds to reach a node that an order is passed on to: the controller has another way, so waiting is no use.
+BRANCH_CONNECT_SECONDS = 2.0
+
+#: Our port answers pings and takes orders that are passed on; open files are for steps.
 PORT_LIMITS = Limits(connections=200)
 
 _IGNORED_SIGNALS = (signal.SIGUSR1, signal.SIGTSTP, signal.SIGXCPU, signal.SIGQUIT, signal.SIGALRM, signal.SIGPIPE)
@@ -142,8 +147,12 @@ class Daemon:
                 clock=self._clock,
                 log=self._log,
             )
+            table = self._table()
+            served: dict[type[Struct], Handler] = {Ping: self._pong, ForwardOrder: self._forwarder.from_node}
             try:
-                async with Server({Ping: self._pong}, role="slurmd", log=self._log, limits=PORT_LIMITS) as server:
+                async with Server(served, role="slurmd", log=self._log, limits=PORT_LIMITS) as server:
+                    if self._member is not None:
+                        self._secure(server, self._member)
                     await self._listen(server)
                     await self._write_hosts()
                     if self._settings.unconfined:
@@ -165,7 +174,7 @@ class Daemon:
                         self._controller_addresses,
                         role="slurmd",
                         log=self._log,
-                        table=self._table(),
+                        table=table,
                         on_connect=self._register,
                         owners=self._owners,
                         ceiling_seconds=RECONNECT_SECONDS_MAX,
@@ -191,6 +200,7 @@ class Daemon:
                     if relay is not None:
                         relay.close()
             finally:
+                self._forwarder.close()
                 self._agent.release()
                 tasks.cancel_all()
         self._log.info("daemon.stopped", unreported=len(self._agent.reporter))
@@ -210,6 +220,37 @@ class Daemon:
                 ) from error
             except OSError as error:
                 raise SpritzError(f"Unable to bind listen port ({port}): {error.strerror or error}") from error
+
+    def _secure(self, server: Server, member: Member) -> None:
+        """Have nodes of other machines pass orders on to us."""
+        from spritz.runtime import tls
+
+        keys = member.membership.keys(member.cluster, tls.NODE, self._clock.now())
+        context = tls.server_context(keys, streams=False)
+        server.secure(context, None)
+        self._tasks.spawn(self._keep_secure(context, member), name="certificate.port")
+
+    async def _keep_secure(self, context: SSLContext, member: Member) -> None:
+        from spritz.runtime import tls
+
+        while True:
+            await self._clock.sleep(3600.0)
+            try:
+                tls.renew(context, member.membership.keys(member.cluster, tls.NODE, self._clock.now()))
+            except (SpritzError, OSError) as error:  # ssl.SSLError is one
+                self._log.error("certificate.not_renewed", error=error)
+
+    async def _connect(self, address: str, port: int) -> Channel:
+        """To another node's daemon, for orders that are passed on."""
+        secure = self._member.secure("node") if self._member is not None else None
+        return await connect(
+            [(address, port)],
+            role="slurmd",
+            log=self._log,
+            owners=self._owners,
+            timeout=BRANCH_CONNECT_SECONDS,
+            secure=secure,
+        )
 
     def _begin_relay(self, tasks: Supervisor) -> Relay | None:
         """Lead users of this machine to a controller on another; none where a controller is here: that does it."""
@@ -327,15 +368,20 @@ class Daemon:
 
     def _table(self) -> dict[type[Struct], Handler]:
         table = self._agent.table()
+        launches = None
         if self._member is not None:
             from spritz.node.credentials import LAUNCHES, Launches
 
-            self._launches = Launches(self._member.membership, self._member.cluster, self._clock)
+            launches = self._launches = Launches(self._member.membership, self._member.cluster, self._clock)
             plain = {kind: _of_this_machine(table[kind]) for kind in LAUNCHES} if self._member.has_controller else {}
             table = {kind: handler for kind, handler in table.items() if kind not in LAUNCHES} | plain
             table[SignedLaunch] = self._signed_launch
+        self._forwarder = Forwarder(
+            self._agent.order, self._connect, self._connected.is_set, self._owners, launches, self._log
+        )
         return {
             **table,
+            ForwardOrder: self._forwarder.from_controller,
             PingNode: self._ping,
             ReloadNode: self._reload_order,
             RebootNode: self._reboot_order,

@@ -84,11 +84,35 @@ class LaunchCredential(Struct, frozen=True, kw_only=True, array_like=True, gc=Fa
     nonce: bytes
 
 
+class OrderCredential(Struct, frozen=True, kw_only=True, array_like=True, gc=False):
+    """The controller of `term` has these nodes carry out one order: of `kind`, for this job, step and user.
+
+    It travels with a `ForwardOrder`, by way of other nodes. `nodes` is a hostlist; `step_id` is -1 and `uid` and `gid`
+    are 0 where the order has none; `digest` is the SHA-256 of the message. A LaunchCredential is never taken for one:
+    their second fields differ in type.
+    """
+
+    cluster: str
+    kind: str
+    term: int
+    nodes: str
+    job_id: int
+    restart_count: int
+    step_id: int
+    uid: int
+    gid: int
+    digest: bytes
+    issued_at: float
+    expires_at: float
+    nonce: bytes
+
+
 T = TypeVar("T")
 
 _encode = Encoder().encode
 _user_decoder = Decoder(UserCredential)
 _launch_decoder = Decoder(LaunchCredential)
+_order_decoder = Decoder(OrderCredential)
 
 
 def derive(key: bytes, purpose: str) -> bytes:
@@ -125,18 +149,27 @@ def unseal(sealed: bytes, keys: tuple[bytes, ...]) -> UserCredential:
     return _decoded(_user_decoder, content[1:])
 
 
-def launch_content(credential: LaunchCredential) -> bytes:
+def launch_content(credential: LaunchCredential | OrderCredential) -> bytes:
     """The bytes that are signed."""
     return bytes((VERSION,)) + _encode(credential)
 
 
 def launch_of(content: bytes) -> LaunchCredential:
     """What was signed, once the signature is known to be right. Raises BadCredential."""
+    return _decoded(_launch_decoder, _signed(content))
+
+
+def order_of(content: bytes) -> OrderCredential:
+    """As `launch_of`, for an order that other nodes have passed on."""
+    return _decoded(_order_decoder, _signed(content))
+
+
+def _signed(content: bytes) -> bytes:
     if not content:
         raise BadCredential("missing", "the launch has none")
     if content[0] != VERSION:
         raise BadCredential("downgraded", f"version {content[0]}, and {VERSION} is the only one taken")
-    return _decoded(_launch_decoder, content[1:])
+    return content[1:]
 
 
 def digest_of(message: bytes) -> bytes:
@@ -154,7 +187,9 @@ class Taken:
     def __len__(self) -> int:
         return len(self._until)
 
-    def check(self, credential: UserCredential | LaunchCredential, *, cluster: str, now: float) -> None:
+    def check(
+        self, credential: UserCredential | LaunchCredential | OrderCredential, *, cluster: str, now: float
+    ) -> None:
         """Take it. Raises BadCredential where it is another cluster's, not of now, or was taken before."""
         if credential.cluster != cluster:
             raise BadCredential("foreign", f"it is of cluster {credential.cluster[:60]!r}, and this is {cluster}")

@@ -6,6 +6,8 @@ Sources: sbatch(1) OUTPUT ENVIRONMENT VARIABLES, srun(1) OUTPUT ENVIRONMENT VARI
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from msgspec import Struct
 
 from spritz.model import het
@@ -43,12 +45,17 @@ class NodeFacts(Struct, frozen=True, kw_only=True):
     address_pattern: str = "node"
 
 
+# A daemon of many virtual nodes tells each of them the same.
+_listed = lru_cache(maxsize=8)(hostlist.compress)
+_counted = lru_cache(maxsize=8)(taskcounts.format)
+
+
 def job_variables(job: Job, node_index: int, facts: NodeFacts) -> Variables:
     """What a batch script and every step of the job have in common on one node."""
     spec = job.spec
     allocation = job.allocation
     assert allocation is not None, "only jobs with an allocation are launched"
-    names = hostlist.compress(allocation.names)
+    names = _listed(allocation.names)
     count = str(len(allocation.nodes))
     variables = {
         "SLURM_CLUSTER_NAME": facts.cluster_name,
@@ -66,7 +73,7 @@ def job_variables(job: Job, node_index: int, facts: NodeFacts) -> Variables:
         "SLURM_NODELIST": names,
         "SLURM_JOB_NUM_NODES": count,
         "SLURM_NNODES": count,
-        "SLURM_JOB_CPUS_PER_NODE": taskcounts.format(node.cpu_count for node in allocation.nodes),
+        "SLURM_JOB_CPUS_PER_NODE": _counted(tuple(node.cpu_count for node in allocation.nodes)),
         "SLURM_JOB_START_TIME": str(int(job.started_at)),
         "SLURM_JOB_END_TIME": str(int(job.ends_at)) if job.ends_at else str(INFINITE),
         "SLURM_NODEID": str(node_index),
@@ -133,7 +140,7 @@ def batch_variables(
         "SLURM_GTIDS": "0",
         "SLURM_PROCID": "0",
         "SLURM_LOCALID": "0",
-        "SLURM_TASKS_PER_NODE": taskcounts.format(task_counts),
+        "SLURM_TASKS_PER_NODE": _counted(task_counts),
     }
     if spec.container is not None and spec.container.bundle:
         variables["SLURM_CONTAINER"] = spec.container.bundle
@@ -165,8 +172,8 @@ def step_variables(
         variables |= het.variables(components) | het.together(tuple(spanned) or (mine,))
     if step.het is not None:
         names, rank = step.het.names, step.het.node_offset + node_index
-    nodes, tasks, counts = str(len(names)), str(sum(task_counts)), taskcounts.format(task_counts)
-    listed = hostlist.compress(names)
+    nodes, tasks, counts = str(len(names)), str(sum(task_counts)), _counted(task_counts)
+    listed = _listed(names)
     variables |= {
         "SLURM_CPUS_ON_NODE": str(share.allocation.cpu_count),
         "SLURM_GTIDS": ",".join(map(str, share.task_ids)),

@@ -1,0 +1,49 @@
+"""Trees of node daemons as lists: who passes an order on to whom (`launch.Branch`, `launch.ForwardOrder`).
+
+Source: slurm.conf(5) TreeWidth; docs/decisions/0193.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+
+from msgspec import structs
+
+from spritz.model.launch import Branch
+
+Branches = tuple[Branch, ...]
+
+
+def tree(daemons: Sequence[Branch], width: int) -> Branches:
+    """Each daemon passes on to at most `width`. Branches are runs of `daemons`, in their order; heads come first."""
+    return tuple(_deeper(daemons, width, 0))
+
+
+def _deeper(daemons: Sequence[Branch], width: int, depth: int) -> Iterable[Branch]:
+    parts = min(width, len(daemons))
+    bounds = [len(daemons) * part // parts for part in range(parts + 1)] if parts else []
+    for first, last in pairwise(bounds):
+        yield structs.replace(daemons[first], depth=depth)
+        yield from _deeper(daemons[first + 1 : last], width, depth + 1)
+
+
+def split(branches: Branches) -> list[tuple[Branch, Branches]]:
+    """Each head, and the branches below it as that daemon sees them. Lists that are no trees make none."""
+    found: list[tuple[Branch, list[Branch]]] = []
+    for branch in branches:
+        if branch.depth <= 0 or not found:
+            found.append((branch, []))
+        else:
+            found[-1][1].append(structs.replace(branch, depth=branch.depth - 1))
+    return [(head, tuple(below)) for head, below in found]
+
+
+def levels(branches: Branches) -> int:
+    """How many daemons an order passes through; 0 for none."""
+    return max((branch.depth + 1 for branch in branches), default=0)
+
+
+def all_nodes(branches: Iterable[Branch]) -> tuple[str, ...]:
+    """Of all daemons."""
+    return tuple(name for branch in branches for name in branch.nodes)

@@ -1,0 +1,170 @@
+"""Orders that come by way of other nodes, and are passed on to further ones: a node's part of the tree (TreeWidth).
+
+Each daemon carries an order out on its own nodes and passes it on to the heads of its branches, over connections to
+their SlurmdPort that are kept for a while. A head that cannot be reached is told in the answer, and what is below it is
+passed on without it: the controller sends to the rest itself, over the links that nodes keep to it.
+
+Who may send an order here: the controller over its link, a process of root, SlurmUser or our own user on this machine,
+by the kernel's word; anyone else only what the controller has signed for these nodes (`node.credentials`).
+
+Source: slurm.conf(5) TreeWidth; docs/decisions/0193.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING
+
+from msgspec import DecodeError, Struct, ValidationError, structs
+from msgspec.msgpack import Decoder
+
+from spritz.client.errors import CallTimeout, ClientError, ConnectionLost, RemoteError
+from spritz.model.branches import Branches, all_nodes, levels, split
+from spritz.model.launch import ORDERS, Accepted, Branch, Forwarded, ForwardOrder, Order
+from spritz.model.rejection import Rejection
+from spritz.wire.credential import BadCredential
+
+if TYPE_CHECKING:
+    from spritz.client.channel import Channel
+    from spritz.client.handling import Call
+    from spritz.node.credentials import Launches
+    from spritz.runtime.log import Logger
+
+#: Seconds that a level of the tree may take to answer.
+LEVEL_SECONDS = 10.0
+
+#: A connection to another node that carries nothing for so long is closed.
+KEPT_SECONDS = 60.0
+
+#: To (address, port) of another node's daemon, by TLS where it is on another machine. Raises ClientError.
+Connect = Callable[[str, int], Awaitable["Channel"]]
+
+_decoders: dict[str, Decoder[Order]] = {kind.__name__: Decoder(kind) for kind in ORDERS}
+
+#: Roles of machines (`runtime.tls`, which a cluster of one machine never imports) whose daemons pass orders on.
+_ROLES = ("controller", "node")
+
+
+class Forwarder:
+    """`carry_out` is what an order for one node is given to; `is_ready` says whether our own nodes have registered."""
+
+    def __init__(
+        self,
+        carry_out: Callable[[Struct], Accepted | Rejection],
+        connect: Connect,
+        is_ready: Callable[[], bool],
+        owners: frozenset[int],
+        launches: Launches | None,
+        log: Logger,
+    ) -> None:
+        self._carry_out = carry_out
+        self._connect = connect
+        self._is_ready = is_ready
+        self._owners = owners
+        self._launches = launches
+        self._log = log
+        self._channels: dict[tuple[str, int], Channel] = {}
+        self._closing: dict[tuple[str, int], asyncio.TimerHandle] = {}
+
+    async def from_controller(self, request: ForwardOrder, call: Call) -> Forwarded | Rejection:
+        """Over our own link: to a controller on this machine the kernel speaks."""
+        return await self._take(request, call, trusted=call.channel.pipe.is_same_machine)
+
+    async def from_node(self, request: ForwardOrder, call: Call) -> Forwarded | Rejection:
+        """On SlurmdPort."""
+        if not self._is_ready():  # what runs here is not known yet, nor which controller leads
+            return Rejection(code="ESLURM_INVALID_NODE_NAME", message="the node has not registered")
+        caller = call.caller
+        trusted = call.channel.pipe.is_same_machine and caller is not None and caller.uid in self._owners
+        return await self._take(request, call, trusted=trusted)
+
+    async def _take(self, request: ForwardOrder, call: Call, *, trusted: bool) -> Forwarded | Rejection:
+        try:
+            order = order_in(request)
+            if not trusted:
+                machine = call.machine
+                if self._launches is None or machine is None or machine.role not in _ROLES:
+                    raise BadCredential("missing", "orders are for the cluster's daemons to send")
+                self._launches.check_order(request, order)
+        except BadCredential as error:
+            peer = call.channel.pipe.peer_name
+            self._log.error("order.refused", kind=request.kind[:60], reason=error.message, peer=peer)
+            return Rejection(code="ESLURM_INVALID_JOB_CREDENTIAL", message=error.message)
+        # Those below first: others wait for them.
+        answers = await asyncio.gather(
+            *(self._pass_on(request, *branch) for branch in split(request.branches)), self._here(order, request.nodes)
+        )
+        return _together(answers)
+
+    async def _here(self, order: Order, nodes: tuple[str, ...]) -> Forwarded:
+        refused = []
+        for name in nodes:
+            await asyncio.sleep(0)  # a daemon may stand for hundreds of nodes
+            if isinstance(self._carry_out(structs.replace(order, node=name)), Rejection):
+                refused.append(name)
+        return Forwarded(unreached=tuple(refused))
+
+    async def _pass_on(self, request: ForwardOrder, head: Branch, below: Branches) -> Forwarded:
+        """To one branch; to what is below, where its head is not there."""
+        part = structs.replace(request, nodes=head.nodes, branches=below)
+        nodes = all_nodes((head, *below))
+        try:
+            channel = await self._channel(head.address, head.port)
+        except ClientError as error:
+            self._log.info("branch.unreached", node=nodes[0], address=head.address, detail=error.hint)
+            answers = await asyncio.gather(*(self._pass_on(request, *lower) for lower in split(below)))
+            return _together([Forwarded(unreached=head.nodes), *answers])
+        try:
+            return await channel.call(part, Forwarded, timeout=LEVEL_SECONDS * (1 + levels(below)))
+        except RemoteError as error:
+            self._log.error("branch.refused", node=nodes[0], reason=error.message)
+            return Forwarded(unreached=nodes)
+        except (ConnectionLost, CallTimeout, ClientError) as error:
+            self._log.error("branch.lost", node=nodes[0], reason=error.message)
+            return Forwarded(unanswered=nodes)
+
+    async def _channel(self, address: str, port: int) -> Channel:
+        where = (address, port)
+        channel = self._channels.get(where)
+        if channel is None or not channel.is_open:
+            channel = self._channels[where] = await self._connect(address, port)
+        timer = self._closing.pop(where, None)
+        if timer is not None:
+            timer.cancel()
+        self._closing[where] = asyncio.get_running_loop().call_later(KEPT_SECONDS, self._close, where)
+        return channel
+
+    def _close(self, where: tuple[str, int]) -> None:
+        self._closing.pop(where, None)
+        channel = self._channels.pop(where, None)
+        if channel is not None:
+            channel.close()
+
+    def close(self) -> None:
+        """Let go of other nodes."""
+        for timer in self._closing.values():
+            timer.cancel()
+        for where in list(self._channels):
+            self._close(where)
+
+
+def order_in(request: ForwardOrder) -> Order:
+    """The order inside, for no node yet. Raises BadCredential."""
+    decoder = _decoders.get(request.kind)
+    if decoder is None:
+        raise BadCredential("malformed", f"{request.kind[:60]!r} is no order that is passed on")
+    try:
+        order = decoder.decode(request.message)
+    except (ValidationError, DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise BadCredential("malformed", str(error)) from error
+    if order.node:
+        raise BadCredential("malformed", f"an order for {order.node[:60]} alone is not passed on")
+    return order
+
+
+def _together(answers: Sequence[Forwarded]) -> Forwarded:
+    return Forwarded(
+        unreached=tuple(name for answer in answers for name in answer.unreached),
+        unanswered=tuple(name for answer in answers for name in answer.unanswered),
+    )
