@@ -18,6 +18,7 @@ Map
 `images`, `forked`  the state as a whole, now and then, written by a forked child
 `recovery`, `state_directory`   from disk to state; `-c`, `-i`, whose directory it is
 `nodes`, `launch`   links to node daemons, effects as messages, heartbeats, silence
+`fanout`            orders for many nodes: whom to tell, and what they pass on (TreeWidth)
 `scheduler`         runs scheduling passes and applies their plans
 `pacing`            when the next pass runs: a pure policy with its table of transitions
 `plan_slices`       a plan in slices of bounded work, so that requests are answered while a large one is applied

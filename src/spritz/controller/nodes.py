@@ -92,8 +92,9 @@ class NodeLinks:
         self._plain: set[Channel] = set()
         #: node -> done when the newest order that is on its way to it through others has come to an end
         self._forwarding: dict[str, asyncio.Future[None]] = {}
-        #: effects on their way over a node's own link
+        #: node -> effects for its own link: all of them, and those that wait for no order through others
         self._direct: Counter[str] = Counter()
+        self._under_way: Counter[str] = Counter()
         self._sent = 0
         self._forwarded = 0
         self._rerouted = 0
@@ -239,8 +240,10 @@ class NodeLinks:
         for effect in effects:
             channel = self._links.get(effect.node)
             if channel is not None:
-                self._direct[effect.node] += 1
                 before = self._forwarding.get(effect.node)
+                self._direct[effect.node] += 1
+                if before is None:
+                    self._under_way[effect.node] += 1
                 work = self._deliver_after(before, effect, channel)
                 self._context.tasks.spawn_contained(work, name="effect.deliver")
 
@@ -248,11 +251,13 @@ class NodeLinks:
         try:
             if before is not None:
                 await asyncio.shield(before)
+                self._under_way[effect.node] += 1
             await self._deliver(effect, channel)
         finally:
-            self._direct[effect.node] -= 1
-            if not self._direct[effect.node]:
-                del self._direct[effect.node]
+            for counted in (self._direct, self._under_way):
+                counted[effect.node] -= 1
+                if counted[effect.node] <= 0:
+                    del counted[effect.node]
 
     def _fan_out(self, effects: Sequence[Effect]) -> None:
         """Effects that differ in their node alone, as one order: to a few daemons, which pass it on."""
@@ -261,7 +266,7 @@ class NodeLinks:
         direct: list[Effect] = []
         for effect in effects:
             channel = self._links[effect.node]
-            if channel in self._plain or self._direct[effect.node]:
+            if channel in self._plain or effect.node in self._direct:
                 direct.append(effect)
             else:
                 names.setdefault(channel, []).append(effect.node)
@@ -301,10 +306,13 @@ class NodeLinks:
         try:
             for earlier in before:
                 await asyncio.shield(earlier)
-            if any(self._direct[name] for name in nodes) or not self._letters.are_due(order.effect, nodes):
+            if any(name in self._under_way for name in nodes) or not self._letters.are_due(order.effect, nodes):
                 missed = nodes  # each is looked at by itself
             else:
                 missed = await self._pass_on(order, head, below)
+                if missed:
+                    self._rerouted += len(missed)
+                    self._context.log.info("branch.rerouted", head=head.nodes[0], nodes=len(missed), first=missed[0])
         finally:
             for name in nodes:
                 if self._forwarding.get(name) is done:
@@ -337,27 +345,24 @@ class NodeLinks:
                 self._plain.add(channel)
             else:
                 self._context.log.error("branch.refused", node=head.nodes[0], error=error.message)
-            answer = Forwarded(unreached=nodes)
+            return nodes
         except (ConnectionLost, CallTimeout) as error:
             self._context.log.error("branch.lost", node=head.nodes[0], nodes=len(nodes), error=error.message)
-            answer = Forwarded(unanswered=nodes)
-        else:
-            self.heard(channel)
+            return () if isinstance(order.effect, core_effects.PASSING) else nodes
+        self.heard(channel)
         return self._missed(order.effect, head, answer)
 
     def _missed(self, effect: Effect, head: Branch, answer: Forwarded) -> tuple[str, ...]:
         """Whom a branch has not reached. A passing effect is not sent again to those who may have it."""
         missed = answer.unreached
         until = self._context.clock.monotonic() + ALONE_SECONDS
-        for name in (*answer.unreached, *answer.unanswered):
+        passing = isinstance(effect, core_effects.PASSING)
+        for name in answer.unreached if passing else (*answer.unreached, *answer.unanswered):
             channel = self._links.get(name)
             if channel is not None and name not in head.nodes:
                 self._alone[channel] = until
-        if not isinstance(effect, core_effects.PASSING):
+        if not passing:
             missed += answer.unanswered
-        if missed:
-            self._rerouted += len(missed)
-            self._context.log.info("branch.rerouted", head=head.nodes[0], nodes=len(missed), first=missed[0])
         return missed
 
     async def _written(self, order: _Order) -> ForwardOrder | None:

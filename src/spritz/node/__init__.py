@@ -5,6 +5,7 @@ Map
 `machine`    what to do, as a pure function of what was told and what has happened; one Machine per node
 `actions`    what a Machine asks its shell to do
 `agent`      the shell around it: the controller's connection, the spool, supervisors, programs, reports
+`forwarding` orders that nodes pass on to each other; `credentials`: what the controller has signed
 `launch/`    pure: a launch message -> `stepd.spec.SupervisorSpec` (environment, files, CPUs, GPUs, credentials)
 `introduce`  which node a daemon is that slurm.conf does not name
 `reporter`   reports, kept until acknowledged; `leftovers`: ending what dead supervisors left

@@ -76,8 +76,9 @@ READ_SECONDS = 60.0
 #: A daemon that has not reached its controller by then serves all the same: jobs that run must be looked after.
 FIRST_CONNECTION_SECONDS = 2.0
 
-#: Seconds to reach a node that an order is passed on to: the controller has another way, so waiting is no use.
-BRANCH_CONNECT_SECONDS = 2.0
+#: Seconds within which a node that an order is passed on to is reached, and its kernel has what was sent. The
+#: controller has another way, so waiting is no use.
+BRANCH_SECONDS = 2.0
 
 #: Our port answers pings and takes orders that are passed on; open files are for steps.
 PORT_LIMITS = Limits(connections=200)
@@ -243,14 +244,16 @@ class Daemon:
     async def _connect(self, address: str, port: int) -> Channel:
         """To another node's daemon, for orders that are passed on."""
         secure = self._member.secure("node") if self._member is not None else None
-        return await connect(
+        channel = await connect(
             [(address, port)],
             role="slurmd",
             log=self._log,
             owners=self._owners,
-            timeout=BRANCH_CONNECT_SECONDS,
+            timeout=BRANCH_SECONDS,
             secure=secure,
         )
+        channel.pipe.expect_acknowledgements(BRANCH_SECONDS)
+        return channel
 
     def _begin_relay(self, tasks: Supervisor) -> Relay | None:
         """Lead users of this machine to a controller on another; none where a controller is here: that does it."""

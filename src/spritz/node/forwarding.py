@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from msgspec import DecodeError, Struct, ValidationError, structs
 from msgspec.msgpack import Decoder
 
-from spritz.client.errors import CallTimeout, ClientError, ConnectionLost, RemoteError
+from spritz.client.errors import ClientError, RemoteError
 from spritz.model.branches import Branches, all_nodes, levels, split
 from spritz.model.launch import ORDERS, Accepted, Branch, Forwarded, ForwardOrder, Order
 from spritz.model.rejection import Rejection
@@ -36,6 +36,9 @@ LEVEL_SECONDS = 10.0
 
 #: A connection to another node that carries nothing for so long is closed.
 KEPT_SECONDS = 60.0
+
+#: Orders that a node must not get twice; any other may come again, after a head that was lost on the way.
+ONCE = frozenset(("SignalTasks",))
 
 #: To (address, port) of another node's daemon, by TLS where it is on another machine. Raises ClientError.
 Connect = Callable[[str, int], Awaitable["Channel"]]
@@ -91,6 +94,13 @@ class Forwarder:
             peer = call.channel.pipe.peer_name
             self._log.error("order.refused", kind=request.kind[:60], reason=error.message, peer=peer)
             return Rejection(code="ESLURM_INVALID_JOB_CREDENTIAL", message=error.message)
+        self._log.debug(
+            "order.taken",
+            kind=request.kind,
+            nodes=len(request.nodes),
+            below=sum(len(branch.nodes) for branch in request.branches),
+            peer=call.channel.pipe.peer_name,
+        )
         # Those below first: others wait for them.
         answers = await asyncio.gather(
             *(self._pass_on(request, *branch) for branch in split(request.branches)), self._here(order, request.nodes)
@@ -113,16 +123,20 @@ class Forwarder:
             channel = await self._channel(head.address, head.port)
         except ClientError as error:
             self._log.info("branch.unreached", node=nodes[0], address=head.address, detail=error.hint)
-            answers = await asyncio.gather(*(self._pass_on(request, *lower) for lower in split(below)))
-            return _together([Forwarded(unreached=head.nodes), *answers])
+            return _together([Forwarded(unreached=head.nodes), *await self._without_head(request, below)])
         try:
             return await channel.call(part, Forwarded, timeout=LEVEL_SECONDS * (1 + levels(below)))
         except RemoteError as error:
             self._log.error("branch.refused", node=nodes[0], reason=error.message)
-            return Forwarded(unreached=nodes)
-        except (ConnectionLost, CallTimeout, ClientError) as error:
+            return _together([Forwarded(unreached=head.nodes), *await self._without_head(request, below)])
+        except ClientError as error:
             self._log.error("branch.lost", node=nodes[0], reason=error.message)
-            return Forwarded(unanswered=nodes)
+            if request.kind in ONCE:
+                return Forwarded(unanswered=nodes)
+            return _together([Forwarded(unanswered=head.nodes), *await self._without_head(request, below)])
+
+    async def _without_head(self, request: ForwardOrder, below: Branches) -> list[Forwarded]:
+        return await asyncio.gather(*(self._pass_on(request, *branch) for branch in split(below)))
 
     async def _channel(self, address: str, port: int) -> Channel:
         where = (address, port)

@@ -106,6 +106,12 @@ class Pipe(asyncio.Protocol):
                 tcp_peer_owner(connection)
         return self.credentials
 
+    def expect_acknowledgements(self, seconds: float) -> None:
+        """Over TCP: end the connection when the peer's kernel has not acknowledged what was sent for so long."""
+        connection = self._transport.get_extra_info("socket") if self._transport is not None else None
+        if connection is not None and connection.family in (socket.AF_INET, socket.AF_INET6):
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(seconds * 1000))
+
     def attach(self, receiver: Receiver) -> None:
         """Set who gets what arrives, and has arrived already; that comes at the loop's next turn."""
         self._receiver = receiver

@@ -194,7 +194,7 @@ _TABLE: tuple[tuple[str, Row], ...] = (
     ("s", Row("resv-ports", "", "[=count]", "reserve ports on the nodes of the step (MpiParams=ports)")),
     ("s", Row("msg-timeout", "", "seconds", refused="MessageTimeout of slurm.conf holds")),
     ("s", Row("threads", "T", "count", "threads to launch the step with: without effect, the controller launches it")),
-    ("s", Row("treewidth", "", "width", refused="the controller launches steps")),
+    ("s", Row("treewidth", "", "width", refused="TreeWidth in slurm.conf says it for all steps")),
     ("s", Row("slurmd-debug", "", "level", refused="use scontrol setdebug")),
     # -- salloc
     ("a", Row("no-shell", "", "", "only make the allocation, run nothing")),

@@ -1,0 +1,44 @@
+"""Trees of daemons as lists: everyone is in them once, nobody tells more than the width, heads see their part."""
+
+from __future__ import annotations
+
+import pytest
+
+from spritz.model.branches import Branches, all_nodes, levels, split, tree
+from spritz.model.launch import Branch
+
+
+def daemons(count: int) -> list[Branch]:
+    return [Branch(address=f"10.0.0.{number}", port=6818, nodes=(f"n{number}",)) for number in range(count)]
+
+
+def most_told(branches: Branches) -> int:
+    heads = split(branches)
+    return max((len(heads), *(most_told(below) for _head, below in heads)), default=0)
+
+
+@pytest.mark.parametrize(("count", "width"), [(0, 3), (1, 1), (5, 1), (7, 2), (50, 50), (1000, 16), (1000, 50)])
+def test_every_daemon_is_told_once_and_tells_at_most_the_width(count: int, width: int) -> None:
+    found = tree(daemons(count), width)
+    assert sorted(all_nodes(found)) == sorted(all_nodes(daemons(count)))
+    assert most_told(found) <= width
+    assert len(split(found)) == min(count, width)
+
+
+def test_a_thousand_are_reached_in_three_levels_of_sixteen() -> None:
+    assert levels(tree(daemons(1000), 50)) == 2
+    assert levels(tree(daemons(1000), 16)) == 3
+
+
+def test_heads_lead_their_neighbours() -> None:
+    found = tree(daemons(7), 2)
+    assert [(head.nodes, all_nodes(below)) for head, below in split(found)] == [
+        (("n0",), ("n1", "n2")),
+        (("n3",), ("n4", "n5", "n6")),
+    ]
+
+
+def test_a_list_that_is_no_tree_is_read_without_harm() -> None:
+    """What a peer sends: a first daemon that is below none, depths that jump or are negative."""
+    odd = tuple(Branch(address="x", port=1, nodes=(str(depth),), depth=depth) for depth in (5, 9, -3, 2))
+    assert [head.nodes for head, _below in split(odd)] == [("5",), ("-3",)]
