@@ -133,7 +133,7 @@ def test_nodes_are_ranked_by_switch_or_block_on_demand(tmp_path: Path) -> None:
 
 def test_parameters_without_a_meaning_here_say_why(tmp_path: Path) -> None:
     assert warnings(tmp_path, "TopologyParam=RoutePart,TopoOptional\n") == [
-        "slurm.conf:4: TopologyParam=RoutePart has no effect: the controller speaks to every node directly"
+        "slurm.conf:4: TopologyParam=RoutePart has no effect: branches are runs of the allocated nodes, in their order"
     ]
     assert BASE.count("\n") == 3
     (told,) = warnings(tmp_path, "TopologyParam=TopoMaxSizeUnroll=4,RouteTree\n")
