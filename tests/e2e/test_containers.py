@@ -399,3 +399,49 @@ def test_a_container_has_the_devices_of_its_step_and_no_others(image: Path, tmp_
         made.close()
         for path in files:
             Path(path).unlink(missing_ok=True)
+
+
+@pytest.fixture
+def podman(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """With a store of the test's own."""
+    found = shutil.which("podman")
+    if found is None:
+        pytest.skip("podman is not installed")
+    conf = tmp_path / "storage.conf"
+    conf.write_text(f'[storage]\ndriver = "vfs"\nrunroot = "{tmp_path}/run"\ngraphroot = "{tmp_path}/store"\n')
+    monkeypatch.setenv("CONTAINERS_STORAGE_CONF", str(conf))
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    tried = subprocess.run([found, "images"], capture_output=True, text=True)
+    if tried.returncode:
+        pytest.skip(f"podman does not work here: {tried.stderr[-200:]}")
+    return found
+
+
+def test_names_are_images_of_podmans_store(
+    cluster: Cluster, image: Path, cache: Path, tmp_path: Path, podman: str
+) -> None:
+    """With the variables and the entry point of their configuration."""
+    subprocess.run(["tar", "-C", image, "-cf", tmp_path / "image.tar", "."], check=True)
+    changes = ("ENV FROM_IMAGE=podman", 'ENTRYPOINT ["/bin/sh", "-c", "echo entered; exec \\"$0\\" \\"$@\\""]')
+    options = [word for change in changes for word in ("--change", change)]
+    subprocess.run([podman, "import", *options, tmp_path / "image.tar", "localhost/team/name:1"], check=True)
+    words = ("srun", "-n2", "--container-image=localhost/team/name:1")
+    done = run(cluster, *words, "sh", "-c", "cat /etc/where; echo $FROM_IMAGE")
+    assert (done.returncode, sorted(lines(done.stdout))) == (0, ["inside", "inside", "podman", "podman"]), done.stderr
+    entered = run(cluster, *words, "--container-entrypoint", "sh", "-c", "echo $FROM_IMAGE")
+    assert sorted(lines(entered.stdout)) == ["entered", "entered", "podman", "podman"]
+    saved = run(cluster, *words, f"--container-save={tmp_path}/saved.tar", "sh", "-c", "echo")
+    assert saved.returncode == 0, saved.stderr
+    own = ("srun", f"--container-image={tmp_path}/saved.tar", "--container-entrypoint")
+    again = run(cluster, *own, "sh", "-c", "echo $FROM_IMAGE")
+    assert lines(again.stdout) == ["entered", "podman"]
+    listed = subprocess.run([podman, "ps", "--all", "--quiet"], capture_output=True, text=True)
+    assert listed.stdout == "", "no container of podman's is left"
+
+
+@pytest.mark.slow
+def test_an_image_that_is_nowhere_is_told(cluster: Cluster, cache: Path, podman: str) -> None:
+    """podman tries a registry four times."""
+    none = run(cluster, "srun", "--container-image=localhost:1/none:1", "true")
+    assert none.returncode
+    assert b"couldn't import localhost:1/none:1" in none.stderr

@@ -135,7 +135,7 @@ def save(options: dict[str, Any], environment: dict[str, str]) -> int:
         return 0  # it never came to be, and the task has said so
     part = f"{target}.{_step(environment)}.{_node(environment)}.part"
     try:
-        images.run(_saver(target, place, part), target, images.limit(environment))
+        images.run(_saver(target, place, part), target, images.limit(environment), "save")
         os.rename(part, target)
     finally:
         with contextlib.suppress(FileNotFoundError):

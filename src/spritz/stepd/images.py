@@ -130,12 +130,12 @@ def program(name: str) -> str:
     return found
 
 
-def run(words: list[str], image: str, seconds: float) -> str:
+def run(words: list[str], image: str, seconds: float, doing: str = "unpack") -> str:
     """Standard output of a program that succeeds. Raises Refused: also where it has not ended after `seconds`."""
     status, output, errors = _finished(words, image, seconds)
     if status:
         said = errors.strip().splitlines()
-        raise Refused(f"couldn't unpack {image}: {said[-1][:300] if said else os.path.basename(words[0])}")
+        raise Refused(f"couldn't {doing} {image}: {said[-1][:300] if said else os.path.basename(words[0])}")
     return output
 
 
@@ -192,7 +192,7 @@ def _of_name(image: str, environment: dict[str, str]) -> str:
         def unpack(place: str) -> None:
             squashed = place + ".sqsh"
             try:
-                run([enroot, "import", "--output", squashed, f"docker://{image}"], image, seconds)
+                run([enroot, "import", "--output", squashed, f"docker://{image}"], image, seconds, "import")
                 _unsquash(place, squashed, seconds)
             finally:
                 with contextlib.suppress(FileNotFoundError):
@@ -215,7 +215,7 @@ def _of_podman(image: str, environment: dict[str, str]) -> str:
     status, output, errors = _finished(inspect, image, _QUESTION_SECONDS)
     if status:
         tell(f"importing {image}")
-        run([podman, "pull", "--quiet", image], image, seconds)
+        run([podman, "pull", "--quiet", image], image, seconds, "import")
         status, output, errors = _finished(inspect, image, _QUESTION_SECONDS)
     number, _, configuration = output.partition(" ")
     if status or not number:
