@@ -209,6 +209,155 @@ def test_filters_are_in_the_address_and_keys_work(dashboard: Dashboard, page: An
     dashboard.run("scancel", str(job))
 
 
+def agree(page: Any, verb: str) -> None:
+    page.locator("#confirm").get_by_role("button", name=verb).click()
+
+
+def test_a_job_is_suspended_resumed_requeued_and_shown_with_its_use(dashboard: Dashboard, page: Any) -> None:
+    job = submit(dashboard, "-J", "pausable")
+    page.goto(f"/jobs/{job}")
+    pill = page.locator("h1 .pill")
+    playwright.expect(pill).to_have_text("Running", timeout=15_000)
+    playwright.expect(page.locator(".charts .uplot")).to_have_count(3, timeout=30_000)
+    page.get_by_role("button", name="Suspend").click()
+    playwright.expect(page.locator("#notices")).to_contain_text("Suspended: 1 job.", timeout=15_000)
+    playwright.expect(pill).to_have_text("Suspended", timeout=15_000)
+    page.get_by_role("button", name="Resume").click()
+    playwright.expect(pill).to_have_text("Running", timeout=15_000)
+    page.get_by_role("button", name="Requeue").click()
+    playwright.expect(page.get_by_text("It begins again from the start.")).to_be_visible()
+    page.locator("#confirm").get_by_role("button", name="Keep").click()
+    playwright.expect(pill).to_have_text("Running")
+    page.get_by_role("button", name="Requeue").click()
+    agree(page, "Requeue")
+    playwright.expect(page.get_by_text("Requeued, restart 1")).to_be_visible(timeout=30_000)
+    dashboard.run("scancel", str(job))
+
+
+def test_several_jobs_are_held_and_released_at_once(dashboard: Dashboard, page: Any) -> None:
+    jobs = [submit(dashboard, "-J", "bulk-of-two", "-b", "now+1hour") for _ in range(2)]
+    page.goto("/queue?q=bulk-of-two")
+    playwright.expect(page.locator("tbody tr")).to_have_count(2, timeout=15_000)
+    page.locator("#all").check()
+    playwright.expect(page.locator("#bulk")).to_contain_text("2 selected")
+    page.locator("#bulk").get_by_role("button", name="Hold").click()
+    playwright.expect(page.locator("#notices")).to_contain_text("Held: 2 jobs.", timeout=15_000)
+    playwright.expect(page.get_by_text(re.compile("held by (its user|an administrator)"))).to_have_count(
+        2, timeout=15_000
+    )
+    page.locator("#all").check()
+    page.locator("#bulk").get_by_role("button", name="Release").click()
+    playwright.expect(page.get_by_text(re.compile("held by (its user|an administrator)"))).to_have_count(
+        0, timeout=15_000
+    )
+    dashboard.run("scancel", *map(str, jobs))
+
+
+def test_a_reservation_is_made_changed_and_deleted(dashboard: Dashboard, page: Any) -> None:
+    page.goto("/reservations")
+    page.locator("summary", has_text="New reservation").click()
+    new = page.locator("form[hx-post='/reservations/create']")
+    new.get_by_label("Name").first.fill("for-the-demo")
+    new.get_by_label("Begins").fill("2031-05-01T10:00")
+    new.get_by_label("Nodes, by name").fill("node2")
+    new.get_by_role("button", name="Reserve").click()
+    playwright.expect(page.locator("#notices")).to_contain_text("Refused", timeout=15_000)
+    assert new.get_by_label("Name").first.input_value() == "for-the-demo", "what is refused is not lost"
+    new.get_by_label("Users").fill("root")
+    new.get_by_role("button", name="Reserve").click()
+    row = page.locator("#r-for-the-demo")
+    playwright.expect(row).to_contain_text("node2", timeout=15_000)
+    row.locator("summary", has_text="Change").click()
+    row.get_by_label("Minutes").fill("90")
+    row.get_by_label("Nodes, by name").fill("node[1-2]")
+    row.get_by_role("button", name="Change").click()
+    playwright.expect(row).to_contain_text("1 h 30 min", timeout=15_000)
+    playwright.expect(row).to_contain_text("node[1-2]")
+    page.locator("summary", has_text="New reservation").click()
+    new.get_by_label("Name").first.fill("for-the-demo")
+    new.get_by_role("button", name="Reserve").click()
+    playwright.expect(page.locator("#notices")).to_contain_text("already", timeout=15_000)
+    row.get_by_role("button", name="Delete").click()
+    agree(page, "Delete")
+    playwright.expect(row).to_have_count(0, timeout=15_000)
+
+
+def test_a_run_is_paused_and_resumed(dashboard: Dashboard, page: Any) -> None:
+    (dashboard.root / "slow.sh").write_text("#!/bin/sh\nsleep 600\n")
+    dashboard.run(
+        "spritz", "run", "--detach", "--slurm=--hold", "--no-snapshot", "--name", "clicked", "--", "sh", "slow.sh"
+    )
+    page.goto("/runs/clicked-1")
+    pill = page.locator("h1 .pill")
+    playwright.expect(pill).to_have_text("Pending", timeout=30_000)
+    page.get_by_role("button", name="Pause").click()
+    playwright.expect(pill).to_have_text("Paused", timeout=30_000)
+    page.get_by_role("button", name="Resume").click()
+    playwright.expect(pill).to_have_text("Running", timeout=30_000)
+    page.get_by_role("button", name="Pause").click()
+    playwright.expect(page.locator("#notices")).to_contain_text("was not started as resumable", timeout=30_000)
+    job = page.get_by_role("link", name="Output").get_attribute("href").rpartition("/")[2]
+    dashboard.run("scancel", job)
+
+
+def test_what_is_refused_before_submission_is_said_and_nothing_is_lost(dashboard: Dashboard, page: Any) -> None:
+    page.goto("/submit")
+    page.get_by_label("GPUs a node").fill("99")
+    page.get_by_label("Script").fill("#!/bin/sh\necho mine\n")
+    page.get_by_role("button", name="When would it start?").click()
+    playwright.expect(page.get_by_text("Requested node configuration is not available")).to_be_visible(timeout=15_000)
+    assert page.get_by_label("GPUs a node").input_value() == "99"
+    assert "echo mine" in page.get_by_label("Script").input_value()
+    page.get_by_label("GPUs a node").fill("1")
+    page.get_by_role("button", name="When would it start?").click()
+    playwright.expect(page.get_by_text("It can run.")).to_be_visible(timeout=15_000)
+
+
+def test_news_leave_what_is_being_typed(dashboard: Dashboard, page: Any) -> None:
+    job = submit(dashboard, "-J", "edited", "-H")
+    page.goto(f"/jobs/{job}")
+    page.locator("summary", has_text="Change").click()
+    page.get_by_label("Comment").fill("half a sen")
+    dashboard.run("scontrol", "update", f"jobid={job}", "timelimit=33")
+    playwright.expect(page.get_by_text("33 min").first).to_be_visible(timeout=15_000)
+    assert page.get_by_label("Comment").input_value() == "half a sen"
+    page.locator("#change").get_by_role("button", name="Change").click()
+    playwright.expect(page.locator(".facts")).to_contain_text("half a sen", timeout=15_000)
+    assert not page.get_by_label("Comment").input_value()
+    dashboard.run("scancel", str(job))
+
+
+def test_a_log_of_a_gigabyte_is_opened_at_its_end(dashboard: Dashboard, page: Any) -> None:
+    path = dashboard.root / "huge.out"
+    job = submit(dashboard, "-o", str(path))
+    until(path.exists, "the job has its output")
+    with path.open("r+b") as file:
+        file.seek(1 << 30)
+        file.write(b"\nthe last line\n")
+    page.goto(f"/jobs/{job}")
+    playwright.expect(page.locator("#log-text")).to_contain_text("the last line", timeout=5_000)
+    playwright.expect(page.locator("#log-about")).to_contain_text("1.0 GiB")
+    page.get_by_placeholder("Find in the output").fill("the last")
+    playwright.expect(page.locator("#log-found")).to_contain_text("1 or more lines", timeout=15_000)
+    dashboard.run("scancel", str(job))
+
+
+def test_a_session_that_ends_in_one_tab_ends_in_the_other(dashboard: Dashboard, browser: Any) -> None:
+    context = browser.new_context(base_url=str(dashboard.client.base_url))
+    first = context.new_page()
+    first.goto(dashboard.run("spritz", "dashboard", "--dir", str(dashboard.cluster)).strip())
+    second = context.new_page()
+    second.goto("/queue")
+    playwright.expect(second.locator("#live-state")).to_have_text("Live", timeout=15_000)
+    first.get_by_role("button", name="Log out").click()
+    first.wait_for_url("**/login*")
+    job = submit(dashboard, "-H")
+    second.wait_for_url("**/login*", timeout=30_000)
+    playwright.expect(second.get_by_text("spritz dashboard")).to_be_visible()
+    context.close()
+    dashboard.run("scancel", str(job))
+
+
 def test_two_tabs_act_on_one_job(dashboard: Dashboard, page: Any) -> None:
     job = submit(dashboard, "-H")
     second = page.context.new_page()

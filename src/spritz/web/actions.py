@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Awaitable, Callable
+from datetime import datetime
 from typing import Any
 from urllib.parse import quote
 
@@ -40,6 +41,7 @@ def routes(site: Site) -> list[Route]:
             ("/jobs/{job:int}/update", update_job, ("POST",)),
             ("/nodes/act", act_on_nodes, ("POST",)),
             ("/reservations/create", create_reservation, ("POST",)),
+            ("/reservations/change", change_reservation, ("POST",)),
             ("/reservations/delete", delete_reservation, ("POST",)),
             ("/submit", submit_page, ("GET",)),
             ("/submit", submit, ("POST",)),
@@ -169,42 +171,65 @@ async def act_on_nodes(view: View) -> Response:
 
 
 async def create_reservation(view: View) -> Response:
-    """A reservation."""
+    """A new one: a name that there is is not taken for a change."""
     form = await form_of(view)
-    body: dict[str, Any] = {"flags": []}
-    if name := _first(form, "name"):
-        body["name"] = name
-    for field in ("partition", "start_time", "comment"):
+    name = _first(form, "name")
+    known = await view.rest.get(f"/slurm/{VERSION}/reservations", dict)
+    if name and any(one["name"] == name for one in known["reservations"]):
+        return notice(view, "bad", f"There is a reservation {name} already: change it, or take another name.")
+    given = _reservation(form)
+    if isinstance(given, str):
+        return notice(view, "bad", given)
+    body = {"duration": _number(60), "start_time": _number(view.now), **given}
+    return await _reserve(view, body, f"Reserved{': ' + name if name else ''}.")
+
+
+async def change_reservation(view: View) -> Response:
+    """What the form has filled in."""
+    form = await form_of(view)
+    given = _reservation(form)
+    if isinstance(given, str):
+        return notice(view, "bad", given)
+    changed = [name.replace("_", " ") for name in given if name not in ("name", "flags")]
+    if not changed:
+        return notice(view, "bad", "Nothing is filled in, so nothing is changed.")
+    return await _reserve(view, given, f"Changed: {', '.join(changed)}.")
+
+
+async def _reserve(view: View, body: dict[str, Any], told: str) -> Response:
+    try:
+        await view.rest.send("POST", f"/slurm/{VERSION}/reservation", body)
+    except RestError as error:
+        return notice(view, "bad", f"Refused: {error.message}")
+    return notice(view, "good", told, there="/reservations")
+
+
+def _reservation(form: Form) -> dict[str, Any] | str:
+    """The fields of a request that are filled in, or what is wrong with them."""
+    body: dict[str, Any] = {"flags": ["MAINT"] if _first(form, "maintenance") else []}
+    for field in ("name", "partition", "comment"):
         if text := _first(form, field):
             body[field] = text
     for field in ("users", "accounts", "node_list"):
         if text := _first(form, field):
             body[field] = text.split(",")
     try:
-        body["duration"] = {"set": True, "number": int(_first(form, "duration") or "60")}
+        if text := _first(form, "duration"):
+            body["duration"] = _number(int(text))
         if text := _first(form, "node_count"):
-            body["node_count"] = {"set": True, "number": int(text)}
+            body["node_count"] = _number(int(text))
     except ValueError:
-        return notice(view, "bad", "Duration (minutes) and number of nodes are numbers.")
-    body["start_time"] = _moment(_first(form, "start_time"), view.now)
-    if _first(form, "maintenance"):
-        body["flags"] = ["MAINT"]
-    try:
-        await view.rest.send("POST", f"/slurm/{VERSION}/reservation", body)
-    except RestError as error:
-        return notice(view, "bad", f"Refused: {error.message}")
-    return notice(view, "good", f"Reserved{': ' + name if name else ''}.", there="/reservations")
+        return "Duration (minutes) and number of nodes are numbers."
+    if text := _first(form, "start_time"):
+        try:
+            body["start_time"] = _number(datetime.fromisoformat(text).timestamp())
+        except ValueError:
+            return f"Begins: {text[:40]!r} is no time, such as 2026-11-24T10:00."
+    return body
 
 
-def _moment(text: str, now: float) -> dict[str, Any]:
-    """Of a field of type datetime-local; empty is now."""
-    from datetime import datetime
-
-    try:
-        at = datetime.fromisoformat(text).timestamp() if text else now
-    except ValueError:
-        at = now
-    return {"set": True, "number": int(at)}
+def _number(value: float) -> dict[str, Any]:
+    return {"set": True, "number": int(value)}
 
 
 async def delete_reservation(view: View) -> Response:

@@ -33,7 +33,13 @@ def path_of(name: str) -> str:
 
 
 async def run(
-    name: str, *words: str, token: str = "", given: str = "", directory: str = "", user: Account | None = None
+    name: str,
+    *words: str,
+    token: str = "",
+    given: str = "",
+    directory: str = "",
+    user: Account | None = None,
+    seconds: float = SECONDS,
 ) -> tuple[int, str, str]:
     """Exit status, output and errors; as `user` where one is given. Raises RestError where it cannot run or takes too
     long."""
@@ -52,12 +58,12 @@ async def run(
     except OSError as error:
         raise RestError(f"{name} cannot be run: {error.strerror}") from error
     try:
-        async with asyncio.timeout(SECONDS):
+        async with asyncio.timeout(seconds):
             out, err = await process.communicate(given.encode())
     except TimeoutError as error:
         process.kill()
         await process.wait()
-        raise RestError(f"{name} takes longer than {SECONDS:.0f} s.") from error
+        raise RestError(f"{name} takes longer than {seconds:.0f} s.") from error
     assert process.returncode is not None
     return process.returncode, out.decode("utf-8", "replace"), err.decode("utf-8", "replace")
 

@@ -20,6 +20,9 @@ from spritz.web.rest import RestError
 #: Runs in the list, and in a comparison.
 RUNS_MAX, COMPARED_MAX = 200, 12
 
+#: Seconds that a request to pause may take: the run saves its state.
+PAUSE_SECONDS = 900.0
+
 #: Seconds for which the index's answer is good: several parts of a page ask for it.
 _FRESH_SECONDS = 2.0
 
@@ -53,7 +56,7 @@ async def act_on_run(view: View) -> Response:
         user = await users.account(view)
     except RestError as error:
         return notice(view, "bad", error.message)
-    status, out, errors = await commands.run("spritz", verb, _safe(name), user=user)
+    status, out, errors = await commands.run("spritz", verb, _safe(name), user=user, seconds=PAUSE_SECONDS)
     view.site.kept.clear()
     said = commands.plain(f"{errors}\n{out}") or f"spritz {verb} ended with status {status}"
     return notice(view, "bad" if status else "good", said[:500])

@@ -8,10 +8,11 @@
   const now = () => Date.now() / 1000 + ahead;
 
   // -- morphing keeps what is the viewer's: open details, ticks, and whatever draws itself
+  const typed = (node) => node.matches("input:not([type=hidden], [type=checkbox], [type=radio], [type=submit]), textarea") && node.value !== node.defaultValue;
   if (window.Idiomorph) {
     const calls = Idiomorph.defaults.callbacks;
     calls.beforeNodeMorphed = (old) => !(old.dataset && "keep" in old.dataset);
-    calls.beforeAttributeUpdated = (name, node) => !(name === "open" || (name === "checked" && node.type === "checkbox") || (name === "hidden" && node.id === "bulk") || (name === "class" && node.matches("tr.picked, tr.at")));
+    calls.beforeAttributeUpdated = (name, node) => !(name === "open" || (name === "value" && typed(node)) || (name === "checked" && node.type === "checkbox") || (name === "hidden" && node.id === "bulk") || (name === "class" && node.matches("tr.picked, tr.at")));
   }
 
   // -- notices
@@ -24,9 +25,11 @@
   document.addEventListener("notice", (event) => {
     const { kind, text, there } = event.detail;
     if (there) { try { sessionStorage.setItem("notice", JSON.stringify({ kind, text })); } catch { /* shown nowhere */ } location.href = there; return; }
-    notice(kind, text); if (kind === "good") clearSelection(); refreshSoon();
+    notice(kind, text); if (kind === "good") { event.target.closest?.("form:not(.filters)")?.reset(); clearSelection(); } refreshSoon();
   });
   try { const kept = sessionStorage.getItem("notice"); if (kept) { sessionStorage.removeItem("notice"); const { kind, text } = JSON.parse(kept); notice(kind, text); } } catch { /* none */ }
+  // A form that is refused comes back with the reason.
+  document.addEventListener("htmx:beforeSwap", (event) => { if (event.detail.xhr.status === 422) { event.detail.shouldSwap = true; event.detail.isError = false; } });
   document.addEventListener("htmx:responseError", (event) => { const { status, responseText } = event.detail.xhr; if (status === 401) location.reload(); else if (event.target.id !== "live" && event.target.id !== "explain") notice("bad", status === 429 ? "Too many requests; wait a moment." : responseText.startsWith("<") || responseText.includes("<div") ? $(".empty", new DOMParser().parseFromString(responseText, "text/html"))?.textContent.trim() || `Refused (${status}).` : responseText.slice(0, 300)); });
   document.addEventListener("htmx:sendError", () => setState("gone", "The dashboard does not answer."));
 
@@ -319,7 +322,7 @@
       const answer = await fetch(`/jobs/${log.dataset.job}/log/find?${new URLSearchParams({ file: file(), q: wanted })}`); if (!answer.ok) return;
       const { lines: hits, more: isMore, problem } = await answer.json();
       if (wanted !== find.value.trim()) return;
-      foundBox.replaceChildren(make("p", problem || `${hits.length}${isMore ? " or more" : ""} line${hits.length === 1 ? "" : "s"}`, "faint"));
+      foundBox.replaceChildren(make("p", problem || `${hits.length}${isMore ? " or more" : ""} line${hits.length === 1 && !isMore ? "" : "s"}${isMore && !hits.length ? " in the last 64 MiB" : ""}`, "faint"));
       for (const [at, shown] of hits.reverse()) {
         const button = make("button", shown.replace(sequences, "").replace(turning, "\ufffd")); button.type = "button";
         button.onclick = async () => {
