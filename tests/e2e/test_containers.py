@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.cluster import Cluster, processes_with, until
+from tests.e2e.cluster import Cluster, until
 from tests.e2e.commands import lines, run, start
 from tests.e2e.images import add_libraries, make_root
 
@@ -122,11 +122,11 @@ def test_cancelling_ends_what_runs_inside(cluster: Cluster, image: Path) -> None
     with start(cluster, "srun", "-J", "inside", f"--container-image={image}", "sleep", "1000") as srun:
         until(lambda: [job for job in cluster.jobs().values() if job.spec.name == "inside" and job.started_at], "runs")
         number = next(job.id for job in cluster.jobs().values() if job.spec.name == "inside")
-        until(lambda: processes_with(f"SLURM_JOB_ID={number}"), "it runs inside")
+        until(lambda: cluster.job_processes(number), "it runs inside")
         cluster.cancel(number)
         srun.communicate(timeout=100)
     cluster.wait_state(number, "CANCELLED")
-    until(lambda: not processes_with(f"SLURM_JOB_ID={number}"), "nothing of it is left")
+    until(lambda: not cluster.job_processes(number), "nothing of it is left")
 
 
 def test_what_cannot_be_is_said(cluster: Cluster, image: Path, tmp_path: Path) -> None:
@@ -309,7 +309,7 @@ def test_a_pull_that_hangs_is_told_bounded_and_cleaned_up(cluster: Cluster, cach
     assert b"slurmstepd: container: importing registry/none" in done.stderr
     assert b"registry/none: `podman pull` has not ended within 0.2 s" in done.stderr
     number = max(job.id for job in cluster.jobs().values() if job.spec.name == "pull")
-    assert not processes_with(f"SLURM_JOB_ID={number}")
+    assert not cluster.job_processes(number)
 
 
 def test_an_image_that_is_half_unpacked_is_removed_when_the_job_is_cancelled(
@@ -326,7 +326,7 @@ def test_an_image_that_is_half_unpacked_is_removed_when_the_job_is_cancelled(
         cluster.cancel(number)
         srun.communicate(timeout=100)
     assert [path.suffix for path in (cache / "images").iterdir()] == [".lock"]
-    assert not processes_with(f"SLURM_JOB_ID={number}")
+    assert not cluster.job_processes(number)
 
 
 @pytest.mark.parametrize("engine", ["enroot", "apptainer", ""])

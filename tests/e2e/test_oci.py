@@ -17,7 +17,7 @@ import pytest
 
 from spritz.model.commands.job import JobSubmitted
 from spritz.model.job import ContainerOptions
-from tests.e2e.cluster import Cluster, processes_with, until
+from tests.e2e.cluster import Cluster, until
 from tests.e2e.commands import environment, lines, program, run, start
 from tests.e2e.images import make_root
 from tests.e2e.people import made_people
@@ -122,7 +122,7 @@ def test_cancelling_leaves_nothing(cluster: Cluster, bundle: Path) -> None:
         cluster.cancel(number)
         srun.communicate(timeout=100)
     cluster.wait_state(number, "CANCELLED")
-    assert not processes_with(f"SLURM_JOB_ID={number}")
+    assert not cluster.job_processes(number)
     until(lambda: not _left(cluster), "the runtime knows of nothing")
 
 
@@ -132,7 +132,7 @@ def test_a_killed_supervisor_leaves_no_container(cluster: Cluster, bundle: Path)
         os.kill(cluster.supervisor(number), signal.SIGKILL)
         srun.communicate(timeout=100)
     cluster.wait_state(number, "FAILED", "NODE_FAIL", "CANCELLED")
-    until(lambda: not processes_with(f"SLURM_JOB_ID={number}"), "nothing of it runs")
+    until(lambda: not cluster.job_processes(number), "nothing of it runs")
     until(lambda: not _left(cluster), "the runtime knows of nothing")
 
 
@@ -140,9 +140,15 @@ def _running(cluster: Cluster, name: str) -> int:
     """Number of the job, when its container runs."""
     until(lambda: [job for job in cluster.jobs().values() if job.spec.name == name and job.started_at], "it starts")
     number = next(job.id for job in cluster.jobs().values() if job.spec.name == name)
-    inside = lambda pid: Path(f"/proc/{pid}/cmdline").read_bytes().startswith(b"sleep")  # noqa: E731
-    until(lambda: any(map(inside, processes_with(f"SLURM_JOB_ID={number}"))), "it runs inside")
+    until(lambda: any(map(_sleeps, cluster.job_processes(number))), "it runs inside")
     return number
+
+
+def _sleeps(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().startswith(b"sleep")
+    except OSError:
+        return False
 
 
 @pytest.mark.parametrize("cluster", ["run"], indirect=True)
