@@ -101,6 +101,8 @@ fuzz: $(VENV)/.stamp
 		SPRITZ_FUZZ_SEED=$$(od -An -N4 -tu4 /dev/urandom | tr -d ' ') SPRITZ_FUZZ_ROUNDS=100 \
 			$(BIN)/pytest -q -n 0 tests/fuzz tests/machines/test_strangers.py $(PYTEST_ARGS) || exit; \
 	done
+	@if $(PIP) install --quiet --constraint constraints.txt --editable '.[dev,fuzz]'; then $(BIN)/python -m tests.fuzz.guided 60; \
+	else echo 'atheris cannot be installed here: what strangers send was not fuzzed by coverage'; fi
 
 # Programs that drive Slurm, unmodified (some hundred packages beside Spritz's own).
 clients: $(VENV)/.stamp

@@ -17,6 +17,7 @@ from tests.fuzz.guard import guard
 
 from spritz.client.errors import ClientError
 from spritz.client.joining import _parts, parse_address
+from spritz.client.lasting import Lasting
 from spritz.client.membership import Membership
 from spritz.model.launch import SignedLaunch
 from spritz.node.credentials import Launches
@@ -160,3 +161,46 @@ def test_answers_of_name_servers(data: bytes, identity: int, questions: int, ans
                 srv._read(one, identity)
             except (ValueError, struct.error, IndexError):
                 continue
+
+
+class Silent:
+    """A stream that takes everything, and a connection likewise."""
+
+    def __init__(self) -> None:
+        self.taken = 0
+        self.open = True
+
+    def write(self, data: bytes) -> None:
+        self.taken += len(data)
+
+    def close(self) -> None:
+        self.open = False
+
+    abort = close
+
+    def set_protocol(self, protocol: object) -> None:
+        self.protocol: Any = protocol
+
+    def is_closing(self) -> bool:
+        return False
+
+    def pause_reading(self) -> None:
+        pass
+
+    resume_reading = pause_reading
+
+
+@given(st.lists(st.tuples(st.integers(0, 5), st.binary(max_size=40)), max_size=8), BYTES, st.integers(0, 64))
+def test_streams_of_a_machine_that_lies(frames: list[tuple[int, bytes]], data: bytes, sent: int) -> None:
+    """Frames of `client.lasting`: the connection gets what was sent, or its end; nothing else is kept."""
+    stream, near = Silent(), Silent()
+    end = Lasting(lambda: None, lambda: None)
+    end.connection_made(near)  # type: ignore[arg-type]  # a connection
+    end.data_received(bytes(sent))
+    end.attach(stream, 0)  # type: ignore[arg-type]  # a stream
+    far = stream.protocol
+    for piece in (*(struct.pack("!BI", kind, len(payload)) + payload for kind, payload in frames), data):
+        far.data_received(piece)
+    assert near.taken <= sum(len(payload) for _, payload in frames) + len(data)
+    assert len(far._buffer) <= 5 + 32 * 1024 + len(data)
+    assert end.over == (not near.open)
