@@ -6,10 +6,12 @@ import asyncio
 import base64
 import contextlib
 import os
+import pwd
+import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +23,11 @@ import yaml
 from spritz.k8s.api import APPLY, Api, ApiFailure
 from spritz.k8s.cluster_objects import ACCOUNTING_PORT, CONTROLLER_PORT, ETC, JOIN, REST_PORT, STATE
 from spritz.k8s.clusters import Clusters
+from spritz.k8s.login_sets import HOST_KEYS, USER_KEYS
 from spritz.testing.kubernetes.server import KubeServer
+from tests.e2e.people import made_people
 from tests.e2e.rest_site import BIN
+from tests.e2e.users import others_can_run
 from tests.ports import free_port
 
 pytestmark = pytest.mark.slow
@@ -47,8 +52,10 @@ class Kubelet:
             # Four nodes that come and go, which share this machine's ports.
             "State=CLOUD": f"State=CLOUD Port={','.join(str(free_port()) for _ in range(4))}",
         }
-        #: uid -> process
-        self.running: dict[str, asyncio.subprocess.Process] = {}
+        #: uid -> processes
+        self.running: dict[str, list[asyncio.subprocess.Process]] = {}
+        #: of the sshd of a pod
+        self.ssh_ports: dict[str, int] = {}
         #: pods that never start
         self.broken: set[str] = set()
 
@@ -63,19 +70,21 @@ class Kubelet:
                 await self._look(pods)
                 await asyncio.sleep(0.1)
         finally:
-            for process in self.running.values():
-                await end(process)
+            for processes in self.running.values():
+                for process in processes:
+                    await end(process)
 
     async def _look(self, pods: list[Json]) -> None:
         here = {pod["metadata"]["uid"] for pod in pods}
         for uid in [uid for uid in self.running if uid not in here]:
-            await end(self.running.pop(uid))
+            for process in self.running.pop(uid):
+                await end(process)
         for pod in pods:
             name, uid = pod["metadata"]["name"], pod["metadata"]["uid"]
             path = f"api/v1/namespaces/default/pods/{name}"
             if "deletionTimestamp" in pod["metadata"]:
-                if uid in self.running:
-                    await end(self.running.pop(uid))
+                for process in self.running.pop(uid, ()):
+                    await end(process)
                 with contextlib.suppress(ApiFailure):
                     await ask(self._api, "DELETE", path, {"gracePeriodSeconds": 0})
             elif name in self.broken:
@@ -86,7 +95,7 @@ class Kubelet:
                 ready = {"type": "Ready", "status": "True"}
                 await ask(self._api, "PATCH", f"{path}/status", {"status": {"phase": "Running", "conditions": [ready]}})
 
-    async def _start(self, name: str, spec: Json) -> asyncio.subprocess.Process:
+    async def _start(self, name: str, spec: Json) -> list[asyncio.subprocess.Process]:
         etc, state = self.etc(name), self._root / name / "state"
         etc.mkdir(parents=True, exist_ok=True)
         state.mkdir(exist_ok=True)
@@ -94,10 +103,15 @@ class Kubelet:
             sources = volume["projected"]["sources"] if "projected" in volume else [volume]
             for source in sources:
                 await self._files(source, etc, state)
-        (container,) = spec["containers"]
+        return [await self._container(name, container, etc, state) for container in spec["containers"]]
+
+    async def _container(self, name: str, container: Json, etc: Path, state: Path) -> asyncio.subprocess.Process:
         words = [self._here(word, etc, state).replace("$(NODE_NAME)", name) for word in container["command"]]
         if "--conf" in words:
             words[words.index("--conf") + 1] += f" Port={free_port()}"
+        if words[0].endswith("sshd"):
+            port = self.ssh_ports[name] = free_port()
+            words[words.index("-p") + 1] = str(port)
         env = {key: text for key, text in os.environ.items() if not key.startswith(("SLURM", "SPRITZ"))}
         env |= {each["name"]: each["value"] for each in container.get("env", ()) if "value" in each}
         if (etc / "slurm.conf").exists():
@@ -113,6 +127,7 @@ class Kubelet:
             path = f"api/v1/namespaces/default/configmaps/{source['configMap']['name']}"
             for name, text in (await ask(self._api, "GET", path))["data"].items():
                 write(etc / name, self._here(text, etc, state).encode())
+                (etc / name).chmod(0o644)
         elif "secret" in source:
             of = source["secret"]
             path = f"api/v1/namespaces/default/secrets/{of.get('name') or of['secretName']}"
@@ -126,8 +141,11 @@ class Kubelet:
                 write(etc / name, base64.b64decode(data[name]))
 
     def _here(self, text: str, etc: Path, state: Path) -> str:
-        for name, ours in {**self._names, **self.ports, ETC: str(etc), JOIN: str(etc), STATE: str(state)}.items():
+        for name, ours in {**self._names, **self.ports}.items():
             text = text.replace(name, ours)
+        places = {**dict.fromkeys((ETC, JOIN, HOST_KEYS, USER_KEYS), str(etc)), STATE: str(state)}
+        for name, ours in places.items():
+            text = re.sub(rf"(?<![\w/]){name}(?![\w.])", ours, text)
         return text
 
 
@@ -293,6 +311,7 @@ class Kube:
 @contextlib.asynccontextmanager
 async def kubernetes() -> AsyncIterator[Kube]:
     root = Path(tempfile.mkdtemp(prefix="spritz-clusters-"))
+    os.chmod(root, 0o755)  # sshd reads keys as the user that comes
     try:
         async with KubeServer() as server, Api.connect(server.kubeconfig) as api:
             await define(api)
@@ -484,5 +503,76 @@ def test_bad_resources_are_refused_with_the_field() -> None:
             assert made["spec"]["replicas"] == 1
             with pytest.raises(ApiFailure, match="stays with its cluster"):
                 await ask(api, "PATCH", f"{SPACE}/nodesets/n", {"spec": {"clusterRef": "other"}})
+
+    asyncio.run(journey())
+
+
+@pytest.fixture
+def user() -> Iterator[str]:
+    """Another user than root, with a shell, who can run our commands."""
+    if os.geteuid() != 0:
+        yield pwd.getpwuid(os.geteuid()).pw_name
+        return
+    if not others_can_run():
+        pytest.skip("other users cannot run the installed commands")
+    with made_people("spritzlogin") as made:
+        yield next(iter(made.values())).name
+
+
+@pytest.mark.skipif(not os.path.exists("/usr/sbin/sshd"), reason="needs openssh-server")
+def test_a_login_set_lets_users_in_and_a_token_is_kept(user: str) -> None:
+    name = user
+
+    async def journey() -> None:
+        async with kubernetes() as kube:
+            key = kube.root / "key"
+            await asyncio.to_thread(
+                subprocess.run, ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(key)], check=True, timeout=60
+            )
+            keys = {"metadata": {"name": "team-keys"}, "data": {name: key.with_suffix(".pub").read_text()}}
+            await ask(kube.api, "POST", "api/v1/namespaces/default/configmaps", keys)
+            await ask(kube.api, "POST", f"{SPACE}/spritzclusters", cluster())
+            await ask(kube.api, "POST", f"{SPACE}/nodesets", node_set("main"))
+            about = {"apiVersion": "spritz.dev/v1alpha1", "metadata": {"name": "team"}}
+            spec = {"clusterRef": "lab", "authorizedKeys": "team-keys"}
+            await ask(kube.api, "POST", f"{SPACE}/loginsets", {**about, "kind": "LoginSet", "spec": spec})
+            token = {"clusterRef": "lab", "role": "login", "lifetimeSeconds": 600}
+            await ask(kube.api, "POST", f"{SPACE}/tokens", {**about, "kind": "Token", "spec": token})
+            await kube.settled("main", nodes=1)
+
+            async def ready() -> bool:
+                found = (await ask(kube.api, "GET", f"{SPACE}/loginsets/team")).get("status", {})
+                return "1 of 1 login hosts serve" in str(found) and bool(kube.kubelet.ssh_ports)
+
+            await until(ready, "the login host is ready")
+            ((pod, port),) = kube.kubelet.ssh_ports.items()
+
+            async def sinfo() -> str:
+                options = [
+                    "-o",
+                    "StrictHostKeyChecking=no",
+                    "-o",
+                    "UserKnownHostsFile=/dev/null",
+                    "-o",
+                    "BatchMode=yes",
+                ]
+                words = ["ssh", "-i", str(key), "-p", str(port), *options, f"{name}@127.0.0.1"]
+                command = f"SPRITZ_NO_SERVER=1 {BIN}/sinfo -h -o '%P %D %t'; echo $SLURM_CONF"
+                done = await asyncio.to_thread(
+                    subprocess.run, [*words, command], capture_output=True, text=True, timeout=60
+                )
+                return done.stdout
+
+            text = await until(sinfo, "a session by ssh")
+            assert text.split() == ["main*", "1", "idle", str(kube.root / pod / "state/etc/slurm.conf")]
+
+            async def kept() -> Json:
+                found = await ask(kube.api, "GET", f"{SPACE}/tokens/team")
+                return found if found.get("status", {}).get("expiresAt") else {}
+
+            assert (await until(kept, "the token is kept"))["status"]["conditions"][0]["status"] == "True"
+            secret = (await ask(kube.api, "GET", "api/v1/namespaces/default/secrets/team"))["data"]
+            assert base64.b64decode(secret["token"]).startswith(b"spz")
+            assert base64.b64decode(secret["address"]) == b"lab-controller.default:6817"
 
     asyncio.run(journey())

@@ -15,7 +15,9 @@
 
 `cluster_objects`  a SpritzCluster -> configuration, keys, workloads and services of its daemons
 `node_sets`        a NodeSet, its pods and nodes -> what to make, drain and delete
-`clusters`         carries both out
+`login_sets`       a LoginSet -> its pods and keys; a Token -> its Secret
+`control`          slurmrestd, as the owner of a cluster uses it
+`clusters`         carries them out
 
 Imports no package of Spritz but `notation`: it uses what a site's own programs could use.
 """

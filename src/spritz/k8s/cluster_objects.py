@@ -7,7 +7,7 @@
     NAME-rest         Deployment    slurmrestd, and a Service
 
 Other configuration is another hash in the pods' template, so that their workload replaces the pods. Jobs run on while
-slurmctld is away. Defaults are the definitions' (packaging/kubernetes/crds.yaml), which the API server fills in.
+slurmctld is away. Defaults are the definitions' (packaging/kubernetes/chart/crds), which the API server fills in.
 """
 
 from __future__ import annotations
@@ -77,12 +77,28 @@ class Partition(msgspec.Struct, rename="camel"):
     max_time: str = "UNLIMITED"
 
 
+class SecretKey(msgspec.Struct):
+    name: str
+    key: str
+
+
+class Database(msgspec.Struct, rename="camel"):
+    """Accounting in PostgreSQL. The password goes from its Secret to slurmdbd alone."""
+
+    host: str
+    user: str
+    password_secret: SecretKey
+    name: str = "slurm_acct_db"
+    port: int = 5432
+
+
 class ClusterSpec(msgspec.Struct, rename="camel"):
     image: str
     image_pull_policy: str = "IfNotPresent"
     cluster_name: str = ""
     max_nodes: int = 1024
     storage: Storage = msgspec.field(default_factory=Storage)
+    database: Database | None = None
     partitions: list[Partition] = msgspec.field(default_factory=lambda: [Partition(name="main", default=True)])
     extra_config: str = ""
 
@@ -135,18 +151,21 @@ def slurm_conf(cluster: Cluster, nodes: Sequence[str] = ()) -> str:
     return "\n".join([*lines, *spec.extra_config.splitlines()]) + "\n"
 
 
-def slurmdbd_conf() -> str:
-    """SQLite on the volume of slurmdbd's pod."""
+def slurmdbd_conf(database: Database | None = None) -> str:
+    """SQLite on the volume of slurmdbd's pod, or PostgreSQL, whose password is in the pod's environment."""
     lines = [
         f"DbdPort={ACCOUNTING_PORT}",
         "SlurmUser=root",
         "AuthType=auth/slurm",
         "AuthAltTypes=auth/jwt",
         f"AuthAltParameters=jwt_key={ETC}/jwt.key",
-        "StorageType=accounting_storage/sqlite",
-        f"StorageLoc={STATE}/accounting.db",
         f"PidFile={STATE}/slurmdbd.pid",
     ]
+    if database is None:
+        lines += ["StorageType=accounting_storage/sqlite", f"StorageLoc={STATE}/accounting.db"]
+    else:
+        url = f"postgresql://{database.user}@{database.host}:{database.port}/{database.name}"
+        lines.append(f"StorageUrl={url}")
     return "\n".join(lines) + "\n"
 
 
@@ -156,7 +175,7 @@ def control_plane(cluster: Cluster, nodes: Sequence[str] = (), devices: Sequence
     `nodes`, `devices`: lines of slurm.conf and gres.conf for nodes that come and go.
     """
     name = cluster.metadata.name
-    files = {"slurm.conf": slurm_conf(cluster, nodes), "slurmdbd.conf": slurmdbd_conf()}
+    files = {"slurm.conf": slurm_conf(cluster, nodes), "slurmdbd.conf": slurmdbd_conf(cluster.spec.database)}
     if devices:
         files["gres.conf"] = "\n".join([*devices, ""])
     config = _object(cluster, "v1", "ConfigMap", "config", data=files)
@@ -176,6 +195,11 @@ def control_plane(cluster: Cluster, nodes: Sequence[str] = (), devices: Sequence
             "template": _template(cluster, "rest", rest, REST_PORT, files, stored=False),
         }),
     ]  # fmt: skip
+
+
+def controller_address(cluster: Cluster) -> str:
+    """Where machines join."""
+    return f"{cluster.metadata.name}-controller.{cluster.metadata.namespace}:{CONTROLLER_PORT}"
 
 
 def keys(cluster: Cluster, cluster_key: str, token_key: str) -> Json:
@@ -251,6 +275,9 @@ def _template(
     if component == "rest":
         # It reads the cluster's key, which is root's; nobody gets in without a token.
         container["env"] = [{"name": "SLURMRESTD_SECURITY", "value": "disable_user_check"}]
+    if component == "accounting" and spec.database is not None:
+        secret = msgspec.to_builtins(spec.database.password_secret)
+        container["env"] = [{"name": "PGPASSWORD", "valueFrom": {"secretKeyRef": secret}}]
     digest = hashlib.sha256("\0".join(files.values()).encode()).hexdigest()[:16]
     return {
         "metadata": {"labels": labels(name, component), "annotations": {f"{PREFIX}config": digest}},

@@ -16,6 +16,7 @@ from typing import Any, Final
 
 import msgspec
 from lightkube.generic_resource import GenericNamespacedResource, create_namespaced_resource
+from lightkube.resources.core_v1 import Node as NodeResource
 from lightkube.resources.core_v1 import Pod as PodResource
 
 from spritz.k8s.api import APPLY, MERGE, Api, ApiFailure
@@ -26,16 +27,34 @@ from spritz.k8s.cluster_objects import (
     Cluster,
     Condition,
     Json,
+    Metadata,
     control_plane,
+    controller_address,
     keys,
     owner,
 )
 from spritz.k8s.control import Control, token_of
+from spritz.k8s.login_sets import (
+    LIFESPAN,
+    LOGIN_SET,
+    LoginSet,
+    LoginSetStatus,
+    Token,
+    TokenStatus,
+    asked_for,
+    host_key,
+    host_keys_secret,
+    login_objects,
+    ready,
+    secret_of,
+)
+from spritz.k8s.login_sets import join_secret as login_secret
 from spritz.k8s.node_sets import (
     BUSY,
     FINALIZER,
     FORCE,
     NODE_SET,
+    MachineNode,
     NodePod,
     NodeSet,
     Plan,
@@ -65,6 +84,11 @@ _JOIN_LIFESPAN, _JOIN_SPARE = 900.0, 300.0
 
 #: Until when the token in a Secret is good, in seconds since the epoch.
 EXPIRES: Final = f"{PREFIX}expires"
+
+#: What the token in a Secret is for.
+_ASKED: Final = f"{PREFIX}asked"
+
+_Resource = Cluster | NodeSet | LoginSet | Token
 
 #: Marks of busy pods for autoscalers of the cluster's machines: cluster-autoscaler, Karpenter, and ReplicaSets' order.
 _DISRUPTION: Final = {
@@ -122,6 +146,25 @@ class Clusters:
             decode=msgspec.json.Decoder(NodeSet).decode,
             on_change=self._node_set_changed,
         )
+        self.login_sets: Reflector[LoginSet] = Reflector(
+            api,
+            _resource("LoginSet", "loginsets"),
+            decode=msgspec.json.Decoder(LoginSet).decode,
+            on_change=lambda change: self.queue.add(("LoginSet", change.key)),
+        )
+        self.tokens: Reflector[Token] = Reflector(
+            api,
+            _resource("Token", "tokens"),
+            decode=msgspec.json.Decoder(Token).decode,
+            on_change=lambda change: self.queue.add(("Token", change.key)),
+        )
+        #: Kubernetes' nodes, for their conditions
+        self.machines: Reflector[MachineNode] = Reflector(
+            api,
+            NodeResource,
+            decode=msgspec.json.Decoder(MachineNode).decode,
+            on_change=self._machine_changed,
+        )
         self.pods: Reflector[NodePod] = Reflector(
             api,
             PodResource,
@@ -144,6 +187,14 @@ class Clusters:
             if found is not None:
                 self.queue.add(("SpritzCluster", f"{found.metadata.namespace}/{found.spec.cluster_ref}"))
 
+    def _machine_changed(self, change: Change[MachineNode]) -> None:
+        # Heartbeats change nothing that counts.
+        if change.old is not None and change.new is not None and change.old.facts() == change.new.facts():
+            return
+        for each in self.pods.values():
+            if each.spec.node_name == change.key:
+                self.queue.add(("NodeSet", f"{each.metadata.namespace}/{each.label(NODE_SET)}"))
+
     def _pod_changed(self, change: Change[NodePod]) -> None:
         for found in (change.new, change.old):
             if found is not None:
@@ -153,7 +204,14 @@ class Clusters:
         """Until cancelled."""
         try:
             async with asyncio.TaskGroup() as group:
-                reflectors: list[Reflector[Any]] = [self.clusters, self.node_sets, self.pods]
+                reflectors: list[Reflector[Any]] = [
+                    self.clusters,
+                    self.node_sets,
+                    self.login_sets,
+                    self.tokens,
+                    self.machines,
+                    self.pods,
+                ]
                 for reflector in reflectors:
                     group.create_task(reflector.run(), name="clusters.watch")
                 # An incomplete cache would make pods twice.
@@ -175,6 +233,12 @@ class Clusters:
         if key[0] == "SpritzCluster":
             cluster = self.clusters.get(key[1])
             return await self._cluster(cluster) if cluster is not None else None
+        if key[0] == "LoginSet":
+            login_set = self.login_sets.get(key[1])
+            return await self._login_set(login_set) if login_set is not None and not _leaves(login_set) else None
+        if key[0] == "Token":
+            token = self.tokens.get(key[1])
+            return await self._token(token) if token is not None and not _leaves(token) else None
         node_set = self.node_sets.get(key[1])
         return await self._node_set(node_set) if node_set is not None else None
 
@@ -247,7 +311,8 @@ class Clusters:
             await self._cannot(node_set, "ClusterAway", f"slurmctld cannot be asked: {failure.message}")
             return _SOON
         template = pod_template(cluster, node_set)
-        found = plan(node_set, have, nodes, revision_of(template), self._now())
+        faults = {each.metadata.name: fault for each in have if (fault := self._fault(node_set, each))}
+        found = plan(node_set, have, nodes, revision_of(template), self._now(), faults)
         refused = ""
         if not node_set.leaves:
             await self._ensure(budget(node_set))
@@ -266,6 +331,11 @@ class Clusters:
         await self._report("nodesets", node_set, status)
         waits = found.create or found.delete or found.drain or conditions[0]["status"] != "True"
         return _SOON if waits or node_set.leaves or node_set.spec.autoscaling is not None else _AGAIN
+
+    def _fault(self, node_set: NodeSet, each: NodePod) -> str:
+        """What is wrong with the machine that the pod is on, as its conditions say; "" for nothing."""
+        machine = self.machines.get(each.spec.node_name) if each.spec.node_name else None
+        return machine.fault(node_set.spec.health.drain_on) if machine is not None else ""
 
     async def _make(self, cluster: Cluster, node_set: NodeSet, found: Plan, slurm: Control, template: Json) -> str:
         """The pods that are missing; why one was refused, or ""."""
@@ -351,7 +421,7 @@ class Clusters:
             if not failure.not_found:
                 raise
 
-    async def _hold(self, plural: str, resource: Cluster | NodeSet, *, held: bool) -> bool:
+    async def _hold(self, plural: str, resource: _Resource, *, held: bool) -> bool:
         """Set or take our finalizer; whether the resource has it."""
         finalizers = resource.metadata.finalizers
         if held == (FINALIZER in finalizers) or (held and _leaves(resource)):
@@ -377,6 +447,105 @@ class Clusters:
         await self._report(
             "nodesets", node_set, {"conditions": self._conditions(node_set.status.conditions, [condition])}
         )
+
+    # Login hosts and tokens
+
+    async def _login_set(self, login_set: LoginSet) -> float:
+        metadata = login_set.metadata
+        cluster = self.clusters.get(f"{metadata.namespace}/{login_set.spec.cluster_ref}")
+        status = LoginSetStatus(observed_generation=metadata.generation, selector=f"{LOGIN_SET}={metadata.name}")
+        if cluster is None:
+            status.conditions = ready(False, "NoCluster", f"no SpritzCluster {login_set.spec.cluster_ref}", metadata)
+            return await self._tell("loginsets", login_set, status, _AGAIN)
+        name = host_keys_secret(metadata.name)
+        if await self._find("v1", "Secret", metadata.namespace, name) is None:
+            data = {"ssh_host_ed25519_key": base64.b64encode(host_key()).decode()}
+            try:
+                await self._write("POST", secret_of("LoginSet", metadata, name, data, {}))
+            except ApiFailure as failure:
+                if not failure.already_exists:
+                    raise
+        try:
+            slurm = await self._slurm(cluster)
+            await self._keep_token("LoginSet", metadata, login_secret(metadata.name), cluster, slurm, "login", LIFESPAN)
+        except (SlurmFailure, ApiFailure) as failure:
+            status.conditions = ready(False, "ClusterAway", f"no token for login hosts: {failure.message}", metadata)
+            return await self._tell("loginsets", login_set, status, _SOON)
+        service, workload = login_objects(cluster, login_set)
+        await self._ensure(service)
+        have = (await self._ensure(workload)).get("status") or {}
+        up, wanted = have.get("readyReplicas", 0), login_set.spec.replicas
+        status.replicas, status.ready_replicas = have.get("replicas", 0), up
+        message = f"{up} of {wanted} login hosts serve"
+        status.conditions = ready(up >= wanted, "Serving" if up >= wanted else "Starting", message, metadata)
+        return await self._tell("loginsets", login_set, status, _SOON if up < wanted else _AGAIN)
+
+    async def _token(self, token: Token) -> float:
+        metadata, spec = token.metadata, token.spec
+        cluster = self.clusters.get(f"{metadata.namespace}/{spec.cluster_ref}")
+        status = TokenStatus(observed_generation=metadata.generation, expires_at=token.status.expires_at)
+        if cluster is None:
+            status.conditions = ready(
+                False, "NoCluster", f"there is no SpritzCluster {spec.cluster_ref} here", metadata
+            )
+            return await self._tell("tokens", token, status, _AGAIN)
+        name = spec.secret_name or metadata.name
+        try:
+            slurm = await self._slurm(cluster)
+            until = await self._keep_token(
+                "Token",
+                metadata,
+                name,
+                cluster,
+                slurm,
+                spec.role,
+                spec.lifetime_seconds,
+                uses=spec.uses,
+                host=spec.host,
+            )
+        except (SlurmFailure, ApiFailure) as failure:
+            status.conditions = ready(False, "ClusterAway", f"no token can be had: {failure.message}", metadata)
+            return await self._tell("tokens", token, status, _SOON)
+        status.expires_at = self._moment(until)
+        status.conditions = ready(True, "Good", f"the token is in the Secret {name}", metadata)
+        return await self._tell("tokens", token, status, _AGAIN)
+
+    async def _keep_token(
+        self,
+        kind: str,
+        metadata: Metadata,
+        name: str,
+        cluster: Cluster,
+        slurm: Control,
+        role: str,
+        lifetime: int,
+        *,
+        uses: int = 0,
+        host: str = "",
+    ) -> int:
+        """A Secret with a token that is good for a third of its time at least; until when it is, in epoch seconds."""
+        asked = asked_for(role, lifetime, uses, host)
+        have = ((await self._find("v1", "Secret", metadata.namespace, name)) or {}).get("metadata", {})
+        marks = have.get("annotations") or {}
+        until = marks.get(EXPIRES, "0")
+        if have and marks.get(_ASKED) is None:
+            raise ApiFailure(409, "AlreadyExists", f"the Secret {name} is not the operator's")
+        if marks.get(_ASKED) == asked and until.isdigit() and int(until) - lifetime // 3 > self._now():
+            return int(until)
+        token, _id = await slurm.create_token(role, lifetime, uses=uses, host=host)
+        end = int(self._now()) + lifetime
+        texts = {"token": token, "address": controller_address(cluster)}
+        data = {name: base64.b64encode(text.encode()).decode() for name, text in texts.items()}
+        await self._write("PATCH", secret_of(kind, metadata, name, data, {EXPIRES: str(end), _ASKED: asked}))
+        self._log("token.kept", kind=kind, name=metadata.key, secret=name)
+        return end
+
+    async def _tell(
+        self, plural: str, resource: LoginSet | Token, status: LoginSetStatus | TokenStatus, again: float
+    ) -> float:
+        conditions = self._conditions(resource.status.conditions, status.conditions)
+        await self._report(plural, resource, {**msgspec.to_builtins(status), "conditions": conditions})
+        return again
 
     # slurmrestd
 
@@ -431,7 +600,7 @@ class Clusters:
         made: Json = msgspec.json.decode(answer)
         return made
 
-    async def _report(self, plural: str, resource: Cluster | NodeSet, status: Json) -> None:
+    async def _report(self, plural: str, resource: _Resource, status: Json) -> None:
         if not differs(msgspec.to_builtins(resource.status), status):
             return
         path = f"apis/{GROUP}/{VERSION}/namespaces/{resource.metadata.namespace}/{plural}/{resource.metadata.name}"
@@ -442,10 +611,14 @@ class Clusters:
             if not failure.not_found:  # deleted meanwhile
                 raise
 
+    @staticmethod
+    def _moment(seconds: float) -> str:
+        return datetime.datetime.fromtimestamp(seconds, datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
     def _conditions(self, have: list[Condition], wanted: list[Condition]) -> list[Json]:
         """The conditions, each with the time since when it has its status."""
         since = {(each.type, each.status): each.last_transition_time for each in have}
-        now = datetime.datetime.fromtimestamp(self._now(), datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        now = self._moment(self._now())
         for each in wanted:
             each.last_transition_time = since.get((each.type, each.status)) or now
         found: list[Json] = msgspec.to_builtins(wanted)
@@ -457,5 +630,5 @@ def _path(api_version: str, kind: str, namespace: str) -> str:
     return f"{root}/{api_version}/namespaces/{namespace}/{_PLURALS[kind]}"
 
 
-def _leaves(resource: Cluster | NodeSet) -> bool:
+def _leaves(resource: _Resource) -> bool:
     return resource.metadata.deletion_timestamp is not None

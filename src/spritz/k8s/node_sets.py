@@ -25,13 +25,13 @@ import msgspec
 
 from spritz.k8s.cluster_objects import (
     CLUSTER,
-    CONTROLLER_PORT,
     JOIN,
     STATE,
     Cluster,
     Condition,
     Json,
     Metadata,
+    controller_address,
     labels,
     owner,
 )
@@ -73,6 +73,13 @@ class Autoscaling(msgspec.Struct, rename="camel"):
     boot_seconds: int = 600
 
 
+class Health(msgspec.Struct, rename="camel"):
+    """Conditions of the machine, besides Ready, that take a node out of use; and whether its pod goes elsewhere."""
+
+    drain_on: list[str] = []
+    replace: bool = False
+
+
 class NodeSetSpec(msgspec.Struct, rename="camel"):
     cluster_ref: str
     cpus: int
@@ -81,6 +88,7 @@ class NodeSetSpec(msgspec.Struct, rename="camel"):
     autoscaling: Autoscaling | None = None
     max_unavailable: int = 1
     drain_deadline_seconds: int = 0
+    health: Health = msgspec.field(default_factory=Health)
     image: str = ""
     gpus: int = 0
     gpu_resource: str = "nvidia.com/gpu"
@@ -117,10 +125,44 @@ class PodStatus(msgspec.Struct):
     phase: str = "Pending"
 
 
+class PodPlace(msgspec.Struct, rename="camel"):
+    node_name: str = ""
+
+
+class NodeCondition(msgspec.Struct):
+    type: str
+    status: str
+    reason: str = ""
+
+
+class NodeFacts(msgspec.Struct):
+    conditions: list[NodeCondition] = []
+
+
+class MachineNode(msgspec.Struct):
+    """A node of Kubernetes, as far as its health goes."""
+
+    metadata: Metadata
+    status: NodeFacts = msgspec.field(default_factory=NodeFacts)
+
+    def facts(self) -> list[tuple[str, str]]:
+        return [(each.type, each.status) for each in self.status.conditions]
+
+    def fault(self, drain_on: Sequence[str]) -> str:
+        """The first condition that says that something is wrong."""
+        for each in self.status.conditions:
+            wrong = each.status != "True" if each.type == "Ready" else each.type in drain_on and each.status == "True"
+            if wrong:
+                name = "NotReady" if each.type == "Ready" else each.type
+                return f"{self.metadata.name} {name}" + (f" ({each.reason})" if each.reason else "")
+        return ""
+
+
 class NodePod(msgspec.Struct):
     """A pod of a NodeSet, as far as the NodeSet goes."""
 
     metadata: Metadata
+    spec: PodPlace = msgspec.field(default_factory=PodPlace)
     status: PodStatus = msgspec.field(default_factory=PodStatus)
 
     @property
@@ -160,10 +202,18 @@ class Plan(msgspec.Struct):
 
 
 def plan(
-    node_set: NodeSet, pods: Sequence[NodePod], nodes: Mapping[str, ClusterNode], revision: str, now: float = 0.0
+    node_set: NodeSet,
+    pods: Sequence[NodePod],
+    nodes: Mapping[str, ClusterNode],
+    revision: str,
+    now: float = 0.0,
+    faults: Mapping[str, str] | None = None,
 ) -> Plan:
-    """What to do now. `nodes`: all of the cluster; `revision`: of the template that pods are to have; `now`: epoch."""
-    spec = node_set.spec
+    """What to do now. `nodes`: all of the cluster; `revision`: of the template that pods are to have; `now`: epoch.
+
+    `faults`: pods on machines with something wrong, and what.
+    """
+    spec, faults = node_set.spec, faults or {}
     found = Plan(create=[], delete=[], drain={}, resume=[], forget=[], wake=[], down={}, busy={})
     here = {pod.metadata.name: pod for pod in pods}
     # A pod that has ended makes room for another with its name.
@@ -195,7 +245,16 @@ def plan(
                 continue
             away += 1
         _retire(found, pod.metadata.name, node, "update", now=now, deadline=spec.drain_deadline_seconds)
-    retired = {*found.drain, *found.delete, *found.down}
+    for pod in wanted:
+        name = pod.metadata.name
+        node = nodes.get(name)
+        if name not in faults or pod in stale or node is None:
+            continue
+        if spec.health.replace:
+            _retire(found, name, node, f"health: {faults[name]}")
+        elif "DRAIN" not in node.state:
+            found.drain[name] = f"{OURS}health: {faults[name]}"
+    retired = {*found.drain, *found.delete, *found.down, *faults}
     for pod in wanted:
         node = nodes.get(pod.metadata.name)
         if node is None or pod.metadata.name in retired or pod in stale:
@@ -396,11 +455,11 @@ def cloud_lines(node_sets: Sequence[NodeSet], pods: Sequence[NodePod] = ()) -> t
 
 def pod_template(cluster: Cluster, node_set: NodeSet) -> Json:
     """The spec of a pod, but for its name and what it joins by."""
-    spec, name = node_set.spec, cluster.metadata.name
+    spec = node_set.spec
     limits: Json = {"cpu": str(spec.cpus), "memory": spec.memory}
     if spec.gpus:
         limits[spec.gpu_resource] = str(spec.gpus)
-    server = f"{name}-controller.{cluster.metadata.namespace}:{CONTROLLER_PORT}"
+    server = controller_address(cluster)
     join = ["spritz", "join", server, "--token-file", f"{JOIN}/token", "--host", "$(NODE_NAME)"]
     security: Json = {
         "allowPrivilegeEscalation": False,
