@@ -31,7 +31,7 @@ SlurmdLogFile={root}/%h/slurmd.log
 SlurmdDebug=debug
 ProctrackType=proctrack/linuxproc
 ReturnToService=2
-NodeName=beta,gamma,delta,epsilon,zeta CPUs=1
+NodeName=beta,gamma,delta,epsilon,zeta CPUs=1 RealMemory=500
 PartitionName=main Nodes=ALL Default=YES
 """
 

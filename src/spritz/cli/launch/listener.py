@@ -7,6 +7,7 @@ Supervisors on other machines come by way of the daemon of this one (docs/decisi
 from __future__ import annotations
 
 import _socket
+import errno
 import os
 import sys
 from typing import TYPE_CHECKING
@@ -51,7 +52,9 @@ class Listener:
             try:
                 # What `socket.socket.accept` calls; typeshed leaves it out.
                 descriptor: int = self._socket._accept()[0]  # type: ignore[attr-defined]
-            except OSError:
+            except OSError as error:
+                if error.errno == errno.EMFILE and _allow_more_files():
+                    continue
                 return None
             connection = _socket.socket(fileno=descriptor)
             credentials = connection.getsockopt(_socket.SOL_SOCKET, _socket.SO_PEERCRED, 12)
@@ -74,6 +77,20 @@ class Listener:
         """No more connections."""
         self._socket.close()
         self._reserved.close()
+
+
+def _allow_more_files() -> bool:
+    """A step on a thousand nodes has as many connections. Whether the system allows more than before.
+
+    Not from the start: the step is to have the limit that its user has set.
+    """
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == hard:
+        return False
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    return True
 
 
 class Link:
