@@ -35,7 +35,7 @@ AuthInfo AccountingStorageHost AccountingStorageBackupHost AccountingStoragePort
 JobCompLoc
 PriorityWeightAge PriorityMaxAge PriorityWeightJobSize PriorityWeightPartition PriorityWeightTRES PriorityFavorSmall
 PriorityCalcPeriod TrackWCKey PriorityDecayHalfLife PriorityWeightFairshare PriorityWeightAssoc PriorityWeightQOS
-FairShareDampeningFactor PriorityUsageResetPeriod
+FairShareDampeningFactor PriorityUsageResetPeriod TreeWidth
 """
 
 _NODE = """
