@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pwd
+import re
 import shutil
 import signal
 import stat
@@ -364,6 +365,7 @@ def test_two_clusters_share_a_database_and_each_has_its_own(accounted: Accounted
     )
     assert {line.split("|")[0] for line in utilization} <= set(names)
     _commands_speak_to_either(first, second)
+    _a_federation_is_listed_together(first, second)
     # What is taken from one stays with the other.
     accounted.lines_of("sacctmgr", "-i", "delete", "account", "phys", f"cluster={second.name}")
     assert listed(accounted, "assoc", "cluster,account", "account=phys", f"user={me}") == [[first.name, "phys"]]
@@ -409,6 +411,38 @@ def _commands_speak_to_either(first: Cluster, second: Cluster) -> None:
     inside = "srun printenv SLURM_CLUSTER_NAME; squeue -h -o %T"
     assert said("salloc", "-Q", "-A", "phys", "-M", second.name, "sh", "-c", inside) == f"{second.name}\nRUNNING\n"
     assert said("srun", "-A", "phys", "-M", both, "printenv", "SLURM_CLUSTER_NAME") == f"{first.name}\n"
+
+
+def _a_federation_is_listed_together(first: Cluster, second: Cluster) -> None:
+    """sacctmgr makes a federation of both; --federation lists both as one."""
+
+    def said(*words: str) -> str:
+        done = run(first, *words)
+        assert done.returncode == 0, f"{words}: {done.stdout!r}{done.stderr!r}"
+        return done.stdout.decode()
+
+    assert said("sinfo", "--federation", "-o", "%D %V") == said("sinfo", "-o", "%D %V")
+    assert said("scontrol", "show", "federation") == ""
+    said("sacctmgr", "-i", "add", "federation", "both", f"clusters={first.name},{second.name}")
+    shown = said("scontrol", "show", "federation").splitlines()
+    assert shown[0] == "Federation: both"
+    assert re.fullmatch(rf"Self:       {first.name}:\S+:\d+ ID:1 FedState:ACTIVE Features:", shown[1])
+    assert re.fullmatch(
+        rf"Sibling:    {second.name}:\S+:\d+ ID:2 FedState:ACTIVE Features: \S+:No/No Synced:No", shown[2]
+    )
+    here, there = first.submit("sleep 100", account="phys"), second.submit("sleep 100", account="phys")
+    first.wait_state(here, "RUNNING")
+    second.wait_state(there, "RUNNING")
+    jobs = said("squeue", "-h", "--federation", "-S", "i", "-O", "JobID:8,Cluster:32,State:8").split()
+    assert sorted(zip(jobs[::3], jobs[1::3], jobs[2::3], strict=True)) == sorted(
+        [(str(here), first.name, "RUNNING"), (str(there), second.name, "RUNNING")]
+    )
+    assert said("squeue", "-h", "--federation", "--local", "-o", "%i").split() == [str(here)]
+    lines = said("sinfo", "--federation").splitlines()
+    assert lines[0] == "PARTITION CLUSTER  AVAIL  TIMELIMIT  NODES  STATE NODELIST"
+    assert {line.split()[1] for line in lines[1:]} == {first.name[:8], second.name[:8]}
+    said("scancel", str(here))
+    said("scancel", "-M", second.name, str(there))
 
 
 def listed(accounted: Accounted, entity: str, fields: str, *conditions: str) -> list[list[str]]:

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
 
 #: The newest script of `migrations/versions`, which makes these tables.
-REVISION = "0016"
+REVISION = "0017"
 
 metadata = MetaData()
 

@@ -11,11 +11,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from spritz.cli.context import Context
     from spritz.client.locate import ControllerConfig
-    from spritz.model.limits.records import ClusterRow
+    from spritz.client.sync import Connection
+    from spritz.model.limits.records import Book, ClusterRow
 
 
 def chosen(text: str, context: Context, *, said: str = "--cluster") -> list[ControllerConfig]:
@@ -57,6 +58,45 @@ def chosen(text: str, context: Context, *, said: str = "--cluster") -> list[Cont
         f"'{text}' can't be reached now, or it is an invalid entry for {said}.  "
         "Use 'sacctmgr list clusters' to see available clusters."
     )
+
+
+def federated() -> list[ControllerConfig]:
+    """The clusters of this cluster's federation, by number; none if it is in none, or without slurmdbd. A member whose
+    controller never registered is left out. Raises SpritzError if slurmdbd does not answer.
+    """
+    from spritz.client.locate import locate_controller, locate_database
+    from spritz.model.limits.federations import member_of, members_of
+
+    own = locate_controller()
+    if locate_database(own.path).kind != "slurmdbd":
+        return []
+    book = _book(own.path, "--federation")
+    rows = {row.name: row for row in book.clusters}
+    members = members_of(book.federation_members, member_of(book, own.cluster_name).federation)
+    found = [rows[member.cluster] for member in members if member.cluster in rows]
+    return [own if row.name == own.cluster_name else _config(row, own) for row in found if row.port]
+
+
+def connections(
+    several: Sequence[ControllerConfig], connect: Callable[[], Connection]
+) -> Iterator[tuple[str, Connection]]:
+    """One cluster after the other: its name, and a connection for as long as the caller is about it. One that cannot be
+    reached has been told, and is left out. Raises Silent if none can.
+    """
+    from spritz.cli.silent import Silent
+
+    reached = 0
+    for cluster in several:
+        use(cluster)
+        try:
+            connection = connect()
+        except Silent:
+            continue
+        reached += 1
+        with connection:
+            yield cluster.cluster_name, connection
+    if several and not reached:
+        raise Silent
 
 
 def only(text: str, context: Context, *, said: str = "--cluster") -> str:
@@ -102,6 +142,10 @@ def source(found: Sequence[tuple[str, str | None]]) -> str:
 
 def _registered(path: str, said: str) -> dict[str, ClusterRow]:
     """Every cluster of the database, by name. Raises SpritzError if slurmdbd does not answer."""
+    return {row.name: row for row in _book(path, said).clusters}
+
+
+def _book(path: str, said: str) -> Book:
     from spritz.client.errors import ClientError
     from spritz.client.locate import locate_database
     from spritz.client.sync import connect_address
@@ -113,10 +157,10 @@ def _registered(path: str, said: str) -> dict[str, ClusterRow]:
         try:
             timeout, owners = database.message_timeout_seconds, database.owners()
             with connect_address(address, timeout=timeout, owners=owners) as connection:
-                return {row.name: row for row in connection.call(GetBook(), Book).clusters}
+                return connection.call(GetBook(), Book)
         except ClientError as error:
             problem = error.hint.rpartition(": ")[2] or error.message
-    where = "--cluster from your command line" if said == "--cluster" else f"{said} from your environment"
+    where = f"{said} from your command line" if said.startswith("--") else f"{said} from your environment"
     raise SpritzError(
         f"There is a problem talking to the database: {problem}.  Only local cluster communication is available, "
         f"remove {where} or contact your admin to resolve the problem."

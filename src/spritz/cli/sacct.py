@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from spritz.client.sync import Connection
     from spritz.model.accounting import JobWithSteps
 
-_FEDERATION = "federations are not built"
-
 OPTIONS: tuple[Option, ...] = (
     Option("accounts", "A", "ACCOUNTS", "only jobs of these accounts (comma list)"),
     Option("allclusters", "L", "", "jobs of all clusters in the database"),
@@ -35,7 +33,7 @@ OPTIONS: tuple[Option, ...] = (
     Option("endtime", "E", "TIME", "only jobs before this time; now by default"),
     Option("env-vars", "", "", "print the environments of batch jobs (of -j)"),
     Option("expand-patterns", "", "", "fill in %j, %A … in StdIn, StdOut and StdErr"),
-    Option("federation", "", "", refused=_FEDERATION),
+    Option("federation", "", "", "jobs of every cluster of this cluster's federation", env="SACCT_FEDERATION"),
     Option("file", "f", "FILE", "jobs of this completion log"),
     Option("flags", "F", "FLAGS", "only jobs that were started so: SchedSubmit, SchedMain, SchedBackfill"),
     Option("format", "o", "FIELDS", "fields to print: name[%[-]width],…", env="SACCT_FORMAT"),
@@ -46,7 +44,7 @@ OPTIONS: tuple[Option, ...] = (
     Option("helpformat", "e", "", "the fields that --format knows"),
     Option("jobs", "j", "IDS", "only these jobs, array tasks or steps"),
     Option("json", "", "[=list|VERSION]", "full records as JSON"),
-    Option("local", "", "", "this cluster only (there are no federations)"),
+    Option("local", "", "", "this cluster only (the default)", env="SACCT_LOCAL"),
     Option("long", "l", "", "the long form"),
     Option("name", "", "NAMES", "only jobs of these names"),
     Option("ncpus", "I", "N[-M]", "only jobs with this number of CPUs"),
@@ -107,6 +105,11 @@ def main(argv: list[str], context: Context) -> int:
             context.error(line)
         return 1
     try:
+        if "federation" in given and not given.keys() & {"local", "clusters", "allclusters"}:
+            from spritz.cli import clusters
+
+            names = ",".join(cluster.cluster_name for cluster in clusters.federated())
+            given |= {"clusters": names} if names else {}
         return _run(given, context)
     except Silent as silent:
         return silent.exit_code

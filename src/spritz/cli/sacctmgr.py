@@ -13,7 +13,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from spritz.cli.manager.arguments import Word
+    from spritz.cli.manager.arguments import Conditions, Word
     from spritz.cli.manager.commit import Edit
     from spritz.cli.manager.show import Style
     from spritz.client.sync import Connection
@@ -43,11 +43,12 @@ _COMMANDS = """    Valid commands are:
      add account NAMES [parent=NAME] [KEY=VALUE ...]
      add cluster NAMES [KEY=VALUE ...]
      add coordinator accounts=NAMES names=NAMES
+     add federation NAMES [clusters=NAMES]
      add qos NAMES [KEY=VALUE ...]
      add resource NAMES server=NAME count=COUNT cluster=NAMES allowed=PERCENT
      add user NAMES account=NAMES [defaultaccount=NAME] [adminlevel=LEVEL] [KEY=VALUE ...]
-     modify account|cluster|qos|resource|user [where KEY=VALUE ...] set KEY=VALUE ...
-     delete account|cluster|coordinator|qos|resource|user [where] KEY=VALUE ...
+     modify account|cluster|federation|qos|resource|user [where KEY=VALUE ...] set KEY=VALUE ...
+     delete account|cluster|coordinator|federation|qos|resource|user [where] KEY=VALUE ...
      show|list ENTITY [KEY=VALUE ...] [format=FIELDS] [withassoc]
      dump CLUSTER [file=NAME], load NAME, archive dump|load [KEY=VALUE ...], clear stats
      ping, reconfigure, shutdown, version
@@ -106,7 +107,7 @@ _LISTED = (
 _MODIFIED = 'Input line must include "Account", "Cluster", "Federation", "Job", "QOS", "Resource" or "User"\n'
 _ADDED = 'Input line must include "Account", "Cluster", "Coordinator", "Federation", "QOS", "Resource", or "User"\n'
 #: what is added, in the words of a refusal
-_ADDING = {"coordinator": "coordinator", "qos": "QOS", "resource": "system resource"}
+_ADDING = {"coordinator": "coordinator", "federation": "federation", "qos": "QOS", "resource": "system resource"}
 
 
 class Said(set[str]):
@@ -341,17 +342,15 @@ def _edit(verb: str, entity: str | None, where: list[Word], setting: list[Word],
     deleting = {"user": change.delete_users, "account": change.delete_accounts, "qos": change.delete_qos}
     deleting |= {"cluster": change.delete_clusters, "coordinator": change.delete_coordinators}
     tables: dict[str, object] = {"add": adding, "modify": modifying, "delete": deleting}
-    if entity == "federation":
-        from spritz.cli.options import Fatal
-
-        raise Fatal(f"{verb} {entity} is not supported by Spritz yet")
-    if entity is None or (entity != "resource" and entity not in tables[verb]):  # type: ignore[operator]  # a dict, whatever is in it
+    if entity is None or (entity not in ("resource", "federation") and entity not in tables[verb]):  # type: ignore[operator]  # a dict, whatever is in it
         context.err(f"No valid entity in {verb} command\n{_MODIFIED if verb == 'modify' else _ADDED}")
         return 1
 
     def make(book: Book) -> Edit:
         if entity == "resource":
             return _edit_resources(book, verb, where, setting, context)
+        if entity == "federation":
+            return _edit_federations(book, verb, where, setting, context)
         if verb == "add":
             return adding[entity](book, [*where, *setting], context)
         need_values(where, context)
@@ -367,6 +366,8 @@ def _edit(verb: str, entity: str | None, where: list[Word], setting: list[Word],
             from spritz.cli.silent import Silent
 
             raise Silent
+        if entity == "cluster":
+            return _edit_clusters(book, asked, setting, context)
         return modifying[entity](book, asked, setting, context)
 
     forget, setting = rawusage.taken_out(setting) if verb == "modify" and entity in rawusage.ENTITIES else ([], setting)
@@ -378,6 +379,32 @@ def _edit(verb: str, entity: str | None, where: list[Word], setting: list[Word],
                 return status
         added = _ADDING.get(entity, f"{entity}s") if verb == "add" else None
         return commit(connection, context, make, at_once="immediate" in said, adding=added)
+
+
+def _edit_clusters(book: Book, asked: Conditions, setting: list[Word], context: Context) -> Edit:
+    """Limits of the tree's root, or how it stands in its federation."""
+    from spritz.cli.manager import change, federations
+
+    federated, limits = federations.taken_out(setting)
+    if not federated:
+        return change.modify_clusters(book, asked, limits, context)
+    text, puts, drops = federations.modify_clusters(book, asked, federated, context)
+    if limits:
+        more, others, _ = change.modify_clusters(book, asked, limits, context)
+        text, puts = text + more, [*puts, *others]
+    return text, puts, drops
+
+
+def _edit_federations(book: Book, verb: str, where: list[Word], setting: list[Word], context: Context) -> Edit:
+    from spritz.cli.manager import federations
+
+    if verb == "add":
+        return federations.add(book, [*where, *setting], context)
+    return (
+        federations.delete(book, where, context)
+        if verb == "delete"
+        else federations.modify(book, where, setting, context)
+    )
 
 
 def _edit_resources(book: Book, verb: str, where: list[Word], setting: list[Word], context: Context) -> Edit:

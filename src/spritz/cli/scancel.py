@@ -30,7 +30,7 @@ OPTIONS: tuple[Row, ...] = (
     Row("qos", "q", "NAME", "only jobs of this QOS", env="SCANCEL_QOS"),
     Row("quiet", "Q", "", "no word about jobs that have ended"),
     Row("reservation", "R", "NAME", "only jobs in this reservation"),
-    Row("sibling", "", "NAME", refused="federations are not built"),
+    Row("sibling", "", "NAME", refused="a job of a federation is on one cluster only"),
     Row("signal", "s", "SIGNAL", "send this, by name or number, in place of ending the job"),
     Row("state", "t", "STATE", "only jobs in this state: PENDING, RUNNING or SUSPENDED", env="SCANCEL_STATE"),
     Row("usage", "", "", "a short usage"),

@@ -8,7 +8,7 @@ from __future__ import annotations
 from spritz.cli.context import Context
 from spritz.cli.options import Row, run_parse
 
-_FEDERATION = "federations are not built"
+_FEDERATION = "clusters are named with --clusters"
 
 OPTIONS: tuple[Row, ...] = (
     Row("all", "a", "", "show what is hidden too"),
@@ -20,7 +20,7 @@ OPTIONS: tuple[Row, ...] = (
     Row("help", "h", "", "this text"),
     Row("hide", "", "", "do not show what is hidden (the default)"),
     Row("json", "", "[=list|VERSION]", "as JSON: show job, node, partition, reservation; ping, explain"),
-    Row("local", "", "", "this cluster only (there are no federations)"),
+    Row("local", "", "", "this cluster only (the default)"),
     Row("oneliner", "o", "", "one line for each record"),
     Row("quiet", "Q", "", "only errors"),
     Row("sibling", "", "", refused=_FEDERATION),

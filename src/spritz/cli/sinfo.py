@@ -14,15 +14,13 @@ if TYPE_CHECKING:
     from spritz.client.locate import ControllerConfig
     from spritz.client.sync import Connection
 
-_FEDERATION = "federations are not built"
-
 OPTIONS: tuple[Row, ...] = (
     Row("all", "a", "", "hidden partitions too", env="SINFO_ALL"),
     Row("clusters", "M", "NAMES", "clusters to ask, by name, or all", env="SLURM_CLUSTERS"),
     Row("cluster", "", "NAMES", alias="clusters"),
     Row("dead", "d", "", "only nodes that do not respond"),
     Row("exact", "e", "", "group only nodes that are alike in every column"),
-    Row("federation", "", "", refused=_FEDERATION),
+    Row("federation", "", "", "the clusters of this cluster's federation, together", env="SINFO_FEDERATION"),
     Row("Format", "O", "NAMES", "columns by name: name[:[.][width][suffix]],…"),
     Row("format", "o", "FORMAT", "columns by letter: %[.][width]letter", env="SINFO_FORMAT"),
     Row("future", "F", "", "nodes in state FUTURE too", env="SINFO_FUTURE"),
@@ -31,7 +29,7 @@ OPTIONS: tuple[Row, ...] = (
     Row("iterate", "i", "SECONDS", "again and again"),
     Row("json", "", "[=list|VERSION]", "full records as JSON"),
     Row("list-reasons", "R", "", "why nodes are down or drained"),
-    Row("local", "", "", "this cluster only (there are no federations)"),
+    Row("local", "", "", "this cluster only (the default)", env="SINFO_LOCAL"),
     Row("long", "l", "", "the long form"),
     Row("noconvert", "", "", "keep units (they are never converted here)"),
     Row("Node", "N", "", "a line for each node"),
@@ -83,6 +81,13 @@ def main(argv: list[str], context: Context) -> int:
             from spritz.cli import clusters
 
             several = clusters.chosen(given["clusters"], context, said=clusters.source(found))
+            given.pop("federation", None)
+        elif "federation" in given and "local" not in given:
+            from spritz.cli import clusters
+
+            several = clusters.federated()
+        if not several:
+            given.pop("federation", None)  # of a cluster that is in none, as in Slurm
         return _run(given, context, several)
     except Silent as silent:
         return silent.exit_code
@@ -102,7 +107,9 @@ def _run(given: dict[str, str], context: Context, several: list[ControllerConfig
 
         again.begin()
     while True:
-        if not several:
+        if "federation" in given:
+            status = _show_federation(given, listing, several, context)
+        elif not several:
             _show(given, listing, context)
             status = 0
         else:
@@ -141,6 +148,21 @@ def _show(
             listing.show_reservations(controller)
         else:
             listing.show(controller)
+
+
+def _show_federation(
+    given: dict[str, str], listing: NodeListing, several: list[ControllerConfig], context: Context
+) -> int:
+    """One listing of all its clusters."""
+    from spritz.cli import clusters
+    from spritz.model.errors import SpritzError
+
+    if given.keys() & {"json", "reservation"}:
+        raise SpritzError("--federation lists nodes; for reservations and JSON of several clusters use --clusters")
+    if "noheader" not in given and ("iterate" in given or given.keys() & {"long", "verbose"}):
+        _print_date(context)
+    listing.show_all(clusters.connections(several, lambda: _connected(context)))
+    return 0
 
 
 def _print_date(context: Context) -> None:

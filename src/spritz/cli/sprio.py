@@ -12,7 +12,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from spritz.client.sync import Connection
 
-_FEDERATION = "federations are not built"
+_FEDERATION = "clusters are named with --clusters"
 
 OPTIONS: tuple[Row, ...] = (
     Row("clusters", "M", "NAMES", "another cluster, by its name", env="SLURM_CLUSTERS"),
@@ -22,7 +22,7 @@ OPTIONS: tuple[Row, ...] = (
     Row("help", "", "", "this text"),
     Row("jobs", "j", "[=IDS]", "only these jobs"),
     Row("job", "", "[=IDS]", alias="jobs"),
-    Row("local", "", "", "this cluster only (there are no federations)"),
+    Row("local", "", "", "this cluster only (the default)"),
     Row("long", "l", "", "every factor, with users and nice values"),
     Row("noheader", "h", "", "no headings"),
     Row("norm", "n", "", "factors before their weights"),

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from spritz.client.locate import ControllerConfig
     from spritz.client.sync import Connection
 
-_FEDERATION = "federations are not built"
+_SIBLINGS = "a job of a federation is on one cluster only"
 
 OPTIONS: tuple[Row, ...] = (
     Row("account", "A", "ACCOUNTS", "only jobs of these accounts (comma list)", env="SQUEUE_ACCOUNT"),
@@ -26,7 +26,7 @@ OPTIONS: tuple[Row, ...] = (
     Row("clusters", "M", "NAMES", "clusters to ask, by name, or all", env="SLURM_CLUSTERS"),
     Row("cluster", "", "NAMES", alias="clusters"),
     Row("expand-patterns", "", "", "fill in %j, %A … in the names of files"),
-    Row("federation", "", "", refused=_FEDERATION),
+    Row("federation", "", "", "the clusters of this cluster's federation, together", env="SQUEUE_FEDERATION"),
     Row("Format", "O", "NAMES", "columns by name: name[:[.][width][suffix]],…", env="SQUEUE_FORMAT2"),
     Row("format", "o", "FORMAT", "columns by letter: %[.][width]letter", env="SQUEUE_FORMAT"),
     Row("help", "", "", "this text"),
@@ -36,7 +36,7 @@ OPTIONS: tuple[Row, ...] = (
     Row("job", "", "[=IDS]", alias="jobs"),
     Row("json", "", "[=list|VERSION]", "full records as JSON"),
     Row("licenses", "L", "NAMES", "only jobs that ask for these licenses", env="SQUEUE_LICENSES"),
-    Row("local", "", "", "this cluster only (there are no federations)"),
+    Row("local", "", "", "this cluster only (the default)", env="SQUEUE_LOCAL"),
     Row("long", "l", "", "the long form"),
     Row("me", "", "", "only my jobs"),
     Row("name", "n", "NAMES", "only jobs of these names", env="SQUEUE_NAMES"),
@@ -54,7 +54,7 @@ OPTIONS: tuple[Row, ...] = (
     Row("reservation", "R", "NAME", "only jobs in this reservation"),
     Row("running-over", "", "TIME", "only jobs that have run longer"),
     Row("running-under", "", "TIME", "only jobs that have run less long"),
-    Row("sibling", "", "", refused=_FEDERATION),
+    Row("sibling", "", "", refused=_SIBLINGS),
     Row("sort", "S", "LETTERS", "order, by letters of --format; - before one turns it round", env="SQUEUE_SORT"),
     Row("start", "", "", "when pending jobs are expected to start"),
     Row("states", "t", "STATES", "only jobs in these states, or all", env="SQUEUE_STATES"),
@@ -115,6 +115,11 @@ def main(argv: list[str], context: Context) -> int:
             from spritz.cli import clusters
 
             several = clusters.chosen(given["clusters"], context, said=clusters.source(found))
+            given.pop("federation", None)
+        elif "federation" in given and "local" not in given:
+            from spritz.cli import clusters
+
+            several = clusters.federated()
         return _run(given, context, several)
     except Silent as silent:
         return silent.exit_code
@@ -136,7 +141,9 @@ def _run(given: Mapping[str, str], context: Context, several: list[ControllerCon
 
         again.begin()
     while True:
-        if not several:
+        if several and "federation" in given:
+            status = _show_federation(given, several, context)
+        elif not several:
             _show(given, show, context)
             status = 0
         else:
@@ -176,6 +183,22 @@ def _show(
         if dated and not cluster:
             _print_date(context)
         _call(show, controller, context)
+
+
+def _show_federation(given: Mapping[str, str], several: list[ControllerConfig], context: Context) -> int:
+    """One listing of all its clusters."""
+    from spritz.cli import clusters
+    from spritz.cli.queue import conditions
+    from spritz.cli.queue.jobs import JobListing
+    from spritz.model.errors import SpritzError
+
+    if given.keys() & {"json", "steps"}:
+        raise SpritzError("--federation lists jobs; for steps and JSON of several clusters use --clusters")
+    if "noheader" not in given and ("iterate" in given or given.keys() & {"long", "verbose"}):
+        _print_date(context)
+    listing = JobListing(given, conditions.build_filter(given, context), context)
+    listing.show_all(controller for _, controller in clusters.connections(several, lambda: _connected(context)))
+    return 0
 
 
 def _connected(context: Context) -> Connection:

@@ -13,7 +13,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-_FEDERATION = "federations are not built"
+_FEDERATION = "clusters are named with --clusters"
 
 OPTIONS: tuple[Option, ...] = (
     Option("all_clusters", "a", "", "usage of every cluster in the database"),
@@ -22,7 +22,7 @@ OPTIONS: tuple[Option, ...] = (
     Option("clusters", "", "NAMES", alias="cluster"),
     Option("federation", "", "", refused=_FEDERATION),
     Option("help", "h", "", "this text"),
-    Option("local", "", "", "this cluster only (there are no federations)"),
+    Option("local", "", "", "this cluster only (the default)"),
     Option("noheader", "n", "", "no headings"),
     Option("parsable", "p", "", "fields between |, and one at the end"),
     Option("parsable2", "P", "", "fields between |"),

@@ -97,7 +97,7 @@ _NUMBERS: tuple[tuple[Meta, str], ...] = (
     (COUNT, "shares grp_jobs grp_jobs_accrue grp_submit max_jobs max_jobs_accrue max_jobs_accrue_pa"),
     (COUNT, "max_jobs_accrue_pu max_jobs_pa max_jobs_pu max_submit max_submit_pa max_submit_pu"),
     (PRIORITY, "priority priority_now priorities priority_job_factor priority_tier min_prio_threshold weight"),
-    (PRIORITY, "factor level percent"),
+    (PRIORITY, "factor level percent FederationMember.number"),
     (MINUTES, "time_limit_minutes time_min_minutes default_time_minutes max_time_minutes over_time_minutes minutes"),
     (MINUTES, "time_limit_min time_limit_max grp_wall max_wall reclaim_after"),
     (DELAY, "immediate_seconds switch_wait_seconds delay_boot_seconds sample_seconds wait_seconds kill_wait_seconds"),

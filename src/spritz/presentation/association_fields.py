@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from spritz.model.limits.federations import RAW_STATES
 from spritz.model.limits.records import SHARES_PARENT
 from spritz.notation import tres
 from spritz.notation.duration import format_duration, format_minutes
@@ -26,6 +27,11 @@ def _text(name: str) -> Callable[[Row], object]:
 
 def _of(part: str, field: str) -> Callable[[Row], object]:
     return lambda row: getattr(row[part], field) if row.get(part) is not None else None
+
+
+def _federation_state(row: Row) -> object:
+    """Of a cluster: NA in no federation."""
+    return (row["member"].state or "NA") if "member" in row else None
 
 
 def _minutes(part: str, field: str) -> Callable[[Row], object]:
@@ -216,7 +222,12 @@ CLUSTER: dict[str, TableField] = {
     "nodecount": TableField("NodeCount", 9, _text("node_count")),
     "clusternodes": TableField("Cluster Nodes", 20, _text("nodes")),
     "tres": TableField("TRES", 20, _text("tres")),
-    **{name: field for name, field in ASSOCIATION.items() if name != "cluster"},
+    "federation": TableField("Federation", 10, _of("member", "federation")),
+    "id": TableField("ID", 6, _of("member", "number")),
+    "features": TableField("Features", 20, _of("member", "features")),
+    "fedstate": TableField("FedState", 12, _federation_state),
+    "fedstateraw": TableField("FedStateRaw", 11, lambda row: str(RAW_STATES[row["member"].state])),
+    **{name: field for name, field in ASSOCIATION.items() if name not in ("cluster", "id")},
 }
 PLAIN: dict[str, dict[str, TableField]] = {
     "wckey": {
@@ -252,13 +263,15 @@ PLAIN: dict[str, dict[str, TableField]] = {
         "descriptions": TableField("Descr", 20, _of("resource", "description")),
         "flags": TableField("Flags", 8, lambda row: None),
     },
-    # There are none: adding one is refused.
     "federation": {
-        "federation": TableField("Federation", 10, lambda row: None),
-        "cluster": TableField("Cluster", 10, lambda row: None),
-        "id": TableField("ID", 2, lambda row: None),
-        "features": TableField("Features", 20, lambda row: None),
-        "fedstate": TableField("FedState", 12, lambda row: None),
+        "federation": TableField("Federation", 10, _text("federation")),
+        "cluster": TableField("Cluster", 10, _of("member", "cluster")),
+        "id": TableField("ID", 2, _of("member", "number")),
+        "features": TableField("Features", 20, _of("member", "features")),
+        "fedstate": TableField("FedState", 12, lambda row: row["member"].state if "member" in row else None),
+        "fedstateraw": TableField(
+            "FedStateRaw", 11, lambda row: str(RAW_STATES[row["member"].state]) if "member" in row else None
+        ),
     },
     "problem": {
         "cluster": TableField("Cluster", 10, _text("cluster")),

@@ -319,7 +319,7 @@ FIELDS: tuple[NodeField, ...] = (
     _least("ALLOCMEM", lambda view: view.memory_allocated_mib, name="allocmem"),
     _of_partition("ALLOCNODES", lambda p: _all(p.allow_alloc_nodes), letter="S", name="allocnodes"),
     _of_partition("AVAIL", lambda p: p.state.value.lower(), letter="a", name="available"),
-    NodeField("CLUSTER", lambda group: "N/A", letter="V", name="cluster"),
+    NodeField("CLUSTER", lambda group: group.cluster or "N/A", letter="V", name="cluster"),
     _of_node("COMMENT", lambda view: view.node.comment or "(null)", "(null)", name="comment"),
     _least("CORES", lambda view: view.node.config.capacity.cores_per_socket, letter="Y", name="cores"),
     _least("CPUS", cpus, letter="c", name="cpus"),

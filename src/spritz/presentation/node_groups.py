@@ -20,12 +20,14 @@ class Group:
     """One line: `partition` and its place in the configuration, and the nodes (none: a partition without nodes that
     were asked for)."""
 
-    __slots__ = ("partition", "place", "views")
+    __slots__ = ("cluster", "partition", "place", "views")
 
     def __init__(self, partition: Partition, place: int) -> None:
         self.partition = partition
         self.place = place
         self.views: list[NodeView] = []
+        #: in listings of several clusters
+        self.cluster = ""
 
 
 def make_groups(

@@ -35,7 +35,7 @@ def completed(function: str, *words: str) -> list[str]:
 def test_options_that_work_are_offered_and_refused_ones_are_not() -> None:
     offered = completed("_spritz_squeue", "squeue", "--no")
     assert set(offered) == {"--noconvert", "--node=", "--noheader", "--nodelist=", "--nodes=", "--notme"}
-    assert completed("_spritz_squeue", "squeue", "--fed") == []
+    assert completed("_spritz_squeue", "squeue", "--sib") == []
 
 
 def test_scontrol_offers_keywords() -> None:

@@ -306,7 +306,6 @@ def test_who_is_asked_about() -> None:
         (["-B", "--env-vars", "-j", "1"], "Options --batch-script and --env-vars are mutually exclusive"),
         (["--units=X"], "sacct: error: Invalid unit type 'X'. Possible options are 'KMGTP'"),
         (["-o", "foo"], 'sacct: error: Invalid field requested: "foo"'),
-        (["--federation"], "option --federation is not supported by Spritz"),
         (["--nosuch"], "unrecognized option '--nosuch'"),
         (["word"], "sacct: error:  word"),
         (["-N", "n1", "-N", "n2"], "sacct: error: Already asked for nodes 'n1'"),

@@ -6,29 +6,12 @@ import io
 
 import pytest
 
-from spritz.cli import sacctmgr
 from spritz.cli.context import Context
 from spritz.cli.manager import add
-from spritz.cli.manager.arguments import Word, need_values, read
+from spritz.cli.manager.arguments import need_values, read
 from spritz.cli.manager.show import Style, show
 from spritz.cli.silent import Silent
-from spritz.model.errors import SpritzError
 from spritz.model.limits.records import Account, Association, Book, ClusterRow, Qos, Transaction
-
-
-@pytest.mark.parametrize("word", ["WithFed", "withf"])
-def test_a_modifier_that_is_not_built_is_refused_by_name(word: str) -> None:
-    context = Context("sacctmgr", {}, "/", io.StringIO(), io.StringIO(), io.StringIO())
-    with pytest.raises(SpritzError, match=f"{word} is not supported"):
-        show("association", [Word("", "=", word, word)], Book(), Style(), context)
-
-
-@pytest.mark.parametrize("verb", ["add", "modify", "delete"])
-@pytest.mark.parametrize("entity", ["federation"])
-def test_records_that_are_not_kept_are_refused_by_name(verb: str, entity: str) -> None:
-    context = Context("sacctmgr", {}, "/", io.StringIO(), io.StringIO(), io.StringIO())
-    with pytest.raises(SpritzError, match=f"{verb} {entity} is not supported"):
-        sacctmgr.main([verb, entity, "name=x"], context)
 
 
 def shown(*words: str) -> tuple[list[str], str]:

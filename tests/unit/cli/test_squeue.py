@@ -283,9 +283,9 @@ def test_memory_keeps_its_unit_with_noconvert(site: Site) -> None:
 
 
 def test_options_that_are_not_built_are_refused_by_name(site: Site) -> None:
-    ran = site.run(main, "--federation")
+    ran = site.run(main, "--sibling")
     assert ran.status == 1
-    assert "option --federation is not supported by Spritz" in ran.err
+    assert "option --sibling is not supported by Spritz" in ran.err
 
 
 @pytest.mark.parametrize("value", ["0", "abc", "-1", "9" * 50, ""])

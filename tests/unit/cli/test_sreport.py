@@ -150,7 +150,7 @@ def test_reservations_are_printed_as_slurm_prints_them(run: Run, line: str, outp
         ("reservation bogus", 'Not valid report bogus\nValid reservation reports are, "Utilization"\n'),
         (
             "--federation cluster util",
-            "sreport: error: option --federation is not supported by Spritz: federations are not built\n",
+            "sreport: error: option --federation is not supported by Spritz: clusters are named with --clusters\n",
         ),
     ],
 )

@@ -24,6 +24,8 @@ from spritz.model.limits.records import (
     ClusterRow,
     Coordinator,
     EditBook,
+    Federation,
+    FederationMember,
     Policy,
     Qos,
     Record,
@@ -84,6 +86,8 @@ def _read(connection: Connection, *, transactions: bool = False, with_deleted: b
         qos=tuple(sorted(every(Qos), key=lambda one: one.id)),
         resources=every(Resource),
         resource_shares=every(ResourceShare),
+        federations=every(Federation),
+        federation_members=every(FederationMember),
         tres=tuple(connection.execute(select(tables.tres.c.name).order_by(tables.tres.c.id)).scalars()),
         transactions=done,
         deleted=gone,
@@ -258,6 +262,8 @@ def _records(book: Book) -> Iterable[Record]:
     yield from book.qos
     yield from book.resources
     yield from book.resource_shares
+    yield from book.federations
+    yield from book.federation_members
 
 
 def applied(book: Book, puts: Iterable[Record], drops: Iterable[Record]) -> Book:
@@ -281,4 +287,6 @@ def applied(book: Book, puts: Iterable[Record], drops: Iterable[Record]) -> Book
         qos=of(Qos),
         resources=of(Resource),
         resource_shares=of(ResourceShare),
+        federations=of(Federation),
+        federation_members=of(FederationMember),
     )

@@ -6,8 +6,9 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from spritz.model.errors import SpritzError
+from spritz.model.limits.federations import CLUSTERS_MAX, STATES
 from spritz.model.limits.guarantees import overpromised
-from spritz.model.limits.records import SHARES_PARENT, Association, Coordinator, Record
+from spritz.model.limits.records import SHARES_PARENT, Association, Coordinator, FederationMember, Record
 from spritz.notation.errors import NotationError
 from spritz.notation.tres import parse
 
@@ -50,7 +51,7 @@ def check_record(record: Record) -> None:
                     raise BookError(f"slurmdb_format_tres_str: no TRES known by type {name}")
         if isinstance(value, int) and not isinstance(value, bool) and abs(value) > _COUNT_MAX:
             raise BookError(f"{field} is out of range: {value}")
-    for field in ("name", "account", "user", "cluster", "partition", "parent", "server"):
+    for field in ("name", "account", "user", "cluster", "partition", "parent", "server", "federation"):
         text = getattr(record, field, "")
         if len(text) > NAME_LENGTH or not text.isprintable() or any(letter in text for letter in ",:'\"= |"):
             raise BookError(f"not a name: {text[:NAME_LENGTH]!r}")
@@ -120,6 +121,7 @@ def check_book(book: Book) -> None:
                 f"accounts below {account} would be guaranteed {name}={total}, and {account} itself {name}={own}"
             )
     _check_resources(book)
+    _check_federations(book)
     for item in book.coordinators:
         if item.account not in accounts or item.user not in users:
             raise BookError(f"coordinator {item.user} of {item.account}: no such user or account")
@@ -137,6 +139,24 @@ def _check_resources(book: Book) -> None:
         given[key] += share.percent
         if given[key] > wholes[key]:
             raise BookError(f"more than {wholes[key]}{unit} of {share.name}@{share.server} would be allocated")
+
+
+def _check_federations(book: Book) -> None:
+    """Every member is of a federation that there is, with a number of its own in it and a state that there is."""
+    names = {federation.name for federation in book.federations}
+    taken: set[tuple[str, int]] = set()
+    for member in book.federation_members:
+        if not member.federation:
+            if member.number or member.state:
+                raise BookError(f"cluster {member.cluster} is in no federation")
+            continue
+        if member.federation not in names:
+            raise BookError(f"The federation {member.federation} doesn't exist.")
+        if not 0 < member.number <= CLUSTERS_MAX or (member.federation, member.number) in taken:
+            raise BookError(f"cluster {member.cluster} has no number of its own in federation {member.federation}")
+        if member.state not in STATES:
+            raise BookError(f"Invalid FedState {member.state}.")
+        taken.add((member.federation, member.number))
 
 
 def _check_tree(cluster: str, parents: dict[str, str]) -> None:
@@ -172,11 +192,12 @@ def named(record: Record) -> str:
         return f"id_assoc={record.id}" if record.id > 0 else f"{record.account} {record.user}".strip()
     if isinstance(record, Coordinator):
         return record.user
-    return record.name
+    return record.cluster if isinstance(record, FederationMember) else record.name
 
 
 _NOUNS = {"Account": "Accounts", "User": "Users", "Coordinator": "Account Coord", "WcKey": "WCKeys"}
 _NOUNS |= {"Association": "Associations", "Qos": "QOS", "Resource": "Resources", "ResourceShare": "Cluster Resources"}
+_NOUNS |= {"Federation": "Federations", "FederationMember": "Clusters"}
 
 
 def action(verb: str, record: Record) -> str:

@@ -18,7 +18,7 @@ _LONG = frozenset(
     {"description", "organization", "qos", "flags", "grp_tres", "max_tres", "max_tres_per_node", "info", "where"}
     | {"preempt", "guarantee", "max_tres_pj", "max_tres_pn", "max_tres_pu", "max_tres_pa", "min_tres_pj"}
     | {"grp_tres_mins", "grp_tres_run_mins", "max_tres_mins", "max_tres_mins_pj"}
-    | {"max_tres_run_mins_pu", "max_tres_run_mins_pa"}
+    | {"max_tres_run_mins_pu", "max_tres_run_mins_pa", "features"}
 )
 
 #: Longest name of anything.
@@ -59,6 +59,8 @@ KEYS: dict[type[records.Record], tuple[str, ...]] = {
     records.Qos: ("name",),
     records.Resource: ("name", "server"),
     records.ResourceShare: ("name", "server", "cluster"),
+    records.Federation: ("name",),
+    records.FederationMember: ("cluster",),
 }
 TABLES: dict[type[records.Record], Table] = {
     records.Account: _table("accounts", records.Account, "name"),
@@ -69,6 +71,8 @@ TABLES: dict[type[records.Record], Table] = {
     records.Qos: _table("qos", records.Qos, "name"),
     records.Resource: _table("resources", records.Resource, "name", "server"),
     records.ResourceShare: _table("resource_shares", records.ResourceShare, "name", "server", "cluster"),
+    records.Federation: _table("federations", records.Federation, "name", kept=False),
+    records.FederationMember: _table("federation_members", records.FederationMember, "cluster", kept=False),
 }
 #: one row: how often the book was changed, and the last number given
 book = Table(

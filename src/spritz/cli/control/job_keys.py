@@ -318,7 +318,7 @@ def _sharing(text: str) -> Changes:
     return {"sharing": words[text.upper()]}
 
 
-_NO_FED = Key(refused="federations are not built")
+_NO_FED = Key(refused="a federated job has no siblings")
 _NO_BB = Key(refused="burst buffers are not built")
 
 #: in the order in which shortened keys are tried

@@ -36,7 +36,7 @@ ENTITIES: dict[str, Entity] = {
     "config": Entity("show_config:config"),
     "daemons": Entity("show_config:daemons"),
     "dwstat": Entity(refused="burst buffers are not built"),
-    "federation": Entity(refused="federations are not built"),
+    "federation": Entity("federation:show"),
     "frontend": Entity(refused="front ends were removed from Slurm"),
     "hostlist": Entity("names:hostlist", 5),
     "hostlistsorted": Entity("names:hostlist_sorted", 9),

@@ -11,7 +11,7 @@ from spritz.presentation.node_fields import LETTERS, NodeField, natural, partiti
 from spritz.presentation.node_groups import Group, make_groups
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from spritz.cli.context import Context
     from spritz.client.sync import Connection
@@ -81,10 +81,24 @@ class NodeListing:
 
     def show(self, controller: Connection) -> None:
         """Ask and print."""
-        partitions, views = self._fetch(controller)
-        wanted = {name: view for name, view in views.items() if self._is_meant(view)}
-        shown = self._columns(partitions, wanted)
-        groups = self._group(partitions, wanted, shown)
+        self.show_all((("", controller),))
+
+    def show_all(self, controllers: Iterable[tuple[str, Connection]]) -> None:
+        """Ask the controllers, each with its cluster's name, and print one listing."""
+        parts: list[tuple[str, list[Partition], dict[str, NodeView]]] = []
+        for cluster, controller in controllers:
+            partitions, views = self._fetch(controller)
+            parts.append((cluster, partitions, {name: view for name, view in views.items() if self._is_meant(view)}))
+        every = [partition for _, partitions, _ in parts for partition in partitions]
+        shown = self._columns(every, {name: view for _, _, views in parts for name, view in views.items()})
+        groups: list[Group] = []
+        first = 0
+        for cluster, partitions, views in parts:
+            for group in self._group(partitions, views, shown):
+                group.cluster = cluster
+                group.place += first
+                groups.append(group)
+            first += len(partitions)
         keys = self._sort_keys()
         context = self._context
         if "noheader" not in self._given:
@@ -170,6 +184,8 @@ class NodeListing:
         text = given.get("format")
         if text is None:
             text = self._default_format()
+            if "federation" in given and text.startswith("%{P}P "):
+                text = text.replace("%{P}P ", "%{P}P %8V ", 1)
             widest = max([_WIDTH_MIN, *(len(partition_name(partition)) for partition in partitions)])
             longest = max([_WIDTH_MIN, *(len(name) for name in views)])
             text = text.replace("{P}", str(widest)).replace("{N}", str(longest))

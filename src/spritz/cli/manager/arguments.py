@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from spritz.cli.silent import Silent
-from spritz.model.errors import SpritzError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -84,23 +83,19 @@ CONDITIONS = {
     "adminlevel": "admins",
     "defaultaccount": "defaults",
     "coordinators": "users",
+    "federation": "federations",
 }
 
 #: what `show` takes besides conditions
 MODIFIERS = (
     *("format", "withassoc", "withcoord", "withclusters", "withrawqoslevel", "withsubaccounts", "tree"),
-    *("onlydefaults", "withdeleted", "wolimits", "wopinfo", "woplimits"),
+    *("onlydefaults", "withdeleted", "wolimits", "wopinfo", "woplimits", "withfed"),
 )
-
-#: Slurm's other one, refused by name
-MODIFIERS_NOT_BUILT = ("withfed",)
 
 
 def modifier_of(word: Word) -> str | None:
-    """The one of MODIFIERS that a word is, if it is any. Raises SpritzError for one that is not built."""
+    """The one of MODIFIERS that a word is, if it is any."""
     text = word.key or word.value.lower()
-    if not word.key and text not in MODIFIERS and match(text, MODIFIERS_NOT_BUILT, 5) is not None:
-        raise SpritzError(f"{word.text} is not supported by Spritz yet", code="ESLURM_NOT_SUPPORTED")
     known = match(text, MODIFIERS, 4 if text.startswith("wo") else 5) if text not in ("name", "names") else None
     return known if known is None or known in ("format", "tree") or not word.key else None
 
@@ -117,6 +112,7 @@ class Conditions(Struct, kw_only=True):
     qos: list[str] = []
     admins: list[str] = []
     defaults: list[str] = []
+    federations: list[str] = []
 
 
 def conditions(

@@ -13,6 +13,7 @@ from spritz.cli.manager.arguments import Conditions, Word, conditions, match, mo
 from spritz.cli.manager.change import selected
 from spritz.cli.silent import Silent
 from spritz.model.limits.edits import with_deleted
+from spritz.model.limits.federations import member_of
 from spritz.model.limits.records import Association, Policy
 from spritz.model.limits.rules import Rules, own_bounds
 from spritz.presentation.association_fields import DEFAULTS
@@ -70,6 +71,13 @@ def show(
         found = list(rows_of_resources(book, rest, context, with_clusters=parts))
         print_table(columns, found, style, context)
         return 0
+    if entity == "federation":
+        from spritz.cli.manager.federations import rows as rows_of_federations
+
+        table, default = DEFAULTS["federation"]
+        columns = columns_of(asked_format or default, table, context)
+        print_table(columns, list(rows_of_federations(book, rest, context, tree="tree" in flags)), style, context)
+        return 0
     asked = conditions(rest, context, noun="wckey" if entity == "wckey" else None)
     if entity == "account" and "accounts" in book.private and not book.accounts:
         from spritz.model.rejection import Rejection
@@ -94,6 +102,8 @@ def show(
         default += ",coordinators"
     if flags & {"wolimits", "woplimits"}:
         default = _WITHOUT_LIMITS.get(entity, default)
+    if entity == "cluster" and "withfed" in flags:
+        default += ",federation,id,features,fedstate"
     columns = columns_of(asked_format or default, table, context)
     if "tree" in flags:
         columns = [TableColumn(column.field, -20) if column.field.header == "Account" else column for column in columns]
@@ -174,8 +184,12 @@ def _rows(entity: str, book: Book, asked: Conditions, flags: set[str], *, with_a
             if row["a"].account == "root" and not row["a"].user
         }
         for cluster in book.clusters:
+            member = member_of(book, cluster.name)
+            if asked.federations and member.federation not in asked.federations:
+                continue
             if not asked.names or cluster.name in asked.names:
-                yield {"rpc": 9728 if cluster.host else 0, **roots.get(cluster.name, {}), "k": cluster}
+                row = roots.get(cluster.name, {})
+                yield {"rpc": 9728 if cluster.host else 0, **row, "k": cluster, "member": member}
     elif entity == "wckey":
         for key in book.wckeys:
             given = ((asked.names, key.name), (asked.users, key.user), (asked.clusters, key.cluster))

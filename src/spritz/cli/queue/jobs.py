@@ -17,7 +17,7 @@ from spritz.presentation.job_fields import LETTERS, unconverted
 from spritz.presentation.job_text import used_seconds
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from typing import Any
 
     from spritz.cli.context import Context
@@ -123,22 +123,30 @@ class JobListing:
 
     def show(self, controller: Connection) -> None:
         """Ask and print."""
+        self.show_all((controller,))
+
+    def show_all(self, controllers: Iterable[Connection]) -> None:
+        """Ask one controller after the other, and print one listing."""
         context = self._context
         now = 0.0
         rows: list[Row] = []
         lines: list[str] = []
-        # Lines are made while the controller makes the next piece.
-        for now, piece in self._pieces(controller):
-            chosen = self._chosen(now, piece)
-            rows += chosen
-            lines += self._lines.lines(now, chosen)
+        within: set[int] = set()
+        for controller in controllers:
+            first = len(rows)
+            # Lines are made while the controller makes the next piece.
+            for now, piece in self._pieces(controller):
+                chosen = self._chosen(now, piece)
+                rows += chosen
+                lines += self._lines.lines(now, chosen)
+            if self._joins:
+                # Each cluster's arrays by themselves: numbers are unique only within it.
+                changed, joined = array_rows.joined(rows[first:] if first else rows, self._lines.index)
+                within.update(first + place for place in joined)
+                for place, row in changed.items():
+                    rows[first + place], lines[first + place] = row, self._lines.line(now, row) + "\n"
         if "verbose" in self._given:
             context.out(f"last_update_time={int(now)} records={len(rows)}\n")
-        within: set[int] = set()
-        if self._joins:
-            changed, within = array_rows.joined(rows, self._lines.index)
-            for place, row in changed.items():
-                rows[place], lines[place] = row, self._lines.line(now, row) + "\n"
         if "noheader" not in self._given:
             context.out(columns.header_line(self._columns) + "\n")
         if self._sort_error:

@@ -106,7 +106,7 @@ _TABLE: tuple[tuple[str, Row], ...] = (
     # -- placement
     ("bas", Row("constraint", "C", "features", "features that nodes must have")),
     ("bas", Row("prefer", "", "features", "features of nodes that are taken first")),
-    ("bas", Row("cluster-constraint", "", "features", refused="federations are not built")),
+    ("bas", Row("cluster-constraint", "", "features", refused="use --clusters; a federated job has no siblings")),
     ("bas", Row("switches", "", "count[@time]", "on no more leaf switches, waiting so long for them")),
     ("bas", Row("segment", "", "nodes", "number of nodes to place together in one block")),
     ("bas", Row("consolidate-segments", "", "", "segments on as few blocks as hold them, which is so anyway")),

@@ -273,7 +273,7 @@ MOOT: dict[str, str] = {
     "SlurmctldParameters.cloud_dns": "slurmd calls the controller, from whatever address it has",
     "GroupUpdateForce": "groups are looked up for each submission, and kept with the job",
     "GroupUpdateTime": "groups are looked up for each submission, and kept with the job",
-    "NodeName.TRESWeights": "it weighs nodes between the clusters of a federation, and federations are not built",
+    "NodeName.TRESWeights": "it weighs nodes between clusters, and federated jobs have no siblings",
     "CommunicationParameters.NoAddrCache": "addresses are looked up when they are needed",
     "AccountingStoragePass": "Spritz authenticates by itself",
     "AccountingStorageTRES": "every resource that jobs use is accounted",

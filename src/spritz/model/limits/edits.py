@@ -187,6 +187,7 @@ def delete_clusters(book: Book, names: AbstractSet[str]) -> list[Record]:
     """All associations and workload characterization keys of clusters. Their history stays."""
     drops: list[Record] = [entry for entry in book.associations if entry.cluster in names]
     drops += [key for key in book.wckeys if key.cluster in names]
+    drops += [member for member in book.federation_members if member.cluster in names]
     return drops
 
 

@@ -159,6 +159,25 @@ class ResourceShare(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=T
     percent: int = 0
 
 
+class Federation(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
+    """A federation of clusters; which clusters are in it, `FederationMember` says."""
+
+    name: str
+
+
+class FederationMember(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
+    """How a cluster stands in a federation. Its features outlive its membership: then `federation` is ""."""
+
+    cluster: str
+    federation: str = ""
+    #: the cluster's number in the federation, 1 to 63; 0: in none
+    number: int = 0
+    #: ACTIVE, INACTIVE, DRAIN or DRAIN+REMOVE; "": in no federation
+    state: str = ""
+    #: names with commas
+    features: str = ""
+
+
 class Policy(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What one cluster's controllers need. `version` rises with every change; 0: none was ever heard."""
 
@@ -197,7 +216,9 @@ class PolicyChange(Struct, frozen=True, kw_only=True, omit_defaults=True):
     coordinators: tuple[tuple[str, str], ...] | None = None
 
 
-Record = Account | User | Coordinator | WcKey | Association | Qos | Resource | ResourceShare
+Record = (
+    Account | User | Coordinator | WcKey | Association | Qos | Resource | ResourceShare | Federation | FederationMember
+)
 
 
 class ClusterRow(Struct, frozen=True, kw_only=True):
@@ -243,6 +264,8 @@ class Book(Struct, frozen=True, kw_only=True, omit_defaults=True):
     qos: tuple[Qos, ...] = ()
     resources: tuple[Resource, ...] = ()
     resource_shares: tuple[ResourceShare, ...] = ()
+    federations: tuple[Federation, ...] = ()
+    federation_members: tuple[FederationMember, ...] = ()
     #: what controllers have ever counted besides the usual, in the order in which they were heard of: `gres/gpu`
     tres: tuple[str, ...] = ()
     transactions: tuple[Transaction, ...] = ()

@@ -20,6 +20,7 @@ from spritz.model.limits.records import (
     Book,
     ClusterRow,
     Coordinator,
+    FederationMember,
     Qos,
     Record,
     User,
@@ -164,7 +165,7 @@ def _key(one: Record) -> tuple[Any, ...]:
         return ("Coordinator", one.account, one.user)
     if isinstance(one, WcKey):
         return ("WcKey", one.cluster, one.name, one.user)
-    return (type(one).__name__, one.name)
+    return (type(one).__name__, one.cluster if isinstance(one, FederationMember) else one.name)
 
 
 def as_if(book: Book, puts: Iterable[Record]) -> Book:

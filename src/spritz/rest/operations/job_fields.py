@@ -66,7 +66,7 @@ _FLAGS = {"contiguous": "contiguous", "overcommit": "overcommit", "reboot": "reb
 _REFUSED = {
     "batch_features": "sbatch --batch is not built",
     "burst_buffer": "burst buffers are not built",
-    "cluster_constraint": "federations are not built",
+    "cluster_constraint": "a federated job has no siblings",
     "container_id": "only scrun names containers, which is not built",
     "container_type": "only scrun makes containers of other types, which is not built",
     "cpu_frequency": "CPU frequencies are not set",

@@ -1,0 +1,208 @@
+"""`sacctmgr` and federations: what clusters are in them, and how a cluster stands in its own.
+
+Source: sacctmgr(1) SPECIFICATIONS FOR FEDERATION and CLUSTER; what 22.05 prints.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from spritz.cli.manager.arguments import match
+from spritz.cli.silent import Silent
+from spritz.model.limits.federations import STATES, joined, member_of, members_of
+from spritz.model.limits.records import Federation
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from spritz.cli.context import Context
+    from spritz.cli.manager.arguments import Conditions, Word
+    from spritz.cli.manager.commit import Edit
+    from spritz.model.limits.records import Book, FederationMember, Record
+    from spritz.presentation.association_fields import Row
+
+#: settings of a cluster that are about its federation
+_OF_CLUSTERS = ("federation", "fedstate", "features")
+
+
+def _read(
+    words: list[Word], context: Context, unknown: str, *, flags: bool = True
+) -> tuple[list[str], list[tuple[str, str]] | None]:
+    """Names, and (operator, cluster) pairs: None where no clusters are named. Raises Silent after sacctmgr's lines."""
+    names: list[str] = []
+    clusters: list[tuple[str, str]] | None = None
+    for word in words:
+        known = "names" if word.key in ("", "name", "federation") else match(word.key, ("names", "clusters", "flags"))
+        if known == "names" and word.op == "=":
+            names += [name.lower() for name in word.values]
+        elif known == "clusters":
+            clusters = [*(clusters or []), *((word.op, name.lower()) for name in word.values)]
+            if not word.values and word.op == "=":
+                clusters = [("=", "")]
+        elif known == "flags" and flags:
+            context.err(
+                f" Unknown federation flag used in:\n '{word.value}'\n Valid federation flags are\n  '(null)'\n"
+            )
+            raise Silent
+        else:
+            context.err(unknown.format(word.text))
+            raise Silent
+    return list(dict.fromkeys(names)), clusters
+
+
+def _need_clusters(book: Book, names: list[str], context: Context) -> None:
+    known = {cluster.name for cluster in book.clusters}
+    unknown = [name for name in names if name and name not in known]
+    for name in unknown:
+        context.err(f" The cluster {name} doesn't exist. Please add first.\n")
+    if unknown:
+        raise Silent
+
+
+def add(book: Book, words: list[Word], context: Context) -> Edit:
+    """`add federation`: a federation, with clusters that are moved into it."""
+    names, pairs = _read(words, context, " Unknown option: {}\n Use keyword 'where' to modify condition\n")
+    if not names:
+        context.err(" Need name of federation to add.\n")
+        raise Silent
+    clusters = list(dict.fromkeys(name for _, name in pairs or () if name))
+    if len(names) > 1 and clusters:
+        context.err(" Can't assign clusters to multiple federations.\n")
+        raise Silent
+    _need_clusters(book, clusters, context)
+    there = {federation.name for federation in book.federations}
+    for name in names:
+        if name in there:
+            context.err(f" This federation {name} already exists.  Not adding.\n")
+    new = [name for name in names if name not in there]
+    if not new:
+        raise Silent
+    lines = [" Adding Federation(s)", *(f"  {name}" for name in new)]
+    if clusters:
+        lines += [" Settings", *(f"  {'Cluster':<13} = {name}" for name in clusters)]
+    puts: list[Record] = [Federation(name=name) for name in new]
+    return "\n".join(lines) + "\n", [*puts, *joined(book, clusters, new[0])], []
+
+
+def modify(book: Book, where: list[Word], setting: list[Word], context: Context) -> Edit:
+    """`modify federation NAME set clusters=…`: with += and -= those that join and leave, with = all that are in it."""
+    names, named = _read(where, context, " Unknown condition: {}\n Use keyword 'set' to modify value\n")
+    _, pairs = _read(setting, context, " Unknown option: {}\n Use keyword 'where' to modify condition\n")
+    if pairs is None:
+        context.err(" You didn't give me anything to set\n")
+        raise Silent
+    if len(names) != 1 or named:
+        context.err(" Can't assign clusters to multiple federations.\n")
+        raise Silent
+    name = names[0]
+    if all(federation.name != name for federation in book.federations):
+        context.err(f" The federation {name} doesn't exist.\n")
+        raise Silent
+    inside = [member.cluster for member in members_of(book.federation_members, name)]
+    exact = [cluster for op, cluster in pairs if op == "="]
+    added = [cluster for op, cluster in pairs if op in ("=", "+=") and cluster]
+    for cluster in added:
+        if cluster in inside:
+            context.err(f" The cluster {cluster} is already assigned to federation {name}\n")
+    _need_clusters(book, [cluster for _, cluster in pairs], context)
+    leaving = [cluster for op, cluster in pairs if op == "-=" and cluster in inside]
+    if exact:
+        leaving += [cluster for cluster in inside if cluster not in exact]
+    leaving = sorted(dict.fromkeys(leaving))
+    joining = [cluster for cluster in dict.fromkeys(added) if cluster not in inside]
+    if not (leaving or joining):
+        context.err("Nothing to change\n")
+        raise Silent
+    sign = "=" if exact else "+="
+    lines = [" Setting"]
+    lines += [f"  {'Cluster':<12} -= {cluster}" for cluster in leaving]
+    lines += [f"  {'Cluster':<12} {sign:>2} {cluster}" for cluster in joining]
+    lines += [" Modified federation...", f"  {name}"]
+    return "\n".join(lines) + "\n", [*joined(book, leaving, ""), *joined(book, joining, name)], []
+
+
+def delete(book: Book, where: list[Word], context: Context) -> Edit:
+    """`delete federation`: its clusters are in none then."""
+    names, clusters = _read(where, context, " Unknown condition: {}\n Use keyword 'set' to modify value\n")
+    if not names or clusters:
+        context.err(" No conditions given to remove, not executing.\n")
+        raise Silent
+    gone = [federation for federation in book.federations if federation.name in names]
+    if not gone:
+        context.err(" Nothing deleted\n")
+        raise Silent
+    left = [member.cluster for one in gone for member in members_of(book.federation_members, one.name)]
+    lines = [" Deleting federations...", *(f"  {federation.name}" for federation in gone)]
+    return "\n".join(lines) + "\n", list(joined(book, left, "")), list(gone)
+
+
+def rows(book: Book, where: list[Word], context: Context, *, tree: bool) -> Iterator[Row]:
+    """`show federation`: a line for each cluster, and one for a federation without any. `tree`: a line for each
+    federation, and its clusters below.
+    """
+    names, clusters = _read(where, context, " Unknown condition: {}\n Use keyword 'set' to modify value\n")
+    wanted = {name for _, name in clusters or ()}
+    for federation in book.federations:
+        members = members_of(book.federation_members, federation.name)
+        if names and federation.name not in names:
+            continue
+        if wanted and wanted.isdisjoint(member.cluster for member in members):
+            continue
+        if tree or not members:
+            yield {"federation": federation.name}
+        yield from ({"federation": "" if tree else federation.name, "member": member} for member in members)
+
+
+def taken_out(words: list[Word]) -> tuple[list[Word], list[Word]]:
+    """Of the settings of a cluster, those about its federation, and the others."""
+    mine = [word for word in words if match(word.key, _OF_CLUSTERS, 4) is not None]
+    return mine, [word for word in words if word not in mine]
+
+
+def modify_clusters(book: Book, asked: Conditions, words: list[Word], context: Context) -> Edit:
+    """`modify cluster NAME set federation=… fedstate=… features=…`."""
+    names = asked.names + asked.clusters
+    targets = [member_of(book, cluster.name) for cluster in book.clusters if not names or cluster.name in names]
+    targets = [one for one in targets if not asked.federations or one.federation in asked.federations]
+    lines = [" Setting"]
+    made = {one.cluster: one for one in targets}
+    for word in words:
+        known = match(word.key, _OF_CLUSTERS, 4)
+        if known == "features":
+            label = f"{'Feature':<13} =" if word.op == "=" else f"{'Feature':<11} {word.op}"
+            lines += [f"  {label} {feature}" for feature in word.values or [""]]
+            made = {key: replace(one, features=_features(one, word)) for key, one in made.items()}
+            continue
+        if word.op != "=":
+            context.err(f" Unknown option: {word.text}\n Use keyword 'where' to modify condition\n")
+            raise Silent
+        if known == "fedstate":
+            state = match(word.value.upper(), STATES)
+            if state is None:
+                context.err(f"Invalid FedState {word.value}.\n")
+                raise Silent
+            lines.append(f"  {'FedState':<14} = {state}")
+            made = {key: replace(one, state=state) if one.federation else one for key, one in made.items()}
+            continue
+        name = word.value.lower()
+        if name and all(federation.name != name for federation in book.federations):
+            context.err(f" The federation {name} doesn't exist.\n")
+            raise Silent
+        lines.append(f"  {'Federation':<14} = {name}")
+        for moved in joined(book, list(made), name):
+            features = made[moved.cluster].features
+            made[moved.cluster] = replace(moved, features=features)
+    if not targets:
+        return " Nothing modified\n", [], []
+    lines += [" Modified cluster...", *(f"  {name}" for name in made)]
+    changed: list[Record] = [one for one in made.values() if one != member_of(book, one.cluster)]
+    return "\n".join(lines) + "\n", changed, []
+
+
+def _features(member: FederationMember, word: Word) -> str:
+    old = [feature for feature in member.features.split(",") if feature]
+    if word.op == "-=":
+        return ",".join(feature for feature in old if feature not in word.values)
+    return ",".join(dict.fromkeys([*(old if word.op == "+=" else ()), *word.values]))
