@@ -105,6 +105,7 @@ def test_a_job_that_is_cancelled_while_it_waits_never_runs(start: MakeCluster) -
     assert not (cluster.work / f"slurm-{job.id}.out").exists()
 
 
+@pytest.mark.slow
 def test_processes_that_cannot_be_killed_drain_the_node_and_end_the_job(
     make_cluster: Callable[..., Cluster], no_fork: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,6 +10,7 @@ import pytest
 from tests.e2e.people import Person
 from tests.machines.conftest import joined
 from tests.machines.lan import Lan, Machine, eventually
+from tests.machines.systemd import NODE_UNIT, Systemd, checked, token
 
 pytestmark = [pytest.mark.root, pytest.mark.xdist_group("machines")]
 
@@ -140,3 +141,18 @@ def test_a_revoked_machine_is_out(lan: Lan, alpha: Machine) -> None:
 def test_tokens_are_made_on_the_controllers_machine_alone(beta: Machine, gamma: Machine) -> None:
     assert "on the controller's machine" in beta.run("spritz", "token", "create").stderr
     assert "on the controller's machine" in gamma.run("spritz", "token", "list").stderr
+
+
+def test_a_node_of_systemd_comes_back_with_its_machine(lan: Lan, alpha: Machine) -> None:
+    machine = lan.machine("mu")
+    systemd = Systemd(machine)
+    done = systemd.join(*token(alpha, "node"))
+    assert done.returncode == 0, done.stderr
+    assert "as node mu" in done.stdout
+    checked(systemd.units / NODE_UNIT)
+    assert alpha.out("srun", "-w", "mu", "hostname") == "mu\n"
+    before = systemd.pid(NODE_UNIT)
+    systemd.boot()
+    assert systemd.pid(NODE_UNIT) != before
+    eventually(lambda: alpha.out("sinfo", "-hn", "mu", "-o", "%T") == "idle\n", "the node is back")
+    assert alpha.out("srun", "-w", "mu", "hostname") == "mu\n"

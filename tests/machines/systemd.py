@@ -1,0 +1,55 @@
+"""systemd on a machine of the tests, which `systemctl.py` plays."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.machines.lan import Machine
+
+NODE_UNIT, LOGIN_UNIT = "spritz-slurmd.service", "spritz-sackd.service"
+
+
+class Systemd:
+    """A machine's systemd, played by `systemctl.py`."""
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+        self.units = machine.own / "units"
+        self.units.mkdir()
+        program = machine.own / "bin" / "systemctl"
+        program.parent.mkdir()
+        program.write_text(f'#!/bin/sh\nexec {sys.executable} {Path(__file__).with_name("systemctl.py")} "$@"\n')
+        program.chmod(0o755)
+        self.environ = {"PATH": f"{program.parent}:{machine.environ['PATH']}", "UNITS": str(self.units)}
+
+    def join(self, *words: str) -> subprocess.CompletedProcess[str]:
+        """`spritz join --systemd`."""
+        where = ("--systemd", "--unit-directory", str(self.units))
+        return self.machine.run("spritz", "join", *words, *where, user="root", timeout=60.0, stdin=None, **self.environ)
+
+    def boot(self) -> None:
+        """Power off, and on again."""
+        self.machine.crash()
+        self.machine.out("systemctl", "boot", **self.environ)
+
+    def pid(self, unit: str) -> int:
+        """Of the unit's daemon."""
+        return int((self.units / f"{unit}.pid").read_text())
+
+
+def token(alpha: Machine, role: str) -> list[str]:
+    """Address and token that join another machine."""
+    line = alpha.out("spritz", "token", "create", "--role", role, "--uses", "1").split()
+    return line[line.index("join") + 1 :]
+
+
+def checked(unit: Path) -> None:
+    """systemd itself finds nothing wrong with the unit."""
+    if shutil.which("systemd-analyze") is not None:
+        done = subprocess.run(
+            ["systemd-analyze", "verify", "--man=no", unit], capture_output=True, text=True, timeout=100, check=False
+        )
+        assert (done.returncode, done.stderr) == (0, "")
