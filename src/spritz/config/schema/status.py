@@ -234,6 +234,12 @@ HONOURED: dict[str, frozenset[str]] = {
 
 #: key -> what Spritz does instead. A value given is warned of once.
 MOOT: dict[str, str] = {
+    "oci.conf.SrunArgs": "scrun is not built",
+    "oci.conf.SrunPath": "scrun is not built",
+    "oci.conf.DebugFlags": "it is for scrun, which is not built",
+    "oci.conf.FileDebug": "it is for scrun, which is not built",
+    "oci.conf.StdIODebug": "it is for scrun, which is not built",
+    "oci.conf.SyslogDebug": "it is for scrun, which is not built",
     "SchedulerParameters.bb_array_stage_cnt": "there are no burst buffers",
     "SchedulerParameters.disable_job_shrink": "running jobs keep their size",
     "SchedulerParameters.bf_allow_magnetic_slot": "starts in magnetic reservations are promised like others",
