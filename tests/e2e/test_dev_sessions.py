@@ -228,5 +228,8 @@ def test_limits_are_told_in_words(lab: Lab) -> None:
     said = lab("quota", USER=user, LOGNAME=user)
     assert "  your jobs: at most 3 running; 1 running, 2 left\n" in said
     assert "  your jobs together: at most 4 CPUs; 1 in use, 3 left\n" in said
+    told = json.loads(lab("quota", "--json", USER=user, LOGNAME=user))
+    assert told["user"] == user
+    assert "your jobs: at most 3 running; 1 running, 2 left" in told["sections"][0]["limits"]
     lab.slurm("scancel", str(lab.run_json(name)["index"]["job_id"]))  # type: ignore[index]  # JSON
     lab.slurm("sacctmgr", "-i", "modify", "user", user, "set", "MaxJobs=-1", "GrpTRES=cpu=-1")

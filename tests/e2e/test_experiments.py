@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 from pathlib import Path
 
@@ -39,6 +40,11 @@ def test_a_queued_run_has_the_code_of_its_submission(lab: Lab) -> None:
     assert lab("run", "--", "python3", "train.py") == "edited\n"
     difference = lab("diff", held, "train-2")
     assert "+print('edited')\n" in difference
+    told = json.loads(lab("diff", "--json", held, "train-2"))
+    assert (told["old"], told["new"], told["same_code"]) == (held, "train-2", False)
+    assert "+print('edited')\n" in told["code"]
+    assert set(told["changes"]) == {"command", "options", "environment", "data", "result"}
+    assert json.loads(lab("logs", "--json", "train-2")) == {"restart": 0, "rank": 0, "text": "edited"}
     assert "COMPLETED" in lab("runs", "--branch", "main")
 
 

@@ -92,7 +92,7 @@ ALL = sorted(["shards", "words", "report", *(f"{step} shard {n}" for step in ("t
 
 def test_a_step_fans_out_and_the_same_again_comes_from_the_cache(lab: Lab) -> None:
     begin(lab)
-    assert lab("pipeline", "run", "pipe.py").strip() == "nightly-1"
+    assert json.loads(lab("pipeline", "run", "--json", "pipe.py"))["name"] == "nightly-1"
     (lab.project / "pipe.py").write_text("edited = True\n")
     steps = ends(lab, "nightly-1", "COMPLETED")
     assert [steps[name]["units"] for name in ("shards", "train", "evaluate", "report", "words")] == [1, 3, 3, 1, 1]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import subprocess
+import sys
 from argparse import Namespace
 from pathlib import Path
 
@@ -56,3 +57,24 @@ def test_ids_of_jobs_are_offered_where_a_job_is_asked_for(tmp_path: Path, monkey
 
 def test_zsh_gets_bashs_completion() -> None:
     assert script("zsh").startswith("autoload -U +X bashcompinit && bashcompinit\n")
+
+
+#: Subcommands of `spritz` that list or tell something.
+TELLING = (
+    "checkpoints", "config", "dashboard", "dev", "diff", "doctor", "eff", "gpus", "history", "logs", "pipeline",
+    "quota", "runs", "shares", "show", "simulate", "status", "sweep", "sweeps", "token", "top", "track", "usage", "why",
+)  # fmt: skip
+
+
+def test_everything_that_tells_something_has_json() -> None:
+    actions = {"pipeline": "show", "token": "list"}
+    without = [name for name in TELLING if "--json" not in completion.words_of(name, actions.get(name, ""))]
+    assert without == []
+
+
+def test_options_and_actions_of_subcommands_are_offered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:/usr/bin:/bin")
+    assert completed("_spritz_spritz", "spritz", "quota", "--j") == ["--json"]
+    assert completed("_spritz_spritz", "spritz", "pipeline", "re") == ["retry"]
+    assert completed("_spritz_spritz", "spritz", "pipeline", "run", "--no-c") == ["--no-cache"]
+    assert completed("_spritz_spritz", "spritz", "--version", "--x") == []

@@ -21,7 +21,8 @@ def test_an_environment_of_conda_is_listed_so_that_conda_can_make_it_again(tmp_p
         found = surroundings.collect(tmp_path, tmp_path, environment)
         assert found["conda"]["explicit"] == ["https://me:********@host/linux-64/numpy-2.1.0-py312_0.conda#abc"]
     newer = {"conda": {"explicit": ["https://host/linux-64/numpy-2.2.0-py312_1.conda#def"]}}
-    assert "conda numpy: 2.1.0-py312_0 → 2.2.0-py312_1" in diff._environment(found, newer)
+    lines = [one.line for one in diff._environment(found, newer)]
+    assert "conda numpy: 2.1.0-py312_0 → 2.2.0-py312_1" in lines
 
 
 def test_an_image_that_was_built_again_under_its_name_differs(tmp_path: Path) -> None:

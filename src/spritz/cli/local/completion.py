@@ -66,13 +66,51 @@ _WORDS = {
 }
 
 
+#: What `spritz SUBCOMMAND` takes is asked for where it is wanted: to import all of them takes a new shell too long.
+_ASK = '$(spritz completion words -- "${COMP_WORDS[1]}" "${COMP_WORDS[2]}" 2>/dev/null)'
+_SUBCOMMANDS = """\
+if ((COMP_CWORD == 1)); then COMPREPLY=($(compgen -W "{names}" -- "$word"))
+        else COMPREPLY=($(compgen -W "$(grep -v '^-' <<< "{ask}")" -- "$word") $(compgen -f -- "$word")); fi"""
+
+
 def add_arguments(parser: ArgumentParser) -> None:
-    """`spritz completion bash|zsh`."""
-    parser.add_argument("shell", choices=["bash", "zsh"])
+    """`spritz completion bash|zsh`, and what the script asks for."""
+    parser.add_argument("shell", choices=["bash", "zsh", "words"])
+    parser.add_argument(
+        "words", nargs="*", metavar="WORD", help="with words: a subcommand, and its action if it has any"
+    )
+
+
+def words_of(name: str, action: str = "") -> list[str]:
+    """Options of `spritz NAME`, or of one of its actions, and its actions."""
+    import argparse
+
+    from spritz.cli.spritz import SUBCOMMANDS
+
+    if name not in SUBCOMMANDS:
+        return []
+    parser = argparse.ArgumentParser(prog=f"spritz {name}")
+    import_module(SUBCOMMANDS[name][0]).add_arguments(parser)
+    found: list[str] = []
+    parsers = [parser]
+    for one in parsers:
+        for each in one._actions:
+            if isinstance(each, argparse._SubParsersAction):
+                if action in each.choices:
+                    parsers.append(each.choices[action])
+                else:
+                    found += each.choices
+            elif each.help != argparse.SUPPRESS:
+                found += [word for word in each.option_strings if word.startswith("--")]
+                found += [str(word) for word in each.choices or () if not each.option_strings]
+    return list(dict.fromkeys(found))
 
 
 def run(arguments: Namespace, context: Context) -> int:
-    """Print the script."""
+    """Print the script, or words."""
+    if arguments.shell == "words":
+        context.out("".join(f"{word}\n" for word in words_of(*[*arguments.words, ""][:2])))
+        return 0
     if arguments.shell == "zsh":
         context.out("autoload -U +X bashcompinit && bashcompinit\n")
     for name in COMMANDS:
@@ -86,8 +124,8 @@ def run(arguments: Namespace, context: Context) -> int:
         context.out(_BASH.format(name=name, options=options, rest=rest, ids=_ids_after(name)))
     from spritz.cli.spritz import SUBCOMMANDS
 
-    rest = f'COMPREPLY=($(compgen -W "{" ".join(SUBCOMMANDS)}" -- "$word"))'
-    context.out(_BASH.format(name="spritz", options="", rest=rest, ids=_ids_after("spritz")))
+    rest = _SUBCOMMANDS.format(names=" ".join(SUBCOMMANDS), ask=_ASK)
+    context.out(_BASH.format(name="spritz", options=_ASK, rest=rest, ids=_ids_after("spritz")))
     return 0
 
 

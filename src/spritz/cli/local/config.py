@@ -16,6 +16,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("action", choices=["check"], help="what to do with the file")
     parser.add_argument("file", metavar="FILE", help="a slurm.conf, slurmdbd.conf, gres.conf, topology.yaml, ...")
     parser.add_argument("--kind", metavar="NAME", default="", help="what it is, where its name does not say: gres.conf")
+    parser.add_argument("--json", action="store_true", help="one JSON object")
 
 
 def run(arguments: Namespace, context: Context) -> int:
@@ -24,9 +25,18 @@ def run(arguments: Namespace, context: Context) -> int:
     from spritz.config.diagnostics import ERROR, report
 
     words, found = examine(arguments.file, kind_of(arguments.file, arguments.kind))
+    usable = all(one.severity != ERROR for one in found)
+    if arguments.json:
+        import json
+
+        from msgspec import to_builtins
+
+        answer = {"file": arguments.file, "usable": usable, "is": words, "diagnostics": to_builtins(found)}
+        context.out(json.dumps(answer, indent=1) + "\n")
+        return 0 if usable else 1
     if found:
         context.out(report(found, color=context.terminal))
-    if any(one.severity == ERROR for one in found):
+    if not usable:
         return 1
     context.out(f"{arguments.file}: usable: {words}\n")
     return 0

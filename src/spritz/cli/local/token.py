@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
+from msgspec import to_builtins
+
 from spritz.cli.context import Context
 from spritz.cli.local.paths import ClusterPaths
 from spritz.model.errors import SpritzError
@@ -30,7 +32,9 @@ def add_arguments(parser: ArgumentParser) -> None:
         "--host", metavar="NAME", default="", help="for this machine alone, which may have joined before"
     )
     create.add_argument("--token-only", action="store_true", help="print the token alone, for scripts")
-    actions.add_parser("list", help="tokens that can be used, and the machines that have joined")
+    create.add_argument("--json", action="store_true", help="one JSON object")
+    listed = actions.add_parser("list", help="tokens that can be used, and the machines that have joined")
+    listed.add_argument("--json", action="store_true", help="one JSON object")
     revoke = actions.add_parser("revoke", help="make a token, or a machine's certificate, worth nothing")
     revoke.add_argument("id", nargs="?", default="", metavar="ID", help="a token, as `spritz token list` names it")
     revoke.add_argument("--host", metavar="NAME", default="", help="a machine that has joined")
@@ -63,6 +67,9 @@ def _create(arguments: Namespace, controller: Connection, context: Context) -> i
         role=arguments.role, lifetime_seconds=minutes * 60.0, uses=arguments.uses, host=arguments.host.lower()
     )
     created = controller.call(request, TokenCreated)
+    if arguments.json:
+        _json({**to_builtins(created), "join": join_line(created.address, created.token)}, context)
+        return 0
     context.out(f"{created.token}\n" if arguments.token_only else f"{join_line(created.address, created.token)}\n")
     return 0
 
@@ -76,6 +83,9 @@ def _list(arguments: Namespace, controller: Connection, context: Context) -> int
     from spritz.model.machines import ListTokens, Tokens
 
     found = controller.call(ListTokens(), Tokens)
+    if arguments.json:
+        _json(to_builtins(found), context)
+        return 0
     rows = [("TOKEN", "ROLE", "USED", "EXPIRES", "HOST")]
     for token in found.tokens:
         used = f"{token.used}/{token.uses}" if token.uses else str(token.used)
@@ -98,6 +108,12 @@ def _revoke(arguments: Namespace, controller: Connection, context: Context) -> i
         raise SpritzError("revoke takes a token's ID, or --host NAME", hint="`spritz token list` shows both")
     controller.call(RevokeToken(id=arguments.id, host=arguments.host.lower()), Done)
     return 0
+
+
+def _json(answer: object, context: Context) -> None:
+    import json
+
+    context.out(json.dumps(answer, indent=1) + "\n")
 
 
 def _moment(seconds: float) -> str:

@@ -14,9 +14,11 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import json
 import subprocess
 import sys
 from argparse import ArgumentParser, Namespace
+from dataclasses import asdict
 from pathlib import Path
 
 from spritz.experiments import attach, containers, sessions, settings, states, submission
@@ -47,6 +49,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--idle", default="30m", metavar="TIME", help="end after so long without activity (0: never)")
     parser.add_argument("--port", type=int, default=0, help="here, of JupyterLab or of a forwarded port")
     parser.add_argument("-d", "--detach", action="store_true", help="return when the job is queued")
+    parser.add_argument("--json", action="store_true", help="with list: one JSON object")
     parser.add_argument("--proxy", metavar="NAME", help=argparse.SUPPRESS)
     run_command.add_options(parser)
 
@@ -68,6 +71,9 @@ def run(arguments: Namespace, terminal: Terminal) -> int:
         entries = [entry for entry in store.open_runs(submission.user()) if sessions.is_session(entry)]
         states.refresh(store, entries)
         entries = [entry for entry in store.open_runs(submission.user()) if sessions.is_session(entry)]
+        if arguments.json:
+            terminal.out(json.dumps({"sessions": [asdict(entry) for entry in entries]}, indent=1) + "\n")
+            return 0
         terminal.out(table(entries) if entries else "No dev sessions: `spritz dev --gpus 1` starts one.\n")
         return 0
     entry = store.get(words[0], submission.user())

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 from argparse import ArgumentParser, Namespace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     """The command line."""
     parser.add_argument("old", metavar="RUN")
     parser.add_argument("new", metavar="RUN")
+    parser.add_argument("--json", action="store_true", help="one JSON object")
     parser.add_argument("--stat", action="store_true", help="files and counts of lines in place of the code's changes")
 
 
@@ -32,24 +35,48 @@ def run(arguments: Namespace, terminal: Terminal) -> int:
     states.refresh_or_tell(store, entries, terminal)
     entries = [store.get(entry.name, entry.owner) for entry in entries]
     old, new = (record.read(Path(entry.directory)) for entry in entries)
-    parts: list[tuple[str, list[str]]] = [
+    parts: list[tuple[str, list[Change]]] = [
         ("Command", _changed({"": shlex.join(old.command)}, {"": shlex.join(new.command)})),
         ("Options", _changed(_flat(old.options), _flat(new.options))),
         ("Environment", _environment(old.surroundings, new.surroundings)),
         ("Data", _changed({"": ", ".join(old.data)}, {"": ", ".join(new.data)})),
         ("Result", _changed(_result(entries[0]), _result(entries[1]))),
     ]
-    terminal.out(f"{old.name} → {new.name}\n")
-    for title, lines in parts:
-        if lines:
-            terminal.out(f"\n{title}\n" + "".join(f"  {line}\n" for line in lines))
     trees = old.code.get("tree", ""), new.code.get("tree", "")
+    options = ("--stat",) if arguments.stat else ()
+    code = snapshot.diff(base / "snapshots.git", *trees, *options) if all(trees) and trees[0] != trees[1] else ""
+    if arguments.json:
+        changes = {
+            title.lower(): [{"name": one.name, "old": one.old, "new": one.new} for one in found]
+            for title, found in parts
+        }
+        same = trees[0] == trees[1] if all(trees) else None
+        answer = {"old": old.name, "new": new.name, "changes": changes, "same_code": same, "code": code}
+        terminal.out(json.dumps(answer, indent=1) + "\n")
+        return 0
+    terminal.out(f"{old.name} → {new.name}\n")
+    for title, found in parts:
+        if found:
+            terminal.out(f"\n{title}\n" + "".join(f"  {one.line}\n" for one in found))
     if trees[0] == trees[1]:
         terminal.out("\nThe code is the same.\n" if trees[0] else "")
     elif all(trees):
-        options = ("--stat",) if arguments.stat else ()
-        terminal.out("\nCode\n" + snapshot.diff(base / "snapshots.git", *trees, *options))
+        terminal.out("\nCode\n" + code)
     return 0
+
+
+@dataclass(frozen=True)
+class Change:
+    """What differs; "" where a run has none."""
+
+    name: str
+    old: str
+    new: str
+
+    @property
+    def line(self) -> str:
+        """`lr: 1 → 2`."""
+        return f"{f'{self.name}: ' if self.name else ''}{self.old or '(none)'} → {self.new or '(none)'}"
 
 
 def _result(entry: Any) -> dict[str, str]:
@@ -61,7 +88,7 @@ def _flat(options: dict[str, Any]) -> dict[str, str]:
     return {name: str(value) for name, value in options.items() if name != "name"}
 
 
-def _environment(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
+def _environment(old: dict[str, Any], new: dict[str, Any]) -> list[Change]:
     packages = [
         dict(package.split("==", 1) for package in side.get("python", {}).get("packages", []))
         | {f"conda {name}": rest for name, rest in map(_conda, side.get("conda", {}).get("explicit", []))}
@@ -85,11 +112,6 @@ def _conda(line: str) -> tuple[str, str]:
     return name, f"{version}-{build.partition('.')[0]}"
 
 
-def _changed(old: dict[str, str], new: dict[str, str]) -> list[str]:
-    lines = []
-    for name in sorted({*old, *new}):
-        before, after = old.get(name, ""), new.get(name, "")
-        if before != after:
-            label = f"{name}: " if name else ""
-            lines.append(f"{label}{before or '(none)'} → {after or '(none)'}")
-    return lines
+def _changed(old: dict[str, str], new: dict[str, str]) -> list[Change]:
+    every = [Change(name, old.get(name, ""), new.get(name, "")) for name in sorted({*old, *new})]
+    return [one for one in every if one.old != one.new]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import time
 from argparse import ArgumentParser, Namespace
@@ -21,6 +22,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--rank", type=int, help="one rank's output alone")
     parser.add_argument("--grep", metavar="PATTERN", help="lines that match this regular expression")
     parser.add_argument("-n", "--tail", type=int, metavar="N", help="the last N lines")
+    parser.add_argument("--json", action="store_true", help="a JSON object by line: restart, rank, text")
 
 
 @reporting
@@ -42,6 +44,11 @@ def run(arguments: Namespace, terminal: Terminal) -> int:
         terminal.out,
         labels=lambda: arguments.rank is None and len(logs.ranks(directory)) > 1,
     )
+    if arguments.json:
+
+        def show(line: logs.Line) -> None:
+            terminal.out(json.dumps({"restart": line.restart, "rank": line.rank, "text": line.text}) + "\n")
+
     lines = [line for line in tail.read(last=not arguments.follow) if pattern is None or pattern.search(line.text)]
     count = len(lines)
     for line in lines[-arguments.tail :] if arguments.tail else lines:

@@ -31,12 +31,14 @@ def add_arguments(parser: ArgumentParser) -> None:
     run.add_argument("--name", default="", help="default: the pipeline's own")
     run.add_argument("--no-cache", action="store_true", help="run every step, also those that ran before with the same")
     run.add_argument("--no-snapshot", action="store_true", help="run in this directory in place of a snapshot of it")
+    run.add_argument("--json", action="store_true", help="one JSON object in place of the name")
     run.add_argument("-w", "--wait", action="store_true", help="until it has ended; 1 if it failed")
     show = actions.add_parser("show", help="steps, what they need, and how they fare")
     show.add_argument("name", metavar="NAME", help="of a pipeline, or its beginning (the newest counts)")
     show.add_argument("--json", action="store_true")
     retry = actions.add_parser("retry", help="go on from the steps that failed, with the code that it was started with")
     retry.add_argument("name", metavar="NAME")
+    retry.add_argument("--json", action="store_true", help="one JSON object in place of the name")
     retry.add_argument("-w", "--wait", action="store_true", help="until it has ended; 1 if it failed")
     stop = actions.add_parser("stop", help="cancel what waits or runs; retry goes on from there")
     stop.add_argument("name", metavar="NAME")
@@ -101,9 +103,9 @@ def _run(arguments: Namespace, store: Store, terminal: Terminal) -> int:
             hint=f"`spritz pipeline retry {pipeline.name}` goes on",
         ) from error
     (pipeline.directory / "submitted").touch()
-    terminal.out(f"{pipeline.name}\n")
     if arguments.wait:
-        return _wait(pipeline, store, terminal)
+        return _wait(pipeline, store, terminal, as_json=arguments.json)
+    _told(pipeline, store, terminal, as_json=arguments.json)
     terminal.err(f"`spritz pipeline show {pipeline.name}` shows how it fares\n")
     return 0
 
@@ -131,15 +133,30 @@ def _forget(pipeline: Pipeline, store: Store) -> None:
     shutil.rmtree(pipeline.directory, ignore_errors=True)
 
 
-def _wait(pipeline: Pipeline, store: Store, terminal: Terminal) -> int:
+def _told(pipeline: Pipeline, store: Store, terminal: Terminal, *, as_json: bool) -> None:
+    """Its name, or all of it."""
     from spritz.experiments.pipelines import graph
 
+    if as_json:
+        terminal.out(json.dumps(graph.plain(pipeline, *graph.fares(pipeline, store)), indent=1) + "\n")
+    else:
+        terminal.out(f"{pipeline.name}\n")
+
+
+def _wait(pipeline: Pipeline, store: Store, terminal: Terminal, *, as_json: bool) -> int:
+    from spritz.experiments.pipelines import graph
+
+    if not as_json:
+        _told(pipeline, store, terminal, as_json=False)
     while True:
         state, steps = graph.fares(pipeline, store)
         if state not in ("RUNNING", "PENDING"):
             break
         time.sleep(_LOOK_SECONDS)
-    terminal.out(graph.drawn(pipeline, state, steps))
+    if as_json:
+        _told(pipeline, store, terminal, as_json=True)
+    else:
+        terminal.out(graph.drawn(pipeline, state, steps))
     return 0 if state == "COMPLETED" else 1
 
 
@@ -162,9 +179,11 @@ def _retry(arguments: Namespace, store: Store, terminal: Terminal) -> int:
     submitted = advance.retry(pipeline, store)
     (pipeline.directory / "submitted").touch()
     words = f"submitted {', '.join(submitted)}" if submitted else "nothing to submit"
-    terminal.out(f"{pipeline.name}\n")
     terminal.err(f"spritz: {words}\n")
-    return _wait(pipeline, store, terminal) if arguments.wait else 0
+    if arguments.wait:
+        return _wait(pipeline, store, terminal, as_json=arguments.json)
+    _told(pipeline, store, terminal, as_json=arguments.json)
+    return 0
 
 
 def _stop(arguments: Namespace, store: Store, terminal: Terminal) -> int:

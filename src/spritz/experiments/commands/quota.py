@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from argparse import ArgumentParser, Namespace
 
 from spritz.experiments import quotas, submission
@@ -11,10 +12,24 @@ from spritz.experiments.interface import Terminal, reporting
 def add_arguments(parser: ArgumentParser) -> None:
     """The command line."""
     parser.add_argument("--user", default="", help="another user's, where you may see them")
+    parser.add_argument("--json", action="store_true", help="one JSON object: the same sentences, by what they are of")
 
 
 @reporting
 def run(arguments: Namespace, terminal: Terminal) -> int:
     """0."""
-    terminal.out("\n".join(quotas.told(arguments.user or submission.user())) + "\n")
+    user = arguments.user or submission.user()
+    lines = quotas.told(user)
+    if arguments.json:
+        sections: list[dict[str, object]] = []
+        limits: list[str] = []
+        for line in lines:
+            if line.startswith("  "):
+                limits.append(line.strip())
+            else:
+                limits = []
+                sections.append({"of": line, "limits": limits})
+        terminal.out(json.dumps({"user": user, "sections": sections}, indent=1) + "\n")
+        return 0
+    terminal.out("\n".join(lines) + "\n")
     return 0
