@@ -19,8 +19,10 @@ from spritz.client.errors import ClientError
 from spritz.client.joining import _parts, parse_address
 from spritz.client.lasting import Lasting
 from spritz.client.membership import Membership
-from spritz.model.launch import SignedLaunch
+from spritz.model.branches import split
+from spritz.model.launch import ORDERS, Branch, ForwardOrder, SignedLaunch
 from spritz.node.credentials import Launches
+from spritz.node.forwarding import order_in
 from spritz.runtime import srv
 from spritz.runtime.authority import Signer
 from spritz.wire.credential import (
@@ -140,6 +142,31 @@ def test_launches(message: bytes, content: bytes, signature: bytes, kind: str, r
     except BadCredential:
         return
     raise AssertionError("taken")
+
+
+@given(BYTES, BYTES, BYTES, st.sampled_from([*(kind.__name__ for kind in ORDERS), "LaunchBatch", ""]), st.booleans())
+def test_orders(message: bytes, content: bytes, signature: bytes, kind: str, right: bool) -> None:
+    """As launches, by way of another node."""
+    if right:
+        content = bytes((1,)) + content
+        signature = SIGNER.sign(content)
+    request = ForwardOrder(kind=kind, message=message, nodes=("n1",), credential=content, signature=signature)
+    try:
+        Launches(MEMBERSHIP, "c", CLOCK).check_order(request, order_in(request))
+    except BadCredential:
+        return
+    raise AssertionError("taken")
+
+
+@given(st.lists(st.integers(-5, 9), max_size=30))
+def test_branches_of_any_depths_are_taken_apart(depths: list[int]) -> None:
+    whole = tuple(Branch(address="a", port=1, nodes=(str(at),), depth=depth) for at, depth in enumerate(depths))
+    left, found = [whole], []
+    while left:
+        for head, below in split(left.pop()):
+            found.append(head.nodes)
+            left.append(below)
+    assert sorted(found) == sorted(branch.nodes for branch in whole)
 
 
 @given(st.text(max_size=120))

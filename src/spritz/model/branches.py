@@ -17,15 +17,20 @@ Branches = tuple[Branch, ...]
 
 def tree(daemons: Sequence[Branch], width: int) -> Branches:
     """Each daemon passes on to at most `width`. Branches are runs of `daemons`, in their order; heads come first."""
-    return tuple(_deeper(daemons, width, 0))
+    found: list[Branch] = []
+    runs = _runs(0, len(daemons), width, 0)
+    while runs:  # a tree of width 1 is as deep as there are daemons
+        first, last, depth = runs.pop()
+        found.append(structs.replace(daemons[first], depth=depth))
+        runs += _runs(first + 1, last, width, depth + 1)
+    return tuple(found)
 
 
-def _deeper(daemons: Sequence[Branch], width: int, depth: int) -> Iterable[Branch]:
-    parts = min(width, len(daemons))
-    bounds = [len(daemons) * part // parts for part in range(parts + 1)] if parts else []
-    for first, last in pairwise(bounds):
-        yield structs.replace(daemons[first], depth=depth)
-        yield from _deeper(daemons[first + 1 : last], width, depth + 1)
+def _runs(first: int, last: int, width: int, depth: int) -> list[tuple[int, int, int]]:
+    """At most `width` runs, the first one last: begin, end and depth of each."""
+    parts = min(width, last - first)
+    bounds = [first + (last - first) * part // parts for part in range(parts + 1)] if parts else []
+    return [(begin, end, depth) for begin, end in pairwise(bounds)][::-1]
 
 
 def split(branches: Branches) -> list[tuple[Branch, Branches]]:

@@ -12,16 +12,24 @@ def daemons(count: int) -> list[Branch]:
     return [Branch(address=f"10.0.0.{number}", port=6818, nodes=(f"n{number}",)) for number in range(count)]
 
 
-def most_told(branches: Branches) -> int:
-    heads = split(branches)
-    return max((len(heads), *(most_told(below) for _head, below in heads)), default=0)
+def told_by(branches: Branches) -> list[int]:
+    """How many each daemon tells, the sender of all first."""
+    told, path = [0], [0]
+    for branch in branches:
+        del path[branch.depth + 1 :]
+        told[path[-1]] += 1
+        path.append(len(told))
+        told.append(0)
+    return told
 
 
-@pytest.mark.parametrize(("count", "width"), [(0, 3), (1, 1), (5, 1), (7, 2), (50, 50), (1000, 16), (1000, 50)])
+@pytest.mark.parametrize(
+    ("count", "width"), [(0, 3), (1, 1), (5, 1), (7, 2), (50, 50), (1000, 16), (1000, 50), (3000, 1)]
+)
 def test_every_daemon_is_told_once_and_tells_at_most_the_width(count: int, width: int) -> None:
     found = tree(daemons(count), width)
-    assert sorted(all_nodes(found)) == sorted(all_nodes(daemons(count)))
-    assert most_told(found) <= width
+    assert all_nodes(found) == all_nodes(daemons(count)), "in their order"
+    assert max(told_by(found), default=0) <= width
     assert len(split(found)) == min(count, width)
 
 
