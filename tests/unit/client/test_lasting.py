@@ -7,9 +7,12 @@ import random
 from typing import Any
 
 import pytest
+from msgspec import msgpack
 
-from spritz.client.lasting import COUNT, KEPT_BYTES, LASTING, Answer, Lasting
+from spritz.client.hub import CLIENT, Open, encode_open
+from spritz.client.lasting import COUNT, FORGOTTEN, KEPT_BYTES, LASTING, Answer, Lasting
 from spritz.client.mux import Mux, MuxStream
+from spritz.client.relay import Relay
 
 
 class Near(asyncio.Transport):
@@ -176,3 +179,29 @@ def test_counts_that_cannot_be_end_it(taken: int) -> None:
         assert ends.nears[0].closed
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    ("uid", "number", "reason"), [(1, b"number", ""), (2, b"number", FORGOTTEN), (1, b"x", FORGOTTEN)]
+)
+def test_only_the_user_with_the_number_goes_on_with_a_connection(uid: int, number: bytes, reason: str) -> None:
+    class Stream:
+        refused = ""
+
+        def refuse(self, reason: str) -> None:
+            self.refused = reason
+
+    class Client:
+        taken = -1
+
+        def attach_again(self, stream: Any, taken: int) -> None:
+            self.taken = taken
+
+    nothing: Any = None
+    relay = Relay(nothing, "c", tasks=nothing, clock=nothing, randomness=nothing, log=nothing)
+    stream: Any = Stream()
+    client: Any = Client()
+    relay._clients[1, b"number"] = client
+    request = Open(target=CLIENT, credential=msgpack.encode((uid, 1)), lasting=number, received=7, again=True)
+    relay.opened(stream, encode_open(request))
+    assert (stream.refused, client.taken) == (reason, -1 if reason else 7)
