@@ -117,10 +117,12 @@ rest: $(VENV)/.stamp
 	SPRITZ_REST_EXAMPLES=25 SPRITZ_REST_GENERATOR=$(abspath $(VENV))-rest/bin/openapi-python-client $(BIN)/pytest --timeout 1200 \
 		-m 'slow or not slow' tests/e2e/test_rest*.py tests/clients/test_generated_rest_client.py $(PYTEST_ARGS)
 
-# The dashboard in a real Chromium (Debian: chromium): journeys, axe, pictures of every page in build/shots.
+# The dashboard in a real Chromium (Debian: chromium): journeys, axe, pictures of every page in build/shots. And every
+# tool of `spritz mcp`.
 dashboard: $(VENV)/.stamp
 	$(PIP) install --quiet --requirement tests/clients/browser-requirements.txt
-	SPRITZ_SHOTS=$(abspath build/shots) $(BIN)/pytest -n 0 -m 'slow or not slow' tests/e2e/test_dashboard*.py tests/unit/web $(PYTEST_ARGS)
+	SPRITZ_SHOTS=$(abspath build/shots) $(BIN)/pytest -n 0 -m 'slow or not slow' tests/e2e/test_dashboard*.py tests/e2e/test_mcp.py tests/unit/web \
+		$(PYTEST_ARGS)
 
 # Kubernetes, on an API server for tests: pods in the queue, and clusters whose pods are real daemons.
 kubernetes: $(VENV)/.stamp

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 pytest.importorskip("mcp")
 
+import httpx2
 from mcp import Client, StdioServerParameters
+from mcp.client.streamable_http import streamable_http_client
 
 from tests.e2e.cluster import BIN, Cluster, until
 from tests.e2e.commands import environment
+from tests.e2e.test_dashboard import Dashboard
+from tests.ports import free_port
 
 
 def test_an_agent_reads_and_acts(cluster: Cluster) -> None:
@@ -68,3 +75,119 @@ def test_without_leave_there_is_no_tool_that_acts() -> None:
     readers = {name for name, _ in reading.TOOLS}
     assert asyncio.run(names(allow=False)) == readers
     assert asyncio.run(names(allow=True)) == readers | {name for name, _, _ in acting.TOOLS}
+
+
+@pytest.mark.slow
+def test_every_tool_works_over_http_for_callers_with_the_token(tmp_path: Path) -> None:
+    local = Dashboard()
+    token, port = "t" * 24, free_port()
+    server: subprocess.Popen[bytes] | None = None
+    try:
+        local.run(
+            "spritz",
+            "up",
+            "--quiet",
+            "--no-dashboard",
+            "--dir",
+            str(local.cluster),
+            "--nodes",
+            "2",
+            "--cpus",
+            "4",
+            "--gpus",
+            "4",
+        )
+        command = [str(BIN / "spritz"), "mcp", "--allow-actions", "--listen", str(port)]
+        env = {**local.env, "SPRITZ_MCP_TOKEN": token}
+        with (tmp_path / "log").open("wb") as log:
+            server = subprocess.Popen(command, env=env, cwd=tmp_path, stdin=subprocess.DEVNULL, stderr=log)
+        address = f"http://127.0.0.1:{port}/mcp"
+
+        def refused(given: str) -> bool:
+            try:
+                return httpx.post(address, json={}, headers={"Authorization": given}).status_code == 401
+            except httpx.TransportError:
+                return False
+
+        until(lambda: refused("Bearer wrong"), lambda: f"it serves: {(tmp_path / 'log').read_text()}")
+        assert refused("")
+        assert refused(token)
+        asyncio.run(_call_every_tool(address, token, local, tmp_path))
+    finally:
+        if server is not None:
+            server.terminate()
+            server.wait(30)
+        local.stop()
+
+
+async def _call_every_tool(address: str, token: str, local: Dashboard, directory: Path) -> None:
+    called: set[str] = set()
+    headers = {"Authorization": f"Bearer {token}"}
+    async with httpx2.AsyncClient(headers=headers, timeout=100) as http:
+        async with Client(streamable_http_client(address, http_client=http)) as client:
+
+            async def ask(name: str, **given: Any) -> Any:
+                called.add(name)
+                answer = await client.call_tool(name, given)
+                told = "".join(getattr(one, "text", "") for one in answer.content)
+                assert not answer.is_error, (name, told)
+                return answer.structured_content
+
+            async def state(job: str, wanted: str) -> None:
+                for _ in range(300):
+                    if f"JobState={wanted}" in (await ask("job_details", job=job))["record"]:
+                        return
+                    await asyncio.sleep(0.1)
+                raise AssertionError(f"job {job} is not {wanted}")
+
+            script = "#!/bin/sh\necho said\nsleep 600\n"
+            assert "to start at" in (await ask("test_submission", script=script))["answer"]
+            job = (await ask("submit_script", script=script, options=["--gpus=1"], directory=str(directory)))["job"]
+            await state(job, "RUNNING")
+            until((directory / f"slurm-{job}.out").exists, "it writes")
+            for _ in range(100):
+                if (await ask("job_log", job=job))["lines"] == ["said"]:
+                    break
+            assert (await ask("cluster_overview"))["gpus_used"] == 1
+            assert [one["job"] for one in (await ask("list_jobs"))["jobs"]] == [job]
+            assert (await ask("list_nodes"))["total"] == 2
+            assert (await ask("free_gpus"))["types"][0]["free"] == 7
+            await ask("suspend_jobs", jobs=[job])
+            await state(job, "SUSPENDED")
+            await ask("resume_jobs", jobs=[job])
+            await state(job, "RUNNING")
+            await ask("requeue_jobs", jobs=[job])
+            await ask("cancel_jobs", jobs=[job])
+            await state(job, "CANCELLED")
+            held = (await ask("submit_script", script=script, options=["-b", "now+1hour"]))["job"]
+            await ask("hold_jobs", jobs=[held])
+            await ask("update_job", job=held, changes={"TimeLimit": "7"})
+            record = (await ask("job_details", job=held))["record"]
+            assert "TimeLimit=00:07:00" in record
+            assert "Reason=JobHeld" in record
+            assert (await ask("explain_job", job=held))["explanations"]
+            await ask("release_jobs", jobs=[held])
+            await ask("cancel_jobs", jobs=[held])
+            assert (await ask("job_history", job=job))["history"]
+            for _ in range(200):
+                past = [one["state"] for one in (await ask("past_jobs"))["jobs"]]
+                if any(one.startswith("CANCELLED") for one in past):
+                    break
+                await asyncio.sleep(0.1)
+            else:
+                raise AssertionError(past)
+            assert await ask("job_efficiency", jobs=[job])
+            assert (await ask("fair_share"))["shares"]
+            options = ["--name=mine", "--slurm=--hold"]
+            await ask("run_command", command=["true"], options=options, directory=str(directory))
+            await ask("pause_run", run="mine-1")
+            await ask("resume_run", run="mine-1")
+            for _ in range(300):
+                if (await ask("list_runs", state="completed"))["runs"]:
+                    break
+                await asyncio.sleep(0.1)
+            await ask("rerun", run="mine-1")
+            assert (await ask("show_run", run="mine-1"))["run"]
+            assert "mine-1 → " in (await ask("diff_runs", run="mine-1", other="mine-2"))["diff"]
+            assert (await ask("list_sweeps"))["sweeps"] == []
+            assert called == {tool.name for tool in (await client.list_tools()).tools}
