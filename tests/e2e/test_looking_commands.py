@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pwd
 import subprocess
 import sys
 from pathlib import Path
@@ -46,6 +47,18 @@ def test_a_jobs_life_as_the_commands_tell_it(cluster: Cluster) -> None:
     record = out(cluster, "scontrol", "-o", "show", "job", str(job))
     assert " JobState=RUNNING " in record
     assert " NodeList=n[1-2] BatchHost=n1 NumNodes=2 " in record
+    user = pwd.getpwuid(os.getuid())
+    owner = f"JobId={job}.batch:\nUser:\n{user.pw_name}:{user.pw_passwd}:{user.pw_uid}:{user.pw_gid}:{user.pw_gecos}:"
+    until(lambda: owner in out(cluster, "scontrol", "getent", "n1"), "the script's user is told")
+    assert out(cluster, "scontrol", "getent", "nowhere") == "No steps found on this node\n"
+    daemon = dict(line.split("=", 1) for line in out(cluster, "scontrol", "show", "slurmd", "n1").splitlines())
+    told = {key.strip(): value.strip() for key, value in daemon.items()}
+    assert (told["Hostname"], told["Actual CPUs"]) == ("n1", str(os.cpu_count()))
+    assert str(job) in told["Active Steps"].split(", ")
+    assert is_alive(int(told["Slurmd PID"]))
+    absent = run(cluster, "scontrol", "show", "slurmd", "nowhere")
+    refusal = "scontrol: error: slurm_slurmd_info: Connection refused\nslurm_load_slurmd_status: Connection refused\n"
+    assert (absent.returncode, absent.stdout, absent.stderr) == (1, "", refusal)
     assert run(cluster, "scontrol", "wait_job", str(job)).returncode == 0
     assert f"JobId={job}" in out(cluster, "scontrol", "show", "job", str(job), "-d")
     assert out(cluster, "scancel", str(job)) == ""

@@ -46,7 +46,7 @@ ENTITIES: dict[str, Entity] = {
     "nodes": Entity("show_node:run", 1, json=True),
     "partitions": Entity("show_partition:run", 1, json=True),
     "reservations": Entity("reservation:show", 3, json=True),
-    "slurmd": Entity(refused="a node daemon answers its controller only; see `scontrol show node`"),
+    "slurmd": Entity("this_node:show_slurmd"),
     "steps": Entity("show_step:run", 2),
     "topology": Entity("show_config:topology"),
     "topoconf": Entity("topology:configuration"),

@@ -103,6 +103,7 @@ VERBS: tuple[Verb, ...] = (
     Verb(
         "listpids", "local:list_pids", "listpids [JOB[.STEP]] [NODE]: their processes on this machine", least=5, many=2
     ),
+    Verb("getent", "this_node:getent", "getent [NODE]: users and groups of the steps on this machine", least=4, many=2),
     Verb("pidinfo", "local:pid_info", "pidinfo PID: which job a process belongs to", few=1, many=1),
     Verb("getaddrs", "show_node:addresses", "getaddrs HOSTS: addresses of nodes", least=4, few=1, many=1),
     Verb("help", "interactive:help_text", "this text", least=1, many=0),
@@ -110,7 +111,6 @@ VERBS: tuple[Verb, ...] = (
     Verb("quit", "modes:leave", "leave", least=4, many=0),
     _no("abort", "a core dump of the controller is not to be had; kill -ABRT does as much", least=5),
     _no("cluster", "call scontrol with -M NAME", least=2),
-    _no("getent", "there is no nss_slurm: nodes take users from the system", least=4),
     _no("power", _PROGRAM),
 )
 
