@@ -404,6 +404,8 @@ def test_every_page_passes_axe_and_fits_its_window(dashboard: Dashboard, browser
         tab.goto(there)
         playwright.expect(tab.locator("#live-state")).to_have_class("live-state ", timeout=15_000)
         playwright.expect(tab.locator("#explain .loading")).to_have_count(0, timeout=15_000)
+        if name != "submit":
+            playwright.expect(tab.locator(".side [aria-current]")).to_be_in_viewport()
         if tab.evaluate("document.documentElement.scrollWidth") > width + 1:
             found.append(f"{name}: wider than the window")
         if "SPRITZ_SHOTS" in os.environ:

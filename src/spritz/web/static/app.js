@@ -88,6 +88,10 @@
   function tick() { for (const one of $$("time[data-since]")) { const text = span(now() - Number(one.dataset.since)); if (one.textContent !== text) one.textContent = text; } }
   setInterval(tick, 1000);
 
+  // -- on a phone the pages are a strip: the one that is open is in view
+  const here = $(".side [aria-current]");
+  if (here) here.parentElement.scrollLeft = here.offsetLeft - (here.parentElement.clientWidth - here.offsetWidth) / 2;
+
   // -- theme
   const themes = ["auto", "light", "dark"];
   function theme() {
