@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -36,6 +37,7 @@ SlurmdSpoolDir=/run/spool
 SlurmctldPidFile=/run/ctld.pid
 SlurmdPidFile=/run/slurmd.pid
 SlurmctldLogFile=/run/ctld.log
+MetricsType=metrics/openmetrics
 SlurmdLogFile=/run/slurmd.log
 ProctrackType=proctrack/linuxproc
 NodeName=beta,delta CPUs=1
@@ -85,6 +87,26 @@ def test_the_sites_authority_says_who_is_who(site: Lan) -> None:
     refused = alpha.run("spritz", "token", "create", SLURM_CONF=conf)
     assert refused.returncode == 1
     assert "the site makes the machines' certificates" in refused.stderr
+
+
+#: A scraper with no certificate of its own, which trusts the site's authority.
+SCRAPE = """\
+import ssl, urllib.request
+context = ssl.create_default_context(cafile="/run/site/ca.pem")
+context.check_hostname = False
+with urllib.request.urlopen("https://alpha:26867/metrics", context=context, timeout=30) as answer:
+    print(answer.status, answer.read().decode())
+"""
+
+
+def test_metrics_are_scraped_over_tls(site: Lan) -> None:
+    page = site.machines["gamma"].out(sys.executable, "-c", SCRAPE)
+    assert page.startswith("200 ")
+    assert 'slurm_node_cpus{node="beta"} 1.0' in page.splitlines()
+    # delta's authority is not that of slurmctld.
+    refused = site.machines["delta"].run(sys.executable, "-c", SCRAPE)
+    assert refused.returncode == 1
+    assert "certificate verify failed" in refused.stderr
 
 
 def test_a_certificate_is_renewed_while_jobs_run(lan: Lan, alpha: Machine, beta: Machine) -> None:
