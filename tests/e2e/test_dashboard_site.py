@@ -144,6 +144,7 @@ def test_by_pam_and_tls_users_submit_and_read_what_they_may_read(site: Site, peo
             until(lambda: ann.name in one.get(f"{there}/log").json()["text"], lambda: one.get(f"{there}/log").text)
             text = one.get(f"{there}/log").json()["text"]
             assert f"HOME={ann.home}" in text
+            assert "SLURM_JWT" not in text, "a token that ends would be in the way of the job's own commands"
             assert "SPRITZ_TEST" not in text, "the environment of the service is not the job's"
             assert one.get(f"{there}/log/find?q={ann.name}").json()["lines"]
             until(lambda: "of-ann" in other.get("/queue").text, "another user sees the job")

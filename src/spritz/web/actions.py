@@ -312,15 +312,15 @@ async def submit(view: View) -> Response:
         words += shlex.split(values["more"])
     except ValueError as error:
         return _form(view, values, script, refused=f"More options: {error}", status=422)
-    token = await view.site.login.token(view.session.user)
     try:
-        # sbatch reads the files that its words name, and hands its environment to the job: never root's.
+        # sbatch reads the files that its words name, and hands its environment to the job: never root's, and no token,
+        # which would end while the job runs.
         user = await users.account(view)
     except RestError as error:
         return _form(view, values, script, refused=error.message, status=422)
     testing = _first(form, "verb") == "test"
     words = (["--test-only"] if testing else ["--parsable"]) + words
-    status, out, errors = await commands.run("sbatch", *words, token=token, given=script, directory="/", user=user)
+    status, out, errors = await commands.run("sbatch", *words, given=script, directory="/", user=user)
     said = commands.plain(errors)
     if status:
         return _form(view, values, script, refused=said or f"sbatch ended with status {status}", status=422)
