@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import httpx
@@ -94,6 +95,12 @@ def people(site: Site) -> Iterator[dict[str, Person]]:
         lines = "".join(f"{person.name}:{PASSWORD % person.name}\n" for person in found.values())
         subprocess.run(["chpasswd"], input=lines, text=True, check=True)
         yield found
+        for person in found.values():  # who has processes, such as a server of commands, cannot be deleted
+            until(partial(_ended, person.name), f"processes of {person.name} end")
+
+
+def _ended(user: str) -> bool:
+    return subprocess.run(["pkill", "-KILL", "-u", user]).returncode == 1
 
 
 @contextmanager
