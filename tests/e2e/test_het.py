@@ -118,6 +118,14 @@ def test_what_can_never_run_beside_the_rest_is_refused_as_a_whole(cluster: Clust
     assert set(cluster.jobs()) == before
 
 
+def test_lines_of_the_components_that_ask_for_it_begin_with_their_task(cluster: Cluster) -> None:
+    done = run(cluster, "srun", "-n1", "echo", "a", ":", "-l", "-n1", "echo", "b")
+    assert sorted(lines(done.stdout)) == ["1: b", "a"]
+    own = ("srun", "-n1", "-o", "own.%t", "echo", "a", ":", "-l", "-n1", "-o", "own.%t", "echo", "b")
+    assert run(cluster, *own).returncode == 0
+    assert [(cluster.work / f"own.{task}").read_text() for task in (0, 1)] == ["a\n", "1: b\n"]
+
+
 def test_salloc_and_srun_make_heterogeneous_jobs(cluster: Cluster) -> None:
     inside = "echo $SLURM_HET_SIZE $SLURM_NTASKS_HET_GROUP_1; srun --het-group=1 -l hostname | wc -l; exit 3"
     done = run(cluster, "salloc", "-n1", ":", "-n2", "sh", "-c", inside)

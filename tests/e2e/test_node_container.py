@@ -40,9 +40,10 @@ def test_each_job_has_its_own_and_its_steps_share_it(cluster: NodeCluster) -> No
     scratch, base = cluster.root / "scratch", cluster.root / "base" / cluster.names[0]
     (scratch / "everyones").touch()
     script = f"#!/bin/sh\nls -A {scratch} /dev/shm; echo mine >{scratch}/note; echo mine >/dev/shm/note\n"
+    script += f"touch {cluster.work}/noted\n"
     wait = f"until [ -e {cluster.work}/go ]; do sleep 0.02; done\n"
     first = cluster.batch(script + wait)
-    cluster.pids(first)
+    wait_until((cluster.work / "noted").exists, "its notes are written")
     mount = f"{base}/{first.id}.0"
     assert (cluster.root / "inits").read_text() == f"{first.id} {mount}\n"
     see = cluster.work / "see"

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.cluster import Cluster, until
+from tests.e2e.commands import run
 
 MakeCluster = Callable[..., Cluster]
 HOLD = "touch began.$SLURM_JOB_ID.${SLURM_RESTART_COUNT:-0}; exec sleep 1000"
@@ -65,6 +66,8 @@ def test_a_grace_time_lets_steps_clean_up(make_cluster: MakeCluster) -> None:
     high = submit(cluster, "true", "high", 4)
     until(lambda: cluster.job(low).preempted_at, "the lower job is in its grace time")
     assert cluster.job(low).state.value == "RUNNING"
+    shown = run(cluster, "squeue", "-h", "-j", str(low), "-o", "%e").stdout
+    assert shown[:2] == b"20", "the end of its grace time"
     assert cluster.job(high).state.value == "PENDING"
     (cluster.work / "warned").touch()
     cluster.wait_state(high, "COMPLETED")

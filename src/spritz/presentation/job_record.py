@@ -122,7 +122,7 @@ def _times(job: Job, now: float, exempt_seconds: int | None) -> list[str]:
         start = job.ended_at  # a job that never ran: Slurm gives it the moment of its end
     limited = limit_minutes(job) < INFINITE
     planned = start + limit_minutes(job) * 60.0 if start else 0.0
-    end = job.ended_at or ((planned if pending else job.ends_at) if limited else 0.0)
+    end = job.ended_at or ((planned if limited else 0.0) if pending else job.ends_at)
     suspended, before = suspension(job)
     by = "Backfill" if job.scheduler == "Backfill" else "Main"
     preempted = []

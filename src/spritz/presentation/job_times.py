@@ -81,7 +81,7 @@ def end(
     if state == "PENDING":
         start_at, minutes = _expected(now, expected, begin), limit_order(granted, asked)
         return NA if not start_at else "NONE" if minutes >= INFINITE else moment(now, start_at + minutes * 60.0)
-    return moment(now, 0.0 if granted in (None, INFINITE) else ends)
+    return moment(now, ends)
 
 
 def _expected(now: float, expected: float, begin: float) -> float:

@@ -116,7 +116,8 @@ class Bench:
         )
         self.out = tmp_path / "out"
         self.err = tmp_path / "err"
-        self.run.use_output(*(os.open(path, os.O_CREAT | os.O_WRONLY) for path in (self.out, self.err)))
+        stdout, stderr = (os.open(path, os.O_CREAT | os.O_WRONLY) for path in (self.out, self.err))
+        self.run.use_output(stdout, stderr, labelled="label" in given)
 
     def supervisor(self, index: int, key: str = "") -> Supervisor:
         return Supervisor(self.listener, index, self.ranks[index], key=key)
@@ -248,7 +249,7 @@ def test_parts_of_a_step_in_other_components_are_one_step_for_srun(tmp_path: Pat
     made = Bench(tmp_path, (1,), {"label": ""}, others=(other,))
     path = tmp_path / "second"
     second_out = os.open(path, os.O_CREAT | os.O_WRONLY)
-    made.run.use_output(second_out, second_out)
+    made.run.use_output(second_out, second_out, labelled=True)
 
     def script() -> None:
         first = made.supervisor(0)

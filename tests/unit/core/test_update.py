@@ -103,6 +103,17 @@ def test_a_running_job_changes_little(world: World) -> None:
     assert world.job(job_id).state is JobState.TIMEOUT
 
 
+def test_no_time_at_all_ends_a_running_job(world: World) -> None:
+    """As with 22.05; of a job that waits it means no limit, as at its submission."""
+    first, second = world.submit(time_limit_minutes=10), world.submit(time_limit_minutes=10, hold=True)
+    world.start(first)
+    for job_id in (first, second):
+        world.ok(update(job_id, time_limit_minutes=0), ALICE)
+    world.advance(1)
+    assert world.job(first).state is JobState.TIMEOUT
+    assert world.job(second).time_limit_minutes == INFINITE
+
+
 def test_an_ended_job_takes_comments_only(world: World) -> None:
     job_id = world.submit()
     world.cancel(job_id)

@@ -76,7 +76,7 @@ def attach(job_id: int, step_id: int, given: Values, filters: dict[str, int | No
     run.expect_only((step, *created.others))
     run.filters = (filters["output-filter"], filters["error-filter"])
     for _part in (step, *created.others):
-        run.use_output(1, 2)
+        run.use_output(1, 2, labelled=settings.label)
     if given.get("pty") is not None:
         return _with_terminal(run, reactor, step, context)
     run.use_input(0, filters["input-filter"])

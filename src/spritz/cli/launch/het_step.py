@@ -8,6 +8,7 @@ Source: srun(1) --het-group; https://slurm.schedmd.com/heterogeneous_jobs.html; 
 
 from __future__ import annotations
 
+from copy import copy
 from typing import TYPE_CHECKING
 
 from spritz.cli.context import Context
@@ -51,7 +52,8 @@ class HetSession(Session):
                 given = {**{name: first[name] for name in _FILES if name in first}, **given}
             part = Session.__new__(Session)
             part.prepare(given, command, argv, _seen(context, group) if inside else context, inside=inside)
-            part.settings = self.settings
+            part.settings = copy(self.settings)
+            part.settings.label = "label" in given
             self.sessions.append(part)
         if len({one.get("mpi", "").lower() for _group, one, _command in parts}) > 1:
             raise SpritzError(

@@ -91,9 +91,10 @@ class StepRun:
         self._nodes_left = set(range(len(step.nodes)))
         self._connected = 0
         self._patience = _SOON_SECONDS
-        self._labels = Labels(step.tasks) if settings.label else None
-        #: standard output and errors of each part
+        self._labels = Labels(step.tasks)
+        #: standard output and errors of each part, and whether its lines begin with their task
         self._sinks: list[tuple[Sink, Sink]] = []
+        self._labelled: list[bool] = []
         self._by_descriptor: dict[int, Sink] = {}
         self._flush_timer: Timer | None = None
         self._wait_timer: Timer | None = None
@@ -115,8 +116,9 @@ class StepRun:
 
     # -- before
 
-    def use_output(self, stdout: int, stderr: int) -> None:
+    def use_output(self, stdout: int, stderr: int, *, labelled: bool) -> None:
         """Descriptors that output of the next part goes to (the same one for both is one sink)."""
+        self._labelled.append(labelled)
         self._sinks.append((self._sink(stdout), self._sink(stderr)))
 
     def _sink(self, descriptor: int) -> Sink:
@@ -329,7 +331,7 @@ class StepRun:
         if only is not None and only != task:
             return
         sink = self._sinks[link.part][kind - protocol.STDOUT]
-        sink.write(self._labels.apply(task, kind, payload) if self._labels is not None else payload)
+        sink.write(self._labels.apply(task, kind, payload) if self._labelled[link.part] else payload)
         if sink.full:
             for one in self.links:
                 one.pause(True)

@@ -376,7 +376,7 @@ class Session:
             stderr = stdout if streams.joined else stderr
         if streams.stderr_file:
             stderr = open_output(streams.stderr_file, values, stream="stderr", append=streams.append, cwd=cwd)
-        run.use_output(stdout, stderr)
+        run.use_output(stdout, stderr, labelled=self.settings.label)
         return values
 
     def _find_terminal(self) -> None:

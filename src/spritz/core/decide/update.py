@@ -230,7 +230,9 @@ def _check_rights(turn: Turn, job: Job, spec: JobSpec, priority: int) -> None:
         return
     if spec.account != job.spec.account and turn.caller.uid != job.spec.uid:
         _need_both_accounts(turn, spec)
-    longer = (spec.time_limit_minutes or INFINITE) > (job.time_limit_minutes or INFINITE)
+    # 0 means no limit where a job is submitted, and "now" for a job that runs.
+    asked = INFINITE if spec.time_limit_minutes is None else spec.time_limit_minutes
+    longer = asked > (job.time_limit_minutes or INFINITE)
     if (
         longer
         and spec.time_limit_minutes != job.spec.time_limit_minutes
@@ -259,7 +261,7 @@ def _limits_of_running(job: Job, changes: dict[str, object], nice_before: int) -
     elif nice_before != job.spec.nice:
         job = replace(job, priority=max(1, job.priority + nice_before - job.spec.nice))
     if "time_limit_minutes" in changes and job.state.active:
-        granted = minutes or INFINITE
+        granted = INFINITE if minutes is None else minutes
         ends_at = 0.0 if granted >= INFINITE else job.started_at + granted * 60.0 + job.suspended_seconds
         job = replace(job, time_limit_minutes=granted, ends_at=ends_at)
     end_at = changes.get("end_at")
