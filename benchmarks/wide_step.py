@@ -1,9 +1,9 @@
 """What does one wide step cost: `srun -N1000 true` over virtual nodes of a few daemons?
 
-    python -m benchmarks.wide_step [NODES] [--daemons 4] [--times 5] [--tree-width 50] [--tasks-print]
+    python -m benchmarks.wide_step [NODES] [--daemons 4] [--times 5] [--tree-width 50] [--command true]
 
-Prints seconds of each srun, the processor seconds that each part of the system used for it, the bytes that the
-controller wrote to its nodes, and how many supervisors connected to srun itself.
+Prints the seconds of each srun, and the processor seconds of each part of the system. Those of `stepd` leave out
+supervisors that have ended; srun's are known only where it runs without the command server.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def main() -> None:
 
 
 def _measure(cluster: Cluster, given: argparse.Namespace) -> None:
-    environ = os.environ | {"SLURM_CONF": str(cluster.conf), "SPRITZ_COMMAND_SERVER": "no"}
+    environ = os.environ | {"SLURM_CONF": str(cluster.conf)}
     assert cluster.controller is not None
     seconds: list[float] = []
     for _ in range(given.times):
