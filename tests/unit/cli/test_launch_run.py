@@ -117,7 +117,7 @@ class Bench:
         self.out = tmp_path / "out"
         self.err = tmp_path / "err"
         stdout, stderr = (os.open(path, os.O_CREAT | os.O_WRONLY) for path in (self.out, self.err))
-        self.run.use_output(stdout, stderr, labelled="label" in given)
+        self.run.use_output(stdout, stderr, labelled="label" in (given or {}))
 
     def supervisor(self, index: int, key: str = "") -> Supervisor:
         return Supervisor(self.listener, index, self.ranks[index], key=key)
