@@ -171,6 +171,8 @@ class Shell:
                 self.wake_at = max(self.now, action.at - self.offset) if action.at < NEVER else NEVER
                 if self.wake_at > self.now:
                     return
+                if action.at > self.seen:
+                    self.now += self.epsilon  # rounded away by the jump: the loop's next turn is a little later
                 continue  # the next turn of the loop
             assert not blocked, "a pass began that could not"
             if isinstance(action, Quick):
