@@ -194,12 +194,12 @@ requeue() {                        # $1: requeue or requeuehold; what follows ru
     [ "$tries" -lt 5 ] && { [ "$1" = requeue ] || scontrol hold "$this"; }
 }
 
-failed_nodes() {                   # those of the last life that are down, or whose slurmd has started since
+failed_nodes() {                   # those of the last life that are down, or whose slurmd has started since (seconds)
     local node shown at
     for node in $(scontrol show hostnames "$nodes"); do
         shown=$(scontrol -o show node "$node" 2>/dev/null) || continue
         at=$(grep -oE 'SlurmdStartTime=[^ ]+' <<< "$shown"); at=$(date -d "${at#*=}" +%s 2>/dev/null)
-        if grep -qE 'State=[^ ]*(DOWN|NOT_RESPONDING|FAIL|\*)' <<< "$shown" || [ "${at:-0}" -gt "$since" ]; then
+        if grep -qE 'State=[^ ]*(DOWN|NOT_RESPONDING|FAIL|\*)' <<< "$shown" || [ "${at:-0}" -ge "$since" ]; then
             echo "$node"
         fi
     done
