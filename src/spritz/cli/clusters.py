@@ -28,7 +28,7 @@ def chosen(text: str, context: Context, *, said: str = "--cluster") -> list[Cont
     from spritz.client.locate import locate_controller, locate_database
 
     own = locate_controller()
-    names = list(dict.fromkeys(name.strip().lower() for name in text.split(",") if name.strip()))
+    names = list(dict.fromkeys(name.strip().lower() for name in text.split(",") if name.strip())) or [""]
     found: list[ControllerConfig] = []
     if names == [own.cluster_name]:
         return [own]

@@ -59,7 +59,7 @@ def run(found: Sequence[tuple[str, str | None]], words: Sequence[str], rows: Seq
         return cancelled()
     from spritz.cli import clusters
 
-    several = clusters.chosen(given["clusters"], context, said=clusters.source(found))
+    several = clusters.chosen(given["clusters"], context)  # as 22.05: "--cluster", wherever the name comes from
     return clusters.each(several, lambda cluster: cancelled())
 
 
