@@ -15,16 +15,18 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import msgspec
 import psutil
 import pytest
 import yaml
+from tools import chart
 
 from spritz.k8s.api import APPLY, Api, ApiFailure
 from spritz.k8s.cluster_objects import ACCOUNTING_PORT, CONTROLLER_PORT, ETC, JOIN, REST_PORT, STATE
 from spritz.k8s.clusters import Clusters
 from spritz.k8s.login_sets import HOST_KEYS, USER_KEYS
-from spritz.testing.kubernetes.server import KubeServer
+from spritz.testing.kubernetes.server import ADMIN_TOKEN, KubeServer
 from tests.e2e.people import made_people
 from tests.e2e.rest_site import BIN
 from tests.e2e.users import others_can_run
@@ -34,6 +36,7 @@ pytestmark = pytest.mark.slow
 
 Json = dict[str, Any]
 ROOT = Path(__file__).parents[2]
+TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
 PACKAGED = ROOT / "packaging/kubernetes"
 
 
@@ -127,7 +130,8 @@ class Kubelet:
             path = f"api/v1/namespaces/default/configmaps/{source['configMap']['name']}"
             for name, text in (await ask(self._api, "GET", path))["data"].items():
                 write(etc / name, self._here(text, etc, state).encode())
-                (etc / name).chmod(0o644)
+                if name not in ("slurm.conf", "slurmdbd.conf", "gres.conf"):
+                    (etc / name).chmod(0o644)  # public keys, which sshd reads as their user
         elif "secret" in source:
             of = source["secret"]
             path = f"api/v1/namespaces/default/secrets/{of.get('name') or of['secretName']}"
@@ -245,7 +249,10 @@ def node_set(name: str, **spec: Any) -> Json:
 class Kube:
     """The API server, the operator's part for clusters, and a kubelet."""
 
-    def __init__(self, api: Api, kubelet: Kubelet, root: Path, restart: Callable[[], Awaitable[None]]) -> None:
+    def __init__(
+        self, url: str, api: Api, kubelet: Kubelet, root: Path, restart: Callable[[], Awaitable[None]]
+    ) -> None:
+        self.url = url
         self.api = api
         self.kubelet = kubelet
         self.root = root
@@ -298,6 +305,34 @@ class Kube:
         assert process.returncode == 0, out.decode()
         return out.decode()
 
+    async def answers(self, *words: str) -> bool:
+        """Whether a command succeeds."""
+        try:
+            await self.command(*words)
+        except AssertionError:
+            return False
+        return True
+
+    async def tables(self, *plurals: str) -> str:
+        """As `kubectl get` shows them."""
+        found = []
+        for plural in plurals:
+            headers = {"Authorization": f"Bearer {ADMIN_TOKEN}", "Accept": TABLE}
+            # Its certificate is its own; what it says is printed, and nothing hangs on it.
+            async with httpx2.AsyncClient(headers=headers, verify=False) as client:
+                table = (await client.get(f"{self.url}/{SPACE}/{plural}")).json()
+            names = [each["name"].upper() for each in table["columnDefinitions"]]
+            rows = [names, *([str(cell) for cell in row["cells"]] for row in table["rows"])]
+            widths = [max(len(row[at]) for row in rows) for at in range(len(names))]
+            found += ["   ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
+            found.append("")
+        return "\n".join(line.rstrip() for line in found)
+
+    async def all_pods(self) -> dict[str, str]:
+        """By name, with their uids."""
+        found = await ask(self.api, "GET", "api/v1/namespaces/default/pods")
+        return {pod["metadata"]["name"]: pod["metadata"]["uid"] for pod in found["items"]}
+
     async def pods(self, name: str) -> dict[str, str]:
         """Pods of a NodeSet by name, with their uids."""
         found = await ask(self.api, "GET", "api/v1/namespaces/default/pods")
@@ -338,7 +373,7 @@ async def kubernetes() -> AsyncIterator[Kube]:
 
                 running = [operator(), group.create_task(kubelet.run())]
                 try:
-                    yield Kube(api, kubelet, root, restart)
+                    yield Kube(server.url, api, kubelet, root, restart)
                 finally:
                     (root / "operator.log").write_text("\n".join(map(str, log)))
                     for task in running:
@@ -505,6 +540,89 @@ def test_bad_resources_are_refused_with_the_field() -> None:
                 await ask(api, "PATCH", f"{SPACE}/nodesets/n", {"spec": {"clusterRef": "other"}})
 
     asyncio.run(journey())
+
+
+VALUES = """\
+cluster: {create: true, name: lab}
+nodeSets:
+  small: {replicas: 2, cpus: 1, memory: 1Gi}
+  big: {cpus: 2, memory: 1Gi}
+loginSets: {team: {}}
+"""
+
+
+@pytest.mark.skipif(not os.path.exists("/usr/sbin/sshd"), reason="needs openssh-server")
+def test_a_cluster_of_the_chart_outlives_its_parts(tmp_path: Path) -> None:
+    file = tmp_path / "values.yaml"
+    file.write_text(VALUES)
+    made = chart.render(chart.context(chart.values_of(file), namespace="default"))
+
+    async def journey() -> None:
+        async with kubernetes() as kube:
+            for each in yaml.safe_load_all(made):
+                if each["kind"] in ("SpritzCluster", "NodeSet", "LoginSet"):
+                    await ask(kube.api, "POST", f"{SPACE}/{each['kind'].lower()}s", each)
+            await kube.settled("small", nodes=2)
+            await kube.settled("big", nodes=1)
+            say(await kube.tables("nodesets", "loginsets", "spritzclusters"))
+            say(await kube.command("sinfo", "-N", "-o", "%8N %10P %5c %t"))
+
+            script = "while ! test -e go; do sleep 0.1; done; echo done on $SLURMD_NODENAME"
+            say(await kube.command("sbatch", "-J", "train", "-w", "small-1", "-o", "out", "--wrap", script))
+            await kube.running(1)
+            say(await kube.command("squeue", "-o", "%i %j %T %N"))
+
+            # Each part goes in turn: its pod is made again, and the job runs on.
+            await kube.restart()
+            for part in ("accounting", "rest", "controller"):
+                before = {name: uid for name, uid in (await kube.all_pods()).items() if f"lab-{part}" in name}
+                for name in before:
+                    await ask(kube.api, "DELETE", f"api/v1/namespaces/default/pods/{name}")
+
+                async def again(part: str = part, before: dict[str, str] = before) -> bool:
+                    found = {uid for name, uid in (await kube.all_pods()).items() if f"lab-{part}" in name}
+                    return bool(found) and found.isdisjoint(before.values())
+
+                await until(again, f"another pod for {part}")
+            await until(lambda: kube.answers("squeue"), "slurmctld answers again")
+            await kube.running(1)
+
+            # A new image for all: the control plane and idle nodes at once, the busy node after its job.
+            busy = (await kube.pods("small"))["small-1"]
+            await ask(kube.api, "PATCH", f"{SPACE}/spritzclusters/lab", {"spec": {"image": "spritz:next"}})
+
+            async def updating() -> bool:
+                return "waits for the jobs on small-1" in str((await kube.set("small")).get("status"))
+
+            await until(updating, "the update waits for the job")
+            say(await kube.tables("nodesets"))
+            assert (await kube.pods("small"))["small-1"] == busy
+            (kube.root / "go").touch()
+
+            async def over() -> bool:
+                if not await kube.answers("sacct"):
+                    return False  # slurmdbd's pod is being replaced
+                return "COMPLETED" in await kube.command("sacct", "-n", "-X", "-o", "JobName,State,ExitCode")
+
+            await until(over, "the job has ended as it should")
+            assert (kube.root / "out").read_text() == "done on small-1\n"
+            await kube.settled("small", nodes=2)
+            await kube.settled("big", nodes=1)
+            assert (await kube.pods("small"))["small-1"] != busy
+            say(await kube.command("sacct", "-X", "-o", "JobID,JobName,State,ExitCode,NodeList"))
+
+            async def clean() -> bool:
+                return await kube.command("sinfo", "-h", "-o", "%t %D") == "idle 3\n"
+
+            await until(clean, "no node stays drained")
+            say(await kube.tables("nodesets"))
+
+    asyncio.run(journey())
+
+
+def say(text: str) -> None:
+    """For the walk-through of docs/how-to/kubernetes-clusters.md (`pytest -s`)."""
+    print(text)
 
 
 @pytest.fixture

@@ -557,6 +557,9 @@ class Clusters:
         secret = await self._find("v1", "Secret", cluster.metadata.namespace, name)
         if secret is None:
             raise SlurmFailure(f"the Secret {name} is not there yet")
+        known = self._slurms.get(cluster.metadata.uid)
+        if known is not found and known is not None:
+            return known[0]  # another worker has made it meanwhile
         until = self._now() + _LIFESPAN
         key = base64.b64decode(secret["data"]["jwt.key"])
         if found is not None:

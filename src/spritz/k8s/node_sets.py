@@ -121,8 +121,23 @@ class NodeSet(msgspec.Struct):
         return self.metadata.deletion_timestamp is not None
 
 
-class PodStatus(msgspec.Struct):
+class Waiting(msgspec.Struct):
+    reason: str = ""
+    message: str = ""
+
+
+class ContainerState(msgspec.Struct):
+    waiting: Waiting | None = None
+
+
+class ContainerStatus(msgspec.Struct):
+    state: ContainerState = msgspec.field(default_factory=ContainerState)
+
+
+class PodStatus(msgspec.Struct, rename="camel"):
     phase: str = "Pending"
+    conditions: list[NodeCondition] = []
+    container_statuses: list[ContainerStatus] = []
 
 
 class PodPlace(msgspec.Struct, rename="camel"):
@@ -133,6 +148,7 @@ class NodeCondition(msgspec.Struct):
     type: str
     status: str
     reason: str = ""
+    message: str = ""
 
 
 class NodeFacts(msgspec.Struct):
@@ -172,6 +188,18 @@ class NodePod(msgspec.Struct):
     @property
     def is_leaving(self) -> bool:
         return self.metadata.deletion_timestamp is not None
+
+    @property
+    def trouble(self) -> str:
+        """Why it does not start, in Kubernetes' words; "" where nothing is wrong."""
+        for each in self.status.conditions:
+            if each.type == "PodScheduled" and each.status == "False":
+                return f"{each.reason}: {each.message}"[:200]
+        for container in self.status.container_statuses:
+            waiting = container.state.waiting
+            if waiting is not None and waiting.reason not in ("", "ContainerCreating", "PodInitializing"):
+                return f"{waiting.reason}: {waiting.message}"[:200]
+        return ""
 
     @property
     def gone_by(self) -> float:
@@ -349,6 +377,12 @@ def _status(
         message += f"; {len(stale)} to replace"
     if waiting:
         message += f", waits for the jobs on {', '.join(waiting[:5])}{' and others' if len(waiting) > 5 else ''}"
+    troubled = [pod for pod in wanted if pod.trouble]
+    if troubled:
+        message += f"; {troubled[0].metadata.name}: {troubled[0].trouble}"
+    drained = sorted(pod.metadata.name for pod in wanted if (node := nodes.get(pod.metadata.name)) and _is_faulty(node))
+    if drained:
+        message += f"; out of use for their machines' health: {', '.join(drained[:5])}"
     return NodeSetStatus(
         observed_generation=node_set.metadata.generation,
         replicas=len(wanted),
@@ -409,6 +443,10 @@ def _is_busy(node: ClusterNode | None) -> bool:
 
 def _is_ours(node: ClusterNode) -> bool:
     return "DRAIN" in node.state and node.reason.startswith(OURS)
+
+
+def _is_faulty(node: ClusterNode) -> bool:
+    return _is_ours(node) and node.reason.startswith(f"{OURS}health: ")
 
 
 def _is_named(name: str, node_set: str) -> bool:

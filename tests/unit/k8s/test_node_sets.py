@@ -2,9 +2,30 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from spritz.k8s.cluster_objects import Cluster, ClusterSpec, Metadata, Partition, slurm_conf
-from spritz.k8s.control import ClusterNode
-from spritz.k8s.node_sets import BUSY, NODE_SET, REVISION, NodePod, NodeSet, NodeSetSpec, Plan, differs, plan
+from spritz.k8s.control import ClusterNode, Moment
+from spritz.k8s.node_sets import (
+    BUSY,
+    NODE_SET,
+    REVISION,
+    Autoscaling,
+    ContainerState,
+    ContainerStatus,
+    Health,
+    MachineNode,
+    NodeCondition,
+    NodeFacts,
+    NodePod,
+    NodeSet,
+    NodeSetSpec,
+    Plan,
+    Waiting,
+    cloud_lines,
+    differs,
+    plan,
+)
 
 
 def pod(number: int, revision: str = "new", **labels: str) -> NodePod:
@@ -22,9 +43,20 @@ def nodes(**states: str) -> dict[str, ClusterNode]:
     return found
 
 
-def planned(replicas: int, pods: list[NodePod], known: dict[str, ClusterNode], most: int = 1) -> Plan:
-    spec = NodeSetSpec(cluster_ref="lab", cpus=1, memory="1Gi", replicas=replicas, max_unavailable=most)
-    return plan(NodeSet(metadata=Metadata(name="gpu"), spec=spec), pods, known, "new")
+def planned(
+    replicas: int,
+    pods: list[NodePod],
+    known: dict[str, ClusterNode],
+    most: int = 1,
+    *,
+    now: float = 0.0,
+    leaves: bool = False,
+    faults: dict[str, str] | None = None,
+    **more: Any,
+) -> Plan:
+    spec = NodeSetSpec(cluster_ref="lab", cpus=1, memory="1Gi", replicas=replicas, max_unavailable=most, **more)
+    metadata = Metadata(name="gpu", deletion_timestamp="2026-11-24T00:00:00Z" if leaves else None)
+    return plan(NodeSet(metadata=metadata, spec=spec), pods, known, "new", now, faults)
 
 
 def test_missing_pods_get_the_lowest_free_numbers() -> None:
@@ -96,3 +128,84 @@ def test_what_the_server_adds_is_no_difference() -> None:
     assert not differs({"a": [{"b": 1, "c": 2}], "d": 3}, {"a": [{"b": 1}]})
     assert differs({"a": [{"b": 1}, {"b": 2}]}, {"a": [{"b": 1}]})
     assert differs({}, {"a": 1})
+
+
+def test_an_update_replaces_a_pod_under_its_name() -> None:
+    known = nodes(gpu_0="IDLE+DRAIN spritz-operator: update", gpu_1="IDLE")
+    # Its pod has been deleted: the name is free when the pod and the node have gone.
+    leaving = pod(0)
+    leaving.metadata.deletion_timestamp = "2026-11-24T00:00:30Z"
+    now = 1795478430.0
+    assert planned(2, [leaving, pod(1)], known, now=now).create == []
+    found = planned(2, [pod(1)], known, now=now)
+    assert (found.create, found.forget) == ([], ["gpu-0"])
+    assert planned(2, [pod(1)], nodes(gpu_1="IDLE"), now=now).create == ["gpu-0"]
+    # A pod that cannot go, on a machine that is lost, is not waited for.
+    assert planned(2, [leaving, pod(1)], nodes(gpu_1="IDLE"), now=now + 61).create == ["gpu-2"]
+
+
+def test_an_update_requeues_jobs_when_they_have_had_their_time() -> None:
+    node = ClusterNode("gpu-0", ["MIXED", "DRAIN"], "spritz-operator: update", reason_changed_at=Moment(1000))
+    found = planned(1, [pod(0, "old")], {"gpu-0": node}, now=1060, drain_deadline_seconds=60)
+    assert (found.down, found.delete) == ({}, [])
+    found = planned(1, [pod(0, "old")], {"gpu-0": node}, now=1061, drain_deadline_seconds=60)
+    assert found.down == {"gpu-0": "spritz-operator: update: jobs requeued after 60 s"}
+    assert planned(0, [pod(0)], {"gpu-0": node}, now=9999, drain_deadline_seconds=60).down == {}, "scale-in waits"
+
+
+def test_a_set_that_is_deleted_drains_and_lets_busy_pods_be() -> None:
+    found = planned(
+        2, [pod(0), pod(1)], nodes(gpu_0="MIXED", gpu_1="IDLE+DRAIN spritz-operator: scale-in"), leaves=True
+    )
+    assert (found.create, found.delete, list(found.drain)) == ([], ["gpu-1"], ["gpu-0"])
+
+
+def test_a_scaled_set_has_pods_for_the_nodes_that_slurm_wants_up() -> None:
+    scaling = Autoscaling(max_replicas=4, min_replicas=2, boot_seconds=60)
+    known = nodes(
+        gpu_0="MIXED+CLOUD+NOT_RESPONDING+POWERING_UP",
+        gpu_1="IDLE+CLOUD+POWERED_DOWN",
+        gpu_2="IDLE+CLOUD+POWERING_DOWN",
+        gpu_3="DOWN+CLOUD+POWERED_DOWN ResumeTimeout reached",
+    )
+    found = planned(1, [pod(2)], known, now=59, autoscaling=scaling)
+    assert (found.create, found.delete, found.wake, found.resume) == (["gpu-0"], ["gpu-2"], ["gpu-1"], [])
+    # One that did not boot is tried again when others have had their turn.
+    assert planned(1, [pod(0)], known, now=61, autoscaling=scaling).resume == ["gpu-3"]
+    # Fewer are allowed: a busy node beyond the bound is drained, and stays in slurm.conf while it has its pod.
+    scaling.max_replicas = 1
+    known = nodes(gpu_0="IDLE+CLOUD", gpu_3="MIXED+CLOUD")
+    found = planned(1, [pod(0), pod(3)], known, autoscaling=scaling)
+    assert (found.drain, found.delete) == ({"gpu-3": "spritz-operator: scale-in"}, [])
+    spec = NodeSetSpec(cluster_ref="lab", cpus=2, memory="1Gi", gpus=1, autoscaling=scaling)
+    lines, devices = cloud_lines([NodeSet(metadata=Metadata(name="gpu"), spec=spec)], [pod(3)])
+    assert lines[0].startswith("NodeName=gpu-[0-3] CPUs=2 RealMemory=921 Feature=gpu Gres=gpu:1 State=CLOUD")
+    assert devices == ["AutoDetect=nvml"]
+
+
+def test_a_node_follows_the_health_of_its_machine() -> None:
+    fault = {"gpu-0": "m7 GpuUnhealthy (Xid79)"}
+    reason = "spritz-operator: health: m7 GpuUnhealthy (Xid79)"
+    assert planned(1, [pod(0)], nodes(gpu_0="MIXED"), faults=fault).drain == {"gpu-0": reason}
+    known = nodes(gpu_0=f"IDLE+DRAIN {reason}")
+    assert planned(1, [pod(0)], known, faults=fault).resume == []
+    assert planned(1, [pod(0)], known, faults=fault).delete == []
+    assert planned(1, [pod(0)], known).resume == ["gpu-0"], "it is well again"
+    assert planned(1, [pod(0)], known, faults=fault, health=Health(replace=True)).delete == ["gpu-0"]
+    assert planned(1, [pod(0)], nodes(gpu_0="MIXED+DRAIN fan"), faults=fault).drain == {}, "a drain of others stays"
+
+
+def test_conditions_of_a_machine_are_faults_by_their_type() -> None:
+    conditions = [NodeCondition("Ready", "True"), NodeCondition("GpuUnhealthy", "True", "Xid79")]
+    machine = MachineNode(metadata=Metadata(name="m7"), status=NodeFacts(conditions=conditions))
+    assert machine.fault([]) == ""
+    assert machine.fault(["GpuUnhealthy"]) == "m7 GpuUnhealthy (Xid79)"
+    conditions[0].status = "Unknown"
+    assert machine.fault([]) == "m7 NotReady"
+
+
+def test_what_keeps_a_pod_from_starting_stands_in_the_condition() -> None:
+    stuck = pod(0)
+    stuck.status.container_statuses = [ContainerStatus(ContainerState(Waiting("ImagePullBackOff", "no such image")))]
+    message = planned(1, [stuck], {}).status.conditions[0].message
+    assert message == "0 of 1 nodes serve; gpu-0: ImagePullBackOff: no such image"
