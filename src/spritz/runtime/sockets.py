@@ -140,6 +140,8 @@ _ACCEPTS_PER_TURN = 16
 _TURNS = 4
 #: How long one counts as being computed.
 _TURN_SECONDS = 0.02
+#: Connections of this machine whose first bytes are waited for; more are taken as plain ones, and have their bounds.
+_LOOKING_MAX = 64
 
 
 class _Secured:
@@ -168,6 +170,7 @@ class _Secured:
         self._loop = asyncio.get_running_loop()
         self._tasks: set[asyncio.Task[None]] = set()
         self._shaking: Counter[str] = Counter()
+        self._looking = 0
         self._turns = asyncio.Semaphore(_TURNS)
         bound.setblocking(False)
         self._loop.add_reader(bound, self._ready)
@@ -190,7 +193,7 @@ class _Secured:
                 return  # it has gone again, or there are no descriptors: the loop will ask again
             connection.setblocking(False)
             if not same and (
-                len(self._tasks) >= self._rules.HANDSHAKES_MAX
+                len(self._tasks) - self._looking >= self._rules.HANDSHAKES_MAX
                 or self._shaking[peer] >= self._rules.HANDSHAKES_PER_ADDRESS_MAX
             ):
                 connection.close()
@@ -238,10 +241,15 @@ class _Secured:
 
     async def _begins_with_tls(self, connection: socket.socket) -> bool:
         """A handshake's first bytes would be the length of a frame that is too long. False for a peer that waits."""
+        if self._looking >= _LOOKING_MAX:
+            return False
+        self._looking += 1
         try:
             return (await self._first_bytes(connection))[:2] == b"\x16\x03"
         except TimeoutError:
             return False
+        finally:
+            self._looking -= 1
 
     async def _turn(self) -> Callable[[], None]:
         """Wait until few other handshakes are being computed; call the result when this one is over.
