@@ -316,6 +316,21 @@ def test_a_node_that_failed_under_a_run_and_is_back_is_not_used_again(lab: Lab) 
     assert nodes(lab, name) != victim
 
 
+@pytest.mark.parametrize("as_file", [True, False])
+def test_a_shell_script_that_traps_the_signal_is_paused(lab: Lab, as_file: bool) -> None:
+    text = "trap 'exit 75' USR1\necho life $SPRITZ_RESTART\nwhile ! [ -e over ]; do sleep 0.1 & wait $!; done\n"
+    (lab.project / "train.sh").write_text(text.replace("over", f"{lab.directory}/over"))
+    command = ("bash", "-e", "train.sh") if as_file else ("bash", "-c", (lab.project / "train.sh").read_text())
+    name = start(lab, command=command)
+    until(lambda: "life 0" in story(lab, name), lambda: story(lab, name))
+    lab("pause", name)
+    assert lab.state(name) == "PAUSED"
+    lab("resume", name)
+    (lab.directory / "over").touch()
+    until(lambda: looked(lab, name) or lab.state(name) == "COMPLETED", lambda: story(lab, name))
+    assert "life 1" in story(lab, name)
+
+
 def test_a_run_that_does_not_answer_goes_on_unless_forced(lab: Lab) -> None:
     name = start(lab, command=("bash", "-c", "echo ready; until [ -e /nonexistent ]; do read -t 0.1 < <(:); done"))
     until(lambda: lab.state(name) == "RUNNING", "it runs")

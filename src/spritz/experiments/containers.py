@@ -20,6 +20,7 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
+from spritz.experiments import slurm
 from spritz.experiments.errors import ExperimentError
 from spritz.experiments.settings import RunOptions
 
@@ -65,8 +66,7 @@ def need_none(options: RunOptions, what: str) -> None:
 
 
 def _need_srun(environment: Mapping[str, str]) -> None:
-    done = subprocess.run(["srun", "--help"], capture_output=True, text=True, env=dict(environment))
-    if "--container-image" not in done.stdout:
+    if "--container-image" not in slurm.call(["srun", "--help"], environment=environment).stdout:
         raise ExperimentError(
             "--container-image: this cluster's srun does not have this option",
             hint="on a real Slurm it comes with the plugin pyxis",

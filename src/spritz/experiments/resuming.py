@@ -8,7 +8,9 @@ A *life* is one start of the job; Slurm counts them in SLURM_RESTART_COUNT.
 
 from __future__ import annotations
 
+import re
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
 
 from spritz.experiments import slurm
@@ -29,6 +31,10 @@ PAUSE = "pause"
 GRACE_SECONDS = 60
 _STALLS_MAX = 3
 _SIGNALS = ("USR1", "USR2")
+_SHELLS = ("bash", "dash", "ksh", "sh", "zsh")
+_SHEBANG = re.compile(r"#!.*\b(?:ba|da|k|z)?sh\b")
+#: characters of a script in which its traps are looked for
+_SCRIPT_CHARACTERS = 1 << 20
 
 
 def is_resumable(options: RunOptions) -> bool:
@@ -102,13 +108,36 @@ def script_lines(options: RunOptions, directory: str) -> str:
     )
 
 
-def guard(options: RunOptions) -> str:
+def handles_signal(command: Sequence[str], directory: Path, options: RunOptions) -> bool:
+    """Whether the command is a shell script that traps the signal itself: a shell cannot trap what it was started to
+    ignore. Source: POSIX, `trap`.
+    """
+    if not is_resumable(options):
+        return False
+    words = list(command)
+    if Path(words[0]).name in _SHELLS:
+        words = [word for word in words[1:] if word == "-c" or not word.startswith("-")]
+    if words[:1] == ["-c"]:
+        text = " ".join(words[1:2])
+    else:
+        try:
+            with open(directory / words[0], encoding="utf-8", errors="replace") as file:
+                text = file.read(_SCRIPT_CHARACTERS)
+        except (IndexError, OSError):
+            return False
+        if not (words[0] != command[0] or words[0].endswith(".sh") or _SHEBANG.match(text)):
+            return False
+    return re.search(rf"(?m)^[^#\n]*\btrap\b.*\b(SIG)?{stop_signal(options)}\b", text) is not None
+
+
+def guard(options: RunOptions, *, handled: bool = False) -> str:
     """What stands before a command, so that the signal is ignored until the program handles it.
 
     The signal reaches every process of a step: launchers (torchrun, shells) that know nothing of it, and programs that
     are not ready for it yet, would be killed. A program that sets a handler of its own replaces this.
+    `handled`: nothing stands there (`handles_signal`).
     """
-    if not is_resumable(options):
+    if not is_resumable(options) or handled:
         return ""
     return f'bash -c \'trap "" {stop_signal(options)}; exec "$@"\' run '
 

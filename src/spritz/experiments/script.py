@@ -100,6 +100,8 @@ class Job:
     secret_names: Sequence[str] = ()
     #: on PYTHONPATH of the command
     modules: Path | None = None
+    #: the command is a shell script with a trap for the signal (`resuming.handles_signal`)
+    handles_signal: bool = False
     #: of a sweep: the script serves all tasks of an array
     trials: Trials | None = None
 
@@ -396,7 +398,7 @@ def _launch(template: str, job: Job, quoted: Sequence[str]) -> str:
     options, command = job.options, job.command
     srun = 'srun --kill-on-bad-exit=1 --output="$log" --error="$log" --open-mode=append'
     srun += containers.words(options, _mounted(job))
-    program = f"{resuming.guard(options)}{' '.join(quoted)}"
+    program = f"{resuming.guard(options, handled=job.handles_signal)}{' '.join(quoted)}"
     if template in ("plain", "tasks", "lightning"):
         return f"{srun} {program}"
     if template == "mpi":

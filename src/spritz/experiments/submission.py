@@ -129,6 +129,7 @@ def launch(request: Request, store: Store) -> Run:
                     mark=hashlib.sha256(f"{run.user} {name} {created_at}".encode()).hexdigest(),
                     secret_names=secrets.names(environment),
                     modules=resuming.install_module(base),
+                    handles_signal=resuming.handles_signal(request.command, request.directory, request.options),
                 )
             ),
             encoding="utf-8",

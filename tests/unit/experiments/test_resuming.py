@@ -56,6 +56,33 @@ def text(directory: Path, template: str = "", **options: Any) -> str:
     )  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("command", "text", "handles"),
+    [
+        (("bash", "train.sh"), "#!/bin/bash\ntrap 'save; exit 75' USR1\n", True),
+        (("bash", "-eu", "train.sh", "x"), "trap save SIGUSR1 TERM\n", True),
+        (("./train.sh",), "trap save USR1\n", True),
+        (("./train",), "#!/usr/bin/env bash\ntrap save USR1\n", True),
+        (("sh", "-c", "trap save USR1; work"), "", True),
+        (("bash", "train.sh"), "# trap save USR1\npython train.py\n", False),
+        (("bash", "train.sh"), "trap save USR2\n", False),
+        (("python", "train.sh"), "trap save USR1\n", False),
+        (("./train",), "#!/usr/bin/python\n# trap save USR1\n", False),
+        (("bash", "none.sh"), "", False),
+        (("bash",), "", False),
+    ],
+)
+def test_a_shell_script_that_traps_the_signal_is_not_guarded(
+    tmp_path: Path, command: tuple[str, ...], text: str, handles: bool
+) -> None:
+    for name in ("train.sh", "train"):
+        (tmp_path / name).write_text(text)
+    options = RunOptions(resumable=True)
+    assert resuming.handles_signal(command, tmp_path, options) is handles
+    assert not resuming.handles_signal(command, tmp_path, RunOptions())
+    assert bool(resuming.guard(options, handled=handles)) is not handles
+
+
 @pytest.mark.parametrize("template", script.TEMPLATES)
 def test_scripts_of_resumable_runs_are_shell_scripts(template: str, tmp_path: Path) -> None:
     made = text(tmp_path, template, resumable=True, gpus="2", stop_signal="USR2", grace="90")

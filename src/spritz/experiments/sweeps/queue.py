@@ -113,6 +113,7 @@ def launch(plan: Plan, request: Request, store: Store) -> Sweep:
                 mark=hashlib.sha256(f"{sweep.user} {sweep.name} {sweep.created_at}".encode()).hexdigest(),
                 secret_names=secrets.names(environment),
                 modules=resuming.install_module(base),
+                handles_signal=resuming.handles_signal(plan.command, request.directory, request.options),
                 trials=script.Trials(
                     sweep=sweep.directory,
                     variables={parameter.name: spaces.variable(parameter.name) for parameter in plan.parameters},
