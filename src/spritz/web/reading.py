@@ -6,6 +6,7 @@ answers as lines of JSON; elsewhere its functions are called. It imports nothing
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -37,17 +38,22 @@ def ranks(folder: str) -> list[tuple[str, str]]:
     return [(f"rank {number}", os.path.join(folder, f"{last}-{number}.log")) for number in numbers]
 
 
+def _opened(path: str) -> int:
+    """A job may name a pipe or a terminal as its output: opening one must not wait. Raises OSError."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "The output is no file.")
+    return descriptor
+
+
 def read(path: str, since: int | None = None, before: int | None = None) -> dict[str, Any]:
     """A piece: what follows `since`, what is before `before`, or the end. It begins and ends with a line, if it can."""
     try:
-        # A job may name a pipe or a terminal as its output: opening one must not wait.
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        descriptor = _opened(path)
     except OSError as error:
         problem = "There is no output yet." if isinstance(error, FileNotFoundError) else str(error.strerror)
         return {"problem": problem, "text": "", "begin": 0, "end": 0, "size": 0}
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        os.close(descriptor)
-        return {"problem": "The output is no file.", "text": "", "begin": 0, "end": 0, "size": 0}
     with os.fdopen(descriptor, "rb") as file:
         size = os.fstat(descriptor).st_size
         again = since is not None and since > size  # it was written anew
@@ -87,7 +93,7 @@ def search(path: str, text: str) -> dict[str, Any]:
     wanted = text.encode().lower()
     lines: list[tuple[int, str]] = []
     try:
-        with open(path, "rb") as file:
+        with os.fdopen(_opened(path), "rb") as file:
             size = os.fstat(file.fileno()).st_size
             end, rest = size, b""
             while end > 0 and size - end < FIND_BYTES and len(lines) <= FOUND_MAX:

@@ -24,6 +24,12 @@ def test_a_long_log_is_opened_at_its_end_and_read_backwards(tmp_path: Path) -> N
     assert before["text"] + piece["text"] == "".join(lines)[-len(before["text"] + piece["text"]) :]
 
 
+def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    assert read(str(tmp_path / "pipe"))["problem"] == "The output is no file."
+    assert search(str(tmp_path / "pipe"), "x")["problem"] == "The output is no file."
+
+
 def test_a_sparse_log_of_a_gigabyte_is_opened_at_once(tmp_path: Path) -> None:
     path = tmp_path / "log"
     with path.open("wb") as file:
