@@ -355,7 +355,7 @@ class Clusters:
 
     async def _give_token(self, node_set: NodeSet, name: str, slurm: Control) -> None:
         """A Secret by which the pod of this name, and no other, joins."""
-        token, _id = await slurm.create_token("node", _JOIN_LIFESPAN, host=name)
+        token = await slurm.create_token("node", _JOIN_LIFESPAN, host=name)
         secret = {
             "apiVersion": "v1",
             "kind": "Secret",
@@ -532,7 +532,7 @@ class Clusters:
             raise ApiFailure(409, "AlreadyExists", f"the Secret {name} is not the operator's")
         if marks.get(_ASKED) == asked and until.isdigit() and int(until) - lifetime // 3 > self._now():
             return int(until)
-        token, _id = await slurm.create_token(role, lifetime, uses=uses, host=host)
+        token = await slurm.create_token(role, lifetime, uses=uses, host=host)
         end = int(self._now()) + lifetime
         texts = {"token": token, "address": controller_address(cluster)}
         data = {name: base64.b64encode(text.encode()).decode() for name, text in texts.items()}

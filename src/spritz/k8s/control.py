@@ -1,11 +1,11 @@
-"""slurmrestd as the owner of a cluster uses it: nodes with times, tokens, machines, jobs of its own."""
+"""slurmrestd as the owner of a cluster uses it: nodes with times, tokens, machines."""
 
 from __future__ import annotations
 
 import base64
 import hashlib
 import hmac
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import msgspec
 
@@ -26,18 +26,11 @@ class ClusterNode(Node, frozen=True):
     reason_changed_at: Moment = Moment()
 
 
-class Submission(msgspec.Struct, frozen=True):
-    """Of `job/submit`."""
-
-    job_id: int = 0
-
-
 class _Nodes(msgspec.Struct):
     nodes: list[ClusterNode] = []
 
 
 class _Token(msgspec.Struct):
-    id: str
     token: str
 
 
@@ -49,25 +42,15 @@ class Control(Slurm):
         response = await self._request("GET", "/slurm/v0.0.45/nodes")
         return _decoded(response.content, _Nodes).nodes
 
-    async def create_token(self, role: str, seconds: float, *, uses: int = 0, host: str = "") -> tuple[str, str]:
-        """A token by which machines join, and its id."""
+    async def create_token(self, role: str, seconds: float, *, uses: int = 0, host: str = "") -> str:
+        """A token by which machines join."""
         body = {"role": role, "lifetime_seconds": seconds, "uses": uses, "host": host}
         response = await self._request("POST", "/spritz/v1/tokens", json=body)
-        made = _decoded(response.content, _Token)
-        return made.token, made.id
-
-    async def revoke_token(self, identity: str) -> None:
-        """One that is not there is no failure."""
-        await self._request("DELETE", f"/spritz/v1/tokens/{identity}")
+        return _decoded(response.content, _Token).token
 
     async def dismiss_machine(self, host: str) -> None:
         """Its certificate is worth nothing from now on. A machine that has not joined is no failure."""
         await self._request("DELETE", f"/spritz/v1/machines/{host}")
-
-    async def submit(self, script: str, job: dict[str, Any]) -> int:
-        """A batch job of root's; its number."""
-        response = await self._request("POST", "/slurm/v0.0.45/job/submit", json={"script": script, "job": job})
-        return _decoded(response.content, Submission).job_id
 
 
 def token_of(key: bytes, user: str, issued: int, until: int) -> str:
