@@ -117,12 +117,16 @@ def test_federations_are_added_and_shown() -> None:
         ("modify federation nofed set clusters=real", " The federation nofed doesn't exist.\n"),
         ("modify federation set clusters=real", " Can't assign clusters to multiple federations.\n"),
         ("modify cluster west set fedstate=purple", "Invalid FedState purple.\n"),
+        (
+            "modify cluster west set features=a fedstate=drain",
+            " FedState DRAIN is not supported by Spritz: a job of a federation has no siblings\n",
+        ),
         ("modify cluster west set federation=nofed", " The federation nofed doesn't exist.\n"),
         ("delete federation", " No conditions given to remove, not executing.\n"),
         ("delete federation nofed", " Nothing deleted\n"),
     ],
 )
-def test_what_22_05_refuses_is_refused_in_its_words(command: str, words: str) -> None:
+def test_what_is_refused_and_in_which_words(command: str, words: str) -> None:
     assert refused(FED1, command) == words
 
 
@@ -142,8 +146,8 @@ def test_clusters_join_and_leave() -> None:
 
 
 def test_states_and_features_of_clusters() -> None:
-    text, book = given(FED1, "modify cluster west set fedstate=drain")
-    assert text == " Setting\n  FedState       = DRAIN\n Modified cluster...\n  west\n"
+    text, book = given(FED1, "modify cluster west set fedstate=active")
+    assert text == " Setting\n  FedState       = ACTIVE\n Modified cluster...\n  west\n"
     text, book = given(book, "modify cluster west set features=a,b")
     assert text == " Setting\n  Feature       = a\n  Feature       = b\n Modified cluster...\n  west\n"
     text, book = given(book, "modify cluster west set features+=c")
@@ -151,12 +155,12 @@ def test_states_and_features_of_clusters() -> None:
     text, book = given(book, "modify cluster west set features-=a")
     text, book = given(book, "modify cluster east set features=z")
     rows = listed(book, "cluster", "format=cluster,federation,id,fedstate,features,fedstateraw")
-    assert rows.splitlines()[1:] == ["east||0|NA|z|0", "real|fed1|1|ACTIVE||1", "west|fed1|2|DRAIN|b,c|17"]
+    assert rows.splitlines()[1:] == ["east||0|NA|z|0", "real|fed1|1|ACTIVE||1", "west|fed1|2|ACTIVE|b,c|1"]
     assert listed(book, "cluster", "fed=fed1,fed2", "format=cluster") == "Cluster\nreal\nwest\n"
-    text, book = given(book, "modify cluster where federation=fed1 set features=q fedstate=drain+remove")
+    text, book = given(book, "modify cluster where federation=fed1 set features=q fedstate=active")
     assert text.endswith(" Modified cluster...\n  real\n  west\n")
     assert member_of(book, "west") == FederationMember(
-        cluster="west", federation="fed1", number=2, state="DRAIN+REMOVE", features="q"
+        cluster="west", federation="fed1", number=2, state="ACTIVE", features="q"
     )
 
 

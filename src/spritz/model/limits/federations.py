@@ -22,8 +22,11 @@ CLUSTERS_MAX = 63
 
 STATES = ("ACTIVE", "INACTIVE", "DRAIN", "DRAIN+REMOVE")
 
+#: the one that a cluster can have: the others say which siblings a job gets, and it gets none
+STATE = STATES[0]
+
 #: what slurmdbd keeps in place of a state: FedStateRaw
-RAW_STATES = {"": 0, "ACTIVE": 1, "INACTIVE": 2, "DRAIN": 17, "DRAIN+REMOVE": 49}
+RAW_STATES = {"": 0, STATE: 1}
 
 
 def member_of(book: Book, cluster: str) -> FederationMember:
@@ -54,5 +57,5 @@ def joined(book: Book, clusters: Iterable[str], federation: str) -> list[Federat
         elif member.federation != federation:
             number = next(number for number in range(1, CLUSTERS_MAX + 2) if number not in taken)
             taken.add(number)
-            made.append(replace(member, federation=federation, number=number, state="ACTIVE"))
+            made.append(replace(member, federation=federation, number=number, state=STATE))
     return made
