@@ -322,13 +322,13 @@ def test_a_shell_script_that_traps_the_signal_is_paused(lab: Lab, as_file: bool)
     (lab.project / "train.sh").write_text(text.replace("over", f"{lab.directory}/over"))
     command = ("bash", "-e", "train.sh") if as_file else ("bash", "-c", (lab.project / "train.sh").read_text())
     name = start(lab, command=command)
-    until(lambda: "life 0" in story(lab, name), lambda: story(lab, name))
+    until(lambda: looked(lab, name) or "\nlife " in story(lab, name), lambda: story(lab, name))
     lab("pause", name)
     assert lab.state(name) == "PAUSED"
     lab("resume", name)
     (lab.directory / "over").touch()
     until(lambda: looked(lab, name) or lab.state(name) == "COMPLETED", lambda: story(lab, name))
-    assert "life 1" in story(lab, name)
+    assert story(lab, name).count("\nlife ") == 2
 
 
 def test_a_run_that_does_not_answer_goes_on_unless_forced(lab: Lab) -> None:

@@ -135,10 +135,11 @@ async def _call_every_tool(address: str, token: str, local: Dashboard, directory
 
             async def state(job: str, wanted: str) -> None:
                 for _ in range(300):
-                    if f"JobState={wanted}" in (await ask("job_details", job=job))["record"]:
+                    record = (await ask("job_details", job=job))["record"]
+                    if f"JobState={wanted}" in record:
                         return
                     await asyncio.sleep(0.1)
-                raise AssertionError(f"job {job} is not {wanted}")
+                raise AssertionError(f"job {job} is not {wanted}: {record}")
 
             script = "#!/bin/sh\necho said\nsleep 600\n"
             assert "to start at" in (await ask("test_submission", script=script))["answer"]
