@@ -84,7 +84,7 @@ def test_programs_run_for_nodes_and_jobs_once_or_each_time(cluster: Cluster) -> 
     for words in (
         ("--node=n[2-3]", "--drained", "--flags=PERM", "-p$P drained"),
         (f"-j{job}", "--fini", "-p$P fini"),
-        (f"-j{job}", "--time", "--offset=-60", "-p$P time"),
+        (f"-j{job}", "--time", "--offset=60", "-p$P late"),
         ("-v", "--up", "-p$P up"),
         ("--idle", "-o1", "-nn3", "-p$P idle"),
     ):
@@ -93,8 +93,9 @@ def test_programs_run_for_nodes_and_jobs_once_or_each_time(cluster: Cluster) -> 
     first = int(listed.splitlines()[1].split()[0])
     assert listed == HEADING + (
         f"{first:7} job       {job:7} fini                                     0 {user}       W/program fini\n"
-        f"{first + 1:7} job       {job:7} time                                   -60 {user}       W/program time\n"
+        f"{first + 1:7} job       {job:7} time                                    60 {user}       W/program late\n"
     )
+    assert strigger(cluster, "--set", f"-j{job}", "--time", "--offset=-60", "-p$P time")[0] == 0
     hears(cluster, f"time {job}")
     hears(cluster, "idle n3")
     for state in ("down", "drain"):
