@@ -5,10 +5,10 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spritz.sim.processors.conservative import replay_conservative
-from spritz.sim.processors.engine import ranks, replay
-from spritz.sim.processors.policies import POLICIES, run_policy
-from spritz.sim.processors.predicted import replay_predicted
+from spritz.sim.studies.processors.conservative import replay_conservative
+from spritz.sim.studies.processors.engine import ranks, replay
+from spritz.sim.studies.processors.policies import POLICIES, run_policy
+from spritz.sim.studies.processors.predicted import replay_predicted
 from spritz.sim.trace.workload import Workload
 
 PROCESSORS = 8

@@ -12,7 +12,7 @@ from spritz.runtime.clock import SystemClock
 from spritz.sim.cluster.requests import arrivals
 from spritz.sim.cluster.world import replay_cluster
 from spritz.sim.course import course
-from spritz.sim.processors.measures import by, makespan, measure, utilization
+from spritz.sim.measures import by, makespan, measure, utilization
 from spritz.sim.progress import progress
 from spritz.sim.report import Report, write_starts
 from spritz.sim.trace.read import read_trace

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 from spritz.notation.names import nearest
 from spritz.runtime.clock import SystemClock
-from spritz.sim.gang.preemptive import replay_preemptive
-from spritz.sim.gang.queued import replay_queued
 from spritz.sim.progress import progress
 from spritz.sim.report import Report, write_starts
+from spritz.sim.studies.gang.preemptive import replay_preemptive
+from spritz.sim.studies.gang.queued import replay_queued
 from spritz.sim.trace.gang import read_gang
 from spritz.sim.trace.workload import TraceError
 

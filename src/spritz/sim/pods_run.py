@@ -8,12 +8,18 @@ from typing import TYPE_CHECKING
 from spritz.notation.names import nearest
 from spritz.runtime.clock import SystemClock
 from spritz.scheduling.view.fragmentation import fragments
-from spritz.sim.pods.cluster import PodCluster
-from spritz.sim.pods.demand import sequence, typical_tasks
-from spritz.sim.pods.placement import PLACEMENTS, BestFitPlacement, FragmentPlacement, Placement, RandomPlacement
-from spritz.sim.pods.production import ProductionPlacement
 from spritz.sim.progress import progress
 from spritz.sim.report import Report
+from spritz.sim.studies.pods.cluster import PodCluster
+from spritz.sim.studies.pods.demand import sequence, typical_tasks
+from spritz.sim.studies.pods.placement import (
+    PLACEMENTS,
+    BestFitPlacement,
+    FragmentPlacement,
+    Placement,
+    RandomPlacement,
+)
+from spritz.sim.studies.pods.production import ProductionPlacement
 from spritz.sim.trace.pods import read_nodes, read_pods
 from spritz.sim.trace.workload import TraceError, told
 

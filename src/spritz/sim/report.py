@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct, field, structs
 
 from spritz.sim.course import Course, blocks
-from spritz.sim.processors.measures import Measures
+from spritz.sim.measures import Measures
 from spritz.sim.trace.workload import TraceError
 
 if TYPE_CHECKING:

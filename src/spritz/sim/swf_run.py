@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 from spritz.runtime.clock import SystemClock
 from spritz.sim.course import course
-from spritz.sim.processors.measures import by, makespan, measure, utilization
-from spritz.sim.processors.policies import ORDERS, check_policy, run_policy
-from spritz.sim.processors.rlscheduler import WINDOWS, mean_bounded_slowdown, replay_window, window_starts
+from spritz.sim.measures import by, makespan, measure, utilization
 from spritz.sim.progress import progress
 from spritz.sim.report import Report, write_starts
+from spritz.sim.studies.processors.policies import ORDERS, check_policy, run_policy
+from spritz.sim.studies.processors.rlscheduler import WINDOWS, mean_bounded_slowdown, replay_window, window_starts
 from spritz.sim.trace.read import read_trace
 from spritz.sim.trace.swf import machine_of
 from spritz.sim.trace.workload import TraceError
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from argparse import Namespace
 
     from spritz.cli.context import Context
-    from spritz.sim.processors.rlscheduler import Window
+    from spritz.sim.studies.processors.rlscheduler import Window
     from spritz.sim.trace.workload import Workload
 
 

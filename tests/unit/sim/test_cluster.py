@@ -11,7 +11,7 @@ import pytest
 from spritz.config.load import load
 from spritz.sim.cluster.requests import arrivals
 from spritz.sim.cluster.world import replay_cluster
-from spritz.sim.processors.policies import run_policy
+from spritz.sim.studies.processors.policies import run_policy
 from spritz.sim.trace.workload import Workload
 from tests.unit.sim.test_processors import jobs
 from tests.unit.sim.test_simulate_command import simulate

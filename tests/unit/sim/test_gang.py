@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from spritz.sim.gang.nodes import GangNodes
-from spritz.sim.gang.preemptive import replay_preemptive
-from spritz.sim.gang.queued import replay_queued
+from spritz.sim.studies.gang.nodes import GangNodes
+from spritz.sim.studies.gang.preemptive import replay_preemptive
+from spritz.sim.studies.gang.queued import replay_queued
 from spritz.sim.trace.gang import GangJobs, parse_gang
 from spritz.sim.trace.workload import TraceError
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from spritz.sim.pods.cluster import PodCluster
-from spritz.sim.pods.demand import sequence, typical_tasks
-from spritz.sim.pods.placement import BestFitPlacement, FragmentPlacement, RandomPlacement
+from spritz.sim.studies.pods.cluster import PodCluster
+from spritz.sim.studies.pods.demand import sequence, typical_tasks
+from spritz.sim.studies.pods.placement import BestFitPlacement, FragmentPlacement, RandomPlacement
 from spritz.sim.trace.pods import Pod, PodNode, read_nodes, read_pods
 from spritz.sim.trace.workload import TraceError
 from tests.unit.sim.test_simulate_command import simulate

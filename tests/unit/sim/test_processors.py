@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from spritz.sim.processors.measures import by, makespan, measure, utilization
-from spritz.sim.processors.policies import run_policy
+from spritz.sim.measures import by, makespan, measure, utilization
+from spritz.sim.studies.processors.policies import run_policy
 from spritz.sim.trace.workload import TraceError, Workload
 
 

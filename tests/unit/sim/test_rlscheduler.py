@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from spritz.sim.processors.rlscheduler import WINDOW_JOBS, mean_bounded_slowdown, replay_window, window_starts
+from spritz.sim.studies.processors.rlscheduler import WINDOW_JOBS, mean_bounded_slowdown, replay_window, window_starts
 from spritz.sim.trace.workload import TraceError, Workload
 
 

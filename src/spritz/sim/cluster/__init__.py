@@ -1,5 +1,5 @@
 """A whole cluster on virtual time: the production core and cycle, with nodes that do what they are told at once.
 
 `world` drives `core.machine.Machine` and `scheduling.plan.cycle` from an event queue; `requests` turns a workload's
-rows into submissions; `compare` puts two configurations side by side.
+rows into submissions.
 """

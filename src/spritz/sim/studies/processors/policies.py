@@ -22,9 +22,9 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from spritz.notation.names import nearest
-from spritz.sim.processors.conservative import replay_conservative
-from spritz.sim.processors.engine import ranks, replay
-from spritz.sim.processors.predicted import replay_predicted
+from spritz.sim.studies.processors.conservative import replay_conservative
+from spritz.sim.studies.processors.engine import ranks, replay
+from spritz.sim.studies.processors.predicted import replay_predicted
 from spritz.sim.trace.workload import TraceError
 
 if TYPE_CHECKING:

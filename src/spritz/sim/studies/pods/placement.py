@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from spritz.scheduling.view.fragmentation import TypicalTasks
-    from spritz.sim.pods.cluster import PodCluster
+    from spritz.sim.studies.pods.cluster import PodCluster
     from spritz.sim.trace.pods import Pod
 
 PLACEMENTS = ("random", "bestfit", "fgd", "production", "gpu_fragmentation")

@@ -10,8 +10,8 @@ from __future__ import annotations
 from bisect import insort
 from typing import TYPE_CHECKING
 
-from spritz.sim.gang.nodes import GangNodes
-from spritz.sim.gang.preemptive import GangReplay
+from spritz.sim.studies.gang.nodes import GangNodes
+from spritz.sim.studies.gang.preemptive import GangReplay
 
 if TYPE_CHECKING:
     from collections.abc import Callable

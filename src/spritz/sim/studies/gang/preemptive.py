@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from spritz.sim.gang.nodes import GangNodes
+from spritz.sim.studies.gang.nodes import GangNodes
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -1,5 +1,0 @@
-"""Machines that are a number of processors: what the published studies of batch scheduling replay.
-
-`engine` replays a workload under a policy (`policies` names them); `waiting` is its queue, `conservative` and
-`predicted` are engines of their own; `measures` turns starts into figures.
-"""
