@@ -19,9 +19,9 @@ from sqlalchemy import insert, text, update
 
 from spritz.accounting import schema
 from spritz.accounting.engine import open_engine, parse_url
-from spritz.accounting.rollup.ask_sizes import job_sizes
 from spritz.accounting.rollup.report import usage_of
 from spritz.accounting.rollup.roll import roll
+from spritz.accounting.rollup.size_queries import job_sizes
 from spritz.accounting.store import Store
 from spritz.model.accounting import JobRecord, NodeEventRecord, RegisterCluster
 from spritz.model.usage import AskJobSizes, AskUsage

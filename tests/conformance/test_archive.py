@@ -12,7 +12,7 @@ from msgspec.msgpack import encode
 
 from spritz.accounting import archive
 from spritz.accounting.archive import ArchiveError, Archivist
-from spritz.accounting.associations.book import ensure
+from spritz.accounting.associations.store import ensure
 from spritz.accounting.purge import PERIODS, Upkeep, purge
 from spritz.accounting.rollup.roll import roll
 from spritz.accounting.store import Store

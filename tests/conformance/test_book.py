@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from spritz.accounting.associations.book import Edit, edit_book, ensure, policy_of, read_book
+from spritz.accounting.associations.store import Edit, edit_book, ensure, policy_of, read_book
 from spritz.accounting.store import Store
 from spritz.model.errors import SpritzError
 from spritz.model.events.job import JobEnded

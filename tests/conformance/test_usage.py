@@ -16,9 +16,9 @@ from spritz.accounting import schema
 from spritz.accounting.purge import Upkeep, cutoff, purge
 from spritz.accounting.rollup import spans
 from spritz.accounting.rollup.amounts import add_text, text_of
-from spritz.accounting.rollup.ask_sizes import job_sizes
 from spritz.accounting.rollup.report import usage_of
 from spritz.accounting.rollup.roll import roll
+from spritz.accounting.rollup.size_queries import job_sizes
 from spritz.accounting.store import Store
 from spritz.model.accounting import EventGroup, RegisterCluster
 from spritz.model.events import Event

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 from sqlalchemy import select
 
-from spritz.accounting import archive, described, purge
+from spritz.accounting import archive, configuration_rows, purge
 from spritz.accounting.amend import end_runaway, modify_jobs
 from spritz.accounting.associations.tables import TABLES
-from spritz.accounting.engine import told
+from spritz.accounting.engine import database_errors
 from spritz.accounting.select import need_few
 from spritz.accounting.select_events import read_events
 from spritz.config.schema.slurmdbd import PERIOD
@@ -86,7 +86,7 @@ class AdminRequests:
 
     def _level(self, name: str) -> str:
         users = TABLES[User]
-        with told(), self._api.engine.connect() as connection:
+        with database_errors(), self._api.engine.connect() as connection:
             return str(connection.execute(select(users.c.admin).where(users.c.name == name, ~users.c.deleted)).scalar())
 
     async def need(self, call: Call, *levels: str) -> None:
@@ -114,7 +114,7 @@ class AdminRequests:
                 slurm_uid = await self._api.directory.answer(uid_of, self.settings.text("SlurmUser"))
             except DirectoryUnavailable:
                 slurm_uid = None
-            rows = described.rows(self.settings, self._api.engine.url, self._api.started_at, slurm_uid)
+            rows = configuration_rows.rows(self.settings, self._api.engine.url, self._api.started_at, slurm_uid)
         return model.DatabaseConfiguration(now=self._api.now(), rows=rows)
 
     async def call_statistics(self, request: model.GetCallStatistics, call: Call) -> model.CallCounts:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import Engine, case, func, or_, select, update
 
 from spritz.accounting import schema
-from spritz.accounting.engine import told
+from spritz.accounting.engine import database_errors
 from spritz.accounting.store import set_back
 from spritz.model.errors import SpritzError
 from spritz.model.rejection import Rejection
@@ -26,7 +26,7 @@ _OWN = frozenset({"comment", "derived_exit_status", "extra"})
 def end_runaway(engine: Engine, cluster: str, numbers: tuple[int, ...]) -> list[int]:
     """End lives that have not: COMPLETED at the moment when they began, or could have. Their job ids."""
     jobs, steps = schema.jobs, schema.steps
-    with told(), engine.begin() as connection:
+    with database_errors(), engine.begin() as connection:
         cluster_id = connection.execute(select(schema.clusters.c.id).where(schema.clusters.c.name == cluster)).scalar()
         here = (jobs.c.cluster_id == cluster_id, jobs.c.number.in_(numbers), jobs.c.ended_at == 0.0)
         columns = (jobs.c.number, jobs.c.job_id, jobs.c.started_at, jobs.c.submitted_at)
@@ -64,7 +64,7 @@ def modify_jobs(engine: Engine, request: ModifyJobs, uid: int, *, operator: bool
     if not operator and not values.keys() <= _OWN:
         raise _denied()
     jobs = schema.jobs
-    with told(), engine.begin() as connection:
+    with database_errors(), engine.begin() as connection:
         cluster_id = connection.execute(
             select(schema.clusters.c.id).where(schema.clusters.c.name == request.cluster)
         ).scalar()

@@ -17,9 +17,9 @@ from msgspec import structs
 from spritz import SLURM_VERSION, __version__
 from spritz.accounting import engine as engines
 from spritz.accounting.admin import AdminRequests
-from spritz.accounting.associations.book import ensure
 from spritz.accounting.associations.requests import BookRequests
 from spritz.accounting.associations.rights import read_rights
+from spritz.accounting.associations.store import ensure
 from spritz.accounting.debug_flags import DebugFlags
 from spritz.accounting.links import Link, Links
 from spritz.accounting.purge import Upkeep, next_hour, purge
@@ -344,7 +344,7 @@ class Api:
         for piece in read_jobs(self._store.engine, query):
             for job in (one.job for one in piece if uid in (-1, one.job.uid)):
                 key = job.environment_key if environment else job.script_key
-                with engines.told(), self._store.engine.connect() as connection:
+                with engines.database_errors(), self._store.engine.connect() as connection:
                     body = document_of(connection, key) if key else None
                 yield model.Document(cluster=job.cluster, job=job, body=body)
 

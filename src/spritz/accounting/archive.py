@@ -23,8 +23,8 @@ from msgspec import DecodeError, json
 from sqlalchemy import Connection, Engine, Table, insert, select, tuple_, update
 
 from spritz.accounting import schema
-from spritz.accounting.associations import tables as book
-from spritz.accounting.engine import told
+from spritz.accounting.associations import tables as association_tables
+from spritz.accounting.engine import database_errors
 from spritz.accounting.rollup import spans
 from spritz.accounting.rollup.hours import Holder
 from spritz.accounting.rollup.write import Holders
@@ -54,7 +54,7 @@ TABLES: dict[str, Table] = {
     "holder_usage": schema.holder_usage,
     "cluster_usage": schema.cluster_usage,
     "job_sizes": schema.job_sizes,
-    "transactions": book.transactions,
+    "transactions": association_tables.transactions,
 }
 
 #: What a file has in the place of a holder's number.
@@ -167,7 +167,7 @@ def load(engine: Engine, path: str, now: float) -> dict[str, int]:
     """
     added: dict[str, int] = {}
     cluster, lines = _read(path)
-    with told(), engine.begin() as connection:
+    with database_errors(), engine.begin() as connection:
         cluster_id = _cluster(connection, cluster, now) if cluster else 0
         held: dict[str, list[dict[str, Any]]] = {}
         holders = Holders(connection, cluster_id)

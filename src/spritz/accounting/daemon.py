@@ -13,7 +13,7 @@ import socket
 from typing import TYPE_CHECKING
 
 from spritz.accounting.api import Api
-from spritz.accounting.duty import ANSWER_SECONDS, LOOK_SECONDS, Duty
+from spritz.accounting.database_lock import ANSWER_SECONDS, LOOK_SECONDS, DatabaseLock
 from spritz.accounting.engine import DatabaseError, checkpoint
 from spritz.accounting.purge import wanted
 from spritz.client.locate import database_socket_name
@@ -70,10 +70,10 @@ async def serve(
     loop.add_signal_handler(signal.SIGHUP, runtime_log.reopen)
     for number in _IGNORED_SIGNALS:
         signal.signal(number, signal.SIG_IGN)
-    duty, keeper, waited = None, Worker("duty"), False
+    lock, thread, waited = None, Worker("database lock"), False
     if settings.text("DbdBackupHost"):
-        duty = Duty(store.engine)
-        waited = await _stand_by(duty, keeper, startup, log, stopping)
+        lock = DatabaseLock(store.engine)
+        waited = await _stand_by(lock, thread, startup, log, stopping)
         if stopping.is_set():
             pid_file.release()
             log.info("daemon.stopped", standby=True)
@@ -100,8 +100,8 @@ async def serve(
                 await _listen(server, settings, log)
                 if not waited:
                     startup.serves()
-                if duty is not None:
-                    tasks.spawn_contained(_keep_duty(duty, keeper, log, lost, stopping), name="duty")
+                if lock is not None:
+                    tasks.spawn_contained(_watch_lock(lock, thread, log, lost, stopping), name="database lock")
                 log.info("daemon.started", database=store.describe(), port=settings.integer("DbdPort"))
                 tasks.spawn_contained(api.purge_hourly(), name="purge")
                 tasks.spawn_contained(api.usage.roll_always(), name="roll-up")
@@ -120,8 +120,8 @@ async def serve(
             if lost.is_set():
                 return STAND_BY  # what is being stored waits for a database that does not answer
             await loop.run_in_executor(None, api.close)
-            if duty is not None:
-                await keeper.run(duty.drop)
+            if lock is not None:
+                await thread.run(lock.drop)
             pid_file.release()
     finally:
         store.engine.dispose()
@@ -129,39 +129,41 @@ async def serve(
     return 0
 
 
-async def _stand_by(duty: Duty, keeper: Worker, startup: Startup, log: Logger, stopping: asyncio.Event) -> bool:
+async def _stand_by(lock: DatabaseLock, thread: Worker, startup: Startup, log: Logger, stopping: asyncio.Event) -> bool:
     """Until no other slurmdbd serves, or told to stop. Whether that took a while, and the start was over before."""
-    told = ""
+    reported = ""
     while not stopping.is_set():
         try:
-            if await keeper.run(duty.take):
-                if told:
+            if await thread.run(lock.take):
+                if reported:
                     log.info("standby.taking_over")
-                return bool(told)
-            said = "another slurmdbd serves"
+                return bool(reported)
+            problem = "another slurmdbd serves"
         except DatabaseError as error:
             if not error.temporary:
                 raise
-            said = error.message
-        if said != told:
-            log.info("standby.began", detail=said)
-            if not told:
+            problem = error.message
+        if problem != reported:
+            log.info("standby.began", detail=problem)
+            if not reported:
                 startup.serves()
-            told = said
+            reported = problem
         try:
             async with asyncio.timeout(LOOK_SECONDS):
                 await stopping.wait()
         except TimeoutError:
             continue
-    return bool(told)
+    return bool(reported)
 
 
-async def _keep_duty(duty: Duty, keeper: Worker, log: Logger, lost: asyncio.Event, stopping: asyncio.Event) -> None:
+async def _watch_lock(
+    lock: DatabaseLock, thread: Worker, log: Logger, lost: asyncio.Event, stopping: asyncio.Event
+) -> None:
     """Have it all stop when the lock is another one's to take."""
     while True:
         await asyncio.sleep(LOOK_SECONDS)
         try:
-            await keeper.run(duty.hold, seconds=ANSWER_SECONDS)
+            await thread.run(lock.hold, seconds=ANSWER_SECONDS)
         except SpritzError as error:
             log.error("duty.lost", error=error.message, action="standing by")
             lost.set()

@@ -143,7 +143,7 @@ def checkpoint(engine: Engine) -> None:
     waited for. Raises DatabaseError. Source: https://sqlite.org/pragma.html#pragma_wal_checkpoint.
     """
     if engine.dialect.name == "sqlite":
-        with told(), engine.connect() as connection:
+        with database_errors(), engine.connect() as connection:
             connection.exec_driver_sql("PRAGMA wal_checkpoint(PASSIVE)").all()
 
 
@@ -155,7 +155,7 @@ def _renew(context: ExceptionContext) -> None:
 
 
 @contextmanager
-def told() -> Iterator[None]:
+def database_errors() -> Iterator[None]:
     """Raise the database's errors as DatabaseError, in its own words but without its address.
 
     Values that the database cannot hold raise ValueRefused. SQLite's driver reports an integer of more than 64 bits as

@@ -20,7 +20,7 @@ from sqlalchemy import ColumnElement, Engine, Table, and_, delete, exists, selec
 from spritz.accounting import schema
 from spritz.accounting.archive import HOLDER, ArchiveError, Archivist, Line
 from spritz.accounting.associations.tables import transactions
-from spritz.accounting.engine import told
+from spritz.accounting.engine import database_errors
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -105,7 +105,7 @@ def purge(engine: Engine, upkeep: Upkeep, now: float, files: list[str] | None = 
     archived = upkeep.archived & limits.keys()
     if upkeep.script and archived:
         _run_script(upkeep.script, archived, limits)
-    keeper = Archivist(upkeep.directory, {} if upkeep.script else {key: PERIODS[key][1] for key in archived})
+    archivist = Archivist(upkeep.directory, {} if upkeep.script else {key: PERIODS[key][1] for key in archived})
     try:
         for key, limit in limits.items():
             work = _PURGES[key]
@@ -113,15 +113,15 @@ def purge(engine: Engine, upkeep: Upkeep, now: float, files: list[str] | None = 
                 engine,
                 key,
                 lambda connection, w=work, k=key, b=limit: w(  # type: ignore[misc]
-                    _Round(connection, k, b, keeper, upkeep.rows)
+                    _Batch(connection, k, b, archivist, upkeep.rows)
                 ),
             )
         if limits.keys() & {"PurgeJobAfter", "PurgeJobScriptAfter", "PurgeJobEnvAfter"}:
             yield from _repeated(engine, "documents", lambda connection: _purge_documents(connection, upkeep.rows))
     finally:
         if files is not None:
-            files += keeper.files
-        keeper.close()
+            files += archivist.files
+        archivist.close()
 
 
 def _run_script(script: str, archived: frozenset[str], limits: dict[str, float]) -> None:
@@ -139,27 +139,27 @@ def _run_script(script: str, archived: frozenset[str], limits: dict[str, float])
 
 def _repeated(engine: Engine, key: str, work: Callable[[Connection], int]) -> Iterator[tuple[str, int]]:
     while True:
-        with told(), engine.begin() as connection:
+        with database_errors(), engine.begin() as connection:
             rows = work(connection)
         if not rows:
             return
         yield key, rows
 
 
-class _Round:
+class _Batch:
     """One transaction of one key: what ended before `before` goes."""
 
-    def __init__(self, connection: Connection, key: str, before: float, keeper: Archivist, rows: int) -> None:
+    def __init__(self, connection: Connection, key: str, before: float, archivist: Archivist, rows: int) -> None:
         self.connection = connection
         self.key = key
         self.before = before
-        self.keeper = keeper
+        self.archivist = archivist
         self.rows = rows
 
     def keep(self, cluster_id: int, begins: float, lines: list[Line]) -> None:
         clusters = schema.clusters
         name = self.connection.execute(select(clusters.c.name).where(clusters.c.id == cluster_id)).scalar()
-        self.keeper.write(self.key, name or "slurmdbd", begins, self.before, lines)
+        self.archivist.write(self.key, name or "slurmdbd", begins, self.before, lines)
 
     def settle_usage(self, cluster_ids: set[int]) -> None:
         """Usage of the time that was purged is not rolled up again: the records that it was made of are gone."""
@@ -180,103 +180,103 @@ def _ended(table: Table, before: float) -> Any:
     return and_(table.c.ended_at > 0.0, table.c.ended_at < before)
 
 
-def _purge_jobs(one: _Round) -> int:
+def _purge_jobs(batch: _Batch) -> int:
     jobs = schema.jobs
     columns = (jobs.c.cluster_id, jobs.c.number)
-    chosen = select(*columns).where(_ended(jobs, one.before)).order_by(*columns).limit(one.rows)
-    keys = [tuple(row) for row in one.connection.execute(chosen)]
+    chosen = select(*columns).where(_ended(jobs, batch.before)).order_by(*columns).limit(batch.rows)
+    keys = [tuple(row) for row in batch.connection.execute(chosen)]
     if not keys:
         return 0
     tables = (schema.steps, schema.suspensions, schema.pending_reasons, jobs)
-    if one.keeper.keeps(one.key):
+    if batch.archivist.keeps(batch.key):
         for cluster_id in sorted({key[0] for key in keys}):
             mine = [key[1] for key in keys if key[0] == cluster_id]
             lines: list[Line] = []
             for table in reversed(tables):
-                lines += one.lines(table, and_(table.c.cluster_id == cluster_id, table.c.number.in_(mine)))
+                lines += batch.lines(table, and_(table.c.cluster_id == cluster_id, table.c.number.in_(mine)))
             found = [row for name, row in lines if name == jobs.name]
-            named = one.keeper.new_documents(row[c] for row in found for c in ("script_key", "environment_key"))
+            named = batch.archivist.new_documents(row[c] for row in found for c in ("script_key", "environment_key"))
             if named:
-                lines += one.lines(schema.documents, schema.documents.c.key.in_(named))
-            one.keep(cluster_id, min(row["submitted_at"] for row in found), lines)
+                lines += batch.lines(schema.documents, schema.documents.c.key.in_(named))
+            batch.keep(cluster_id, min(row["submitted_at"] for row in found), lines)
     for table in tables:
-        one.connection.execute(delete(table).where(tuple_(table.c.cluster_id, table.c.number).in_(keys)))
-    one.settle_usage({key[0] for key in keys})
+        batch.connection.execute(delete(table).where(tuple_(table.c.cluster_id, table.c.number).in_(keys)))
+    batch.settle_usage({key[0] for key in keys})
     return len(keys)
 
 
-def _purge_table(table: Table) -> Callable[[_Round], int]:
+def _purge_table(table: Table) -> Callable[[_Batch], int]:
     primary = tuple(table.primary_key.columns)
 
-    def work(one: _Round) -> int:
-        chosen = select(*primary).where(_ended(table, one.before)).order_by(*primary).limit(one.rows)
-        keys = [tuple(row) for row in one.connection.execute(chosen)]
+    def work(batch: _Batch) -> int:
+        chosen = select(*primary).where(_ended(table, batch.before)).order_by(*primary).limit(batch.rows)
+        keys = [tuple(row) for row in batch.connection.execute(chosen)]
         if not keys:
             return 0
         doomed = tuple_(*primary).in_(keys)
-        if one.keeper.keeps(one.key):
-            lines = one.lines(table, doomed)
+        if batch.archivist.keeps(batch.key):
+            lines = batch.lines(table, doomed)
             for cluster_id in sorted({key[0] for key in keys}):
                 mine = [line for line in lines if line[1]["cluster_id"] == cluster_id]
-                one.keep(cluster_id, min(row["started_at"] for _, row in mine), mine)
-        one.connection.execute(delete(table).where(doomed))
+                batch.keep(cluster_id, min(row["started_at"] for _, row in mine), mine)
+        batch.connection.execute(delete(table).where(doomed))
         if table is not schema.steps:
-            one.settle_usage({key[0] for key in keys})
+            batch.settle_usage({key[0] for key in keys})
         return len(keys)
 
     return work
 
 
-def _purge_transactions(one: _Round) -> int:
+def _purge_transactions(batch: _Batch) -> int:
     table = transactions
-    chosen = select(table.c.id).where(table.c.at < one.before).order_by(table.c.id).limit(one.rows)
-    keys = [row[0] for row in one.connection.execute(chosen)]
+    chosen = select(table.c.id).where(table.c.at < batch.before).order_by(table.c.id).limit(batch.rows)
+    keys = [row[0] for row in batch.connection.execute(chosen)]
     if keys:
-        if one.keeper.keeps(one.key):
-            lines = one.lines(table, table.c.id.in_(keys))
-            one.keep(0, min(row["at"] for _, row in lines), lines)
-        one.connection.execute(delete(table).where(table.c.id.in_(keys)))
+        if batch.archivist.keeps(batch.key):
+            lines = batch.lines(table, table.c.id.in_(keys))
+            batch.keep(0, min(row["at"] for _, row in lines), lines)
+        batch.connection.execute(delete(table).where(table.c.id.in_(keys)))
     return len(keys)
 
 
-def _purge_usage(one: _Round) -> int:
+def _purge_usage(batch: _Batch) -> int:
     """Hours, days and months that began before; as many rows of each table as they have."""
     count = 0
     changed: set[int] = set()
     for table in (schema.holder_usage, schema.cluster_usage, schema.job_sizes):
         span = (table.c.cluster_id, table.c.period, table.c.started_at)
-        chosen = select(*span).where(table.c.started_at < one.before).distinct().limit(_SPANS)
-        keys = [tuple(row) for row in one.connection.execute(chosen)]
+        chosen = select(*span).where(table.c.started_at < batch.before).distinct().limit(_SPANS)
+        keys = [tuple(row) for row in batch.connection.execute(chosen)]
         if keys:
             doomed = tuple_(*span).in_(keys)
-            if one.keeper.keeps(one.key):
-                lines = one.lines(table, doomed) if table is not schema.holder_usage else _named_usage(one, doomed)
+            if batch.archivist.keeps(batch.key):
+                lines = batch.lines(table, doomed) if table is not schema.holder_usage else _named_usage(batch, doomed)
                 for cluster_id in sorted({key[0] for key in keys}):
                     mine = [line for line in lines if line[1]["cluster_id"] == cluster_id]
-                    one.keep(cluster_id, min(key[2] for key in keys if key[0] == cluster_id), mine)
-            count += one.connection.execute(delete(table).where(doomed)).rowcount
+                    batch.keep(cluster_id, min(key[2] for key in keys if key[0] == cluster_id), mine)
+            count += batch.connection.execute(delete(table).where(doomed)).rowcount
             changed |= {key[0] for key in keys}
-    one.settle_usage(changed)
+    batch.settle_usage(changed)
     return count
 
 
-def _named_usage(one: _Round, doomed: ColumnElement[bool]) -> list[Line]:
+def _named_usage(batch: _Batch, doomed: ColumnElement[bool]) -> list[Line]:
     """With holders' names: their numbers say nothing in another database."""
     table, who = schema.holder_usage, schema.usage_holders
     names = [*(str(column.name) for column in table.columns if column.name != "holder_id"), *HOLDER]
     columns = [*(column for column in table.columns if column.name != "holder_id"), *(who.c[name] for name in HOLDER)]
-    rows = one.connection.execute(select(*columns).join_from(table, who, who.c.id == table.c.holder_id).where(doomed))
+    rows = batch.connection.execute(select(*columns).join_from(table, who, who.c.id == table.c.holder_id).where(doomed))
     return [(str(table.name), dict(zip(names, row, strict=True))) for row in rows]
 
 
-def _forget_key(column: str) -> Callable[[_Round], int]:
-    def work(one: _Round) -> int:
+def _forget_key(column: str) -> Callable[[_Batch], int]:
+    def work(batch: _Batch) -> int:
         jobs = schema.jobs
-        chosen = select(jobs.c.cluster_id, jobs.c.number).where(_ended(jobs, one.before), jobs.c[column] != "")
-        keys = [tuple(row) for row in one.connection.execute(chosen.limit(one.rows))]
+        chosen = select(jobs.c.cluster_id, jobs.c.number).where(_ended(jobs, batch.before), jobs.c[column] != "")
+        keys = [tuple(row) for row in batch.connection.execute(chosen.limit(batch.rows))]
         if keys:
             found = tuple_(jobs.c.cluster_id, jobs.c.number).in_(keys)
-            one.connection.execute(update(jobs).where(found).values({column: ""}))
+            batch.connection.execute(update(jobs).where(found).values({column: ""}))
         return len(keys)
 
     return work
@@ -285,13 +285,13 @@ def _forget_key(column: str) -> Callable[[_Round], int]:
 def _purge_documents(connection: Connection, rows: int) -> int:
     jobs, table = schema.jobs, schema.documents
     named = (exists().where(column == table.c.key) for column in (jobs.c.script_key, jobs.c.environment_key))
-    keys = [row[0] for row in connection.execute(select(table.c.key).where(*(~one for one in named)).limit(rows))]
+    keys = [row[0] for row in connection.execute(select(table.c.key).where(*(~batch for batch in named)).limit(rows))]
     if keys:
         connection.execute(delete(table).where(table.c.key.in_(keys)))
     return len(keys)
 
 
-_PURGES: dict[str, Callable[[_Round], int]] = {
+_PURGES: dict[str, Callable[[_Batch], int]] = {
     "PurgeJobAfter": _purge_jobs,
     "PurgeStepAfter": _purge_table(schema.steps),
     "PurgeSuspendAfter": _purge_table(schema.suspensions),

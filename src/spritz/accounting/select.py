@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from sqlalchemy import Engine, Table, and_, bindparam, func, or_, select, union
 
 from spritz.accounting import schema
-from spritz.accounting.engine import told
+from spritz.accounting.engine import database_errors
 from spritz.accounting.store import job_of, step_of
 from spritz.model.accounting import (
     HISTORIES_MAX,
@@ -64,7 +64,7 @@ def read_jobs(engine: Engine, query: SelectJobs) -> Iterator[list[JobWithSteps]]
 
     Raises DatabaseError.
     """
-    with told(), engine.connect() as connection:
+    with database_errors(), engine.connect() as connection:
         for cluster_id, name in _clusters(connection, query.clusters):
             yield from _Reading(engine, query, cluster_id, name).pieces(connection)
 
@@ -385,7 +385,7 @@ def histories(engine: Engine, query: SelectJobs) -> list[JobHistory]:
     found: list[JobHistory] = []
     for piece in read_jobs(engine, query):
         numbers = [one.job.number for one in piece]
-        with told(), engine.connect() as connection:
+        with database_errors(), engine.connect() as connection:
             cluster = connection.execute(
                 select(schema.clusters.c.id).where(schema.clusters.c.name == piece[0].job.cluster)
             ).scalar()

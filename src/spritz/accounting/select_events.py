@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from sqlalchemy import Engine, or_, select
 
 from spritz.accounting import schema
-from spritz.accounting.engine import told
+from spritz.accounting.engine import database_errors
 from spritz.accounting.nodes import tres_by_node
 from spritz.model.accounting import NodeEventRecord
 from spritz.model.accounting_admin import EventRecords
@@ -30,7 +30,7 @@ def read_events(engine: Engine, query: SelectEvents) -> Iterator[EventRecords]:
     """Events that match, by cluster, in pieces. Holds a connection until exhausted or closed. Raises DatabaseError."""
     clusters, table = schema.clusters, schema.node_events
     fields = NodeEventRecord.__struct_fields__
-    with told(), engine.connect() as connection:
+    with database_errors(), engine.connect() as connection:
         wanted = select(clusters.c.id, clusters.c.name).order_by(clusters.c.name)
         if query.clusters:
             wanted = wanted.where(clusters.c.name.in_(query.clusters))
@@ -44,7 +44,7 @@ def read_events(engine: Engine, query: SelectEvents) -> Iterator[EventRecords]:
             rows = connection.execution_options(yield_per=PIECE).execute(statement)
             try:
                 for part in rows.partitions(PIECE):
-                    events = [had.told(NodeEventRecord(**dict(zip(fields, row, strict=True)))) for row in part]
+                    events = [had.with_tres(NodeEventRecord(**dict(zip(fields, row, strict=True)))) for row in part]
                     yield EventRecords(cluster=name, events=[event for event in events if _of_size(event, query)])
             finally:
                 rows.close()
@@ -66,7 +66,7 @@ class _Had:
         #: of the record that was asked last
         self._known: tuple[int, dict[str, Pairs]] = (-1, {})
 
-    def told(self, event: NodeEventRecord) -> NodeEventRecord:
+    def with_tres(self, event: NodeEventRecord) -> NodeEventRecord:
         """With the node's resources, where they are known."""
         if event.node:
             # A node that was down when the cluster's first record came had then what it says.

@@ -16,7 +16,7 @@ from sqlalchemy import Connection, Engine, case, func, insert, select, update
 
 from spritz.accounting import events as codec
 from spritz.accounting import schema
-from spritz.accounting.engine import DatabaseError, ValueRefused, describe, told
+from spritz.accounting.engine import DatabaseError, ValueRefused, database_errors, describe
 from spritz.accounting.ledger import Ledger
 from spritz.accounting.rollup import spans
 from spritz.accounting.upsert import upsert
@@ -77,7 +77,7 @@ class Store:
 
     def migrate(self) -> tuple[str | None, str | None]:
         """Bring the tables to this release; the revisions before and after."""
-        with told(), self.engine.begin() as connection:
+        with database_errors(), self.engine.begin() as connection:
             before = schema.revision(connection)
             if before == schema.REVISION:
                 return before, before
@@ -94,7 +94,7 @@ class Store:
         """A registered cluster. Raises DatabaseError if it never registered."""
         known = self._clusters.get(name)
         if known is None:
-            with told(), self.engine.connect() as connection:
+            with database_errors(), self.engine.connect() as connection:
                 row = connection.execute(select(schema.clusters).where(schema.clusters.c.name == name)).first()
             if row is None:
                 raise DatabaseError(f"cluster {name} is not registered", temporary=False)
@@ -122,7 +122,7 @@ class Store:
             "registered_at": now,
         }
         odd = ""
-        with told(), self.engine.begin() as connection:
+        with database_errors(), self.engine.begin() as connection:
             row = connection.execute(select(table).where(table.c.name == request.cluster)).first()
             if row is None:
                 fresh |= {"name": request.cluster, "base": 0, "journal": request.journal, "sequence": 0}
@@ -210,7 +210,7 @@ class Store:
     def _transaction(self) -> Iterator[Connection]:
         """A transaction for what a controller sent. A failure forgets what was read and raises DatabaseError."""
         try:
-            with told(), self.engine.begin() as connection:
+            with database_errors(), self.engine.begin() as connection:
                 yield connection
         except BaseException:
             self.forget()
@@ -235,7 +235,7 @@ class Store:
     def count_set_aside(self, name: str) -> int:
         """Events of a cluster that were ever set aside."""
         table = schema.events_set_aside
-        with told(), self.engine.connect() as connection:
+        with database_errors(), self.engine.connect() as connection:
             found = connection.execute(
                 select(func.count()).select_from(table).where(table.c.cluster_id == self.cluster(name).id)
             )
@@ -394,7 +394,7 @@ class Store:
     def ping(self) -> float:
         """Ask the database something trivial; how long that took, seconds."""
         began = time.perf_counter()
-        with told(), self.engine.connect() as connection:
+        with database_errors(), self.engine.connect() as connection:
             connection.execute(select(func.count()).select_from(schema.clusters))
         return time.perf_counter() - began
 

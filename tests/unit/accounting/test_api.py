@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from spritz.accounting.api import Api
-from spritz.accounting.associations.book import edit_book, ensure, read_book
 from spritz.accounting.associations.requests import LEVELS
+from spritz.accounting.associations.store import edit_book, ensure, read_book
 from spritz.accounting.select import read_jobs
 from spritz.accounting.store import Store
 from spritz.model.accounting import PICKS_MAX, GetDocuments, JobPick, RegisterCluster, SelectJobs

@@ -9,9 +9,9 @@ import pytest
 from msgspec.structs import replace
 from sqlalchemy import Engine
 
-from spritz.accounting.associations.book import edit_book, ensure, policy_of, read_book
 from spritz.accounting.associations.rights import read_rights, shown
 from spritz.accounting.associations.rules import BookError
+from spritz.accounting.associations.store import edit_book, ensure, policy_of, read_book
 from spritz.model.errors import SpritzError
 from spritz.model.limits.records import (
     Account,

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from spritz.accounting.associations.book import read_book
+from spritz.accounting.associations.store import read_book
 from spritz.accounting.debug_flags import _TABLES, DebugFlags
 from spritz.accounting.engine import open_engine, parse_url
 from spritz.accounting.schema import metadata

@@ -11,13 +11,13 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.exc import OperationalError
 
-from spritz.accounting.engine import DatabaseError, checkpoint, open_engine, parse_url, told
+from spritz.accounting.engine import DatabaseError, checkpoint, database_errors, open_engine, parse_url
 
 
 def said(url: str, statement: str = "SELECT 1") -> str:
     engine = open_engine(parse_url(url))
     try:
-        with pytest.raises(DatabaseError) as caught, told(), engine.connect() as connection:
+        with pytest.raises(DatabaseError) as caught, database_errors(), engine.connect() as connection:
             connection.execute(text(statement))
         return caught.value.message
     finally:
@@ -42,7 +42,7 @@ def test_a_server_that_is_not_there_is_said_as_slurm_says_it(tmp_path: Path) -> 
     ],
 )
 def test_numbers_of_mysql_are_not_repeated(statement: str | None, message: str) -> None:
-    with pytest.raises(DatabaseError) as caught, told():
+    with pytest.raises(DatabaseError) as caught, database_errors():
         raise OperationalError(statement, {}, Exception(1114, "The table 'jobs' is full"))
     assert caught.value.message == message
 
@@ -57,7 +57,7 @@ def test_where_the_database_is_away_its_backup_is_asked(monkeypatch: pytest.Monk
         raise driver.OperationalError("away")
 
     monkeypatch.setattr(engine.dialect, "connect", connect)
-    with pytest.raises(DatabaseError), told():
+    with pytest.raises(DatabaseError), database_errors():
         engine.connect()
     assert asked == [("first", 5433), ("second", 5433)]
 

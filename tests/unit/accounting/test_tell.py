@@ -13,7 +13,7 @@ import pytest
 from msgspec import Struct
 
 from spritz.accounting.api import Api
-from spritz.accounting.associations.book import ensure, policy_of, read_book
+from spritz.accounting.associations.store import ensure, policy_of, read_book
 from spritz.client.errors import RemoteError
 from spritz.model.accounting import EventsFlushed, FlushEvents
 from spritz.model.commands.job import Done
@@ -135,7 +135,7 @@ def test_a_controller_with_another_policy_is_told_all_of_it(site: Site) -> None:
 
 
 def test_an_edit_by_another_slurmdbd_leaves_a_gap_that_is_filled_whole(site: Site) -> None:
-    from spritz.accounting.associations.book import edit_book
+    from spritz.accounting.associations.store import edit_book
 
     version = read_book(site.store.engine).version
     edit_book(

@@ -11,7 +11,7 @@ from msgspec.structs import asdict
 from sqlalchemy import insert
 
 from spritz.accounting import schema
-from spritz.accounting.associations.book import ensure, read_book
+from spritz.accounting.associations.store import ensure, read_book
 from spritz.accounting.associations.tables import TABLES, book
 from spritz.accounting.store import Store
 from spritz.accounting.upsert import upsert

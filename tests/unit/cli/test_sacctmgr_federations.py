@@ -6,8 +6,8 @@ import io
 
 import pytest
 
-from spritz.accounting.associations.book import applied
 from spritz.accounting.associations.rules import BookError, check_book
+from spritz.accounting.associations.store import applied
 from spritz.cli.context import Context
 from spritz.cli.manager import federations
 from spritz.cli.manager.arguments import conditions, read

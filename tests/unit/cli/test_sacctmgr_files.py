@@ -12,7 +12,7 @@ import pytest
 from msgspec.structs import replace
 
 from spritz.accounting.associations import rules
-from spritz.accounting.associations.book import applied
+from spritz.accounting.associations.store import applied
 from spritz.cli.context import Context
 from spritz.cli.manager import files
 from spritz.cli.manager.arguments import read

@@ -7,8 +7,8 @@ import io
 import pytest
 from msgspec.structs import replace
 
-from spritz.accounting.associations.book import applied, policy_of
 from spritz.accounting.associations.rules import BookError, check_book
+from spritz.accounting.associations.store import applied, policy_of
 from spritz.cli.context import Context
 from spritz.cli.manager import resources
 from spritz.cli.manager.arguments import read

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from spritz.accounting.associations.book import read_book
-from spritz.accounting.rollup.ask_sizes import job_sizes
+from spritz.accounting.associations.store import read_book
 from spritz.accounting.rollup.report import reservations, usage_of
 from spritz.accounting.rollup.roll import roll
+from spritz.accounting.rollup.size_queries import job_sizes
 from spritz.accounting.store import Store
 from spritz.cli.context import Context
 from spritz.cli.entry import call

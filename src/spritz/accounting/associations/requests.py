@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from spritz.accounting.associations.book import Edit, edit_book, ensure, policy_of, read_book
-from spritz.accounting.associations.reckon import reckon
+from spritz.accounting.associations.recompute_usage import reckon
 from spritz.accounting.associations.rights import shown
+from spritz.accounting.associations.store import Edit, edit_book, ensure, policy_of, read_book
 from spritz.client.errors import RemoteError
 from spritz.model.commands.job import Done
 from spritz.model.errors import SpritzError

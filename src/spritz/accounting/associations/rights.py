@@ -15,7 +15,7 @@ from sqlalchemy import select
 
 from spritz.accounting.associations.rules import under
 from spritz.accounting.associations.tables import TABLES
-from spritz.accounting.engine import told
+from spritz.accounting.engine import database_errors
 from spritz.model.limits.records import Account, Association, Coordinator, Record, User, WcKey
 
 _R = TypeVar("_R", bound=Record)
@@ -39,7 +39,7 @@ class Rights(Struct, frozen=True):
 def read_rights(engine: Engine, name: str) -> Rights:
     """As the book has them. Raises DatabaseError."""
     users, coordinators, associations = (TABLES[kind].c for kind in (User, Coordinator, Association))
-    with told(), engine.connect() as connection:
+    with database_errors(), engine.connect() as connection:
         level = connection.execute(select(users.admin).where(users.name == name, ~users.deleted)).scalar()
         mine = set(connection.execute(select(coordinators.account).where(coordinators.user == name)).scalars())
         if mine:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import Engine, and_, func, or_, select
 
 from spritz.accounting import schema
-from spritz.accounting.engine import told
+from spritz.accounting.engine import database_errors
 from spritz.accounting.rollup import spans
 from spritz.accounting.rollup.amounts import Amounts, add_text
 from spritz.accounting.rollup.hours import overlap, pairs_of
@@ -37,7 +37,7 @@ _FETCH = 2_000
 
 def usage_of(engine: Engine, query: AskUsage, only_user: str | None = None) -> Iterator[UsageReport]:
     """Usage, cluster by cluster. `only_user`: of this user alone. Raises DatabaseError."""
-    with told(), engine.connect() as connection:
+    with database_errors(), engine.connect() as connection:
         for cluster_id, name, rolled in clusters(connection, query.clusters):
             # Nothing is older than the first day of 1970, whatever is asked.
             runs = spans.cover(spans.floor(spans.HOUR, max(86_400, query.starts_at)), min(query.ends_at, rolled))
@@ -118,7 +118,7 @@ def reservations(engine: Engine, query: AskReservations, now: float) -> list[Res
     table = schema.reservations
     found: list[ReservationUsage] = []
     wanted = frozenset(query.nodes)
-    with told(), engine.connect() as connection:
+    with database_errors(), engine.connect() as connection:
         for cluster_id, name, _ in clusters(connection, query.clusters):
             chosen = select(table).where(
                 table.c.cluster_id == cluster_id,

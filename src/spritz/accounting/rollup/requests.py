@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 from msgspec import structs
 
 from spritz.accounting.purge import next_hour
-from spritz.accounting.rollup.ask_sizes import job_sizes
 from spritz.accounting.rollup.report import reservations, usage_of
 from spritz.accounting.rollup.roll import roll
+from spritz.accounting.rollup.size_queries import job_sizes
 from spritz.accounting.select import need_few
 from spritz.model.errors import SpritzError
 from spritz.model.rejection import Rejection

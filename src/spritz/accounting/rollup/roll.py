@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import Engine, func, select, update
 
 from spritz.accounting import schema
-from spritz.accounting.engine import told
+from spritz.accounting.engine import database_errors
 from spritz.accounting.rollup import read, spans
 from spritz.accounting.rollup.hours import Window
 from spritz.accounting.rollup.sizes import Days, days_ending
@@ -42,7 +42,7 @@ def roll(engine: Engine, now: float) -> tuple[str, int] | None:
         .where(table.rolled_until < due)
         .order_by(table.name)
     )
-    with told():
+    with database_errors():
         with engine.connect() as connection:
             rows = connection.execute(behind).all()
         for row in rows:

@@ -14,7 +14,7 @@ from sqlalchemy import Connection, Engine, func, insert, select, update
 
 from spritz.accounting import schema
 from spritz.accounting.associations import deleted, permissions, rules, tables
-from spritz.accounting.engine import told
+from spritz.accounting.engine import database_errors
 from spritz.accounting.upsert import upsert
 from spritz.model.limits.records import (
     Account,
@@ -49,7 +49,7 @@ TRANSACTIONS_MAX = 10_000
 
 def read_book(engine: Engine, *, transactions: bool = False, with_deleted: bool = False) -> Book:
     """All of it. Raises DatabaseError."""
-    with told(), engine.connect() as connection:
+    with database_errors(), engine.connect() as connection:
         return _read(connection, transactions=transactions, with_deleted=with_deleted)
 
 
@@ -142,7 +142,7 @@ def edit_book(
     """Put and drop. Raises SpritzError, and then nothing has changed. `coordinators`: they have rights of their own;
     `options`: as `Book` has them.
     """
-    with told(), engine.begin() as connection:
+    with database_errors(), engine.begin() as connection:
         book = replace(_read(connection), options=options)
         if book.version != request.version:
             return Edit(done=BookEdited(version=book.version, stale=True), before=book)
@@ -161,7 +161,7 @@ def ensure(engine: Engine, cluster: str, now: float, tres: Iterable[str] = (), d
     `cluster` "" stands for none: what every database needs before its first cluster. Returns whether a record of the
     book was added.
     """
-    with told(), engine.begin() as connection:
+    with database_errors(), engine.begin() as connection:
         known = {*connection.execute(select(tables.tres.c.name)).scalars(), *USUAL_TRES}
         names = [name for name in tres if name not in known and len(name) <= tables.NAME_LENGTH]
         if names:

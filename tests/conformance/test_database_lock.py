@@ -1,4 +1,4 @@
-"""Of two slurmdbds over one database exactly one serves (`accounting.duty`)."""
+"""Of two slurmdbds over one database exactly one serves (`accounting.database_lock`)."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from spritz.accounting.duty import Duty
+from spritz.accounting.database_lock import DatabaseLock
 from spritz.accounting.engine import DatabaseError, open_engine, parse_url
 from tests.conformance.databases import reason, server
 
 
 def test_a_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DatabaseError, match="DbdBackupHost needs a database server") as refused:
-        Duty(open_engine(parse_url(f"sqlite:///{tmp_path}/acct.db")))
+        DatabaseLock(open_engine(parse_url(f"sqlite:///{tmp_path}/acct.db")))
     assert not refused.value.temporary
 
 
@@ -25,7 +25,7 @@ def test_one_holds_it_until_its_session_ends(kind: str) -> None:
     with server(kind) as database:
         url = parse_url(database.url())
         engines = open_engine(url), open_engine(url)
-        first, second = (Duty(engine) for engine in engines)
+        first, second = (DatabaseLock(engine) for engine in engines)
         assert first.take()
         assert not second.take()
         first.hold()

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import text
 
-from spritz.accounting.engine import DatabaseError, told
+from spritz.accounting.engine import DatabaseError, database_errors
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Engine
@@ -36,7 +36,7 @@ _TAKE = {
 }
 
 
-class Duty:
+class DatabaseLock:
     """One slurmdbd's part in it. All methods block; use them from one thread."""
 
     def __init__(self, engine: Engine) -> None:
@@ -63,7 +63,7 @@ class Duty:
 
     def _ask(self, statement: str) -> object:
         try:
-            with told():
+            with database_errors():
                 if self._session is None:
                     session = self._engine.connect().execution_options(isolation_level="AUTOCOMMIT")
                     session.detach()  # else the pool might hand it on

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import Engine, Integer, and_, case, cast, func, or_, select
 
 from spritz.accounting import schema
-from spritz.accounting.engine import told
+from spritz.accounting.engine import database_errors
 from spritz.accounting.rollup import spans
 from spritz.accounting.rollup.amounts import text_of
 from spritz.accounting.rollup.read import NAME_MAX, suspensions
@@ -35,7 +35,7 @@ def job_sizes(engine: Engine, query: AskJobSizes, now: float) -> list[JobSize]:
     chosen = select(table.id, table.name, table.rolled_until, table.sizes_since).order_by(table.name)
     if query.clusters:
         chosen = chosen.where(table.name.in_(query.clusters))
-    with told(), engine.connect() as connection:
+    with database_errors(), engine.connect() as connection:
         for cluster_id, name, rolled, since in connection.execute(chosen).all():
             sums = _Asking(connection, cluster_id, query, int(now)).sums(*_whole_days(query, rolled, since))
             found += [

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import select
 
 from spritz.accounting import schema
-from spritz.accounting.engine import told
+from spritz.accounting.engine import database_errors
 from spritz.model.limits.records import Reckoned, ReckonUsage, UsageRow
 from spritz.model.limits.rules import Rules
 from spritz.model.limits.usage import decay_constant, factors, rates_of
@@ -41,7 +41,7 @@ def reckon(engine: Engine, request: ReckonUsage, policy: Policy) -> Reckoned:
     lasting = frozenset(qos_record.name for qos_record in rules.qos.values() if "NoDecay" in qos_record.flags)
     sums: dict[Key, dict[str, float]] = {}
     count = 0
-    with told(), engine.connect() as connection:
+    with database_errors(), engine.connect() as connection:
         cluster = connection.execute(
             select(schema.clusters.c.id).where(schema.clusters.c.name == request.cluster)
         ).scalar()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from spritz.accounting.associations.reckon import reckon
+from spritz.accounting.associations.recompute_usage import reckon
 from spritz.model.accounting import EventGroup, RegisterCluster
 from spritz.model.cluster import ClusterSettings
 from spritz.model.commands.job import JobTarget, ResumeJob, SuspendJob
