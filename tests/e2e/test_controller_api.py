@@ -16,7 +16,7 @@ import pytest
 from msgspec import Struct, structs
 
 from spritz.client.errors import CallTimeout, RemoteError
-from spritz.controller.api.waiting import GRACE_SECONDS
+from spritz.controller.api.deferred import GRACE_SECONDS
 from spritz.model.commands.cluster import UpdateNode
 from spritz.model.commands.job import (
     CancelJobs,

@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from spritz.controller.nodes import NodeLinks
     from spritz.controller.plugins.submit import SubmitPlugins
     from spritz.controller.rate_limits import RateLimits
-    from spritz.controller.recorded import RecordedUsage
     from spritz.controller.scheduling_log import SchedulingLog
     from spritz.controller.shares import Shares
+    from spritz.controller.usage_from_accounting import RecordedUsage
     from spritz.core.effects import Effect
     from spritz.core.machine import Machine, Outcome
     from spritz.core.state import State

@@ -22,30 +22,29 @@ from spritz.controller.api.cluster import ClusterQueries
 from spritz.controller.api.identity import Identity
 from spritz.controller.api.table import handlers
 from spritz.controller.blobs import BlobCollector, BlobStore
-from spritz.controller.clockset import watching
+from spritz.controller.clock_changes import watch_clock
 from spritz.controller.commit import CommitThread
 from spritz.controller.configuration import Configuration, read_configuration
 from spritz.controller.context import Context
 from spritz.controller.debug_flags import DebugFlags
 from spritz.controller.diagnostics import Counting
-from spritz.controller.ended.listen import begin_job_completion
 from spritz.controller.images import ImageKeeper
+from spritz.controller.jobcomp.listener import begin_job_completion
 from spritz.controller.journal import Journal, JournalError
 from spritz.controller.journal_postgresql import PostgresJournal
 from spritz.controller.journal_reader import JournalReader
-from spritz.controller.kept_settings import with_partitions, with_power
-from spritz.controller.launch import Letters
 from spritz.controller.lease import LeaseKeeper
 from spritz.controller.listeners import Loss
 from spritz.controller.loop import SingleWriter
 from spritz.controller.mail import Mailer
 from spritz.controller.metrics.begin import begin_http
+from spritz.controller.node_messages import NodeMessages
 from spritz.controller.nodes import NodeLinks
 from spritz.controller.outbox import begin_outbox
 from spritz.controller.plugins.submit import begin_plugins, renew_plugins
 from spritz.controller.power_programs import PowerPrograms
 from spritz.controller.rate_limits import RateLimits, rate_rule
-from spritz.controller.recorded import RecordedUsage
+from spritz.controller.reconfigure_overrides import with_partitions, with_power
 from spritz.controller.recovery import Recovered
 from spritz.controller.reservation_programs import ReservationPrograms
 from spritz.controller.scheduler import SchedulerDriver
@@ -55,6 +54,7 @@ from spritz.controller.site_programs import SitePrograms
 from spritz.controller.state_directory import open_state
 from spritz.controller.timers import DeadlineTimer, Moments
 from spritz.controller.triggers import TriggerWatch
+from spritz.controller.usage_from_accounting import RecordedUsage
 from spritz.model.errors import SpritzError
 from spritz.model.rejection import Rejection
 from spritz.runtime import garbage
@@ -183,7 +183,7 @@ class _Daemon:
                         if isinstance(journal, PostgresJournal)
                         else nullcontext()
                     )
-                    with watch, watching(self._clock_set), Watchdog(self._log, startup.alive), keeper:
+                    with watch, watch_clock(self._clock_set), Watchdog(self._log, startup.alive), keeper:
                         await self._stopping.wait()
                     server.stop_listening()
                     if context.machines is not None:
@@ -265,8 +265,8 @@ class _Daemon:
         context.blobs = BlobStore(context.journal, context.reader)
         context.blobs.attribute(context.machine.state.jobs.values())
         context.collector = BlobCollector(context)
-        letters = Letters(lambda: context.machine.state, context.blobs, context.journal.term)
-        context.nodes = NodeLinks(context, letters)
+        messages = NodeMessages(lambda: context.machine.state, context.blobs, context.journal.term)
+        context.nodes = NodeLinks(context, messages)
         context.writer = writer = SingleWriter(
             recovered.machine,
             context.journal,

@@ -24,7 +24,7 @@ from msgspec import Struct, structs
 
 from spritz.client.errors import CallTimeout, ConnectionLost, RemoteError
 from spritz.controller import fanout
-from spritz.controller.launch import Letters
+from spritz.controller.node_messages import NodeMessages
 from spritz.core import effects as core_effects
 from spritz.core.power import is_away
 from spritz.model.branches import Branches, all_nodes, levels
@@ -68,9 +68,9 @@ ALONE_SECONDS = 600.0
 class NodeLinks:
     """Connections to node daemons."""
 
-    def __init__(self, context: Context, letters: Letters) -> None:
+    def __init__(self, context: Context, messages: NodeMessages) -> None:
         self._context = context
-        self._letters = letters
+        self._letters = messages
         self._links: dict[str, Channel] = {}
         self._names: dict[Channel, dict[str, None]] = {}
         #: channel or node -> when it was last heard of, monotonic seconds

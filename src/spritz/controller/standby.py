@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from spritz.client.membership import Membership
     from spritz.controller.configuration import Configuration
     from spritz.controller.journal import Group, Image
-    from spritz.controller.led_users import LedUsers
     from spritz.controller.options import Options
+    from spritz.controller.standby_users import StandbyUsers
     from spritz.runtime.clock import Clock
     from spritz.runtime.daemonize import Startup
     from spritz.runtime.log import Logger
@@ -61,7 +61,7 @@ _CONTROLLER = "controller"
 
 
 class NoUsers:
-    """In place of `LedUsers` where there is nobody to lead."""
+    """In place of `StandbyUsers` where there is nobody to lead."""
 
     async def __aenter__(self) -> NoUsers:
         return self
@@ -70,10 +70,10 @@ class NoUsers:
         return
 
     def follow(self, lease: Lease | None) -> None:
-        """See `LedUsers`."""
+        """See `StandbyUsers`."""
 
     async def close(self) -> None:
-        """See `LedUsers`."""
+        """See `StandbyUsers`."""
 
 
 class Watch:
@@ -196,14 +196,14 @@ class Standby:
         finally:
             await self._worker.run(self._store.drop)
 
-    def _led(self) -> LedUsers | NoUsers:
+    def _led(self) -> StandbyUsers | NoUsers:
         """Users of this machine, where the other controllers are elsewhere."""
         others = [address for index, address in enumerate(self._configuration.addresses) if index != self._index]
         if self._membership is None or not others or is_here(others):
             return NoUsers()
-        from spritz.controller.led_users import LedUsers
+        from spritz.controller.standby_users import StandbyUsers
 
-        return LedUsers(self._configuration, self._membership, self._host, self._clock, self._log)
+        return StandbyUsers(self._configuration, self._membership, self._host, self._clock, self._log)
 
     def _keep_certified(self) -> None:
         """A standby may stand by for longer than its certificate is good for."""

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from spritz.controller.ended.filetxt import FileLog, line
-from spritz.controller.ended.listen import Ended
-from spritz.controller.ended.web import document
+from spritz.controller.jobcomp.filetxt import FileLog, line
+from spritz.controller.jobcomp.listener import EndedJob
+from spritz.controller.jobcomp.web import document
 from spritz.model.events.job import JobEnded
 from spritz.model.ids import INFINITE
 from spritz.model.job import Job, JobSpec
@@ -45,7 +45,7 @@ ALLOCATION = Allocation(partition="main", nodes=(NodeAllocation(node="n1", cpus=
 
 def test_a_line_is_slurms() -> None:
     event = JobEnded(at=SUBMITTED + 2, job_id=1, state=JobState.FAILED, exit_status=3 << 8)
-    assert line(Ended(a_job(), event, SUBMITTED + 2, ALLOCATION), "c1") == (
+    assert line(EndedJob(a_job(), event, SUBMITTED + 2, ALLOCATION), "c1") == (
         "JobId=1 UserId=root(0) GroupId=root(0) Name=odd JobState=FAILED Partition=main TimeLimit=UNLIMITED "
         "StartTime=2026-11-22T00:17:42 EndTime=2026-11-22T00:17:42 NodeList=n1 NodeCnt=1 ProcCnt=1 WorkDir=/tmp "
         "ReservationName= Tres=cpu=1,mem=4000M,node=1,billing=1 Account= QOS= WcKey= Cluster=c1 "
@@ -55,9 +55,9 @@ def test_a_line_is_slurms() -> None:
 
 def test_an_array_task_a_signal_and_a_job_that_never_ran() -> None:
     event = JobEnded(at=SUBMITTED, job_id=1, state=JobState.CANCELLED, exit_status=9)
-    task = line(Ended(a_job(array_job_id=2, array_task_id=1), event, SUBMITTED, ALLOCATION), "c1")
+    task = line(EndedJob(a_job(array_job_id=2, array_task_id=1), event, SUBMITTED, ALLOCATION), "c1")
     assert " ArrayJobId=2 ArrayTaskId=1 DerivedExitCode=0:0 ExitCode=0:9 \n" in task
-    never = line(Ended(a_job(eligible_at=0.0), event, SUBMITTED, None), "c1")
+    never = line(EndedJob(a_job(eligible_at=0.0), event, SUBMITTED, None), "c1")
     assert " NodeList=(null) NodeCnt=0 ProcCnt=0 " in never
     assert " EligibleTime=unknown " in never
 
@@ -69,12 +69,12 @@ def test_what_was_asked_for_and_where_it_ran_are_told_as_slurm_tells_them() -> N
     job = replace(job, spec=replace(job.spec, partitions=("debug", "main"), memory_mib_counted=5000))
     whole = NodeAllocation(node="n1", cpus="ff", memory_mib=3000)
     inside = Allocation(partition="main", nodes=(whole,), reservation="mag")
-    ran = line(Ended(job, event, SUBMITTED, inside), "c1")
+    ran = line(EndedJob(job, event, SUBMITTED, inside), "c1")
     assert " Partition=main,debug " in ran
     assert " ProcCnt=8 WorkDir=/tmp ReservationName=mag Tres=cpu=1,mem=5000M,node=1,billing=1 " in ran
-    never = line(Ended(job, event, SUBMITTED, None), "c1")
+    never = line(EndedJob(job, event, SUBMITTED, None), "c1")
     assert " Partition=debug,main " in never
-    found = document(Ended(job, event, SUBMITTED, inside), "c1")
+    found = document(EndedJob(job, event, SUBMITTED, inside), "c1")
     assert (found["partition"], found["reservation_name"]) == ("main,debug", "mag")
     assert found["tres_req"] == "cpu=1,mem=5000M,node=1,billing=1"
     assert found["tres_alloc"] == "cpu=8,mem=3000M,node=1,billing=8"
@@ -88,7 +88,7 @@ def test_lines_are_appended_and_a_file_that_cannot_be_written_is_told_once(tmp_p
         log=SimpleNamespace(error=lambda event, **fields: errors.append(event)),
         log_files=files,
     )
-    end = Ended(a_job(), JobEnded(at=SUBMITTED, job_id=1, state=JobState.FAILED), SUBMITTED, None)
+    end = EndedJob(a_job(), JobEnded(at=SUBMITTED, job_id=1, state=JobState.FAILED), SUBMITTED, None)
     path = tmp_path / "sub" / "comp.log"
     log = FileLog(context, str(path))
     log.take([end])

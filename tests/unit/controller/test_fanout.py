@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from spritz.client.errors import CallTimeout, ConnectionLost, RemoteError
 from spritz.controller import fanout
-from spritz.controller.launch import Letters
+from spritz.controller.node_messages import NodeMessages
 from spritz.controller.nodes import NodeLinks
 from spritz.core.effects import AttachOn, Effect, LaunchBatchOn, SignalOn, TerminateStepOn
 from spritz.model.branches import all_nodes
@@ -85,7 +85,7 @@ class Site:
         )
         blobs: Any = None
         self.counters = context.counters
-        self.links = NodeLinks(context, Letters(lambda: world.machine.state, blobs, 1))
+        self.links = NodeLinks(context, NodeMessages(lambda: world.machine.state, blobs, 1))
         self.of: dict[str, Link] = {}
         for first in range(0, nodes, each):
             link = Link()

@@ -19,8 +19,8 @@ from spritz.controller.blobs import BlobStore
 from spritz.controller.commit import CommitThread
 from spritz.controller.journal import Group
 from spritz.controller.journal_memory import MemoryJournal, MemoryStore
-from spritz.controller.launch import Letters
 from spritz.controller.loop import SingleWriter
+from spritz.controller.node_messages import NodeMessages
 from spritz.controller.nodes import NodeLinks
 from spritz.core.effects import Effect, ReloadNode
 from spritz.model.cluster import SYSTEM
@@ -109,7 +109,7 @@ class Controller:
             on_effects=self._carry_out,
             on_broken=lambda error: pytest.fail(repr(error)),
         )
-        self.links = NodeLinks(context, Letters(lambda: self.machine.state, blobs, self.journal.term))
+        self.links = NodeLinks(context, NodeMessages(lambda: self.machine.state, blobs, self.journal.term))
 
     def _carry_out(self, effects: Iterable[Effect]) -> None:
         if not self.dropping:

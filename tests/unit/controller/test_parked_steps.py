@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from spritz.controller.api.waiting import Waiting
+from spritz.controller.api.deferred import DeferredRequests
 from spritz.model.commands.step import CreateStep
 from spritz.model.events.step import StepEnded
 from spritz.model.rejection import Rejection
@@ -52,7 +52,7 @@ def test_a_step_that_the_core_fails_on_does_not_lose_those_that_wait_behind_it()
         writer=SimpleNamespace(listeners=heard, hooks=hooks, handle=handle),
         counters=[],
     )
-    waiting = Waiting(context)
+    waiting = DeferredRequests(context)
     calls: list[Any] = [faulty, behind]
     for call, name in zip(calls, ("faulty", "behind"), strict=True):
         waiting.create_step(CreateStep(job_id=5, spec=StepSpec(name=name), wait=True), call)

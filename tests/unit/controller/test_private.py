@@ -6,8 +6,8 @@ import pytest
 from msgspec import to_builtins
 
 from spritz.controller.api.jobs import shown_jobs, visible_jobs
+from spritz.controller.api.limit_usage import shown, standings
 from spritz.controller.api.private import hides_jobs, need_open, own_associations, usable
-from spritz.controller.api.standings import shown, standings
 from spritz.model.cluster import Caller, ClusterSettings
 from spritz.model.commands.job import JobFilter, JobTarget
 from spritz.model.commands.reservation import CreateReservation, ReservationRequest

@@ -6,8 +6,8 @@ from collections.abc import Coroutine
 from types import SimpleNamespace
 from typing import Any
 
+from spritz.controller.api.deferred import DeferredRequests
 from spritz.controller.api.events import EventStream
-from spritz.controller.api.waiting import Waiting
 from spritz.controller.reservation_programs import ReservationPrograms
 from spritz.controller.site_programs import SitePrograms
 from spritz.model.cluster import ClusterSettings
@@ -79,7 +79,7 @@ def test_the_stream_of_events_goes_on_with_the_right_numbers() -> None:
 
 def test_requests_that_wait_for_a_job_are_looked_at_again() -> None:
     site = Site()
-    waiting = Waiting(site.context)
+    waiting = DeferredRequests(site.context)
     looked: list[int] = []
 
     def look_at(job_id: int) -> bool:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from spritz.controller.clockset import watching
+from spritz.controller.clock_changes import watch_clock
 from spritz.controller.mail_limits import SUSPENDED_SECONDS, LimitWatch
 from spritz.controller.timers import DeadlineTimer, Moments
 from spritz.model.job import Job, JobSpec
@@ -89,13 +89,13 @@ def test_the_core_is_woken_when_the_clock_is_set_past_its_deadline() -> None:
 def test_the_kernels_word_that_the_clock_was_set_is_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:
     async def story(clock: SetClock) -> None:
         told = asyncio.Event()
-        with watching(told.set):
+        with watch_clock(told.set):
             await turns()
             assert not told.is_set(), "a timer of the kernel that nobody has cancelled"
         news = os.eventfd(0)
         kernel = SimpleNamespace(timerfd_create=lambda *_: news, timerfd_settime=lambda *_: 0)
         monkeypatch.setattr(ctypes, "CDLL", lambda _: kernel)
-        with watching(told.set):
+        with watch_clock(told.set):
             os.eventfd_write(news, 1)
             await told.wait()
         with pytest.raises(OSError):

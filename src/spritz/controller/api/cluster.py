@@ -15,10 +15,10 @@ from spritz import SLURM_VERSION, __version__
 from spritz.config.power import changed_exceptions, exceptions_text
 from spritz.config.show import show_config
 from spritz.controller.configuration import Configuration, read_configuration
-from spritz.controller.kept_settings import as_flagged
 from spritz.controller.peers import Peers, need_administrator
 from spritz.controller.plugins.submit import renew_plugins
 from spritz.controller.rate_limits import rate_rule
+from spritz.controller.reconfigure_overrides import apply_reconfig_flags
 from spritz.core.rights import operates
 from spritz.model.commands.cluster import Configure
 from spritz.model.commands.job import Done
@@ -146,7 +146,7 @@ class ClusterQueries:
         files = await context.machines.read(fresh.loaded) if context.machines is not None else None
         before = {node.name for node in context.configuration.nodes}
         flags = fresh.loaded.settings.words("ReconfigFlags")
-        reply = context.writer.handle_own(as_flagged(fresh.command(), context.machine.state, flags))
+        reply = context.writer.handle_own(apply_reconfig_flags(fresh.command(), context.machine.state, flags))
         if isinstance(reply, Rejection):
             raise SpritzError(reply.text, code=reply.code, hint=reply.hint)
         context.configuration = fresh

@@ -11,7 +11,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from spritz.client.handling import DEFERRED, Deferred
-from spritz.controller.api.with_plugins import Reply, WithPlugins
+from spritz.controller.api.plugin_requests import PluginRequests, Reply
 from spritz.controller.groups import changed_groups, with_changed_numbers, with_group_numbers
 from spritz.core.decide.top import line_of
 from spritz.core.rights import administers
@@ -80,7 +80,7 @@ class Commands:
         if context.submit_plugins is not None and isinstance(command, MODIFYING):
             found = context.machine.state.jobs.get(command.target.job_id)
             if found is not None:
-                passing = WithPlugins(context, context.submit_plugins, caller, call)
+                passing = PluginRequests(context, context.submit_plugins, caller, call)
                 return passing.modify(command, found, lambda changed, reply: self._decide(changed, caller, reply))
         if isinstance(command, step.AttachStep) and context.machines is not None:
             command = context.machines.reachable(command, call)

@@ -12,8 +12,8 @@ from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any
 
 from spritz.controller.api.filters import matching_jobs
-from spritz.controller.api.kept_rows import KeptListings
 from spritz.controller.api.private import hides_jobs, may_see
+from spritz.controller.api.row_cache import CachedListings
 from spritz.controller.api.rows import row_of
 from spritz.controller.estimates import Estimates
 from spritz.controller.forecasts import EXPECTED, FIELDS
@@ -54,7 +54,7 @@ class JobQueries:
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        self._kept = KeptListings()
+        self._kept = CachedListings()
         self._estimates = Estimates(context)
 
     def follow(self) -> None:

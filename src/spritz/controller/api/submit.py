@@ -15,8 +15,8 @@ from msgspec.msgpack import Decoder, Encoder
 
 from spritz.client.handling import DEFERRED, Deferred
 from spritz.controller.api.owner import owned
+from spritz.controller.api.plugin_requests import Granted, PluginRequests, Reply
 from spritz.controller.api.will_run import Estimates
-from spritz.controller.api.with_plugins import Granted, Reply, WithPlugins
 from spritz.controller.blobs import USER_BYTES_MAX
 from spritz.core.decide.crontab import refusal as crontab_refusal
 from spritz.core.decide.submit import known_submission
@@ -79,7 +79,7 @@ class Submissions:
             return refusal
         plugins = context.submit_plugins
         if plugins is not None:
-            return WithPlugins(context, plugins, caller, call).submit(self._admit, (command,))
+            return PluginRequests(context, plugins, caller, call).submit(self._admit, (command,))
         return self._admit((command,), caller, call.reply)
 
     def submit_het(self, command: SubmitHetJob, call: Call) -> Struct | Deferred:
@@ -94,7 +94,7 @@ class Submissions:
                 return refusal
         plugins = context.submit_plugins
         if plugins is not None and command.components:
-            return WithPlugins(context, plugins, caller, call).submit(self._admit_het, command.components)
+            return PluginRequests(context, plugins, caller, call).submit(self._admit_het, command.components)
         return self._admit_het(command.components, caller, call.reply)
 
     def update_crontab(self, command: UpdateCrontab, call: Call) -> Struct | Deferred:
@@ -133,7 +133,7 @@ class Submissions:
 
         plugins = context.submit_plugins
         if plugins is not None and jobs:
-            return WithPlugins(context, plugins, caller, call).submit(admit, tuple(jobs))
+            return PluginRequests(context, plugins, caller, call).submit(admit, tuple(jobs))
         return admit(tuple(jobs), caller, call.reply)
 
     def _again(self, command: SubmitJob | SubmitHetJob, caller: Caller, call: Call) -> Deferred:

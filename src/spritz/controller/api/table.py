@@ -7,22 +7,22 @@ from typing import TYPE_CHECKING
 from spritz.controller.api.cluster import ClusterQueries
 from spritz.controller.api.commands import PLAIN_COMMANDS, Commands
 from spritz.controller.api.crontab import Crontabs
+from spritz.controller.api.deferred import DeferredRequests
 from spritz.controller.api.dynamic import DynamicNodes
 from spritz.controller.api.events import EventStream
 from spritz.controller.api.explain import ExplainQueries
 from spritz.controller.api.fairshare import FairShareQueries
 from spritz.controller.api.identity import identified
 from spritz.controller.api.jobs import JobQueries
+from spritz.controller.api.limit_usage import LimitUsageQueries
 from spritz.controller.api.nodes import NodeQueries
 from spritz.controller.api.partitions import PartitionQueries
 from spritz.controller.api.priorities import PriorityQueries
 from spritz.controller.api.reports import PLAIN_REPORTS, Reports
 from spritz.controller.api.reservations import ReservationApi
 from spritz.controller.api.shares import ShareQueries
-from spritz.controller.api.standings import StandingQueries
 from spritz.controller.api.steps import StepQueries
 from spritz.controller.api.submit import Submissions
-from spritz.controller.api.waiting import Waiting
 from spritz.controller.triggers import TriggerRequests
 from spritz.model import diagnostics, queries, reports
 from spritz.model.commands.cluster import CreateNodes, DeleteNodes
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 def handlers(context: Context, cluster: ClusterQueries) -> dict[type[Struct], Handler]:
     """The table for `client.server.Server`."""
-    identity, tasks, waiting = context.identity, context.tasks, Waiting(context)
+    identity, tasks, waiting = context.identity, context.tasks, DeferredRequests(context)
     return {
         queries.Ping: cluster.ping,
         **context.tokens.handlers(),
@@ -78,7 +78,7 @@ def _reports(context: Context) -> dict[type[Struct], Handler]:
     }
 
 
-def _commands(context: Context, cluster: ClusterQueries, waiting: Waiting) -> _Table:
+def _commands(context: Context, cluster: ClusterQueries, waiting: DeferredRequests) -> _Table:
     """What changes something."""
     commands, submissions = Commands(context), Submissions(context)
     reservations, nodes = ReservationApi(context), DynamicNodes(context)
@@ -107,7 +107,7 @@ def _commands(context: Context, cluster: ClusterQueries, waiting: Waiting) -> _T
     }
 
 
-def _queries(context: Context, cluster: ClusterQueries, waiting: Waiting) -> _Table:
+def _queries(context: Context, cluster: ClusterQueries, waiting: DeferredRequests) -> _Table:
     """What only asks."""
     jobs, steps, explain = JobQueries(context), StepQueries(context), ExplainQueries(context)
     jobs.follow()
@@ -121,7 +121,7 @@ def _queries(context: Context, cluster: ClusterQueries, waiting: Waiting) -> _Ta
         queries.ListPriorities: (PriorityQueries(context).list_priorities, None),
         ListShares: (ShareQueries(context).list_shares, None),
         ListFairShares: (fairshare.list_shares, None),
-        ListStandings: (StandingQueries(context).list_standings, None),
+        ListStandings: (LimitUsageQueries(context).list_standings, None),
         CompareUsage: (fairshare.compare_usage, None),
         queries.ListSteps: (steps.list_steps, None),
         queries.MeasureSteps: (steps.measure, None),

@@ -26,8 +26,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from spritz.client.handling import DEFERRED, Deferred
-from spritz.controller.launch import components_of
 from spritz.controller.listeners import Loss
+from spritz.controller.node_messages import components_of
 from spritz.core import het
 from spritz.model.cluster import SYSTEM
 from spritz.model.commands.job import CancelJobs, JobFilter, JobTarget
@@ -62,7 +62,7 @@ RETRIES_MAX = 16
 _BUSY = frozenset(("ESLURM_NODES_BUSY", "ESLURM_PROLOG_RUNNING", "ESLURM_PORTS_BUSY"))
 
 
-class Waiting:
+class DeferredRequests:
     """Answers AwaitAllocation, AwaitEnd and CreateStep."""
 
     def __init__(self, context: Context) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from spritz.controller.ended.queue import EndQueue
+from spritz.controller.jobcomp.queue import EndQueue
 from spritz.model import job_tres
 from spritz.model.errors import SpritzError
 from spritz.notation import hostlist
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from spritz.controller.context import Context
-    from spritz.controller.ended.listen import Ended
+    from spritz.controller.jobcomp.listener import EndedJob
 
 NAME = "jobcomp.lua"
 FUNCTION = "slurm_jobcomp_log_record"
@@ -44,12 +44,12 @@ class LuaLog:
             raise SpritzError(str(error)) from error
         self.take = EndQueue(context, "completion-lua", path, self._log).take
 
-    async def _log(self, one: Ended) -> None:
+    async def _log(self, one: EndedJob) -> None:
         for level, text in await self._thread.run(self._call, one, await self._text(one.job.spec.script_key)):
             told = self._context.log.error if level == "error" else self._context.log.info
             told("completion.script", job_id=one.job.id, text=text)
 
-    def _call(self, one: Ended, text: str | None) -> list[tuple[str, str]]:
+    def _call(self, one: EndedJob, text: str | None) -> list[tuple[str, str]]:
         """Call the function; returns what is to be logged. `text`: the job's script. Blocks."""
         script = self._script
         script.lines, script.log = [], []
@@ -70,7 +70,7 @@ class LuaLog:
             return ""
 
 
-def reader(one: Ended, script: str | None) -> Callable[[str], Any]:
+def reader(one: EndedJob, script: str | None) -> Callable[[str], Any]:
     """A field of the job as it ended: its record may be of a later life. `script` is the job's, if it has one."""
     job, event, allocation = one.job, one.event, one.allocation
     view = JobView(job)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from spritz.model.power import PowerPolicy
 
 
-def as_flagged(command: Configure, state: State, flags: tuple[str, ...]) -> Configure:
+def apply_reconfig_flags(command: Configure, state: State, flags: tuple[str, ...]) -> Configure:
     """The new configuration, with what ReconfigFlags keep of what is in force."""
     words = {flag.lower() for flag in flags}
     present = state.partitions

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from spritz.controller.kept_settings import as_flagged, with_partitions
+from spritz.controller.reconfigure_overrides import apply_reconfig_flags, with_partitions
 from spritz.core.state import State
 from spritz.model.cluster import ClusterSettings
 from spritz.model.commands.cluster import Configure
@@ -40,17 +40,17 @@ def state(**power: Any) -> State:
 
 @pytest.mark.parametrize("flags", [(), ("KeepNodeStateFuture",)])
 def test_without_flags_it_is_as_the_files_say(flags: tuple[str, ...]) -> None:
-    assert as_flagged(read(DEBUG, NEW), state(), flags) == read(DEBUG, NEW)
+    assert apply_reconfig_flags(read(DEBUG, NEW), state(), flags) == read(DEBUG, NEW)
 
 
 def test_the_state_alone_is_kept() -> None:
-    found = as_flagged(read(DEBUG, NEW), state(), ("keeppartstate",))
+    found = apply_reconfig_flags(read(DEBUG, NEW), state(), ("keeppartstate",))
     assert found == read(replace(DEBUG, state=PartitionState.DRAIN), NEW)
 
 
 def test_all_that_scontrol_made_is_kept_on_the_nodes_that_there_are() -> None:
     """With KeepPartInfo, which supersedes the other; there is one default partition, the one that it is."""
-    found = as_flagged(read(DEBUG, NEW), state(), ("KeepPartState", "KeepPartInfo"))
+    found = apply_reconfig_flags(read(DEBUG, NEW), state(), ("KeepPartState", "KeepPartInfo"))
     assert found == with_partitions(read(DEBUG, NEW), IN_FORCE)
     debug, new, made = found.partitions
     assert debug == replace(IN_FORCE["debug"], nodes=("n1", "n2"))
@@ -60,6 +60,6 @@ def test_all_that_scontrol_made_is_kept_on_the_nodes_that_there_are() -> None:
 
 def test_what_power_saving_leaves_up_is_kept_as_far_as_it_is_there() -> None:
     had = state(kept=((("n1", "n3"), 1), (("n3",), 0)), kept_partitions=("debug", "made"), kept_states=("DOWN",))
-    power = as_flagged(read(DEBUG, NEW), had, ("KeepPowerSaveSettings",)).settings.power
+    power = apply_reconfig_flags(read(DEBUG, NEW), had, ("KeepPowerSaveSettings",)).settings.power
     assert (power.kept, power.kept_partitions, power.kept_states) == (((("n1",), 1),), ("debug",), ("DOWN",))
-    assert as_flagged(read(DEBUG, NEW), had, ()).settings.power == PowerPolicy()
+    assert apply_reconfig_flags(read(DEBUG, NEW), had, ()).settings.power == PowerPolicy()

@@ -14,7 +14,7 @@ from msgspec import Struct, structs
 
 from spritz.client.handling import DEFERRED, Deferred
 from spritz.controller.api.owner import owned
-from spritz.controller.plugins.told import answering, with_lines
+from spritz.controller.plugins.answer_lines import answering, with_lines
 from spritz.core.rights import administers, operates
 from spritz.model.commands.job import HoldJob, ReleaseJob, SubmitJob, UpdateJob
 from spritz.model.ids import NO_VAL
@@ -39,7 +39,7 @@ Admit = Callable[[tuple[SubmitJob, ...], "Caller", Reply, Granted], Struct | Def
 STEERING: dict[type[Struct], dict[str, Any]] = {HoldJob: {"priority": 0}, ReleaseJob: {"priority": None}}
 
 
-class WithPlugins:
+class PluginRequests:
     """One call."""
 
     __slots__ = ("_call", "_caller", "_context", "_lines", "_plugins")

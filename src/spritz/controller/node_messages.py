@@ -34,7 +34,7 @@ def components_of(state: State, job: Job) -> tuple[Component, ...]:
     return tuple(Component(job=one, task_counts=job_task_counts(one)) for one in het.members(state, job))
 
 
-class Letters:
+class NodeMessages:
     """Writes the message for an effect. `term` is this controller's."""
 
     def __init__(self, state: Callable[[], State], blobs: BlobStore, term: int) -> None:

@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from spritz.controller.ended.kafka import Topic
-from spritz.controller.ended.listen import Ended
-from spritz.controller.ended.lua import LuaLog
-from spritz.controller.ended.web import document, encode, start_document
+from spritz.controller.jobcomp.kafka import Topic
+from spritz.controller.jobcomp.listener import EndedJob
+from spritz.controller.jobcomp.lua import LuaLog
+from spritz.controller.jobcomp.web import document, encode, start_document
 from spritz.model.errors import SpritzError
 from spritz.model.states import JobState
-from tests.unit.controller.test_ended import ALLOCATION, _Around, an_end
+from tests.unit.controller.test_jobcomp import ALLOCATION, _Around, an_end
 
 pytest.importorskip("lupa")
 
@@ -34,7 +34,7 @@ end
 """
 
 
-def called(script: Path, ends: list[Ended], calls: int) -> list[tuple[str, str]]:
+def called(script: Path, ends: list[EndedJob], calls: int) -> list[tuple[str, str]]:
     """What is logged while a script is called for all of these."""
     logged: list[tuple[str, str]] = []
 
@@ -60,7 +60,7 @@ def test_a_lua_script_is_told_of_each_end_with_the_record_as_it_was_then(tmp_pat
     script.write_text(_WRITE.format(path=tmp_path / "told", rest='slurm.log_info("%d", job.job_id)'))
     one = an_end(script_key="k")
     # The record is of the next life of a job that was requeued.
-    later = Ended(replace(one.job, state=JobState.PENDING, started_at=0.0), one.event, one.started, ALLOCATION)
+    later = EndedJob(replace(one.job, state=JobState.PENDING, started_at=0.0), one.event, one.started, ALLOCATION)
     assert (
         called(script, [one, later], 4)
         == [
@@ -80,7 +80,7 @@ def test_a_job_that_never_ran_has_no_nodes(tmp_path: Path) -> None:
         "job.total_nodes, tostring(job.nodes), tostring(job.batch_host)) return 0 end"
     )
     one = an_end()
-    never = Ended(one.job, replace(one.event, state=JobState.CANCELLED), one.event.at, None)
+    never = EndedJob(one.job, replace(one.event, state=JobState.CANCELLED), one.event.at, None)
     assert called(script, [never], 1) == [("info", "4 0 0 nil nil")]
 
 

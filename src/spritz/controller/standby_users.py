@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _LOOKS, _LOOK_SECONDS = 100, 0.01
 
 
-class LedUsers:
+class StandbyUsers:
     """While the block runs, users here are led to whichever controller leads; `own` is the name of this one."""
 
     def __init__(
@@ -46,7 +46,7 @@ class LedUsers:
         self._member.munge = munged_of(settings.text("AuthType"), ",".join(settings.words("AuthInfo")))
         self._tasks = Supervisor(lambda name, error: log.error("task.failed", exception=error, task=name))
 
-    async def __aenter__(self) -> LedUsers:
+    async def __aenter__(self) -> StandbyUsers:
         await self._tasks.__aenter__()
         self._member.leading = lambda: self._leader  # type: ignore[method-assign]  # the journal says who leads
         self._relay = self._member.relay(self._tasks, self._log, self._configuration.databases, at_once=False)

@@ -11,8 +11,8 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from spritz.controller.ended.queue import EndQueue
-from spritz.controller.ended.words import (
+from spritz.controller.jobcomp.queue import EndQueue
+from spritz.controller.jobcomp.record_fields import (
     dependency_of,
     exit_text,
     minutes_of,
@@ -27,7 +27,7 @@ from spritz.runtime.programs import run_programs
 
 if TYPE_CHECKING:
     from spritz.controller.context import Context
-    from spritz.controller.ended.listen import Ended
+    from spritz.controller.jobcomp.listener import EndedJob
 
 #: A program that takes longer is killed: those behind it wait.
 PROGRAM_SECONDS = 60.0
@@ -47,14 +47,14 @@ class Script:
             context.log.error("completion.failed", path=program, error="JobCompLoc is no program that can be run")
         self.take = EndQueue(context, "completion-script", program, self._start).take
 
-    async def _start(self, one: Ended) -> None:
+    async def _start(self, one: EndedJob) -> None:
         cluster = self._context.configuration.settings.cluster_name
         problem = await run_programs((self._program,), variables(one, cluster), PROGRAM_SECONDS)
         if problem:
             self._context.log.error("completion.failed", job_id=one.job.id, error=problem)
 
 
-def variables(one: Ended, cluster: str) -> dict[str, str]:
+def variables(one: EndedJob, cluster: str) -> dict[str, str]:
     """What the program is told."""
     job, event, allocation = one.job, one.event, one.allocation
     spec = job.spec

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 from msgspec.structs import replace
 
-from spritz.controller.ended.listen import Ended, Listener
-from spritz.controller.ended.script import variables
-from spritz.controller.ended.spool import Full, Spool
-from spritz.controller.ended.web import Poster, Server, document, encode, start_document
+from spritz.controller.jobcomp.listener import EndedJob, Listener
+from spritz.controller.jobcomp.script import variables
+from spritz.controller.jobcomp.spool import Full, Spool
+from spritz.controller.jobcomp.web import Poster, Server, document, encode, start_document
 from spritz.model.commands.job import JobTarget, RequeueJob
 from spritz.model.errors import SpritzError
 from spritz.model.events.job import JobEnded
@@ -36,7 +36,7 @@ SUBMITTED = 1_795_316_950.0
 ALLOCATION = Allocation(partition="debug", nodes=(NodeAllocation(node="n1", cpus="1", memory_mib=1000),))
 
 
-def an_end(**spec: Any) -> Ended:
+def an_end(**spec: Any) -> EndedJob:
     given: dict[str, Any] = {
         "name": "na me",
         "user": "root",
@@ -60,7 +60,7 @@ def an_end(**spec: Any) -> Ended:
         eligible_at=SUBMITTED,
     )
     event = JobEnded(at=SUBMITTED + 64, job_id=10, state=JobState.FAILED, exit_status=3 << 8)
-    return Ended(job, event, SUBMITTED + 4, ALLOCATION)
+    return EndedJob(job, event, SUBMITTED + 4, ALLOCATION)
 
 
 def test_a_program_is_told_what_slurm_tells_it() -> None:
@@ -103,7 +103,7 @@ def test_a_program_is_told_what_slurm_tells_it() -> None:
 
 def test_an_array_task_that_waited_and_a_job_that_never_ran() -> None:
     one = an_end(dependencies=(Dependency(kind="afterany", job_id=9),), time_limit_minutes=INFINITE)
-    task = Ended(replace(one.job, array_job_id=11, array_task_id=2), one.event, one.started, None)
+    task = EndedJob(replace(one.job, array_job_id=11, array_task_id=2), one.event, one.started, None)
     found = variables(task, "real")
     assert (found["ARRAYJOBID"], found["ARRAYTASKID"], found["DEPENDENCY"]) == ("11", "2", "afterany:9(unfulfilled)")
     assert (found["LIMIT"], found["NODES"], found["NODECNT"], found["PROCS"]) == ("UNLIMITED", "", "0", "0")
@@ -111,7 +111,7 @@ def test_an_array_task_that_waited_and_a_job_that_never_ran() -> None:
 
 def test_a_component_goes_by_both_names_that_slurm_has_for_it() -> None:
     one = an_end()
-    component = Ended(replace(one.job, het_job_id=10, het_offset=1), one.event, one.started, one.allocation)
+    component = EndedJob(replace(one.job, het_job_id=10, het_offset=1), one.event, one.started, one.allocation)
     found = variables(component, "real")
     assert [found[f"{name}JOB{what}"] for name in ("HET", "PACK") for what in ("ID", "OFFSET")] == ["10", "1"] * 2
 
@@ -258,7 +258,7 @@ class _Around:
         return {name: value for each in self.counters for name, value in each().items()}
 
 
-def posted(directory: Path, address: str, ends: list[Ended], until: Callable[[_Around], bool]) -> _Around:
+def posted(directory: Path, address: str, ends: list[EndedJob], until: Callable[[_Around], bool]) -> _Around:
     """A Poster's life, until that holds."""
 
     async def live() -> _Around:
@@ -312,7 +312,7 @@ def test_a_location_that_is_no_url_is_refused() -> None:
 
 def test_the_first_life_of_a_requeued_job_keeps_its_own_times() -> None:
     """Recorded of 22.05: `scontrol requeue` ends a life as PENDING."""
-    world, found, begun = World(hardware=capacity(cpus=4, memory_mib=5000)), list[Ended](), list[Ended]()
+    world, found, begun = World(hardware=capacity(cpus=4, memory_mib=5000)), list[EndedJob](), list[EndedJob]()
     writer = SimpleNamespace(listeners=Heard(), when_durable=lambda then: then())
     Listener(cast("Context", SimpleNamespace(machine=world.machine, writer=writer)), found.extend, begun.extend)
 

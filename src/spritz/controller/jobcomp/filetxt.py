@@ -11,7 +11,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from spritz.controller.ended.words import partitions_of, reservation_of, tres_asked
+from spritz.controller.jobcomp.record_fields import partitions_of, reservation_of, tres_asked
 from spritz.model.ids import INFINITE
 from spritz.notation import hostlist
 from spritz.notation.times import format_time
@@ -19,7 +19,7 @@ from spritz.runtime.disk import append
 
 if TYPE_CHECKING:
     from spritz.controller.context import Context
-    from spritz.controller.ended.listen import Ended
+    from spritz.controller.jobcomp.listener import EndedJob
 
 #: slurm.conf(5): where the file is unless JobCompLoc says otherwise.
 DEFAULT_PATH = "/var/log/slurm_jobcomp.log"
@@ -33,7 +33,7 @@ class FileLog:
         self._path = path or DEFAULT_PATH
         self._failed = False
 
-    def take(self, ended: list[Ended]) -> None:
+    def take(self, ended: list[EndedJob]) -> None:
         """Have their lines written."""
         cluster = self._context.configuration.settings.cluster_name
         text = "".join(line(one, cluster) for one in ended)
@@ -52,7 +52,7 @@ class FileLog:
             self._failed = False
 
 
-def line(one: Ended, cluster: str) -> str:
+def line(one: EndedJob, cluster: str) -> str:
     """The line of one end. `Tres` is what was asked for, as in Slurm."""
     job, event, started, allocation = one.job, one.event, one.started, one.allocation
     spec = job.spec

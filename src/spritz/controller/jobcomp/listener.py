@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from spritz.model.events import Event
 
 
-class Ended(Struct, frozen=True):
+class EndedJob(Struct, frozen=True):
     """One end of a job: its record, how it ended, and when and on what it ran (None: it never did)."""
 
     job: Job
@@ -33,7 +33,7 @@ class Ended(Struct, frozen=True):
 
 
 #: takes ends that are durable; must not block
-Sink = Callable[[list[Ended]], None]
+Sink = Callable[[list[EndedJob]], None]
 
 
 class _Life(Struct, frozen=True):
@@ -91,16 +91,16 @@ def _life(job: Job, started: float, allocation: Allocation | None, minutes: int 
     return _Life(started, allocation, job.submitted_at, job.eligible_at, minutes)
 
 
-def _ended(job: Job, event: job_events.JobEnded, life: _Life | None) -> Ended:
+def _ended(job: Job, event: job_events.JobEnded, life: _Life | None) -> EndedJob:
     if life is None:
-        return Ended(job, event, event.at, None)
+        return EndedJob(job, event, event.at, None)
     if job.state is JobState.PENDING:
         times = life.submitted_at, life.eligible_at
         job = replace(job, submitted_at=times[0], eligible_at=times[1], time_limit_minutes=life.time_limit_minutes)
         if event.state is JobState.CANCELLED:
             # Slurm's word for the end of a life that was requeued by hand.
             event = replace(event, state=JobState.PENDING)
-    return Ended(job, event, life.started, life.allocation)
+    return EndedJob(job, event, life.started, life.allocation)
 
 
 def begin_job_completion(context: Context) -> Listener | None:
@@ -109,20 +109,20 @@ def begin_job_completion(context: Context) -> Listener | None:
     kind, location = settings.text("JobCompType"), settings.text("JobCompLoc")
     sink: Sink
     if kind == "jobcomp/filetxt":
-        from spritz.controller.ended.filetxt import FileLog
+        from spritz.controller.jobcomp.filetxt import FileLog
 
         sink = FileLog(context, location).take
     elif kind == "jobcomp/script":
-        from spritz.controller.ended.script import Script
+        from spritz.controller.jobcomp.script import Script
 
         sink = Script(context, location).take
     elif kind == "jobcomp/elasticsearch":
-        from spritz.controller.ended.web import Poster, Server
+        from spritz.controller.jobcomp.web import Poster, Server
 
         sink = Poster(context, Server(location, settings.words("JobCompParams"))).take
     elif kind == "jobcomp/kafka":
-        from spritz.controller.ended.kafka import Topic
-        from spritz.controller.ended.web import Poster
+        from spritz.controller.jobcomp.kafka import Topic
+        from spritz.controller.jobcomp.web import Poster
 
         cluster = context.configuration.settings.cluster_name
         words = settings.words("JobCompParams")
@@ -130,7 +130,7 @@ def begin_job_completion(context: Context) -> Listener | None:
         wanted = "enable_job_start" in {word.lower() for word in words}
         return Listener(context, poster.take, poster.take if wanted else None)
     elif kind == "jobcomp/lua":
-        from spritz.controller.ended.lua import NAME, LuaLog
+        from spritz.controller.jobcomp.lua import NAME, LuaLog
 
         sink = LuaLog(context, os.path.join(os.path.dirname(context.configuration.path), NAME)).take
     else:

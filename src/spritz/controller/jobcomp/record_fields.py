@@ -10,7 +10,7 @@ from spritz.model import job_tres
 from spritz.notation import dependency
 
 if TYPE_CHECKING:
-    from spritz.controller.ended.listen import Ended
+    from spritz.controller.jobcomp.listener import EndedJob
     from spritz.model.job import Job
 
 
@@ -19,7 +19,7 @@ def minutes_of(job: Job) -> int | None:
     return job.spec.time_limit_minutes if job.time_limit_minutes is None else job.time_limit_minutes
 
 
-def partitions_of(one: Ended) -> str:
+def partitions_of(one: EndedJob) -> str:
     """All that it asked for; the one in which it ran comes first, as in Slurm."""
     asked = one.job.spec.partitions or (one.job.partition,)
     if one.allocation is None:
@@ -28,12 +28,12 @@ def partitions_of(one: Ended) -> str:
     return ",".join([ran, *(name for name in asked if name != ran)])
 
 
-def reservation_of(one: Ended) -> str:
+def reservation_of(one: EndedJob) -> str:
     """The one in which it ran, or those that it asked for."""
     return (one.allocation.reservation if one.allocation is not None else "") or one.job.reservation
 
 
-def tres_asked(one: Ended) -> str:
+def tres_asked(one: EndedJob) -> str:
     """What it asked for, whatever it got."""
     return job_tres.text(job_tres.requested(replace(one.job, allocation=None)))
 

@@ -29,7 +29,7 @@ ROWS_MAX = 25_000
 _encode = Encoder().encode
 
 
-class KeptRows:
+class RowCache:
     """The rows of one kind of listing. Raises SpritzError for a field that there is not."""
 
     def __init__(self, fields: tuple[str, ...]) -> None:
@@ -57,15 +57,15 @@ class KeptRows:
             self._kept.pop(job_id, None)
 
 
-class KeptListings:
+class CachedListings:
     """Kept rows by the fields of the listing; the kinds that were asked for last."""
 
     def __init__(self) -> None:
-        self._listings: dict[tuple[str, ...], KeptRows] = {}
+        self._listings: dict[tuple[str, ...], RowCache] = {}
 
-    def of(self, fields: tuple[str, ...]) -> KeptRows:
+    def of(self, fields: tuple[str, ...]) -> RowCache:
         """Those of this kind. Raises SpritzError for a field that there is not."""
-        found = self._listings.pop(fields, None) or KeptRows(fields)
+        found = self._listings.pop(fields, None) or RowCache(fields)
         self._listings[fields] = found
         if len(self._listings) > LISTINGS_MAX:
             del self._listings[next(iter(self._listings))]

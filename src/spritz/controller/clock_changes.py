@@ -16,7 +16,7 @@ _NEVER_SECONDS = 2**33
 
 
 @contextlib.contextmanager
-def watching(on_set: Callable[[], None]) -> Iterator[None]:
+def watch_clock(on_set: Callable[[], None]) -> Iterator[None]:
     """Call `on_set` in the running loop whenever the clock is set. Where the kernel cannot tell, nothing is called."""
     # os.timerfd_create came with Python 3.13.
     library = ctypes.CDLL(None)

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from spritz.controller.api.kept_rows import LISTINGS_MAX, KeptListings, KeptRows
+from spritz.controller.api.row_cache import LISTINGS_MAX, CachedListings, RowCache
 from spritz.controller.api.rows import row_of
 from spritz.model.errors import SpritzError
 from spritz.model.events.job import JobsPurged
@@ -26,7 +26,7 @@ def plain_rows(jobs: list[Job]) -> object:
 
 
 def test_rows_are_those_of_the_records_as_they_are_now() -> None:
-    kept = KeptRows(FIELDS)
+    kept = RowCache(FIELDS)
     jobs = list(JOBS)
     assert msgspec.msgpack.decode(kept.encoded(jobs)) == plain_rows(jobs)
     jobs[2] = replace(jobs[2], state=JobState.RUNNING)
@@ -36,7 +36,7 @@ def test_rows_are_those_of_the_records_as_they_are_now() -> None:
 
 
 def test_an_unchanged_record_is_not_encoded_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    kept = KeptRows(FIELDS)
+    kept = RowCache(FIELDS)
     before = bytes(kept.encoded(JOBS))
     encoded: list[object] = []
 
@@ -44,7 +44,7 @@ def test_an_unchanged_record_is_not_encoded_again(monkeypatch: pytest.MonkeyPatc
         encoded.append(row)
         return msgspec.msgpack.encode(row)
 
-    monkeypatch.setattr("spritz.controller.api.kept_rows._encoded", counted)
+    monkeypatch.setattr("spritz.controller.api.row_cache._encoded", counted)
     assert bytes(kept.encoded(JOBS)) == before
     assert encoded == []
     kept.encoded([JOBS[0], replace(JOBS[1], priority=9), *JOBS[2:]])
@@ -52,7 +52,7 @@ def test_an_unchanged_record_is_not_encoded_again(monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_priority_that_time_has_changed_is_shown() -> None:
-    kept = KeptRows(FIELDS)
+    kept = RowCache(FIELDS)
     for more in (0, 100, 100, 0):
         rows = msgspec.msgpack.decode(kept.encoded(JOBS, lambda job, more=more: job.priority + more))  # type: ignore[misc]
         assert [row[3] for row in rows] == [job.priority + more for job in JOBS]
@@ -60,12 +60,12 @@ def test_a_priority_that_time_has_changed_is_shown() -> None:
 
 def test_names_that_are_not_utf8_travel() -> None:
     odd = replace(JOBS[0], spec=replace(SPEC, name="\udcff"))
-    kept = KeptRows(FIELDS)
+    kept = RowCache(FIELDS)
     assert len(msgspec.msgpack.decode(kept.encoded([odd, JOBS[1]]))) == 2
 
 
 def test_only_the_latest_kinds_of_listings_are_kept() -> None:
-    listings = KeptListings()
+    listings = CachedListings()
     first = listings.of(("id",))
     assert listings.of(("id",)) is first
     for number in range(LISTINGS_MAX):
@@ -77,7 +77,7 @@ def test_only_the_latest_kinds_of_listings_are_kept() -> None:
 
 def test_rows_of_jobs_that_are_forgotten_are_kept_no_longer() -> None:
     """Their records would stay in memory until the next listing."""
-    listings = KeptListings()
+    listings = CachedListings()
     jobs = [replace(job) for job in JOBS]
     before = [sys.getrefcount(job) for job in jobs]
     listings.of(FIELDS).encoded(jobs)

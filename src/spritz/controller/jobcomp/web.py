@@ -17,9 +17,8 @@ import time
 from typing import TYPE_CHECKING, Protocol
 from urllib.parse import urlsplit
 
-from spritz.controller.ended.queue import EndQueue
-from spritz.controller.ended.spool import Full, Spool
-from spritz.controller.ended.words import (
+from spritz.controller.jobcomp.queue import EndQueue
+from spritz.controller.jobcomp.record_fields import (
     dependency_of,
     exit_text,
     minutes_of,
@@ -28,6 +27,7 @@ from spritz.controller.ended.words import (
     tres_asked,
     waited_for,
 )
+from spritz.controller.jobcomp.spool import Full, Spool
 from spritz.model import job_tres
 from spritz.model.errors import SpritzError
 from spritz.model.ids import INFINITE
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from spritz.controller.context import Context
-    from spritz.controller.ended.listen import Ended
+    from spritz.controller.jobcomp.listener import EndedJob
 
 #: What may wait on disk; more is dropped, with a line in the log.
 WAITING_BYTES_MAX = 256 * 1024 * 1024
@@ -96,7 +96,7 @@ class Poster:
             }
         )
 
-    async def _keep(self, one: Ended) -> None:
+    async def _keep(self, one: EndedJob) -> None:
         cluster = self._context.configuration.settings.cluster_name
         make = start_document if one.event.state is JobState.RUNNING else document
         record = encode(make(one, cluster, await self._script(one)))
@@ -109,7 +109,7 @@ class Poster:
         else:
             self._news.set()
 
-    async def _script(self, one: Ended) -> str:
+    async def _script(self, one: EndedJob) -> str:
         key = one.job.spec.script_key
         if not key:
             return ""
@@ -209,7 +209,7 @@ def encode(found: dict[str, object]) -> bytes:
     return json.dumps(found, separators=(",", ":")).encode("ascii")
 
 
-def document(one: Ended, cluster: str, script: str = "") -> dict[str, object]:
+def document(one: EndedJob, cluster: str, script: str = "") -> dict[str, object]:
     """What is told of one end, under Slurm's names. Times are of UTC; nothing that is not known is in it."""
     job, event, allocation = one.job, one.event, one.allocation
     spec = job.spec
@@ -267,7 +267,7 @@ def document(one: Ended, cluster: str, script: str = "") -> dict[str, object]:
     return known | {"nodes": hostlist.compress(allocation.names) if allocation is not None else ""}
 
 
-def start_document(one: Ended, cluster: str, script: str = "") -> dict[str, object]:
+def start_document(one: EndedJob, cluster: str, script: str = "") -> dict[str, object]:
     """What is told of a job that begins: all that does not tell of its end."""
     return {name: value for name, value in document(one, cluster, script).items() if name not in _OF_THE_END}
 

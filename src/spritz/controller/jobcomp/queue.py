@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from spritz.controller.context import Context
-    from spritz.controller.ended.listen import Ended
+    from spritz.controller.jobcomp.listener import EndedJob
 
 #: Ends that wait; more are dropped, with a line in the log.
 QUEUE_MAX = 10_000
@@ -18,11 +18,11 @@ QUEUE_MAX = 10_000
 class EndQueue:
     """Gives `each` one end at a time, in a task called `name`. `path`: what they wait for, in the log."""
 
-    def __init__(self, context: Context, name: str, path: str, each: Callable[[Ended], Awaitable[None]]) -> None:
+    def __init__(self, context: Context, name: str, path: str, each: Callable[[EndedJob], Awaitable[None]]) -> None:
         self._context = context
         self._path = path
         self._each = each
-        self._queue: asyncio.Queue[Ended] = asyncio.Queue(QUEUE_MAX)
+        self._queue: asyncio.Queue[EndedJob] = asyncio.Queue(QUEUE_MAX)
         #: ends that were dropped
         self.dropped = 0
         context.tasks.spawn_contained(self._run(), name=name)
@@ -33,7 +33,7 @@ class EndQueue:
             }
         )
 
-    def take(self, ended: list[Ended]) -> None:
+    def take(self, ended: list[EndedJob]) -> None:
         """Put them at the end."""
         for one in ended:
             try:

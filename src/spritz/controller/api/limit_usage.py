@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from spritz.scheduling.view.fairshare import Share
 
 
-class StandingQueries:
+class LimitUsageQueries:
     """Answers ListStandings."""
 
     def __init__(self, context: Context) -> None:
