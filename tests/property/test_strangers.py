@@ -17,8 +17,8 @@ from tests.fuzz.guard import guard
 
 from spritz.client.errors import ClientError
 from spritz.client.joining import _parts, parse_address
-from spritz.client.lasting import Lasting
 from spritz.client.membership import Membership
+from spritz.client.resumable_stream import ResumableStream
 from spritz.model.branches import split
 from spritz.model.launch import ORDERS, Branch, ForwardOrder, SignedLaunch
 from spritz.node.credentials import Launches
@@ -190,7 +190,7 @@ def test_answers_of_name_servers(data: bytes, identity: int, questions: int, ans
                 continue
 
 
-class Silent:
+class AlreadyReported:
     """A stream that takes everything, and a connection likewise."""
 
     def __init__(self) -> None:
@@ -219,9 +219,9 @@ class Silent:
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.binary(max_size=40)), max_size=8), BYTES, st.integers(0, 64))
 def test_streams_of_a_machine_that_lies(frames: list[tuple[int, bytes]], data: bytes, sent: int) -> None:
-    """Frames of `client.lasting`: the connection gets what was sent, or its end; nothing else is kept."""
-    stream, near = Silent(), Silent()
-    end = Lasting(lambda: None, lambda: None)
+    """Frames of `client.resumable_stream`: the connection gets what was sent, or its end; nothing else is kept."""
+    stream, near = AlreadyReported(), AlreadyReported()
+    end = ResumableStream(lambda: None, lambda: None)
     end.connection_made(near)  # type: ignore[arg-type]  # a connection
     end.data_received(bytes(sent))
     end.attach(stream, 0)  # type: ignore[arg-type]  # a stream

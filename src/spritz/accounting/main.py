@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from spritz.accounting.options import USAGE, Options, parse
 from spritz.model.errors import SpritzError
-from spritz.runtime.command import run_daemon
+from spritz.runtime.daemon_command import run_daemon
 from spritz.runtime.service import held_pid_file, make_directory, open_log, serve_detached, set_nice
 
 if TYPE_CHECKING:

@@ -33,7 +33,7 @@ Daemons (asyncio)
             by the kernel's word; `call.on_abandon(callback)` tells that the caller has gone.
 `channel`   `Channel`, one connection: `call`, `stream`, `notify`, `on_close`; both sides may ask
 `admission` what each peer may have: connections, memory, time (`Limits`); `quota` keeps the books of a server
-`complaints`  one log line for each peer and minute
+`log_throttle`  one log line for each peer and minute
 `aio`       `connect(addresses, …) -> Channel`; `PersistentChannel`, which connects again whenever it breaks
 
 Invariants: every accepted request gets exactly one last response, or its connection ends; nothing a peer sends raises

@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from msgspec import DecodeError, Struct
 from msgspec.msgpack import Decoder
 
-from spritz.client.complaints import Complaints
 from spritz.client.errors import CallTimeout, ClientError, ConnectionLost, RemoteError
 from spritz.client.handling import Call, Handlers, answer
+from spritz.client.log_throttle import LogThrottle
 from spritz.client.quota import OverQuota
 from spritz.model.errors import SpritzError
 from spritz.wire.envelope import (
@@ -106,7 +106,7 @@ class Channel:
         log: Logger,
         tasks: Supervisor | None = None,
         statistics: CallStatistics | None = None,
-        complaints: Complaints | None = None,
+        complaints: LogThrottle | None = None,
         quota: Quota | None = None,
     ) -> None:
         self.pipe = pipe
@@ -118,7 +118,7 @@ class Channel:
         self._handlers = handlers
         self._role = role
         self._accepted = accepted
-        self._complaints = complaints or Complaints(log)
+        self._complaints = complaints or LogThrottle(log)
         self._quota = quota
         self._frames = FrameDecoder(first_bytes_max=None if not accepted else HELLO_BYTES_MAX)
         #: Frames that have come and wait until requests are taken again.

@@ -24,7 +24,7 @@ from spritz.stepd.protocol import REACHED
 from spritz.wire.credential import BadCredential, Taken, UserCredential, unseal
 
 if TYPE_CHECKING:
-    from spritz.client.complaints import Complaints
+    from spritz.client.log_throttle import LogThrottle
     from spritz.client.membership import Membership
     from spritz.runtime.clock import Clock
     from spritz.runtime.tasks import Supervisor
@@ -42,7 +42,7 @@ _LINKS_PER_MACHINE = 8
 class Open(Struct, frozen=True, kw_only=True, array_like=True):
     """First word of a stream. `host` and `address` say which client is meant.
 
-    `lasting` is the secret number of a connection that is to outlive the stream (`client.lasting`; b"": it is not), of
+    `lasting` is the secret number of a connection that outlives the stream (`client.resumable_stream`; b"": none), of
     which `received` bytes have come; `again`: it had a stream before.
     """
 
@@ -109,7 +109,7 @@ class Hub:
         cluster: str,
         clock: Clock,
         tasks: Supervisor,
-        complaints: Complaints,
+        complaints: LogThrottle,
         on_pipe: Callable[[Pipe], None],
     ) -> None:
         self._membership = membership

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING
 
 from msgspec import structs
 
+from spritz.client.blocking_tls import connect, member_context
 from spritz.client.errors import ClientError
 from spritz.client.locate import DEFAULT_PORT
 from spritz.client.membership import KEY_FILE, KEYS_FILE, Joined, Membership, host_name, write_joined
-from spritz.client.secure import connect, member_context
 from spritz.model.machines import (
     AuthorityCertificate,
     ConfigurationFiles,

@@ -19,8 +19,8 @@ from msgspec.msgpack import Decoder, encode
 
 from spritz.client.aio import Address, Secure, open_address
 from spritz.client.hub import CLIENT, DAEMON, Open, connect_client, encode_open, lead_here
-from spritz.client.lasting import BROKEN_SECONDS, COUNT, FORGOTTEN, LASTING, Answer, Lasting
 from spritz.client.mux import Mux, MuxStream, Splice
+from spritz.client.resumable_stream import BROKEN_SECONDS, COUNT, FORGOTTEN, LASTING, Answer, ResumableStream
 from spritz.client.server import HELLO_SECONDS_MAX
 from spritz.model.errors import SpritzError
 from spritz.runtime.credentials import peer_credentials
@@ -252,7 +252,7 @@ class _Caller(asyncio.Protocol):
         self._transport: asyncio.Transport = transport  # type: ignore[assignment]  # a Unix stream
         self._early = bytearray()
         self._gone = False
-        self._near: Splice | Lasting | None = None
+        self._near: Splice | ResumableStream | None = None
         caller = peer_credentials(transport.get_extra_info("socket"))
         if caller is None:
             self._transport.abort()
@@ -284,7 +284,7 @@ class _Caller(asyncio.Protocol):
         mux.open(encode_open(self._request(credential)), far)
         self.set_protocol(near)
 
-    def set_protocol(self, near: Splice | Lasting) -> None:
+    def set_protocol(self, near: Splice | ResumableStream) -> None:
         """There is a way to the daemon."""
         if self._gone:
             near.close()
@@ -325,7 +325,7 @@ class _Client:
     """A client here, as long as a step on another machine has it: between two streams, for a while."""
 
     def __init__(self, on_over: Callable[[], object]) -> None:
-        self.end = Lasting(self._broken, self._over)
+        self.end = ResumableStream(self._broken, self._over)
         self._on_over = on_over
         self._timer: asyncio.TimerHandle | None = None
 
@@ -354,7 +354,7 @@ class _Supervisor(_Caller):
     The way to a client on another machine lasts: when its stream breaks, another is opened.
     """
 
-    _near: Splice | Lasting | None
+    _near: Splice | ResumableStream | None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport  # type: ignore[assignment]  # a Unix stream
@@ -400,7 +400,7 @@ class _Supervisor(_Caller):
 
     async def _wait(self, uid: int, gid: int) -> None:
         self._number = self._relay.randomness.token(16)
-        self._end = Lasting(self._broken, lambda: None)
+        self._end = ResumableStream(self._broken, lambda: None)
         try:
             stream, first = await self._ask()
         except (TimeoutError, SpritzError):

@@ -23,8 +23,8 @@ from msgspec import Struct, structs
 
 from spritz.client.admission import Limits, Peer, Rank
 from spritz.client.channel import Channel, peer_of
-from spritz.client.complaints import Complaints
 from spritz.client.handling import Handler, Handlers
+from spritz.client.log_throttle import LogThrottle
 from spritz.client.quota import OverQuota, Quotas
 from spritz.client.statistics import CallStatistics
 from spritz.runtime.sockets import Listener, listen, tcp_socket, unix_socket
@@ -90,7 +90,7 @@ class Server:
         self._quotas = Quotas(self._limits)
         counted = statistics or CallStatistics()
         counted.held = self._held
-        self.complaints = Complaints(log, counted.complaints)
+        self.complaints = LogThrottle(log, counted.complaints)
         self._on_connect = on_connect
         #: See `Channel.on_first_bytes`.
         self.otherwise_spoken: Callable[[Channel, bytes], bool] | None = None

@@ -74,7 +74,7 @@ def decoder_of(reply_type: type[T]) -> Decoder[T]:
 class Connection:
     """One connection to a daemon. `timeout_seconds` bounds each call unless the call says otherwise.
 
-    With an `address` it may be kept for the next call in place of being closed (`keeper`).
+    With an `address` it may be kept for the next call in place of being closed (`connection_cache`).
     """
 
     def __init__(
@@ -110,7 +110,13 @@ class Connection:
 
     def close(self) -> None:
         """End the connection. What was asked and not answered may still be carried out."""
-        if keeper is None or not self.address or self._unanswered or self._received or not keeper.keep(self):
+        if (
+            connection_cache is None
+            or not self.address
+            or self._unanswered
+            or self._received
+            or not connection_cache.keep(self)
+        ):
             self._socket.close()
 
     def is_fresh(self) -> bool:
@@ -145,7 +151,7 @@ class Connection:
 
     def call_exact(self, request: Struct, reply_type: type[T], *, timeout: float | None = -1.0) -> T:
         """As `call`, for what will be sent back whole: ClientError where the answer has fields not known here."""
-        from spritz.wire.exact import unknown_field
+        from spritz.wire.unknown_fields import unknown_field
 
         response = self._exchange(request, timeout)
         reply = _body(decoder_of(reply_type), response)
@@ -295,7 +301,7 @@ class Connection:
             return
 
 
-class Keeper:
+class ConnectionCache:
     """Keeps one connection to a controller from one call of a command to the next: for processes that serve many.
 
     The daemon knows its peer by the process's user and groups, so these must not change while one is kept.
@@ -326,7 +332,7 @@ class Keeper:
 
 
 #: Set by a process that serves many calls.
-keeper: Keeper | None = None
+connection_cache: ConnectionCache | None = None
 
 
 def submit_key() -> str:
@@ -355,9 +361,9 @@ def connect_controller(
     else:
         timeout_to_connect = timeout
     address: tuple[object, ...] = ()
-    if keeper is not None:
+    if connection_cache is not None:
         address = (found.socket_name, found.hosts, found.port, found.owners(), environ.get(TOKEN_VARIABLE))
-        kept = keeper.take(address)
+        kept = connection_cache.take(address)
         if kept is not None:
             kept.timeout_seconds = timeout
             return kept

@@ -114,7 +114,7 @@ class Child:
         gc.set_threshold(50_000, 20, 100)
         self._descriptors = _descriptors()
         self._peak_kib = _peak_kib()
-        sync.keeper = sync.Keeper()
+        sync.connection_cache = sync.ConnectionCache()
         while (connection := self._queue.wait()) is not None:
             once = self._serve(connection)
             # The launcher is about to end meanwhile.
@@ -179,7 +179,7 @@ class Child:
     def _leave_post(self) -> None:
         """Nothing of the server's is to be in a process that may start others, or last."""
         self._queue.tell(LONG)
-        sync.keeper = None
+        sync.connection_cache = None
         self._queue.close()
 
     def _perform(self, main: Main, name: str, request: Request, streams: tuple[int, ...]) -> tuple[bytes, int]:
@@ -219,7 +219,7 @@ class Child:
             return False
         if _peak_kib() - self._peak_kib > _GROWN_KIB_MAX:
             return False
-        kept = sync.keeper is not None and sync.keeper.descriptor() >= 0
+        kept = sync.connection_cache is not None and sync.connection_cache.descriptor() >= 0
         if _descriptors() != self._descriptors + kept + 1:
             return False
         try:

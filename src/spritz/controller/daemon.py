@@ -57,7 +57,7 @@ from spritz.controller.triggers import TriggerWatch
 from spritz.controller.usage_from_accounting import RecordedUsage
 from spritz.model.errors import SpritzError
 from spritz.model.rejection import Rejection
-from spritz.runtime import garbage
+from spritz.runtime import garbage_collection
 from spritz.runtime import log as runtime_log
 from spritz.runtime.clock import SystemClock
 from spritz.runtime.credentials import peer_credentials
@@ -348,8 +348,8 @@ class _Daemon:
         begin_job_completion(context)
         context.tasks.spawn(context.nodes.patrol(), name="node.patrol")
         context.tasks.spawn(context.collector.run(), name="blobs.collect")
-        garbage.tame()
-        context.tasks.spawn(garbage.keep_sweeping(context.clock), name="garbage.sweep")
+        garbage_collection.tame()
+        context.tasks.spawn(garbage_collection.keep_sweeping(context.clock), name="garbage.sweep")
         self._watch_signals(context, cluster)
         if self._standing_by:
             context.tasks.spawn_contained(self._run_program("SlurmctldPrimaryOnProg"), name="primary")

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from spritz.model.errors import SpritzError
 from spritz.rest.options import USAGE, Options, parse
-from spritz.runtime.command import run_daemon
+from spritz.runtime.daemon_command import run_daemon
 
 if TYPE_CHECKING:
     from collections.abc import Callable

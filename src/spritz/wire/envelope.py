@@ -88,9 +88,9 @@ def encode(envelope: Envelope) -> bytes:
     try:
         _encode_into(envelope, buffer, PREFIX_BYTES)
     except UnicodeEncodeError:
-        from spritz.wire.plain import plain
+        from spritz.wire.non_utf8 import encodable
 
-        _encode_into(plain(envelope), buffer, PREFIX_BYTES)
+        _encode_into(encodable(envelope), buffer, PREFIX_BYTES)
     size = len(buffer) - PREFIX_BYTES
     if size > FRAME_BYTES_MAX:
         raise FrameError(f"message of {size} bytes is longer than the {FRAME_BYTES_MAX} that a frame may have")

@@ -10,7 +10,7 @@ from msgspec.msgpack import Decoder
 from spritz.model.errors import SpritzError
 from spritz.wire.bounded import checker
 from spritz.wire.envelope import Request
-from spritz.wire.exact import unknown_field
+from spritz.wire.unknown_fields import unknown_field
 
 
 class BadRequest(SpritzError):

@@ -385,7 +385,7 @@ def test_a_connection_that_was_closed_for_idleness_is_found_out_before_anything_
 def test_a_kept_connection_is_used_again_only_as_long_as_the_daemon_surely_keeps_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    keeper = sync.Keeper()
+    keeper = sync.ConnectionCache()
     with serving({Ask: echo}) as server:
         kept = connect_address(("127.0.0.1", server.port), timeout=100)
         kept.address = ("here",)

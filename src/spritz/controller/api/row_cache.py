@@ -87,6 +87,6 @@ def _encoded(row: object) -> bytes:
     try:
         return _encode(row)
     except UnicodeEncodeError:
-        from spritz.wire.plain import plain
+        from spritz.wire.non_utf8 import encodable
 
-        return _encode(plain(row))
+        return _encode(encodable(row))

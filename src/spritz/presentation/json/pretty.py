@@ -82,6 +82,6 @@ def encoded(value: object) -> bytes:
     try:
         return json.encode(value)
     except UnicodeEncodeError:
-        from spritz.wire.plain import plain
+        from spritz.wire.non_utf8 import encodable
 
-        return json.encode(plain(value))
+        return json.encode(encodable(value))

@@ -14,7 +14,7 @@ from spritz import SLURM_VERSION
 from spritz.model.errors import SpritzError
 
 
-class Asked(Protocol):
+class ParsedOptions(Protocol):
     """What every daemon's options hold."""
 
     @property
@@ -23,7 +23,7 @@ class Asked(Protocol):
     def version(self) -> bool: ...
 
 
-Options = TypeVar("Options", bound=Asked)
+Options = TypeVar("Options", bound=ParsedOptions)
 
 
 def run_daemon(

@@ -9,9 +9,9 @@ from msgspec.structs import fields
 from spritz.model import accounting_admin
 from spritz.model.limits.records import Account, Book, EditBook, Qos, Record, RehearseEdit
 from spritz.wire.envelope import Request, decode_envelope, encode_request
-from spritz.wire.exact import unknown_field
 from spritz.wire.frames import PREFIX_BYTES
 from spritz.wire.requests import BadRequest, RequestDecoder
+from spritz.wire.unknown_fields import unknown_field
 
 
 def later(known: type[Struct]) -> type[Struct]:

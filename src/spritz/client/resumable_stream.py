@@ -1,6 +1,6 @@
 """Streams between the daemons of two machines that outlive what is between them: the controller may be another one.
 
-A `Lasting` is the end on one machine: a Unix connection there (a step's supervisor, or its client), and the stream that
+A `ResumableStream` is the end on one machine: a Unix connection there (of a step or its client), and the stream that
 leads to the other end, which may break and be replaced. Each end keeps what it has sent until the other says that it
 was handed on, so that nothing is lost or doubled when the next stream begins with both ends' counts.
 
@@ -48,7 +48,7 @@ _TELL_BYTES = 32 * 1024
 _PIECE_BYTES = 64 * 1024
 
 
-class Lasting(asyncio.Protocol):
+class ResumableStream(asyncio.Protocol):
     """One end; the protocol of the Unix connection there.
 
     `on_broken()`: the stream has gone, another may be attached. `on_over()`: called once, nothing will follow.
@@ -225,7 +225,7 @@ class Lasting(asyncio.Protocol):
 class _Far(asyncio.Protocol):
     """What stands at the end of one stream."""
 
-    def __init__(self, end: Lasting, stream: MuxStream) -> None:
+    def __init__(self, end: ResumableStream, stream: MuxStream) -> None:
         self.stream = stream
         self._end = end
         self._buffer = bytearray()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-from spritz.client.complaints import EVERY_SECONDS, PEERS_MAX, Complaints
+from spritz.client.log_throttle import EVERY_SECONDS, PEERS_MAX, LogThrottle
 from spritz.runtime.log import Logger, format_event
 
 
@@ -20,9 +20,9 @@ class Lines:
         self.tracebacks += exception is not None
 
 
-def complaints() -> tuple[Complaints, Lines]:
+def complaints() -> tuple[LogThrottle, Lines]:
     lines = Lines()
-    return Complaints(cast(Logger, lines)), lines
+    return LogThrottle(cast(Logger, lines)), lines
 
 
 def test_one_line_for_each_peer_and_minute_with_the_count_of_the_others() -> None:

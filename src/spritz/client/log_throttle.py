@@ -23,7 +23,7 @@ PEERS_MAX = 1000
 _Key = tuple[str, Peer | None]
 
 
-class Complaints:
+class LogThrottle:
     """Writes lines about peers. `now` is in seconds from any moment, and never goes back."""
 
     def __init__(self, log: Logger, counts: dict[str, int] | None = None) -> None:

@@ -10,16 +10,16 @@ from msgspec import Struct
 from spritz.notation import octets
 
 
-def plain(value: object) -> object:
+def encodable(value: object) -> object:
     """The value with all its text in plain form; what holds none is the very same."""
     if isinstance(value, str):
         return octets.plain(value)
     if isinstance(value, Struct):
-        return type(value)(**{name: plain(getattr(value, name)) for name in value.__struct_fields__})
+        return type(value)(**{name: encodable(getattr(value, name)) for name in value.__struct_fields__})
     if isinstance(value, tuple):
-        return tuple(plain(item) for item in value)
+        return tuple(encodable(item) for item in value)
     if isinstance(value, list):
-        return [plain(item) for item in value]
+        return [encodable(item) for item in value]
     if isinstance(value, dict):
-        return {plain(key): plain(item) for key, item in value.items()}
+        return {encodable(key): encodable(item) for key, item in value.items()}
     return value

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from spritz.runtime import garbage
+from spritz.runtime import garbage_collection
 
 
 @pytest.fixture(autouse=True)
@@ -32,7 +32,7 @@ def collections_of_old() -> int:
 
 
 def test_nothing_old_is_walked_through_while_much_is_made_and_kept() -> None:
-    garbage.tame()
+    garbage_collection.tame()
     before, kept = collections_of_old(), []
     for _ in range(300_000):
         kept.append([None])
@@ -41,7 +41,7 @@ def test_nothing_old_is_walked_through_while_much_is_made_and_kept() -> None:
 
 def test_what_refers_to_itself_is_freed_by_the_clock_and_what_was_old_by_then_once_a_day() -> None:
     old = Knot()
-    garbage.tame()
+    garbage_collection.tame()
     gone = weakref.ref(old)
     del old
     young = weakref.ref(Knot())
@@ -53,13 +53,13 @@ def test_what_refers_to_itself_is_freed_by_the_clock_and_what_was_old_by_then_on
         async def sleep(self, seconds: float) -> None:
             if sweeps:
                 assert young() is None
-            if len(sweeps) in (1, garbage.ALL_AFTER - 1):
+            if len(sweeps) in (1, garbage_collection.ALL_AFTER - 1):
                 assert gone() is not None
-            if len(sweeps) == garbage.ALL_AFTER:
+            if len(sweeps) == garbage_collection.ALL_AFTER:
                 raise asyncio.CancelledError
             sweeps.append(seconds)
 
     with pytest.raises(asyncio.CancelledError):
-        asyncio.run(garbage.keep_sweeping(HourGlass()))  # type: ignore[arg-type]  # no more of a clock is asked for
+        asyncio.run(garbage_collection.keep_sweeping(HourGlass()))  # type: ignore[arg-type]  # no more of a clock is asked for
     assert gone() is None
-    assert sweeps == [garbage.SWEEP_SECONDS] * garbage.ALL_AFTER
+    assert sweeps == [garbage_collection.SWEEP_SECONDS] * garbage_collection.ALL_AFTER

@@ -10,9 +10,9 @@ import pytest
 from msgspec import msgpack
 
 from spritz.client.hub import CLIENT, Open, encode_open
-from spritz.client.lasting import COUNT, FORGOTTEN, KEPT_BYTES, LASTING, Answer, Lasting
 from spritz.client.mux import Mux, MuxStream
 from spritz.client.relay import Relay
+from spritz.client.resumable_stream import COUNT, FORGOTTEN, KEPT_BYTES, LASTING, Answer, ResumableStream
 
 
 class Near(asyncio.Transport):
@@ -73,8 +73,8 @@ class Ends:
     def __init__(self) -> None:
         self.nears = Near(), Near()
         self.over: list[str] = []
-        self.opener = Lasting(self.again, lambda: self.over.append("opener"))
-        self.taker = Lasting(lambda: None, lambda: self.over.append("taker"))
+        self.opener = ResumableStream(self.again, lambda: self.over.append("opener"))
+        self.taker = ResumableStream(lambda: None, lambda: self.over.append("taker"))
         for end, near in zip((self.opener, self.taker), self.nears, strict=True):
             end.connection_made(near)
         self.links = 0
