@@ -33,7 +33,7 @@ from spritz.model.node import NodeConfig
 from spritz.model.partition import Partition
 from spritz.model.reports import RegisterNode
 from spritz.model.resources import NodeCapacity
-from spritz.runtime import garbage
+from spritz.runtime import garbage_collection
 from spritz.runtime.clock import SystemClock
 from spritz.runtime.log import get_logger
 
@@ -106,7 +106,7 @@ async def apply_one(starts: int, directory: str) -> None:
     await writer.drain()
     # Gives the jobs their places in the queue, which passes would have done a few at a time.
     context.check_whole(())
-    garbage.tame()
+    garbage_collection.tame()
     context.scheduling_paused = False
     all_started = asyncio.Event()
     writer.hooks.append(lambda: None if context.machine.state.pending else all_started.set())

@@ -66,15 +66,15 @@ def test_an_agent_reads_and_acts(cluster: Cluster) -> None:
 
 
 def test_without_leave_there_is_no_tool_that_acts() -> None:
-    from spritz.agents import acting, reading
+    from spritz.agents import read_tools, write_tools
     from spritz.agents.server import make_server
 
     async def names(*, allow: bool) -> set[str]:
         return {tool.name for tool in await make_server(None, allow_actions=allow).list_tools()}
 
-    readers = {name for name, _ in reading.TOOLS}
+    readers = {name for name, _ in read_tools.TOOLS}
     assert asyncio.run(names(allow=False)) == readers
-    assert asyncio.run(names(allow=True)) == readers | {name for name, _, _ in acting.TOOLS}
+    assert asyncio.run(names(allow=True)) == readers | {name for name, _, _ in write_tools.TOOLS}
 
 
 @pytest.mark.slow

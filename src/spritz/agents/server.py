@@ -15,8 +15,8 @@ from mcp.server.mcpserver.exceptions import ToolError
 from mcp_types import ToolAnnotations
 
 import spritz
-from spritz.agents import acting, reading
-from spritz.agents.asking import Refused
+from spritz.agents import read_tools, write_tools
+from spritz.agents.calls import Refused
 
 _INSTRUCTIONS = """\
 A cluster that speaks Slurm. Start with cluster_overview; list_jobs and explain_job say what waits and why. Job ids are
@@ -34,13 +34,13 @@ def make_server(conf: str | None, *, allow_actions: bool) -> MCPServer:
         instructions=_INSTRUCTIONS + ("" if allow_actions else _NO_ACTIONS),
         log_level="WARNING",
     )
-    reader = reading.Reading(conf)
-    for name, title in reading.TOOLS:
+    reader = read_tools.ReadTools(conf)
+    for name, title in read_tools.TOOLS:
         hints = ToolAnnotations(title=title, read_only_hint=True, open_world_hint=False)
         _add(server, getattr(reader, name), title, hints)
     if allow_actions:
-        actor = acting.Acting(conf)
-        for name, title, destroys in acting.TOOLS:
+        actor = write_tools.WriteTools(conf)
+        for name, title, destroys in write_tools.TOOLS:
             hints = ToolAnnotations(title=title, read_only_hint=False, destructive_hint=destroys, open_world_hint=False)
             _add(server, getattr(actor, name), title, hints)
     return server

@@ -83,20 +83,20 @@ def connections(
     """One cluster after the other: its name, and a connection for as long as the caller is about it. One that cannot be
     reached has been told, and is left out. Raises Silent if none can.
     """
-    from spritz.cli.silent import Silent
+    from spritz.cli.already_reported import AlreadyReported
 
     reached = 0
     for cluster in several:
         use(cluster)
         try:
             connection = connect()
-        except Silent:
+        except AlreadyReported:
             continue
         reached += 1
         with connection:
             yield cluster.cluster_name, connection
     if several and not reached:
-        raise Silent
+        raise AlreadyReported
 
 
 def only(text: str, context: Context, *, said: str = "--cluster") -> str:
@@ -121,14 +121,14 @@ def use(cluster: ControllerConfig) -> None:
 
 def each(clusters: Sequence[ControllerConfig], show: Callable[[ControllerConfig], int]) -> int:
     """Call `show` for one cluster after the other; the worst status. One that cannot be reached ends no other."""
-    from spritz.cli.silent import Silent
+    from spritz.cli.already_reported import AlreadyReported
 
     status = 0
     for cluster in clusters:
         use(cluster)
         try:
             status = max(status, show(cluster))
-        except Silent as silent:
+        except AlreadyReported as silent:
             if len(clusters) == 1:
                 raise
             status = max(status, silent.exit_code)

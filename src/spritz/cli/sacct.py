@@ -89,12 +89,12 @@ def main(argv: list[str], context: Context) -> int:
     if said & {"help", "usage", "version", "helpformat"}:
         return _about(said, context)
     from spritz.cli.acct.conditions import gathered
+    from spritz.cli.already_reported import AlreadyReported
     from spritz.cli.queue.conditions import merge
-    from spritz.cli.silent import Silent
 
     try:
         given = merge(gathered(found, context), OPTIONS, context)
-    except Silent as silent:
+    except AlreadyReported as silent:
         return silent.exit_code
     forms = [key for key, _ in found if key in ("parsable", "parsable2")]
     for form in forms[:-1]:
@@ -111,7 +111,7 @@ def main(argv: list[str], context: Context) -> int:
             names = ",".join(cluster.cluster_name for cluster in clusters.federated())
             given |= {"clusters": names} if names else {}
         return _run(given, context)
-    except Silent as silent:
+    except AlreadyReported as silent:
         return silent.exit_code
 
 

@@ -139,11 +139,11 @@ def main(argv: list[str], context: Context) -> int:
 
         show_versions(context, said.json, {})
         return 0
-    from spritz.cli.silent import Silent
+    from spritz.cli.already_reported import AlreadyReported
 
     try:
         return _interactive(said, context) if not words else _line(words, said, context)
-    except Silent as silent:
+    except AlreadyReported as silent:
         return silent.exit_code
 
 
@@ -151,8 +151,8 @@ def _interactive(said: Said, context: Context) -> int:
     """Commands from standard input, one a line."""
     import shlex
 
+    from spritz.cli.already_reported import AlreadyReported
     from spritz.cli.prompt import read_line
-    from spritz.cli.silent import Silent
     from spritz.model.errors import SpritzError
 
     status = 0
@@ -169,7 +169,7 @@ def _interactive(said: Said, context: Context) -> int:
             last = words or last
             if words and not _mode(words, said, context):
                 status = _line(words, said, context) or status
-        except Silent as silent:
+        except AlreadyReported as silent:
             status = silent.exit_code
         except (SpritzError, ValueError) as error:
             context.error(str(error))
@@ -363,9 +363,9 @@ def _edit(verb: str, entity: str | None, where: list[Word], setting: list[Word],
             return rename.rename_user(book, asked, renamed, others, context)
         if not setting:
             context.err(" You didn't give me anything to set\n")
-            from spritz.cli.silent import Silent
+            from spritz.cli.already_reported import AlreadyReported
 
-            raise Silent
+            raise AlreadyReported
         if entity == "cluster":
             return _edit_clusters(book, asked, setting, context)
         return modifying[entity](book, asked, setting, context)
@@ -416,9 +416,9 @@ def _edit_resources(book: Book, verb: str, where: list[Word], setting: list[Word
         return resources.delete(book, where, context)
     if not setting:
         context.err(" You didn't give me anything to set\n")
-        from spritz.cli.silent import Silent
+        from spritz.cli.already_reported import AlreadyReported
 
-        raise Silent
+        raise AlreadyReported
     return resources.modify(book, where, setting, context)
 
 

@@ -40,9 +40,9 @@ def _main(argv: list[str], context: Context) -> int:
         parts += more[0]
         given, command = components.of_all(parts), more[1]
     if given.keys() & {"version", "help", "usage"}:
-        from spritz.cli.launch import about
+        from spritz.cli.launch import help_text
 
-        return about.answer("salloc", _SYNOPSIS, OPTIONS, given, context)
+        return help_text.answer("salloc", _SYNOPSIS, OPTIONS, given, context)
     outside = variables.read("salloc", OPTIONS, context.environ)
     given = values.merge(outside, given)
     several_clusters: list[ControllerConfig] = []
@@ -57,7 +57,7 @@ def _main(argv: list[str], context: Context) -> int:
         listing.show(given, context)
         if len(given["verbose"]) > 1:
             context.info("debug:  Entering _msg_thr_internal")
-    from spritz.cli.launch.holding import Holding
+    from spritz.cli.launch.salloc_session import Holding
     from spritz.cli.submit.refusals import Refusal
 
     try:

@@ -5,9 +5,9 @@ Source: sattach(1).
 
 from __future__ import annotations
 
+from spritz.cli.already_reported import AlreadyReported
 from spritz.cli.context import Context
 from spritz.cli.options import Row, run_parse
-from spritz.cli.silent import Silent
 from spritz.cli.submit import values
 from spritz.model.errors import SpritzError
 from spritz.notation import nodecount
@@ -42,9 +42,9 @@ def main(argv: list[str], context: Context) -> int:
     found, rest = parsed
     given = values.from_parsed(found)
     if given.keys() & {"version", "help", "usage"}:
-        from spritz.cli.launch import about
+        from spritz.cli.launch import help_text
 
-        return about.answer("sattach", _SYNOPSIS, OPTIONS, given, context)
+        return help_text.answer("sattach", _SYNOPSIS, OPTIONS, given, context)
     if len(rest) != 1:
         return _usage("too many parameters", context)
     try:
@@ -60,7 +60,7 @@ def main(argv: list[str], context: Context) -> int:
         return attaching.attach(job_id, step_id, given, filters, context)
     except NotationError as error:
         raise SpritzError(str(error)) from error
-    except Silent as silent:
+    except AlreadyReported as silent:
         return silent.exit_code
 
 

@@ -49,9 +49,9 @@ def _main(argv: list[str], context: Context) -> int:
         parts += more[0]
         given, rest = components.of_all(parts), more[1]
     if given.keys() & {"version", "help", "usage"}:
-        from spritz.cli.launch import about
+        from spritz.cli.launch import help_text
 
-        return about.answer("sbatch", _SYNOPSIS, OPTIONS, given, context)
+        return help_text.answer("sbatch", _SYNOPSIS, OPTIONS, given, context)
     if "wrap" in given:
         if rest:
             raise SpritzError("Script arguments not permitted with --wrap option")
@@ -222,7 +222,7 @@ def _submit(
             except RemoteError:
                 raise
             except ClientError as error:
-                from spritz.client.submitting import ask_again
+                from spritz.client.submission_retry import ask_again
 
                 reply = ask_again(request, error)
         except RemoteError as error:

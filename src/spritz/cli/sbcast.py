@@ -5,9 +5,9 @@ Source: sbcast(1).
 
 from __future__ import annotations
 
+from spritz.cli.already_reported import AlreadyReported
 from spritz.cli.context import Context
 from spritz.cli.options import Row, run_parse
-from spritz.cli.silent import Silent
 from spritz.cli.submit import values
 from spritz.model.errors import ESLURM, SpritzError
 from spritz.notation import nodecount
@@ -57,9 +57,9 @@ def main(argv: list[str], context: Context) -> int:
     found, rest = parsed
     given = values.from_parsed(found)
     if given.keys() & {"version", "help", "usage"}:
-        from spritz.cli.launch import about
+        from spritz.cli.launch import help_text
 
-        return about.answer("sbcast", _SYNOPSIS, OPTIONS, given, context)
+        return help_text.answer("sbcast", _SYNOPSIS, OPTIONS, given, context)
     given = values.merge(_from_environment(context), given)
     if len(rest) != 2:
         context.err(f"Need two file names, have {len(rest)} names\n")
@@ -69,7 +69,7 @@ def main(argv: list[str], context: Context) -> int:
         return _copy(given, rest[0], rest[1], context)
     except NotationError as error:
         raise SpritzError(str(error)) from error
-    except Silent as silent:
+    except AlreadyReported as silent:
         return silent.exit_code
 
 

@@ -60,12 +60,12 @@ def main(argv: list[str], context: Context) -> int:
     said = {key for key, _ in found}
     if said & {"help", "usage", "version"}:
         return about(said, "scancel", _SYNOPSIS, OPTIONS, USAGE, context)
+    from spritz.cli.already_reported import AlreadyReported
     from spritz.cli.cancel.run import run
-    from spritz.cli.silent import Silent
 
     try:
         return run(found, rest, OPTIONS, context)
-    except Silent as silent:
+    except AlreadyReported as silent:
         return silent.exit_code
 
 

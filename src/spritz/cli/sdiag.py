@@ -82,8 +82,8 @@ def _when(at: float) -> str:
 
 
 def _text(one: Diagnostics, order: str) -> str:
-    from spritz.presentation.people import name_of as user_name
     from spritz.presentation.request_kinds import name_of, number_of, sorted_kinds
+    from spritz.presentation.users import name_of as user_name
 
     minutes = max(1, int(one.now - one.since) // 60)
     lines = [

@@ -45,9 +45,9 @@ def main(argv: list[str], context: Context) -> int:
     found, rest = parsed
     given = values.from_parsed(found)
     if given.keys() & {"version", "help", "usage"}:
-        from spritz.cli.launch import about
+        from spritz.cli.launch import help_text
 
-        return about.answer("sgather", _SYNOPSIS, OPTIONS, given, context)
+        return help_text.answer("sgather", _SYNOPSIS, OPTIONS, given, context)
     given = values.merge(_from_environment(context), given)
     if len(rest) != 2:
         context.error(f"Need two file names, have {len(rest)} names")
@@ -74,7 +74,7 @@ def _from_environment(context: Context) -> Values:
 
 
 def _gather(node: str, given: Values, source: str, destination: str, context: Context) -> int:
-    from spritz.cli.launch.holding import own_srun
+    from spritz.cli.launch.salloc_session import own_srun
 
     directory, name = os.path.split(os.path.abspath(os.path.join(context.cwd, source)))
     wanted = "-e" if "recursive" in given else "-f"

@@ -64,9 +64,9 @@ def main(argv: list[str], context: Context) -> int:
     said = {key for key, _ in found}
     if said & {"help", "usage", "version"}:
         return about(said, "sinfo", _SYNOPSIS, OPTIONS, USAGE, context)
+    from spritz.cli.already_reported import AlreadyReported
     from spritz.cli.info.listing import check_displaced
     from spritz.cli.queue.conditions import check_form, merge
-    from spritz.cli.silent import Silent
 
     check_form(found, ("format", "Format"))
     given = merge(found, OPTIONS, context)
@@ -89,7 +89,7 @@ def main(argv: list[str], context: Context) -> int:
         if not several:
             given.pop("federation", None)  # of a cluster that is in none, as in Slurm
         return _run(given, context, several)
-    except Silent as silent:
+    except AlreadyReported as silent:
         return silent.exit_code
 
 
@@ -103,9 +103,9 @@ def _run(given: dict[str, str], context: Context, several: list[ControllerConfig
     if seconds:
         from time import sleep
 
-        from spritz.cli import again
+        from spritz.cli import repeat
 
-        again.begin()
+        repeat.end_on_interrupt()
     while True:
         if "federation" in given:
             status = _show_federation(given, listing, several, context)
@@ -118,7 +118,7 @@ def _run(given: dict[str, str], context: Context, several: list[ControllerConfig
             def shown(cluster: ControllerConfig) -> int:
                 if cluster is not several[0] and "json" not in given:
                     context.out("\n")
-                _show(given, listing, context, cluster.cluster_name, again=cluster is not several[0])
+                _show(given, listing, context, cluster.cluster_name, repeat=cluster is not several[0])
                 return 0
 
             status = clusters.each(several, shown)
@@ -130,10 +130,10 @@ def _run(given: dict[str, str], context: Context, several: list[ControllerConfig
 
 
 def _show(
-    given: dict[str, str], listing: NodeListing, context: Context, cluster: str = "", *, again: bool = False
+    given: dict[str, str], listing: NodeListing, context: Context, cluster: str = "", *, repeat: bool = False
 ) -> None:
     """One listing. `cluster`: for its heading; `again`: of another cluster than the first."""
-    dated = not again and "noheader" not in given and ("iterate" in given or bool(given.keys() & {"long", "verbose"}))
+    dated = not repeat and "noheader" not in given and ("iterate" in given or bool(given.keys() & {"long", "verbose"}))
     if cluster and not given.keys() & {"noheader", "json"}:
         if dated:
             _print_date(context)
@@ -172,7 +172,7 @@ def _print_date(context: Context) -> None:
 
 
 def _connected(context: Context) -> Connection:
-    from spritz.cli.silent import connected
+    from spritz.cli.already_reported import connected
 
     return connected(context, "slurm_load_partitions", named=False)
 

@@ -69,8 +69,8 @@ def main(argv: list[str], context: Context) -> int:
         context.error(f"Unrecognized option: {words[0]}")
         context.err(USAGE)
         return 1
+    from spritz.cli.already_reported import AlreadyReported
     from spritz.cli.queue.conditions import merge
-    from spritz.cli.silent import Silent
 
     given = merge(found, OPTIONS, context)
     if "verbose" in given:
@@ -81,7 +81,7 @@ def main(argv: list[str], context: Context) -> int:
 
             given["clusters"] = clusters.only(given["clusters"], context, said=clusters.source(found))
         return _run(given, context)
-    except Silent as silent:
+    except AlreadyReported as silent:
         return silent.exit_code
 
 
@@ -113,7 +113,7 @@ def _run(given: dict[str, str], context: Context) -> int:
 
 
 def _connected(context: Context) -> Connection:
-    from spritz.cli.silent import connected
+    from spritz.cli.already_reported import connected
 
     return connected(context, "Couldn't get priority factors from controller")
 

@@ -87,8 +87,8 @@ def main(argv: list[str], context: Context) -> int:
     said = {key for key, _ in found}
     if said & {"help", "usage", "version"}:
         return about(said, "squeue", _SYNOPSIS, OPTIONS, USAGE, context)
+    from spritz.cli.already_reported import AlreadyReported
     from spritz.cli.queue import conditions
-    from spritz.cli.silent import Silent
 
     conditions.check_form(found, ("format",))
     conditions.check_formats(found)
@@ -121,7 +121,7 @@ def main(argv: list[str], context: Context) -> int:
 
             several = clusters.federated()
         return _run(given, context, several)
-    except Silent as silent:
+    except AlreadyReported as silent:
         return silent.exit_code
 
 
@@ -137,9 +137,9 @@ def _run(given: Mapping[str, str], context: Context, several: list[ControllerCon
     if seconds:
         from time import sleep
 
-        from spritz.cli import again
+        from spritz.cli import repeat
 
-        again.begin()
+        repeat.end_on_interrupt()
     while True:
         if several and "federation" in given:
             status = _show_federation(given, several, context)
@@ -152,7 +152,7 @@ def _run(given: Mapping[str, str], context: Context, several: list[ControllerCon
             def shown(cluster: ControllerConfig) -> int:
                 if cluster is not several[0] and "json" not in given:
                     context.out("\n")
-                _show(given, show, context, cluster.cluster_name, again=cluster is not several[0])
+                _show(given, show, context, cluster.cluster_name, repeat=cluster is not several[0])
                 return 0
 
             status = clusters.each(several, shown)
@@ -169,10 +169,10 @@ def _show(
     context: Context,
     cluster: str = "",
     *,
-    again: bool = False,
+    repeat: bool = False,
 ) -> None:
     """One listing. `cluster`: for its heading; `again`: of another cluster than the first."""
-    dated = not again and "noheader" not in given and ("iterate" in given or bool(given.keys() & {"long", "verbose"}))
+    dated = not repeat and "noheader" not in given and ("iterate" in given or bool(given.keys() & {"long", "verbose"}))
     if cluster and not given.keys() & {"noheader", "json"}:
         if dated:
             _print_date(context)
@@ -202,7 +202,7 @@ def _show_federation(given: Mapping[str, str], several: list[ControllerConfig], 
 
 
 def _connected(context: Context) -> Connection:
-    from spritz.cli.silent import connected
+    from spritz.cli.already_reported import connected
 
     return connected(context, "slurm_load_jobs error", named=False)
 
@@ -228,7 +228,7 @@ def _listing(given: Mapping[str, str], context: Context) -> Callable[[Connection
 
 
 def _call(show: Callable[[Connection], None], controller: Connection, context: Context) -> None:
-    from spritz.cli.silent import Silent
+    from spritz.cli.already_reported import AlreadyReported
     from spritz.client.errors import RemoteError
 
     try:
@@ -236,7 +236,7 @@ def _call(show: Callable[[Connection], None], controller: Connection, context: C
     except RemoteError as error:
         if error.code == "ESLURM_INVALID_JOB_ID":
             context.err(f"slurm_load_jobs error: {error.message}\n")
-            raise Silent from error
+            raise AlreadyReported from error
         raise
 
 

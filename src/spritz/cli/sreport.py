@@ -76,9 +76,9 @@ def main(argv: list[str], context: Context) -> int:
     if said & {"help", "usage"}:
         context.out(help_page())
         return 0
+    from spritz.cli.already_reported import AlreadyReported
     from spritz.cli.queue.conditions import merge
     from spritz.cli.report.session import Session
-    from spritz.cli.silent import Silent
 
     given = _renamed(merge(found, OPTIONS, context))
     try:
@@ -87,7 +87,7 @@ def main(argv: list[str], context: Context) -> int:
             session.line(words)
             return session.status
         return _interactive(session, context)
-    except Silent as silent:
+    except AlreadyReported as silent:
         return silent.exit_code
 
 
@@ -99,9 +99,9 @@ def _interactive(session: object, context: Context) -> int:
     """Commands from standard input, one a line."""
     import shlex
 
+    from spritz.cli.already_reported import AlreadyReported
     from spritz.cli.prompt import read_line
     from spritz.cli.report.session import Session
-    from spritz.cli.silent import Silent
     from spritz.model.errors import SpritzError
     from spritz.notation.errors import NotationError
 
@@ -118,7 +118,7 @@ def _interactive(session: object, context: Context) -> int:
             if words:
                 last = words
                 session.line(words)
-        except Silent as silent:
+        except AlreadyReported as silent:
             session.status = silent.exit_code
         except (SpritzError, NotationError, ValueError) as error:
             context.error(str(error))

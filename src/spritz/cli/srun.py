@@ -36,9 +36,9 @@ def _main(argv: list[str], context: Context) -> int:
     found, command = parsed
     given = values.from_parsed(found)
     if given.keys() & {"version", "help", "usage"} or given.get("mpi") == "list" or _asks_help(given):
-        from spritz.cli.launch import about
+        from spritz.cli.launch import help_text
 
-        return about.answer("srun", _SYNOPSIS, OPTIONS, given, context)
+        return help_text.answer("srun", _SYNOPSIS, OPTIONS, given, context)
     inside = "SLURM_JOB_ID" in context.environ or "jobid" in given
     if ":" in command or "het-group" in given:
         return _run_together(argv, context, inside)

@@ -75,13 +75,13 @@ def main(argv: list[str], context: Context) -> int:
     said = {key for key, _ in found}
     if said & {"help", "usage", "version", "helpformat"}:
         return _about(said, context)
+    from spritz.cli.already_reported import AlreadyReported
     from spritz.cli.queue.conditions import merge
-    from spritz.cli.silent import Silent
 
     given = merge(found, OPTIONS, context)
     try:
         return _run(given, context)
-    except Silent as silent:
+    except AlreadyReported as silent:
         return silent.exit_code
 
 
@@ -154,7 +154,7 @@ def _show(given: Mapping[str, str], accounts: tuple[str, ...], users: tuple[str,
 
 
 def _columns(text: str, context: Context) -> list[TableColumn]:
-    from spritz.cli.silent import Silent
+    from spritz.cli.already_reported import AlreadyReported
     from spritz.presentation.share_fields import FIELDS
     from spritz.presentation.table import UnknownField, parse_columns
 
@@ -162,7 +162,7 @@ def _columns(text: str, context: Context) -> list[TableColumn]:
         return parse_columns(text, FIELDS)
     except UnknownField as error:
         context.error(error.message)
-        raise Silent from error
+        raise AlreadyReported from error
 
 
 def _users(given: Mapping[str, str]) -> tuple[str, ...] | None:
@@ -181,7 +181,7 @@ def _users(given: Mapping[str, str]) -> tuple[str, ...] | None:
 
 
 def _asked(accounts: tuple[str, ...], users: tuple[str, ...] | None, context: Context) -> FairShares:
-    from spritz.cli.silent import connected
+    from spritz.cli.already_reported import connected
     from spritz.model.fairshare import FairShares, ListFairShares
 
     with connected(context, "Couldn't get shares from controller", named=False) as controller:

@@ -58,17 +58,17 @@ def main(argv: list[str], context: Context) -> int:
     if not jobs:
         context.error("You didn't give me any jobs to stat.")
         return 1
-    from spritz.cli.silent import Silent
+    from spritz.cli.already_reported import AlreadyReported
 
     try:
         return _run(given, jobs, context)
-    except Silent as silent:
+    except AlreadyReported as silent:
         return silent.exit_code
 
 
 def _run(given: Mapping[str, str], jobs: str, context: Context) -> int:
     from spritz.cli.acct.listing import RowListing, columns_of
-    from spritz.cli.silent import connected
+    from spritz.cli.already_reported import connected
     from spritz.cli.stat.running_steps import lines, references
     from spritz.presentation.accounting_fields import Style
     from spritz.presentation.running_step_fields import DEFAULT, FIELDS, PIDS

@@ -38,7 +38,7 @@ from spritz.node import cgroup
 from spritz.node import spool as spools
 from spritz.node.actions import Actions
 from spritz.node.cancelled import cancelled_text
-from spritz.node.gpus_found import FoundGpus, with_gpus
+from spritz.node.gpu_detection import FoundGpus, with_gpus
 from spritz.node.launch.build import supervisor_spec
 from spritz.node.launch.hooks import hook_variables
 from spritz.node.leftovers import end_and_forget, end_containers, leftover_pids, orphans

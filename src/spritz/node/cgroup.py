@@ -13,9 +13,9 @@ from collections.abc import Iterator
 from zlib import crc32
 
 from spritz.stepd import devicefilter
-from spritz.stepd.account import group_name
 from spritz.stepd.confine import inherit_cpuset
 from spritz.stepd.tree import ADOPTED, TASKS
+from spritz.stepd.usage import group_name
 
 #: Types of file systems: cgroups of version 1 and 2.
 Kinds = frozenset[str]

@@ -31,14 +31,14 @@ from spritz.model.rejection import Rejection
 from spritz.model.reports import NodeSamples, Registered, RegisterNode
 from spritz.node import health, hosts
 from spritz.node.agent import Agent
-from spritz.node.confines import EARLIER, confines
+from spritz.node.daemon_cores import run_on
+from spritz.node.enforcement import EARLIER, enforcement_by_resource
+from spritz.node.feature_helpers import FeatureHelpers
 from spritz.node.forwarding import Forwarder
+from spritz.node.gpu_detection import fitted, nvml_devices
 from spritz.node.gpu_use import GpuUse
-from spritz.node.gpus_found import fitted, nvml_devices
 from spritz.node.hardware import disk_mib
-from spritz.node.helpers import Helpers
 from spritz.node.job_mapping import gpus_of, write_mapping
-from spritz.node.own_cores import run_on
 from spritz.node.zygote import Zygote
 from spritz.runtime import log as runtime_log
 from spritz.runtime.clock import SystemClock
@@ -126,7 +126,7 @@ class Daemon:
         self._refused: set[str] = set()
         #: reboots that were begun: node, and the time of the order
         self._reboots: set[tuple[str, float]] = set()
-        self._helpers = Helpers(log)
+        self._helpers = FeatureHelpers(log)
         #: node -> the order after which it has changed, or failed to, without a boot
         self._changed_for: dict[str, float] = {}
 
@@ -164,7 +164,7 @@ class Daemon:
                         self._log.warning("cgroup.unavailable", key=key, detail=detail)
                     setup = next(iter(self._settings.nodes.values())).setup
                     version = self._settings.cgroup_version
-                    held = confines(setup, version)
+                    held = enforcement_by_resource(setup, version)
                     if version in EARLIER and "cgroup" in held.values():
                         self._log.warning("cgroup.version", version=version, detail=EARLIER[version])
                     self._log.info("daemon.confines", root=os.geteuid() == 0, **held)

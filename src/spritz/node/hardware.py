@@ -10,7 +10,7 @@ import os
 from msgspec import Struct
 
 from spritz.model.resources import GresCapacity
-from spritz.node.gpus_found import by_model, nvml_devices
+from spritz.node.gpu_detection import by_model, nvml_devices
 from spritz.node.launch.affinity import Topology
 
 _MIB = 1024 * 1024

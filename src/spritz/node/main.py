@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from spritz.model.errors import SpritzError
 from spritz.node.options import USAGE, Options, parse
-from spritz.runtime.command import run_daemon
+from spritz.runtime.daemon_command import run_daemon
 from spritz.runtime.service import held_pid_file, make_directory, open_log, serve_detached, set_nice
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def _start(options: Options) -> int:
     hardware = _hardware(gpus=options.dynamic)
     own = None
     if options.dynamic or options.future:
-        from spritz.node.introduce import introduce
+        from spritz.node.dynamic_node import introduce
 
         own = introduce(path, options, hardware, membership)
     settings = _read(path, options, hardware, own=own)

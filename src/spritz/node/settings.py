@@ -22,11 +22,11 @@ from spritz.model.node import NodeConfig
 from spritz.model.topology import Topology as Network
 from spritz.node import hosts
 from spritz.node.container import SHARED_MEMORY, Container
+from spritz.node.daemon_cores import Cores, divided
 from spritz.node.launch.affinity import Topology
 from spritz.node.launch.build import MemoryRule, NodeSetup
 from spritz.node.launch.environment import NodeFacts
 from spritz.node.launch.gpus import gpu_kinds, mps_each
-from spritz.node.own_cores import Cores, divided
 from spritz.notation import hostlist
 
 NO_NETWORK = Network()

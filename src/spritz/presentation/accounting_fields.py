@@ -102,7 +102,7 @@ def _uid(row: Row, style: Style) -> str:
         return ""
     here = None
     if style.local_uid and row.job.user:
-        from spritz.presentation.people import uid_of
+        from spritz.presentation.users import uid_of
 
         here = uid_of(row.job.user)
     return str(row.job.uid if here is None else here)

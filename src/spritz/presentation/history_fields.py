@@ -55,7 +55,7 @@ def _reason(row: Row) -> str:
 
 
 def _user(row: Row) -> str:
-    from spritz.presentation.people import name_of
+    from spritz.presentation.users import name_of
 
     one = _event(row)
     return f"{name_of(one.reason_uid)}({one.reason_uid})" if one.node else ""

@@ -274,7 +274,7 @@ def _reason(view: NodeView) -> str:
 def _user(view: NodeView) -> str:
     if not view.node.reason:
         return "Unknown"
-    from spritz.presentation.people import name_of
+    from spritz.presentation.users import name_of
 
     return name_of(view.node.reason_uid)
 

@@ -68,7 +68,7 @@ def record_text(view: NodeView, oneliner: bool = False, details: int = 0) -> str
     if node.extra:
         lines.append(f"Extra={node.extra}")
     if node.reason:
-        from spritz.presentation.people import name_of
+        from spritz.presentation.users import name_of
 
         lines.append(f"Reason={node.reason} [{name_of(node.reason_uid)}@{moment(node.reason_at)}]")
     return join(lines, oneliner)

@@ -7,9 +7,9 @@ for it. One thread, no asyncio; what it reads and writes is a few small formats:
 `spec`         what it is told of a step; `record`: the step's file in the spool
 `control`      orders of the node daemon and reports to it; `daemonlink`: the connection
 `protocol`     frames between supervisors and clients (srun, sattach): read this first to write a client
-`clients`, `audience`   connections to clients; `streams`: output by lines, input by credit
+`clients`, `client_group`   connections to clients; `streams`: output by lines, input by credit
 `supervisor`   the life of a step; `taskgroup`, `spawn` (compiled, quick) and `start`, `files`, `namespaces`: its tasks
-`processes`    finding and killing everything of a step; `account`: usage and memory limits; `gpu`: NVML
+`processes`    finding and killing everything of a step; `usage`: usage and memory limits; `gpu`: NVML
 `energy`       what the node's processors (RAPL) or the step's GPUs (NVML) used
 `confine`      devices and cores of a step, held by cgroups; `devicefilter`: its eBPF program
 `pmi`          the PMI server of the tasks here; `pmi_wire`: bytes and fields of it

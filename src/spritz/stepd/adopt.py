@@ -13,9 +13,9 @@ import os
 from spritz.model.ids import STEP_BATCH, STEP_EXTERN
 from spritz.model.stored import UnsupportedFormat
 from spritz.stepd import namespaces, processes, record
-from spritz.stepd.account import group_name
 from spritz.stepd.spec import RECORD, SupervisorSpec
 from spritz.stepd.tree import ADOPTED
+from spritz.stepd.usage import group_name
 
 
 class NotHeld(Exception):

@@ -15,8 +15,8 @@ import stat
 import sys
 from collections.abc import Callable
 
-from spritz.stepd.account import group_name
 from spritz.stepd.spec import SupervisorSpec
+from spritz.stepd.usage import group_name
 
 #: Times that a group is made anew.
 _TRIES = 5

@@ -12,9 +12,9 @@ from spritz.stepd import protocol
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from spritz.stepd.audience import Audience
+    from spritz.stepd.client_group import ClientGroup
     from spritz.stepd.pmi import PmiServer
-    from spritz.stepd.pmix.beside import PmixServer
+    from spritz.stepd.pmix.server_process import PmixServer
     from spritz.stepd.reactor import Reactor
     from spritz.stepd.spec import SupervisorSpec
 
@@ -30,7 +30,7 @@ class Mpi:
         spec: SupervisorSpec,
         spool: str,
         reactor: Reactor,
-        audience: Audience,
+        clients: ClientGroup,
         *,
         terminate: Callable[[float], None],
         say: Callable[[str], None],
@@ -39,7 +39,7 @@ class Mpi:
         self._spec = spec
         self._spool = spool
         self._reactor = reactor
-        self._audience = audience
+        self._clients = clients
         self._terminate = terminate
         self._say = say
         self._ending = ending
@@ -47,15 +47,15 @@ class Mpi:
 
     def start(self) -> PmiServer | PmixServer | None:
         """What tasks are to be told of. Raises OSError if they cannot be served."""
-        spec, audience = self._spec, self._audience
+        spec, clients = self._spec, self._clients
         if spec.pmi is not None:
             from spritz.stepd.pmi import PmiServer
 
-            pmi = PmiServer(spec.pmi, len(spec.tasks), self._reactor, audience.tell_primary, self._abort)
-            audience.on_pmi = lambda payload, last: pmi.take(payload, last=last)
+            pmi = PmiServer(spec.pmi, len(spec.tasks), self._reactor, clients.tell_primary, self._abort)
+            clients.on_pmi = lambda payload, last: pmi.take(payload, last=last)
             return pmi
         if spec.pmix is not None:
-            from spritz.stepd.pmix.beside import PmixServer
+            from spritz.stepd.pmix.server_process import PmixServer
 
             try:
                 pmix = PmixServer(
@@ -63,15 +63,15 @@ class Mpi:
                     spec.pmix,
                     self._spool,
                     self._reactor,
-                    emit=audience.tell_primary,
+                    emit=clients.tell_primary,
                     abort=self._abort_pmix,
                     failed=self._failed,
                 )
             except OSError:
                 # Tasks of other nodes would wait for those of this one.
-                audience.tell_primary(protocol.frame(protocol.PMI_ABORT))
+                clients.tell_primary(protocol.frame(protocol.PMI_ABORT))
                 raise
-            audience.on_pmi = lambda payload, last: pmix.take(payload, last=last)
+            clients.on_pmi = lambda payload, last: pmix.take(payload, last=last)
             self._pmix = pmix
             return pmix
         return None
@@ -94,7 +94,7 @@ class Mpi:
 
     def _abort(self) -> None:
         """A task wants the whole step ended. The client ends all, at once: who has called for that has time to exit."""
-        self._audience.tell_primary(protocol.frame(protocol.PMI_ABORT))
+        self._clients.tell_primary(protocol.frame(protocol.PMI_ABORT))
 
     def _abort_pmix(self, rank: int, status: int | None) -> None:
         """A task wants that, or is lost. The client ends all, at once: who has called for the end has time to exit."""
@@ -102,10 +102,10 @@ class Mpi:
             return
         if status is None:
             self._say(f"error: mpi/pmix: task {rank} is gone, and has not called PMIx_Finalize: the step is ended")
-        self._audience.tell_primary(protocol.frame(protocol.PMI_ABORT, rank, protocol.pack_status(status or 0)))
+        self._clients.tell_primary(protocol.frame(protocol.PMI_ABORT, rank, protocol.pack_status(status or 0)))
 
     def _failed(self, text: str) -> None:
         if not self._ending():
             self._say(f"error: {text}")
-            self._audience.tell_primary(protocol.frame(protocol.PMI_ABORT))
+            self._clients.tell_primary(protocol.frame(protocol.PMI_ABORT))
             self._terminate(self._spec.kill_wait_seconds)

@@ -11,7 +11,7 @@ import resource
 from collections.abc import Callable
 
 from spritz.notation.octets import octets
-from spritz.stepd import account, start
+from spritz.stepd import start, usage
 from spritz.stepd.spec import SupervisorSpec, TaskSpec
 
 #: The compiled part; None where it was installed without a C compiler.
@@ -43,7 +43,7 @@ def start_task(
             tuple([b"%s=%s" % variable for variable in environment.items()]),
             streams,
             spec.pty and os.isatty(streams[0]),
-            account.oom_score_of_tasks(),
+            usage.oom_score_of_tasks(),
             task.cpus,
             spec.nice,
             _limits(spec.limits),

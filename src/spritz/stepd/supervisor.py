@@ -24,8 +24,7 @@ from spritz.model.reports import StepFinished, TaskEnd
 from spritz.model.scarcity import SCARCE
 from spritz.notation.octets import octets
 from spritz.stepd import control, epilogs, processes, protocol, record
-from spritz.stepd.account import Account, MemoryGroup
-from spritz.stepd.audience import Audience
+from spritz.stepd.client_group import ClientGroup
 from spritz.stepd.clients import ClientUnreachable
 from spritz.stepd.confine import Confinement
 from spritz.stepd.daemonlink import DaemonLink
@@ -37,11 +36,12 @@ from spritz.stepd.spec import CLIENT, NOTHING, SCRIPT, SupervisorSpec
 from spritz.stepd.start import AsUser
 from spritz.stepd.taskgroup import Task, TaskGroup, TaskStreams
 from spritz.stepd.tree import Tree
+from spritz.stepd.usage import MemoryGroup, StepUsage
 
 if TYPE_CHECKING:
     from spritz.stepd.mpi import Mpi
     from spritz.stepd.pmi import PmiServer
-    from spritz.stepd.pmix.beside import PmixServer
+    from spritz.stepd.pmix.server_process import PmixServer
 
 #: How long after the end a stream may be held open by a process that is not ours.
 _LINGER_SECONDS = 2.0
@@ -77,18 +77,18 @@ class Supervisor:
         self._reactor = Reactor()
         self._reactor.on_child = self._reap
         gpus = visible_in(spec.environment)
-        self._account = Account(
+        self._usage = StepUsage(
             gpus=spec.gpu_accounting and gpus,
             memory=spec.memory_counted,
             energy=counters(spec.energy_source, spec.devices_given, gpus=gpus),
         )
         self._group = TaskGroup(spec)
-        self._audience = Audience(
+        self._clients = ClientGroup(
             spec, self._reactor, self._group, on_terminate=self._terminate, on_gone=self._client_gone
         )
-        self._audience.on_finished = self._maybe_leave
+        self._clients.on_finished = self._maybe_leave
         self._streams = TaskStreams(
-            spec, self._reactor, self._audience.emit_output, self._audience.taken, self._stream_ended
+            spec, self._reactor, self._clients.emit_output, self._clients.taken, self._stream_ended
         )
         self._daemon = DaemonLink(self._reactor, daemon, on_order=self._order, on_gone=self._maybe_leave)
         self._memory = memory
@@ -146,7 +146,7 @@ class Supervisor:
         if self.spec.batch:
             self._write_script()
         if self.spec.io_address:
-            self._audience.connect_primary()
+            self._clients.connect_primary()
         if self.spec.oci_directory:
             self._make_oci_directory()
         with AsUser(self.spec.identity):
@@ -200,9 +200,9 @@ class Supervisor:
         self._group.start(self._streams, self._mpi_server())
         self._started_at = time.time()
         record.append(self._record, record.pids_entry((os.getpid(), *self._group.pids)))
-        self._audience.started()
+        self._clients.started()
         self._daemon.send(control.Started(self._started_at, self._group.pids))
-        self._account.begin()
+        self._usage.begin()
         if self._watched_bytes:
             self._sample_timer = self._reactor.after(_WATCH_CLOSELY_SECONDS, self._sample)
         elif self.spec.sample_seconds > 0:
@@ -219,7 +219,7 @@ class Supervisor:
             self.spec,
             self._spool,
             self._reactor,
-            self._audience,
+            self._clients,
             terminate=self._terminate,
             say=self.say,
             ending=lambda: self._kill_timer is not None or self._group.all_ended,
@@ -233,7 +233,7 @@ class Supervisor:
         for task in self._group.tasks:
             if not task.pid:
                 task.status = _STATUS_IO_ERROR if kind == "io" else 1 << 8
-                self._audience.ended(task)
+                self._clients.ended(task)
         processes.kill_descendants(os.getpid())
 
     # -- orders
@@ -254,13 +254,13 @@ class Supervisor:
         elif isinstance(order, control.Suspend):
             self._suspend(order.resume, order.grace_seconds)
         elif isinstance(order, control.Attach):
-            self._audience.attach(order.io_address, order.io_key)
+            self._clients.attach(order.io_address, order.io_key)
         elif isinstance(order, control.Notify):
             self.say(order.message)
         elif isinstance(order, control.Measure):
             self._look()
             pids = tuple(processes.descendants(os.getpid()))
-            self._daemon.answer(control.Measured(self._account.usage(), pids))
+            self._daemon.answer(control.Measured(self._usage.usage(), pids))
         elif isinstance(order, control.Forget):
             self._forgotten = self._synced = True  # the controller has it: nothing needs to survive the machine
             self._maybe_leave()
@@ -352,7 +352,7 @@ class Supervisor:
                 self._end_ended(pid, status)
                 continue
             task = self._group.by_pid.get(pid)
-            self._account.add(used, None if task is None else task.spec.task_id)
+            self._usage.add(used, None if task is None else task.spec.task_id)
             if pid in self._epilogs:
                 self._epilogs.discard(pid)
                 if status:
@@ -372,7 +372,7 @@ class Supervisor:
         if task.input is not None:
             task.input.close()
         self._run_epilogs(task)
-        self._audience.ended(task)
+        self._clients.ended(task)
 
     def _look_for_oom_kill(self) -> None:
         if self._memory is not None and self._memory.kills():
@@ -384,7 +384,7 @@ class Supervisor:
         return 0 if self._memory is not None else self.spec.memory_limit_mib * 1024 * 1024
 
     def _look(self) -> int:
-        return self._account.sample([(task.spec.task_id, task.pid) for task in self._group.tasks if task.running])
+        return self._usage.sample([(task.spec.task_id, task.pid) for task in self._group.tasks if task.running])
 
     def _sample(self) -> None:
         used = self._look()
@@ -504,7 +504,7 @@ class Supervisor:
             step_id=self.spec.step_id,
             ended_at=time.time(),
             tasks=tuple(TaskEnd(task.spec.task_id, task.status or 0) for task in self._group.tasks),
-            usage=self._account.usage(),
+            usage=self._usage.usage(),
             oom=self._oom,
             launch_failed=bool(self._launch_error) and self._error_kind != "io",
             error=self._launch_error,
@@ -519,7 +519,7 @@ class Supervisor:
         if self._group.pumps:
             self._reactor.after(_LINGER_SECONDS, self._close_streams)
         else:
-            self._audience.finish()
+            self._clients.finish()
 
     def _sync_result(self) -> None:
         # An acknowledged result is the controller's and is removed; only one that waits must survive the machine.
@@ -530,11 +530,11 @@ class Supervisor:
 
     def _stream_ended(self) -> None:
         if self._result is not None and not self._group.pumps:
-            self._audience.finish()
+            self._clients.finish()
 
     def _close_streams(self) -> None:
         """Processes of ours are gone; whoever still holds a stream open is none of the step's."""
-        if self._audience.blocked:
+        if self._clients.blocked:
             self._reactor.after(_LINGER_SECONDS, self._close_streams)
             return
         for pump in self._group.pumps:
@@ -543,7 +543,7 @@ class Supervisor:
 
     def _maybe_leave(self) -> None:
         """Exit when there is nothing left to deliver; the result is on disk for a daemon that is away."""
-        if self._result is None or not self._audience.finished:
+        if self._result is None or not self._clients.finished:
             return
         if self._synced:
             self._reactor.stop()
@@ -557,4 +557,4 @@ class Supervisor:
             with contextlib.suppress(OSError):
                 os.write(self._stderr_file, line)
         if self.spec.io_address and self._group.tasks[0].spec.stderr in (CLIENT, NOTHING):
-            self._audience.emit(protocol.frame(protocol.MESSAGE, protocol.ALL_TASKS, line))
+            self._clients.emit(protocol.frame(protocol.MESSAGE, protocol.ALL_TASKS, line))

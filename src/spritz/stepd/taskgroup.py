@@ -25,7 +25,7 @@ from spritz.stepd.streams import Chunk, InputPump, OutputPump
 
 if TYPE_CHECKING:
     from spritz.stepd.pmi import PmiServer
-    from spritz.stepd.pmix.beside import PmixServer
+    from spritz.stepd.pmix.server_process import PmixServer
 
 
 #: How long the tasks of a step, together, may wait for a machine that can make no processes.

@@ -15,9 +15,9 @@ import socket
 import sys
 
 from spritz.stepd import control, namespaces, processes, record, spec
-from spritz.stepd.account import MemoryGroup
 from spritz.stepd.confine import Confinement
 from spritz.stepd.supervisor import Supervisor
+from spritz.stepd.usage import MemoryGroup
 
 #: A supervisor ends after so many steps: what it has leaked by then, if anything, ends with it.
 STEPS_MAX = 100

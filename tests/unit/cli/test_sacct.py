@@ -10,11 +10,11 @@ import pytest
 
 from spritz.cli.acct import conditions
 from spritz.cli.acct.listing import RowListing, columns_of
+from spritz.cli.already_reported import AlreadyReported
 from spritz.cli.context import Context
 from spritz.cli.entry import call
 from spritz.cli.options import Fatal
 from spritz.cli.sacct import main
-from spritz.cli.silent import Silent
 from spritz.model.accounting import JobPick, JobRecord, StepRecord
 from spritz.model.errors import SpritzError
 from spritz.model.ids import INFINITE, STEP_BATCH
@@ -268,7 +268,7 @@ def test_the_window_is_the_manuals() -> None:
 )
 def test_what_is_wrong_is_said_once(given: dict[str, str], words: str) -> None:
     context = a_context()
-    with pytest.raises(Silent):
+    with pytest.raises(AlreadyReported):
         conditions.build(given, "c1", NOW, context)
     assert words in context.stderr.getvalue()  # type: ignore[attr-defined]
 
@@ -344,7 +344,7 @@ def test_patterns_in_names_of_files_are_filled_in_when_that_is_asked_for() -> No
 
 
 def test_the_local_number_of_a_user_is_shown_when_that_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("spritz.presentation.people.uid_of", {"ann": 7}.get)
+    monkeypatch.setattr("spritz.presentation.users.uid_of", {"ann": 7}.get)
     assert shown("uid", a_job()) == "1001"
     assert shown("uid", a_job(), local_uid=True) == "7"
     assert shown("uid", a_job(user="gone"), local_uid=True) == "1001"

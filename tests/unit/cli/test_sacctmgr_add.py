@@ -6,10 +6,10 @@ import io
 
 import pytest
 
+from spritz.cli.already_reported import AlreadyReported
 from spritz.cli.context import Context
 from spritz.cli.manager import add
 from spritz.cli.manager.arguments import read
-from spritz.cli.silent import Silent
 from spritz.model.limits.records import Account, Association, Book, ClusterRow, Qos, Record, User
 
 BOOK = Book(
@@ -68,7 +68,7 @@ def test_names_are_given_by_the_noun_too(words: str) -> None:
 @pytest.mark.parametrize("setting", ["GrpTRES=", "Guarantee=", "MaxTRESPerJob="])
 def test_a_limit_without_a_value_is_refused(setting: str) -> None:
     context = a_context()
-    with pytest.raises(Silent):
+    with pytest.raises(AlreadyReported):
         add.users(BOOK, read(f"alice account=physics {setting}".split())[0], context)
     assert f"Unknown option: {setting}" in context.stderr.getvalue()  # type: ignore[attr-defined]
 

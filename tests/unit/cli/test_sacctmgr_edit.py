@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from spritz.cli.already_reported import AlreadyReported
 from spritz.cli.context import Context
 from spritz.cli.manager import add, change, files, jobs, rename
 from spritz.cli.manager.arguments import Word, conditions, read
 from spritz.cli.manager.commit import Edit, commit, refusal
 from spritz.cli.manager.show import Style, show
-from spritz.cli.silent import Silent
 from spritz.client.errors import RemoteError
 from spritz.model.limits.records import (
     Account,
@@ -29,7 +29,7 @@ from spritz.model.limits.records import (
     User,
     WcKey,
 )
-from spritz.presentation import people
+from spritz.presentation import users
 from spritz.wire.envelope import Failure
 
 
@@ -76,7 +76,7 @@ def test_whoever_may_not_is_told_so(
 ) -> None:
     context = Context("sacctmgr", {}, "/", io.StringIO("y\n"), io.StringIO(), err := io.StringIO())
     dbd: Any = Dbd(Book(), "Access/permission denied", "ESLURM_ACCESS_DENIED")
-    with pytest.raises(Silent) as status:
+    with pytest.raises(AlreadyReported) as status:
         commit(dbd, context, lambda _: ("Done\n", puts, drops), at_once=at_once, adding=adding)
     assert status.value.exit_code == 1
     if adding is None:
@@ -101,7 +101,7 @@ def _lab() -> Book:
 def test_a_default_qos_is_not_taken_away() -> None:
     context = Context("sacctmgr", {}, "/", io.StringIO(), io.StringIO(), err := io.StringIO())
     where, setting = read(["ann", "set", "qos-=high"])
-    with pytest.raises(Silent):
+    with pytest.raises(AlreadyReported):
         change.modify_users(_lab(), conditions(where, context), setting, context)
     assert "don't have access to their default qos" in err.getvalue()
 
@@ -125,7 +125,7 @@ def test_coordinators_that_there_are_not_are_named() -> None:
     for words, said in (("bob account=root", "user 'bob'"), ("ann account=lab", "account 'lab'")):
         for verb in (lambda c, w: add.coordinators(_lab(), w, c), _delete_coordinators):
             context = Context("sacctmgr", {}, "/", io.StringIO(), io.StringIO(), err := io.StringIO())
-            with pytest.raises(Silent):
+            with pytest.raises(AlreadyReported):
                 verb(context, read(words.split())[0])
             assert err.getvalue() == f" You specified a non-existent {said}.\n"
 
@@ -175,7 +175,7 @@ def _renamed(words: str) -> tuple[Edit, str]:
     assert word is not None
     try:
         return rename.rename_user(book, conditions(where, context), word, rest, context), err.getvalue()
-    except Silent:
+    except AlreadyReported:
         return ("", [], []), err.getvalue()
 
 
@@ -220,7 +220,7 @@ class _Strict(Dbd):
 
 
 def test_whoever_may_change_nothing_is_told_so_where_nothing_is_found() -> None:
-    me = Coordinator(user=people.name_of(os.getuid()), account="lab")
+    me = Coordinator(user=users.name_of(os.getuid()), account="lab")
     for dbd, adding, said in (
         (_Strict(_lab(), ""), None, False),
         (_Strict(replace(_lab(), coordinators=(me,)), ""), None, True),
@@ -233,7 +233,7 @@ def test_whoever_may_change_nothing_is_told_so_where_nothing_is_found() -> None:
             assert commit(asked, context, lambda _: (" Nothing deleted\n", [], []), at_once=True, adding=adding) == 1
             assert out.getvalue() == " Nothing deleted\n"
             continue
-        with pytest.raises(Silent):
+        with pytest.raises(AlreadyReported):
             commit(asked, context, lambda _: (" Nothing deleted\n", [], []), at_once=True, adding=adding)
         assert out.getvalue() == ""
         assert err.getvalue() == (
@@ -244,22 +244,22 @@ def test_whoever_may_change_nothing_is_told_so_where_nothing_is_found() -> None:
 
 def test_the_root_account_is_kept() -> None:
     context = Context("sacctmgr", {}, "/", io.StringIO(), io.StringIO(), err := io.StringIO())
-    with pytest.raises(Silent):
+    with pytest.raises(AlreadyReported):
         change.delete_accounts(_lab(), conditions(read(["root,lab"])[0], context), context)
     assert err.getvalue() == " You are not allowed to remove the root account.\n Use remove cluster instead.\n"
 
 
 def test_a_dump_is_for_administrators() -> None:
-    for users, said in (
+    for holders, said in (
         (
-            (User(name=people.name_of(os.getuid())),),
+            (User(name=users.name_of(os.getuid())),),
             " Your user does not have sufficient privileges to dump clusters.\n",
         ),
         ((), f" Your uid ({os.getuid()}) is not in the accounting system, can't dump cluster.\n"),
     ):
         context = Context("sacctmgr", {}, "/nowhere", io.StringIO(), io.StringIO(), err := io.StringIO())
-        dbd: Any = _Strict(replace(_lab(), users=users), "")
-        with pytest.raises(Silent):
+        dbd: Any = _Strict(replace(_lab(), users=holders), "")
+        with pytest.raises(AlreadyReported):
             files.dump(dbd, read(["c"])[0], context)
         assert err.getvalue() == said
 
@@ -267,7 +267,7 @@ def test_a_dump_is_for_administrators() -> None:
 def test_runaway_jobs_are_for_operators() -> None:
     context = Context("sacctmgr", {}, "/", io.StringIO(), io.StringIO(), err := io.StringIO())
     dbd: Any = _Strict(_lab(), "")
-    with pytest.raises(Silent):
+    with pytest.raises(AlreadyReported):
         jobs.show_runaway(dbd, "c", [], Style(), context, at_once=True)
     assert err.getvalue() == "sacctmgr: error: You must have an AdminLevel>=Operator to fix runaway jobs\n"
 
@@ -281,7 +281,7 @@ def test_a_user_without_a_default_account_is_for_sites_that_allow_it() -> None:
         context = Context("sacctmgr", {}, "/", io.StringIO(), io.StringIO(), err := io.StringIO())
         asked = conditions(where, context)
         if said:
-            with pytest.raises(Silent):
+            with pytest.raises(AlreadyReported):
                 change.modify_users(replace(book, options=options), asked, setting, context)
         else:
             _, puts, _ = change.modify_users(replace(book, options=options), asked, setting, context)
@@ -314,7 +314,7 @@ def test_a_user_who_is_not_there_in_an_account_is_not_deleted() -> None:
 )
 def test_what_is_wrong_is_said_as_slurm_says_it(verb: Any, words: str, said: str) -> None:
     context = Context("sacctmgr", {}, "/", io.StringIO(), io.StringIO(), err := io.StringIO())
-    with pytest.raises(Silent):
+    with pytest.raises(AlreadyReported):
         verb(_lab(), read(words.split())[0], context)
     assert err.getvalue().startswith(said)
 
@@ -328,7 +328,7 @@ def test_private_accounts_are_refused_to_whoever_coordinates_none() -> None:
         book = Book(accounts=accounts, private=("accounts",))
         try:
             show("account", [], book, Style(), context)
-        except Silent:
+        except AlreadyReported:
             pass
         assert err.getvalue() == said
 
@@ -336,7 +336,10 @@ def test_private_accounts_are_refused_to_whoever_coordinates_none() -> None:
 @pytest.mark.parametrize("code", ["ESLURM_ACCESS_DENIED", "ESLURM_DB_CONNECTION"])
 def test_a_question_that_is_for_others_is_refused_in_two_lines(code: str) -> None:
     context = Context("sacctmgr", {}, "/", io.StringIO(), io.StringIO(), err := io.StringIO())
-    with pytest.raises(Silent if code == "ESLURM_ACCESS_DENIED" else RemoteError), refusal(context, " Because: {}\n"):
+    with (
+        pytest.raises(AlreadyReported if code == "ESLURM_ACCESS_DENIED" else RemoteError),
+        refusal(context, " Because: {}\n"),
+    ):
         raise RemoteError(Failure(code=code, errno=1, message="no"))
     said = "sacctmgr: error: no\n Because: no\n"
     assert err.getvalue() == (said if code == "ESLURM_ACCESS_DENIED" else "")

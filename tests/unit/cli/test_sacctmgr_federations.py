@@ -8,12 +8,12 @@ import pytest
 
 from spritz.accounting.associations.rules import BookError, check_book
 from spritz.accounting.associations.store import applied
+from spritz.cli.already_reported import AlreadyReported
 from spritz.cli.context import Context
 from spritz.cli.manager import federations
 from spritz.cli.manager.arguments import conditions, read
 from spritz.cli.manager.commit import Edit
 from spritz.cli.manager.show import Style, show
-from spritz.cli.silent import Silent
 from spritz.model.limits.edits import delete_clusters
 from spritz.model.limits.federations import CLUSTERS_MAX, joined, member_of
 from spritz.model.limits.records import Account, Association, Book, ClusterRow, Federation, FederationMember
@@ -53,7 +53,7 @@ def given(book: Book, command: str) -> tuple[str, Book]:
 
 def refused(book: Book, command: str) -> str:
     context = a_context()
-    with pytest.raises(Silent):
+    with pytest.raises(AlreadyReported):
         edited(book, command, context)
     return context.stderr.getvalue()  # type: ignore[no-any-return,attr-defined]  # a StringIO
 

@@ -13,12 +13,12 @@ from msgspec.structs import replace
 
 from spritz.accounting.associations import rules
 from spritz.accounting.associations.store import applied
+from spritz.cli.already_reported import AlreadyReported
 from spritz.cli.context import Context
 from spritz.cli.manager import files
 from spritz.cli.manager.arguments import read
 from spritz.cli.manager.flatfile import write
 from spritz.cli.manager.load import Loading
-from spritz.cli.silent import Silent
 from spritz.client.errors import ClientError
 from spritz.model.limits.records import Association, Book, ClusterRow, Qos, Record
 
@@ -143,7 +143,7 @@ def test_a_directory_for_archives_that_is_not_there_is_refused() -> None:
 def test_load_takes_one_file_and_clean_is_none(words: str, problem: str) -> None:
     context = screen()
     nobody: Any = None
-    with pytest.raises(Silent):
+    with pytest.raises(AlreadyReported):
         files.load(nobody, read(words.split())[0], context, at_once=True)
     assert context.stderr.getvalue().startswith(problem)  # type: ignore[attr-defined]  # it is a StringIO
 
@@ -162,7 +162,7 @@ def test_load_takes_one_file_and_clean_is_none(words: str, problem: str) -> None
 )
 def test_a_file_that_is_wrong_is_refused_with_its_line(text: str, problem: str) -> None:
     context = screen()
-    with pytest.raises(Silent):
+    with pytest.raises(AlreadyReported):
         Loading(EMPTY, context, cluster="", clean=False).edit(text)
     said = context.stderr.getvalue()  # type: ignore[attr-defined]  # it is a StringIO
     assert problem in said

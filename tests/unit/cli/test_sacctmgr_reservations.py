@@ -6,11 +6,11 @@ import io
 
 import pytest
 
+from spritz.cli.already_reported import AlreadyReported
 from spritz.cli.context import Context
 from spritz.cli.manager.arguments import read as words_of
 from spritz.cli.manager.reservations import read, rows_of, unused_seconds
 from spritz.cli.manager.show import Style, columns_of, table_text
-from spritz.cli.silent import Silent
 from spritz.model.accounting import ReservationRecord
 from spritz.model.limits.records import Association, Book
 from spritz.model.usage import ReservationUsage
@@ -109,7 +109,7 @@ def test_it_is_asked_of_today_until_now_unless_told() -> None:
 )
 def test_what_is_no_condition_is_said(word: str, problem: str) -> None:
     asking = context()
-    with pytest.raises(Silent):
+    with pytest.raises(AlreadyReported):
         read("c1", words_of([word])[0], NOW, asking)
     assert isinstance(asking.stderr, io.StringIO)
     assert asking.stderr.getvalue().startswith(problem)

@@ -9,12 +9,12 @@ from msgspec.structs import replace
 
 from spritz.accounting.associations.rules import BookError, check_book
 from spritz.accounting.associations.store import applied, policy_of
+from spritz.cli.already_reported import AlreadyReported
 from spritz.cli.context import Context
 from spritz.cli.manager import resources
 from spritz.cli.manager.arguments import read
 from spritz.cli.manager.commit import Edit
 from spritz.cli.manager.show import Style, show
-from spritz.cli.silent import Silent
 from spritz.model.limits.records import Book, ClusterRow, Resource, ResourceShare
 
 BOOK = Book(
@@ -57,7 +57,7 @@ def refused(book: Book, command: str) -> str:
     """What is said on standard error."""
     errors = io.StringIO()
     context = Context("sacctmgr", {}, "/", io.StringIO(), io.StringIO(), errors)
-    with pytest.raises(Silent):
+    with pytest.raises(AlreadyReported):
         edited(book, command, context)
     return errors.getvalue()
 
@@ -152,6 +152,6 @@ def test_more_than_all_of_it_is_told_before_anything_is_done(command: str, said:
     )
     book = BOOK if command.startswith("add") else replace(BOOK, resource_shares=shares)
     context = Context("sacctmgr", {}, "/", io.StringIO(), io.StringIO(), err := io.StringIO())
-    with pytest.raises(Silent):
+    with pytest.raises(AlreadyReported):
         edited(book, command, context)
     assert err.getvalue() == said

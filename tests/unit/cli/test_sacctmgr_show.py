@@ -6,11 +6,11 @@ import io
 
 import pytest
 
+from spritz.cli.already_reported import AlreadyReported
 from spritz.cli.context import Context
 from spritz.cli.manager import add
 from spritz.cli.manager.arguments import need_values, read
 from spritz.cli.manager.show import Style, show
-from spritz.cli.silent import Silent
 from spritz.model.limits.records import Account, Association, Book, ClusterRow, Qos, Transaction
 
 
@@ -24,7 +24,7 @@ def shown(*words: str) -> tuple[list[str], str]:
     style = Style(header=False, parsable=2)
     try:
         show("transaction", read([*words, "format=where"])[0], Book(transactions=done), style, context)
-    except Silent:
+    except AlreadyReported:
         pass
     return out.getvalue().splitlines(), err.getvalue()
 
@@ -118,7 +118,7 @@ def test_settings_are_listed_after_add_as_slurm_lists_them() -> None:
 def test_a_value_that_is_none_is_told_as_slurm_tells_it(word: str, said: str) -> None:
     errors = io.StringIO()
     context = Context("sacctmgr", {}, "/", io.StringIO(), io.StringIO(), errors)
-    with pytest.raises(Silent):
+    with pytest.raises(AlreadyReported):
         add.accounts(Book(clusters=(ClusterRow(name="real"),)), read(["t1", word])[0], context)
     assert errors.getvalue() == f"{said} Unknown option: {word}\n Use keyword 'where' to modify condition\n"
 
@@ -203,6 +203,6 @@ def test_a_condition_without_a_value_is_not_everybody(words: str, refused: bool)
     context = Context("sacctmgr", {}, "/", io.StringIO(), io.StringIO(), err := io.StringIO())
     try:
         need_values(read([words])[0], context)
-    except Silent:
+    except AlreadyReported:
         pass
     assert err.getvalue() == (f" No value given: {words}\n" if refused else "")

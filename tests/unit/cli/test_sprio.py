@@ -7,9 +7,9 @@ import io
 import pytest
 from msgspec.structs import replace
 
+from spritz.cli.already_reported import AlreadyReported
 from spritz.cli.context import Context
 from spritz.cli.priority.listing import PriorityListing
-from spritz.cli.silent import Silent
 from spritz.cli.sprio import OPTIONS, main
 from spritz.model.errors import SpritzError
 from spritz.model.priority import PriorityFactors, PriorityWeights
@@ -142,7 +142,7 @@ def test_what_a_job_does_not_ask_for_is_no_part_of_its_priority(letter: str, wan
 
 
 def test_a_letter_that_is_none_sorts_nothing() -> None:
-    with pytest.raises(Silent) as ended:
+    with pytest.raises(AlreadyReported) as ended:
         shown(sort="zz")
     assert ended.value.exit_code == 1
 

@@ -22,7 +22,7 @@ from spritz.cli.entry import call
 from spritz.cli.sreport import main
 from spritz.model.limits.records import GetBook
 from spritz.model.usage import AskJobSizes, AskReservations, JobSizes, ReservationReport
-from spritz.presentation import people
+from spritz.presentation import users
 from spritz.runtime.clock import SystemClock
 from tests.databases import open_store
 from tests.unit.accounting import year
@@ -91,8 +91,8 @@ def run(stores: dict[bool, Store], monkeypatch: pytest.MonkeyPatch) -> Run:
         )
         monkeypatch.setattr(SystemClock, "now", lambda self: year.NOW)
         numbers = {"games": 5, "nobody": 65534, "root": 0}
-        monkeypatch.setattr(people, "uid_of", lambda word: numbers.get(word, int(word) if word.isdigit() else None))
-        monkeypatch.setattr(people, "proper_name", lambda user: user)
+        monkeypatch.setattr(users, "uid_of", lambda word: numbers.get(word, int(word) if word.isdigit() else None))
+        monkeypatch.setattr(users, "proper_name", lambda user: user)
         context = Context("sreport", environ, "/", io.StringIO(stdin), io.StringIO(), io.StringIO())
         status = call(main, shlex.split(line), context)
         return status, context.stdout.getvalue(), context.stderr.getvalue()  # type: ignore[attr-defined]  # StringIO

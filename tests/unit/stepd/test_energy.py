@@ -11,8 +11,8 @@ import pytest
 from spritz.model import step_usage
 from spritz.model.accounting import StepRecord
 from spritz.model.reports import Usage
-from spritz.stepd.account import Account
 from spritz.stepd.energy import NvidiaGpus, Rapl, counters
+from spritz.stepd.usage import StepUsage
 
 
 def put(root: Path, name: str, microjoules: int, most: int = 1_000_000_000) -> None:
@@ -42,7 +42,7 @@ def test_a_counter_that_has_run_over_goes_on(tmp_path: Path) -> None:
 
 def test_where_nothing_counts_nothing_is_known(tmp_path: Path) -> None:
     assert not Rapl(str(tmp_path / "none")).known
-    account = Account(energy=Rapl(str(tmp_path / "none")))
+    account = StepUsage(energy=Rapl(str(tmp_path / "none")))
     assert account.usage().energy_joules == 0
 
 
@@ -98,7 +98,7 @@ def test_a_step_is_told_what_its_own_gpus_used_since_it_began(nvml: Nvml) -> Non
     assert (mine.read(), all_of_them.read()) == (0, 0)
     nvml.millijoules = [5_250_000, 0, 71_000_000]
     assert (mine.read(), all_of_them.read()) == (250, 1250)
-    account = Account(energy=mine)
+    account = StepUsage(energy=mine)
     nvml.millijoules[0] += 10_400
     assert account.usage().energy_joules == 260
 
@@ -114,7 +114,7 @@ def test_a_driver_that_was_loaded_anew_counts_from_nothing_and_one_that_fails_co
 
 def test_nvml_is_not_loaded_before_the_tasks_have_been_started_nor_twice(nvml: Nvml) -> None:
     nvml.broken = True
-    account = Account(energy=NvidiaGpus(()))
+    account = StepUsage(energy=NvidiaGpus(()))
     assert nvml.loaded == 0
     account.begin()
     account.sample([])

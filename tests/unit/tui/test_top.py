@@ -26,7 +26,7 @@ JOBS = (
 WHOLE = Update(now=1200.0, cluster="c", whole=True, jobs=JOBS, nodes=(node("n1", used=6), node("n2")), nodes_whole=True)
 
 
-class Silent:
+class AlreadyReported:
     """In place of a feed: nothing comes by itself."""
 
     samples = False
@@ -65,7 +65,7 @@ def piloted(
     async def main() -> None:
         mail = Mail()
         mail.put(WHOLE)
-        top = Top(Silent(), mail, None)  # type: ignore[arg-type]  # a feed that says nothing
+        top = Top(AlreadyReported(), mail, None)  # type: ignore[arg-type]  # a feed that says nothing
         async with top.run_test(size=size) as pilot:
             await _until(pilot, lambda: top.picture.is_known and bool(top.table.rows))
             await work(pilot, top, mail)

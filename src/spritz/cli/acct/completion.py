@@ -81,7 +81,7 @@ def _path(given: Mapping[str, str], context: Context) -> str:
 
     if "file" in given:
         return os.path.join(context.cwd, given["file"])
-    from spritz.cli.silent import Silent
+    from spritz.cli.already_reported import AlreadyReported
     from spritz.client.locate import read_keys
     from spritz.model.errors import SpritzError
 
@@ -89,7 +89,7 @@ def _path(given: Mapping[str, str], context: Context) -> str:
     kind = found.get("jobcomptype", "").lower().removeprefix("jobcomp/") or "none"
     if kind == "none":
         context.err("Slurm job completion is disabled\n")
-        raise Silent
+        raise AlreadyReported
     if kind != "filetxt":
         raise SpritzError(f"JobCompType=jobcomp/{kind} keeps no file of records: name one with --file")
     return found.get("jobcomploc") or _DEFAULT_PATH

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
+from spritz.cli.already_reported import AlreadyReported
 from spritz.cli.options import Fatal
 from spritz.cli.queue.conditions import split_ids, words
-from spritz.cli.silent import Silent
 from spritz.model.accounting import JobPick, SelectJobs
 from spritz.model.errors import SpritzError
 from spritz.presentation.job_states import state_named
@@ -46,7 +46,7 @@ def gathered(found: Sequence[tuple[str, str | None]], context: Context) -> list[
     nodes = [value for key, value in found if key == "nodelist"]
     if len(nodes) > 1:
         context.error(f"Already asked for nodes '{nodes[0]}'")
-        raise Silent
+        raise AlreadyReported
     return [(key, lists.get(key, value)) for key, value in found]
 
 
@@ -112,7 +112,7 @@ def window(given: Given, now: float, context: Context) -> tuple[float | None, fl
         end = start if by_state and given.get("starttime") else now
     if start is not None and end is not None and start > end:
         context.error("Start time (%s) requested is after end time (%s)." % _shown(start, end))  # noqa: UP031
-        raise Silent
+        raise AlreadyReported
     return start, end
 
 
@@ -129,7 +129,7 @@ def _time(text: str, now: float, context: Context) -> float:
         return parse_time(text, now, future=False)
     except TimeError as error:
         context.err(f"{error}\n")
-        raise Silent from error
+        raise AlreadyReported from error
 
 
 def _midnight(now: float) -> float:
@@ -201,14 +201,14 @@ def _users(given: Given, context: Context, *, picked: bool) -> tuple[int, ...]:
 
 def users_named(names: Sequence[str], context: Context) -> tuple[int, ...]:
     """Their numbers. Raises Silent after the line that names one that there is not."""
-    from spritz.presentation.people import uid_of
+    from spritz.presentation.users import uid_of
 
     numbers = []
     for word in names:
         number = uid_of(word)
         if number is None:
             context.error(f"Invalid user id: {word}")
-            raise Silent
+            raise AlreadyReported
         numbers.append(number)
     return tuple(numbers)
 
@@ -224,7 +224,7 @@ def groups_named(names: Sequence[str], context: Context) -> tuple[int, ...]:
             numbers.append(int(word) if is_number else grp.getgrnam(word).gr_gid)
         except (KeyError, ValueError) as error:
             context.error(f"Invalid group id: {word}")
-            raise Silent from error
+            raise AlreadyReported from error
     return tuple(numbers)
 
 

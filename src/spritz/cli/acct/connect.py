@@ -5,7 +5,7 @@ from __future__ import annotations
 from time import monotonic, sleep
 from typing import TYPE_CHECKING
 
-from spritz.cli.silent import Silent
+from spritz.cli.already_reported import AlreadyReported
 from spritz.client.errors import ClientError, RemoteHost
 from spritz.client.locate import locate_database
 from spritz.client.sync import connect_address
@@ -28,7 +28,7 @@ def connected(context: Context) -> tuple[Connection, str]:
     config = locate_database()
     if config.kind != "slurmdbd":
         context.err("Slurm accounting storage is disabled\n")
-        raise Silent
+        raise AlreadyReported
     started = monotonic()
     problem: ClientError | None = None
     remote: RemoteHost | None = None
@@ -57,4 +57,4 @@ def connected(context: Context) -> tuple[Connection, str]:
     )
     context.error(f"Sending PersistInit msg: {reason}")
     context.error(f"Problem talking to the database: {reason}")
-    raise Silent
+    raise AlreadyReported

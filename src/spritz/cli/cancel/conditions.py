@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from spritz.cli.silent import Silent
+from spritz.cli.already_reported import AlreadyReported
 from spritz.model.commands.job import JobFilter, JobTarget
 from spritz.model.errors import SpritzError
 
@@ -60,7 +60,7 @@ def signal_of(given: Given, context: Context) -> int:
         return parse_signal(given["signal"])
     except SignalError as error:
         context.err(f"Unknown job signal: {given['signal']}\n")
-        raise Silent from error
+        raise AlreadyReported from error
 
 
 def build_filter(given: Given, words: Sequence[str], context: Context) -> JobFilter:
@@ -95,7 +95,7 @@ def _users(given: Given) -> tuple[int, ...]:
         return (os.getuid(),)
     if "user" not in given:
         return ()
-    from spritz.presentation.people import uid_of
+    from spritz.presentation.users import uid_of
 
     uid = uid_of(given["user"])
     if uid is None:
@@ -111,6 +111,6 @@ def _states(given: Given, context: Context) -> tuple[str, ...]:
         name = _STATES.get(word.upper())
         if name is None:
             context.err(f"Invalid job state specified: {word}\nValid job states are PENDING, RUNNING, and SUSPENDED\n")
-            raise Silent
+            raise AlreadyReported
         names.append(name)
     return tuple(names)

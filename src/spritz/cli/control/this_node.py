@@ -76,7 +76,7 @@ def _user_line(uid: int) -> list[str]:
 def _group_lines(uid: int, groups: Sequence[int]) -> list[str]:
     import grp
 
-    from spritz.presentation.people import name_of
+    from spritz.presentation.users import name_of
 
     lines = []
     for gid in groups:

@@ -132,7 +132,7 @@ def find(word: str) -> Verb | None:
 
 def call(session: Session, words: list[str]) -> int:
     """Carry out one line; the status. Errors are printed here. Raises nothing that a user could cause."""
-    from spritz.cli.silent import Silent
+    from spritz.cli.already_reported import AlreadyReported
     from spritz.model.errors import SpritzError
 
     word, *rest = words
@@ -160,7 +160,7 @@ def call(session: Session, words: list[str]) -> int:
     run: Callable[[Session, list[str]], int] = getattr(import_module(f"spritz.cli.control.{module}"), name)
     try:
         return run(session, rest)
-    except Silent as silent:
+    except AlreadyReported as silent:
         return silent.exit_code
     except SpritzError as error:
         session.hint(error.hint)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from spritz.cli.silent import Silent
+from spritz.cli.already_reported import AlreadyReported
 from spritz.model.errors import SpritzError
 from spritz.presentation import columns, node_states
 from spritz.presentation.node_fields import LETTERS, NodeField, natural, partition_name
@@ -39,7 +39,7 @@ def parse_states(text: str, context: Context) -> list[list[str]]:
     except node_states.UnknownState as error:
         for line in node_states.unknown_lines(str(error)):
             context.error(line)
-        raise Silent from error
+        raise AlreadyReported from error
 
 
 def check_displaced(found: Sequence[tuple[str, str | None]], context: Context) -> None:
@@ -148,7 +148,7 @@ class NodeListing:
     def _not_told(self, words: str, error: SpritzError) -> SpritzError:
         """PrivateData keeps it from the caller."""
         self._context.err(f"{words}: {error.message}\n")
-        return Silent()
+        return AlreadyReported()
 
     def _is_meant(self, view: NodeView) -> bool:
         names = view.state_names

@@ -9,8 +9,8 @@ import signal
 from time import monotonic, sleep
 from typing import TYPE_CHECKING
 
+from spritz.cli.already_reported import AlreadyReported
 from spritz.cli.launch.controller import PATIENCE_SECONDS, Interrupted
-from spritz.cli.silent import Silent
 from spritz.cli.submit.values import IMMEDIATE
 from spritz.client.errors import ClientError, RemoteError
 from spritz.model.errors import ESLURM, SpritzError
@@ -42,7 +42,7 @@ SRUN = Words("Unable to allocate resources", revoked="Job allocation {} has been
 SALLOC = Words("Job submit/allocate failed", "Pending job allocation {}", "Job allocation {} has been revoked.")
 
 
-class Revoked(Silent):
+class Revoked(AlreadyReported):
     """A signal ended the wait."""
 
 
@@ -99,7 +99,7 @@ def _submitted(controller: Controller, request: SubmitJob | SubmitHetJob) -> Job
             raise
         except ClientError as error:
             from spritz.client.locate import locate_controller
-            from spritz.client.submitting import RETRY_SECONDS, outcome_unknown
+            from spritz.client.submission_retry import RETRY_SECONDS, outcome_unknown
 
             controller.close()
             if deadline and monotonic() + RETRY_SECONDS >= deadline:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from spritz.cli.already_reported import AlreadyReported
 from spritz.cli.launch.controller import PATIENCE_SECONDS, Interrupted
-from spritz.cli.silent import Silent
 from spritz.client.errors import ClientError, RemoteError
 from spritz.model.commands.step import CreateHetStep, CreateStep, StepCreated
 from spritz.model.errors import ESLURM, SpritzError
@@ -126,4 +126,4 @@ def worded(error: RemoteError, job_id: int, context: Context) -> SpritzError:
         message = f"Unable to create step for job {job_id}: {error.message}"
         return SpritzError(message, code=error.code, hint=error.hint, details=error.details)
     context.info(f"Check SLURM_JOB_ID environment variable. Expired or invalid job {job_id}")
-    return Silent()
+    return AlreadyReported()

@@ -304,9 +304,9 @@ class Session:
 
     def _broadcast(self, job_id: int) -> None:
         """Copy the program to the nodes first, and run the copy."""
+        from spritz.cli.already_reported import AlreadyReported
         from spritz.cli.launch.bcast import Copy, broadcast, packs
         from spritz.cli.launch.foreground import find
-        from spritz.cli.silent import Silent
 
         try:
             path = os.path.join(self.context.cwd, find(self.command[0], dict(self.context.environ)))
@@ -317,7 +317,7 @@ class Session:
         copy = Copy(path, destination, force=True, preserve=True, packed=packs(self.given.get("compress")))
         self.interrupts.handler = self._interrupt_wait
         if broadcast(self.controller, self.reactor, self.interrupts, self.context, job_id, copy):
-            raise Silent
+            raise AlreadyReported
         self.command[0] = destination
 
     def step_request(self, job_id: int, listener: Listener) -> CreateStep | CreateHetStep:

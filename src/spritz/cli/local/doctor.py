@@ -231,7 +231,7 @@ _UNHELD = {
 }
 
 
-#: As `spritz.node.confines` has it: a command imports no daemon.
+#: As `spritz.node.enforcement` has it: a command imports no daemon.
 _EARLIER = {
     "v1": "cgroups of version 1 are mounted: these cannot freeze, kill at once, or take sessions by ssh",
     "hybrid": "cgroups of version 1 hold memory, cores and devices; version 2 is mounted beside them without these",

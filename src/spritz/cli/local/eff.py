@@ -18,16 +18,16 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(arguments: Namespace, context: Context) -> int:
     """0; 1 where there is no such job, or no daemon answers."""
+    from spritz.cli.already_reported import AlreadyReported
     from spritz.cli.efficiency.advice import advise
     from spritz.cli.efficiency.fetch import jobs
     from spritz.cli.efficiency.measure import measure
     from spritz.cli.efficiency.text import text_lines
-    from spritz.cli.silent import Silent
 
     text = ",".join(arguments.jobs)
     try:
         found, now = jobs(text, context)
-    except Silent as silent:
+    except AlreadyReported as silent:
         return silent.exit_code
     if not found:
         context.error(f"accounting knows no job {text}")

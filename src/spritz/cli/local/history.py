@@ -25,12 +25,12 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(arguments: Namespace, context: Context) -> int:
     """0; 1 where there is no such job, or no daemon answers."""
-    from spritz.cli.silent import Silent
+    from spritz.cli.already_reported import AlreadyReported
 
     text = ",".join(arguments.jobs)
     try:
         found = _asked(text, context)
-    except Silent as silent:
+    except AlreadyReported as silent:
         return silent.exit_code
     if not found.lives:
         context.error(f"accounting knows no job {text}")

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from spritz.cli.already_reported import AlreadyReported
 from spritz.cli.manager import settings
 from spritz.cli.manager.arguments import Word, match
-from spritz.cli.silent import Silent
 from spritz.model.limits import edits
 from spritz.model.limits.records import Association, Coordinator, Policy, Qos, Record
 from spritz.model.limits.rules import Rules
@@ -94,7 +94,7 @@ def _set(
         return settings.apply(record, words, shown, inherited)
     except settings.Unknown as error:
         context.err(error.lines)
-        raise Silent from error
+        raise AlreadyReported from error
 
 
 def clusters_of(book: Book, wanted: list[str], context: Context) -> list[str]:
@@ -103,10 +103,10 @@ def clusters_of(book: Book, wanted: list[str], context: Context) -> list[str]:
     for name in wanted:
         if name not in known:
             context.err(f" This cluster '{name}' doesn't exist.\n        Contact your admin to add it to accounting.\n")
-            raise Silent
+            raise AlreadyReported
     if not known:
         context.err("  Can't add accounts: there are no clusters in the database yet\n")
-        raise Silent
+        raise AlreadyReported
     return wanted or known
 
 
@@ -116,7 +116,7 @@ def accounts(book: Book, words: list[Word], context: Context) -> Edit:
     asked.association()  # what is no setting is refused first
     if not asked.names:
         context.err(" Need name of account to add.\n")
-        raise Silent
+        raise AlreadyReported
     parent = asked.own.get("parent", "root").lower()
     clusters = clusters_of(book, asked.list("cluster"), context)
     if parent not in {one.name for one in book.accounts}:
@@ -126,7 +126,7 @@ def accounts(book: Book, words: list[Word], context: Context) -> Edit:
                 "        Contact your admin to add this account.\n"
             )
         context.err(" No associations created.\n")
-        raise Silent
+        raise AlreadyReported
     names = [name.lower() for name in dict.fromkeys(asked.names)]
     lines: list[str] = []
     description, organization = asked.own.get("description", ""), asked.own.get("organization", "")
@@ -140,7 +140,7 @@ def accounts(book: Book, words: list[Word], context: Context) -> Edit:
     lost = [entry.cluster for entry in placed if (entry.cluster, parent) not in places]
     if lost:
         context.err(f" Parent account '{parent}' is not on cluster '{lost[0]}'\n")
-        raise Silent
+        raise AlreadyReported
     if placed:
         lines += [" Associations", *(f"  A = {entry.account:<10} C = {entry.cluster:<10}" for entry in placed)]
         if asked.shown or asked.own.keys() - {"cluster"}:
@@ -159,7 +159,7 @@ def users(book: Book, words: list[Word], context: Context) -> Edit:
     asked.association()  # what is no setting is refused first
     if not asked.names:
         context.err(" Need name of user to add.\n")
-        raise Silent
+        raise AlreadyReported
     clusters = clusters_of(book, asked.list("cluster"), context)
     names, default = list(dict.fromkeys(asked.names)), asked.own.get("defaultaccount", "").lower()
     wanted = [name.lower() for name in asked.list("account")]
@@ -170,7 +170,7 @@ def users(book: Book, words: list[Word], context: Context) -> Edit:
     keys += [key] if key and key not in keys else []
     if not wanted and not keys:
         context.err(" Need name of account to add user to.\n")
-        raise Silent
+        raise AlreadyReported
     lines: list[str] = []
     for account in wanted:
         if account not in {one.name for one in book.accounts}:
@@ -179,7 +179,7 @@ def users(book: Book, words: list[Word], context: Context) -> Edit:
                 context.out(" Nothing new added.\n")
             else:
                 context.err(" No associations or wckeys created.\n")
-            raise Silent
+            raise AlreadyReported
     known = {one.name: one for one in book.users}
     level = admin_level(asked.own.get("adminlevel", "None"), context)
     new = edits.new_users(book, names, level, key)
@@ -219,7 +219,7 @@ def admin_level(text: str, context: Context) -> str:
     known = match(text.lower(), ("none", "operator", "administrator"), 1)
     if known is None or not text:
         context.err(f" Bad AdminLevel '{text}'\n")
-        raise Silent
+        raise AlreadyReported
     return known.capitalize()
 
 
@@ -228,7 +228,7 @@ def qos(book: Book, words: list[Word], context: Context) -> Edit:
     asked = Asked(words, context, (), "qos")
     if not asked.names:
         context.err(" Need name of qos to add.\n")
-        raise Silent
+        raise AlreadyReported
     shown: dict[str, str] = {}
     known = {qos_record.name for qos_record in book.qos}
     from msgspec.structs import replace
@@ -251,7 +251,7 @@ def clusters(book: Book, words: list[Word], context: Context) -> Edit:
     sample = asked.association()
     if not asked.names:
         context.err(" Need name of cluster to add.\n")
-        raise Silent
+        raise AlreadyReported
     puts = edits.new_clusters(book, [name.lower() for name in asked.names], sample)
     if not puts:
         for name in asked.names:
@@ -270,7 +270,7 @@ def coordinators(book: Book, words: list[Word], context: Context) -> Edit:
     wanted = [name.lower() for name in asked.list("account")]
     if not asked.names or not wanted:
         context.err(" You need to specify a user and an account to add a coordinator.\n")
-        raise Silent
+        raise AlreadyReported
     need_coordinator(book, wanted, asked.names, context)
     there = {(coordinator.account, coordinator.user) for coordinator in book.coordinators}
     puts = [Coordinator(account=a, user=u) for a in wanted for u in asked.names if (a, u) not in there]
@@ -288,4 +288,4 @@ def need_coordinator(book: Book, accounts: Sequence[str], users: Sequence[str], 
         for name in names:
             if name not in known:
                 context.err(f" You specified a non-existent {kind} '{name}'.\n")
-                raise Silent
+                raise AlreadyReported

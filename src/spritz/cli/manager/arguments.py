@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from spritz.cli.silent import Silent
+from spritz.cli.already_reported import AlreadyReported
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -131,7 +131,7 @@ def conditions(
             known = match(word.key, tuple(CONDITIONS), 3)
             if known is None or word.op != "=":
                 context.err(f" Unknown condition: {word.text}\n Use keyword 'set' to modify value\n")
-                raise Silent
+                raise AlreadyReported
             target = CONDITIONS[known]
         old = getattr(found, target) or []
         setattr(found, target, [*old, *word.values])
@@ -143,7 +143,7 @@ def need_values(words: Iterable[Word], context: Context) -> None:
     for word in words:
         if word.key and not any(word.values) and not word.key.lower().startswith("part"):
             context.err(f" No value given: {word.text}\n")
-            raise Silent
+            raise AlreadyReported
 
 
 def need_some(asked: Conditions, entity: str, context: Context) -> None:
@@ -151,7 +151,7 @@ def need_some(asked: Conditions, entity: str, context: Context) -> None:
     if asked == Conditions():
         coordinators = " You need to specify a user list or account list here.\n"
         context.err(coordinators if entity == "coordinator" else " No conditions given to remove, not executing.\n")
-        raise Silent
+        raise AlreadyReported
 
 
 def time_of(text: str, now: float, context: Context) -> float:
@@ -162,4 +162,4 @@ def time_of(text: str, now: float, context: Context) -> float:
         return parse_time(text, now, future=False)
     except TimeError as error:
         context.err(f"{error}\n")
-        raise Silent from error
+        raise AlreadyReported from error

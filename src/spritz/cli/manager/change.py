@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from spritz.cli.already_reported import AlreadyReported
 from spritz.cli.manager import settings
 from spritz.cli.manager.add import admin_level, need_coordinator
 from spritz.cli.manager.arguments import Conditions, Word, match
 from spritz.cli.manager.inheritance import inheriting_associations
-from spritz.cli.silent import Silent
 from spritz.model.limits import edits
 from spritz.model.limits.records import Association, Record
 from spritz.model.limits.rules import Rules
@@ -83,7 +83,7 @@ def _need_qos(book: Book, rules: Rules, association: Association, context: Conte
     """A default is one of the QOS that the association may use. Raises Silent."""
     if association.default_qos and association.default_qos not in {qos.name for qos in book.qos}:
         context.err(f"You gave a bad default qos '{association.default_qos}'.  Use 'list qos' to get complete list.\n")
-        raise Silent
+        raise AlreadyReported
     # What a cluster sets is for associations to inherit, and is not looked at, as in Slurm.
     if (
         association.default_qos
@@ -93,7 +93,7 @@ def _need_qos(book: Book, rules: Rules, association: Association, context: Conte
         context.err(" These associations don't have access to their default qos.\n")
         context.err(" Please give them access before they the default can be set to this.\n")
         context.err(f"  DefQOS = {association.default_qos:<10} {_line(association).lstrip()}\n")
-        raise Silent
+        raise AlreadyReported
 
 
 def apply(record: Association, words: list[Word], context: Context, inherited: str = "") -> Association:
@@ -102,7 +102,7 @@ def apply(record: Association, words: list[Word], context: Context, inherited: s
         found = settings.apply(record, words, {}, inherited)
     except settings.Unknown as error:
         context.err(error.lines)
-        raise Silent from error
+        raise AlreadyReported from error
     assert isinstance(found, Association)
     return found
 
@@ -140,7 +140,7 @@ def modify_users(book: Book, asked: Conditions, words: list[Word], context: Cont
         if not account and "AllowNoDefAcct" not in book.options:
             context.error(_NEED_DEFAULT)
             context.err(f" Error with request: {_NEED_DEFAULT}\n")
-            raise Silent
+            raise AlreadyReported
         for person in people:
             theirs = [
                 association
@@ -161,7 +161,7 @@ def modify_users(book: Book, asked: Conditions, words: list[Word], context: Cont
                         f" Can't modify because these users aren't associated with new default account '{account}'...\n"
                         f"  U = {person.name} C = {cluster}\n"
                     )
-                    raise Silent
+                    raise AlreadyReported
                 for each in here:
                     if each is chosen or each.is_default:
                         puts[each.id] = replace(each, is_default=each is chosen)
@@ -187,7 +187,7 @@ def _need_wckey(book: Book, asked: Conditions, name: str, users: list[str], cont
     if name and lacking:
         context.out(f" Can't modify because these users aren't associated with new default wckey '{name}'...\n")
         context.out("".join(f"  U = {user} C = {cluster}\n" for user, cluster in lacking))
-        raise Silent
+        raise AlreadyReported
 
 
 def modify_accounts(book: Book, asked: Conditions, words: list[Word], context: Context) -> Edit:
@@ -208,7 +208,7 @@ def modify_accounts(book: Book, asked: Conditions, words: list[Word], context: C
         parent = own["parent"].value.lower()
         if parent not in {account.name for account in book.accounts}:
             context.err(f" Parent Account {parent} doesn't exist.\n")
-            raise Silent
+            raise AlreadyReported
         targets = [replace(target, parent=parent) for target in targets if target.account != "root"]
         puts.update((target.id, target) for target in targets)
     made = _changed(book, targets, rest, context) if rest else targets
@@ -232,7 +232,7 @@ def modify_qos(book: Book, asked: Conditions, words: list[Word], context: Contex
                 puts.append(settings.apply(qos_record, words, {}))
             except settings.Unknown as error:
                 context.err(error.lines)
-                raise Silent from error
+                raise AlreadyReported from error
     if not puts:
         return " Nothing modified\n", [], []
     names = [f"  {one.name}" for one in puts if not isinstance(one, Association) and hasattr(one, "name")]
@@ -296,7 +296,7 @@ def delete_accounts(book: Book, asked: Conditions, context: Context) -> Edit:
     """`delete account`: with all below it. Raises Silent after the line that keeps root."""
     if "root" in (name.lower() for name in asked.names):
         context.err(" You are not allowed to remove the root account.\n Use remove cluster instead.\n")
-        raise Silent
+        raise AlreadyReported
     targets = [one for one in selected(book, asked, users=False) if one.account != "root"]
     placed = {association.account for association in book.associations}
     asked_names = {name.lower() for name in asked.names + asked.accounts}

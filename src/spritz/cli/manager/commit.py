@@ -50,7 +50,7 @@ def may(connection: Connection, level: str) -> bool:
 @contextmanager
 def refusal(context: Context, line: str) -> Iterator[None]:
     """Of a question that is for others: the daemon's words, and `line` below, with them for {}. Raises Silent."""
-    from spritz.cli.silent import Silent
+    from spritz.cli.already_reported import AlreadyReported
     from spritz.client.errors import RemoteError
 
     try:
@@ -60,7 +60,7 @@ def refusal(context: Context, line: str) -> Iterator[None]:
             raise
         context.error(error.message)
         context.err(line.format(error.message))
-        raise Silent from error
+        raise AlreadyReported from error
 
 
 def commit(
@@ -77,7 +77,7 @@ def commit(
     `unchanged` is the status where there is nothing to do. `adding`: what is added, for those who may not (None: it is
     not adding). A user without the right to change anything is told so, also where nothing was found to change.
     """
-    from spritz.cli.silent import Silent
+    from spritz.cli.already_reported import AlreadyReported
     from spritz.client.errors import RemoteError
 
     try:
@@ -90,7 +90,7 @@ def commit(
         else:
             context.error(NO_PRIVILEGE)
             context.err(f" Error with request: {error.message}\n")
-        raise Silent from error
+        raise AlreadyReported from error
 
 
 def _commit(
@@ -139,7 +139,7 @@ def _coordinates(book: Book) -> bool:
         return False
     import os
 
-    from spritz.presentation.people import name_of
+    from spritz.presentation.users import name_of
 
     name = name_of(os.getuid())
     return any(coordinator.user == name for coordinator in book.coordinators)
@@ -152,7 +152,7 @@ def _book_to_edit(connection: Connection) -> Book:
 
 def _rehearse(connection: Connection, edit: RehearseEdit, context: Context) -> None:
     """What speaks against a deletion is said before the question. Raises Silent after sacctmgr's lines."""
-    from spritz.cli.silent import Silent
+    from spritz.cli.already_reported import AlreadyReported
     from spritz.client.errors import RemoteError
 
     try:
@@ -161,7 +161,7 @@ def _rehearse(connection: Connection, edit: RehearseEdit, context: Context) -> N
         if error.code == "ESLURM_ACCESS_DENIED":
             raise
         context.err(f" Error with request: {error.message}\n")
-        raise Silent from error
+        raise AlreadyReported from error
 
 
 def agreed(

@@ -67,7 +67,7 @@ def show_statistics(connection: Connection, words: Sequence[Word], context: Cont
         average = row.microseconds // max(1, row.count)
         context.out(f"\t{row.name:<25} count:{row.count:<6} ave_time:{average:<6} total_time:{row.microseconds}\n")
     context.out("\nRemote Procedure Call statistics by user\n")
-    from spritz.presentation.people import name_of
+    from spritz.presentation.users import name_of
 
     for row in sorted_counts(found.users, order):
         average = row.microseconds // max(1, row.count)

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from spritz.cli.already_reported import AlreadyReported
 from spritz.cli.manager.arguments import match, time_of
 from spritz.cli.manager.commit import refusal
 from spritz.cli.manager.show import columns_of, print_table
-from spritz.cli.silent import Silent
 from spritz.model.accounting_admin import EventRecords, SelectEvents
 from spritz.presentation.history_fields import BASE_STATES, EVENT_FIELDS
 
@@ -84,18 +84,18 @@ def _read(cluster: str, words: Sequence[Word], now: float, context: Context) -> 
             kind = match(word.value.lower(), ("cluster", "node"), 1)
             if kind is None:
                 context.err(f" Unknown event type: '{word.value}'  Valid events are Cluster and Node.\n")
-                raise Silent
+                raise AlreadyReported
             changes["kind"] = kind
         elif known is None:
             context.err(f" Unknown condition: {word.text}\n")
-            raise Silent
+            raise AlreadyReported
         elif known == "format":
             asked.format += ("," if asked.format else "") + word.value
         elif known == "condflags":
             for one in word.values:
                 if match(one.lower(), ("open",), 1) is None:
                     context.error(f"Unknown condition flag {one}")
-                    raise Silent
+                    raise AlreadyReported
                 only_open = True
         elif known in ("start", "end"):
             changes["starts_at" if known == "start" else "ends_at"] = time_of(word.value, now, context)
@@ -117,7 +117,7 @@ def _read(cluster: str, words: Sequence[Word], now: float, context: Context) -> 
 def _cpus(word: Word, context: Context) -> int:
     if not (word.value.isascii() and word.value.isdigit() and len(word.value) < 10):
         context.error(f"Invalid value for {word.key} ({word.value})")
-        raise Silent
+        raise AlreadyReported
     return int(word.value)
 
 
@@ -135,14 +135,14 @@ def _condition(known: str, word: Word, context: Context) -> dict[str, object]:
         for one in states:
             if one not in BASE_STATES and one not in ("DRAIN", "FAIL", "DRAINED", "DRAINING"):
                 context.err(f'Bad state string: "{one}"\n')
-                raise Silent
+                raise AlreadyReported
         return {"states": states, "kind": "node"}
-    from spritz.presentation.people import uid_of
+    from spritz.presentation.users import uid_of
 
     numbers = [uid_of(one) for one in word.values]
     if None in numbers:
         context.err(f" Unknown user: {word.value}\n")
-        raise Silent
+        raise AlreadyReported
     return {"users": tuple(numbers), "kind": "node"}
 
 

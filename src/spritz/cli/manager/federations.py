@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from spritz.cli.already_reported import AlreadyReported
 from spritz.cli.manager.arguments import match
-from spritz.cli.silent import Silent
 from spritz.model.limits.federations import STATE, STATES, joined, member_of, members_of
 from spritz.model.limits.records import Federation
 
@@ -45,10 +45,10 @@ def _read(
             context.err(
                 f" Unknown federation flag used in:\n '{word.value}'\n Valid federation flags are\n  '(null)'\n"
             )
-            raise Silent
+            raise AlreadyReported
         else:
             context.err(unknown.format(word.text))
-            raise Silent
+            raise AlreadyReported
     return list(dict.fromkeys(names)), clusters
 
 
@@ -58,7 +58,7 @@ def _need_clusters(book: Book, names: list[str], context: Context) -> None:
     for name in unknown:
         context.err(f" The cluster {name} doesn't exist. Please add first.\n")
     if unknown:
-        raise Silent
+        raise AlreadyReported
 
 
 def add(book: Book, words: list[Word], context: Context) -> Edit:
@@ -66,11 +66,11 @@ def add(book: Book, words: list[Word], context: Context) -> Edit:
     names, pairs = _read(words, context, " Unknown option: {}\n Use keyword 'where' to modify condition\n")
     if not names:
         context.err(" Need name of federation to add.\n")
-        raise Silent
+        raise AlreadyReported
     clusters = list(dict.fromkeys(name for _, name in pairs or () if name))
     if len(names) > 1 and clusters:
         context.err(" Can't assign clusters to multiple federations.\n")
-        raise Silent
+        raise AlreadyReported
     _need_clusters(book, clusters, context)
     there = {federation.name for federation in book.federations}
     for name in names:
@@ -78,7 +78,7 @@ def add(book: Book, words: list[Word], context: Context) -> Edit:
             context.err(f" This federation {name} already exists.  Not adding.\n")
     new = [name for name in names if name not in there]
     if not new:
-        raise Silent
+        raise AlreadyReported
     lines = [" Adding Federation(s)", *(f"  {name}" for name in new)]
     if clusters:
         lines += [" Settings", *(f"  {'Cluster':<13} = {name}" for name in clusters)]
@@ -92,14 +92,14 @@ def modify(book: Book, where: list[Word], setting: list[Word], context: Context)
     _, pairs = _read(setting, context, " Unknown option: {}\n Use keyword 'where' to modify condition\n")
     if pairs is None:
         context.err(" You didn't give me anything to set\n")
-        raise Silent
+        raise AlreadyReported
     if len(names) != 1 or named:
         context.err(" Can't assign clusters to multiple federations.\n")
-        raise Silent
+        raise AlreadyReported
     name = names[0]
     if all(federation.name != name for federation in book.federations):
         context.err(f" The federation {name} doesn't exist.\n")
-        raise Silent
+        raise AlreadyReported
     inside = [member.cluster for member in members_of(book.federation_members, name)]
     exact = [cluster for op, cluster in pairs if op == "="]
     added = [cluster for op, cluster in pairs if op in ("=", "+=") and cluster]
@@ -114,7 +114,7 @@ def modify(book: Book, where: list[Word], setting: list[Word], context: Context)
     joining = [cluster for cluster in dict.fromkeys(added) if cluster not in inside]
     if not (leaving or joining):
         context.err("Nothing to change\n")
-        raise Silent
+        raise AlreadyReported
     sign = "=" if exact else "+="
     lines = [" Setting"]
     lines += [f"  {'Cluster':<12} -= {cluster}" for cluster in leaving]
@@ -128,11 +128,11 @@ def delete(book: Book, where: list[Word], context: Context) -> Edit:
     names, clusters = _read(where, context, " Unknown condition: {}\n Use keyword 'set' to modify value\n")
     if not names or clusters:
         context.err(" No conditions given to remove, not executing.\n")
-        raise Silent
+        raise AlreadyReported
     gone = [federation for federation in book.federations if federation.name in names]
     if not gone:
         context.err(" Nothing deleted\n")
-        raise Silent
+        raise AlreadyReported
     left = [member.cluster for one in gone for member in members_of(book.federation_members, one.name)]
     lines = [" Deleting federations...", *(f"  {federation.name}" for federation in gone)]
     return "\n".join(lines) + "\n", list(joined(book, left, "")), list(gone)
@@ -177,21 +177,21 @@ def modify_clusters(book: Book, asked: Conditions, words: list[Word], context: C
             continue
         if word.op != "=":
             context.err(f" Unknown option: {word.text}\n Use keyword 'where' to modify condition\n")
-            raise Silent
+            raise AlreadyReported
         if known == "fedstate":
             state = match(word.value.upper(), STATES)
             if state is None:
                 context.err(f"Invalid FedState {word.value}.\n")
-                raise Silent
+                raise AlreadyReported
             if state != STATE:
                 context.err(f" FedState {state} is not supported by Spritz: a job of a federation has no siblings\n")
-                raise Silent
+                raise AlreadyReported
             lines.append(f"  {'FedState':<14} = {state}")
             continue
         name = word.value.lower()
         if name and all(federation.name != name for federation in book.federations):
             context.err(f" The federation {name} doesn't exist.\n")
-            raise Silent
+            raise AlreadyReported
         lines.append(f"  {'Federation':<14} = {name}")
         for moved in joined(book, list(made), name):
             features = made[moved.cluster].features

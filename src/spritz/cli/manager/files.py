@@ -9,9 +9,9 @@ import errno
 import os
 from typing import TYPE_CHECKING
 
+from spritz.cli.already_reported import AlreadyReported
 from spritz.cli.manager.arguments import match
 from spritz.cli.manager.commit import NO_PRIVILEGE, agreed, commit, get_book, may
-from spritz.cli.silent import Silent
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -37,25 +37,25 @@ def dump(connection: Connection, words: Sequence[Word], context: Context) -> int
             path = word.value
         elif known is None or cluster:
             context.err(f" Unknown option: {word.text}\n")
-            raise Silent
+            raise AlreadyReported
         else:
             cluster = word.value.lower()
     if not cluster:
         context.err(" We need a cluster to dump.\n")
-        raise Silent
+        raise AlreadyReported
     book = get_book(connection)
     lines = list(write(book, cluster))
     if not lines:
         context.err(f" Cluster {cluster} doesn't exist.\n")
-        raise Silent
+        raise AlreadyReported
     if not may(connection, "Administrator"):
-        from spritz.presentation.people import name_of
+        from spritz.presentation.users import name_of
 
         if all(user.name != name_of(os.getuid()) for user in book.users):
             context.err(f" Your uid ({os.getuid()}) is not in the accounting system, can't dump cluster.\n")
         else:
             context.err(" Your user does not have sufficient privileges to dump clusters.\n")
-        raise Silent
+        raise AlreadyReported
     if not path:
         path = f"./{cluster}.cfg"
         context.out(f" No filename given, using {path}.\n")
@@ -63,7 +63,7 @@ def dump(connection: Connection, words: Sequence[Word], context: Context) -> int
         _write(os.path.join(context.cwd, path), HEAD + "".join(f"{line}\n" for line in lines))
     except OSError as error:
         context.err(f"Can't open {path} for dumping: {error.strerror}\n")
-        raise Silent from error
+        raise AlreadyReported from error
     for line in lines:
         context.info(line)
     return 0
@@ -102,7 +102,7 @@ def load(connection: Connection, words: Sequence[Word], context: Context, *, at_
                 f" File name already set to {path}\n error: Problem with line({number})\n"
                 " Problem with requests: Unspecified error\n"
             )
-            raise Silent
+            raise AlreadyReported
         elif known == "cluster":
             cluster = word.value.lower()
         else:
@@ -110,16 +110,16 @@ def load(connection: Connection, words: Sequence[Word], context: Context, *, at_
                 f" Unknown option: {word.text}\n error: Problem with line({number})\n"
                 " Problem with requests: Unspecified error\n"
             )
-            raise Silent
+            raise AlreadyReported
     if not path:
         context.err(" No filename given, specify one with file=''\n")
-        raise Silent
+        raise AlreadyReported
     try:
         with open(os.path.join(context.cwd, path), "rb") as stream:
             text = stream.read(_FILE_MAX).decode("utf-8", "replace")
     except OSError as error:
         context.err(f' Unable to read "{path}": {error.strerror}\n')
-        raise Silent from error
+        raise AlreadyReported from error
 
     from time import perf_counter
 
@@ -187,7 +187,7 @@ def _archive_dump(
             script = os.path.join(context.cwd, word.value)
         else:
             context.err(f" Unknown option: {word.text}\n")
-            raise Silent
+            raise AlreadyReported
     if directory and not os.path.isdir(directory):
         reason = os.strerror(errno.ENOTDIR if os.path.lexists(directory) else errno.ENOENT)
         context.err(
@@ -230,7 +230,7 @@ def _archive_load(connection: Connection, words: Sequence[Word], context: Contex
             raise SpritzError("insert= is not supported by Spritz: it takes no SQL", code="ESLURM_NOT_SUPPORTED")
         else:
             context.err(f" Unknown option: {word.text}\n")
-            raise Silent
+            raise AlreadyReported
     if not path:
         context.error("Error with request.")
         context.err(" Problem loading archive file: Unspecified error\n")

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from spritz.cli.already_reported import AlreadyReported
 from spritz.cli.manager.arguments import match
 from spritz.cli.manager.commit import agreed, may
 from spritz.cli.manager.show import columns_of, print_table
-from spritz.cli.silent import Silent
 from spritz.model import accounting_admin as model
 from spritz.presentation.history_fields import RUNAWAY_FIELDS
 
@@ -32,7 +32,7 @@ def show_runaway(
     """Jobs that the database thinks are alive and their controller knows nothing of; to be ended, if one likes."""
     if not may(connection, "Operator"):
         context.error("You must have an AdminLevel>=Operator to fix runaway jobs")
-        raise Silent
+        raise AlreadyReported
     asked = ""
     for word in words:
         known = match(word.key, ("cluster", "format"), 2) if word.key else None
@@ -43,7 +43,7 @@ def show_runaway(
                 raise _elsewhere(word.value)
         else:
             context.err(f" Unknown condition: {word.text}\n")
-            raise Silent
+            raise AlreadyReported
     columns = columns_of(asked or _DEFAULT, RUNAWAY_FIELDS, context)
     found = _runaway(connection, cluster)
     if not found:
@@ -131,20 +131,20 @@ def modify_jobs(
             cluster = word.value.lower()
         else:
             context.err(f" Unknown condition: {word.text}\n Use keyword 'set' to modify value\n")
-            raise Silent
+            raise AlreadyReported
     changes: dict[str, str] = {}
     for word in setting:
         known = match(word.key, _SETTINGS, 2)
         if known is None:
             context.err(f" Unknown option: {word.text}\n Use keyword 'where' to modify condition\n")
-            raise Silent
+            raise AlreadyReported
         changes[known] = word.value
     if not changes:
         context.err(" You didn't give me anything to set\n")
-        raise Silent
+        raise AlreadyReported
     if not picks:
         context.err(" You need to specify the job to modify with jobid=\n")
-        raise Silent
+        raise AlreadyReported
     request = _request(cluster, picks, changes, context)
     if not at_once and not agreed(context):
         context.out(" Changes Discarded\n")
@@ -167,7 +167,7 @@ def _request(cluster: str, picks: str, changes: dict[str, str], context: Context
             one = jobid.parse(item.strip())
         except jobid.JobIdError as error:
             context.err(f" Invalid job id: {item}\n")
-            raise Silent from error
+            raise AlreadyReported from error
         found.append(JobPick(one.job_id, "" if one.task_ids is None else format(one.task_ids, "x")))
     status: int | None = None
     code = changes.get("derivedexitcode", changes.get("derivedes"))
@@ -175,7 +175,7 @@ def _request(cluster: str, picks: str, changes: dict[str, str], context: Context
         number = code.partition(":")[0]
         if not (number.isascii() and number.isdigit() and int(number) < 256):
             context.err(f" Bad derivedexitcode value: {code}\n")
-            raise Silent
+            raise AlreadyReported
         status = int(number) << 8
     return model.ModifyJobs(
         cluster=cluster,

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from spritz.cli.already_reported import AlreadyReported
 from spritz.cli.manager import settings
 from spritz.cli.manager.add import admin_level
 from spritz.cli.manager.arguments import match
 from spritz.cli.manager.flatfile import LIMITS, BadLine, Line, limits, read
-from spritz.cli.silent import Silent
 from spritz.model.errors import SpritzError
 from spritz.model.limits.records import (
     SHARES_PARENT,
@@ -105,7 +105,7 @@ class Loading:
                     "children to it.\n"
                 )
                 self._context.out("".join(self._text) + " Nothing new added.\n")
-                raise Silent
+                raise AlreadyReported
             self._parent, self._parent_named = name, True
             return
         if not self._parent_named:
@@ -122,12 +122,12 @@ class Loading:
     def _no_cluster(self) -> None:
         self._context.err(" You need to specify a cluster name first with 'Cluster - $NAME' in your file\n")
         self._context.out(" Nothing new added.\n")
-        raise Silent
+        raise AlreadyReported
 
     def _fail(self, text: str, number: int) -> None:
         self._context.out("".join(self._text))
         self._context.err(f"{text}\n Problem with line({number})\n Problem with requests: Unspecified error\n")
-        raise Silent
+        raise AlreadyReported
 
     def _options(self, line: Line, kind: str) -> tuple[dict[str, str], list[Word]]:
         own: dict[str, str] = {}

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from spritz.cli.already_reported import AlreadyReported
 from spritz.cli.manager.arguments import match
 from spritz.cli.manager.change import selected
-from spritz.cli.silent import Silent
 
 if TYPE_CHECKING:
     from spritz.cli.context import Context
@@ -54,5 +54,5 @@ def reset(entity: str, book: Book, asked: Conditions, words: list[Word], context
             controller.call(ResetUsage(keys=tuple(keys)), Done)
     except ClientError as error:
         context.error(f"usage is kept by the controller: {error.message}")
-        raise Silent from error
+        raise AlreadyReported from error
     return 0

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from spritz.cli.silent import Silent
+from spritz.cli.already_reported import AlreadyReported
 
 if TYPE_CHECKING:
     from spritz.cli.context import Context
@@ -34,14 +34,14 @@ def rename_user(book: Book, asked: Conditions, word: Word, rest: list[Word], con
         context.error(_ONE_AT_A_TIME)
         context.err(f" Error with request: {_ONE_AT_A_TIME}\n")
         context.err(" If you are changing a users name you can only specify 1 user at a time.\n")
-        raise Silent
+        raise AlreadyReported
     if not names:
         context.err(" There was a problem with your 'where' options.\n")
-        raise Silent
+        raise AlreadyReported
     old, new = names[0], word.value
     if word.op != "=" or not new or "," in new or rest:
         context.err(f" {_ONE_AT_A_TIME}: {word.text}\n" if rest else f" Bad new name: {word.text}\n")
-        raise Silent
+        raise AlreadyReported
     person = next((one for one in book.users if one.name == old), None)
     if person is None or any(one.name == new for one in book.users):
         return " Nothing modified\n", [], []

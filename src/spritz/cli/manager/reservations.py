@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from spritz.cli.already_reported import AlreadyReported
 from spritz.cli.manager.arguments import match, time_of
 from spritz.cli.manager.commit import refusal
 from spritz.cli.manager.show import columns_of, print_table
-from spritz.cli.silent import Silent
 from spritz.model.usage import AskReservations, ReservationReport
 from spritz.presentation.history_fields import RESERVATION_FIELDS
 
@@ -75,7 +75,7 @@ def read(cluster: str, words: Sequence[Word], now: float, context: Context) -> R
         known = match(word.key, _WORDS, 2)
         if known is None or word.op != "=":
             context.err(f" Unknown condition: {word.text}\n Use keyword 'set' to modify value\n")
-            raise Silent
+            raise AlreadyReported
         if known == "format":
             asked.format += ("," if asked.format else "") + word.value
         elif known == "clusters":
@@ -85,7 +85,7 @@ def read(cluster: str, words: Sequence[Word], now: float, context: Context) -> R
         elif known == "ids":
             if not all(one.isascii() and one.isdigit() for one in word.values):
                 context.error(f"Invalid reservation id: {word.value}")
-                raise Silent
+                raise AlreadyReported
             asked.ids |= {int(one) for one in word.values}
         elif known == "nodes":
             changes["nodes"] = _nodes(word.value, context)
@@ -103,7 +103,7 @@ def _nodes(text: str, context: Context) -> tuple[str, ...]:
         return tuple(expand(text))
     except NotationError as error:
         context.error(f"Invalid node list: {text}")
-        raise Silent from error
+        raise AlreadyReported from error
 
 
 def rows_of(found: Sequence[ReservationUsage], book: Book | None, now: float) -> list[Row]:

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 from msgspec.structs import replace
 
+from spritz.cli.already_reported import AlreadyReported
 from spritz.cli.manager.add import clusters_of
 from spritz.cli.manager.arguments import match
-from spritz.cli.silent import Silent
 from spritz.model.limits.records import Resource, ResourceShare
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ class Asked(Struct):
             known = "names" if word.key in ("", "name") else match(word.key, (*_WORDS, "allowed"), 2)
             if known is None or word.op != "=":
                 context.err(unknown.format(word.text))
-                raise Silent
+                raise AlreadyReported
             asked._take(known, word, context)
         return asked
 
@@ -77,7 +77,7 @@ class Asked(Struct):
         elif known == "type":
             if word.value.lower() != "license":
                 context.err(f" Unknown resource type: '{word.value}'  Valid resources is License.\n")
-                raise Silent
+                raise AlreadyReported
             self.type = "License"
 
     @property
@@ -104,11 +104,11 @@ def add(book: Book, words: list[Word], context: Context) -> Edit:
     asked = Asked.of(words, context)
     if not asked.names:
         context.err(" Need name of resource to add.\n")
-        raise Silent
+        raise AlreadyReported
     if asked.clusters:
         try:
             clusters_of(book, asked.clusters, context)
-        except Silent:
+        except AlreadyReported:
             context.err(" Need a valid cluster name to add a cluster resource.\n")
             raise
     known = {(resource.name, resource.server): resource.count for resource in book.resources}
@@ -120,7 +120,7 @@ def add(book: Book, words: list[Word], context: Context) -> Edit:
         new = (name, asked.server) not in known
         if new and not asked.type:
             context.err(f" Need to designate a resource type to initially add '{name}'.\n")
-            raise Silent
+            raise AlreadyReported
         shares = [cluster for cluster in asked.clusters if (name, asked.server, cluster) not in given]
         whole = 100 if unit else known.get((name, asked.server), asked.count or 0)
         used = sum(
@@ -132,7 +132,7 @@ def add(book: Book, words: list[Word], context: Context) -> Edit:
                 f", with {used}{unit} already used,  would go over {whole}{unit}."
                 "  Please redo your math and resubmit.\n"
             )
-            raise Silent
+            raise AlreadyReported
         if not new and not shares:
             continue
         lines.append(f"  {name}@{asked.server}")
@@ -168,7 +168,7 @@ def modify(book: Book, where: list[Word], setting: list[Word], context: Context)
     asked, wanted = Asked.of(where, context), Asked.of(setting, context)
     if wanted.percent is not None and not asked.clusters:
         context.err('Can\'t change "percentallowed" without specifying a cluster.\n')
-        raise Silent
+        raise AlreadyReported
     if not (asked.names or asked.servers or asked.clusters):
         return " Nothing modified\n", [], []
     puts: list[Record] = []
@@ -215,7 +215,7 @@ def _need_enough(book: Book, puts: list[Record], context: Context) -> None:
             context.err(f" If change was accepted it would look like this...\n  {name}@{server}\n")
             context.err("".join(f"   Cluster - {cluster}\t {part}{unit}\n" for cluster, part in given.items()))
             context.err(f"   total\t\t{sum(given.values())}{unit}\n")
-            raise Silent
+            raise AlreadyReported
 
 
 def delete(book: Book, where: list[Word], context: Context) -> Edit:
@@ -223,7 +223,7 @@ def delete(book: Book, where: list[Word], context: Context) -> Edit:
     asked = Asked.of(where, context)
     if not (asked.names or asked.servers or asked.clusters):
         context.err(" No conditions given to remove, not executing.\n")
-        raise Silent
+        raise AlreadyReported
     shares = [share for share in book.resource_shares if asked.means(share)]
     whole = [] if asked.clusters else [resource for resource in book.resources if asked.means(resource)]
     if not (shares if asked.clusters else whole):

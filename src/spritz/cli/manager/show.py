@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from spritz.cli.already_reported import AlreadyReported
 from spritz.cli.manager.arguments import Conditions, Word, conditions, match, modifier_of, time_of
 from spritz.cli.manager.change import selected
-from spritz.cli.silent import Silent
 from spritz.model.limits.edits import with_deleted
 from spritz.model.limits.federations import member_of
 from spritz.model.limits.records import Association, Policy
@@ -84,7 +84,7 @@ def show(
 
         context.error(Rejection(code="ESLURM_ACCESS_DENIED").text)
         context.err(" Problem with query.\n")
-        raise Silent
+        raise AlreadyReported
     if as_json is not None:
         from spritz.presentation.json.associations import OPERATIONS, View
         from spritz.presentation.json.envelope import show as show_json
@@ -137,7 +137,7 @@ def columns_of(asked: str, fields: dict[str, TableField], context: Context) -> l
         return parse_columns(asked, fields, least=2)
     except UnknownField as error:
         context.err(f"Unknown field '{error.name}'\n")
-        raise Silent from error
+        raise AlreadyReported from error
 
 
 def printed(asked: str, entity: str, rows: Iterable[Row], context: Context) -> str:
@@ -218,12 +218,12 @@ def transactions_of(book: Book, words: list[Word], context: Context) -> Book:
         known = match(word.key, ("action", "actors", "end", "start"), 2) if word.key else None
         if known is None:
             context.err(f" Unknown condition: {word.text}\n Use keyword 'set' to modify value\n")
-            raise Silent
+            raise AlreadyReported
         if known == "action":
             wanted = word.value.lower()
             if not wanted.startswith(("add", "modify", "remove")):
                 context.error(f"You gave a bad action '{word.value}'.")
-                raise Silent
+                raise AlreadyReported
             found = [one for one in found if one.action.lower() == wanted]
         elif known == "actors":
             found = [one for one in found if one.actor in word.values]

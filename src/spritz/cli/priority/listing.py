@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from spritz.cli.already_reported import AlreadyReported
 from spritz.cli.queue.conditions import targets, users, words
 from spritz.cli.queue.sort import SortError, parse_sort
-from spritz.cli.silent import Silent
 from spritz.model.commands.job import JobFilter
 from spritz.presentation import columns
 from spritz.presentation.priority_fields import LETTERS
@@ -92,7 +92,7 @@ class PriorityListing:
             keys = parse_sort(given.get("sort") or "i", LETTERS)
         except SortError as error:
             context.error(f"Invalid sort specification: {error}")
-            raise Silent from error
+            raise AlreadyReported from error
         for key in keys:
             rows.sort(key=_sort_key(key.field, now, weights), reverse=key.descending)
         for row in rows:

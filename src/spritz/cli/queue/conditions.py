@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from spritz.cli.silent import Silent
+from spritz.cli.already_reported import AlreadyReported
 from spritz.model.commands.job import JobFilter, JobTarget
 from spritz.model.errors import SpritzError
 from spritz.presentation.job_states import DEFAULT_STATES, parse_states, unknown_state_lines
@@ -85,7 +85,7 @@ def users(given: Given, context: Context) -> tuple[tuple[int, ...], bool]:
         return (os.getuid(),), "notme" in given
     if "user" not in given:
         return (), False
-    from spritz.presentation.people import name_of, uid_of
+    from spritz.presentation.users import name_of, uid_of
 
     numbers = []
     for name in words(given["user"]):
@@ -107,7 +107,7 @@ def states(given: Given, context: Context) -> tuple[str, ...]:
         for line in unknown_state_lines(unknown):
             context.error(line)
         context.err("\n")
-        raise Silent
+        raise AlreadyReported
     return wanted
 
 
@@ -169,7 +169,7 @@ def iterate_seconds(text: str, context: Context) -> int:
     """Seconds between listings. Raises Silent after squeue's line."""
     if not (text.isascii() and text.isdigit() and int(text[:9]) > 0 and len(text) < 9):
         context.error(f"--iterate={text}\n")
-        raise Silent
+        raise AlreadyReported
     return int(text)
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from spritz.cli.silent import Silent
+from spritz.cli.already_reported import AlreadyReported
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -92,7 +92,7 @@ def read(words: Sequence[str], table: str, context: Context) -> Conditions:
             value = value[1:-1]
         if key == "withdeleted":
             context.error("withdeleted is not supported by Spritz: usage of what was deleted is always shown")
-            raise Silent
+            raise AlreadyReported
         if not equals:
             if target in _FLAGS:
                 setattr(asked, target, True)
@@ -101,7 +101,7 @@ def read(words: Sequence[str], table: str, context: Context) -> Conditions:
                 (asked.names if table == "Reservation" else asked.clusters).extend(_list(word))
         elif target is None or target in _FLAGS:
             context.err(f" Unknown condition: {word}\nUse keyword set to modify value\n")
-            raise Silent
+            raise AlreadyReported
         elif target in _LISTS:
             getattr(asked, target).extend(_list(value))
         else:

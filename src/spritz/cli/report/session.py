@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from spritz.cli.already_reported import AlreadyReported
 from spritz.cli.options import Fatal
 from spritz.cli.report import conditions
 from spritz.cli.report.span import Span, span_of
-from spritz.cli.silent import Silent
 from spritz.presentation import report_fields
 from spritz.presentation.report_fields import Unit
 from spritz.presentation.table import UnknownField
@@ -85,7 +85,7 @@ class Session:
         unit = Unit.named(text)
         if unit is None:
             self.context.err(f"unknown time format {text}\n")
-            raise Silent
+            raise AlreadyReported
         self.unit = unit
 
     # -- keywords
@@ -97,20 +97,20 @@ class Session:
             if kind.startswith(name) and len(name) >= least:
                 if not rest:
                     self.context.err(f"too few arguments for keyword:{line[0]}\n")
-                    raise Silent
+                    raise AlreadyReported
                 self._report(kind, reports, said, rest)
                 return
         keyword = next((one for one, least in PLAIN.items() if one.startswith(name) and len(name) >= least), None)
         if keyword is None:
             self.context.err(f"invalid keyword: {line[0]}\n")
-            raise Silent
+            raise AlreadyReported
         self._plain(keyword, line[0], rest)
 
     def _plain(self, keyword: str, word: str, rest: list[str]) -> None:
         if len(rest) != (keyword == "time"):
             few = "few" if keyword == "time" and not rest else "many"
             self.context.err(f"too {few} arguments for keyword:{word}\n")
-            raise Silent
+            raise AlreadyReported
         if keyword in ("exit", "quit"):
             self.over = True
         elif keyword == "time":
@@ -139,7 +139,7 @@ class Session:
             report = "SizesByAccount"
         if report is None:
             self.context.err(f"Not valid report {rest[0]}\n{said}\n")
-            raise Silent
+            raise AlreadyReported
         table = {"job": "Sizes", "reservation": "Reservation"}.get(kind, report)
         asked = conditions.read(rest[1:], table, self.context)
         from spritz.runtime.clock import SystemClock
@@ -169,7 +169,7 @@ class Session:
             return report_fields.columns_of(text, fields)
         except UnknownField as error:
             self.context.err(f" Unknown field '{error.text}'\n")
-            raise Silent from error
+            raise AlreadyReported from error
 
     def _print(self, title: str, about: str, columns: list[TableColumn], rows: Sequence[Mapping[str, object]]) -> None:
         if self.header:
@@ -179,7 +179,7 @@ class Session:
     def _usage(self, report: str, asked: Conditions, span: Span) -> None:
         from spritz.cli.manager.commit import get_book
         from spritz.cli.report import usage
-        from spritz.presentation.people import proper_name
+        from spritz.presentation.users import proper_name
 
         title, plain, with_tres = report_fields.USAGE_REPORTS[report]
         known = report_fields.WCKEY_FIELDS if "Wckey" in report or "WCKey" in report else report_fields.ACCOUNT_FIELDS
@@ -217,7 +217,7 @@ class Session:
             return _TOP
         if not (text.isascii() and text.isdigit() and int(text[:9]) <= _TOP_MAX):
             self.context.error(f"Invalid value for TopCount ({text})")
-            raise Silent
+            raise AlreadyReported
         return int(text)
 
     def _sizes(self, report: str, asked: Conditions, span: Span) -> None:

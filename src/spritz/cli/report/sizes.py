@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from spritz.cli.already_reported import AlreadyReported
 from spritz.cli.options import Fatal
 from spritz.cli.report.usage import TRES, parents
-from spritz.cli.silent import Silent
 from spritz.model.usage import AskJobSizes, JobSizes
 from spritz.presentation.report_fields import Amount, ReportField
 from spritz.presentation.table import TableColumn
@@ -38,11 +38,11 @@ def bounds_of(text: str, context: Context) -> list[int] | None:
         number = item.strip()
         if not (number.isascii() and number.isdigit() and len(number) < 10) or int(number) <= (found or [0])[-1]:
             context.error(f"Invalid value for grouping ({text}): rising numbers, or individual")
-            raise Silent
+            raise AlreadyReported
         found.append(int(number))
     if len(found) > _GROUPS_MAX:
         context.error(f"Invalid value for grouping: {len(found)} groups; {_GROUPS_MAX} are the most")
-        raise Silent
+        raise AlreadyReported
     return found
 
 
@@ -55,7 +55,7 @@ def tres_of(text: str | None, context: Context) -> str:
         context.err(
             " Job report only supports a single --tres type.\n Generate a separate report for each TRES type.\n"
         )
-        raise Silent
+        raise AlreadyReported
     if word not in TRES and not word.startswith("gres/"):
         raise Fatal("No valid TRES given")
     return word

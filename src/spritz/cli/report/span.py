@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from spritz.cli.silent import Silent
+from spritz.cli.already_reported import AlreadyReported
 
 if TYPE_CHECKING:
     from spritz.cli.context import Context
@@ -57,7 +57,7 @@ def _time(text: str, now: float, context: Context) -> int:
         return int(parse_time(text, now, future=False))
     except TimeError as error:
         context.err(f"{error}\n")
-        raise Silent from error
+        raise AlreadyReported from error
 
 
 def _hour(at: int) -> int:

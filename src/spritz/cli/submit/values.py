@@ -111,9 +111,9 @@ def answered(main: Callable[[list[str], Context], int], argv: list[str], context
             raise SpritzError(str(error)) from error
     except SpritzError as error:
         own_exit_code(error, context.environ)
-        from spritz.cli.silent import Silent
+        from spritz.cli.already_reported import AlreadyReported
 
-        if isinstance(error, Silent):
+        if isinstance(error, AlreadyReported):
             return error.exit_code
         raise
 

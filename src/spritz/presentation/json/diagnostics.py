@@ -30,7 +30,7 @@ def _call(row: CallCount) -> Json:
 
 def statistics(one: Diagnostics) -> Json:
     """All of it."""
-    from spritz.presentation.people import name_of as user_name
+    from spritz.presentation.users import name_of as user_name
 
     quick, full = one.quick, one.full
     quick_count, full_count = max(1, quick.count), max(1, full.count)

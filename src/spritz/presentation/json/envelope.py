@@ -119,7 +119,7 @@ def meta(output: Output, version: str) -> dict[str, Any]:
     import os
 
     from spritz import SLURM_VERSION
-    from spritz.presentation.people import group_of, name_of
+    from spritz.presentation.users import group_of, name_of
 
     major, minor, micro = SLURM_VERSION.split(".")
     return {

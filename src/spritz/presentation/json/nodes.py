@@ -27,7 +27,7 @@ def node_json(view: NodeView) -> Json:
     from spritz.model.gpu_cores import cores_for_gpus
     from spritz.notation.ranges import format_ids
     from spritz.notation.tres import format
-    from spritz.presentation.people import name_of
+    from spritz.presentation.users import name_of
 
     node, config, capacity = view.node, view.node.config, view.node.config.capacity
     reserved = int(capacity.cpus_reserved, 16)

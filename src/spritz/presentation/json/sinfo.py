@@ -36,7 +36,7 @@ def show(output: Output, asked: str, partitions: Sequence[Partition], views: dic
 
 def group_json(group: Group, views: Mapping[str, NodeView]) -> Json:
     """One group."""
-    from spritz.presentation.people import name_of
+    from spritz.presentation.users import name_of
 
     first = group.views[0] if group.views else None
     node = first.node if first is not None else None

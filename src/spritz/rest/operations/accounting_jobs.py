@@ -17,7 +17,7 @@ from spritz.presentation.json.shape import MISSING
 from spritz.rest.answers import Answer, encoded
 from spritz.rest.operations import Ask, Listing, Refused, Result, operation
 from spritz.rest.operations.job_fields import bad
-from spritz.rest.people import gid_of, uid_of
+from spritz.rest.users import gid_of, uid_of
 
 if TYPE_CHECKING:
     from spritz.model.accounting import JobWithSteps

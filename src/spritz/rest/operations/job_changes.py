@@ -27,7 +27,7 @@ from spritz.rest.answers import Answer, Fault
 from spritz.rest.operations import Ask, Refused, Result, operation
 from spritz.rest.operations.job_fields import bad, fields_of
 from spritz.rest.operations.jobs import target_of, targets_of
-from spritz.rest.people import uid_of
+from spritz.rest.users import uid_of
 
 #: of `flags`: those that mean something here
 _BATCH, _FULL, _HURRY = "BATCH_JOB", ("FULL_JOB",), "HURRY"

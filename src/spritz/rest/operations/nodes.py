@@ -15,7 +15,7 @@ from spritz.presentation.json.values import moment
 from spritz.rest.answers import Answer
 from spritz.rest.operations import Ask, Refused, Result, operation
 from spritz.rest.operations.job_fields import bad
-from spritz.rest.people import uid_of
+from spritz.rest.users import uid_of
 
 if TYPE_CHECKING:
     from spritz.model.queries import NodeView

@@ -10,7 +10,7 @@ from spritz.model.job import JobSpec
 from spritz.rest.answers import Answer
 from spritz.rest.operations import Ask, Refused, Result, operation
 from spritz.rest.operations.job_fields import bad, fields_of
-from spritz.rest.people import gid_of, uid_of
+from spritz.rest.users import gid_of, uid_of
 
 
 @operation("POST /slurm/job/submit")

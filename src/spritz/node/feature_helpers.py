@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 TOGETHER = 16
 
 
-class Helpers:
+class FeatureHelpers:
     """Runs them for the nodes of one daemon, each no longer than ExecTime."""
 
     def __init__(self, log: Logger) -> None:

@@ -69,8 +69,8 @@ def _connected(config: ControllerConfig, membership: Membership | None) -> Conne
     """To a controller here, or with keys to one on another machine. Raises ClientError."""
     if membership is None:
         return connect_controller(config)
+    from spritz.client.blocking_tls import connect, member_context
     from spritz.client.member import member_of
-    from spritz.client.secure import connect, member_context
     from spritz.runtime.clock import SystemClock
 
     clock = SystemClock()

@@ -5,24 +5,24 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from spritz.agents import asking
-from spritz.agents.asking import Asked, Refused
+from spritz.agents import calls
+from spritz.agents.calls import CommandRunner, Refused
 
 _JOBS_MAX = 100
 _KEY = re.compile(r"[A-Za-z]{2,40}", re.ASCII)
 
 
-class Acting:
+class WriteTools:
     """The tools, for the cluster of one slurm.conf."""
 
     def __init__(self, conf: str | None) -> None:
-        self._asked = Asked(conf)
+        self._commands = CommandRunner(conf)
 
     def submit_script(self, script: str, options: list[str] | None = None, directory: str = "") -> dict[str, Any]:
         """Submit a batch script (its text, beginning with #!). `options`: more of sbatch's, one word each, such as
         --gres=gpu:1. `directory`: where it runs. Use test_submission first."""
         words = ["sbatch", "--parsable", *(options or [])]
-        out = self._asked.run(*words, stdin=script, cwd=directory or None)
+        out = self._commands.run(*words, stdin=script, cwd=directory or None)
         return {"job": out.strip().splitlines()[-1].partition(";")[0]}
 
     def cancel_jobs(self, jobs: list[str]) -> dict[str, Any]:
@@ -55,7 +55,9 @@ class Acting:
             raise Refused("changes: keys of scontrol update, such as TimeLimit, NumNodes, Partition, Gres, Priority")
         if any(key.lower() in ("jobid", "job", "nodename", "partitionname", "reservationname") for key in changes):
             raise Refused("changes: of the job that is named, and no other record")
-        self._asked.run("scontrol", "update", f"JobId={asking.job_id(job)}", *(f"{k}={v}" for k, v in changes.items()))
+        self._commands.run(
+            "scontrol", "update", f"JobId={calls.job_id(job)}", *(f"{k}={v}" for k, v in changes.items())
+        )
         return {"done": f"job {job} was changed"}
 
     def run_command(self, command: list[str], options: list[str] | None = None, directory: str = "") -> dict[str, Any]:
@@ -64,34 +66,34 @@ class Acting:
         if not command:
             raise Refused("command: the words of a command")
         words = ["spritz", "run", "--detach", *(options or []), "--", *command]
-        return {"said": self._asked.run(*words, cwd=directory or None, seconds=300.0).strip()}
+        return {"said": self._commands.run(*words, cwd=directory or None, seconds=300.0).strip()}
 
     def rerun(self, run: str, options: list[str] | None = None) -> dict[str, Any]:
         """Run a run again, exactly or with changes (`options` of `spritz rerun`)."""
-        words = ["spritz", "rerun", "--detach", *(options or []), asking.name(run, "run")]
-        return {"said": self._asked.run(*words, seconds=300.0).strip()}
+        words = ["spritz", "rerun", "--detach", *(options or []), calls.name(run, "run")]
+        return {"said": self._commands.run(*words, seconds=300.0).strip()}
 
     def pause_run(self, run: str) -> dict[str, Any]:
         """Let a run save its state and give its nodes back."""
-        return {"said": self._asked.run("spritz", "pause", asking.name(run, "run"), seconds=600.0).strip()}
+        return {"said": self._commands.run("spritz", "pause", calls.name(run, "run"), seconds=600.0).strip()}
 
     def resume_run(self, run: str) -> dict[str, Any]:
         """Let a paused run go on from where it was."""
-        return {"said": self._asked.run("spritz", "resume", asking.name(run, "run"), seconds=300.0).strip()}
+        return {"said": self._commands.run("spritz", "resume", calls.name(run, "run"), seconds=300.0).strip()}
 
     def _checked(self, jobs: list[str]) -> list[str]:
         if not 1 <= len(jobs) <= _JOBS_MAX:
             raise Refused(f"jobs: 1 to {_JOBS_MAX}")
-        return [asking.job_id(job) for job in jobs]
+        return [calls.job_id(job) for job in jobs]
 
     def _each(self, command: str, jobs: list[str]) -> dict[str, Any]:
         checked = self._checked(jobs)
-        self._asked.run(command, *checked)
+        self._commands.run(command, *checked)
         return {"done": f"{command} {' '.join(checked)}"}
 
     def _scontrol(self, verb: str, jobs: list[str]) -> dict[str, Any]:
         checked = ",".join(self._checked(jobs))
-        self._asked.run("scontrol", verb, checked)
+        self._commands.run("scontrol", verb, checked)
         return {"done": f"scontrol {verb} {checked}"}
 
 

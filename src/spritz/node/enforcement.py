@@ -15,7 +15,7 @@ EARLIER = {
 }
 
 
-def confines(setup: NodeSetup, version: str = "") -> dict[str, str]:
+def enforcement_by_resource(setup: NodeSetup, version: str = "") -> dict[str, str]:
     """Subject -> what holds it: the kernel by a cgroup, slurmd as far as it can, or nothing.
 
     `version` of the cgroups that are mounted.

@@ -63,7 +63,7 @@ def text(value: str) -> str:
     return value if len(value) <= TEXT_MAX else value[:TEXT_MAX] + f"\n… ({len(value) - TEXT_MAX} more characters)"
 
 
-class Asked:
+class CommandRunner:
     """Runs commands for one cluster."""
 
     def __init__(self, conf: str | None) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 
 
-def begin() -> None:
+def end_on_interrupt() -> None:
     """Ctrl-C ends the process itself from now on, as it does a C program.
 
     An exception can get lost: where Python calls back by itself, at the end of an import for one, it is only printed.

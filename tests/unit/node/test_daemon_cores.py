@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from spritz.node.daemon_cores import Cores, divided
 from spritz.node.launch.affinity import Topology
-from spritz.node.own_cores import Cores, divided
 
 #: two sockets of two cores, whose CPUs are numbered by turns
 MACHINE = Topology(sockets=2, cores_per_socket=2, threads_per_core=1, order=(0, 2, 1, 3))

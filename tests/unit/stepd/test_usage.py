@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from spritz.stepd import processes
-from spritz.stepd.account import Account
+from spritz.stepd.usage import StepUsage
 
 SHARED_MIB = 64
 #: two processes that share memory, and say when they have touched it
@@ -43,12 +43,12 @@ def pid() -> Iterator[int]:
 
 
 def peak_mib(pid: int, memory: str) -> float:
-    account = Account(memory=memory)
+    account = StepUsage(memory=memory)
     account.sample([(1, pid)])
     return of_tasks(account, "mem") / (1 << 20)
 
 
-def of_tasks(account: Account, name: str) -> int:
+def of_tasks(account: StepUsage, name: str) -> int:
     """A measure of the tasks alone: this process may have other children, which count as orphans."""
     return next(one.total for one in account.usage().metrics if one.name == name)
 
@@ -76,7 +76,7 @@ def reaped_peak_mib(size_mib: int) -> float:
     program = f"keep = bytearray({size_mib} << 20)"
     pid = os.posix_spawn(sys.executable, [sys.executable, "-ISc", program], {})
     _, _, used = os.wait4(pid, 0)
-    account = Account()
+    account = StepUsage()
     account.add(used, 1)
     return of_tasks(account, "mem") / (1 << 20)
 
@@ -93,7 +93,7 @@ def test_time_of_what_runs_is_known_and_counts_once_when_it_has_ended() -> None:
     assert running.stdout is not None
     assert running.stdin is not None
     assert running.stdout.readline() == b"ready\n"
-    account = Account()
+    account = StepUsage()
     account.sample([(1, running.pid)])
     assert of_tasks(account, "cpu") >= 250
     running.stdin.close()

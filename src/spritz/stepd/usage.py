@@ -34,7 +34,7 @@ class _TaskUse:
         self.gpu_bytes = self.gpu_percent = 0
 
 
-class Account:
+class StepUsage:
     """Adds up what ended children used (`add`) and remembers peaks of living ones (`sample`), task by task."""
 
     def __init__(self, *, gpus: bool = False, memory: str = "rss", energy: Energy | None = None) -> None:

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from spritz.client.sync import Connection
 
 
-class Silent(SpritzError):
+class AlreadyReported(SpritzError):
     """Ends a command with `exit_code`; its `main` catches it and prints nothing more."""
 
     def __init__(self, exit_code: int = 1) -> None:
@@ -34,4 +34,4 @@ def connected(context: Context, words: str, *, named: bool = True) -> Connection
             context.err(f"{words}: {error.message}\n")
         if error.hint and context.stderr.isatty():
             context.info(error.hint)
-        raise Silent from error
+        raise AlreadyReported from error

@@ -15,7 +15,7 @@ from spritz.stepd.streams import Chunk
 from spritz.stepd.taskgroup import Task, TaskGroup, set_window
 
 
-class Audience:
+class ClientGroup:
     """Sends what happens to every client, and does what clients say.
 
     `on_terminate(seconds)`: a client wants the step ended. `on_gone`: the primary client died.

@@ -9,8 +9,8 @@ from typing import Any
 
 from msgspec import to_builtins
 
-from spritz.agents import asking
-from spritz.agents.asking import Asked, Refused
+from spritz.agents import calls
+from spritz.agents.calls import CommandRunner, Refused
 from spritz.client.errors import ClientError
 from spritz.client.locate import locate_controller
 from spritz.client.sync import connect_controller
@@ -24,12 +24,12 @@ from spritz.model.commands.job import JobFilter, JobTarget
 from spritz.model.queries import Jobs, ListJobs
 
 
-class Reading:
+class ReadTools:
     """The tools, for the cluster of one slurm.conf."""
 
     def __init__(self, conf: str | None) -> None:
         self._conf = conf
-        self._asked = Asked(conf)
+        self._commands = CommandRunner(conf)
 
     def _picture(self) -> Picture:
         picture = Picture()
@@ -43,7 +43,7 @@ class Reading:
     def cluster_overview(self) -> dict[str, Any]:
         """The cluster at a glance: nodes, CPUs, GPUs in use and free by type, jobs by state. Call this first."""
         picture = self._picture()
-        free = self._asked.json("spritz", "gpus", "--json") if picture.sums().gpus else {"types": []}
+        free = self._commands.json("spritz", "gpus", "--json") if picture.sums().gpus else {"types": []}
         troubled = [node for node in picture.nodes.values() if node.is_closed]
         return {
             "cluster": picture.cluster,
@@ -70,30 +70,30 @@ class Reading:
             raise Refused(f"filter: {error}") from error
         picture = self._picture()
         jobs = chosen(picture.jobs.values(), choice, order, picture.now)
-        found = asking.page(jobs, limit, cursor, "jobs")
+        found = calls.page(jobs, limit, cursor, "jobs")
         return {**found, "jobs": [job_facts(job, picture.now) for job in found["jobs"]]}
 
     def job_details(self, job: str) -> dict[str, Any]:
         """All that the controller knows of one job, as `scontrol show job` prints it, and why it waits in a sentence
         with its expected start, if it waits."""
-        found = self._asked.run("scontrol", "show", "job", asking.job_id(job))
-        answer: dict[str, Any] = {"job": job, "record": asking.text(found)}
+        found = self._commands.run("scontrol", "show", "job", calls.job_id(job))
+        answer: dict[str, Any] = {"job": job, "record": calls.text(found)}
         if "JobState=PENDING" in found:
-            first = self._asked.json("spritz", "why", "--json", job)["explanations"][0]
+            first = self._commands.json("spritz", "why", "--json", job)["explanations"][0]
             answer["waits"] = {key: first[key] for key in ("verdict", "summary", "reason", "expected")}
         return answer
 
     def explain_job(self, job: str) -> dict[str, Any]:
         """Why a job waits, and when it is expected to start: limits, jobs ahead, jobs that must end first, nodes that
         do not fit and why, and changed requests that would start sooner (with the scontrol update that makes them)."""
-        told = self._asked.json("spritz", "why", "--json", asking.job_id(job))["explanations"]
+        told = self._commands.json("spritz", "why", "--json", calls.job_id(job))["explanations"]
         return {"explanations": told[:20]}
 
     def job_log(self, job: str, lines: int = 100, contains: str = "") -> dict[str, Any]:
         """The end of a job's standard output (the last 256 KiB are looked at), escape sequences removed. `contains`:
         only lines with this text. The file is read as this user, on the machine where this server runs."""
-        count = asking.rows(lines)
-        path = self._output_of(asking.job_id(job))
+        count = calls.rows(lines)
+        path = self._output_of(calls.job_id(job))
         tail = Tail(path)
         tail.read()
         if tail.problem:
@@ -132,39 +132,39 @@ class Reading:
             )
         ]
         holders = picture.holders()
-        found = asking.page(nodes, limit, cursor, "nodes")
+        found = calls.page(nodes, limit, cursor, "nodes")
         return {**found, "nodes": [node_facts(node, holders.get(node.name, {})) for node in found["nodes"]]}
 
     def free_gpus(self) -> dict[str, Any]:
         """GPUs by type: total, in use, free, and when and where the next come free at the latest."""
-        told = self._asked.json("spritz", "gpus", "--json")
+        told = self._commands.json("spritz", "gpus", "--json")
         free = [one for one in told["nodes"] if one["free"]]
         return {"now": told["now"], "types": told["types"], "nodes": free[:100]}
 
     def list_runs(self, search: str = "", state: str = "", tag: str = "", limit: int = 20) -> dict[str, Any]:
         """Runs of `spritz run`, newest first: name, command, state, metrics. `search`: part of the name or command, a
         job number or a commit. `state`: running, failed …"""
-        words = ["spritz", "runs", "--json", "-n", str(asking.rows(limit))]
+        words = ["spritz", "runs", "--json", "-n", str(calls.rows(limit))]
         words += [f"--state={state}"] if state else []
         words += [f"--tag={tag}"] if tag else []
-        return dict(self._asked.json(*words, *(["--", search] if search else [])))
+        return dict(self._commands.json(*words, *(["--", search] if search else [])))
 
     def show_run(self, run: str) -> dict[str, Any]:
         """All that is known of one run: command, code, environment, resources, state, result."""
-        return {"run": self._asked.json("spritz", "show", "--json", asking.name(run, "run"))}
+        return {"run": self._commands.json("spritz", "show", "--json", calls.name(run, "run"))}
 
     def diff_runs(self, run: str, other: str) -> dict[str, Any]:
         """How two runs differ: command, options, code, environment, results."""
-        told = self._asked.run("spritz", "diff", asking.name(run, "run"), asking.name(other, "run"))
-        return {"diff": asking.text(told)}
+        told = self._commands.run("spritz", "diff", calls.name(run, "run"), calls.name(other, "run"))
+        return {"diff": calls.text(told)}
 
     def list_sweeps(self, limit: int = 20) -> dict[str, Any]:
         """Sweeps, newest first, with the states of their trials and the best trial."""
-        return dict(self._asked.json("spritz", "sweeps", "--json", "-n", str(asking.rows(limit))))
+        return dict(self._commands.json("spritz", "sweeps", "--json", "-n", str(calls.rows(limit))))
 
     def job_history(self, job: str) -> dict[str, Any]:
         """What happened to a job from its submission on, of accounting: waits and their reasons, starts, steps, end."""
-        return {"history": self._asked.json("spritz", "history", "--json", asking.job_id(job))}
+        return {"history": self._commands.json("spritz", "history", "--json", calls.job_id(job))}
 
     def past_jobs(
         self, since: str = "now-1days", state: str = "", user: str = "", limit: int = 50, cursor: str = ""
@@ -174,28 +174,26 @@ class Reading:
         fields = ("JobID", "User", "Account", "JobName", "Partition", "State", "ExitCode", "Elapsed", "Start", "End")
         words = ["sacct", "-nPX", "-S", since, "-o", ",".join((*fields, "NNodes", "AllocTRES")), "--delimiter=\x1f"]
         words += ["-s", state, "-E", "now"] if state else []
-        words += ["-u", asking.name(user, "user")] if user else []
+        words += ["-u", calls.name(user, "user")] if user else []
         names = [*(field.lower() for field in fields), "nodes", "resources"]
-        lines = self._asked.run(*words).splitlines()[::-1]
-        return asking.page(
-            [dict(zip(names, line.split("\x1f"), strict=False)) for line in lines], limit, cursor, "jobs"
-        )
+        lines = self._commands.run(*words).splitlines()[::-1]
+        return calls.page([dict(zip(names, line.split("\x1f"), strict=False)) for line in lines], limit, cursor, "jobs")
 
     def job_efficiency(self, jobs: list[str]) -> dict[str, Any]:
         """What jobs used of the CPUs, memory, GPUs and time that they asked for, and what to ask for next time."""
         if not 1 <= len(jobs) <= 50:
             raise Refused("jobs: 1 to 50")
-        return dict(self._asked.json("spritz", "eff", "--json", *map(asking.job_id, jobs)))
+        return dict(self._commands.json("spritz", "eff", "--json", *map(calls.job_id, jobs)))
 
     def fair_share(self, users: str = "", accounts: str = "") -> dict[str, Any]:
         """Shares, use and fair-share factors as sshare prints them. Names with commas between them; all accounts
         without any."""
         words = ["sshare", "-nPl", "-o", "Account,User,RawShares,NormShares,RawUsage,EffectvUsage,FairShare"]
-        words += ["-u", asking.name(users, "users")] if users else ["-a"]
-        words += ["-A", asking.name(accounts, "accounts")] if accounts else []
+        words += ["-u", calls.name(users, "users")] if users else ["-a"]
+        words += ["-A", calls.name(accounts, "accounts")] if accounts else []
         names = ("account", "user", "shares", "normalized_shares", "usage", "effective_usage", "fair_share")
-        lines = self._asked.run(*words).splitlines()
-        found = [dict(zip(names, line.strip().split("|"), strict=False)) for line in lines[: asking.ROWS_MAX]]
+        lines = self._commands.run(*words).splitlines()
+        found = [dict(zip(names, line.strip().split("|"), strict=False)) for line in lines[: calls.ROWS_MAX]]
         return {"shares": found}
 
     def test_submission(self, script: str, options: list[str] | None = None, directory: str = "") -> dict[str, Any]:
