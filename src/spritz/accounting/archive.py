@@ -282,8 +282,8 @@ def _put(connection: Connection, name: str, rows: list[dict[str, Any]]) -> int:
     table = TABLES[name]
     # A transaction's number says nothing in another database: it is known by all that it says.
     names = [c.name for c in table.columns if c.name != "id"] if name == "transactions" else _keys(table)
-    columns = [table.c[one] for one in names]
-    wanted = {tuple(row[one] for one in names): row for row in rows}
+    columns = [table.c[name] for name in names]
+    wanted = {tuple(row[name] for name in names): row for row in rows}
     there = connection.execute(select(*columns).where(tuple_(*columns).in_(list(wanted))))
     for row in there:
         wanted.pop(tuple(row), None)

@@ -58,18 +58,18 @@ def _put(ledger: Ledger, record: ReservationRecord) -> None:
     ledger.changes.reservations[record.number] = record
 
 
-def _record(ledger: Ledger, place: int, one: Reservation) -> ReservationRecord:
+def _record(ledger: Ledger, place: int, reservation: Reservation) -> ReservationRecord:
     return ReservationRecord(
         number=place,
-        reservation_id=one.id,
-        name=one.name[:255],
-        started_at=one.start_at,
-        ended_at=one.end_at,
-        nodes=hostlist.compress(one.nodes),
-        tres=tres.format(_kept(ledger, one), convert=False),
-        flags=",".join(one.flags),
-        users=_names(one.users, denied=one.users_denied),
-        accounts=_names(one.accounts, denied=one.accounts_denied),
+        reservation_id=reservation.id,
+        name=reservation.name[:255],
+        started_at=reservation.start_at,
+        ended_at=reservation.end_at,
+        nodes=hostlist.compress(reservation.nodes),
+        tres=tres.format(_kept(ledger, reservation), convert=False),
+        flags=",".join(reservation.flags),
+        users=_names(reservation.users, denied=reservation.users_denied),
+        accounts=_names(reservation.accounts, denied=reservation.accounts_denied),
     )
 
 
@@ -77,15 +77,15 @@ def _names(names: tuple[str, ...], *, denied: bool) -> str:
     return ("-" if denied else "") + ",".join(names).replace("\0", "")
 
 
-def _kept(ledger: Ledger, one: Reservation) -> list[tuple[str, int]]:
+def _kept(ledger: Ledger, reservation: Reservation) -> list[tuple[str, int]]:
     """What it keeps: whole nodes, or CPUs of them alone."""
     cluster = (ledger.node_events or {}).get("")
-    if one.cpus:
-        cpus = sum(mask_of(mask).bit_count() for _, mask in one.cpus)
+    if reservation.cpus:
+        cpus = sum(mask_of(mask).bit_count() for _, mask in reservation.cpus)
         return [("cpu", cpus), ("billing", cpus)]
     by_node = tres_by_node(cluster) if cluster is not None else {}
     total: dict[str, int] = {}
-    for node in one.nodes:
+    for node in reservation.nodes:
         for name, count in by_node.get(node, ()):
             total[name] = total.get(name, 0) + count
     return list(total.items())

@@ -108,10 +108,10 @@ class ReadTools:
         wanted = ListJobs(filter=JobFilter(targets=(JobTarget(int(number)),)), all=True)
         try:
             with connect_controller(locate_controller(self._conf)) as controller:
-                jobs = [one for piece in controller.stream(wanted, Jobs, timeout=30.0) for one in piece.jobs]
+                jobs = [job for piece in controller.stream(wanted, Jobs, timeout=30.0) for job in piece.jobs]
         except ClientError as error:
             raise Refused(error.message) from error
-        mine = [one for one in jobs if one.array_task_id == (int(task) if task else None)] or jobs
+        mine = [job for job in jobs if job.array_task_id == (int(task) if task else None)] or jobs
         if not mine or (task and mine is jobs):
             raise Refused("Invalid job id specified")
         path = output_path(mine[0])

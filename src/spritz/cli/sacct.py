@@ -252,18 +252,18 @@ def _show(connection: Connection, question: Question, listing: RowListing, *, he
         _show_job(one, now, question, listing)
 
 
-def _show_job(one: JobWithSteps, now: float, question: Question, listing: RowListing) -> None:
+def _show_job(job_with_steps: JobWithSteps, now: float, question: Question, listing: RowListing) -> None:
     from spritz.presentation.accounting_row import Row
 
-    job = one.job
+    job = job_with_steps.job
     wanted = question.steps.get(job.job_id)
     if wanted is None and job.array_job_id:
         wanted = question.steps.get(job.array_job_id)
     if wanted is None:
-        listing.row(Row(job, None, one.steps, now, question.window))
-    for step in one.steps:
+        listing.row(Row(job, None, job_with_steps.steps, now, question.window))
+    for step in job_with_steps.steps:
         if wanted is None or step.step_id in wanted:
-            listing.row(Row(job, step, one.steps, now, question.window))
+            listing.row(Row(job, step, job_with_steps.steps, now, question.window))
 
 
 def _show_documents(connection: Connection, question: Question, context: Context, *, environment: bool) -> None:

@@ -81,56 +81,58 @@ def _when(at: float) -> str:
     return f"{ctime(at)} ({int(at)})"
 
 
-def _text(one: Diagnostics, order: str) -> str:
+def _text(diagnostics: Diagnostics, order: str) -> str:
     from spritz.presentation.request_kinds import name_of, number_of, sorted_kinds
     from spritz.presentation.users import name_of as user_name
 
-    minutes = max(1, int(one.now - one.since) // 60)
+    minutes = max(1, int(diagnostics.now - diagnostics.since) // 60)
     lines = [
         _STARS,
-        f"sdiag output at {_when(one.now)}",
-        f"Data since      {_when(one.since)}",
+        f"sdiag output at {_when(diagnostics.now)}",
+        f"Data since      {_when(diagnostics.since)}",
         _STARS,
-        f"Server thread count:  {sum(one.pending.values())}",
+        f"Server thread count:  {sum(diagnostics.pending.values())}",
         "Agent queue size:     0",
         "Agent count:          0",
         "Agent thread count:   0",
-        f"DBD Agent queue size: {one.unsent_events}",
+        f"DBD Agent queue size: {diagnostics.unsent_events}",
         # Ours, and only where there is something to repair.
-        *([f"DBD events set aside: {one.set_aside_events}"] if one.set_aside_events else []),
-        *([f"Contained failures:   {_failures(one.failures)}"] if one.failures else []),
+        *([f"DBD events set aside: {diagnostics.set_aside_events}"] if diagnostics.set_aside_events else []),
+        *([f"Contained failures:   {_failures(diagnostics.failures)}"] if diagnostics.failures else []),
         "",
-        f"Jobs submitted: {one.jobs_submitted}",
-        f"Jobs started:   {one.jobs_started}",
-        f"Jobs completed: {one.jobs_completed}",
-        f"Jobs canceled:  {one.jobs_cancelled}",
-        f"Jobs failed:    {one.jobs_failed}",
+        f"Jobs submitted: {diagnostics.jobs_submitted}",
+        f"Jobs started:   {diagnostics.jobs_started}",
+        f"Jobs completed: {diagnostics.jobs_completed}",
+        f"Jobs canceled:  {diagnostics.jobs_cancelled}",
+        f"Jobs failed:    {diagnostics.jobs_failed}",
         "",
-        f"Job states ts:  {_when(one.now)}",
-        f"Jobs pending:   {one.jobs_pending}",
-        f"Jobs running:   {one.jobs_running}",
+        f"Job states ts:  {_when(diagnostics.now)}",
+        f"Jobs pending:   {diagnostics.jobs_pending}",
+        f"Jobs running:   {diagnostics.jobs_running}",
         "",
         "Main schedule statistics (microseconds):",
-        *_main_cycles(one.quick, minutes),
+        *_main_cycles(diagnostics.quick, minutes),
         "",
         "Backfilling stats",
-        f"\tTotal backfilled jobs (since last slurm start): {one.backfilled}",
-        f"\tTotal backfilled jobs (since last stats cycle start): {one.backfilled_since}",
-        *_backfill_cycles(one.full),
+        f"\tTotal backfilled jobs (since last slurm start): {diagnostics.backfilled}",
+        f"\tTotal backfilled jobs (since last stats cycle start): {diagnostics.backfilled_since}",
+        *_backfill_cycles(diagnostics.full),
         "",
-        f"Latency for 1000 calls to gettimeofday(): {one.clock_latency} microseconds",
+        f"Latency for 1000 calls to gettimeofday(): {diagnostics.clock_latency} microseconds",
         "",
-        *_connections(one),
+        *_connections(diagnostics),
         "Remote Procedure Call statistics by message type",
     ]
-    for row in sorted_kinds(one.kinds, order):
+    for row in sorted_kinds(diagnostics.kinds, order):
         lines.append(f"\t{name_of(row):<40}({number_of(row):>5}) {_counts(row)}")
     lines += ["", "Remote Procedure Call statistics by user"]
-    for row in sorted_kinds(one.users, order):
+    for row in sorted_kinds(diagnostics.users, order):
         user = user_name(int(row.name)) if int(row.name) >= 0 else "unknown"
         lines.append(f"\t{user:<16}({int(row.name):>8}) {_counts(row)}")
     lines += ["", "Pending RPC statistics"]
-    waiting = [f"\t{kind:<40} count:{count}" for kind, count in sorted(one.pending.items()) if kind != "GetDiagnostics"]
+    waiting = [
+        f"\t{kind:<40} count:{count}" for kind, count in sorted(diagnostics.pending.items()) if kind != "GetDiagnostics"
+    ]
     lines += waiting or ["\tNo pending RPCs"]
     return "\n".join(lines) + "\n"
 
@@ -139,11 +141,11 @@ def _failures(counts: dict[str, int]) -> str:
     return ", ".join(f"{where} {count}" for where, count in counts.items())
 
 
-def _connections(one: Diagnostics) -> list[str]:
+def _connections(diagnostics: Diagnostics) -> list[str]:
     """Slurm has no such lines: connections and their memory now, and the limits that they have met."""
-    if not one.connections:
+    if not diagnostics.connections:
         return []
-    return ["Connections (Spritz)", *(f"\t{name:<40} {count}" for name, count in one.connections.items()), ""]
+    return ["Connections (Spritz)", *(f"\t{name:<40} {count}" for name, count in diagnostics.connections.items()), ""]
 
 
 def _counts(row: CallCount) -> str:
@@ -151,38 +153,42 @@ def _counts(row: CallCount) -> str:
     return f"count:{row.count:<6} ave_time:{average:<6} total_time:{row.microseconds}"
 
 
-def _main_cycles(one: CycleCounts, minutes: int) -> list[str]:
-    lines = [f"\tLast cycle:   {one.last}", f"\tMax cycle:    {one.longest}", f"\tTotal cycles: {one.count}"]
-    if one.count:
+def _main_cycles(cycle_counts: CycleCounts, minutes: int) -> list[str]:
+    lines = [
+        f"\tLast cycle:   {cycle_counts.last}",
+        f"\tMax cycle:    {cycle_counts.longest}",
+        f"\tTotal cycles: {cycle_counts.count}",
+    ]
+    if cycle_counts.count:
         lines += [
-            f"\tMean cycle:   {one.total // one.count}",
-            f"\tMean depth cycle:  {one.depth_total // one.count}",
-            f"\tCycles per minute: {one.count // minutes}",
+            f"\tMean cycle:   {cycle_counts.total // cycle_counts.count}",
+            f"\tMean depth cycle:  {cycle_counts.depth_total // cycle_counts.count}",
+            f"\tCycles per minute: {cycle_counts.count // minutes}",
         ]
-    return [*lines, f"\tLast queue length: {one.queue}"]
+    return [*lines, f"\tLast queue length: {cycle_counts.queue}"]
 
 
-def _backfill_cycles(one: CycleCounts) -> list[str]:
+def _backfill_cycles(cycle_counts: CycleCounts) -> list[str]:
     lines = [
         "\tTotal backfilled heterogeneous job components: 0",
-        f"\tTotal cycles: {one.count}",
-        f"\tLast cycle when: {_when(one.last_at) if one.last_at else 'N/A'}",
-        f"\tLast cycle: {one.last}",
-        f"\tMax cycle:  {one.longest}",
+        f"\tTotal cycles: {cycle_counts.count}",
+        f"\tLast cycle when: {_when(cycle_counts.last_at) if cycle_counts.last_at else 'N/A'}",
+        f"\tLast cycle: {cycle_counts.last}",
+        f"\tMax cycle:  {cycle_counts.longest}",
     ]
-    if one.count:
-        lines.append(f"\tMean cycle: {one.total // one.count}")
-    lines += [f"\tLast depth cycle: {one.depth}", f"\tLast depth cycle (try sched): {one.tried}"]
-    if one.count:
+    if cycle_counts.count:
+        lines.append(f"\tMean cycle: {cycle_counts.total // cycle_counts.count}")
+    lines += [f"\tLast depth cycle: {cycle_counts.depth}", f"\tLast depth cycle (try sched): {cycle_counts.tried}"]
+    if cycle_counts.count:
         lines += [
-            f"\tDepth Mean: {one.depth_total // one.count}",
-            f"\tDepth Mean (try depth): {one.tried_total // one.count}",
+            f"\tDepth Mean: {cycle_counts.depth_total // cycle_counts.count}",
+            f"\tDepth Mean (try depth): {cycle_counts.tried_total // cycle_counts.count}",
         ]
-    lines.append(f"\tLast queue length: {one.queue}")
-    if one.count:
-        lines.append(f"\tQueue length mean: {one.queue_total // one.count}")
+    lines.append(f"\tLast queue length: {cycle_counts.queue}")
+    if cycle_counts.count:
+        lines.append(f"\tQueue length mean: {cycle_counts.queue_total // cycle_counts.count}")
     # Programs look for these lines. They tell of a table of times that Slurm's backfill keeps, and ours has not.
-    lines += ["\tLast table size: 0", *(["\tMean table size: 0"] if one.count else [])]
+    lines += ["\tLast table size: 0", *(["\tMean table size: 0"] if cycle_counts.count else [])]
     return lines
 
 

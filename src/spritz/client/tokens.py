@@ -212,7 +212,7 @@ def _public_keys(text: bytes, path: str) -> dict[str, Any]:
         keys = PyJWKSet.from_dict(json.decode(text)).keys
     except (PyJWTError, ValueError, TypeError, AttributeError) as error:
         raise SpritzError(f"AuthAltParameters: {path} is no JSON Web Key Set: {error}") from error
-    return {one.key_id: one.key for one in keys if one.key_id and one.key_type == "RSA"}
+    return {key.key_id: key.key for key in keys if key.key_id and key.key_type == "RSA"}
 
 
 def _seconds(text: str) -> int | None:

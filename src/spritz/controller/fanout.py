@@ -44,7 +44,7 @@ class Daemon(Struct, frozen=True, kw_only=True):
 
 def heads(daemons: Sequence[Daemon], width: int) -> list[tuple[Branch, Branches]]:
     """Whom to tell, and whom each of them passes it on to: at most `width`, beside those that stand alone."""
-    told = [(Branch(address=one.address, port=one.port, nodes=one.nodes), one.alone) for one in daemons]
+    told = [(Branch(address=daemon.address, port=daemon.port, nodes=daemon.nodes), daemon.alone) for daemon in daemons]
     tree = branches.tree([branch for branch, alone in told if not alone], max(1, width))
     return [*((branch, ()) for branch, alone in told if alone), *branches.split(tree)]
 

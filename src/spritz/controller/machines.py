@@ -306,7 +306,7 @@ class Machines:
         await self._keep(
             structs.replace(
                 file,
-                tokens=tuple(used if one.token.id == used.token.id else one for one in file.tokens),
+                tokens=tuple(used if token.token.id == used.token.id else token for token in file.tokens),
                 machines=(*(machine for machine in file.machines if machine.host != host), record),
                 revoked=tuple(one for one in file.revoked if one != host),
             )

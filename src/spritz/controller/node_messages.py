@@ -31,7 +31,7 @@ def components_of(state: State, job: Job) -> tuple[Component, ...]:
     """All components of a heterogeneous job as they are now; none of another."""
     if not job.het_job_id:
         return ()
-    return tuple(Component(job=one, task_counts=job_task_counts(one)) for one in het.members(state, job))
+    return tuple(Component(job=member, task_counts=job_task_counts(member)) for member in het.members(state, job))
 
 
 class NodeMessages:

@@ -148,12 +148,12 @@ class Shares:
         self.figures, self.at = figures, self._context.clock.now()
         factors: Factors = {}
         special: PartitionFactors = {}
-        for one in figures.values():
-            record = one.association
+        for figure in figures.values():
+            record = figure.association
             if record.user and record.partition:
-                special[record.account, record.user, record.partition] = one.factor
+                special[record.account, record.user, record.partition] = figure.factor
             elif record.user:
-                factors[record.account, record.user] = one.factor
+                factors[record.account, record.user] = figure.factor
         self._taken(factors, special)
 
     # -- PriorityUsageResetPeriod

@@ -84,7 +84,11 @@ class TriggerRequests:
         """Those that wait."""
         del request, call
         await self._context.writer.durable()
-        waiting = (one for one in self._context.machine.state.triggers.values() if one.permanent or not one.pulls)
+        waiting = (
+            trigger
+            for trigger in self._context.machine.state.triggers.values()
+            if trigger.permanent or not trigger.pulls
+        )
         return Triggers(triggers=tuple(waiting))
 
 
@@ -173,7 +177,9 @@ class TriggerWatch:
             triggers = self._context.machine.state.triggers
             if triggers:
                 self._see_database()
-                if self._happened or any(set(TIMED_EVENTS).intersection(one.events) for one in triggers.values()):
+                if self._happened or any(
+                    set(TIMED_EVENTS).intersection(trigger.events) for trigger in triggers.values()
+                ):
                     self._look()
 
     def _see_database(self) -> None:

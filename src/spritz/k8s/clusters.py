@@ -268,7 +268,11 @@ class Clusters:
             have = await self._ensure(wanted)
             if wanted["kind"] in ("StatefulSet", "Deployment"):
                 workloads.append(have)
-        away = [each["metadata"]["name"] for each in workloads if not (each.get("status") or {}).get("readyReplicas")]
+        away = [
+            workload["metadata"]["name"]
+            for workload in workloads
+            if not (workload.get("status") or {}).get("readyReplicas")
+        ]
         condition = Condition(
             type="Ready",
             status="False" if away else "True",
@@ -332,9 +336,9 @@ class Clusters:
         waits = found.create or found.delete or found.drain or conditions[0]["status"] != "True"
         return _SOON if waits or node_set.leaves or node_set.spec.autoscaling is not None else _AGAIN
 
-    def _fault(self, node_set: NodeSet, each: NodePod) -> str:
+    def _fault(self, node_set: NodeSet, node_pod: NodePod) -> str:
         """What is wrong with the machine that the pod is on, as its conditions say; "" for nothing."""
-        machine = self.machines.get(each.spec.node_name) if each.spec.node_name else None
+        machine = self.machines.get(node_pod.spec.node_name) if node_pod.spec.node_name else None
         return machine.fault(node_set.spec.health.drain_on) if machine is not None else ""
 
     async def _make(self, cluster: Cluster, node_set: NodeSet, found: Plan, slurm: Control, template: Json) -> str:
@@ -426,7 +430,7 @@ class Clusters:
         finalizers = resource.metadata.finalizers
         if held == (FINALIZER in finalizers) or (held and _leaves(resource)):
             return FINALIZER in finalizers
-        wanted = [each for each in finalizers if each != FINALIZER] + [FINALIZER] * held
+        wanted = [finalizer for finalizer in finalizers if finalizer != FINALIZER] + [FINALIZER] * held
         path = f"apis/{GROUP}/{VERSION}/namespaces/{resource.metadata.namespace}/{plural}/{resource.metadata.name}"
         change = {"metadata": {"finalizers": wanted, "resourceVersion": resource.metadata.resource_version}}
         try:

@@ -162,15 +162,19 @@ class MachineNode(msgspec.Struct):
     status: NodeFacts = msgspec.field(default_factory=NodeFacts)
 
     def facts(self) -> list[tuple[str, str]]:
-        return [(each.type, each.status) for each in self.status.conditions]
+        return [(condition.type, condition.status) for condition in self.status.conditions]
 
     def fault(self, drain_on: Sequence[str]) -> str:
         """The first condition that says that something is wrong."""
-        for each in self.status.conditions:
-            wrong = each.status != "True" if each.type == "Ready" else each.type in drain_on and each.status == "True"
+        for condition in self.status.conditions:
+            wrong = (
+                condition.status != "True"
+                if condition.type == "Ready"
+                else condition.type in drain_on and condition.status == "True"
+            )
             if wrong:
-                name = "NotReady" if each.type == "Ready" else each.type
-                return f"{self.metadata.name} {name}" + (f" ({each.reason})" if each.reason else "")
+                name = "NotReady" if condition.type == "Ready" else condition.type
+                return f"{self.metadata.name} {name}" + (f" ({condition.reason})" if condition.reason else "")
         return ""
 
 
@@ -192,9 +196,9 @@ class NodePod(msgspec.Struct):
     @property
     def trouble(self) -> str:
         """Why it does not start, in Kubernetes' words; "" where nothing is wrong."""
-        for each in self.status.conditions:
-            if each.type == "PodScheduled" and each.status == "False":
-                return f"{each.reason}: {each.message}"[:200]
+        for condition in self.status.conditions:
+            if condition.type == "PodScheduled" and condition.status == "False":
+                return f"{condition.reason}: {condition.message}"[:200]
         for container in self.status.container_statuses:
             waiting = container.state.waiting
             if waiting is not None and waiting.reason not in ("", "ContainerCreating", "PodInitializing"):

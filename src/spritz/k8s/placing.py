@@ -61,7 +61,9 @@ class KubeNode(msgspec.Struct, frozen=True):
 
     @property
     def is_ready(self) -> bool:
-        return any(one.type == "Ready" and one.status == "True" for one in self.status.conditions or ())
+        return any(
+            condition.type == "Ready" and condition.status == "True" for condition in self.status.conditions or ()
+        )
 
 
 class Place(msgspec.Struct, frozen=True):
@@ -81,7 +83,7 @@ def admits(node: KubeNode, pod: Pod) -> bool:
     if required is not None and not any(_holds(term, labels) for term in required.node_selector_terms):
         return False
     return all(
-        any(_tolerates(one, taint) for one in pod.spec.tolerations or ())
+        any(_tolerates(toleration, taint) for toleration in pod.spec.tolerations or ())
         for taint in node.spec.taints or ()
         if taint.effect in ("NoSchedule", "NoExecute") and taint.key != "node.kubernetes.io/unschedulable"
     )

@@ -30,7 +30,7 @@ class FeatureHelpers:
     async def active(self, file: HelpersFile, variables: Mapping[str, str]) -> tuple[str, ...]:
         """Of the features of `file` those that the node has now. One that fails is logged, and its have none."""
         programs = dict.fromkeys(helper.program for helper in file.helpers.values())
-        outputs = await asyncio.gather(*(self._run([one], file.exec_seconds, variables) for one in programs))
+        outputs = await asyncio.gather(*(self._run([program], file.exec_seconds, variables) for program in programs))
         printed = {
             program: {line.strip() for line in (output or "").splitlines()}
             for program, output in zip(programs, outputs, strict=True)

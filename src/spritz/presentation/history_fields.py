@@ -38,10 +38,10 @@ def _state(row: Row) -> str:
     return state_word([one.state, *_flag_names(one)], compact=True).rstrip("*$^@#%!~-").upper() if one.node else ""
 
 
-def _flag_names(one: NodeEventRecord) -> list[str]:
+def _flag_names(record: NodeEventRecord) -> list[str]:
     from spritz.model.states import NodeFlag
 
-    return [flag.name for flag in NodeFlag if flag.name and one.flags & flag.value]
+    return [flag.name for flag in NodeFlag if flag.name and record.flags & flag.value]
 
 
 def _state_raw(row: Row) -> int:

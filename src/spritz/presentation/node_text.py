@@ -32,9 +32,9 @@ def _sockets(capacity: NodeCapacity, item: str) -> str:
     kind = rest.partition(":")[0]
     lines = [one for one in capacity.gres if one.name == name and one.type == kind]
     lines = lines or [one for one in capacity.gres if one.name == name]
-    if not any(one.cores for one in lines) and name in ("mps", "shard"):
+    if not any(line.cores for line in lines) and name in ("mps", "shard"):
         lines = [one for one in capacity.gres if one.name == "gpu"]
-    near = {core // capacity.cores_per_socket for one in lines if one.cores for core in ids_of(parse_ids(one.cores))}
+    near = {core // capacity.cores_per_socket for line in lines if line.cores for core in ids_of(parse_ids(line.cores))}
     return f"(S:{format_ids(near)})" if near else ""
 
 

@@ -79,7 +79,9 @@ def fault_of(error: SpritzError, source: str) -> Fault:
 
 def problem_faults(problems: list[Problem], code: str) -> list[Fault]:
     """What is wrong with a body or a query."""
-    return [Fault(code=code, description=f"{one.text}: {one.place}", source=one.place) for one in problems]
+    return [
+        Fault(code=code, description=f"{problem.text}: {problem.place}", source=problem.place) for problem in problems
+    ]
 
 
 def envelope(answer: Answer, meta: Json) -> Json:

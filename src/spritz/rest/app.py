@@ -201,7 +201,7 @@ class Endpoint:
             now=self._clock.now(),
             unless=request.headers.get("if-none-match", ""),
             submit_key=request.headers.get("idempotency-key", ""),
-            warnings=[(one.text, one.place) for one in problems.warnings],
+            warnings=[(warning.text, warning.place) for warning in problems.warnings],
             record=lambda name: self._record(compiled, name),
         )
 
@@ -211,7 +211,7 @@ class Endpoint:
 
     def _faulty(self, request: Request, compiled: _Compiled, caller: Caller, problems: Problems, code: str) -> Response:
         faults = answers.problem_faults(problems.errors, code)
-        warnings = [(one.text, one.place) for one in problems.warnings]
+        warnings = [(warning.text, warning.place) for warning in problems.warnings]
         answer = Answer(errors=faults, warnings=warnings)
         return self._plain(request, compiled, caller, answer, answers.status_of(code))
 

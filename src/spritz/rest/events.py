@@ -371,7 +371,7 @@ class Events:
                 async for batch in batches:
                     if batch.incomplete:
                         pieces.append(_notice("reset", batch.sequence))
-                    pieces += (frame(one) for one in batch.changes if wanted.takes(one.type, one.job_ids))
+                    pieces += (frame(change) for change in batch.changes if wanted.takes(change.type, change.job_ids))
                     at = batch.sequence
                     read += len(batch.changes)
                     if read >= _HISTORY_EVENTS:

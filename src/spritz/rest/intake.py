@@ -70,8 +70,16 @@ class Intake:
 
     def query(self, operation: Operation) -> Callable[[list[tuple[str, str]], Problems], Json]:
         """What reads a query string's pairs. A name may be repeated where the document wants a list."""
-        readers = {one.name: self.of(one.schema) for one in operation.parameters if one.place == "query"}
-        lists = {one.name for one in operation.parameters if resolve(self._version, one.schema).get("type") == "array"}
+        readers = {
+            parameter.name: self.of(parameter.schema)
+            for parameter in operation.parameters
+            if parameter.place == "query"
+        }
+        lists = {
+            parameter.name
+            for parameter in operation.parameters
+            if resolve(self._version, parameter.schema).get("type") == "array"
+        }
 
         def read(pairs: list[tuple[str, str]], problems: Problems) -> Json:
             given: Json = {}

@@ -204,7 +204,7 @@ def _node(view: NodeView) -> dict[str, Any]:
         "jobs": view.jobs,
         "cpu_load": sample.cpu_load / 100 if sample is not None else None,
         "free_memory_mib": sample.free_memory_mib if sample is not None else None,
-        "gpu_samples": [to_builtins(one) for one in sample.gpus] if sample is not None else [],
+        "gpu_samples": [to_builtins(gpu) for gpu in sample.gpus] if sample is not None else [],
         "booted_at": node.booted_at,
         "daemon_started_at": node.daemon_started_at,
         "last_busy_at": node.last_busy_at,

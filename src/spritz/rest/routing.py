@@ -23,8 +23,8 @@ class Router:
 
     def __init__(self, operations: list[Operation]) -> None:
         self._root = _Place()
-        for one in operations:
-            self._add(one)
+        for operation in operations:
+            self._add(operation)
 
     def _add(self, operation: Operation) -> None:
         place = self._root

@@ -80,7 +80,9 @@ def cover(pid: int, step: SupervisorSpec, supervisor: int) -> None:
         return
     try:
         ours, parents = os.readlink(f"/proc/{pid}/ns/mnt"), (processes.parent_of(pid), supervisor)
-        if ours != os.readlink("/proc/self/ns/mnt") or ours in {os.readlink(f"/proc/{one}/ns/mnt") for one in parents}:
+        if ours != os.readlink("/proc/self/ns/mnt") or ours in {
+            os.readlink(f"/proc/{parent}/ns/mnt") for parent in parents
+        }:
             raise NotHeld("the session has no mount namespace of its own: pam_namespace must come before")
         namespaces.cover_here(step.private_dirs, shared=step.private_shared)
     except OSError as error:

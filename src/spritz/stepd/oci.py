@@ -378,7 +378,7 @@ def _give(configuration: dict[str, Any], paths: tuple[str, ...]) -> None:
     devices, resources = linux.get("devices") or [], linux.get("resources") or {}
     allowed = resources.get("devices") or []
     known = {device.get("path") for device in devices}
-    more = [path for start, others in _WITH.items() if any(each.startswith(start) for each in paths) for path in others]
+    more = [path for start, others in _WITH.items() if any(path.startswith(start) for path in paths) for path in others]
     for path in (*paths, *more):
         try:
             status = os.stat(path)

@@ -199,7 +199,7 @@ class World:
         if task is None and job.array is not None:
             pending = int(job.array.pending, 16)
             task = (pending & -pending).bit_length() - 1
-        shares = tuple(self.free_share(one, cpus) if isinstance(one, str) else one for one in nodes or ("n1",))
+        shares = tuple(self.free_share(node, cpus) if isinstance(node, str) else node for node in nodes or ("n1",))
         allocation = Allocation(partition=partition or job.partition, nodes=shares)
         outcome = self.plan(PlannedStart(job_id=job_id, task_id=task, allocation=allocation))
         assert not getattr(outcome.reply, "messages", ()), outcome.reply
@@ -350,4 +350,4 @@ def kinds(outcome: Outcome) -> list[str]:
 
 def only(effects: Iterable[Effect], kind: type[T], where: Callable[[T], bool] = lambda _one: True) -> list[T]:
     """Effects of one kind."""
-    return [one for one in effects if isinstance(one, kind) and where(one)]
+    return [effect for effect in effects if isinstance(effect, kind) and where(effect)]

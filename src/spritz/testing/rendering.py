@@ -43,7 +43,7 @@ def render(outcome: Outcome) -> list[str]:
 def render_reply(reply: msgspec.Struct) -> list[str]:
     """Some replies have a form of their own."""
     if isinstance(reply, on_job.CancelResult):
-        return [f"= {one.label} {one.code or 'ok'}" for one in reply.outcomes] or ["= nothing"]
+        return [f"= {outcome.label} {outcome.code or 'ok'}" for outcome in reply.outcomes] or ["= nothing"]
     if isinstance(reply, on_step.StepCreated):
         return [f"= step {reply.step.job_id}.{step_name(reply.step.step_id)}"]
     return [f"= {render_struct(reply)}"]

@@ -385,7 +385,7 @@ def _show_nodes(run: Transcript, caller: Caller, plain: list[str], named: dict[s
 def _effects(run: Transcript, caller: Caller, plain: list[str], named: dict[str, str]) -> list[str]:
     """effects [node]: what would be asked again after a restart."""
     del caller, named
-    return [f"> {render_struct(one)}" for one in run.world.machine.pending_effects(plain[0] if plain else None)]
+    return [f"> {render_struct(effect)}" for effect in run.world.machine.pending_effects(plain[0] if plain else None)]
 
 
 COMMANDS: dict[str, Callable[[Transcript, Caller, list[str], dict[str, str]], list[str]]] = {

@@ -378,7 +378,7 @@ class HistoryView(View):
         return self.said
 
 
-def _past_has(one: Past, word: str) -> bool:
+def _past_has(past: Past, word: str) -> bool:
     key, colon, value = word.partition(":")
     wanted = value if colon and key in ("user", "state", "name", "part", "id") else word
-    return any(wanted in text.lower() for text in (one.name, one.user, one.job_name, one.state, one.partition))
+    return any(wanted in text.lower() for text in (past.name, past.user, past.job_name, past.state, past.partition))

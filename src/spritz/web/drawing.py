@@ -32,7 +32,7 @@ def cells_of(node: Node, jobs: Iterable[Job]) -> list[int]:
 
 
 def _gpu_cells(node: Node, jobs: Iterable[Job]) -> list[int]:
-    size = max(one.first + one.count for one in node.gpus)
+    size = max(gpu.first + gpu.count for gpu in node.gpus)
     cells = [0] * size
     counted: list[tuple[int, int]] = []
     for job in jobs:
@@ -78,7 +78,7 @@ def grid(picture: Picture) -> bytes:
 
 def busy(node: Node) -> int:
     """Percent of its GPUs' time, or of its CPUs', that is used; -1: not known."""
-    told = [one.busy_percent for one in node.gpu_samples if one.busy_percent >= 0]
+    told = [sample.busy_percent for sample in node.gpu_samples if sample.busy_percent >= 0]
     if told:
         return round(sum(told) / len(told))
     return min(100, round(100 * node.cpu_load / node.cpus)) if node.cpu_load is not None and node.cpus else -1
@@ -141,11 +141,11 @@ def capacities(picture: Picture) -> list[Capacity]:
     return [*found.values(), cpus, memory]
 
 
-def _sooner(one: Capacity, at: float, count: int) -> None:
-    if not one.next_at or at < one.next_at - 1:
-        one.next_at, one.next_count = at, count
-    elif abs(at - one.next_at) <= 1:
-        one.next_count += count
+def _sooner(capacity: Capacity, at: float, count: int) -> None:
+    if not capacity.next_at or at < capacity.next_at - 1:
+        capacity.next_at, capacity.next_count = at, count
+    elif abs(at - capacity.next_at) <= 1:
+        capacity.next_count += count
 
 
 class Bar(Struct, kw_only=True):

@@ -120,7 +120,7 @@ class ProxyLogin(SiteLogin):
     def __init__(self, token_command: str, header: str, addresses: tuple[str, ...], secret: Secret) -> None:
         super().__init__(token_command)
         self._header = header
-        self._networks = [ipaddress.ip_network(one) for one in addresses]
+        self._networks = [ipaddress.ip_network(address) for address in addresses]
         self._secret = secret
 
     def session(self, request: Request) -> Session | None:

@@ -477,7 +477,7 @@ async def node_page(view: View) -> Response:
         jobs=sorted(jobs, key=lambda job: job.id),
         cells=drawing.cells_of(node, jobs),
         past=sorted(past, key=lambda job: -job.ended_at)[:20],
-        samples={one.index: one for one in node.gpu_samples},
+        samples={sample.index: sample for sample in node.gpu_samples},
         busy=drawing.busy(node),
     )
 

@@ -187,7 +187,7 @@ def rates_of(steps: Steps, before: Steps, seconds: float) -> tuple[float, float,
         for place, (value, known) in enumerate(((cpu, old[0]), (read, old[2]), (written, old[3]))):
             grown[place] += max(0.0, value - known)
     span = max(1.0, seconds)
-    return grown[0] / span, sum(one[1] for one in steps.values()), grown[1] / span, grown[2] / span
+    return grown[0] / span, sum(step[1] for step in steps.values()), grown[1] / span, grown[2] / span
 
 
 def gpu_use(picture: Picture, job: Job) -> tuple[float | None, float | None]:
@@ -210,7 +210,7 @@ def gpu_use(picture: Picture, job: Job) -> tuple[float | None, float | None]:
 def cluster_sample(picture: Picture) -> ClusterSample:
     """What is in use now."""
     nodes = picture.nodes.values()
-    told = [one.busy_percent for node in nodes for one in node.gpu_samples if one.busy_percent >= 0]
+    told = [sample.busy_percent for node in nodes for sample in node.gpu_samples if sample.busy_percent >= 0]
     loads = [min(node.cpu_load, node.cpus) for node in nodes if node.cpu_load is not None]
     return ClusterSample(
         at=picture.now(),

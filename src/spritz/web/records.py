@@ -138,7 +138,7 @@ class Job(Struct, frozen=True, array_like=True, kw_only=True):
     @property
     def node_names(self) -> tuple[str, ...]:
         """Nodes that it has, or had."""
-        return tuple(one.node for one in self.nodes)
+        return tuple(node.node for node in self.nodes)
 
     @property
     def node_count(self) -> int:
@@ -149,17 +149,17 @@ class Job(Struct, frozen=True, array_like=True, kw_only=True):
     def cpus(self) -> int:
         """CPUs that it has or asks for."""
         if self.nodes:
-            return sum(one.cpu_count for one in self.nodes)
+            return sum(node.cpu_count for node in self.nodes)
         return max(self.tasks, self.nodes_min) * (self.cpus_per_task or 1)
 
     @property
     def gpus(self) -> int:
         """GPUs that it has or asks for."""
         if self.nodes:
-            return sum(gres.count for one in self.nodes for gres in one.gres if gres.name == "gpu")
+            return sum(gres.count for node in self.nodes for gres in node.gres if gres.name == "gpu")
         per_node = sum(one.count for one in (*self.asked_gpus_per_node, *self.asked_gres_per_node) if _is_gpu(one))
         per_task = sum(one.count for one in self.asked_gpus_per_task)
-        return sum(one.count for one in self.asked_gpus) or per_node * self.nodes_min or per_task * self.tasks
+        return sum(gpu.count for gpu in self.asked_gpus) or per_node * self.nodes_min or per_task * self.tasks
 
     @property
     def exit_text(self) -> str:
@@ -167,8 +167,8 @@ class Job(Struct, frozen=True, array_like=True, kw_only=True):
         return f"{self.exit_status >> 8}:{self.exit_status & 0x7F}"
 
 
-def _is_gpu(one: Gres) -> bool:
-    return one.name in ("gpu", "")
+def _is_gpu(gres: Gres) -> bool:
+    return gres.name in ("gpu", "")
 
 
 #: What to ask for, in the order of Job's fields.
@@ -265,7 +265,7 @@ class Node(Struct, frozen=True, kw_only=True):
     @property
     def gpu_count(self) -> int:
         """GPUs that it has."""
-        return sum(one.count for one in self.gpus)
+        return sum(gpu.count for gpu in self.gpus)
 
     @property
     def gpus_in_use(self) -> int:
@@ -275,7 +275,7 @@ class Node(Struct, frozen=True, kw_only=True):
     @property
     def gpu_types(self) -> str:
         """`h100`; several with commas; "GPU" where none is named."""
-        return ", ".join(dict.fromkeys(one.type or "GPU" for one in self.gpus))
+        return ", ".join(dict.fromkeys(gpu.type or "GPU" for gpu in self.gpus))
 
     @property
     def state_text(self) -> str:

@@ -300,9 +300,9 @@ async def sweep_page(view: View) -> Response:
     if found["direction"] == "maximize":
         trials.sort(key=lambda one: (one["value"] is None, -(one["value"] or 0)))
     lines = [
-        {"name": one["name"], "values": {**one["parameters"], metric or "value": one["value"]}}
-        for one in trials
-        if one["value"] is not None
+        {"name": trial["name"], "values": {**trial["parameters"], metric or "value": trial["value"]}}
+        for trial in trials
+        if trial["value"] is not None
     ]
     return view.render(
         "sweep.html",
@@ -310,7 +310,7 @@ async def sweep_page(view: View) -> Response:
         sweep=found,
         trials=trials,
         parallel=parallel(lines),
-        parameters=list(dict.fromkeys(key for one in trials for key in one["parameters"])),
+        parameters=list(dict.fromkeys(key for trial in trials for key in trial["parameters"])),
     )
 
 

@@ -99,7 +99,7 @@ class Samples:
                 marks = ", ".join("?" * _CLUSTER)
                 database.execute(f"INSERT OR REPLACE INTO cluster_1 VALUES ({marks})", _row(cluster))
             marks = ", ".join("?" * _JOB)
-            database.executemany(f"INSERT OR REPLACE INTO job_1 VALUES ({marks})", [_row(one) for one in jobs])
+            database.executemany(f"INSERT OR REPLACE INTO job_1 VALUES ({marks})", [_row(job) for job in jobs])
 
     def of_job(self, job: int, since: float) -> list[JobSample]:
         """Oldest first."""

@@ -124,12 +124,12 @@ def _under(association: Association) -> ColumnElement[bool]:
 def check_idle(connection: Connection, drops: Sequence[Record]) -> None:
     """No job may wait or run under associations that go. Raises SpritzError that names the jobs."""
     lines: list[str] = []
-    for one in drops:
-        if not isinstance(one, Association):
+    for record in drops:
+        if not isinstance(record, Association):
             continue
-        query = select(_JOBS.job_id, _JOBS.user).where(_under(one), _JOBS.ended_at == 0.0).order_by(_JOBS.job_id)
+        query = select(_JOBS.job_id, _JOBS.user).where(_under(record), _JOBS.ended_at == 0.0).order_by(_JOBS.job_id)
         lines += (
-            f"  JobID = {row.job_id:<10} C = {one.cluster:<10} A = {one.account:<10} U = {row.user:<9}"
+            f"  JobID = {row.job_id:<10} C = {record.cluster:<10} A = {record.account:<10} U = {row.user:<9}"
             for row in connection.execute(query.limit(NAMED_MAX))
         )
     if lines:

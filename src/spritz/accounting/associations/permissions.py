@@ -55,8 +55,8 @@ def _operated(book: Book, puts: Sequence[Record], drops: Sequence[Record]) -> bo
             return False
         if isinstance(one, User) and one.admin not in levels.get(one.name, ("None", "Operator")):
             return False
-    return all(not isinstance(one, Association) or one.cluster in clusters for one in puts) and not any(
-        isinstance(one, Association) and one.account == "root" and not one.user for one in drops
+    return all(not isinstance(record, Association) or record.cluster in clusters for record in puts) and not any(
+        isinstance(record, Association) and record.account == "root" and not record.user for record in drops
     )
 
 
@@ -64,13 +64,13 @@ def _own_defaults(book: Book, name: str, puts: Sequence[Record]) -> bool:
     """Nothing but which of his own accounts, QOS and wckeys are this person's defaults."""
     people = {user.name: user for user in book.users if user.name == name}
     there = {association.id: association for association in book.associations if association.user == name}
-    for one in puts:
+    for record in puts:
         same: Record | None = None
-        if isinstance(one, Association) and one.id in there:
-            same = replace(there[one.id], is_default=one.is_default, default_qos=one.default_qos)
-        elif isinstance(one, User) and one.name in people:
-            same = replace(people[one.name], default_wckey=one.default_wckey)
-        if same != one:
+        if isinstance(record, Association) and record.id in there:
+            same = replace(there[record.id], is_default=record.is_default, default_qos=record.default_qos)
+        elif isinstance(record, User) and record.name in people:
+            same = replace(people[record.name], default_wckey=record.default_wckey)
+        if same != record:
             return False
     return True
 
@@ -91,11 +91,11 @@ class _Coordinated:
 
     def all(self, puts: Sequence[Record], drops: Sequence[Record]) -> bool:
         """May he do all of it together?"""
-        gone = {one.name for one in drops if isinstance(one, User)}
-        placed = {one.account for one in puts if isinstance(one, Association)}
-        if any(isinstance(one, Account) and one.name not in placed for one in puts):
+        gone = {record.name for record in drops if isinstance(record, User)}
+        placed = {record.account for record in puts if isinstance(record, Association)}
+        if any(isinstance(record, Account) and record.name not in placed for record in puts):
             return False
-        return all(self._put(one) for one in puts) and all(self._drop(one, gone) for one in drops)
+        return all(self._put(record) for record in puts) and all(self._drop(record, gone) for record in drops)
 
     def _put(self, record: Record) -> bool:
         if isinstance(record, Association):

@@ -99,7 +99,7 @@ class BookRequests:
         """Change it (or see whether that could be), tell every connected controller, and then answer."""
         actor, admin = await self._api.user_name(call), self._api.is_admin(call)
         now = self._api.now()
-        if gone := {one.cluster for one in request.drops if isinstance(one, Association)}:
+        if gone := {record.cluster for record in request.drops if isinstance(record, Association)}:
             await self._api.links.catch_up(tuple(sorted(gone)))  # jobs that are there now hold them
         coordinators, options = self._api.coordinators_change, self._api.book_options
         edit: Edit = await self._store(

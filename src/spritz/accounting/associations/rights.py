@@ -75,7 +75,11 @@ def shown(book: Book, rights: Rights, private: AbstractSet[str]) -> Book:
 
 def _above(book: Book, name: str) -> frozenset[tuple[str, str]]:
     """(cluster, account) of which this person is a user, and of those above: limits on the way hold for him."""
-    parents = {(one.cluster, one.account): (one.cluster, one.parent) for one in book.associations if not one.user}
+    parents = {
+        (association.cluster, association.account): (association.cluster, association.parent)
+        for association in book.associations
+        if not association.user
+    }
     found: set[tuple[str, str]] = set()
     for association in book.associations:
         at = (association.cluster, association.account)

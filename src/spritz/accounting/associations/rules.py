@@ -79,7 +79,7 @@ def _bad_qos(name: str, book: Book) -> BookError:
 
 def check_book(book: Book) -> None:
     """All of it together: everything named is there, and the tree is one. Raises BookError."""
-    accounts, users = {one.name for one in book.accounts}, {user.name for user in book.users}
+    accounts, users = {account.name for account in book.accounts}, {user.name for user in book.users}
     qos = {qos_record.name for qos_record in book.qos}
     for level in book.qos:
         for name in level.preempt.split(",") if level.preempt else ():
@@ -112,9 +112,9 @@ def check_book(book: Book) -> None:
     for cluster, tree in parents.items():
         _check_tree(cluster, tree)
         guarantees = {
-            one.account: dict(parse(one.guarantee))
-            for one in book.associations
-            if one.cluster == cluster and one.guarantee and not one.user
+            association.account: dict(parse(association.guarantee))
+            for association in book.associations
+            if association.cluster == cluster and association.guarantee and not association.user
         }
         for account, name, total, own in overpromised(guarantees, tree):
             raise BookError(

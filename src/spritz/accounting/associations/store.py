@@ -170,9 +170,9 @@ def ensure(engine: Engine, cluster: str, now: float, tres: Iterable[str] = (), d
             connection.execute(insert(tables.book).values(id=1, version=0, last_id=0))
         book = _read(connection)
         puts: list[Record] = []
-        if not any(one.name == "root" for one in book.accounts):
+        if not any(account.name == "root" for account in book.accounts):
             puts.append(Account(name="root", description="default root account", organization="root"))
-        if not any(one.name == "root" for one in book.users):
+        if not any(user.name == "root" for user in book.users):
             puts.append(User(name="root", admin="Administrator"))
         puts += book.lacking_qos(default_qos)
         if cluster and not any(

@@ -42,7 +42,7 @@ def _column(name: str, hint: Any, keys: tuple[str, ...]) -> Column[Any]:
 def _table(name: str, record: type[Struct], *keys: str, kept: bool = True) -> Table:
     """`kept`: deleted records stay, marked (`associations.deleted`)."""
     hints = get_type_hints(record)
-    columns = [_column(one, hints[one], keys) for one in record.__struct_fields__]
+    columns = [_column(field, hints[field], keys) for field in record.__struct_fields__]
     if kept:
         columns.append(Column("deleted", Boolean, nullable=False, server_default=false()))
         columns.append(Column("created_at", Double, nullable=False, server_default="0", info={"once": True}))
@@ -95,7 +95,10 @@ transactions = Table(
     "transactions",
     metadata,
     Column("id", Integer, primary_key=True, autoincrement=True),
-    *(_column(one, get_type_hints(records.Transaction)[one], ()) for one in records.Transaction.__struct_fields__),
+    *(
+        _column(field, get_type_hints(records.Transaction)[field], ())
+        for field in records.Transaction.__struct_fields__
+    ),
     **OPTIONS,
 )
 

@@ -32,19 +32,21 @@ class Live:
             if fits(query, record):
                 self._jobs[job.id] = JobWithSteps(job=record, steps=steps if query.steps else [])
 
-    def newer(self, one: JobWithSteps) -> JobWithSteps:
+    def newer(self, job_with_steps: JobWithSteps) -> JobWithSteps:
         """The controller's view of the same life, with the steps of both; `one` itself where there is none."""
-        live = self._jobs.get(one.job.job_id)
-        if live is None or live.job.restart_count != one.job.restart_count:
-            return one
-        if abs(live.job.submitted_at - one.job.submitted_at) > 1.0:
-            return one
-        del self._jobs[one.job.job_id]
-        live.job.number = one.job.number
-        if live.job.reservation == one.job.reservation:
-            live.job.reservation_id = one.job.reservation_id
-        known = {step.step_id for step in one.steps}
-        return JobWithSteps(job=live.job, steps=one.steps + [step for step in live.steps if step.step_id not in known])
+        live = self._jobs.get(job_with_steps.job.job_id)
+        if live is None or live.job.restart_count != job_with_steps.job.restart_count:
+            return job_with_steps
+        if abs(live.job.submitted_at - job_with_steps.job.submitted_at) > 1.0:
+            return job_with_steps
+        del self._jobs[job_with_steps.job.job_id]
+        live.job.number = job_with_steps.job.number
+        if live.job.reservation == job_with_steps.job.reservation:
+            live.job.reservation_id = job_with_steps.job.reservation_id
+        known = {step.step_id for step in job_with_steps.steps}
+        return JobWithSteps(
+            job=live.job, steps=job_with_steps.steps + [step for step in live.steps if step.step_id not in known]
+        )
 
     def rest(self) -> list[JobWithSteps]:
         """Jobs that the database has never heard of."""

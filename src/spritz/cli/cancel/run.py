@@ -224,7 +224,7 @@ class _Cancelling:
         chosen = []
         for row in self._rows(wanted):
             number, own, task, array, name, partition, whole = row
-            steps = [one for one in wanted.targets if one.job_id == number and one.step_id is not None]
+            steps = [target for target in wanted.targets if target.job_id == number and target.step_id is not None]
             asked = [(f"step_id={_label(step)}", step) for step in steps]
             if not asked:
                 label = job_label(number, own, task, array, het_job_id=whole)  # type: ignore[arg-type]  # as asked

@@ -101,19 +101,19 @@ class _Page:
         return title + ("".join(each) or f"\n        No {kind}")
 
 
-def _association(page: _Page, cluster: str, one: AssocStanding) -> list[str]:
-    own, use = one.record, one.standing
+def _association(page: _Page, cluster: str, assoc_standing: AssocStanding) -> list[str]:
+    own, use = assoc_standing.record, assoc_standing.standing
     user = f"{own.user}({_uid(own.user)})" if own.user else ""
-    parent = f"{own.parent}({one.parent_id})" if own.parent and not own.user else ""
+    parent = f"{own.parent}({assoc_standing.parent_id})" if own.parent and not own.user else ""
     jobs = "" if own.max_jobs is None else f"{own.max_jobs}({use.jobs})"
     accruing = "" if own.max_jobs_accrue is None else f"{own.max_jobs_accrue}({use.accruing})"
     submitted = "" if own.max_submit is None else f"{own.max_submit}({use.submitted})"
     return [
         f"ClusterName={cluster} Account={own.account} UserName={user} Partition={own.partition} "
         f"Priority={own.priority or 0} ID={own.id}",
-        f"SharesRaw/Norm/Level/Factor={own.shares}/{one.norm_shares:.2f}/{one.siblings}/{one.factor:.2f}",
-        f"UsageRaw/Norm/Efctv={use.usage:.2f}/{one.norm_usage:.2f}/{one.effective_usage:.2f}",
-        f"ParentAccount={parent} Lft={one.left} DefAssoc={'Yes' if own.is_default else 'No'}",
+        f"SharesRaw/Norm/Level/Factor={own.shares}/{assoc_standing.norm_shares:.2f}/{assoc_standing.siblings}/{assoc_standing.factor:.2f}",
+        f"UsageRaw/Norm/Efctv={use.usage:.2f}/{assoc_standing.norm_usage:.2f}/{assoc_standing.effective_usage:.2f}",
+        f"ParentAccount={parent} Lft={assoc_standing.left} DefAssoc={'Yes' if own.is_default else 'No'}",
         f"GrpJobs={_or_n(own.grp_jobs)}({use.jobs}) GrpJobsAccrue={_or_n(own.grp_jobs_accrue)}({use.accruing})",
         f"GrpSubmitJobs={_or_n(own.grp_submit)}({use.submitted}) GrpWall={_or_n(own.grp_wall)}({use.wall / 60:.2f})",
         *_group(page, own.grp_tres, own.grp_tres_mins, own.grp_tres_run_mins, use),
@@ -125,8 +125,8 @@ def _association(page: _Page, cluster: str, one: AssocStanding) -> list[str]:
     ]
 
 
-def _qos(page: _Page, one: QosStanding) -> list[str]:
-    own, use = one.record, one.standing
+def _qos(page: _Page, qos_standing: QosStanding) -> list[str]:
+    own, use = qos_standing.record, qos_standing.standing
     mode = "OFF" if own.preempt_mode.lower() in _CLUSTERS_MODE else own.preempt_mode.upper()
     limits_of: tuple[tuple[str, int | None, int | None, int | None, str], ...] = (
         ("PA", own.max_jobs_pa, own.max_jobs_accrue_pa, own.max_submit_pa, own.max_tres_pa),
@@ -147,8 +147,8 @@ def _qos(page: _Page, one: QosStanding) -> list[str]:
         f"MinTRESPJ={_plain(own.min_tres_pj)}",
         f"PreemptMode={mode}",
         f"Priority={own.priority}",
-        page.shares("Account Limits", [(name, account(counts)) for name, counts in one.accounts]),
-        page.shares("User Limits", [(str(_uid(name)), user(counts)) for name, counts in one.users]),
+        page.shares("Account Limits", [(name, account(counts)) for name, counts in qos_standing.accounts]),
+        page.shares("User Limits", [(str(_uid(name)), user(counts)) for name, counts in qos_standing.users]),
     ]
 
 

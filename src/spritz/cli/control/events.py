@@ -32,7 +32,7 @@ def watch(session: Session, words: list[str]) -> int:
             since = int(value)
         elif name == "types" and set(value.split(",")) <= set(CHANGE_TYPES):
             types = frozenset(value.split(","))
-        elif name == "job" and all(one.isascii() and one.isdigit() for one in numbers):
+        elif name == "job" and all(number.isascii() and number.isdigit() for number in numbers):
             jobs = frozenset(map(int, numbers))
         elif name == "follow" and value.lower() in ("yes", "no"):
             follow = value.lower() == "yes"

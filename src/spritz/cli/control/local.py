@@ -68,9 +68,9 @@ def list_pids(session: Session, words: list[str]) -> int:
     job, _, step = words[0].partition(".") if words else ("", "", "")
     node = words[1] if len(words) > 1 else ""
     lines = [
-        f"{one.pid:<8} {one.job:<8} {one.step:<8} {one.local_id:<7} {one.global_id:<8}\n"
-        for one in processes()
-        if (not job or one.job == job) and (not step or one.step == step) and (not node or one.node == node)
+        f"{process.pid:<8} {process.job:<8} {process.step:<8} {process.local_id:<7} {process.global_id:<8}\n"
+        for process in processes()
+        if (not job or process.job == job) and (not step or process.step == step) and (not node or process.node == node)
     ]
     if not lines:
         where = f"on node {node or '(null)'}."
@@ -87,7 +87,7 @@ def list_pids(session: Session, words: list[str]) -> int:
 
 def list_jobs(session: Session, words: list[str]) -> int:
     """listjobs [NODE]"""
-    jobs = sorted({one.job for one in processes() if not words or one.node == words[0]}, key=int)
+    jobs = sorted({process.job for process in processes() if not words or process.node == words[0]}, key=int)
     if not jobs:
         session.out("No slurmstepd's found on this node\n")
         return 0
@@ -97,7 +97,9 @@ def list_jobs(session: Session, words: list[str]) -> int:
 
 def list_steps(session: Session, words: list[str]) -> int:
     """liststeps [NODE]"""
-    steps = sorted({(int(one.job), one.step) for one in processes() if not words or one.node == words[0]})
+    steps = sorted(
+        {(int(process.job), process.step) for process in processes() if not words or process.node == words[0]}
+    )
     if not steps:
         session.out("No slurmstepd's found on this node\n")
         return 0

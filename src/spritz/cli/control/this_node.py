@@ -102,7 +102,7 @@ def show_slurmd(session: Session, words: list[str]) -> int:
         return 1
     node, cpus, sockets, cores = view.node, os.cpu_count() or 1, *_geometry()
     steps = _steps(name)
-    active = [one.job if one.step == "batch" else f"{one.job}.{one.step}" for one in steps]
+    active = [step.job if step.step == "batch" else f"{step.job}.{step.step}" for step in steps]
     disk = os.statvfs(config.get("TmpFS") or "/tmp")
     heard = max(node.registered_at, view.sample.sampled_at if view.sample else 0.0)
     level = config.get("SlurmdDebug", "info")

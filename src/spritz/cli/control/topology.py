@@ -17,7 +17,7 @@ Row = tuple[str, str, str, str]
 def show(session: Session, words: list[str]) -> int:
     """show topology [NAME] [topo=NETWORK] [unit=NAME] [node=NAME]"""
     networks = _networks(session)
-    if not any(each.kind != "flat" for each in networks):
+    if not any(network.kind != "flat" for network in networks):
         session.context.error("No topology information available")
         return 0
     wanted: dict[str, str] = {}
@@ -29,11 +29,11 @@ def show(session: Session, words: list[str]) -> int:
             return 1
         wanted["unit" if kind in ("switch", "block") else kind] = name
     topo = wanted.get("topo")
-    if topo is not None and topo not in [each.name for each in networks]:
+    if topo is not None and topo not in [network.name for network in networks]:
         session.context.error(f"There is no topology named {topo}")
         return 1
     # As with one network: without a word, that of partitions which name none.
-    chosen = [each for each in networks if each.name == topo] if topo is not None else networks
+    chosen = [network for network in networks if network.name == topo] if topo is not None else networks
     if topo is None and not wanted:
         chosen = networks[:1]
     rows = [row for each in chosen for row in _rows(each)]

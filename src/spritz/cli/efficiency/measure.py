@@ -76,18 +76,20 @@ class Efficiency(Struct, kw_only=True):
         return None if self.memory_asked_mib is None else self.memory_asked_mib // max(1, self.node_count)
 
 
-def measure(one: JobWithSteps, now: float) -> Efficiency:
+def measure(job_with_steps: JobWithSteps, now: float) -> Efficiency:
     """Of one job with its steps."""
-    job = one.job
-    row = Row(job, None, one.steps, now, (0.0, 0.0))
+    job = job_with_steps.job
+    row = Row(job, None, job_with_steps.steps, now, (0.0, 0.0))
     given = dict(tres.parse(job.tres_allocated))
-    by_node = _by_node(one.steps, now)
+    by_node = _by_node(job_with_steps.steps, now)
     memory = max(by_node, key=lambda use: use.memory_mib, default=NodeUse(node=""))
     # Steps of a job of which nodes are not known one by one.
     user, system = row.cpu_seconds()
-    most = [int(step_usage.parse(step.usage_in_max).get("mem", 0)) / _MIB for step in one.steps]
+    most = [int(step_usage.parse(step.usage_in_max).get("mem", 0)) / _MIB for step in job_with_steps.steps]
     proper = [
-        (step.started_at, step.ended_at or now, float(step.tasks)) for step in one.steps if step.step_id <= STEP_MAX
+        (step.started_at, step.ended_at or now, float(step.tasks))
+        for step in job_with_steps.steps
+        if step.step_id <= STEP_MAX
     ]
     limit = job.time_limit_minutes
     return Efficiency(
@@ -112,8 +114,8 @@ def measure(one: JobWithSteps, now: float) -> Efficiency:
         gpu_memory_mib=sum(use.gpu_memory_mib for use in by_node),
         gpu_percent=sum(use.gpu_percent for use in by_node),
         gpus_known=any(use.gpus_known for use in by_node),
-        out_of_memory=job.state == "OUT_OF_MEMORY" or any(step.oom for step in one.steps),
-        sampled=any(step.usage_in_tot for step in one.steps),
+        out_of_memory=job.state == "OUT_OF_MEMORY" or any(step.oom for step in job_with_steps.steps),
+        sampled=any(step.usage_in_tot for step in job_with_steps.steps),
         by_node=by_node,
     )
 

@@ -298,7 +298,7 @@ class StepRun:
         if self.program_of is not None:
             link.pids = protocol.decode_started(payload).pids
         self.endings.started(link.hello.task_ids)
-        if sum(one.started for one in self.links) == self._expected:
+        if sum(link.started for link in self.links) == self._expected:
             self.on_started()
             if self.program_of is not None:
                 self._tell_tasks(self.program_of)

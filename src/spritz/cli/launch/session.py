@@ -185,7 +185,7 @@ class Session:
         if self.settings.verbose:
             from spritz.cli.launch import verbose
 
-            verbose.tell_jobs(self.context, [one.job for one in granted.components] or [granted.job])
+            verbose.tell_jobs(self.context, [component.job for component in granted.components] or [granted.job])
         self.granted(granted)
         self._job_id = job_id
         status = 1

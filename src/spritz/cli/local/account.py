@@ -48,12 +48,12 @@ def wanted(book: Book, cluster: str, user: str) -> EditBook | None:
     """The edit that gives the user an account; None if there is nothing to do, or the cluster is not known yet."""
     from spritz.model.limits.records import Account, Association, EditBook, User
 
-    mine = [one for one in book.associations if one.cluster == cluster]
+    mine = [association for association in book.associations if association.cluster == cluster]
     if not mine or any(one.user == user for one in mine):
         return None
     name = user.lower()
     puts: list[Account | User | Association] = []
-    if not any(one.name == name for one in book.accounts):
+    if not any(account.name == name for account in book.accounts):
         puts.append(Account(name=name, description=name, organization=name))
     if not any(one.name == user for one in book.users):
         puts.append(User(name=user))

@@ -100,15 +100,17 @@ def _order(found: Shares) -> list[str]:
         lines.append("No job waits within a guarantee.")
     if found.givers:
         lines.append("Running jobs that stand within no guarantee give back in this order, as far as must be:")
-        lines += [f"  {one.job} of {one.account}, {_count(one)}, {_when(one, found.now)}" for one in found.givers]
+        lines += [
+            f"  {giver.job} of {giver.account}, {_count(giver)}, {_when(giver, found.now)}" for giver in found.givers
+        ]
     return lines
 
 
-def _count(one: ShareJob) -> str:
-    return " ".join(f"{name}={count}" for name, count in one.tres)
+def _count(job: ShareJob) -> str:
+    return " ".join(f"{name}={count}" for name, count in job.tres)
 
 
-def _when(one: ShareJob, now: float) -> str:
+def _when(job: ShareJob, now: float) -> str:
     from spritz.notation.times import format_time
 
-    return "from now on" if one.at <= now else f"from {format_time(one.at)} on"
+    return "from now on" if job.at <= now else f"from {format_time(job.at)} on"

@@ -119,7 +119,7 @@ def accounts(book: Book, words: list[Word], context: Context) -> Edit:
         raise AlreadyReported
     parent = asked.own.get("parent", "root").lower()
     clusters = clusters_of(book, asked.list("cluster"), context)
-    if parent not in {one.name for one in book.accounts}:
+    if parent not in {account.name for account in book.accounts}:
         for cluster in clusters:
             context.err(
                 f" Parent account '{parent}' doesn't exist on cluster {cluster}\n"
@@ -173,14 +173,14 @@ def users(book: Book, words: list[Word], context: Context) -> Edit:
         raise AlreadyReported
     lines: list[str] = []
     for account in wanted:
-        if account not in {one.name for one in book.accounts}:
+        if account not in {account.name for account in book.accounts}:
             context.err(f" This account '{account}' doesn't exist.\n        Contact your admin to add this account.\n")
-            if {one.name for one in book.users}.issuperset(names):
+            if {user.name for user in book.users}.issuperset(names):
                 context.out(" Nothing new added.\n")
             else:
                 context.err(" No associations or wckeys created.\n")
             raise AlreadyReported
-    known = {one.name: one for one in book.users}
+    known = {user.name: user for user in book.users}
     level = admin_level(asked.own.get("adminlevel", "None"), context)
     new = edits.new_users(book, names, level, key)
     puts: list[Record] = list(new)

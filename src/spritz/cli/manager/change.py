@@ -128,7 +128,7 @@ def modify_users(book: Book, asked: Conditions, words: list[Word], context: Cont
     names = {target.user for target in targets}
     people = [user for user in book.users if user.name in names or user.name in asked.names + asked.users]
     if "defaultwckey" in own:
-        _need_wckey(book, asked, own["defaultwckey"].value, [one.name for one in people], context)
+        _need_wckey(book, asked, own["defaultwckey"].value, [person.name for person in people], context)
     if "adminlevel" in own or "defaultwckey" in own:
         for one in people:
             new = replace(one, default_wckey=own["defaultwckey"].value) if "defaultwckey" in own else one
@@ -166,7 +166,7 @@ def modify_users(book: Book, asked: Conditions, words: list[Word], context: Cont
                     if each is chosen or each.is_default:
                         puts[each.id] = replace(each, is_default=each is chosen)
     if own and people:
-        lines += [" Modified users...", *(f"  {one.name}" for one in people)]
+        lines += [" Modified users...", *(f"  {person.name}" for person in people)]
     if rest and targets:
         made = _changed(book, targets, rest, context)
         for new_one in made:
@@ -181,7 +181,7 @@ def modify_users(book: Book, asked: Conditions, words: list[Word], context: Cont
 
 def _need_wckey(book: Book, asked: Conditions, name: str, users: list[str], context: Context) -> None:
     """A default is one of the user's own, in every cluster that is meant; or none. Raises Silent."""
-    clusters = [one.name for one in book.clusters if not asked.clusters or one.name in asked.clusters]
+    clusters = [cluster.name for cluster in book.clusters if not asked.clusters or cluster.name in asked.clusters]
     theirs = {(wckey.cluster, wckey.user) for wckey in book.wckeys if wckey.name == name}
     lacking = [(user, cluster) for user in users for cluster in clusters if (cluster, user) not in theirs]
     if name and lacking:
@@ -235,7 +235,7 @@ def modify_qos(book: Book, asked: Conditions, words: list[Word], context: Contex
                 raise AlreadyReported from error
     if not puts:
         return " Nothing modified\n", [], []
-    names = [f"  {one.name}" for one in puts if not isinstance(one, Association) and hasattr(one, "name")]
+    names = [f"  {record.name}" for record in puts if not isinstance(record, Association) and hasattr(record, "name")]
     return "\n".join([" Modified qos...", *names]) + "\n", puts, []
 
 
@@ -269,11 +269,11 @@ def delete_users(book: Book, asked: Conditions, context: Context) -> Edit:
     }
     narrow = bool(asked.accounts or asked.clusters or asked.partitions)
     alone = [
-        one
-        for one in book.users
-        if one.name in names
+        user
+        for user in book.users
+        if user.name in names
         and (doomed or not narrow)
-        and not any(a.user == one.name and a.id not in gone for a in book.associations)
+        and not any(a.user == user.name and a.id not in gone for a in book.associations)
     ]
     if not doomed and not alone:
         return " Nothing deleted\n", [], []
@@ -307,7 +307,7 @@ def delete_accounts(book: Book, asked: Conditions, context: Context) -> Edit:
         return " Nothing deleted\n", [], []
     drops = edits.delete_associations(book, targets, alone)
     named = {target.account for target in targets}
-    used = sorted({one.account for one in drops if isinstance(one, Association)} - named)
+    used = sorted({record.account for record in drops if isinstance(record, Association)} - named)
     listed = [f"  {name}" for name in sorted(named.union(alone))]
     listed += [f"  {name} (below)" for name in used]
     return "\n".join([" Deleting accounts...", *listed]) + "\n", [], drops

@@ -52,11 +52,11 @@ def show_statistics(connection: Connection, words: Sequence[Word], context: Cont
     order = words[0].value.lower() if words else ""
     context.out(f"{_STARS}\nsacctmgr show stats output at {_when(found.now)}\nData since{'':20}{_when(found.since)}\n")
     context.out(f"All statistics are in microseconds\n{_STARS}\n")
-    for one in found.rollups:
-        context.out(f"\nInternal DBD {one.name} last ran {_when(one.last_at)}\n")
+    for rollup in found.rollups:
+        context.out(f"\nInternal DBD {rollup.name} last ran {_when(rollup.last_at)}\n")
         context.out(
-            f"\tLast cycle:   {one.last}\n\tMax cycle:    {one.longest}\n\tTotal time:   {one.total}\n"
-            f"\tTotal cycles: {one.count}\n\tMean cycle:   {one.total // max(1, one.count)}\n"
+            f"\tLast cycle:   {rollup.last}\n\tMax cycle:    {rollup.longest}\n\tTotal time:   {rollup.total}\n"
+            f"\tTotal cycles: {rollup.count}\n\tMean cycle:   {rollup.total // max(1, rollup.count)}\n"
         )
     if found.connections:
         context.out("\nConnections (Spritz)\n")

@@ -92,9 +92,9 @@ def _read(cluster: str, words: Sequence[Word], now: float, context: Context) -> 
         elif known == "format":
             asked.format += ("," if asked.format else "") + word.value
         elif known == "condflags":
-            for one in word.values:
-                if match(one.lower(), ("open",), 1) is None:
-                    context.error(f"Unknown condition flag {one}")
+            for value in word.values:
+                if match(value.lower(), ("open",), 1) is None:
+                    context.error(f"Unknown condition flag {value}")
                     raise AlreadyReported
                 only_open = True
         elif known in ("start", "end"):
@@ -123,7 +123,7 @@ def _cpus(word: Word, context: Context) -> int:
 
 def _condition(known: str, word: Word, context: Context) -> dict[str, object]:
     if known == "clusters":
-        return {"clusters": tuple(one.lower() for one in word.values)}
+        return {"clusters": tuple(value.lower() for value in word.values)}
     if known == "nodes":
         from spritz.notation.hostlist import expand
 
@@ -131,7 +131,7 @@ def _condition(known: str, word: Word, context: Context) -> dict[str, object]:
     if known == "reason":
         return {"reasons": tuple(word.values)}
     if known == "states":
-        states = tuple(one.upper() for one in word.values)
+        states = tuple(value.upper() for value in word.values)
         for one in states:
             if one not in BASE_STATES and one not in ("DRAIN", "FAIL", "DRAINED", "DRAINING"):
                 context.err(f'Bad state string: "{one}"\n')
@@ -139,7 +139,7 @@ def _condition(known: str, word: Word, context: Context) -> dict[str, object]:
         return {"states": states, "kind": "node"}
     from spritz.presentation.users import uid_of
 
-    numbers = [uid_of(one) for one in word.values]
+    numbers = [uid_of(value) for value in word.values]
     if None in numbers:
         context.err(f" Unknown user: {word.value}\n")
         raise AlreadyReported

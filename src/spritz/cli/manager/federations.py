@@ -165,9 +165,9 @@ def modify_clusters(book: Book, asked: Conditions, words: list[Word], context: C
     """`modify cluster NAME set federation=… fedstate=… features=…`."""
     names = asked.names + asked.clusters
     targets = [member_of(book, cluster.name) for cluster in book.clusters if not names or cluster.name in names]
-    targets = [one for one in targets if not asked.federations or one.federation in asked.federations]
+    targets = [target for target in targets if not asked.federations or target.federation in asked.federations]
     lines = [" Setting"]
-    made = {one.cluster: one for one in targets}
+    made = {target.cluster: target for target in targets}
     for word in words:
         known = match(word.key, _OF_CLUSTERS, 4)
         if known == "features":

@@ -78,7 +78,7 @@ def write(book: Book, cluster: str) -> Iterator[str]:
     below: dict[str, list[Association]] = {}
     for one in mine:
         (users.setdefault(one.account, []) if one.user else below.setdefault(one.parent, [])).append(one)
-    accounts = {one.name: one for one in book.accounts}
+    accounts = {account.name: account for account in book.accounts}
     people = {user.name: user for user in book.users}
     defaults = {one.user: one.account for one in mine if one.user and one.is_default}
     coordinated: dict[str, list[str]] = {}
@@ -89,17 +89,17 @@ def write(book: Book, cluster: str) -> Iterator[str]:
         if key.cluster == cluster:
             wckeys.setdefault(key.user, []).append(key.name)
 
-    def user_line(one: Association) -> str:
-        person = people.get(one.user) or User(name=one.user)
+    def user_line(association: Association) -> str:
+        person = people.get(association.user) or User(name=association.user)
         own = [
-            ("Partition", one.partition),
-            ("DefaultAccount", defaults.get(one.user, "")),
+            ("Partition", association.partition),
+            ("DefaultAccount", defaults.get(association.user, "")),
             ("DefaultWCKey", person.default_wckey),
             ("AdminLevel", person.admin if person.admin != "None" else ""),
-            ("Coordinator", ",".join(sorted(coordinated.get(one.user, ())))),
-            ("WCKeys", ",".join(wckeys.get(one.user, ()))),
+            ("Coordinator", ",".join(sorted(coordinated.get(association.user, ())))),
+            ("WCKeys", ",".join(wckeys.get(association.user, ()))),
         ]
-        return _line("User", one.user, own, one)
+        return _line("User", association.user, own, association)
 
     root = next((one for one in mine if one.account == "root" and not one.user), None)
     if root is None:
@@ -178,4 +178,4 @@ def _split(line: str) -> list[str]:
             part += letter
     if part.strip() or parts:
         parts.append(part)
-    return [one.strip() for one in parts] if any(one.strip() for one in parts) else []
+    return [part.strip() for part in parts] if any(part.strip() for part in parts) else []

@@ -256,7 +256,7 @@ class Loading:
         before = self._defaults.get(name)
         if default and default != before:
             # Of a tree that was taken away, nothing has changed: it is new.
-            if name not in {one.name for one in self._new_users} and not (self._clean and before is None):
+            if name not in {user.name for user in self._new_users} and not (self._clean and before is None):
                 self._said("Default Account", "User", name, before or "(null)", default)
             self._defaults[name] = default
         elif before is None:
@@ -349,7 +349,7 @@ class Loading:
         text = ""
         by_name = {one.user or one.account: one for one in reversed(self._new)}
         if self._new_accounts:
-            rows = [_row(by_name.get(one.name), c=one, coordinators="") for one in self._new_accounts]
+            rows = [_row(by_name.get(account.name), c=account, coordinators="") for account in self._new_accounts]
             text += "Accounts\n" + printed("name,description,organization,qos", "account", rows, self._context)
             text += "-" * 51 + "\n\n"
         accounts = [_row(one) for one in self._new if not one.user]
@@ -358,15 +358,15 @@ class Loading:
             text += printed(f"account,parentname,share,{_COLUMNS}", "association", accounts, self._context)
             text += "-" * 62 + "\n\n"
         if self._new_users:
-            asked = {one.user: one.account for one in self._puts.values() if isinstance(one, Coordinator)}
+            asked = {record.user: record.account for record in self._puts.values() if isinstance(record, Coordinator)}
             rows = [
                 _row(
-                    by_name.get(one.name),
-                    u=one,
-                    default_account=self._defaults.get(one.name, ""),
-                    coordinators=asked.get(one.name, ""),
+                    by_name.get(user.name),
+                    u=user,
+                    default_account=self._defaults.get(user.name, ""),
+                    coordinators=asked.get(user.name, ""),
                 )
-                for one in self._new_users
+                for user in self._new_users
             ]
             text += "Users\n" + printed(
                 "name,defaultaccount,defaultwckey,qos,adminlevel,coordinators", "user", rows, self._context
@@ -380,10 +380,10 @@ class Loading:
         return text
 
 
-def _row(one: Association | None, **more: object) -> Row:
+def _row(association: Association | None, **more: object) -> Row:
     """A row that shows what the record sets itself."""
-    if one is None:
+    if association is None:
         return dict(more)
     from spritz.model.limits.rules import own_bounds
 
-    return {"a": one, "b": own_bounds(one), **more}
+    return {"a": association, "b": own_bounds(association), **more}

@@ -42,8 +42,8 @@ def rename_user(book: Book, asked: Conditions, word: Word, rest: list[Word], con
     if word.op != "=" or not new or "," in new or rest:
         context.err(f" {_ONE_AT_A_TIME}: {word.text}\n" if rest else f" Bad new name: {word.text}\n")
         raise AlreadyReported
-    person = next((one for one in book.users if one.name == old), None)
-    if person is None or any(one.name == new for one in book.users):
+    person = next((user for user in book.users if user.name == old), None)
+    if person is None or any(user.name == new for user in book.users):
         return " Nothing modified\n", [], []
     coordinated = [coordinator for coordinator in book.coordinators if coordinator.user == old]
     wckeys = [wckey for wckey in book.wckeys if wckey.user == old]

@@ -79,14 +79,14 @@ def read(cluster: str, words: Sequence[Word], now: float, context: Context) -> R
         if known == "format":
             asked.format += ("," if asked.format else "") + word.value
         elif known == "clusters":
-            changes["clusters"] = tuple(one.lower() for one in word.values)
+            changes["clusters"] = tuple(value.lower() for value in word.values)
         elif known == "names":
             changes["names"] = tuple(word.values)
         elif known == "ids":
-            if not all(one.isascii() and one.isdigit() for one in word.values):
+            if not all(value.isascii() and value.isdigit() for value in word.values):
                 context.error(f"Invalid reservation id: {word.value}")
                 raise AlreadyReported
-            asked.ids |= {int(one) for one in word.values}
+            asked.ids |= {int(value) for value in word.values}
         elif known == "nodes":
             changes["nodes"] = _nodes(word.value, context)
         else:
@@ -132,7 +132,7 @@ def _associations(one: ReservationUsage, book: Book) -> str:
     """Numbers of the associations that it is for, as the book has them now; those that it is not for with a minus."""
     users, no_users = _names(one.record.users)
     accounts, no_accounts = _names(one.record.accounts)
-    mine = [each for each in book.associations if each.cluster == one.cluster]
+    mine = [association for association in book.associations if association.cluster == one.cluster]
     allowed: list[Association] = []
     if users and accounts:
         allowed = [each for each in mine if each.user in users and each.account in accounts]

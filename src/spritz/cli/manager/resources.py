@@ -85,11 +85,11 @@ class Asked(Struct):
         """The one that is named, or the default one."""
         return self.servers[0] if self.servers else SERVER
 
-    def means(self, one: Resource | ResourceShare) -> bool:
+    def means(self, resource: Resource | ResourceShare) -> bool:
         """Is it among what the conditions name?"""
-        if (self.names and one.name not in self.names) or (self.servers and one.server not in self.servers):
+        if (self.names and resource.name not in self.names) or (self.servers and resource.server not in self.servers):
             return False
-        return not (isinstance(one, ResourceShare) and self.clusters and one.cluster not in self.clusters)
+        return not (isinstance(resource, ResourceShare) and self.clusters and resource.cluster not in self.clusters)
 
 
 def _number(what: str, text: str, context: Context) -> int | None:
@@ -153,7 +153,7 @@ def add(book: Book, words: list[Word], context: Context) -> Edit:
     if not puts:
         return " Nothing new added.\n", [], []
     settings = [("Server", asked.server)]
-    if any(isinstance(one, Resource) for one in puts):
+    if any(isinstance(record, Resource) for record in puts):
         last = asked.names[-1]
         settings = [("Name", last), *settings, ("Description", asked.description or last)]
         settings += [("ServerType", asked.server_type)] if asked.server_type else []
@@ -173,7 +173,7 @@ def modify(book: Book, where: list[Word], setting: list[Word], context: Context)
         return " Nothing modified\n", [], []
     puts: list[Record] = []
     lines: list[str] = []
-    shares = [one for one in book.resource_shares if asked.means(one)]
+    shares = [share for share in book.resource_shares if asked.means(share)]
     for resource in book.resources:
         if not asked.means(resource):
             continue

@@ -200,7 +200,7 @@ def _rows(entity: str, book: Book, asked: Conditions, flags: set[str], *, with_a
 
         yield from ({"type": kind, "name": name, "id": number} for kind, name, number in tres_of(book))
     elif entity == "transaction":
-        yield from ({"t": one, "time": format_time(one.at)} for one in book.transactions)
+        yield from ({"t": transaction, "time": format_time(transaction.at)} for transaction in book.transactions)
     elif entity == "problem":
         yield from _problems(book)
 
@@ -260,9 +260,9 @@ def _association_rows(book: Book, wanted: Iterable[Association], flags: Iterable
         numbers = {qos_record.name: qos_record.id for qos_record in book.qos}
         parents = rules.parents()
 
-        def row_of(one: Association, depth: int) -> Row:
-            found = _association_row(rules, one, depth, alone=alone, flags=flags)  # noqa: B023  # called in this round
-            return {**found, "qos_numbers": numbers, "parent_id": parents.get(one.id, "")}  # noqa: B023
+        def row_of(association: Association, depth: int) -> Row:
+            found = _association_row(rules, association, depth, alone=alone, flags=flags)  # noqa: B023  # called in this round
+            return {**found, "qos_numbers": numbers, "parent_id": parents.get(association.id, "")}  # noqa: B023
 
         below: dict[str, list[Association]] = {}
         users: dict[str, list[Association]] = {}
@@ -314,7 +314,7 @@ def _account_rows(book: Book, asked: Conditions, *, with_associations: bool) -> 
         while above.get(at) and above[at] not in chain:
             at = above[at]
             chain.add(at)
-        coordinators = sorted({each.user for each in book.coordinators if each.account in chain})
+        coordinators = sorted({coordinator.user for coordinator in book.coordinators if coordinator.account in chain})
         plain: Row = {"c": account, "coordinators": ",".join(coordinators)}
         if with_associations:
             yield from ({**row, **plain} for row in by_account.get(account.name, []))
@@ -365,17 +365,17 @@ def _problems(book: Book) -> Iterator[Row]:
     """Accounts without associations or users, users without a number on this machine or without associations."""
     import pwd
 
-    placed = {one.account for one in book.associations}
+    placed = {association.account for association in book.associations}
     for account in book.accounts:
         if account.name not in placed:
             yield {"account": account.name, "problem": "Account has no Associations"}
-    staffed = {(one.cluster, one.account) for one in book.associations if one.user}
-    parents = {(one.cluster, one.parent) for one in book.associations if one.parent}
+    staffed = {(association.cluster, association.account) for association in book.associations if association.user}
+    parents = {(association.cluster, association.parent) for association in book.associations if association.parent}
     for association in book.associations:
         key = (association.cluster, association.account)
         if not association.user and key not in staffed and key not in parents:
             yield {"cluster": association.cluster, "account": association.account, "problem": "Account has no users"}
-    users = {one.user for one in book.associations if one.user}
+    users = {association.user for association in book.associations if association.user}
     for person in book.users:
         try:
             pwd.getpwnam(person.name)

@@ -99,7 +99,7 @@ class Sizes:
     def table(self, bounds: list[int] | None, *, labelled: str) -> tuple[list[TableColumn], list[Row]]:
         """Columns of groups, and rows. `labelled`: what the groups count."""
         if bounds is None:
-            sizes = sorted({one.cpus for one in self._sizes})
+            sizes = sorted({size.cpus for size in self._sizes})
             labels = [f"{size} {labelled}" for size in sizes]
             place: Callable[[int], int] = sizes.index
         else:
@@ -109,7 +109,7 @@ class Sizes:
             place = lambda cpus: sum(1 for bound in bounds if cpus >= bound)  # noqa: E731
         fields = [ReportField(str(number), label, 13, width_both=20) for number, label in enumerate(labels)]
         rows = []
-        for cluster in sorted({one.cluster for one in self._sizes}):
+        for cluster in sorted({size.cluster for size in self._sizes}):
             rows += self._rows(cluster, len(labels), place)
         fields.append(ReportField("share", "% of cluster", 12))
         return [TableColumn(field, field.width) for field in fields], rows
@@ -117,10 +117,10 @@ class Sizes:
     def _rows(self, cluster: str, count: int, place: Callable[[int], int]) -> list[Row]:
         groups: dict[str, list[float]] = {}
         name_of = self._namer(cluster)
-        for one in self._sizes:
-            if one.cluster == cluster and (name := name_of(one)) is not None:
+        for size in self._sizes:
+            if size.cluster == cluster and (name := name_of(size)) is not None:
                 cells = groups.setdefault(name, [0.0] * count)
-                cells[place(one.cpus)] += one.jobs if self._asked.count else self._amount(one)
+                cells[place(size.cpus)] += size.jobs if self._asked.count else self._amount(size)
         whole = sum(sum(cells) for cells in groups.values())
         rows: list[Row] = []
         for name in sorted(groups):
@@ -131,10 +131,10 @@ class Sizes:
             rows.append(row)
         return rows
 
-    def _amount(self, one: JobSize) -> float:
+    def _amount(self, job_size: JobSize) -> float:
         if self._tres == "cpu":
-            return one.cpus * one.seconds
-        found = (item.rpartition("=") for item in one.used.split(","))
+            return job_size.cpus * job_size.seconds
+        found = (item.rpartition("=") for item in job_size.used.split(","))
         return float(next((amount for name, _, amount in found if name == self._tres), 0))
 
     def _namer(self, cluster: str) -> Callable[[JobSize], str | None]:
@@ -146,26 +146,26 @@ class Sizes:
         if asked.flat:
             only = {name.lower() for name in asked.accounts}
 
-            def flat(one: JobSize) -> str | None:
-                if only and one.account not in only:
+            def flat(job_size: JobSize) -> str | None:
+                if only and job_size.account not in only:
                     return None
-                return f"{one.account}:{one.wckey}" if wckeys else one.account
+                return f"{job_size.account}:{job_size.wckey}" if wckeys else job_size.account
 
             return flat
-        above = parents(self._book, cluster, {one.account for one in self._sizes if one.cluster == cluster})
+        above = parents(self._book, cluster, {size.account for size in self._sizes if size.cluster == cluster})
         roots = {name.lower() for name in asked.accounts} or {"root"}
         shown = {name for name, parent in above.items() if parent in roots} if asked.as_parent else roots
 
-        def tree(one: JobSize) -> str | None:
-            highest, at, seen = "root" if not one.account and "root" in shown else "", one.account, set[str]()
+        def tree(job_size: JobSize) -> str | None:
+            highest, at, seen = "root" if not job_size.account and "root" in shown else "", job_size.account, set[str]()
             while at and at not in seen:
                 if at in shown:
                     highest = at
                 seen.add(at)
                 at = above.get(at, "")
-            if not highest or (wckeys and not one.wckey):
+            if not highest or (wckeys and not job_size.wckey):
                 return None
-            return f"{highest}:{one.wckey}" if wckeys else highest
+            return f"{highest}:{job_size.wckey}" if wckeys else highest
 
         return tree
 

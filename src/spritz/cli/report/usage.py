@@ -45,7 +45,7 @@ class Answer:
         if asked is None:
             return ["cpu"]
         known = dict.fromkeys(TRES) | {name: None for cluster in self.clusters.values() for name in cluster}
-        known |= {one.tres: None for one in self.holders}
+        known |= {holder.tres: None for holder in self.holders}
         if asked.strip().lower() == "all":
             return list(known)
         wanted = [word.strip().lower() for word in asked.split(",")]
@@ -94,9 +94,9 @@ def _summed(
     holders: Iterable[HolderUsage], key: Callable[[HolderUsage], tuple[str, ...]]
 ) -> dict[tuple[str, ...], Sums]:
     found: dict[tuple[str, ...], Sums] = {}
-    for one in holders:
-        sums = found.setdefault(key(one), {})
-        sums[one.tres] = sums.get(one.tres, 0) + one.seconds
+    for holder in holders:
+        sums = found.setdefault(key(holder), {})
+        sums[holder.tres] = sums.get(holder.tres, 0) + holder.seconds
     return found
 
 
@@ -149,7 +149,7 @@ class Reporter:
         return {"login": user, "proper": self._proper(user) if user else ""}
 
     def _of(self, cluster: str) -> list[HolderUsage]:
-        return [one for one in self._answer.holders if one.cluster == cluster]
+        return [holder for holder in self._answer.holders if holder.cluster == cluster]
 
     def _by_size(self, found: dict[tuple[str, ...], Sums]) -> list[tuple[tuple[str, ...], Sums]]:
         return sorted(found.items(), key=lambda item: (-item[1].get(self._names[0], 0), item[0]))

@@ -99,7 +99,7 @@ def _chain(source: Sequence[Values], count: int) -> list[Values]:
 def of_all(parts: Sequence[Values]) -> Values:
     """The first component's options, with those of the command itself (--parsable, --wrap …) wherever they stand."""
     merged = dict(parts[0])
-    for one in parts[1:]:
-        for key in _OF_COMMAND & one.keys():
-            merged.setdefault(key, one[key])
+    for part in parts[1:]:
+        for key in _OF_COMMAND & part.keys():
+            merged.setdefault(key, part[key])
     return merged

@@ -230,7 +230,7 @@ class DeferredRequests:
     def _has_steps(self, job: Job) -> bool:
         """Steps vouch for their client, with whom they end."""
         state = self._context.machine.state
-        return any(state.steps.get(one.id, {}).keys() - {STEP_EXTERN} for one in het.members(state, job))
+        return any(state.steps.get(member.id, {}).keys() - {STEP_EXTERN} for member in het.members(state, job))
 
     def _cancel(self, job_id: int, cause: str) -> None:
         self._context.log.info("job.abandoned", job_id=job_id, cause=cause)

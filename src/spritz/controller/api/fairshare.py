@@ -89,7 +89,7 @@ def in_order(associations: tuple[Association, ...]) -> list[Association]:
         elif one.parent in accounts and one.parent != one.account:
             below.setdefault(one.parent, []).append(one)
     found: list[Association] = []
-    waiting = [one for one in accounts.values() if not one.parent or one.parent not in accounts]
+    waiting = [account for account in accounts.values() if not account.parent or account.parent not in accounts]
     while waiting:
         one = waiting.pop()
         found.append(one)

@@ -62,8 +62,10 @@ def shown(state: State, caller: Caller, every: Standings) -> Standings:
     )
 
 
-def _without_others(one: QosStanding, caller: Caller) -> QosStanding:
-    return replace(one, users=tuple(item for item in one.users if item[0] == caller.user), accounts=())
+def _without_others(qos_standing: QosStanding, caller: Caller) -> QosStanding:
+    return replace(
+        qos_standing, users=tuple(item for item in qos_standing.users if item[0] == caller.user), accounts=()
+    )
 
 
 def standings(

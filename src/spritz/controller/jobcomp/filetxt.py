@@ -52,19 +52,19 @@ class FileLog:
             self._failed = False
 
 
-def line(one: EndedJob, cluster: str) -> str:
+def line(ended: EndedJob, cluster: str) -> str:
     """The line of one end. `Tres` is what was asked for, as in Slurm."""
-    job, event, started, allocation = one.job, one.event, one.started, one.allocation
+    job, event, started, allocation = ended.job, ended.event, ended.started, ended.allocation
     spec = job.spec
     minutes = spec.time_limit_minutes if job.time_limit_minutes is None else job.time_limit_minutes
     limit = "Partition_Limit" if minutes is None else "UNLIMITED" if minutes >= INFINITE else str(minutes)
     words = [
         f"JobId={job.id} UserId={spec.user}({spec.uid}) GroupId={spec.group}({spec.gid}) Name={spec.name}",
-        f"JobState={event.state.value} Partition={partitions_of(one)} TimeLimit={limit}",
+        f"JobState={event.state.value} Partition={partitions_of(ended)} TimeLimit={limit}",
         f"StartTime={format_time(started)} EndTime={format_time(event.at)}",
         f"NodeList={hostlist.compress(allocation.names) if allocation else '(null)'}",
         f"NodeCnt={len(allocation.nodes) if allocation else 0} ProcCnt={allocation.cpu_count if allocation else 0}",
-        f"WorkDir={spec.work_dir} ReservationName={reservation_of(one)} Tres={tres_asked(one)}",
+        f"WorkDir={spec.work_dir} ReservationName={reservation_of(ended)} Tres={tres_asked(ended)}",
         f"Account={spec.account} QOS={spec.qos} WcKey={spec.wckey} Cluster={cluster}",
         f"SubmitTime={format_time(job.submitted_at)}",
         f"EligibleTime={format_time(job.eligible_at) if job.eligible_at else 'unknown'}",

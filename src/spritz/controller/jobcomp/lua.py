@@ -44,18 +44,18 @@ class LuaLog:
             raise SpritzError(str(error)) from error
         self.take = EndQueue(context, "completion-lua", path, self._log).take
 
-    async def _log(self, one: EndedJob) -> None:
-        for level, text in await self._thread.run(self._call, one, await self._text(one.job.spec.script_key)):
+    async def _log(self, ended: EndedJob) -> None:
+        for level, text in await self._thread.run(self._call, ended, await self._text(ended.job.spec.script_key)):
             told = self._context.log.error if level == "error" else self._context.log.info
-            told("completion.script", job_id=one.job.id, text=text)
+            told("completion.script", job_id=ended.job.id, text=text)
 
-    def _call(self, one: EndedJob, text: str | None) -> list[tuple[str, str]]:
+    def _call(self, ended: EndedJob, text: str | None) -> list[tuple[str, str]]:
         """Call the function; returns what is to be logged. `text`: the job's script. Blocks."""
         script = self._script
         script.lines, script.log = [], []
         try:
             script.load()
-            number = script.call(FUNCTION, script.object(reader(one, text)))
+            number = script.call(FUNCTION, script.object(reader(ended, text)))
         except PluginError as error:
             return [*script.log, ("error", str(error))]
         failed = [("error", f"{FUNCTION} returned {number}")] if number else []

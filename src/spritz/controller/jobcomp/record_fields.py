@@ -19,23 +19,23 @@ def minutes_of(job: Job) -> int | None:
     return job.spec.time_limit_minutes if job.time_limit_minutes is None else job.time_limit_minutes
 
 
-def partitions_of(one: EndedJob) -> str:
+def partitions_of(ended: EndedJob) -> str:
     """All that it asked for; the one in which it ran comes first, as in Slurm."""
-    asked = one.job.spec.partitions or (one.job.partition,)
-    if one.allocation is None:
+    asked = ended.job.spec.partitions or (ended.job.partition,)
+    if ended.allocation is None:
         return ",".join(asked)
-    ran = one.allocation.partition
+    ran = ended.allocation.partition
     return ",".join([ran, *(name for name in asked if name != ran)])
 
 
-def reservation_of(one: EndedJob) -> str:
+def reservation_of(ended: EndedJob) -> str:
     """The one in which it ran, or those that it asked for."""
-    return (one.allocation.reservation if one.allocation is not None else "") or one.job.reservation
+    return (ended.allocation.reservation if ended.allocation is not None else "") or ended.job.reservation
 
 
-def tres_asked(one: EndedJob) -> str:
+def tres_asked(ended: EndedJob) -> str:
     """What it asked for, whatever it got."""
-    return job_tres.text(job_tres.requested(replace(one.job, allocation=None)))
+    return job_tres.text(job_tres.requested(replace(ended.job, allocation=None)))
 
 
 def exit_text(status: int) -> str:

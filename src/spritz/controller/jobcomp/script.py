@@ -47,16 +47,16 @@ class Script:
             context.log.error("completion.failed", path=program, error="JobCompLoc is no program that can be run")
         self.take = EndQueue(context, "completion-script", program, self._start).take
 
-    async def _start(self, one: EndedJob) -> None:
+    async def _start(self, ended: EndedJob) -> None:
         cluster = self._context.configuration.settings.cluster_name
-        problem = await run_programs((self._program,), variables(one, cluster), PROGRAM_SECONDS)
+        problem = await run_programs((self._program,), variables(ended, cluster), PROGRAM_SECONDS)
         if problem:
-            self._context.log.error("completion.failed", job_id=one.job.id, error=problem)
+            self._context.log.error("completion.failed", job_id=ended.job.id, error=problem)
 
 
-def variables(one: EndedJob, cluster: str) -> dict[str, str]:
+def variables(ended: EndedJob, cluster: str) -> dict[str, str]:
     """What the program is told."""
-    job, event, allocation = one.job, one.event, one.allocation
+    job, event, allocation = ended.job, ended.event, ended.allocation
     spec = job.spec
     limit = minutes_of(job)
     task = job.array_task_id
@@ -80,12 +80,12 @@ def variables(one: EndedJob, cluster: str) -> dict[str, str]:
         "LIMIT": "UNLIMITED" if limit is None or limit >= INFINITE else format_minutes(limit),
         "NODECNT": str(len(allocation.nodes) if allocation is not None else 0),
         "NODES": hostlist.compress(allocation.names) if allocation is not None else "",
-        "PARTITION": partitions_of(one),
+        "PARTITION": partitions_of(ended),
         "PATH": _PATH,
         "PROCS": str(allocation.cpu_count if allocation is not None else 0),
         "QOS": spec.qos,
-        "RESERVATION": reservation_of(one),
-        "START": str(int(one.started)),
+        "RESERVATION": reservation_of(ended),
+        "START": str(int(ended.started)),
         "STATEREASONPREV": waited_for(job, ran=allocation is not None),
         "SUBMIT": str(int(job.submitted_at)),
         "UID": str(spec.uid),

@@ -96,21 +96,21 @@ class Poster:
             }
         )
 
-    async def _keep(self, one: EndedJob) -> None:
+    async def _keep(self, ended: EndedJob) -> None:
         cluster = self._context.configuration.settings.cluster_name
-        make = start_document if one.event.state is JobState.RUNNING else document
-        record = encode(make(one, cluster, await self._script(one)))
+        make = start_document if ended.event.state is JobState.RUNNING else document
+        record = encode(make(ended, cluster, await self._script(ended)))
         try:
             await self._disk.run(self._spool.add, [record])
         except (Full, OSError) as error:
             self._dropped += 1
             words = "too much waits for the server" if isinstance(error, Full) else str(error)
-            self._context.log.error("completion.dropped", job_id=one.job.id, error=words)
+            self._context.log.error("completion.dropped", job_id=ended.job.id, error=words)
         else:
             self._news.set()
 
-    async def _script(self, one: EndedJob) -> str:
-        key = one.job.spec.script_key
+    async def _script(self, ended: EndedJob) -> str:
+        key = ended.job.spec.script_key
         if not key:
             return ""
         try:
@@ -209,12 +209,12 @@ def encode(found: dict[str, object]) -> bytes:
     return json.dumps(found, separators=(",", ":")).encode("ascii")
 
 
-def document(one: EndedJob, cluster: str, script: str = "") -> dict[str, object]:
+def document(ended: EndedJob, cluster: str, script: str = "") -> dict[str, object]:
     """What is told of one end, under Slurm's names. Times are of UTC; nothing that is not known is in it."""
-    job, event, allocation = one.job, one.event, one.allocation
+    job, event, allocation = ended.job, ended.event, ended.allocation
     spec = job.spec
     cpus = allocation.cpu_count if allocation is not None else 0
-    elapsed = max(0, int(event.at) - int(one.started))
+    elapsed = max(0, int(event.at) - int(ended.started))
     limit = minutes_of(job)
     given = job_tres.allocated_pairs(allocation, job.billing) if allocation is not None else []
     found: dict[str, object] = {
@@ -223,10 +223,10 @@ def document(one: EndedJob, cluster: str, script: str = "") -> dict[str, object]
         "user_id": spec.uid,
         "groupname": spec.group,
         "group_id": spec.gid,
-        "@start": _time(one.started),
+        "@start": _time(ended.started),
         "@end": _time(event.at),
         "elapsed": elapsed,
-        "partition": partitions_of(one),
+        "partition": partitions_of(ended),
         "alloc_node": spec.submit_host,
         "total_cpus": cpus,
         "total_nodes": len(allocation.nodes) if allocation is not None else 0,
@@ -237,7 +237,7 @@ def document(one: EndedJob, cluster: str, script: str = "") -> dict[str, object]
         "cpu_hours": round(cpus * elapsed / 3600, 6),
         "@submit": _time(job.submitted_at),
         "@eligible": _time(job.eligible_at) if job.eligible_at else "",
-        "@queue_wait": max(0, int(one.started) - int(job.eligible_at)) if job.eligible_at else "",
+        "@queue_wait": max(0, int(ended.started) - int(job.eligible_at)) if job.eligible_at else "",
         "array_job_id": job.array_job_id if job.array_task_id is not None else "",
         "array_task_id": "" if job.array_task_id is None else job.array_task_id,
         "het_job_id": job.het_job_id or "",
@@ -254,10 +254,10 @@ def document(one: EndedJob, cluster: str, script: str = "") -> dict[str, object]
         "orig_dependency": dependency_of(job),
         "excluded_nodes": ",".join(spec.exclude),
         "time_limit": limit * 60 if limit is not None and limit < INFINITE else "",
-        "reservation_name": reservation_of(one),
+        "reservation_name": reservation_of(ended),
         "job_name": spec.name,
         "wc_key": spec.wckey,
-        "tres_req": tres_asked(one),
+        "tres_req": tres_asked(ended),
         "tres_alloc": job_tres.text(given) if given else "",
         "account": spec.account,
         "script": script,
@@ -267,9 +267,9 @@ def document(one: EndedJob, cluster: str, script: str = "") -> dict[str, object]
     return known | {"nodes": hostlist.compress(allocation.names) if allocation is not None else ""}
 
 
-def start_document(one: EndedJob, cluster: str, script: str = "") -> dict[str, object]:
+def start_document(ended: EndedJob, cluster: str, script: str = "") -> dict[str, object]:
     """What is told of a job that begins: all that does not tell of its end."""
-    return {name: value for name, value in document(one, cluster, script).items() if name not in _OF_THE_END}
+    return {name: value for name, value in document(ended, cluster, script).items() if name not in _OF_THE_END}
 
 
 def _clean(value: object) -> object:

@@ -94,7 +94,7 @@ def _run(arguments: Namespace, store: Store, terminal: Terminal) -> int:
     try:
         advance.advance(pipeline, store, environment={**os.environ, **hidden})
     except ExperimentError as error:
-        if not pipeline.batches() or not any(map(pipeline.claimed, (each.name for each in pipeline.batches()))):
+        if not pipeline.batches() or not any(map(pipeline.claimed, (batch.name for batch in pipeline.batches()))):
             _forget(pipeline, store)
             raise
         advance.stop(pipeline)

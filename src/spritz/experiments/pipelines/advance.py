@@ -111,7 +111,7 @@ def _jobs(pipeline: Pipeline, store: Store, environment: Mapping[str, str]) -> _
     open_ids = [
         job_ids[batch.name]
         for batch in batches
-        if any(pipeline.about(batch.step, each) is None for each in batch.units)
+        if any(pipeline.about(batch.step, unit) is None for unit in batch.units)
     ]
     if open_ids:
         jobs.alive = {task for task, job in slurm.queued(open_ids).items() if job.state not in slurm.FINAL}
@@ -190,7 +190,7 @@ def _waits(pipeline: Pipeline, jobs: _Jobs, source: str) -> list[str] | None:
     found = []
     for batch, waiting in by_batch.values():
         # The whole array, unless some of its tasks have failed.
-        failed = [each for each in batch.units if each not in waiting and pipeline.about(source, each) is None]
+        failed = [unit for unit in batch.units if unit not in waiting and pipeline.about(source, unit) is None]
         if failed:
             found += [jobs.task(batch, unit) for unit in waiting]
         else:

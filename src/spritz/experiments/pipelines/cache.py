@@ -42,7 +42,7 @@ def key(pipeline: Pipeline, step: StepRecord, unit: Unit) -> str:
     used: dict[str, Any] = {}
     for source in dict.fromkeys([*references(step.arguments), *references(step.named)]):
         units = pipeline.units(source)
-        known = [pipeline.about(source, each) for each in units] if units is not None else [None]
+        known = [pipeline.about(source, unit) for unit in units] if units is not None else [None]
         if None in known:
             return ""
         used[source] = [each["digest"] for each in known if each]

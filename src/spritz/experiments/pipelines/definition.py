@@ -238,7 +238,7 @@ class _Trace:
     def complete(self, record: StepRecord, options: Mapping[str, Any], after: Any) -> Ref:
         record.after = [each.name for each in (after if isinstance(after, list | tuple) else [after])]
         set_options(record, options, f"{self.file}: step {record.name}")
-        words = [each for each in record.arguments if isinstance(each, str)]
+        words = [argument for argument in record.arguments if isinstance(argument, str)]
         if not record.function and secrets.split_arguments(words)[1]:
             need_open("", f"{self.file}: step {record.name}: command", "secret")
         self.steps.append(record)
@@ -353,7 +353,7 @@ def _load_python(file: Path, shown: str, parameters: Mapping[str, str]) -> Defin
         raise
     except BaseException as error:
         raise ExperimentError(f"{file}: {type(error).__name__}: {error}") from error
-    made = [each for each in vars(module).values() if getattr(each, "spritz_pipeline", False)]
+    made = [var for var in vars(module).values() if getattr(var, "spritz_pipeline", False)]
     if len(made) != 1:
         raise ExperimentError(f"{file}: one function with @pipeline is expected, and there are {len(made)}")
     values = {key: _parameter(value) for key, value in parameters.items()}

@@ -114,7 +114,9 @@ def axes(sweep: Sweep, found: Sequence[Row]) -> list[str]:
     lines = []
     for name in [*(parameter.name for parameter in plan.parameters), plan.metric]:
         raw = [row.trial.value if name == plan.metric else row.trial.parameters.get(name) for row in with_value]
-        places, low, high = positions(raw, log=any(one.name == name and one.log for one in plan.parameters))
+        places, low, high = positions(
+            raw, log=any(parameter.name == name and parameter.log for parameter in plan.parameters)
+        )
         marks = [" "] * _WIDTH
         for rank in reversed(range(len(with_value))):
             marks[places[rank]] = "#" if rank == 0 else "o" if rank < quarter else "."

@@ -65,6 +65,6 @@ def pmix(job: Job, step: Step, node_index: int, components: tuple[Component, ...
         nodes=world.nodes,
         ranks=world.ranks,
         node=world.node,
-        universe=sum(node.cpu_count for one in jobs if one.allocation is not None for node in one.allocation.nodes),
+        universe=sum(node.cpu_count for job in jobs if job.allocation is not None for node in job.allocation.nodes),
         apps=world.programs if len(set(world.programs)) > 1 else (),
     )

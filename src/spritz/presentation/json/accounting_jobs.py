@@ -58,10 +58,10 @@ def _usage(text: str, nodes: str = "", tasks: str = "") -> list[Json]:
     return found
 
 
-def job_json(one: JobWithSteps, now: float, window: tuple[float, float]) -> Json:
+def job_json(job_with_steps: JobWithSteps, now: float, window: tuple[float, float]) -> Json:
     """A job and its steps at `now`; times are cut to the window (0.0: no bound)."""
-    job = one.job
-    row = Row(job, None, one.steps, now, window)
+    job = job_with_steps.job
+    row = Row(job, None, job_with_steps.steps, now, window)
     flags = ["REQUEUED"] if row.state == "REQUEUED" else []
     handled = ["CLEAR_SCHEDULING", _STARTED_ON[job.scheduler]] if job.scheduler in _STARTED_ON else []
     return {
@@ -120,7 +120,7 @@ def job_json(one: JobWithSteps, now: float, window: tuple[float, float]) -> Json
         "stdout": job.stdout,
         "stderr": job.stderr,
         "state": {"current": [job.state, *flags], "reason": job.reason},
-        "steps": [_step(one, step, now, window) for step in one.steps],
+        "steps": [_step(job_with_steps, step, now, window) for step in job_with_steps.steps],
         "submit_line": job.submit_line,
         "tres": {"allocated": _tres(job.tres_allocated), "requested": _tres(job.tres_requested)},
         "used_gres": "",
@@ -130,10 +130,10 @@ def job_json(one: JobWithSteps, now: float, window: tuple[float, float]) -> Json
     }
 
 
-def _step(one: JobWithSteps, step: StepRecord, now: float, window: tuple[float, float]) -> Json:
+def _step(job_with_steps: JobWithSteps, step: StepRecord, now: float, window: tuple[float, float]) -> Json:
     from spritz.notation.hostlist import expand
 
-    row = Row(one.job, step, [step], now, window)
+    row = Row(job_with_steps.job, step, [step], now, window)
     return {
         "time": {**_times(row), "end": number(int(step.ended_at)), "start": number(int(step.started_at))},
         "exit_code": exit_code(step.exit_status),
@@ -144,7 +144,7 @@ def _step(one: JobWithSteps, step: StepRecord, now: float, window: tuple[float, 
         "kill_request_user": "" if step.cancelled_by < 0 else str(step.cancelled_by),
         "state": [step.state],
         "statistics": {"CPU": {"actual_frequency": 0}, "energy": {"consumed": number(None)}},
-        "step": {"id": row.with_step(str(one.job.job_id)), "name": step.name or step_name(step.step_id)},
+        "step": {"id": row.with_step(str(job_with_steps.job.job_id)), "name": step.name or step_name(step.step_id)},
         "task": {"distribution": step.layout or "Unknown"},
         "tres": {
             "requested": {

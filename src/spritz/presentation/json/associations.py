@@ -55,8 +55,8 @@ class View:
             found.append({"type": kind, "name": name, "id": self._numbers.get(key, 0), "count": count})
         return found
 
-    def _flags(self, one: Record | ClusterRow, words: Iterable[str] = ()) -> list[str]:
-        return [*words, *(["DELETED"] if one in self._deleted or one in self._deleted_clusters else [])]
+    def _flags(self, record: Record | ClusterRow, words: Iterable[str] = ()) -> list[str]:
+        return [*words, *(["DELETED"] if record in self._deleted or record in self._deleted_clusters else [])]
 
     def tres(self, row: Row) -> Json:
         """One TRES; `count` is of uses of it, and none here."""
@@ -65,7 +65,7 @@ class View:
     def account(self, row: Row) -> Json:
         """Coordinators of accounts above it are not its direct ones."""
         one = row["c"]
-        direct = {each.user for each in self._book.coordinators if each.account == one.name}
+        direct = {coordinator.user for coordinator in self._book.coordinators if coordinator.account == one.name}
         return {
             "associations": self._associations(lambda each: each.account == one.name),
             "coordinators": [{"name": name, "direct": name in direct} for name in _words(row["coordinators"])],
@@ -86,7 +86,7 @@ class View:
             "default": {"account": row["default_account"], "wckey": one.default_wckey},
             "flags": self._flags(one),
             "name": one.name,
-            "wckeys": [self.wckey({"w": each}) for each in self._book.wckeys if each.user == one.name],
+            "wckeys": [self.wckey({"w": wckey}) for wckey in self._book.wckeys if wckey.user == one.name],
         }
 
     def cluster(self, row: Row) -> Json:
@@ -204,7 +204,11 @@ class View:
         }
 
     def _associations(self, wanted: Callable[[Association], bool]) -> list[Json]:
-        return [_short(each) for each in self._book.associations if wanted(each)] if self._full else []
+        return (
+            [_short(association) for association in self._book.associations if wanted(association)]
+            if self._full
+            else []
+        )
 
 
 def _short(association: Association) -> Json:

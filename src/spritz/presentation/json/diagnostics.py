@@ -28,30 +28,31 @@ def _call(row: CallCount) -> Json:
     }
 
 
-def statistics(one: Diagnostics) -> Json:
+def statistics(diagnostics: Diagnostics) -> Json:
     """All of it."""
     from spritz.presentation.users import name_of as user_name
 
-    quick, full = one.quick, one.full
+    quick, full = diagnostics.quick, diagnostics.full
     quick_count, full_count = max(1, quick.count), max(1, full.count)
-    minutes = max(1, int(one.now - one.since) // 60)
+    minutes = max(1, int(diagnostics.now - diagnostics.since) // 60)
     kinds = [
-        {"type_id": number_of(row), "message_type": name_of(row), **_call(row)} for row in sorted_kinds(one.kinds, "")
+        {"type_id": number_of(row), "message_type": name_of(row), **_call(row)}
+        for row in sorted_kinds(diagnostics.kinds, "")
     ]
     users = [
         {"user_id": int(row.name), "user": user_name(int(row.name)) if int(row.name) >= 0 else "", **_call(row)}
-        for row in sorted_kinds(one.users, "")
+        for row in sorted_kinds(diagnostics.users, "")
     ]
     return {
         "parts_packed": 1,
-        "req_time": number(int(one.now)),
-        "req_time_start": number(int(one.since)),
-        "server_thread_count": sum(one.pending.values()),
+        "req_time": number(int(diagnostics.now)),
+        "req_time_start": number(int(diagnostics.since)),
+        "server_thread_count": sum(diagnostics.pending.values()),
         "agent_queue_size": 0,
         "agent_count": 0,
         "agent_thread_count": 0,
-        "dbd_agent_queue_size": one.unsent_events,
-        "gettimeofday_latency": one.clock_latency,
+        "dbd_agent_queue_size": diagnostics.unsent_events,
+        "gettimeofday_latency": diagnostics.clock_latency,
         "schedule_cycle_max": quick.longest,
         "schedule_cycle_last": quick.last,
         "schedule_cycle_sum": quick.total,
@@ -61,16 +62,16 @@ def statistics(one: Diagnostics) -> Json:
         "schedule_cycle_per_minute": quick.count // minutes,
         "schedule_cycle_depth": quick.depth_total,
         "schedule_queue_length": quick.queue,
-        "jobs_submitted": one.jobs_submitted,
-        "jobs_started": one.jobs_started,
-        "jobs_completed": one.jobs_completed,
-        "jobs_canceled": one.jobs_cancelled,
-        "jobs_failed": one.jobs_failed,
-        "jobs_pending": one.jobs_pending,
-        "jobs_running": one.jobs_running,
-        "job_states_ts": number(int(one.now)),
-        "bf_backfilled_jobs": one.backfilled,
-        "bf_last_backfilled_jobs": one.backfilled_since,
+        "jobs_submitted": diagnostics.jobs_submitted,
+        "jobs_started": diagnostics.jobs_started,
+        "jobs_completed": diagnostics.jobs_completed,
+        "jobs_canceled": diagnostics.jobs_cancelled,
+        "jobs_failed": diagnostics.jobs_failed,
+        "jobs_pending": diagnostics.jobs_pending,
+        "jobs_running": diagnostics.jobs_running,
+        "job_states_ts": number(int(diagnostics.now)),
+        "bf_backfilled_jobs": diagnostics.backfilled,
+        "bf_last_backfilled_jobs": diagnostics.backfilled_since,
         "bf_backfilled_het_jobs": 0,
         "bf_cycle_counter": full.count,
         "bf_cycle_mean": full.total // full_count,
@@ -92,7 +93,7 @@ def statistics(one: Diagnostics) -> Json:
         "rpcs_by_user": users,
         "pending_rpcs": [
             {"type_id": KINDS.get(kind, ("", 0))[1], "message_type": KINDS.get(kind, (kind, 0))[0], "count": count}
-            for kind, count in sorted(one.pending.items())
+            for kind, count in sorted(diagnostics.pending.items())
         ],
         "pending_rpcs_by_hostlist": [],
     }

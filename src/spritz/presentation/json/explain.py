@@ -17,4 +17,4 @@ def show(output: Output, asked: str, now: float, explanations: Sequence[Explanat
     """Print them."""
     from msgspec import to_builtins
 
-    show_answer(output, asked, {"explanations": [to_builtins(one) for one in explanations], "now": now})
+    show_answer(output, asked, {"explanations": [to_builtins(explanation) for explanation in explanations], "now": now})

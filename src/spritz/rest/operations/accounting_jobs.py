@@ -123,21 +123,21 @@ async def _encoded(
 ) -> AsyncIterator[list[bytes]]:
     keys = ask.record("jobs")
 
-    def record(one: JobWithSteps) -> bytes:
-        loose = job_json(one, ask.now, (0.0, 0.0))
+    def record(job_with_steps: JobWithSteps) -> bytes:
+        loose = job_json(job_with_steps, ask.now, (0.0, 0.0))
         return encoded({key: convert(loose.get(key, MISSING)) for key, convert in keys.items()})
 
     try:
         if first is not None:
-            yield [record(one) for one in first.jobs]
+            yield [record(job) for job in first.jobs]
         async for piece in pieces:
-            yield [record(one) for one in piece.jobs]
+            yield [record(job) for job in piece.jobs]
     finally:
         await pieces.aclose()
 
 
 async def _found(ask: Ask, query: SelectJobs) -> list[JobWithSteps]:
-    return [one async for piece in ask.database.stream(query, JobRecords) for one in piece.jobs]
+    return [job async for piece in ask.database.stream(query, JobRecords) for job in piece.jobs]
 
 
 async def _with_documents(ask: Ask, query: SelectJobs) -> Result:

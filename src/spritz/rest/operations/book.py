@@ -68,7 +68,7 @@ def _view(book: Book, *, full: bool = True) -> View:
 
 def _account_rows(book: Book, names: Iterable[str] = ()) -> list[dict[str, Any]]:
     wanted = {name.lower() for name in names}
-    above = {one.account: one.parent for one in book.associations if not one.user}
+    above = {association.account: association.parent for association in book.associations if not association.user}
     rows = []
     for one in book.accounts:
         if wanted and one.name not in wanted:
@@ -77,19 +77,23 @@ def _account_rows(book: Book, names: Iterable[str] = ()) -> list[dict[str, Any]]
         while above.get(at) and above[at] not in chain:
             at = above[at]
             chain.add(at)
-        coordinators = sorted({each.user for each in book.coordinators if each.account in chain})
+        coordinators = sorted({coordinator.user for coordinator in book.coordinators if coordinator.account in chain})
         rows.append({"c": one, "coordinators": ",".join(coordinators)})
     return rows
 
 
 def _user_rows(book: Book, names: Iterable[str] = ()) -> list[dict[str, Any]]:
     wanted = set(names)
-    defaults = {one.user: one.account for one in book.associations if one.user and one.is_default}
+    defaults = {
+        association.user: association.account
+        for association in book.associations
+        if association.user and association.is_default
+    }
     rows = []
     for one in book.users:
         if wanted and one.name not in wanted:
             continue
-        accounts = {each.account for each in book.coordinators if each.user == one.name}
+        accounts = {coordinator.account for coordinator in book.coordinators if coordinator.user == one.name}
         while accounts and (more := {a.account for a in book.associations if a.parent in accounts} - accounts):
             accounts |= more
         default = defaults.get(one.name, "")
@@ -111,11 +115,15 @@ def _association_rows(book: Book, wanted: Iterable[Association], *, alone: bool 
 
 def _cluster_rows(book: Book, names: Iterable[str] = ()) -> list[dict[str, Any]]:
     wanted = {name.lower() for name in names}
-    roots = {one.cluster: one for one in book.associations if one.account == "root" and not one.user}
+    roots = {
+        association.cluster: association
+        for association in book.associations
+        if association.account == "root" and not association.user
+    }
     return [
-        {"k": one, "a": roots.get(one.name), "rpc": 9728 if one.host else 0}
-        for one in book.clusters
-        if not wanted or one.name in wanted
+        {"k": cluster, "a": roots.get(cluster.name), "rpc": 9728 if cluster.host else 0}
+        for cluster in book.clusters
+        if not wanted or cluster.name in wanted
     ]
 
 
@@ -158,7 +166,7 @@ async def delete_account(ask: Ask) -> Result:
 
     def make(book: Book) -> Edit:
         drops = requests.without_accounts(book, {name})
-        return [], drops, sorted({one.name for one in drops if isinstance(one, Account)})
+        return [], drops, sorted({record.name for record in drops if isinstance(record, Account)})
 
     return Answer(body={"removed_accounts": await change(ask, make)})
 
@@ -217,9 +225,9 @@ async def delete_user(ask: Ask) -> Result:
     name = ask.path["name"]
 
     def make(book: Book) -> Edit:
-        if not any(one.name == name for one in book.users):
+        if not any(user.name == name for user in book.users):
             raise Refused("ESLURM_REST_EMPTY_RESULT", f"no user {name[:80]}", "name")
-        associations = [one for one in book.associations if one.user == name]
+        associations = [association for association in book.associations if association.user == name]
         return [], [*associations, *edits.delete_users(book, {name})], None
 
     await change(ask, make)
@@ -249,17 +257,17 @@ def _chosen(ask: Ask, book: Book) -> list[Association]:
         while accounts and (more := {a.account for a in book.associations if a.parent in accounts} - accounts):
             accounts |= more
     return [
-        one
-        for one in book.associations
-        if (not accounts or one.account in accounts)
-        and (not clusters or one.cluster in clusters)
-        and (not parents or one.parent in parents)
-        and ("user" not in ask.query or (one.user in users if users else not one.user))
-        and (not partitions or one.partition in partitions)
-        and (not numbers or str(one.id) in numbers)
-        and (not qos or qos & set((one.qos or "").split(",")))
-        and (not default or one.default_qos in default)
-        and (one.is_default or not is_set(ask, "Filter to only defaults"))
+        association
+        for association in book.associations
+        if (not accounts or association.account in accounts)
+        and (not clusters or association.cluster in clusters)
+        and (not parents or association.parent in parents)
+        and ("user" not in ask.query or (association.user in users if users else not association.user))
+        and (not partitions or association.partition in partitions)
+        and (not numbers or str(association.id) in numbers)
+        and (not qos or qos & set((association.qos or "").split(",")))
+        and (not default or association.default_qos in default)
+        and (association.is_default or not is_set(ask, "Filter to only defaults"))
     ]
 
 
@@ -292,7 +300,7 @@ async def delete_associations(ask: Ask) -> Result:
         if single and len(chosen) > 1:
             raise Refused("ESLURM_REST_INVALID_QUERY", f"{len(chosen)} associations match, and one is meant", "query")
         drops = edits.delete_associations(book, chosen)
-        said = [requests.label(one) for one in drops if isinstance(one, Association)]
+        said = [requests.label(record) for record in drops if isinstance(record, Association)]
         return [], drops, said
 
     return Answer(body={"removed_associations": await change(ask, make)})
@@ -399,12 +407,12 @@ async def get_wckeys(ask: Ask) -> Result:
     clusters, names, users = set(words(ask, "cluster")), set(words(ask, "name")), set(words(ask, "user"))
     numbers = {ask.path["id"]} if "id" in ask.path else set(words(ask, "id"))
     rows = [
-        {"w": one}
-        for one in book.wckeys
-        if (not clusters or one.cluster in clusters)
-        and (not names or one.name in names)
-        and (not users or one.user in users)
-        and (not numbers or str(one.id) in numbers)
+        {"w": wckey}
+        for wckey in book.wckeys
+        if (not clusters or wckey.cluster in clusters)
+        and (not names or wckey.name in names)
+        and (not users or wckey.user in users)
+        and (not numbers or str(wckey.id) in numbers)
     ]
     if "id" in ask.path and not rows:
         raise Refused("ESLURM_REST_EMPTY_RESULT", f"no wckey {ask.path['id'][:80]}", "id")
@@ -417,7 +425,7 @@ async def post_wckeys(ask: Ask) -> Result:
     given = ask.body.get("wckeys") or []
 
     def make(book: Book) -> Edit:
-        there = {(one.cluster, one.name, one.user) for one in book.wckeys}
+        there = {(wckey.cluster, wckey.name, wckey.user) for wckey in book.wckeys}
         made = [
             WcKey(cluster=cluster, name=one.get("name") or "", user=one.get("user") or "")
             for one in given
@@ -435,7 +443,7 @@ async def delete_wckey(ask: Ask) -> Result:
     word = ask.path["id"]
 
     def make(book: Book) -> Edit:
-        doomed = [one for one in book.wckeys if str(one.id) == word]
+        doomed = [wckey for wckey in book.wckeys if str(wckey.id) == word]
         if not doomed:
             raise Refused("ESLURM_REST_EMPTY_RESULT", f"no wckey {word[:80]}", "id")
         return [], list[Record](doomed), [one.name for one in doomed]
@@ -484,7 +492,7 @@ async def get_config(ask: Ask) -> Result:
             **view.body("account", _account_rows(book)),
             **view.body("user", _user_rows(book)),
             **view.body("qos", [{"q": one} for one in book.qos]),
-            **view.body("wckey", [{"w": one} for one in book.wckeys]),
+            **view.body("wckey", [{"w": wckey} for wckey in book.wckeys]),
             **view.body("association", _association_rows(book, book.associations, alone=True)),
         }
     )

@@ -107,10 +107,12 @@ _CONDITION_TRES = {
 _QOS_WORDS = {word: name for name, word in QOS_FLAGS.items()}
 
 
-def label(one: Association) -> str:
+def label(association: Association) -> str:
     """As sacctmgr lists a deleted association."""
-    part = f" P = {one.partition:<10}" if one.partition else ""
-    return f"C = {one.cluster:<10} A = {one.account:<10}" + (f" U = {one.user:<9}{part}" if one.user else "")
+    part = f" P = {association.partition:<10}" if association.partition else ""
+    return f"C = {association.cluster:<10} A = {association.account:<10}" + (
+        f" U = {association.user:<9}{part}" if association.user else ""
+    )
 
 
 def _at(given: Given, path: str) -> Any:
@@ -158,14 +160,14 @@ def merged(before: list[Record], more: Iterable[Record]) -> list[Record]:
     return list(found.values())
 
 
-def _key(one: Record) -> tuple[Any, ...]:
-    if isinstance(one, Association):
-        return ("Association", one.cluster, one.account, one.user, one.partition)
-    if isinstance(one, Coordinator):
-        return ("Coordinator", one.account, one.user)
-    if isinstance(one, WcKey):
-        return ("WcKey", one.cluster, one.name, one.user)
-    return (type(one).__name__, one.cluster if isinstance(one, FederationMember) else one.name)
+def _key(record: Record) -> tuple[Any, ...]:
+    if isinstance(record, Association):
+        return ("Association", record.cluster, record.account, record.user, record.partition)
+    if isinstance(record, Coordinator):
+        return ("Coordinator", record.account, record.user)
+    if isinstance(record, WcKey):
+        return ("WcKey", record.cluster, record.name, record.user)
+    return (type(record).__name__, record.cluster if isinstance(record, FederationMember) else record.name)
 
 
 def as_if(book: Book, puts: Iterable[Record]) -> Book:
@@ -178,17 +180,17 @@ def as_if(book: Book, puts: Iterable[Record]) -> Book:
         Coordinator: "coordinators",
     }
     for kind, field in kinds.items():
-        mine = [one for one in puts if isinstance(one, kind)]
+        mine = [record for record in puts if isinstance(record, kind)]
         if mine:
             book = replace(book, **{field: tuple(merged(list(getattr(book, field)), mine))})
-    known = {one.name for one in book.clusters}
-    roots = {one.cluster for one in book.associations}.difference(known)
+    known = {cluster.name for cluster in book.clusters}
+    roots = {association.cluster for association in book.associations}.difference(known)
     return replace(book, clusters=(*book.clusters, *(ClusterRow(name=name) for name in sorted(roots))))
 
 
 def accounts(book: Book, given: list[Given]) -> list[Record]:
     """Accounts, and their coordinators."""
-    known = {one.name: one for one in book.accounts}
+    known = {account.name: account for account in book.accounts}
     puts: list[Record] = []
     for one in given:
         name = (one.get("name") or "").lower()
@@ -202,7 +204,7 @@ def accounts(book: Book, given: list[Given]) -> list[Record]:
         )
         if known.get(name) != new:
             puts.append(new)
-        there = {each.user for each in book.coordinators if each.account == name}
+        there = {coordinator.user for coordinator in book.coordinators if coordinator.account == name}
         for each in one.get("coordinators") or ():
             user = each.get("name") or ""
             if user and each.get("direct", True) and user not in there:
@@ -212,7 +214,7 @@ def accounts(book: Book, given: list[Given]) -> list[Record]:
 
 def users(book: Book, given: list[Given]) -> list[Record]:
     """Users, and of which accounts they are coordinators."""
-    known = {one.name: one for one in book.users}
+    known = {user.name: user for user in book.users}
     puts: list[Record] = []
     for one in given:
         name = one.get("name") or ""
@@ -226,7 +228,7 @@ def users(book: Book, given: list[Given]) -> list[Record]:
         new = replace(old, admin=level[0] if level else old.admin, default_wckey=key or old.default_wckey)
         if known.get(name) != new:
             puts.append(new)
-        there = {each.account for each in book.coordinators if each.user == name}
+        there = {coordinator.account for coordinator in book.coordinators if coordinator.user == name}
         for each in one.get("coordinators") or ():
             account = (each.get("name") or "").lower()
             if account and each.get("direct", True) and account not in there:
@@ -238,7 +240,7 @@ def users(book: Book, given: list[Given]) -> list[Record]:
 
 
 def _default_account(book: Book, user: str, account: str) -> list[Record]:
-    mine = [one for one in book.associations if one.user == user]
+    mine = [association for association in book.associations if association.user == user]
     clusters = {one.cluster for one in mine if one.account == account}
     return [
         replace(one, is_default=one.account == account)
@@ -282,7 +284,7 @@ def associations(book: Book, given: list[Given]) -> list[Record]:
 
 
 def _made(puts: Iterable[Record]) -> list[Association]:
-    return [one for one in puts if isinstance(one, Association)]
+    return [record for record in puts if isinstance(record, Association)]
 
 
 def qos(book: Book, given: list[Given]) -> list[Record]:
@@ -337,7 +339,7 @@ def clusters(book: Book, names: list[str]) -> list[Record]:
 
 def _conditions(book: Book, condition: Given) -> tuple[list[str], Given]:
     """Clusters, and fields of the new associations."""
-    known = [one.name for one in book.clusters]
+    known = [cluster.name for cluster in book.clusters]
     wanted = [name.lower() for name in condition.get("clusters") or () if name] or known
     lost = [name for name in wanted if name not in known]
     if lost or not wanted:
@@ -388,7 +390,7 @@ def add_users(book: Book, condition: Given, user: Given) -> Edit:
     if default and default not in placed:
         placed.append(default)
     for name in placed:
-        if name not in {one.name for one in book.accounts}:
+        if name not in {account.name for account in book.accounts}:
             raise Refused("ESLURM_INVALID_ACCOUNT", f"This account '{name}' doesn't exist.", "accounts")
     keys = [word for word in condition.get("wckeys") or () if word]
     key = user.get("defaultwckey") or (keys[0] if keys else "")
@@ -410,6 +412,8 @@ def without_accounts(book: Book, names: set[str]) -> list[Record]:
     """Accounts with everything below them. Raises Refused."""
     if "root" in names:
         raise Refused("ESLURM_ACCESS_DENIED", "the root account is not removed", "account_name")
-    if not names & {one.name for one in book.accounts}:
+    if not names & {account.name for account in book.accounts}:
         raise Refused("ESLURM_REST_EMPTY_RESULT", f"no account {', '.join(sorted(names))[:80]}", "account_name")
-    return edits.delete_associations(book, [one for one in book.associations if one.account in names], names)
+    return edits.delete_associations(
+        book, [association for association in book.associations if association.account in names], names
+    )

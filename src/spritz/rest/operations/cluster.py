@@ -85,17 +85,17 @@ async def database_diagnostics(ask: Ask) -> Result:
     found = await ask.database.call(GetCallStatistics(), CallCounts)
     names = {"hour": "hourly", "day": "daily", "month": "monthly"}
     rollups = {
-        names[one.name]: {
-            "count": one.count,
-            "last_run": int(one.last_at),
-            "last_cycle": one.last,
-            "max_cycle": one.longest,
-            "total_time": one.total,
-            "mean_cycles": one.total // max(1, one.count),
-            "duration": {"last": one.last, "max": one.longest, "time": one.total},
+        names[rollup.name]: {
+            "count": rollup.count,
+            "last_run": int(rollup.last_at),
+            "last_cycle": rollup.last,
+            "max_cycle": rollup.longest,
+            "total_time": rollup.total,
+            "mean_cycles": rollup.total // max(1, rollup.count),
+            "duration": {"last": rollup.last, "max": rollup.longest, "time": rollup.total},
         }
-        for one in found.rollups
-        if one.name in names
+        for rollup in found.rollups
+        if rollup.name in names
     }
 
     def times(count: int, total: int) -> dict[str, int]:
@@ -106,14 +106,15 @@ async def database_diagnostics(ask: Ask) -> Result:
         "rollups": rollups,
         "RPCs": [
             {
-                "rpc": KINDS.get(one.name, (one.name, 0))[0],
-                "count": one.count,
-                "time": times(one.count, one.microseconds),
+                "rpc": KINDS.get(kind.name, (kind.name, 0))[0],
+                "count": kind.count,
+                "time": times(kind.count, kind.microseconds),
             }
-            for one in found.kinds
+            for kind in found.kinds
         ],
         "users": [
-            {"user": one.name, "count": one.count, "time": times(one.count, one.microseconds)} for one in found.users
+            {"user": user.name, "count": user.count, "time": times(user.count, user.microseconds)}
+            for user in found.users
         ],
     }
     return Answer(body={"statistics": body})

@@ -40,8 +40,8 @@ async def delete_job(ask: Ask) -> Result:
     word = ask.path["job_id"]
     targets = targets_of([word])
     outcomes = await _cancel(ask, JobFilter(targets=targets), ask.query.get("signal"), ask.query.get("flags"))
-    failed = [one for one in outcomes if one.code]
-    answer = Answer(body={"status": [_status(one) for one in outcomes]})
+    failed = [outcome for outcome in outcomes if outcome.code]
+    answer = Answer(body={"status": [_status(outcome) for outcome in outcomes]})
     if failed or not outcomes:
         code = failed[0].code if failed else "ESLURM_INVALID_JOB_ID"
         answer.errors = [Fault(code=code, text=failed[0].message if failed else "", source="slurm_kill_job2")]
@@ -78,7 +78,7 @@ async def delete_jobs(ask: Ask) -> Result:
     if wanted == JobFilter():
         raise Refused("ESLURM_REST_INVALID_QUERY", "no jobs are named, and nothing that they must have", "#")
     outcomes = await _cancel(ask, wanted, given.get("signal"), given.get("flags"))
-    return Answer(body={"status": [_status(one) for one in outcomes]})
+    return Answer(body={"status": [_status(outcome) for outcome in outcomes]})
 
 
 def _one(given: dict[str, Any], name: str) -> tuple[str, ...]:
@@ -108,11 +108,15 @@ async def _cancel(
     return (await ask.controller.call(request, CancelResult)).outcomes
 
 
-def _status(one: CancelOutcome) -> dict[str, Any]:
-    number, text = ESLURM.get(one.code, (1, one.code)) if one.code else (0, "No error")
-    step = "" if one.step_id is None else str(one.step_id)
-    error = {"string": text, "code": number, "message": one.message}
-    return {"error": error, "step_id": f"{one.label}.{step}" if step else one.label, "job_id": one.job_id}
+def _status(cancel_outcome: CancelOutcome) -> dict[str, Any]:
+    number, text = ESLURM.get(cancel_outcome.code, (1, cancel_outcome.code)) if cancel_outcome.code else (0, "No error")
+    step = "" if cancel_outcome.step_id is None else str(cancel_outcome.step_id)
+    error = {"string": text, "code": number, "message": cancel_outcome.message}
+    return {
+        "error": error,
+        "step_id": f"{cancel_outcome.label}.{step}" if step else cancel_outcome.label,
+        "job_id": cancel_outcome.job_id,
+    }
 
 
 @operation("POST /slurm/job/{job_id}")

@@ -187,8 +187,8 @@ def _per_task(fields: Fields, text: str) -> None:
     others = [word for word in words if word not in cpus]
     requests = _requests(",".join(others)) if others else ()
     if others:
-        fields["gpus_per_task"] = tuple(one for one in requests if one.name == "gpu")
-        fields["gres_per_task"] = tuple(one for one in requests if one.name != "gpu")
+        fields["gpus_per_task"] = tuple(request for request in requests if request.name == "gpu")
+        fields["gres_per_task"] = tuple(request for request in requests if request.name != "gpu")
     if cpus:
         fields["cpus_per_task"] = nodecount.parse_count(cpus[-1][4:], "cpu")
 

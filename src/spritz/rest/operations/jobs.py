@@ -36,9 +36,9 @@ def targets_of(words: list[str]) -> tuple[JobTarget, ...]:
             references = jobid.parse_list(word.removesuffix("_"))
         except jobid.JobIdError as error:
             raise Refused("ESLURM_INVALID_JOB_ID", f"Invalid job id specified: {word[:80]}", word[:80]) from error
-        for one in references:
-            tasks = "" if one.task_ids is None else format(one.task_ids, "x")
-            found.append(JobTarget(one.job_id, tasks, one.step, one.component))
+        for reference in references:
+            tasks = "" if reference.task_ids is None else format(reference.task_ids, "x")
+            found.append(JobTarget(reference.job_id, tasks, reference.step, reference.component))
     return tuple(found)
 
 

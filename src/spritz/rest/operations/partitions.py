@@ -38,12 +38,12 @@ async def _partitions(ask: Ask, names: tuple[str, ...] = ()) -> Result:
     by_name = {view.node.name: view for view in views}
     records = [
         {
-            **partition_json(one, by_name),
+            **partition_json(partition, by_name),
             "cluster": ask.daemons.cluster,
-            "flags": [flag for flag, field in _FLAGS.items() if getattr(one, field)],
-            "preempt_mode": [word for word in one.preempt_mode.upper().split(",") if word],
+            "flags": [flag for flag, field in _FLAGS.items() if getattr(partition, field)],
+            "preempt_mode": [word for word in partition.preempt_mode.upper().split(",") if word],
         }
-        for one in answer.partitions
+        for partition in answer.partitions
     ]
     for record, one in zip(records, answer.partitions, strict=True):
         record["partition"] = {
@@ -79,7 +79,9 @@ async def post_partitions(ask: Ask) -> Result:
     given = ask.body.get("partitions") or []
     if not given:
         raise Refused("ESLURM_REST_INVALID_QUERY", "no partitions are given", "partitions")
-    known = {one.name for one in (await ask.controller.call(ListPartitions(all=True), Partitions)).partitions}
+    known = {
+        partition.name for partition in (await ask.controller.call(ListPartitions(all=True), Partitions)).partitions
+    }
     prepared: list[CreatePartition | UpdatePartition] = []
     for one in given:
         name = one.get("name") or ""

@@ -31,7 +31,7 @@ _YEAR = 365 * 86_400.0
 
 async def _listed(ask: Ask, names: tuple[str, ...] = ()) -> Answer:
     answer = await ask.controller.call(ListReservations(names=names), Reservations)
-    records = [reservation_json(one, answer.now) for one in answer.reservations]
+    records = [reservation_json(reservation, answer.now) for reservation in answer.reservations]
     return Answer(body={"reservations": records, "last_update": moment(answer.now)})
 
 
@@ -78,7 +78,7 @@ async def post_reservations(ask: Ask) -> Result:
 
 async def _names(ask: Ask) -> set[str]:
     answer = await ask.controller.call(ListReservations(), Reservations)
-    return {one.name for one in answer.reservations}
+    return {reservation.name for reservation in answer.reservations}
 
 
 async def _put(ask: Ask, given: dict[str, Any], names: set[str]) -> dict[str, Any]:

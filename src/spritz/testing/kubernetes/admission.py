@@ -64,7 +64,8 @@ def admit_pod(pod: Object, find: Find, among: Among) -> None:
     tolerations = spec.setdefault("tolerations", [])
     for key in ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"):
         if not any(
-            each.get("key") in (key, None) and each.get("effect") in ("NoExecute", None) for each in tolerations
+            toleration.get("key") in (key, None) and toleration.get("effect") in ("NoExecute", None)
+            for toleration in tolerations
         ):
             tolerations.append({"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300})
 

@@ -410,11 +410,11 @@ class Controllers:
             status = each.setdefault("status", {})
             totals = [(one.get("status") or {}) for one in sets]
             mine = next((one.get("status") or {} for one in sets if one["metadata"]["name"] == f"{name}-{digest}"), {})
-            available = sum(one.get("availableReplicas", 0) for one in totals)
+            available = sum(total.get("availableReplicas", 0) for total in totals)
             numbers = {
-                "replicas": sum(one.get("replicas", 0) for one in totals),
+                "replicas": sum(total.get("replicas", 0) for total in totals),
                 "updatedReplicas": mine.get("replicas", 0),
-                "readyReplicas": sum(one.get("readyReplicas", 0) for one in totals),
+                "readyReplicas": sum(total.get("readyReplicas", 0) for total in totals),
                 "availableReplicas": available,
                 "unavailableReplicas": max(0, spec["replicas"] - available),
             }
@@ -577,7 +577,7 @@ class Controllers:
                 ):
                     return
                 break
-        extra = sorted((each for each in pods if each not in wanted), key=lambda each: -int(each.rsplit("-", 1)[1]))
+        extra = sorted((pod for pod in pods if pod not in wanted), key=lambda each: -int(each.rsplit("-", 1)[1]))
         for pod_name in extra:
             if not pods[pod_name]["metadata"].get("deletionTimestamp"):
                 await self._delete("pods", pods[pod_name])

@@ -242,11 +242,11 @@ class KubeServer:
 
     def drop_watches(self, resource: str | None = None, *, abruptly: bool = False) -> int:
         """End the watches of a resource, or all: as a server does that restarts, or `abruptly` within a chunk."""
-        watchers = [each for each in self.cluster.watchers() if resource in (None, each.kind.plural)]
+        watchers = [watcher for watcher in self.cluster.watchers() if resource in (None, watcher.kind.plural)]
         for watcher in watchers:
             watcher.end()
         if abruptly:
-            for connection in [each for each in self._connections if each.on_lost is not None]:
+            for connection in [connection for connection in self._connections if connection.on_lost is not None]:
                 connection.abort()
         return len(watchers)
 
