@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pwd
+from types import SimpleNamespace
 
 import pytest
 
@@ -78,13 +79,10 @@ def test_what_is_no_id_is_refused(site: Site, word: str) -> None:
     ],
 )
 def test_filters_choose(site: Site, words: list[str], names: set[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    def getpwnam(name: str) -> object:
-        numbers = {"alice": 1001, "bob": 1002}
-        if name not in numbers:
-            raise KeyError(name)
-        return type("Entry", (), {"pw_uid": numbers[name]})
-
-    monkeypatch.setattr(pwd, "getpwnam", getpwnam)
+    users = {"alice": 1001, "bob": 1002}
+    names_of_users = {uid: name for name, uid in users.items()}
+    monkeypatch.setattr(pwd, "getpwnam", lambda name: SimpleNamespace(pw_uid=users[name]))
+    monkeypatch.setattr(pwd, "getpwuid", lambda uid: SimpleNamespace(pw_name=names_of_users[uid]))
     site.running(name="a", account="physics")
     site.submit(BOB, name="b")
     assert set(site.run(main, "-h", "-o", "%j", *words).lines) == names
