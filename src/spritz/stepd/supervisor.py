@@ -36,7 +36,7 @@ from spritz.stepd.spec import CLIENT, NOTHING, SCRIPT, SupervisorSpec
 from spritz.stepd.start import AsUser
 from spritz.stepd.taskgroup import Task, TaskGroup, TaskStreams
 from spritz.stepd.tree import Tree
-from spritz.stepd.usage import MemoryGroup, StepUsage
+from spritz.stepd.usage import MemoryGroup, StepUsage, sample_intervals
 
 if TYPE_CHECKING:
     from spritz.stepd.mpi import Mpi
@@ -48,8 +48,6 @@ _LINGER_SECONDS = 2.0
 #: Between looks at memory that no cgroup limits, far from the limit and near it.
 _WATCH_SECONDS = 1.0
 _WATCH_CLOSELY_SECONDS = 0.1
-#: When a step is looked at first, if usage is sampled at all.
-_FIRST_LOOK_SECONDS = 0.1
 #: The result is forced to disk when the controller has not taken it by then.
 _ACKNOWLEDGE_SECONDS = 1.0
 #: Slurm's wait status of a job whose output could not be opened: ESLURMD_IO_ERROR, shown as 0:53.
@@ -104,6 +102,7 @@ class Supervisor:
         self._end_told = False
         self._stop_timer: Timer | None = None
         self._sample_timer: Timer | None = None
+        self._sample_intervals = sample_intervals(spec.sample_seconds)
         self._stderr_file = -1
         self._complaint = ""
         self._started_at = 0.0
@@ -203,12 +202,8 @@ class Supervisor:
         self._clients.started()
         self._daemon.send(control.Started(self._started_at, self._group.pids))
         self._usage.begin()
-        if self._watched_bytes:
-            self._sample_timer = self._reactor.after(_WATCH_CLOSELY_SECONDS, self._sample)
-        elif self.spec.sample_seconds > 0:
-            # Early, for steps that end before the second look: of small ones the kernel does not tell the peak.
-            first = min(self.spec.sample_seconds, _FIRST_LOOK_SECONDS)
-            self._sample_timer = self._reactor.after(first, self._sample)
+        if self._watched_bytes or self.spec.sample_seconds > 0:
+            self._sample_timer = self._reactor.after(next(self._sample_intervals), self._sample)
 
     def _mpi_server(self) -> PmiServer | PmixServer | None:
         if self.spec.pmi is None and self.spec.pmix is None:
@@ -395,10 +390,9 @@ class Supervisor:
                 self.say("error: Exceeded job memory limit")
             self._oom = True
             self._kill()
-        wait = self.spec.sample_seconds
+        wait = next(self._sample_intervals)
         if limit:
-            closely = _WATCH_CLOSELY_SECONDS if used * 2 > limit else _WATCH_SECONDS
-            wait = min(wait, closely) if wait > 0 else closely
+            wait = min(wait, _WATCH_CLOSELY_SECONDS if used * 2 > limit else _WATCH_SECONDS)
         self._sample_timer = self._reactor.after(wait, self._sample)
 
     def _run_epilogs(self, task: Task) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 import resource
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from spritz.model.reports import Metric, Usage
 from spritz.stepd import processes
@@ -17,6 +17,23 @@ from spritz.stepd.gpu import Gpus
 
 _MIB = 1024 * 1024
 _BLOCK_BYTES = 512
+
+
+_FIRST_SAMPLE_SECONDS = 0.1
+
+
+def sample_intervals(longest_seconds: float) -> Iterator[float]:
+    """Seconds before each sample of a step: a tenth, then doubling up to `longest_seconds` (0: without a limit).
+
+    A step of some seconds is thereby seen at work: the kernel keeps no peaks of GPU use, and a program that is sampled
+    after a tenth of a second, then after JobAcctGatherFrequency (30 s), may have ended before the second sample.
+    """
+    interval = _FIRST_SAMPLE_SECONDS
+    while True:
+        if longest_seconds > 0:
+            interval = min(interval, longest_seconds)
+        yield interval
+        interval *= 2
 
 
 class _TaskUse:

@@ -7,12 +7,13 @@ import resource
 import subprocess
 import sys
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 
 import pytest
 
 from spritz.stepd import processes
-from spritz.stepd.usage import StepUsage
+from spritz.stepd.usage import StepUsage, sample_intervals
 
 SHARED_MIB = 64
 #: two processes that share memory, and say when they have touched it
@@ -102,3 +103,9 @@ def test_time_of_what_runs_is_known_and_counts_once_when_it_has_ended() -> None:
     running.returncode = 0
     account.add(used, 1)
     assert of_tasks(account, "cpu") == round((used.ru_utime + used.ru_stime) * 1000)
+
+
+def test_samples_are_dense_at_first_and_then_as_far_apart_as_asked() -> None:
+    seconds = [round(interval, 1) for interval in islice(sample_intervals(30), 11)]
+    assert seconds == [0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 12.8, 25.6, 30, 30]
+    assert next(sample_intervals(0.05)) == 0.05
