@@ -348,7 +348,8 @@ def _gpus() -> Finding:
 
         pynvml.nvmlInit()
         try:
-            return Finding(OK, f"{pynvml.nvmlDeviceGetCount()} NVIDIA GPUs found")
+            count = pynvml.nvmlDeviceGetCount()
+            return Finding(OK, f"{count} NVIDIA GPU{'' if count == 1 else 's'} found")
         finally:
             pynvml.nvmlShutdown()
     except Exception:  # NVML raises its own family, and ImportError where it is not installed

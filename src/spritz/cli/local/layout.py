@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import socket
 import subprocess
 
@@ -60,7 +61,7 @@ def found_shape() -> Shape:
     wanted = ("CPUs", "Boards", "SocketsPerBoard", "CoresPerSocket", "ThreadsPerCore", "RealMemory")
     kept = [f"NodeName={name}", "NodeAddr=127.0.0.1"]
     kept += [f"{key}={fields[key]}" for key in wanted if key in fields]
-    gres = fields.get("Gres", "")
+    gres = short_types(fields.get("Gres", ""))
     gres_lines = []
     if gres:
         kept.append(f"Gres={gres}")
@@ -68,6 +69,30 @@ def found_shape() -> Shape:
     kept.append("State=UNKNOWN")
     share = int(fields["RealMemory"]) // int(fields["CPUs"])
     return Shape(" ".join(kept), gres_lines, share, gpus=bool(gres), virtual=False)
+
+
+def short_types(gres: str) -> str:
+    """`gpu:nvidia_h100_80gb_hbm3:8` as `gpu:h100:8`: the name that people write in `--gpus=h100:2`.
+
+    Models that would get the same short name keep their long ones, as do parts of GPUs (MIG), whose profile counts.
+    """
+    models = [word.split(":")[1] for word in gres.split(",") if word]
+    short = {model: _short_type(model) for model in models}
+    if len(set(short.values())) < len(short):
+        return gres
+    return ",".join(
+        f"{name}:{short[model]}:{count}" for name, model, count in (word.split(":") for word in gres.split(",") if word)
+    )
+
+
+#: The word that names a model: `h100`, `a100`, `l40s`, `gh200`, `mi300x`; of GeForce and Quadro cards `rtx_4090`.
+_MODEL = re.compile(r"(?:^|[_-])([a-z]{1,2}\d{1,4}[a-z]?|[rg]tx_\d+)(?=$|[_-])")
+
+
+def _short_type(model: str) -> str:
+    name = _MODEL.search(model)
+    divided = re.search(r"_\d+g\.\d+gb", model)
+    return name[1] if name is not None and divided is None else model
 
 
 def gpu_lines(gres: str) -> list[str]:

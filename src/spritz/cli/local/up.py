@@ -301,8 +301,11 @@ def wait_for_nodes(paths: ClusterPaths) -> list[NodeView]:
 def _greet(context: Context, paths: ClusterPaths, views: list[NodeView], seconds: float, named: bool) -> None:
     cpus = sum(view.node.config.capacity.cpus for view in views)
     gpus = sum(gres.count for view in views for gres in view.node.config.capacity.gres if gres.name == "gpu")
-    plural = "" if len(views) == 1 else "s"
-    context.out(f"Up in {seconds:.1f} s: {len(views)} node{plural}, {cpus} CPUs, {gpus} GPUs in {paths.root}\n")
+    counts = ", ".join(
+        f"{count} {noun}" + ("" if count == 1 else "s")
+        for noun, count in (("node", len(views)), ("CPU", cpus), ("GPU", gpus))
+    )
+    context.out(f"Up in {seconds:.1f} s: {counts} in {paths.root}\n")
     if os.geteuid() == 0 and (closed := installed.closed_to_others()):
         context.out(f"  for root alone: other users cannot enter {closed} (docs/how-to/several-users.md)\n")
     if named:
