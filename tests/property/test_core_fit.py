@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from spritz.core.decide import spec as checks
 from spritz.core.decide.fit import misfit
+from spritz.core.decision import Refused
 from spritz.core.machine import Machine
-from spritz.core.turn import Refused
 from spritz.model.cluster import ClusterSettings
 from spritz.model.events import Event
 from spritz.model.events.cluster import ClusterConfigured, NodeStateChanged

@@ -3,7 +3,7 @@
 `machine`        the one door: `Machine.handle(command, now, caller) -> Outcome(reply, events, effects)`, and `check`,
                  which answers the same and changes nothing
 `copied`         a copy of a state, on which `Machine.check` decides
-`turn`           one command being decided: what it reads, where its events and effects go
+`decision`       the context of one decision: what it reads, where its events and effects go
 `state`          dicts of frozen records and their indexes (`index`); `image`: the same as bytes
 `decide/`        command -> events and effects, or a refusal; one file an idea
 `apply/`         event -> state; never refuses, never looks at a clock

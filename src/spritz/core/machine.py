@@ -15,12 +15,12 @@ from spritz.core.copied import copied
 from spritz.core.decide import DECISIONS, INTERNAL
 from spritz.core.decide.accrue import settle_accrual
 from spritz.core.decide.replenish import replenish
+from spritz.core.decision import DecisionContext, ReadOnlyContext, Refused, WouldRecord
 from spritz.core.effects import Effect
 from spritz.core.image import decoded, encoded
 from spritz.core.power import power_due
 from spritz.core.reservations import next_due
 from spritz.core.state import State
-from spritz.core.turn import CheckTurn, Refused, Turn, WouldRecord
 from spritz.model.cluster import SYSTEM, Caller, ClusterSettings
 from spritz.model.events import Event
 from spritz.model.rejection import Rejection
@@ -50,13 +50,13 @@ class Machine:
 
     def handle(self, command: Struct, now: float, caller: Caller = SYSTEM) -> Outcome:
         """Decide one command. `now`: seconds since the epoch. Raises TypeError for what is no command."""
-        turn = Turn(self.state, now, caller)
-        reply = _decided(turn, command)
+        context = DecisionContext(self.state, now, caller)
+        reply = _decided(context, command)
         if isinstance(reply, Rejection):
             return Outcome(reply=reply)
-        replenish(turn)
-        settle_accrual(turn)
-        return Outcome(reply=reply, events=tuple(turn.events), effects=tuple(turn.effects))
+        replenish(context)
+        settle_accrual(context)
+        return Outcome(reply=reply, events=tuple(context.events), effects=tuple(context.effects))
 
     def check(self, command: Struct, now: float, caller: Caller = SYSTEM) -> Outcome:
         """What `handle` would answer now, with the events and effects that it would have; the state stays as it is.
@@ -64,12 +64,12 @@ class Machine:
         Refusals and `test_only` record nothing, and are decided on the state itself. What would record an event is
         decided again on a copy of the state, whose cost grows with the state.
         """
-        turn = CheckTurn(self.state, now, caller)
+        context = ReadOnlyContext(self.state, now, caller)
         try:
-            reply = _decided(turn, command)
+            reply = _decided(context, command)
         except WouldRecord:
             return self.copy().handle(command, now, caller)
-        return Outcome(reply=reply, effects=() if isinstance(reply, Rejection) else tuple(turn.effects))
+        return Outcome(reply=reply, effects=() if isinstance(reply, Rejection) else tuple(context.effects))
 
     def copy(self) -> Machine:
         """A machine with a state of its own, equal to this one's: what it decides happens nowhere else."""
@@ -109,15 +109,15 @@ class Machine:
         return cls(state=decoded(data))
 
 
-def _decided(turn: Turn, command: Struct) -> Struct:
+def _decided(context: DecisionContext, command: Struct) -> Struct:
     """The reply, or the refusal."""
     decide = DECISIONS.get(type(command))
     if decide is None:
         raise TypeError(f"{type(command).__name__} is not a command of the core")
-    if not turn.caller.admin and type(command) in INTERNAL:
+    if not context.caller.admin and type(command) in INTERNAL:
         return Rejection(code="ESLURM_ACCESS_DENIED")
     try:
-        return decide(turn, command)
+        return decide(context, command)
     except Refused as refused:
-        assert not turn.events, f"{type(command).__name__} refused after {turn.events}"
+        assert not context.events, f"{type(command).__name__} refused after {context.events}"
         return refused.rejection

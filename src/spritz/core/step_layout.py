@@ -11,9 +11,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from spritz.core.binding import Hardware, cpu_masks, gpu_masks, names_others, near_cpus
+from spritz.core.decision import Refused
 from spritz.core.step_room import Room, asks_gres, asks_memory, rooms_of
 from spritz.core.step_shares import shares_by_task, with_shared
-from spritz.core.turn import Refused
 from spritz.model import layout
 from spritz.model.resources import GresAllocation, NodeAllocation, lowest_bits, mask_of, mask_text
 from spritz.model.rules.node_shape import is_shared

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from spritz.core.turn import Refused
+from spritz.core.decision import Refused
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from spritz.core.decision import Refused
 from spritz.core.step_room import Pool
-from spritz.core.turn import Refused
 from spritz.model.resources import GresAllocation, mask_of, mask_text
 from spritz.model.rules.node_shape import is_shared
 

@@ -1,6 +1,6 @@
 """Command -> events and effects, or a refusal. One function a command, one file an idea; `DECISIONS` pairs them.
 
-A decision reads the state through its `Turn`, and records events on it; it never touches the state itself.
+A decision reads the state through its `DecisionContext`, and records events on it; it never touches the state itself.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ from spritz.model.triggers import ClearTriggers, FireTriggers, PullTriggers, Set
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from spritz.core.turn import Turn
+    from spritz.core.decision import DecisionContext
 
 # Any: each function takes its own command; the table is what pairs them.
-DECISIONS: dict[type[Struct], Callable[[Turn, Any], Struct]] = {
+DECISIONS: dict[type[Struct], Callable[[DecisionContext, Any], Struct]] = {
     on_job.SubmitJob: submit.submit_job,
     on_job.SubmitHetJob: submit.submit_het_job,
     UpdateCrontab: crontab.update_crontab,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from spritz.core.decide.access import need_operator
-from spritz.core.turn import Refused, Turn
+from spritz.core.decision import DecisionContext, Refused
 from spritz.model.commands.job import Done
 from spritz.model.events.cluster import PolicyAmended, PolicyChanged, UsageAdopted, UsageReset
 from spritz.model.events.job import JobUpdated
@@ -32,27 +32,27 @@ if TYPE_CHECKING:
 NORMAL = "normal"
 
 
-def set_policy(turn: Turn, command: SetPolicy) -> Done:
+def set_policy(context: DecisionContext, command: SetPolicy) -> Done:
     """slurmdbd has told what holds now. Nothing is recorded when nothing differs."""
-    if command.policy != turn.state.rules.policy:
-        turn.record(PolicyChanged(at=turn.now, policy=command.policy))
-        _follow_limits(turn)
+    if command.policy != context.state.rules.policy:
+        context.record(PolicyChanged(at=context.now, policy=command.policy))
+        _follow_limits(context)
     return Done()
 
 
-def change_policy(turn: Turn, command: ChangePolicy) -> Done:
+def change_policy(context: DecisionContext, command: ChangePolicy) -> Done:
     """slurmdbd has told what differs from the policy that we are to have. Refused if we have another."""
-    version = turn.state.rules.version
+    version = context.state.rules.version
     if version != command.change.base:
         raise Refused("SLURM_ERROR", hint=f"the controller has version {version}")
-    turn.record(PolicyAmended(at=turn.now, change=command.change))
-    _follow_limits(turn)
+    context.record(PolicyAmended(at=context.now, change=command.change))
+    _follow_limits(context)
     return Done()
 
 
-def _follow_limits(turn: Turn) -> None:
+def _follow_limits(context: DecisionContext) -> None:
     """Jobs that wait with the time that limits left them have what limits leave them now."""
-    state = turn.state
+    state = context.state
     if "limits" not in state.settings.enforce:
         return
     for job_id in list(state.pending):
@@ -66,23 +66,23 @@ def _follow_limits(turn: Turn) -> None:
             continue  # it is left no time, and waits for that
         if spec.time_limit_minutes != job.spec.time_limit_minutes:
             job = replace(job, spec=spec, time_limit_minutes=limit_minutes(spec, home))
-            turn.record(JobUpdated(at=turn.now, job=job))
+            context.record(JobUpdated(at=context.now, job=job))
 
 
-def reset_usage(turn: Turn, command: ResetUsage) -> Done:
+def reset_usage(context: DecisionContext, command: ResetUsage) -> Done:
     """PriorityUsageResetPeriod is over, or `sacctmgr modify … set RawUsage=0`."""
-    need_operator(turn, "ESLURM_ACCESS_DENIED")
+    need_operator(context, "ESLURM_ACCESS_DENIED")
     kinds = {"a": int, "q": str}
     for key in command.keys or ():
         if len(key) != 2 or not isinstance(key[1], kinds.get(str(key[0]), ())):
             raise Refused("ESLURM_NOT_SUPPORTED", hint="usage is of associations, by number, and of QOS, by name")
-    turn.record(UsageReset(at=turn.now, keys=command.keys))
+    context.record(UsageReset(at=context.now, keys=command.keys))
     return Done()
 
 
-def adopt_usage(turn: Turn, command: AdoptUsage) -> Done:
+def adopt_usage(context: DecisionContext, command: AdoptUsage) -> Done:
     """Usage as accounting's records have it."""
-    turn.record(UsageAdopted(at=turn.now, since=command.since, rows=command.rows))
+    context.record(UsageAdopted(at=context.now, since=command.since, rows=command.rows))
     return Done()
 
 

@@ -19,25 +19,25 @@ from spritz.model.events import job as events
 from spritz.model.limits.check import accrual_room
 
 if TYPE_CHECKING:
+    from spritz.core.decision import DecisionContext
     from spritz.core.state import State
-    from spritz.core.turn import Turn
     from spritz.model.job import Job
     from spritz.model.limits.ledger import Key
     from spritz.model.limits.rules import Party
 
 
-def settle_accrual(turn: Turn) -> None:
+def settle_accrual(context: DecisionContext) -> None:
     """Let jobs that may wait since this turn grow older or not, then others in places that became free."""
-    state = turn.state
+    state = context.state
     if limits_accrual(state):
-        for job_id in _may_wait_since(turn):
+        for job_id in _may_wait_since(context):
             job = state.jobs.get(job_id)
             if job is not None and job.accrued_at is None and grows_older(job):
-                _admit(turn, job)
+                _admit(context, job)
     if state.accrual_freed:
         state.accrual_freed = False
         if state.accrual_waits:
-            _fill(turn)
+            _fill(context)
 
 
 def limits_accrual(state: State) -> bool:
@@ -46,9 +46,9 @@ def limits_accrual(state: State) -> bool:
     return state.rules.accrues and "limits" in settings.enforce and not settings.priority_policy.accrue_always
 
 
-def _may_wait_since(turn: Turn) -> dict[int, None]:
+def _may_wait_since(context: DecisionContext) -> dict[int, None]:
     found: dict[int, None] = {}
-    for event in turn.events:
+    for event in context.events:
         if isinstance(event, (events.JobQueued, events.JobUpdated)):
             found[event.job.id] = None
         elif isinstance(
@@ -58,21 +58,21 @@ def _may_wait_since(turn: Turn) -> dict[int, None]:
     return found
 
 
-def _admit(turn: Turn, job: Job) -> None:
+def _admit(context: DecisionContext, job: Job) -> None:
     """The job counts already; if that is too many, it or some of its tasks do not grow older yet."""
-    party = _party(turn, job)
-    over = -accrual_room(party, turn.state.ledger)
+    party = _party(context, job)
+    over = -accrual_room(party, context.state.ledger)
     if not party.accrual or over <= 0:
         return
-    count = turn.state.charges[job.id].accruing
+    count = context.state.charges[job.id].accruing
     if over < count:
-        single_out(turn, job.id, lowest_tasks(job, count - over))
-    turn.record(events.JobAccrued(at=turn.now, job_id=job.id))
+        single_out(context, job.id, lowest_tasks(job, count - over))
+    context.record(events.JobAccrued(at=context.now, job_id=job.id))
 
 
-def _fill(turn: Turn) -> None:
+def _fill(context: DecisionContext) -> None:
     """The longest waiting first, of all whose limits have room."""
-    state = turn.state
+    state = context.state
     limited = limits_accrual(state)
     heap: list[tuple[float, int, tuple[Key, ...]]] = []
 
@@ -80,7 +80,7 @@ def _fill(turn: Turn) -> None:
         waiting = state.accrual_waits.get(keys)
         if waiting:
             job = state.jobs[next(iter(waiting))]
-            if not limited or accrual_room(_party(turn, job), state.ledger) > 0:
+            if not limited or accrual_room(_party(context, job), state.ledger) > 0:
                 heappush(heap, (job.eligible_at, job.id, keys))
 
     for keys in state.accrual_waits:
@@ -89,14 +89,14 @@ def _fill(turn: Turn) -> None:
         _, job_id, keys = heappop(heap)
         job = state.jobs[job_id]
         count = state.charges[job_id].submitted
-        room = accrual_room(_party(turn, job), state.ledger) if limited else count
+        room = accrual_room(_party(context, job), state.ledger) if limited else count
         if room <= 0:
             continue
         few = count > room
-        for number in single_out(turn, job_id, lowest_tasks(job, room)) if few else [job_id]:
-            turn.record(events.JobAccrued(at=turn.now, job_id=number, since=turn.now))
+        for number in single_out(context, job_id, lowest_tasks(job, room)) if few else [job_id]:
+            context.record(events.JobAccrued(at=context.now, job_id=number, since=context.now))
         push(keys)
 
 
-def _party(turn: Turn, job: Job) -> Party:
-    return turn.state.rules.party(job.spec.account, job.spec.user, job.partition, job.spec.qos)
+def _party(context: DecisionContext, job: Job) -> Party:
+    return context.state.rules.party(job.spec.account, job.spec.user, job.partition, job.spec.qos)

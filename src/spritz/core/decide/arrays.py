@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from spritz.core import het
 from spritz.core.apply.job import array_members
-from spritz.core.turn import Refused, Turn
+from spritz.core.decision import DecisionContext, Refused
 from spritz.model.events.job import ArrayTaskSplit
 from spritz.model.resources import mask_of
 from spritz.notation.ranges import format_array, format_ids
@@ -138,18 +138,18 @@ def _bits(mask: int) -> list[int]:
     return [index for index, bit in enumerate(text) if bit == "1"]
 
 
-def single_out(turn: Turn, array_id: int, tasks: int) -> list[int]:
+def single_out(context: DecisionContext, array_id: int, tasks: int) -> list[int]:
     """Give each of these pending tasks its own record; returns their numbers in order of the task ids."""
-    return [split(turn, array_id, task_id) for task_id in _bits(tasks)]
+    return [split(context, array_id, task_id) for task_id in _bits(tasks)]
 
 
-def split(turn: Turn, array_id: int, task_id: int) -> int:
+def split(context: DecisionContext, array_id: int, task_id: int) -> int:
     """Give one pending task its own record; returns its number."""
-    own = turn.state.jobs[array_id]
+    own = context.state.jobs[array_id]
     assert own.array is not None, f"job {array_id} is no pending array"
     last = mask_of(own.array.pending) == 1 << task_id
-    job_id = array_id if last else _task_number(turn.state)
-    turn.record(ArrayTaskSplit(at=turn.now, array_job_id=array_id, task_id=task_id, job_id=job_id))
+    job_id = array_id if last else _task_number(context.state)
+    context.record(ArrayTaskSplit(at=context.now, array_job_id=array_id, task_id=task_id, job_id=job_id))
     return job_id
 
 

@@ -16,9 +16,9 @@ from spritz.core.decide.arrays import Selected, array_label, label, mask_or_none
 from spritz.core.decide.crontab import disable_lines
 from spritz.core.decide.dependency import tasks_are_over
 from spritz.core.decide.ending import end_job, node_gone
+from spritz.core.decision import DecisionContext, Refused
 from spritz.core.effects import SignalOn
 from spritz.core.pending import terminate_step
-from spritz.core.turn import Refused, Turn
 from spritz.model.commands.job import CancelOutcome, CancelResult, Done
 from spritz.model.events.job import ArrayTasksCancelled, JobUpdated
 from spritz.model.events.step import StepCancelled
@@ -36,24 +36,26 @@ if TYPE_CHECKING:
 SIGKILL = 9
 
 
-def cancel_jobs(turn: Turn, command: CancelJobs) -> CancelResult:
+def cancel_jobs(context: DecisionContext, command: CancelJobs) -> CancelResult:
     """Cancel or signal everything that matches; one outcome for each target or job."""
     outcomes: list[CancelOutcome] = []
     wanted = command.filter
     if wanted.targets:
         for target in wanted.targets:
-            _cancel_target(turn, command, target, outcomes)
+            _cancel_target(context, command, target, outcomes)
     else:
-        jobs = _matching(turn.state, wanted)
+        jobs = _matching(context.state, wanted)
         # Others' jobs are passed over, unless they were asked for by user.
-        mine = [Selected(job) for job in jobs if wanted.users or may_control(turn, job)]
-        outcomes += _cancel_records(turn, command, mine)
+        mine = [Selected(job) for job in jobs if wanted.users or may_control(context, job)]
+        outcomes += _cancel_records(context, command, mine)
     return CancelResult(outcomes=tuple(outcomes))
 
 
-def _cancel_target(turn: Turn, command: CancelJobs, target: JobTarget, outcomes: list[CancelOutcome]) -> None:
+def _cancel_target(
+    context: DecisionContext, command: CancelJobs, target: JobTarget, outcomes: list[CancelOutcome]
+) -> None:
     try:
-        chosen = select(turn.state, target)
+        chosen = select(context.state, target)
     except Refused as refused:
         outcomes.append(
             CancelOutcome(
@@ -65,27 +67,27 @@ def _cancel_target(turn: Turn, command: CancelJobs, target: JobTarget, outcomes:
             )
         )
         return
-    found = [one for one in chosen if matches(turn.state, one.job, command.filter)]
+    found = [one for one in chosen if matches(context.state, one.job, command.filter)]
     if target.step_id is not None:
         if found and het.is_leader(found[0].job):
             found = found[:1]  # a step goes by the leader's number, whichever components it is in
-        outcomes += [_cancel_step(turn, command, one.job, target.step_id) for one in found]
+        outcomes += [_cancel_step(context, command, one.job, target.step_id) for one in found]
         return
     live = [one for one in found if not one.job.state.ended]
     # A finished array task is no error when others of the array were meant as well.
-    outcomes += _cancel_records(turn, command, live if len(found) > 1 and live else found)
+    outcomes += _cancel_records(context, command, live if len(found) > 1 and live else found)
 
 
-def _cancel_records(turn: Turn, command: CancelJobs, chosen: list[Selected]) -> list[CancelOutcome]:
+def _cancel_records(context: DecisionContext, command: CancelJobs, chosen: list[Selected]) -> list[CancelOutcome]:
     """One after the other. Components end with their leader: nothing more is said of them then."""
     outcomes = []
-    chosen = with_whole_het_jobs(turn.state, chosen)
+    chosen = with_whole_het_jobs(context.state, chosen)
     leaders = {one.job.id for one in chosen if het.is_leader(one.job)}
     for one in sorted(chosen, key=lambda one: one.job.het_offset) if leaders else chosen:
-        job = turn.state.jobs[one.job.id]
+        job = context.state.jobs[one.job.id]
         if job.het_offset and job.het_job_id in leaders and (job.state.ended or job.state is JobState.PENDING):
             continue
-        outcomes.append(_cancel_record(turn, command, one))
+        outcomes.append(_cancel_record(context, command, one))
     return outcomes
 
 
@@ -137,9 +139,9 @@ def _ends(command: CancelJobs) -> bool:
     return command.signal in (0, SIGKILL) and not command.batch
 
 
-def _cancel_record(turn: Turn, command: CancelJobs, chosen: Selected) -> CancelOutcome:
-    job = turn.state.jobs[chosen.job.id]
-    if not may_control(turn, job):
+def _cancel_record(context: DecisionContext, command: CancelJobs, chosen: Selected) -> CancelOutcome:
+    job = context.state.jobs[chosen.job.id]
+    if not may_control(context, job):
         return _outcome(job, "ESLURM_ACCESS_DENIED")
     if job.state.ended:
         return _outcome(job, "ESLURM_ALREADY_DONE")
@@ -149,54 +151,54 @@ def _cancel_record(turn: Turn, command: CancelJobs, chosen: Selected) -> CancelO
             return _outcome(job, "ESLURM_TRANSITION_STATE_NO_UPDATE")
         if job.het_offset:
             return _outcome(job, "ESLURM_NOT_WHOLE_HET_JOB")
-        return _guarded(turn, command, job) or _cancel_pending(turn, command, job, chosen.tasks)
+        return _guarded(context, command, job) or _cancel_pending(context, command, job, chosen.tasks)
     if not _ends(command):
-        return _signal_job(turn, command, job)
-    guarded = _guarded(turn, command, job)
+        return _signal_job(context, command, job)
+    guarded = _guarded(context, command, job)
     if guarded is not None:
         return guarded
-    _note_comment(turn, command, turn.state.jobs[job.id])
+    _note_comment(context, command, context.state.jobs[job.id])
     end_job(
-        turn,
-        turn.state.jobs[job.id],
+        context,
+        context.state.jobs[job.id],
         JobState.CANCELLED,
-        by_uid=turn.caller.uid,
+        by_uid=context.caller.uid,
         kill_now=command.signal == SIGKILL and command.hurry,
     )
     return _outcome(job)
 
 
-def _guarded(turn: Turn, command: CancelJobs, job: Job) -> CancelOutcome | None:
+def _guarded(context: DecisionContext, command: CancelJobs, job: Job) -> CancelOutcome | None:
     """The job of a crontab comes no more, unless explicit_scancel keeps it."""
     if job.spec.cron is None:
         return None
-    if turn.state.settings.explicit_scancel and not command.cron:
+    if context.state.settings.explicit_scancel and not command.cron:
         return _outcome(job, "ESLURM_CANNOT_CANCEL_CRON_JOB")
-    disable_lines(turn, job)
+    disable_lines(context, job)
     return None
 
 
-def _cancel_pending(turn: Turn, command: CancelJobs, job: Job, tasks: int) -> CancelOutcome:
+def _cancel_pending(context: DecisionContext, command: CancelJobs, job: Job, tasks: int) -> CancelOutcome:
     if tasks:
-        turn.record(
-            ArrayTasksCancelled(at=turn.now, array_job_id=job.id, tasks=mask_text(tasks), by_uid=turn.caller.uid)
+        context.record(
+            ArrayTasksCancelled(at=context.now, array_job_id=job.id, tasks=mask_text(tasks), by_uid=context.caller.uid)
         )
-        tasks_are_over(turn, job.id)
+        tasks_are_over(context, job.id)
     else:
-        _note_comment(turn, command, turn.state.jobs[job.id])
-        end_job(turn, turn.state.jobs[job.id], JobState.CANCELLED, by_uid=turn.caller.uid)
+        _note_comment(context, command, context.state.jobs[job.id])
+        end_job(context, context.state.jobs[job.id], JobState.CANCELLED, by_uid=context.caller.uid)
     return CancelOutcome(job_id=job.id, label=label(job, tasks))
 
 
-def _note_comment(turn: Turn, command: CancelJobs, job: Job) -> None:
+def _note_comment(context: DecisionContext, command: CancelJobs, job: Job) -> None:
     if command.comment and command.comment != job.spec.admin_comment:
         from msgspec.structs import replace
 
         spec = replace(job.spec, admin_comment=command.comment)
-        turn.record(JobUpdated(at=turn.now, job=replace(job, spec=spec)))
+        context.record(JobUpdated(at=context.now, job=replace(job, spec=spec)))
 
 
-def _signal_job(turn: Turn, command: CancelJobs, job: Job) -> CancelOutcome:
+def _signal_job(context: DecisionContext, command: CancelJobs, job: Job) -> CancelOutcome:
     if job.state is JobState.SUSPENDED and command.signal not in (18, SIGKILL):
         return _outcome(job, "ESLURM_JOB_SUSPENDED")
     if command.batch and not job.has_script:
@@ -204,7 +206,7 @@ def _signal_job(turn: Turn, command: CancelJobs, job: Job) -> CancelOutcome:
     assert job.allocation is not None, f"job {job.id} runs nowhere"
     nodes = job.allocation.names
     for node in nodes[:1] if command.batch else nodes:
-        turn.ask(
+        context.add_effect(
             SignalOn(
                 node=node,
                 job_id=job.id,
@@ -217,15 +219,17 @@ def _signal_job(turn: Turn, command: CancelJobs, job: Job) -> CancelOutcome:
     return _outcome(job)
 
 
-def _cancel_step(turn: Turn, command: CancelJobs, job: Job, step_id: int) -> CancelOutcome:
+def _cancel_step(context: DecisionContext, command: CancelJobs, job: Job, step_id: int) -> CancelOutcome:
     if job.state is JobState.PENDING:
         return _outcome(job, "ESLURM_JOB_PENDING", step_id)
-    if not may_control(turn, job):
+    if not may_control(context, job):
         return _outcome(job, "ESLURM_USER_ID_MISSING", step_id)
-    step = turn.state.steps.get(job.id, {}).get(step_id)
+    step = context.state.steps.get(job.id, {}).get(step_id)
     if step is None and het.is_leader(job):
         # A step of other components goes by the leader's number too.
-        others = (turn.state.steps.get(component.id, {}).get(step_id) for component in het.others(turn.state, job))
+        others = (
+            context.state.steps.get(component.id, {}).get(step_id) for component in het.others(context.state, job)
+        )
         step = next((found for found in others if found is not None), None)
     if step is None or job.state.ended:
         return _outcome(
@@ -234,9 +238,9 @@ def _cancel_step(turn: Turn, command: CancelJobs, job: Job, step_id: int) -> Can
             step_id,
         )
     if step_id == STEP_BATCH and command.signal in (0, SIGKILL):
-        return _cancel_record(turn, command, Selected(job))
-    for part in parts(turn.state, step):
-        signal_step(turn, part, command.signal, terminate=command.signal in (0, SIGKILL))
+        return _cancel_record(context, command, Selected(job))
+    for part in parts(context.state, step):
+        signal_step(context, part, command.signal, terminate=command.signal in (0, SIGKILL))
     return _outcome(job, "", step_id)
 
 
@@ -249,16 +253,20 @@ def parts(state: State, step: Step) -> list[Step]:
     return [part for part in found if part is not None]
 
 
-def signal_step(turn: Turn, step: Step, signal: int, *, terminate: bool, cause: str = "CANCELLED") -> None:
+def signal_step(
+    context: DecisionContext, step: Step, signal: int, *, terminate: bool, cause: str = "CANCELLED"
+) -> None:
     """End a step on all nodes where it runs, or send it a signal."""
     # What ends a job ends its steps: who then asks for the end of one is not who cancelled it.
-    if terminate and not step.cancelled and not turn.state.jobs[step.job_id].state.ended:
-        turn.record(StepCancelled(at=turn.now, job_id=step.job_id, step_id=step.step_id, by_uid=turn.caller.uid))
+    if terminate and not step.cancelled and not context.state.jobs[step.job_id].state.ended:
+        context.record(
+            StepCancelled(at=context.now, job_id=step.job_id, step_id=step.step_id, by_uid=context.caller.uid)
+        )
     for node in step.running_nodes:
         if terminate:
-            turn.ask(terminate_step(step, node, cause, turn.now, kill_now=signal == SIGKILL))
+            context.add_effect(terminate_step(step, node, cause, context.now, kill_now=signal == SIGKILL))
         else:
-            turn.ask(
+            context.add_effect(
                 SignalOn(
                     node=node,
                     job_id=step.job_id,
@@ -269,23 +277,23 @@ def signal_step(turn: Turn, step: Step, signal: int, *, terminate: bool, cause: 
             )
 
 
-def finish_allocation(turn: Turn, command: FinishAllocation) -> Done:
+def finish_allocation(context: DecisionContext, command: FinishAllocation) -> Done:
     """The command that holds an allocation is done with it; of an external job nothing is left on its nodes."""
-    job = turn.state.jobs.get(command.job_id)
+    job = context.state.jobs.get(command.job_id)
     if job is None:
         raise Refused("ESLURM_INVALID_JOB_ID")
-    need_owner(turn, job)
+    need_owner(context, job)
     if job.spec.external and job.completing:
         for name in job.completing:
-            node_gone(turn, turn.state.jobs[job.id], name)
+            node_gone(context, context.state.jobs[job.id], name)
         return Done()
     if job.state.ended:
         raise Refused("ESLURM_ALREADY_DONE")
     gone = job.allocation.names if job.spec.external and job.allocation is not None else ()
     if job.state is JobState.PENDING:
-        end_job(turn, job, JobState.CANCELLED, by_uid=turn.caller.uid)
+        end_job(context, job, JobState.CANCELLED, by_uid=context.caller.uid)
     elif command.exit_status:
-        end_job(turn, job, JobState.FAILED, Reason.NON_ZERO_EXIT_CODE, exit_status=command.exit_status, gone=gone)
+        end_job(context, job, JobState.FAILED, Reason.NON_ZERO_EXIT_CODE, exit_status=command.exit_status, gone=gone)
     else:
-        end_job(turn, job, JobState.COMPLETED, exit_status=0, gone=gone)
+        end_job(context, job, JobState.COMPLETED, exit_status=0, gone=gone)
     return Done()

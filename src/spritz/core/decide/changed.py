@@ -16,31 +16,31 @@ from spritz.model.events.cluster import NodeStateChanged
 from spritz.model.states import NodeFlag
 
 if TYPE_CHECKING:
-    from spritz.core.turn import Turn
+    from spritz.core.decision import DecisionContext
     from spritz.model.node import Node
 
 
-def came_back(turn: Turn, old: Node) -> None:
+def came_back(context: DecisionContext, old: Node) -> None:
     """The node (`old`: as it was) has registered: is it what the jobs that wait for it need?"""
-    node = turn.state.nodes[old.name]
-    if not turn.state.settings.features.names or is_away(node):
+    node = context.state.nodes[old.name]
+    if not context.state.settings.features.names or is_away(node):
         return
-    for job in holders(turn.state, node.name):
-        needed = missing(turn.state, job, node) if job.flags & POWER_UP_NODE else ()
+    for job in holders(context.state, node.name):
+        needed = missing(context.state, job, node) if job.flags & POWER_UP_NODE else ()
         if needed == ():
             continue
         if needed is not None and not set(needed) <= set(old.features_wanted):
-            order_reboots(turn, [node], needed)
+            order_reboots(context, [node], needed)
             return
         reason = f"features not active after reboot: {','.join(needed or old.features_wanted)}"
-        turn.record(
+        context.record(
             NodeStateChanged(
-                at=turn.now,
+                at=context.now,
                 name=node.name,
                 state=node.state,
                 flags=node.flags | NodeFlag.DRAIN.value,
                 reason=reason,
-                reason_at=turn.now,
+                reason_at=context.now,
             )
         )
-        fail_job_on_node(turn, job, node.name)
+        fail_job_on_node(context, job, node.name)

@@ -15,8 +15,8 @@ from spritz.model.node_features import Unclear, boots_from, may_change, to_activ
 from spritz.model.power import WAKING
 
 if TYPE_CHECKING:
+    from spritz.core.decision import DecisionContext
     from spritz.core.state import State
-    from spritz.core.turn import Turn
     from spritz.model.job import Job
     from spritz.model.node import Node
     from spritz.model.resources import Allocation
@@ -51,18 +51,18 @@ def changes(state: State, job: Job, allocation: Allocation) -> bool:
     return any(missing(state, job, state.nodes[name]) for name in allocation.names) if _ways(state, job) else False
 
 
-def order_changes(turn: Turn, job: Job, allocation: Allocation) -> None:
+def order_changes(context: DecisionContext, job: Job, allocation: Allocation) -> None:
     """Reboot its nodes: with --reboot all, else those that lack features. Those that are being powered up are looked
     at when they have come up.
     """
     groups: dict[tuple[str, ...], list[Node]] = {}
     for name in allocation.names:
-        node = turn.state.nodes[name]
-        needed = missing(turn.state, job, node)
+        node = context.state.nodes[name]
+        needed = missing(context.state, job, node)
         if not node.flags & WAKING and (needed or job.spec.reboot):
             groups.setdefault(needed or (), []).append(node)
     for features, nodes in groups.items():
-        order_reboots(turn, nodes, features)
+        order_reboots(context, nodes, features)
 
 
 def _ways(state: State, job: Job) -> tuple[tuple[str, ...], ...]:

@@ -12,8 +12,8 @@ import msgspec
 from spritz.core.decide.access import need_admin
 from spritz.core.decide.node_failure import fail_jobs_on_node
 from spritz.core.decide.reservation import follow_partitions
+from spritz.core.decision import DecisionContext, Refused
 from spritz.core.effects import ReloadNode
-from spritz.core.turn import Refused, Turn
 from spritz.model.commands.job import Done
 from spritz.model.events.cluster import ClusterConfigured, PartitionCreated, PartitionDeleted, PartitionUpdated
 from spritz.model.events.job import JobsNoted
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
     from spritz.model.node import NodeConfig
 
 
-def configure(turn: Turn, command: Configure) -> Done:
+def configure(context: DecisionContext, command: Configure) -> Done:
     """Take over a configuration, at the start or on a living cluster. Nothing is recorded when nothing differs."""
-    need_admin(turn)
-    state = turn.state
+    need_admin(context)
+    state = context.state
     nodes, partitions = _with_dynamic(state, command)
     wanted = {config.name: config for config in nodes}
     first = not state.nodes and not state.partitions
@@ -43,13 +43,13 @@ def configure(turn: Turn, command: Configure) -> Done:
     if same and not first:
         return Done()
     for name in [name for name in state.nodes if name not in wanted]:
-        fail_jobs_on_node(turn, name)
-    turn.record(ClusterConfigured(at=turn.now, settings=command.settings, nodes=nodes, partitions=partitions))
-    follow_partitions(turn)
-    _note_homeless_jobs(turn)
+        fail_jobs_on_node(context, name)
+    context.record(ClusterConfigured(at=context.now, settings=command.settings, nodes=nodes, partitions=partitions))
+    follow_partitions(context)
+    _note_homeless_jobs(context)
     if not first:
         for name in wanted:
-            turn.ask(ReloadNode(node=name))
+            context.add_effect(ReloadNode(node=name))
     return Done()
 
 
@@ -64,9 +64,9 @@ def _with_dynamic(state: State, command: Configure) -> tuple[tuple[NodeConfig, .
     return (*command.nodes, *kept), tuple(found.values())
 
 
-def _note_homeless_jobs(turn: Turn) -> None:
+def _note_homeless_jobs(context: DecisionContext) -> None:
     """Pending jobs whose partitions are all gone stay, and say why they wait."""
-    state = turn.state
+    state = context.state
     notes = []
     for job_id in state.pending:
         job = state.jobs[job_id]
@@ -75,35 +75,35 @@ def _note_homeless_jobs(turn: Turn) -> None:
         if not any(name in state.partitions for name in job.spec.partitions):
             notes.append(PendingNote(job_id=job_id, reason=Reason.PARTITION_CONFIG))
     if notes:
-        turn.record(JobsNoted(at=turn.now, notes=tuple(notes)))
+        context.record(JobsNoted(at=context.now, notes=tuple(notes)))
 
 
-def create_partition(turn: Turn, command: CreatePartition) -> Done:
+def create_partition(context: DecisionContext, command: CreatePartition) -> Done:
     """Add a partition."""
-    need_admin(turn)
+    need_admin(context)
     partition = command.partition
-    if not partition.name or partition.name in turn.state.partitions:
+    if not partition.name or partition.name in context.state.partitions:
         raise Refused("ESLURM_INVALID_PARTITION_NAME", hint="there is one of that name")
     if not partition.preempt_mode:
-        words = ",".join(turn.state.settings.preemption.mode) or "OFF"
+        words = ",".join(context.state.settings.preemption.mode) or "OFF"
         partition = msgspec.structs.replace(partition, preempt_mode=words)
-    _check_nodes(turn, partition)
-    _check_qos(turn, partition.qos)
-    turn.record(PartitionCreated(at=turn.now, partition=partition))
+    _check_nodes(context, partition)
+    _check_qos(context, partition.qos)
+    context.record(PartitionCreated(at=context.now, partition=partition))
     return Done()
 
 
-def _check_qos(turn: Turn, name: str) -> None:
+def _check_qos(context: DecisionContext, name: str) -> None:
     """Where accounting says which QOS there are, a partition's is one of them."""
-    known = turn.state.rules.qos
+    known = context.state.rules.qos
     if name and known and name not in known:
         raise Refused("ESLURM_INVALID_QOS", hint=f"there is no QOS {name}")
 
 
-def update_partition(turn: Turn, command: UpdatePartition) -> Done:
+def update_partition(context: DecisionContext, command: UpdatePartition) -> Done:
     """Change fields of a partition; all or none."""
-    need_admin(turn)
-    old = turn.state.partitions.get(command.name)
+    need_admin(context)
+    old = context.state.partitions.get(command.name)
     if old is None:
         raise Refused("ESLURM_INVALID_PARTITION_NAME")
     fields = set(Partition.__struct_fields__) - {"name"}
@@ -115,19 +115,19 @@ def update_partition(turn: Turn, command: UpdatePartition) -> Done:
         partition = msgspec.convert(plain, Partition)
     except msgspec.ValidationError as error:
         raise Refused("ESLURM_NOT_SUPPORTED", hint=str(error)) from error
-    _check_nodes(turn, partition)
+    _check_nodes(context, partition)
     if partition.qos != old.qos:
-        _check_qos(turn, partition.qos)
+        _check_qos(context, partition.qos)
     if partition != old:
-        turn.record(PartitionUpdated(at=turn.now, partition=partition))
-        follow_partitions(turn)
+        context.record(PartitionUpdated(at=context.now, partition=partition))
+        follow_partitions(context)
     return Done()
 
 
-def delete_partition(turn: Turn, command: DeletePartition) -> Done:
+def delete_partition(context: DecisionContext, command: DeletePartition) -> Done:
     """Remove a partition that no job uses."""
-    need_admin(turn)
-    state = turn.state
+    need_admin(context)
+    state = context.state
     if command.name not in state.partitions:
         raise Refused("ESLURM_INVALID_PARTITION_NAME")
     for group in (state.pending, state.running, state.completing):
@@ -135,15 +135,15 @@ def delete_partition(turn: Turn, command: DeletePartition) -> Done:
             job = state.jobs[job_id]
             if job.partition == command.name or command.name in job.spec.partitions:
                 raise Refused("ESLURM_PARTITION_IN_USE", hint=f"job {job_id} uses it")
-    turn.record(PartitionDeleted(at=turn.now, name=command.name))
+    context.record(PartitionDeleted(at=context.now, name=command.name))
     return Done()
 
 
-def _check_nodes(turn: Turn, partition: Partition) -> None:
-    networks = [network.name for network in turn.state.settings.topologies]
+def _check_nodes(context: DecisionContext, partition: Partition) -> None:
+    networks = [network.name for network in context.state.settings.topologies]
     if partition.topology and partition.topology not in networks:
         message = f"there is no topology {partition.topology}"
         raise Refused("ESLURM_REQUESTED_TOPO_CONFIG_UNAVAILABLE", message=message)
     for name in partition.nodes:
-        if name not in turn.state.nodes:
+        if name not in context.state.nodes:
             raise Refused("ESLURM_INVALID_NODE_NAME", hint=f"there is no node {name}")

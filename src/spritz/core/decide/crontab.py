@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from spritz.core.decide.arrays import enough_numbers, free_number
 from spritz.core.decide.ending import end_job, with_next_begin
 from spritz.core.decide.submit import new_job
-from spritz.core.turn import Refused, Turn
+from spritz.core.decision import DecisionContext, Refused
 from spritz.model.commands.crontab import CrontabUpdated
 from spritz.model.cron import Crontab
 from spritz.model.events.crontab import CrontabChanged
@@ -30,13 +30,13 @@ if TYPE_CHECKING:
 TEXT_LENGTH_MAX = 1024 * 1024
 
 
-def update_crontab(turn: Turn, command: UpdateCrontab) -> CrontabUpdated:
+def update_crontab(context: DecisionContext, command: UpdateCrontab) -> CrontabUpdated:
     """The new crontab holds as a whole, or nothing has changed."""
-    state = turn.state
+    state = context.state
     if not state.settings.crontabs:
         raise Refused("ESLURM_DISABLED", hint="ScronParameters=enable is not set")
-    uid = command.uid if command.uid >= 0 else turn.caller.uid
-    if uid != turn.caller.uid and not turn.caller.admin:
+    uid = command.uid if command.uid >= 0 else context.caller.uid
+    if uid != context.caller.uid and not context.caller.admin:
         raise Refused("ESLURM_ACCESS_DENIED")
     if len(command.text) > TEXT_LENGTH_MAX:
         raise Refused("ESLURM_PATHNAME_TOO_LONG", hint=f"a crontab has {TEXT_LENGTH_MAX} characters at most")
@@ -49,17 +49,17 @@ def update_crontab(turn: Turn, command: UpdateCrontab) -> CrontabUpdated:
     jobs: list[Job] = []
     for place, one in enumerate(command.jobs):
         try:
-            jobs.append(_job(turn, one, uid, first + place))
+            jobs.append(_job(context, one, uid, first + place))
         except Refused as refused:
             return refusal(one, refused.rejection.code, refused.rejection.hint)
     for old in [state.jobs[number] for number in sorted(state.live_by_user.get(uid, ()))]:
         if old.spec.cron is not None and not old.state.ended:
-            comes_no_more(turn, old)
+            comes_no_more(context, old)
             if old.state is JobState.PENDING:
-                end_job(turn, state.jobs[old.id], JobState.CANCELLED, Reason.NONE, by_uid=turn.caller.uid)
+                end_job(context, state.jobs[old.id], JobState.CANCELLED, Reason.NONE, by_uid=context.caller.uid)
     for job in jobs:
-        turn.record(JobQueued(at=turn.now, job=job))
-    turn.record(CrontabChanged(at=turn.now, crontab=Crontab(uid=uid, text=command.text)))
+        context.record(JobQueued(at=context.now, job=job))
+    context.record(CrontabChanged(at=context.now, crontab=Crontab(uid=uid, text=command.text)))
     return CrontabUpdated(job_ids=tuple(job.id for job in jobs))
 
 
@@ -71,7 +71,7 @@ def refusal(command: SubmitJob, code: str, message: str = "") -> CrontabUpdated:
     return CrontabUpdated(failed_lines=lines, code=code, message=message)
 
 
-def _job(turn: Turn, command: SubmitJob, uid: int, number: int) -> Job:
+def _job(context: DecisionContext, command: SubmitJob, uid: int, number: int) -> Job:
     spec = command.spec
     if spec.cron is None or not spec.batch or spec.array or spec.uid not in (-1, uid):
         raise Refused("ESLURM_NOT_SUPPORTED", hint="an entry of a crontab is one batch job of its user")
@@ -81,19 +81,19 @@ def _job(turn: Turn, command: SubmitJob, uid: int, number: int) -> Job:
         schedule_of(spec.cron.schedule)
     except CronError as error:
         raise Refused("ESLURM_INVALID_TIME_VALUE", hint=str(error)) from error
-    return new_job(turn, replace(command, spec=with_next_begin(spec, turn.now)), number=number)
+    return new_job(context, replace(command, spec=with_next_begin(spec, context.now)), number=number)
 
 
-def comes_no_more(turn: Turn, job: Job) -> None:
+def comes_no_more(context: DecisionContext, job: Job) -> None:
     """It ends with its present life."""
-    turn.record(JobUpdated(at=turn.now, job=replace(job, spec=replace(job.spec, cron=None))))
+    context.record(JobUpdated(at=context.now, job=replace(job, spec=replace(job.spec, cron=None))))
 
 
-def disable_lines(turn: Turn, job: Job) -> None:
+def disable_lines(context: DecisionContext, job: Job) -> None:
     """The user cancels the job of an entry: it comes no more, and the crontab shows its lines as disabled."""
-    entry, crontab = job.spec.cron, turn.state.crontabs.get(job.spec.uid)
+    entry, crontab = job.spec.cron, context.state.crontabs.get(job.spec.uid)
     assert entry is not None, f"job {job.id} is of no crontab"
-    comes_no_more(turn, job)
+    comes_no_more(context, job)
     if crontab is not None:
         lines = (*crontab.disabled, (entry.line_first, entry.line_last))
-        turn.record(CrontabChanged(at=turn.now, crontab=replace(crontab, disabled=lines)))
+        context.record(CrontabChanged(at=context.now, crontab=replace(crontab, disabled=lines)))

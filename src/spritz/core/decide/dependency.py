@@ -26,8 +26,8 @@ from spritz.model.states import JobState
 from spritz.notation.ranges import ids_of
 
 if TYPE_CHECKING:
+    from spritz.core.decision import DecisionContext
     from spritz.core.state import State
-    from spritz.core.turn import Turn
     from spritz.model.job import Dependency, Job, JobSpec
 
 UNFULFILLED, FULFILLED, FAILED = "unfulfilled", "fulfilled", "failed"
@@ -184,34 +184,34 @@ def _array_verdict(state: State, waiter: Waiter, item: Dependency, now: float) -
 # -- who must look again
 
 
-def job_started(turn: Turn, job: Job) -> None:
+def job_started(context: DecisionContext, job: Job) -> None:
     """`after` may be fulfilled now."""
     for number in _names_of(job):
-        for waiter_id in list(turn.state.dependents.get(number, ())):
-            waiting = turn.state.jobs[waiter_id]
+        for waiter_id in list(context.state.dependents.get(number, ())):
+            waiting = context.state.jobs[waiter_id]
             if any(item.kind == "after" for item in waiting.dependencies):
-                look_again(turn, waiter_id)
+                look_again(context, waiter_id)
 
 
-def job_is_over(turn: Turn, job: Job) -> None:
+def job_is_over(context: DecisionContext, job: Job) -> None:
     """The job has ended and left its nodes: all that waits for it is judged again, and so on down the chain."""
     queue = [job]
     while queue:
         over = queue.pop()
-        ended = [number for one in het.members(turn.state, over) if is_over(one) for number in _names_of(one)]
+        ended = [number for one in het.members(context.state, over) if is_over(one) for number in _names_of(one)]
         for number in dict.fromkeys(ended):
-            for waiter_id in list(turn.state.dependents.get(number, ())):
+            for waiter_id in list(context.state.dependents.get(number, ())):
                 if number == over.array_job_id:
-                    queue += correspond(turn, waiter_id, number, over.array_task_id)
-                killed = look_again(turn, waiter_id)
+                    queue += correspond(context, waiter_id, number, over.array_task_id)
+                killed = look_again(context, waiter_id)
                 if killed is not None:
                     queue.append(killed)
-        same_name = turn.state.singletons.get((over.spec.uid, over.spec.name))
+        same_name = context.state.singletons.get((over.spec.uid, over.spec.name))
         if same_name:
             # Of several, only the oldest can go: the others wait for it.
-            oldest = min(_whole(turn.state.jobs[number]) for number in same_name)
-            for number in [one for one in same_name if _whole(turn.state.jobs[one]) == oldest]:
-                killed = look_again(turn, number)
+            oldest = min(_whole(context.state.jobs[number]) for number in same_name)
+            for number in [one for one in same_name if _whole(context.state.jobs[one]) == oldest]:
+                killed = look_again(context, number)
                 if killed is not None:
                     queue.append(killed)
 
@@ -221,55 +221,57 @@ def _names_of(job: Job) -> tuple[int, ...]:
     return (job.id, whole) if whole and whole != job.id else (job.id,)
 
 
-def look_again(turn: Turn, job_id: int) -> Job | None:
+def look_again(context: DecisionContext, job_id: int) -> Job | None:
     """Judge a pending job's conditions now. Returns the job if one failed and it was therefore cancelled."""
-    job = turn.state.jobs.get(job_id)
+    job = context.state.jobs.get(job_id)
     if job is None or job.state is not JobState.PENDING or not job.dependencies:
         return None
-    left = still_open(turn.state, Waiter.of(job), job.dependencies, job.spec.dependency_mode, turn.now)
+    left = still_open(context.state, Waiter.of(job), job.dependencies, job.spec.dependency_mode, context.now)
     if left != job.dependencies:
-        reason, eligible_at = eligibility(job.spec, job.hold, left, turn.now)
+        reason, eligible_at = eligibility(job.spec, job.hold, left, context.now)
         if job.reason is not reason and job.hold.value:
             reason = job.reason  # who holds it said why
-        turn.record(
-            DependenciesChanged(at=turn.now, job_id=job_id, dependencies=left, reason=reason, eligible_at=eligible_at)
+        context.record(
+            DependenciesChanged(
+                at=context.now, job_id=job_id, dependencies=left, reason=reason, eligible_at=eligible_at
+            )
         )
-    return cancel_if_hopeless(turn, turn.state.jobs[job_id])
+    return cancel_if_hopeless(context, context.state.jobs[job_id])
 
 
-def cancel_if_hopeless(turn: Turn, job: Job) -> Job | None:
+def cancel_if_hopeless(context: DecisionContext, job: Job) -> Job | None:
     """kill_invalid_depend: a job that can never start is cancelled. Returns it if it was."""
     kill = job.spec.kill_on_invalid_dependency
     if kill is None:
-        kill = turn.state.settings.kill_invalid_dependency
+        kill = context.state.settings.kill_invalid_dependency
     if not kill or job.state is not JobState.PENDING or job.reason is not Reason.DEPENDENCY_NEVER_SATISFIED:
         return None
-    for one in het.members(turn.state, job):
-        turn.record(
-            JobEnded(at=turn.now, job_id=one.id, state=JobState.CANCELLED, reason=Reason.DEPENDENCY_NEVER_SATISFIED)
+    for one in het.members(context.state, job):
+        context.record(
+            JobEnded(at=context.now, job_id=one.id, state=JobState.CANCELLED, reason=Reason.DEPENDENCY_NEVER_SATISFIED)
         )
-    return turn.state.jobs[job.id]
+    return context.state.jobs[job.id]
 
 
-def correspond(turn: Turn, job_id: int, array_id: int, task_id: int | None) -> list[Job]:
+def correspond(context: DecisionContext, job_id: int, array_id: int, task_id: int | None) -> list[Job]:
     """`aftercorr` between arrays: tasks whose counterpart in `array_id` is over get a record, and with it a verdict,
     of their own. Returns those that were cancelled therefore.
 
     `task_id` None looks at all tasks.
     """
-    job = turn.state.jobs.get(job_id)
+    job = context.state.jobs.get(job_id)
     if job is None or job.array is None or job.state is not JobState.PENDING:
         return []
     if not any(item.kind == "aftercorr" and item.job_id == array_id for item in job.dependencies):
         return []
-    tasks = mask_of(job.array.pending) & _task_ids(turn.state, array_id)
+    tasks = mask_of(job.array.pending) & _task_ids(context.state, array_id)
     if task_id is not None:
         tasks &= 1 << task_id
-    cancelled = _cancelled(turn.state, array_id)
+    cancelled = _cancelled(context.state, array_id)
     killed = [
-        look_again(turn, split(turn, job_id, candidate))
+        look_again(context, split(context, job_id, candidate))
         for candidate in ids_of(tasks)
-        if cancelled >> candidate & 1 or is_over(_counterpart(turn.state, array_id, candidate))
+        if cancelled >> candidate & 1 or is_over(_counterpart(context.state, array_id, candidate))
     ]
     return [one for one in killed if one is not None]
 
@@ -281,12 +283,12 @@ def _cancelled(state: State, array_id: int) -> int:
     return mask_of(shape.cancelled) if shape is not None else 0
 
 
-def tasks_are_over(turn: Turn, array_id: int) -> None:
+def tasks_are_over(context: DecisionContext, array_id: int) -> None:
     """Tasks of this array were cancelled without a record: what waits for them, or corresponds to them, is judged."""
-    for waiter_id in list(turn.state.dependents.get(array_id, ())):
-        for killed in (*correspond(turn, waiter_id, array_id, None), look_again(turn, waiter_id)):
+    for waiter_id in list(context.state.dependents.get(array_id, ())):
+        for killed in (*correspond(context, waiter_id, array_id, None), look_again(context, waiter_id)):
             if killed is not None:
-                job_is_over(turn, killed)
+                job_is_over(context, killed)
 
 
 def _task_ids(state: State, array_id: int) -> int:

@@ -26,7 +26,7 @@ from spritz.model.reasons import Reason
 from spritz.model.states import JobState
 
 if TYPE_CHECKING:
-    from spritz.core.turn import Turn
+    from spritz.core.decision import DecisionContext
     from spritz.model.commands.cluster import Tick
     from spritz.model.job import Job
 
@@ -34,53 +34,53 @@ if TYPE_CHECKING:
 DEADLINE_STATUS = 1 << 8
 
 
-def tick(turn: Turn, command: Tick) -> Done:
+def tick(context: DecisionContext, command: Tick) -> Done:
     """Everything whose deadline is at or before now."""
     del command
     purge = []
-    for job_id in turn.state.deadlines.due(turn.now):
-        if not turn.state.deadlines.is_due(job_id, turn.now):
+    for job_id in context.state.deadlines.due(context.now):
+        if not context.state.deadlines.is_due(job_id, context.now):
             continue  # it has ended with another, and has time of its own again
-        job = turn.state.jobs[job_id]
+        job = context.state.jobs[job_id]
         if job.state.active:
-            _running(turn, job)
-        elif job.flags & COMPLETING and 0.0 < job.repeat_kill_at <= turn.now:
-            _silent_nodes(turn, job)
+            _running(context, job)
+        elif job.flags & COMPLETING and 0.0 < job.repeat_kill_at <= context.now:
+            _silent_nodes(context, job)
         elif job.state is JobState.PENDING:
-            _waiting(turn, job)
+            _waiting(context, job)
         elif job.state.ended and not job.flags & COMPLETING:
             purge.append(job_id)
-    for key in turn.state.step_deadlines.due(turn.now):
-        step = turn.state.steps.get(key >> 32, {}).get(key & 0xFFFFFFFF)
+    for key in context.state.step_deadlines.due(context.now):
+        step = context.state.steps.get(key >> 32, {}).get(key & 0xFFFFFFFF)
         if step is not None:
-            signal_step(turn, step, 0, terminate=True, cause="TIMEOUT")
-    if 0.0 < turn.state.next_slice_at <= turn.now:
-        end_slice(turn)
-    end_spent(turn)
-    resume_nodes(turn)
-    look_at_power(turn)
-    look_at_reservations(turn)
+            signal_step(context, step, 0, terminate=True, cause="TIMEOUT")
+    if 0.0 < context.state.next_slice_at <= context.now:
+        end_slice(context)
+    end_spent(context)
+    resume_nodes(context)
+    look_at_power(context)
+    look_at_reservations(context)
     if purge:
-        turn.record(JobsPurged(at=turn.now, job_ids=tuple(purge)))
+        context.record(JobsPurged(at=context.now, job_ids=tuple(purge)))
     return Done()
 
 
-def _running(turn: Turn, job: Job) -> None:
+def _running(context: DecisionContext, job: Job) -> None:
     deadline_at = job.spec.deadline_at
-    if job.preempt_action and job.ends_at <= turn.now:
-        finish(turn, job)
+    if job.preempt_action and job.ends_at <= context.now:
+        finish(context, job)
     elif job.state is not JobState.RUNNING or job.preempt_action:
         return
-    elif deadline_at and deadline_at <= turn.now:
-        end_job(turn, job, JobState.DEADLINE, Reason.DEADLINE)
-    elif _time_is_up(turn, job):
-        end_job(turn, job, JobState.TIMEOUT, Reason.TIME_LIMIT)
+    elif deadline_at and deadline_at <= context.now:
+        end_job(context, job, JobState.DEADLINE, Reason.DEADLINE)
+    elif _time_is_up(context, job):
+        end_job(context, job, JobState.TIMEOUT, Reason.TIME_LIMIT)
     else:
-        _send_end_signal(turn, job)
+        _send_end_signal(context, job)
 
 
-def _time_is_up(turn: Turn, job: Job) -> bool:
-    state, now = turn.state, turn.now
+def _time_is_up(context: DecisionContext, job: Job) -> bool:
+    state, now = context.state, context.now
     if job.reservation_ends_at and job.reservation_ends_at + over_run_seconds(state) <= now:
         return True
     if spent_at(state, job) <= now:
@@ -88,14 +88,14 @@ def _time_is_up(turn: Turn, job: Job) -> bool:
     return bool(job.ends_at) and job.ends_at + over_time_seconds(state, job) <= now
 
 
-def _send_end_signal(turn: Turn, job: Job) -> None:
+def _send_end_signal(context: DecisionContext, job: Job) -> None:
     signal = job.spec.end_signal
-    if signal is None or job.allocation is None or end_signal_at(job) > turn.now:
+    if signal is None or job.allocation is None or end_signal_at(job) > context.now:
         return
-    turn.record(EndSignalSent(at=turn.now, job_id=job.id))
+    context.record(EndSignalSent(at=context.now, job_id=job.id))
     nodes = job.allocation.names
     for node in nodes[:1] if signal.batch else nodes:
-        turn.ask(
+        context.add_effect(
             SignalOn(
                 node=node,
                 job_id=job.id,
@@ -106,22 +106,22 @@ def _send_end_signal(turn: Turn, job: Job) -> None:
         )
 
 
-def _silent_nodes(turn: Turn, job: Job) -> None:
-    turn.record(KillRepeated(at=turn.now, job_id=job.id, repeat_kill_at=turn.now + REPEAT_KILL_SECONDS))
+def _silent_nodes(context: DecisionContext, job: Job) -> None:
+    context.record(KillRepeated(at=context.now, job_id=job.id, repeat_kill_at=context.now + REPEAT_KILL_SECONDS))
     for node in job.completing:
-        turn.ask(terminate(job, node, kill_now=True))
+        context.add_effect(terminate(job, node, kill_now=True))
 
 
-def _waiting(turn: Turn, job: Job) -> None:
-    if pending_deadline(job) <= turn.now:
-        end_job(turn, job, JobState.DEADLINE, Reason.DEADLINE, exit_status=DEADLINE_STATUS)
+def _waiting(context: DecisionContext, job: Job) -> None:
+    if pending_deadline(job) <= context.now:
+        end_job(context, job, JobState.DEADLINE, Reason.DEADLINE, exit_status=DEADLINE_STATUS)
         return
-    if job.start_by_at and job.start_by_at <= turn.now:
-        end_job(turn, job, JobState.CANCELLED, Reason.NONE, by_uid=0)
+    if job.start_by_at and job.start_by_at <= context.now:
+        end_job(context, job, JobState.CANCELLED, Reason.NONE, by_uid=0)
         return
-    if job.reason is Reason.BEGIN_TIME and job.eligible_at <= turn.now:
-        turn.record(JobBecameEligible(at=turn.now, job_id=job.id))
+    if job.reason is Reason.BEGIN_TIME and job.eligible_at <= context.now:
+        context.record(JobBecameEligible(at=context.now, job_id=job.id))
         return
-    killed = look_again(turn, job.id) or cancel_if_hopeless(turn, turn.state.jobs[job.id])
+    killed = look_again(context, job.id) or cancel_if_hopeless(context, context.state.jobs[job.id])
     if killed is not None:
-        job_is_over(turn, killed)
+        job_is_over(context, killed)

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from spritz.core.decide.access import need_admin
 from spritz.core.decide.nodes import check_place
-from spritz.core.turn import Refused, Turn
+from spritz.core.decision import DecisionContext, Refused
 from spritz.model.commands.job import Done
 from spritz.model.events.cluster import NodesCreated, NodesDeleted, NodeUpdated
 from spritz.model.node_features import active_with
@@ -34,36 +34,36 @@ if TYPE_CHECKING:
 CREATED_STATES = ("CLOUD", "EXTERNAL", "FUTURE")
 
 
-def add_nodes(turn: Turn, command: AddNodes) -> Done:
+def add_nodes(context: DecisionContext, command: AddNodes) -> Done:
     """All of them, or none."""
-    need_admin(turn)
+    need_admin(context)
     for config in command.nodes:
         if config.initial_state not in CREATED_STATES:
             message = "nodes are created with State=CLOUD, EXTERNAL or FUTURE; others come with `slurmd -Z`"
             raise Refused("ESLURM_INVALID_NODE_STATE", message=message)
-        if config.name in turn.state.nodes:
+        if config.name in context.state.nodes:
             raise Refused("ESLURM_INVALID_NODE_NAME", message=f"there is a node {config.name} already")
-    _add(turn, command.nodes)
+    _add(context, command.nodes)
     return Done()
 
 
-def _add(turn: Turn, configs: Sequence[NodeConfig]) -> None:
-    state = turn.state
+def _add(context: DecisionContext, configs: Sequence[NodeConfig]) -> None:
+    state = context.state
     most, count = state.settings.max_node_count, len(state.nodes) + len(configs)
     for config in configs:
-        check_place(turn, config.topology)
+        check_place(context, config.topology)
     if state.settings.select_linear:
         raise Refused("ESLURM_NOT_SUPPORTED", message="dynamic nodes need SelectType=select/cons_tres")
     if count > most:
         message = f"MaxNodeCount={most} permits no more" if most else "MaxNodeCount is not set, so there can be none"
         raise Refused("ESLURM_INVALID_NODE_COUNT", message=message)
-    turn.record(NodesCreated(at=turn.now, nodes=tuple(replace(config, dynamic=True) for config in configs)))
+    context.record(NodesCreated(at=context.now, nodes=tuple(replace(config, dynamic=True) for config in configs)))
 
 
-def delete_nodes(turn: Turn, command: DeleteNodes) -> Done:
+def delete_nodes(context: DecisionContext, command: DeleteNodes) -> Done:
     """All of them, or none: dynamic ones, without jobs and in no reservation."""
-    need_admin(turn)
-    state = turn.state
+    need_admin(context)
+    state = context.state
     if not command.names:
         raise Refused("ESLURM_INVALID_NODE_NAME")
     for name in command.names:
@@ -76,37 +76,37 @@ def delete_nodes(turn: Turn, command: DeleteNodes) -> Done:
             raise Refused("ESLURM_NODES_BUSY", message=f"Node '{name}' can't be deleted because it's still in use.")
         if state.reserved.get(name):
             raise Refused("ESLURM_NODES_BUSY", message=f"Node '{name}' can't be deleted because it's in a reservation.")
-    turn.record(NodesDeleted(at=turn.now, names=tuple(dict.fromkeys(command.names))))
+    context.record(NodesDeleted(at=context.now, names=tuple(dict.fromkeys(command.names))))
     return Done()
 
 
-def admit_node(turn: Turn, report: AdmitNode) -> Introduced:
+def admit_node(context: DecisionContext, report: AdmitNode) -> Introduced:
     """Which node the daemon is: the one it describes, or the first FUTURE one that fits."""
     if report.config is None:
-        return Introduced(config=_claim(turn, report))
+        return Introduced(config=_claim(context, report))
     name = report.config.name
-    old = turn.state.nodes.get(name)
+    old = context.state.nodes.get(name)
     if old is None:
-        _add(turn, (report.config,))
+        _add(context, (report.config,))
     elif old.config.dynamic:
-        _renew(turn, old, report.config)
+        _renew(context, old, report.config)
     # Else slurm.conf has it after all, and has the last word.
-    return Introduced(config=turn.state.nodes[name].config)
+    return Introduced(config=context.state.nodes[name].config)
 
 
-def _renew(turn: Turn, old: Node, config: NodeConfig) -> None:
+def _renew(context: DecisionContext, old: Node, config: NodeConfig) -> None:
     """It is back, perhaps with other hardware: that counts unless jobs hold parts of the old."""
     fresh = replace(config, dynamic=True, initial_state=old.config.initial_state)
-    if fresh == old.config or turn.state.uses[old.name].jobs:
+    if fresh == old.config or context.state.uses[old.name].jobs:
         return
-    check_place(turn, fresh.topology)
+    check_place(context, fresh.topology)
     changed = fresh.features != old.config.features
     features = active_with(old, fresh.features) if changed else old.features_active
-    turn.record(NodeUpdated(at=turn.now, node=replace(old, config=fresh, features_active=features)))
+    context.record(NodeUpdated(at=context.now, node=replace(old, config=fresh, features_active=features)))
 
 
-def _claim(turn: Turn, report: AdmitNode) -> NodeConfig:
-    node = _held_by(turn.state, report.hostname) or _first_future(turn.state, report)
+def _claim(context: DecisionContext, report: AdmitNode) -> NodeConfig:
+    node = _held_by(context.state, report.hostname) or _first_future(context.state, report)
     if node is None:
         wanted = f" with feature {report.feature}" if report.feature else ""
         raise Refused(
@@ -121,8 +121,8 @@ def _claim(turn: Turn, report: AdmitNode) -> NodeConfig:
             registered_hostname=report.hostname,
             registered_address=report.address or report.hostname,
         )
-        turn.record(NodeUpdated(at=turn.now, node=taken))
-    return turn.state.nodes[node.name].config
+        context.record(NodeUpdated(at=context.now, node=taken))
+    return context.state.nodes[node.name].config
 
 
 def _held_by(state: State, hostname: str) -> Node | None:

@@ -15,11 +15,11 @@ from spritz.core import het
 from spritz.core.decide.dependency import job_is_over
 from spritz.core.decide.gang import resume_on
 from spritz.core.decide.script import launch_script
+from spritz.core.decision import DecisionContext
 from spritz.core.eligibility import HELD_REASONS
 from spritz.core.flags import COMPLETING, CONFIGURING
 from spritz.core.pending import terminate
 from spritz.core.priority import PRIORITY_MAX, initial_priority
-from spritz.core.turn import Turn
 from spritz.model.cron import following
 from spritz.model.events.job import JobEnded, JobNodeGone, JobRequeued
 from spritz.model.events.step import StepEnded, StepNodeEnded
@@ -42,7 +42,7 @@ REPEAT_KILL_SECONDS = 30.0
 
 
 def end_job(
-    turn: Turn,
+    context: DecisionContext,
     job: Job,
     state: JobState,
     reason: Reason = Reason.NONE,
@@ -61,12 +61,12 @@ def end_job(
     """
     if job.spec.cron is not None and job.state.active and not requeued:
         # A life of an entry of a crontab is over: the job waits for its next time.
-        requeue_job(turn, job, state, reason, exit_status=exit_status, gone=gone, failed_node=failed_node)
+        requeue_job(context, job, state, reason, exit_status=exit_status, gone=gone, failed_node=failed_node)
         return
     whole = not requeued and (het.is_leader(job) or (job.state is JobState.PENDING and bool(job.het_job_id)))
-    components = [other for other in het.others(turn.state, job) if not other.state.ended] if whole else []
+    components = [other for other in het.others(context.state, job) if not other.state.ended] if whole else []
     _end_one(
-        turn,
+        context,
         job,
         state,
         reason,
@@ -80,7 +80,7 @@ def end_job(
     )
     for component in components:
         _end_one(
-            turn,
+            context,
             component,
             state,
             reason,
@@ -91,11 +91,11 @@ def end_job(
             kill_now=kill_now,
         )
     if job.het_offset and job.flags & CONFIGURING:
-        launch_script(turn, turn.state.jobs[job.id])  # it may have waited for this component
+        launch_script(context, context.state.jobs[job.id])  # it may have waited for this component
 
 
 def end_whole(
-    turn: Turn,
+    context: DecisionContext,
     job: Job,
     state: JobState,
     reason: Reason = Reason.NONE,
@@ -106,15 +106,15 @@ def end_whole(
     failed_node: str = "",
 ) -> None:
     """`end_job`, and if it is a component the others as well: without it they are of no use."""
-    end_job(turn, job, state, reason, detail=detail, exit_status=exit_status, gone=gone, failed_node=failed_node)
-    for one in het.others(turn.state, job):
-        other = turn.state.jobs[one.id]  # as it is by now: the leader takes the others along
+    end_job(context, job, state, reason, detail=detail, exit_status=exit_status, gone=gone, failed_node=failed_node)
+    for one in het.others(context.state, job):
+        other = context.state.jobs[one.id]  # as it is by now: the leader takes the others along
         if other.state.active:
-            end_job(turn, other, state, reason, detail=detail, exit_status=exit_status, failed_node=failed_node)
+            end_job(context, other, state, reason, detail=detail, exit_status=exit_status, failed_node=failed_node)
 
 
 def _end_one(
-    turn: Turn,
+    context: DecisionContext,
     job: Job,
     state: JobState,
     reason: Reason,
@@ -127,35 +127,35 @@ def _end_one(
     kill_now: bool,
     requeued: bool = False,
 ) -> None:
-    completing = _nodes_to_clear(turn.state, job, gone)
+    completing = _nodes_to_clear(context.state, job, gone)
     if job.state is JobState.PENDING and reason is Reason.NONE:
         reason, detail = job.reason, job.reason_detail  # why it never ran
-    settings, told = turn.state.settings, bool(completing) and not job.spec.external
-    turn.record(
+    settings, told = context.state.settings, bool(completing) and not job.spec.external
+    context.record(
         JobEnded(
-            at=turn.now,
+            at=context.now,
             job_id=job.id,
             state=state,
             reason=reason,
             reason_detail=detail,
             exit_status=job.exit_status if exit_status is None else exit_status,
-            derived_exit_status=_derived(turn.state, job, exit_status or 0),
+            derived_exit_status=_derived(context.state, job, exit_status or 0),
             completing=completing,
             failed_node=failed_node,
             by_uid=by_uid,
-            repeat_kill_at=turn.now + settings.kill_wait_seconds + REPEAT_KILL_SECONDS if told else 0.0,
+            repeat_kill_at=context.now + settings.kill_wait_seconds + REPEAT_KILL_SECONDS if told else 0.0,
         )
     )
     for node in _held_nodes(job):
         if node not in completing:
-            _close_steps(turn, job.id, job.restart_count, node)
-    resume_on(turn, (node for node in _held_nodes(job) if node not in completing))
-    ended = turn.state.jobs[job.id]
+            _close_steps(context, job.id, job.restart_count, node)
+    resume_on(context, (node for node in _held_nodes(job) if node not in completing))
+    ended = context.state.jobs[job.id]
     if not requeued:
         for node in completing:
-            turn.ask(terminate(ended, node, kill_now=kill_now))
+            context.add_effect(terminate(ended, node, kill_now=kill_now))
     if not completing and not ended.flags & COMPLETING and not requeued:
-        job_is_over(turn, ended)
+        job_is_over(context, ended)
 
 
 def _derived(state: State, job: Job, exit_status: int) -> int:
@@ -182,27 +182,27 @@ def node_is_lost(state: State, name: str) -> bool:
     return node is None or node.state is NodeState.DOWN or bool(node.flags & AWAY)
 
 
-def node_gone(turn: Turn, job: Job, node: str, *, lost: bool = False) -> None:
+def node_gone(context: DecisionContext, job: Job, node: str, *, lost: bool = False) -> None:
     """An ended job has left one of its `completing` nodes."""
-    turn.record(JobNodeGone(at=turn.now, job_id=job.id, node=node, lost=lost))
-    _close_steps(turn, job.id, job.completing_life, node)
-    resume_on(turn, (node,))
-    after = turn.state.jobs[job.id]
+    context.record(JobNodeGone(at=context.now, job_id=job.id, node=node, lost=lost))
+    _close_steps(context, job.id, job.completing_life, node)
+    resume_on(context, (node,))
+    after = context.state.jobs[job.id]
     if not after.flags & COMPLETING and after.state.ended:
-        job_is_over(turn, after)
+        job_is_over(context, after)
 
 
-def _close_steps(turn: Turn, job_id: int, life: int, node: str) -> None:
+def _close_steps(context: DecisionContext, job_id: int, life: int, node: str) -> None:
     """Steps that this node never reported the end of are over with it."""
-    for step in list(turn.state.steps.get(job_id, {}).values()):
+    for step in list(context.state.steps.get(job_id, {}).values()):
         if step.restart_count != life or node not in step.running_nodes:
             continue
         if len(step.running_nodes) > 1:
-            turn.record(StepNodeEnded(at=turn.now, job_id=job_id, step_id=step.step_id, node=node))
+            context.record(StepNodeEnded(at=context.now, job_id=job_id, step_id=step.step_id, node=node))
         else:
-            turn.record(
+            context.record(
                 StepEnded(
-                    at=turn.now,
+                    at=context.now,
                     job_id=job_id,
                     step_id=step.step_id,
                     node=node,
@@ -232,7 +232,7 @@ def with_next_begin(spec: JobSpec, now: float) -> JobSpec:
 
 
 def requeue_job(
-    turn: Turn,
+    context: DecisionContext,
     job: Job,
     end_state: JobState,
     end_reason: Reason = Reason.NONE,
@@ -249,11 +249,11 @@ def requeue_job(
 
     A heterogeneous job queues again as a whole: all components, also those that have ended before.
     """
-    for one in (job, *het.others(turn.state, job)):
+    for one in (job, *het.others(context.state, job)):
         if one.state is JobState.PENDING:
             continue
         _requeue_one(
-            turn,
+            context,
             one,
             end_state,
             end_reason,
@@ -268,7 +268,7 @@ def requeue_job(
 
 
 def _requeue_one(
-    turn: Turn,
+    context: DecisionContext,
     job: Job,
     end_state: JobState,
     end_reason: Reason,
@@ -283,7 +283,7 @@ def _requeue_one(
 ) -> None:
     if not job.state.ended:
         _end_one(
-            turn,
+            context,
             job,
             end_state,
             end_reason,
@@ -299,29 +299,29 @@ def _requeue_one(
         hold = job.hold  # set while it ran
     held = hold is not Hold.NONE
     expedited = bool(flags & JobFlag.EXPEDITING)
-    delay = 0.0 if job.state.ended or expedited else turn.state.settings.requeue_delay_seconds
-    begin_at = following(job.spec.cron, turn.now) if job.spec.cron is not None else 0.0
-    eligible_at = begin_at or turn.now + delay
+    delay = 0.0 if job.state.ended or expedited else context.state.settings.requeue_delay_seconds
+    begin_at = following(job.spec.cron, context.now) if job.spec.cron is not None else 0.0
+    eligible_at = begin_at or context.now + delay
     # Differs: Slurm makes a requeued job wait two minutes.
-    waits = HELD_REASONS[hold] if held else Reason.BEGIN_TIME if eligible_at > turn.now else Reason.NONE
-    turn.record(
+    waits = HELD_REASONS[hold] if held else Reason.BEGIN_TIME if eligible_at > context.now else Reason.NONE
+    context.record(
         JobRequeued(
-            at=turn.now,
+            at=context.now,
             job_id=job.id,
             restart_count=job.restart_count + 1,
             eligible_at=0.0 if held else eligible_at,
-            priority=0 if held else PRIORITY_MAX if expedited else initial_priority(turn.state, job.spec, job.id),
+            priority=0 if held else PRIORITY_MAX if expedited else initial_priority(context.state, job.spec, job.id),
             hold=hold,
             # REQUEUED and REQUEUE_HOLD show only while the old nodes are being cleared.
-            flags=int(flags) & ~(0 if turn.state.jobs[job.id].completing else _WHILE_CLEARING),
+            flags=int(flags) & ~(0 if context.state.jobs[job.id].completing else _WHILE_CLEARING),
             reason=reason or waits,
             reason_detail=detail,
             begin_at=begin_at,
         )
     )
-    after = turn.state.jobs[job.id]
+    after = context.state.jobs[job.id]
     for node in after.completing:
-        turn.ask(terminate(after, node))
+        context.add_effect(terminate(after, node))
 
 
 def holds_on_prolog_fail(state: State) -> bool:
@@ -329,12 +329,14 @@ def holds_on_prolog_fail(state: State) -> bool:
     return "nohold_on_prolog_fail" not in dict(state.settings.scheduler_parameters)
 
 
-def requeue_unlaunched(turn: Turn, job: Job, gone: tuple[str, ...], failed_node: str, *, held: bool = False) -> None:
+def requeue_unlaunched(
+    context: DecisionContext, job: Job, gone: tuple[str, ...], failed_node: str, *, held: bool = False
+) -> None:
     """Requeue a job whose launch failed: held if asked for, or after MaxBatchRequeue tries."""
     # Lives of an entry of a crontab are no tries.
-    too_often = job.spec.cron is None and job.restart_count >= turn.state.settings.max_batch_requeue
+    too_often = job.spec.cron is None and job.restart_count >= context.state.settings.max_batch_requeue
     requeue_job(
-        turn,
+        context,
         job,
         JobState.NODE_FAIL,
         Reason.LAUNCH_FAILURE,

@@ -23,40 +23,40 @@ from spritz.model.states import JobState
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from spritz.core.decision import DecisionContext
     from spritz.core.state import State
-    from spritz.core.turn import Turn
     from spritz.model.job import Job
 
 #: CPU masks by node
 Busy = dict[str, int]
 
 
-def stop(turn: Turn, job: Job, by: str) -> None:
+def stop(context: DecisionContext, job: Job, by: str) -> None:
     """Suspend a running job on all its nodes."""
-    turn.record(JobSuspended(at=turn.now, job_id=job.id, by=by))
-    ask(turn, job, resume=False)
+    context.record(JobSuspended(at=context.now, job_id=job.id, by=by))
+    ask(context, job, resume=False)
 
 
-def go_on(turn: Turn, job: Job) -> None:
+def go_on(context: DecisionContext, job: Job) -> None:
     """Resume it; the time limit moves by the time it stood still."""
-    seconds = max(0.0, turn.now - job.suspended_at)  # the clock may have been set back
-    turn.record(
+    seconds = max(0.0, context.now - job.suspended_at)  # the clock may have been set back
+    context.record(
         JobResumed(
-            at=turn.now,
-            resumed_at=turn.now,
+            at=context.now,
+            resumed_at=context.now,
             job_id=job.id,
             ends_at=job.ends_at + seconds if job.ends_at else 0.0,
             suspended_seconds=job.suspended_seconds + seconds,
         )
     )
-    ask(turn, job, resume=True)
+    ask(context, job, resume=True)
 
 
-def ask(turn: Turn, job: Job, *, resume: bool) -> None:
+def ask(context: DecisionContext, job: Job, *, resume: bool) -> None:
     """Tell every node of the job."""
     assert job.allocation is not None, f"job {job.id} runs nowhere"
     for node in job.allocation.names:
-        turn.ask(SuspendOn(node=node, job_id=job.id, restart_count=job.restart_count, resume=resume))
+        context.add_effect(SuspendOn(node=node, job_id=job.id, restart_count=job.restart_count, resume=resume))
 
 
 def cpus_are_free(state: State, job: Job) -> bool:
@@ -64,9 +64,9 @@ def cpus_are_free(state: State, job: Job) -> bool:
     return all(not mask_of(share.cpus) & state.uses[share.node].cpus for share in state.held_shares(job))
 
 
-def resume_on(turn: Turn, nodes: Iterable[str]) -> None:
+def resume_on(context: DecisionContext, nodes: Iterable[str]) -> None:
     """CPUs have become free on these nodes: what stood still for them goes on, if all its CPUs are free."""
-    state = turn.state
+    state = context.state
     waiting: dict[int, Job] = {}
     for name in nodes:
         use = state.uses.get(name)
@@ -76,7 +76,7 @@ def resume_on(turn: Turn, nodes: Iterable[str]) -> None:
                 waiting[job_id] = job
     for job in sorted(waiting.values(), key=lambda job: _turn_order(state, job)):
         if cpus_are_free(state, job):
-            go_on(turn, job)
+            go_on(context, job)
 
 
 def _turn_order(state: State, job: Job) -> tuple[int, float, int]:
@@ -84,9 +84,9 @@ def _turn_order(state: State, job: Job) -> tuple[int, float, int]:
     return (-home.priority_tier if home is not None else 0, job.suspended_at, job.id)
 
 
-def wait_for_slice(turn: Turn, job: Job) -> None:
+def wait_for_slice(context: DecisionContext, job: Job) -> None:
     """A job that has just started on the CPUs of a running job is stopped until its time slice comes."""
-    state = turn.state
+    state = context.state
     home = state.partitions.get(job.partition)
     if home is None or job.flags & CONFIGURING or not time_sliced(state.settings.preemption, home):
         return
@@ -95,13 +95,13 @@ def wait_for_slice(turn: Turn, job: Job) -> None:
         for other_id, other in use.jobs.items():
             running = other_id != job.id and other_id not in use.suspended
             if running and state.jobs[other_id].partition == job.partition and mask & mask_of(other.cpus):
-                stop(turn, job, "gang")
+                stop(context, job, "gang")
                 return
 
 
-def end_slice(turn: Turn) -> None:
+def end_slice(context: DecisionContext) -> None:
     """The time slice is over: in each time-sliced partition those who have waited longest run next."""
-    state = turn.state
+    state = context.state
     by_partition: dict[str, list[Job]] = {}
     for job_id in state.running:
         job = state.jobs[job_id]
@@ -110,16 +110,18 @@ def end_slice(turn: Turn) -> None:
         by_partition.setdefault(job.partition, []).append(job)
     for name in sorted(by_partition):
         if any(job.suspended_by == "gang" for job in by_partition[name]):
-            _take_turns(turn, by_partition[name])
+            _take_turns(context, by_partition[name])
     waiting = any(state.jobs[job_id].suspended_by == "gang" for job_id in state.running)
-    turn.record(
-        TimeSliceEnded(at=turn.now, next_at=turn.now + state.settings.preemption.slice_seconds if waiting else 0.0)
+    context.record(
+        TimeSliceEnded(
+            at=context.now, next_at=context.now + state.settings.preemption.slice_seconds if waiting else 0.0
+        )
     )
 
 
-def _take_turns(turn: Turn, jobs: list[Job]) -> None:
+def _take_turns(context: DecisionContext, jobs: list[Job]) -> None:
     """Run the jobs that fit, stopped ones first; stop the others."""
-    state = turn.state
+    state = context.state
     mine = {job.id for job in jobs}
     busy: Busy = {}
     chosen: set[int] = set()
@@ -135,10 +137,10 @@ def _take_turns(turn: Turn, jobs: list[Job]) -> None:
             busy[share.node] |= mask_of(share.cpus)
     for job in jobs:
         if job.id not in chosen and job.state is JobState.RUNNING:
-            stop(turn, job, "gang")
+            stop(context, job, "gang")
     for job in jobs:
         if job.id in chosen and job.state is JobState.SUSPENDED:
-            go_on(turn, job)
+            go_on(context, job)
 
 
 def _others(state: State, node: str, mine: set[int]) -> int:

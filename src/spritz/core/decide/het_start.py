@@ -15,8 +15,8 @@ from spritz.model.rules.components import components_share
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from spritz.core.decision import DecisionContext
     from spritz.core.state import State
-    from spritz.core.turn import Turn
     from spritz.model.plan import PlannedStart
 
 
@@ -49,7 +49,7 @@ def whole_refusal(state: State, starts: list[PlannedStart], now: float, room: Ro
     return power_refusal(state, set(names))
 
 
-def start_whole(turn: Turn, starts: list[PlannedStart]) -> None:
+def start_whole(context: DecisionContext, starts: list[PlannedStart]) -> None:
     """All components; the leader last, since its script may run when all have begun."""
     for start in sorted(starts, key=lambda start: start.job_id, reverse=True):
-        start_job(turn, start)
+        start_job(context, start)

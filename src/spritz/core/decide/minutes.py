@@ -16,16 +16,16 @@ from spritz.model.reasons import Reason
 from spritz.model.states import JobState
 
 if TYPE_CHECKING:
-    from spritz.core.turn import Turn
+    from spritz.core.decision import DecisionContext
 
 #: A limit that was not quite reached is looked at again after so long at the earliest.
 LOOK_AGAIN_SECONDS = 0.5
 
 
-def end_spent(turn: Turn) -> None:
+def end_spent(context: DecisionContext) -> None:
     """End what runs on minutes that there are no more."""
-    state = turn.state
-    due = set(state.minute_deadlines.due(turn.now))
+    state = context.state
+    due = set(state.minute_deadlines.due(context.now))
     if not due:
         return
     for job_id in list(state.running):
@@ -34,11 +34,13 @@ def end_spent(turn: Turn) -> None:
             continue
         spec = job.spec
         party = state.rules.party(spec.account, spec.user, job.partition, spec.qos)
-        if any(reached(state.usage, place, turn.now) for place in party.places if key_text(place.key) in due):
-            end_job(turn, job, JobState.TIMEOUT, Reason.TIME_LIMIT)
+        if any(reached(state.usage, place, context.now) for place in party.places if key_text(place.key) in due):
+            end_job(context, job, JobState.TIMEOUT, Reason.TIME_LIMIT)
     for key, place in state.minute_places.items():
         if key_text(key) in due:
             # A job whose QOS sets its own limit goes on: it is checked again when a job starts or ends.
-            spent = reached(state.usage, place, turn.now)
-            later = NEVER if spent else max(reached_at(state.usage, place, turn.now), turn.now + LOOK_AGAIN_SECONDS)
+            spent = reached(state.usage, place, context.now)
+            later = (
+                NEVER if spent else max(reached_at(state.usage, place, context.now), context.now + LOOK_AGAIN_SECONDS)
+            )
             state.minute_deadlines.set(key_text(key), later)

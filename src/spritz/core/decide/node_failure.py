@@ -21,25 +21,27 @@ from spritz.model.states import JobFlag, JobState
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from spritz.core.decision import DecisionContext
     from spritz.core.state import State
-    from spritz.core.turn import Turn
     from spritz.model.job import Job
     from spritz.model.step import Step
 
 
-def fail_jobs_on_node(turn: Turn, name: str, *, kill: bool = False) -> None:
+def fail_jobs_on_node(context: DecisionContext, name: str, *, kill: bool = False) -> None:
     """Every job that holds the node loses it. `kill`: the node's daemon may answer, and ends what runs there.
 
     Otherwise nothing is sent: a node that comes back registers, and then ends what the controller does not know.
     """
-    for job in holders(turn.state, name):
+    for job in holders(context.state, name):
         if kill:
             life = job.completing_life if job.flags & COMPLETING else job.restart_count
-            turn.ask(TerminateJobOn(node=name, job_id=job.id, restart_count=life, cause=JobState.NODE_FAIL.value))
+            context.add_effect(
+                TerminateJobOn(node=name, job_id=job.id, restart_count=life, cause=JobState.NODE_FAIL.value)
+            )
         if job.flags & COMPLETING:
-            node_gone(turn, job, name, lost=True)
+            node_gone(context, job, name, lost=True)
         else:
-            fail_job_on_node(turn, job, name)
+            fail_job_on_node(context, job, name)
 
 
 def holders(state: State, name: str) -> Iterator[Job]:
@@ -52,22 +54,22 @@ def holders(state: State, name: str) -> Iterator[Job]:
             yield state.jobs[job_id]
 
 
-def fail_job_on_node(turn: Turn, job: Job, name: str, *, gone: bool = True) -> None:
+def fail_job_on_node(context: DecisionContext, job: Job, name: str, *, gone: bool = True) -> None:
     """A running job loses a node: it goes on without (--no-kill), queues again, or ends with NODE_FAIL."""
     allocation = job.allocation
     assert allocation is not None, f"job {job.id} holds nothing"
     if job.spec.no_kill and len(allocation.nodes) > 1 and not (job.has_script and allocation.nodes[0].node == name):
-        for step in list(turn.state.steps.get(job.id, {}).values()):
+        for step in list(context.state.steps.get(job.id, {}).values()):
             if name in step.running_nodes:
-                lose_step_on(turn, step, name)
-        turn.record(JobNodeFailed(at=turn.now, job_id=job.id, node=name))
-        go_on(turn, turn.state.jobs[job.id])
-        begin_if_up(turn, turn.state.jobs[job.id])
+                lose_step_on(context, step, name)
+        context.record(JobNodeFailed(at=context.now, job_id=job.id, node=name))
+        go_on(context, context.state.jobs[job.id])
+        begin_if_up(context, context.state.jobs[job.id])
         return
     left = (name,) if gone else ()
-    if may_requeue(turn.state, job):
+    if may_requeue(context.state, job):
         requeue_job(
-            turn,
+            context,
             job,
             JobState.NODE_FAIL,
             Reason.NODE_DOWN,
@@ -76,16 +78,16 @@ def fail_job_on_node(turn: Turn, job: Job, name: str, *, gone: bool = True) -> N
             failed_node=name,
         )
     else:
-        end_whole(turn, job, JobState.NODE_FAIL, Reason.NODE_DOWN, gone=left, failed_node=name)
+        end_whole(context, job, JobState.NODE_FAIL, Reason.NODE_DOWN, gone=left, failed_node=name)
 
 
-def lose_step_on(turn: Turn, step: Step, name: str) -> None:
+def lose_step_on(context: DecisionContext, step: Step, name: str) -> None:
     """A step's part on a lost node is over; the rest is ended too, unless srun said --no-kill."""
     others = tuple(node for node in step.running_nodes if node != name)
     if not others:
-        turn.record(
+        context.record(
             StepEnded(
-                at=turn.now,
+                at=context.now,
                 job_id=step.job_id,
                 step_id=step.step_id,
                 node=name,
@@ -94,8 +96,8 @@ def lose_step_on(turn: Turn, step: Step, name: str) -> None:
             )
         )
         return
-    turn.record(StepNodeEnded(at=turn.now, job_id=step.job_id, step_id=step.step_id, node=name, exit_status=9))
+    context.record(StepNodeEnded(at=context.now, job_id=step.job_id, step_id=step.step_id, node=name, exit_status=9))
     if step.spec.kill_on_node_fail and not step.cancelled:
-        turn.record(StepCancelled(at=turn.now, job_id=step.job_id, step_id=step.step_id))
+        context.record(StepCancelled(at=context.now, job_id=step.job_id, step_id=step.step_id))
         for node in others:
-            turn.ask(terminate_step(step, node, "NODE_FAIL", turn.now))
+            context.add_effect(terminate_step(step, node, "NODE_FAIL", context.now))

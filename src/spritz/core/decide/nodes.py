@@ -14,8 +14,8 @@ from spritz.core.decide import power, powering, rebooting
 from spritz.core.decide.access import need_admin
 from spritz.core.decide.node_failure import fail_jobs_on_node
 from spritz.core.decide.wake import nodes_came_up
+from spritz.core.decision import DecisionContext, Refused
 from spritz.core.power import is_away
-from spritz.core.turn import Refused, Turn
 from spritz.model.commands.job import Done
 from spritz.model.events.cluster import NodeStateChanged, NodeUpdated
 from spritz.model.networks import misplaced
@@ -33,76 +33,80 @@ RESUMABLE: int = (
 ).value
 
 
-def node_lost(turn: Turn, report: NodeLost) -> Done:
+def node_lost(context: DecisionContext, report: NodeLost) -> Done:
     """SlurmdTimeout passed: the nodes are DOWN, their jobs fail or queue again. Nodes already DOWN stay as they are."""
     for name in report.names:
-        node = turn.state.nodes.get(name)
+        node = context.state.nodes.get(name)
         if node is None or node.state is NodeState.FUTURE or is_away(node):
             continue
         if node.state is NodeState.DOWN:
             if not node.flags & NodeFlag.NOT_RESPONDING:
-                _set(turn, node, node.state, node.flags | NodeFlag.NOT_RESPONDING, node.reason)
+                _set(context, node, node.state, node.flags | NodeFlag.NOT_RESPONDING, node.reason)
         else:
             reason = node.reason if node.flags & NodeFlag.DRAIN and node.reason else report.reason
-            _set(turn, node, NodeState.DOWN, node.flags | NodeFlag.NOT_RESPONDING, reason)
-        fail_jobs_on_node(turn, name)
+            _set(context, node, NodeState.DOWN, node.flags | NodeFlag.NOT_RESPONDING, reason)
+        fail_jobs_on_node(context, name)
     return Done()
 
 
-def node_silent(turn: Turn, report: NodeSilent) -> Done:
+def node_silent(context: DecisionContext, report: NodeSilent) -> Done:
     """Nothing new starts on these nodes until they register again; jobs there go on."""
     for name in report.names:
-        node = turn.state.nodes.get(name)
+        node = context.state.nodes.get(name)
         if node is None or node.state is NodeState.FUTURE or is_away(node):
             continue
         if not node.flags & NodeFlag.NOT_RESPONDING:
-            _set(turn, node, node.state, node.flags | NodeFlag.NOT_RESPONDING, node.reason)
+            _set(context, node, node.state, node.flags | NodeFlag.NOT_RESPONDING, node.reason)
     return Done()
 
 
-def node_trouble(turn: Turn, report: NodeTrouble) -> Done:
+def node_trouble(context: DecisionContext, report: NodeTrouble) -> Done:
     """The node daemon asks to be drained."""
-    node = turn.state.nodes.get(report.name)
+    node = context.state.nodes.get(report.name)
     if node is None:
         raise Refused("ESLURM_INVALID_NODE_NAME")
     flags = node.flags | NodeFlag.DRAIN if report.drain else node.flags
     reason = node.reason if node.flags & NodeFlag.DRAIN and node.reason else report.reason
     if flags != node.flags or reason != node.reason:
-        _set(turn, node, node.state, flags, reason)
+        _set(context, node, node.state, flags, reason)
     return Done()
 
 
-def update_node(turn: Turn, command: UpdateNode) -> Done:
+def update_node(context: DecisionContext, command: UpdateNode) -> Done:
     """Change state, reason or other fields. Everything is checked for every node before anything changes."""
-    need_admin(turn)
+    need_admin(context)
     nodes = []
     for name in command.names:
-        node = turn.state.nodes.get(name)
+        node = context.state.nodes.get(name)
         if node is None:
             raise Refused("ESLURM_INVALID_NODE_NAME", hint=f"there is no node {name}")
         nodes.append(node)
     if not nodes:
         raise Refused("ESLURM_INVALID_NODE_NAME")
-    changed = [_changed(turn, node, command.changes) for node in nodes] if command.changes else []
+    changed = [_changed(context, node, command.changes) for node in nodes] if command.changes else []
     word = command.state.upper()
     powers = power.is_power(word)
-    states = [(power.wanted(turn, node, word) if powers else _state_for(turn, node, word)) for node in nodes if word]
+    states = [
+        (power.wanted(context, node, word) if powers else _state_for(context, node, word)) for node in nodes if word
+    ]
     if command.resume_after_seconds is not None and word not in ("DOWN", "DRAIN", "FAIL"):
         raise Refused("ESLURM_INVALID_NODE_STATE", hint="ResumeAfter goes with State=DOWN, DRAIN or FAIL")
     for node in changed:
-        turn.record(NodeUpdated(at=turn.now, node=node))
+        context.record(NodeUpdated(at=context.now, node=node))
     for index, node in enumerate(nodes):
-        _change_state(turn, node.name, states[index] if states else None, command)
+        _change_state(context, node.name, states[index] if states else None, command)
     if powers:
-        powering.dispatch(turn)
+        powering.dispatch(context)
     return Done()
 
 
-def _change_state(turn: Turn, name: str, wanted: tuple[NodeState, int] | None, command: UpdateNode) -> None:
-    node = turn.state.nodes[name]
+def _change_state(
+    context: DecisionContext, name: str, wanted: tuple[NodeState, int] | None, command: UpdateNode
+) -> None:
+    node = context.state.nodes[name]
     if wanted is None:
         if command.reason or (command.reason_uid is not None and node.reason):
-            _set(turn, node, node.state, node.flags, command.reason or node.reason, command.reason_uid)
+            _set(context, node, node.state, node.flags, command.reason or node.reason, command.reason_uid)
         return
     state, flags = wanted
     reason = command.reason or node.reason
@@ -113,15 +117,15 @@ def _change_state(turn: Turn, name: str, wanted: tuple[NodeState, int] | None, c
     elif not flags & (NodeFlag.DRAIN | NodeFlag.FAIL) and state is not NodeState.DOWN:
         reason = command.reason
     seconds = command.resume_after_seconds
-    resume_at = None if seconds is None else turn.now + seconds if seconds else 0.0
-    _set(turn, node, state, flags, reason, command.reason_uid, resume_at)
+    resume_at = None if seconds is None else context.now + seconds if seconds else 0.0
+    _set(context, node, state, flags, reason, command.reason_uid, resume_at)
     if state is NodeState.DOWN or command.state.upper() == "POWER_DOWN_FORCE":
-        fail_jobs_on_node(turn, name, kill=not node.flags & NodeFlag.NOT_RESPONDING)
-    elif node.flags & ~turn.state.nodes[name].flags & NodeFlag.REBOOT_ISSUED:
-        nodes_came_up(turn, name)  # its reboot is not waited for any more
+        fail_jobs_on_node(context, name, kill=not node.flags & NodeFlag.NOT_RESPONDING)
+    elif node.flags & ~context.state.nodes[name].flags & NodeFlag.REBOOT_ISSUED:
+        nodes_came_up(context, name)  # its reboot is not waited for any more
 
 
-def _state_for(turn: Turn, node: Node, text: str) -> tuple[NodeState, int]:
+def _state_for(context: DecisionContext, node: Node, text: str) -> tuple[NodeState, int]:
     """Base state and flags that `State=text` leads to. Refuses transitions that Slurm refuses."""
     state, flags = node.state, node.flags
     if text == "DRAIN":
@@ -133,7 +137,7 @@ def _state_for(turn: Turn, node: Node, text: str) -> tuple[NodeState, int]:
     if text == "CANCEL_REBOOT":
         return rebooting.cancelled(node)[:2]
     if text == "FUTURE":
-        return _put_back(turn, node)
+        return _put_back(context, node)
     if text == "UNDRAIN":
         return state, flags & ~NodeFlag.DRAIN
     if text == "RESUME":
@@ -147,9 +151,9 @@ def _state_for(turn: Turn, node: Node, text: str) -> tuple[NodeState, int]:
     raise Refused("ESLURM_INVALID_NODE_STATE", hint=f"State={text} is not built")
 
 
-def _put_back(turn: Turn, node: Node) -> tuple[NodeState, int]:
+def _put_back(context: DecisionContext, node: Node) -> tuple[NodeState, int]:
     """FUTURE again: it is not listed, and a daemon with -F may take its place."""
-    if turn.state.uses[node.name].jobs or node.state not in (NodeState.DOWN, NodeState.IDLE, NodeState.UNKNOWN):
+    if context.state.uses[node.name].jobs or node.state not in (NodeState.DOWN, NodeState.IDLE, NodeState.UNKNOWN):
         raise Refused("ESLURM_INVALID_NODE_STATE", hint=f"{node.name} is in use")
     kept = NodeFlag.DYNAMIC_NORM | NodeFlag.CLOUD
     return NodeState.FUTURE, node.flags & kept
@@ -160,17 +164,17 @@ def _up(node: Node) -> NodeState:
     return NodeState.IDLE if node.registered_at or is_away(node) else NodeState.UNKNOWN
 
 
-def resume_nodes(turn: Turn) -> None:
+def resume_nodes(context: DecisionContext) -> None:
     """Those that were to resume by themselves, by now. Source: scontrol(1) ResumeAfter."""
-    for name in turn.state.node_deadlines.due(turn.now):
-        node = turn.state.nodes[name]
-        if 0.0 < node.resume_at <= turn.now:
-            state, flags = _state_for(turn, node, "RESUME")
-            _set(turn, node, state, flags, "", resume_at=0.0)
+    for name in context.state.node_deadlines.due(context.now):
+        node = context.state.nodes[name]
+        if 0.0 < node.resume_at <= context.now:
+            state, flags = _state_for(context, node, "RESUME")
+            _set(context, node, state, flags, "", resume_at=0.0)
 
 
 def _set(
-    turn: Turn,
+    context: DecisionContext,
     node: Node,
     state: NodeState,
     flags: int,
@@ -180,26 +184,26 @@ def _set(
 ) -> None:
     """`uid`: whose word the reason is (None: the caller's); `resume_at`: as of the event."""
     fresh = reason != node.reason or state is not node.state or flags != node.flags
-    turn.record(
+    context.record(
         NodeStateChanged(
-            at=turn.now,
+            at=context.now,
             name=node.name,
             state=state,
             flags=int(flags),
             reason=reason,
-            reason_uid=_reason_uid(turn, node, reason, fresh, uid),
-            reason_at=(turn.now if fresh else node.reason_at) if reason else 0.0,
+            reason_uid=_reason_uid(context, node, reason, fresh, uid),
+            reason_at=(context.now if fresh else node.reason_at) if reason else 0.0,
             resume_at=resume_at,
         )
     )
 
 
-def _reason_uid(turn: Turn, node: Node, reason: str, fresh: bool, uid: int | None) -> int:
+def _reason_uid(context: DecisionContext, node: Node, reason: str, fresh: bool, uid: int | None) -> int:
     if not reason:
         return 0
     if uid is not None:
         return uid
-    return turn.caller.uid if fresh else node.reason_uid
+    return context.caller.uid if fresh else node.reason_uid
 
 
 _CONFIG_FIELDS = {"weight": int, "gres_text": str}
@@ -212,7 +216,7 @@ _OWN_FIELDS = {
 }
 
 
-def _changed(turn: Turn, node: Node, changes: dict[str, object]) -> Node:
+def _changed(context: DecisionContext, node: Node, changes: dict[str, object]) -> Node:
     """The node with these fields changed. Refuses what is no field, or has no sense."""
     config = node.config
     for name, value in changes.items():
@@ -233,7 +237,7 @@ def _changed(turn: Turn, node: Node, changes: dict[str, object]) -> Node:
                 node = replace(node, features_active=active)
             elif name == "topology":
                 text = msgspec.convert(value, str)
-                check_place(turn, text)
+                check_place(context, text)
                 node = replace(node, topology=text)
             elif name in _OWN_FIELDS:
                 node = replace(node, **{_OWN_FIELDS[name]: msgspec.convert(value, str)})
@@ -246,8 +250,8 @@ def _changed(turn: Turn, node: Node, changes: dict[str, object]) -> Node:
     return replace(node, config=config)
 
 
-def check_place(turn: Turn, text: str) -> None:
+def check_place(context: DecisionContext, text: str) -> None:
     """`network:unit,…` names networks that there are, and leaf switches or blocks of them."""
-    fault = misplaced(turn.state.settings.topologies, text)
+    fault = misplaced(context.state.settings.topologies, text)
     if fault:
         raise Refused("ESLURM_REQUESTED_TOPO_CONFIG_UNAVAILABLE", message=fault)

@@ -18,48 +18,52 @@ from spritz.model.reasons import CORE_REASONS
 from spritz.model.states import JobState
 
 if TYPE_CHECKING:
+    from spritz.core.decision import DecisionContext
     from spritz.core.state import State
-    from spritz.core.turn import Turn
     from spritz.model.commands.cluster import ApplyPlan, KeepPriorities
     from spritz.model.plan import PendingNote
 
 
-def apply_plan(turn: Turn, command: ApplyPlan) -> Done:
+def apply_plan(context: DecisionContext, command: ApplyPlan) -> Done:
     """Start what still fits, make room for what may have it, note why others wait.
 
     The reply's messages name what was dropped, and why.
     """
     dropped = []
-    for starts in by_job(turn.state, command.plan.starts):
+    for starts in by_job(context.state, command.plan.starts):
         start = starts[0]
-        job = turn.state.jobs.get(start.job_id)
+        job = context.state.jobs.get(start.job_id)
         whole = job is not None and bool(job.het_job_id)
-        refuse = whole_refusal(turn.state, starts, turn.now) if whole else start_refusal(turn.state, start, turn.now)
+        refuse = (
+            whole_refusal(context.state, starts, context.now)
+            if whole
+            else start_refusal(context.state, start, context.now)
+        )
         if refuse:
             dropped.append(f"job {start.job_id}: {refuse}")
         elif whole:
-            start_whole(turn, starts)
+            start_whole(context, starts)
         else:
-            start_job(turn, start)
-    reclaim = Reclaim(turn.state)
+            start_job(context, start)
+    reclaim = Reclaim(context.state)
     for planned in command.plan.preemptions:
-        refusal = apply_preemption(turn, planned, reclaim)
+        refusal = apply_preemption(context, planned, reclaim)
         if refusal:
             dropped.append(f"job {planned.job_id}: {refusal}")
-    if any(isinstance(event, JobStarted) and event.waking for event in turn.events):
-        powering.dispatch(turn)
-    notes = tuple(note for note in command.plan.notes if _is_news(turn.state, note))
+    if any(isinstance(event, JobStarted) and event.waking for event in context.events):
+        powering.dispatch(context)
+    notes = tuple(note for note in command.plan.notes if _is_news(context.state, note))
     if notes:
-        turn.record(JobsNoted(at=turn.now, notes=notes))
+        context.record(JobsNoted(at=context.now, notes=notes))
     return Done(messages=tuple(dropped))
 
 
-def keep_priorities(turn: Turn, command: KeepPriorities) -> Done:
+def keep_priorities(context: DecisionContext, command: KeepPriorities) -> Done:
     """Priorities that pending jobs keep, whatever becomes of the controller."""
-    pending = turn.state.pending
+    pending = context.state.pending
     marks = tuple(mark for mark in command.marks if mark[0] in pending)
     if marks:
-        turn.record(PrioritiesReached(at=turn.now, marks=marks))
+        context.record(PrioritiesReached(at=context.now, marks=marks))
     return Done()
 
 

@@ -18,15 +18,15 @@ from typing import TYPE_CHECKING
 from spritz.core.decide.node_failure import fail_jobs_on_node
 from spritz.core.decide.powering import dispatch, set_node
 from spritz.core.decide.rebooting import timed_out
+from spritz.core.decision import Refused
 from spritz.core.power import REBOOT_ISSUED, node_deadline, power_deadline, suspend_seconds
-from spritz.core.turn import Refused
 from spritz.model.commands.job import Done
 from spritz.model.events.cluster import NodeKept, NodesNotResumed, PowerProgramBegan
 from spritz.model.power import AWAY
 from spritz.model.states import NodeFlag, NodeState
 
 if TYPE_CHECKING:
-    from spritz.core.turn import Turn
+    from spritz.core.decision import DecisionContext
     from spritz.model.node import Node
     from spritz.model.reports import PowerProgramStarted
 
@@ -48,39 +48,39 @@ _TROUBLE: int = (NodeFlag.DRAIN | NodeFlag.FAIL | NodeFlag.INVALID_REG).value
 # -- time
 
 
-def look_at_power(turn: Turn) -> None:
+def look_at_power(context: DecisionContext) -> None:
     """What has fallen due: nodes that are late, that are down by now, or that have been idle long enough."""
     late, changed = [], False
-    for name in turn.state.node_deadlines.due(turn.now):
-        node = turn.state.nodes[name]
-        if power_deadline(turn.state, node) > turn.now:
+    for name in context.state.node_deadlines.due(context.now):
+        node = context.state.nodes[name]
+        if power_deadline(context.state, node) > context.now:
             continue  # it is due for something else
         if node.flags & REBOOT_ISSUED:
-            timed_out(turn, node)
-            fail_jobs_on_node(turn, name)
-            node = turn.state.nodes[name]
-            if node_deadline(turn.state, node) > turn.now:
+            timed_out(context, node)
+            fail_jobs_on_node(context, name)
+            node = context.state.nodes[name]
+            if node_deadline(context.state, node) > context.now:
                 continue  # else it is to be powered down at once
         if node.flags & _POWERING_UP:
             late.append(name)
         elif node.flags & _POWERING_DOWN:
-            _is_down(turn, node)
-        elif _is_counted(turn, node):
-            pause = max(KEPT_SECONDS_MIN, suspend_seconds(turn.state, node))
-            turn.record(NodeKept(at=turn.now, name=name, until=turn.now + pause))
+            _is_down(context, node)
+        elif _is_counted(context, node):
+            pause = max(KEPT_SECONDS_MIN, suspend_seconds(context.state, node))
+            context.record(NodeKept(at=context.now, name=name, until=context.now + pause))
         else:
-            set_node(turn, node, node.flags | _DOWN)
+            set_node(context, node, node.flags | _DOWN)
             changed = True
     if late:
-        _fail(turn, late)
-    if changed or 0.0 < turn.state.next_power_at <= turn.now:
-        dispatch(turn)
+        _fail(context, late)
+    if changed or 0.0 < context.state.next_power_at <= context.now:
+        dispatch(context)
 
 
-def _is_counted(turn: Turn, node: Node) -> bool:
+def _is_counted(context: DecisionContext, node: Node) -> bool:
     """SuspendExcNodes=nodes:count: `count` idle nodes of the set stay up, those that jobs take first."""
-    nodes, uses = turn.state.nodes, turn.state.uses
-    for names, count in turn.state.settings.power.kept:
+    nodes, uses = context.state.nodes, context.state.uses
+    for names, count in context.state.settings.power.kept:
         if count and node.name in names and node.state is NodeState.IDLE:
             members = [nodes[name] for name in names if name in nodes]
             usable = (
@@ -94,38 +94,38 @@ def _is_counted(turn: Turn, node: Node) -> bool:
     return False
 
 
-def _is_down(turn: Turn, node: Node) -> None:
+def _is_down(context: DecisionContext, node: Node) -> None:
     flags = node.flags & ~(_POWERING_DOWN | _DOWN | _NOT_RESPONDING) | _POWERED_DOWN
     state = NodeState.IDLE if node.state is NodeState.UNKNOWN else node.state
-    set_node(turn, node, flags, state)
+    set_node(context, node, flags, state)
 
 
-def _fail(turn: Turn, names: list[str]) -> None:
+def _fail(context: DecisionContext, names: list[str]) -> None:
     """They did not come up in time: DOWN, their jobs queue again, and ResumeFailProgram is told."""
     for name in names:
-        node = turn.state.nodes[name]
+        node = context.state.nodes[name]
         flags = node.flags & ~(_POWERING_UP | _UP) | _POWERED_DOWN
-        set_node(turn, node, flags, NodeState.DOWN, RESUME_TIMEOUT_REASON)
+        set_node(context, node, flags, NodeState.DOWN, RESUME_TIMEOUT_REASON)
     for name in names:
-        fail_jobs_on_node(turn, name)
-    turn.record(NodesNotResumed(at=turn.now, names=tuple(names)))
+        fail_jobs_on_node(context, name)
+    context.record(NodesNotResumed(at=context.now, names=tuple(names)))
 
 
 # -- the programs
 
 
-def program_started(turn: Turn, report: PowerProgramStarted) -> Done:
+def program_started(context: DecisionContext, report: PowerProgramStarted) -> Done:
     """Nodes that have turned round meanwhile wait for another program."""
     names = []
     for name in report.names:
-        node = turn.state.nodes.get(name)
+        node = context.state.nodes.get(name)
         if node is None or node.power_called:
             continue
         began = node.resumed_at if report.up else node.suspended_at
         if began == report.began_at and node.flags & (_POWERING_UP if report.up else _POWERING_DOWN):
             names.append(name)
     if names:
-        turn.record(PowerProgramBegan(at=turn.now, names=tuple(names)))
+        context.record(PowerProgramBegan(at=context.now, names=tuple(names)))
     return Done()
 
 
@@ -137,9 +137,9 @@ def is_power(text: str) -> bool:
     return text.startswith("POWER_")
 
 
-def wanted(turn: Turn, node: Node, text: str) -> tuple[NodeState, int]:
+def wanted(context: DecisionContext, node: Node, text: str) -> tuple[NodeState, int]:
     """Base state and flags that POWER_UP, POWER_DOWN, POWER_DOWN_ASAP or POWER_DOWN_FORCE leads to."""
-    policy, flags = turn.state.settings.power, node.flags
+    policy, flags = context.state.settings.power, node.flags
     if text not in ("POWER_UP", "POWER_DOWN", "POWER_DOWN_ASAP", "POWER_DOWN_FORCE"):
         raise Refused("ESLURM_INVALID_NODE_STATE")
     if not (policy.resumes and policy.suspends):
@@ -149,7 +149,7 @@ def wanted(turn: Turn, node: Node, text: str) -> tuple[NodeState, int]:
     if text == "POWER_UP":
         return node.state, flags & ~_DOWN | _UP if flags & _POWERED_DOWN else flags & ~_DOWN
     state = NodeState.IDLE if text == "POWER_DOWN_FORCE" else node.state
-    if flags & _UP and (text == "POWER_DOWN_FORCE" or not turn.state.uses[node.name].jobs):
+    if flags & _UP and (text == "POWER_DOWN_FORCE" or not context.state.uses[node.name].jobs):
         flags &= ~_UP
     if flags & _POWERING_DOWN or (flags & _POWERED_DOWN and flags & _UP):
         return state, flags

@@ -16,7 +16,7 @@ from spritz.model.states import NodeFlag, NodeState
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from spritz.core.turn import Turn
+    from spritz.core.decision import DecisionContext
     from spritz.model.job import Job
     from spritz.model.node import Node
 
@@ -30,44 +30,44 @@ _NOT_RESPONDING: int = NodeFlag.NOT_RESPONDING.value
 _TROUBLE: int = (NodeFlag.DRAIN | NodeFlag.FAIL | NodeFlag.INVALID_REG).value
 
 
-def call_up(turn: Turn, job: Job) -> None:
+def call_up(context: DecisionContext, job: Job) -> None:
     """The job has started on nodes that are powered down; `dispatch` follows when all of a plan have started."""
     assert job.allocation is not None, f"job {job.id} runs nowhere"
     for name in job.allocation.names:
-        node = turn.state.nodes[name]
+        node = context.state.nodes[name]
         if node.flags & _POWERED_DOWN and not node.flags & _UP:
-            set_node(turn, node, node.flags | _UP)
+            set_node(context, node, node.flags | _UP)
 
 
-def dispatch(turn: Turn) -> None:
+def dispatch(context: DecisionContext) -> None:
     """Set on their way all nodes that the rates permit, and note when the next may go."""
-    issue_reboots(turn)
-    nodes = turn.state.nodes.values()
+    issue_reboots(context)
+    nodes = context.state.nodes.values()
     up = [node for node in nodes if node.flags & _UP]
-    uses = turn.state.uses
+    uses = context.state.uses
     down = [
         node
         for node in nodes
         if node.flags & _DOWN and not node.flags & (_POWERED_DOWN | _POWERING_DOWN) and not uses[node.name].jobs
     ]
-    due = [at for at in (_send_up(turn, up), _send_down(turn, down)) if at]
+    due = [at for at in (_send_up(context, up), _send_down(context, down)) if at]
     next_at = min(due, default=0.0)
-    if next_at != turn.state.next_power_at:
-        turn.record(PowerPaced(at=turn.now, next_at=next_at))
+    if next_at != context.state.next_power_at:
+        context.record(PowerPaced(at=context.now, next_at=next_at))
 
 
-def _send_up(turn: Turn, waiting: list[Node]) -> float:
+def _send_up(context: DecisionContext, waiting: list[Node]) -> float:
     """Call up gang after gang; when the next may follow (0.0: none waits)."""
     if not waiting:
         return 0.0
-    limit = turn.state.settings.power.resume_rate
-    recent = _recent(turn, (node.resumed_at for node in turn.state.nodes.values()))
+    limit = context.state.settings.power.resume_rate
+    recent = _recent(context, (node.resumed_at for node in context.state.nodes.values()))
     chosen: dict[str, None] = {}
     left = False
     for node in waiting:
         if node.name in chosen:
             continue
-        gang = [name for name in _gang(turn, node) if name not in chosen]
+        gang = [name for name in _gang(context, node) if name not in chosen]
         used = len(recent) + len(chosen)
         # A gang that is larger than the rate goes when it is alone: it would wait for ever.
         if limit and used and used + len(gang) > limit:
@@ -76,30 +76,30 @@ def _send_up(turn: Turn, waiting: list[Node]) -> float:
         chosen |= dict.fromkeys(gang)
     names = tuple(chosen)
     for name in names:
-        node = turn.state.nodes[name]
+        node = context.state.nodes[name]
         gone = _UP | _DOWN | _POWERED_DOWN | _NOT_RESPONDING | REBOOTS
-        set_node(turn, node, node.flags & ~gone | _POWERING_UP)
+        set_node(context, node, node.flags & ~gone | _POWERING_UP)
     if names:
-        turn.record(NodesPowered(at=turn.now, names=names, up=True))
-    return _next(turn, recent) if left else 0.0
+        context.record(NodesPowered(at=context.now, names=names, up=True))
+    return _next(context, recent) if left else 0.0
 
 
-def _gang(turn: Turn, node: Node) -> list[str]:
+def _gang(context: DecisionContext, node: Node) -> list[str]:
     """The node, and the other nodes that its jobs wait for."""
     found = {node.name: None}
-    nodes = turn.state.nodes
-    for job_id in turn.state.uses[node.name].jobs:
-        allocation = turn.state.jobs[job_id].allocation
+    nodes = context.state.nodes
+    for job_id in context.state.uses[node.name].jobs:
+        allocation = context.state.jobs[job_id].allocation
         if allocation is not None:
             found |= dict.fromkeys(name for name in allocation.names if name in nodes and nodes[name].flags & _UP)
     return list(found)
 
 
-def _send_down(turn: Turn, waiting: list[Node]) -> float:
+def _send_down(context: DecisionContext, waiting: list[Node]) -> float:
     if not waiting:
         return 0.0
-    policy = turn.state.settings.power
-    recent = _recent(turn, (node.suspended_at for node in turn.state.nodes.values()))
+    policy = context.state.settings.power
+    recent = _recent(context, (node.suspended_at for node in context.state.nodes.values()))
     room = max(0, policy.suspend_rate - len(recent)) if policy.suspend_rate else len(waiting)
     for node in waiting[:room]:
         flags, state, reason = (
@@ -109,33 +109,35 @@ def _send_down(turn: Turn, waiting: list[Node]) -> float:
         )
         if policy.idle_on_suspend:
             flags, state, reason = flags & ~_TROUBLE, NodeState.IDLE, ""
-        set_node(turn, node, flags, state, reason)
+        set_node(context, node, flags, state, reason)
     if room and waiting:
-        turn.record(NodesPowered(at=turn.now, names=tuple(node.name for node in waiting[:room]), up=False))
-    return _next(turn, recent) if room < len(waiting) else 0.0
+        context.record(NodesPowered(at=context.now, names=tuple(node.name for node in waiting[:room]), up=False))
+    return _next(context, recent) if room < len(waiting) else 0.0
 
 
-def _recent(turn: Turn, times: Iterable[float]) -> list[float]:
+def _recent(context: DecisionContext, times: Iterable[float]) -> list[float]:
     """Those of the last minute."""
-    return [at for at in times if at and at > turn.now - RATE_SECONDS]
+    return [at for at in times if at and at > context.now - RATE_SECONDS]
 
 
-def _next(turn: Turn, recent: list[float]) -> float:
-    return min(recent, default=turn.now) + RATE_SECONDS
+def _next(context: DecisionContext, recent: list[float]) -> float:
+    return min(recent, default=context.now) + RATE_SECONDS
 
 
-def set_node(turn: Turn, node: Node, flags: int, state: NodeState | None = None, reason: str | None = None) -> None:
+def set_node(
+    context: DecisionContext, node: Node, flags: int, state: NodeState | None = None, reason: str | None = None
+) -> None:
     """New flags (base state, reason); the reason's author and time change with its text."""
     text = node.reason if reason is None else reason
     fresh = text != node.reason
-    turn.record(
+    context.record(
         NodeStateChanged(
-            at=turn.now,
+            at=context.now,
             name=node.name,
             state=node.state if state is None else state,
             flags=int(flags),
             reason=text,
             reason_uid=0 if fresh else node.reason_uid,
-            reason_at=(turn.now if text else 0.0) if fresh else node.reason_at,
+            reason_at=(context.now if text else 0.0) if fresh else node.reason_at,
         )
     )

@@ -39,8 +39,8 @@ from spritz.model.states import JobState
 
 if TYPE_CHECKING:
     from spritz.core.decide.reclaim import Reclaim
+    from spritz.core.decision import DecisionContext
     from spritz.core.state import State
-    from spritz.core.turn import Turn
     from spritz.model.job import Job
     from spritz.model.plan import PlannedPreemption, PlannedVictim
 
@@ -48,12 +48,12 @@ SIGTERM = 15
 SIGCONT = 18
 
 
-def apply_preemption(turn: Turn, planned: PlannedPreemption, reclaim: Reclaim) -> str:
+def apply_preemption(context: DecisionContext, planned: PlannedPreemption, reclaim: Reclaim) -> str:
     """Have the victims make room, and start the preemptor if that is all it needs.
 
     Returns why it cannot be, in words for the log; then nothing has changed. "" if it was done.
     """
-    state = turn.state
+    state = context.state
     start = PlannedStart(
         job_id=planned.job_id,
         task_id=planned.task_id,
@@ -62,15 +62,15 @@ def apply_preemption(turn: Turn, planned: PlannedPreemption, reclaim: Reclaim) -
     )
     preemptor = state.jobs.get(planned.job_id)
     if preemptor is not None and preemptor.het_job_id:
-        return _make_room_for_whole(turn, planned, reclaim)
+        return _make_room_for_whole(context, planned, reclaim)
     lenders: dict[int, str] = {}
     for victim in planned.victims:
-        refusal, lenders[victim.job_id] = _judged(state, planned, victim, turn.now, reclaim)
+        refusal, lenders[victim.job_id] = _judged(state, planned, victim, context.now, reclaim)
         if refusal:
             return f"victim {victim.job_id}: {refusal}"
     ending = frozenset(victim.job_id for victim in planned.victims if victim.mode is not PreemptMode.SUSPEND)
     stopping = frozenset(victim.job_id for victim in planned.victims if victim.mode is PreemptMode.SUSPEND)
-    refusal = start_refusal(state, start, turn.now, Room(state, gone=ending, stopped=stopping, leaving=True))
+    refusal = start_refusal(state, start, context.now, Room(state, gone=ending, stopped=stopping, leaving=True))
     if refusal:
         return refusal
     if ending:
@@ -78,51 +78,51 @@ def apply_preemption(turn: Turn, planned: PlannedPreemption, reclaim: Reclaim) -
         claimant = planned.job_id
         if preemptor is not None and preemptor.array is not None and planned.task_id is not None:
             # The claim is this task's alone: it has its own record from now on.
-            claimant = split(turn, preemptor.id, planned.task_id)
+            claimant = split(context, preemptor.id, planned.task_id)
         for victim in sorted(planned.victims, key=lambda victim: victim.job_id):
             if victim.job_id in ending:
-                preempt(turn, victim, claimant, lenders[victim.job_id], planned.allocation.reservation)
+                preempt(context, victim, claimant, lenders[victim.job_id], planned.allocation.reservation)
         return ""
-    refusal = start_refusal(state, start, turn.now, Room(state, stopped=stopping))
+    refusal = start_refusal(state, start, context.now, Room(state, stopped=stopping))
     if refusal:
         return refusal
     for job_id in sorted(stopping):
-        stop(turn, state.jobs[job_id], "preempt")
-    start_job(turn, start)
+        stop(context, state.jobs[job_id], "preempt")
+    start_job(context, start)
     return ""
 
 
-def _make_room_for_whole(turn: Turn, planned: PlannedPreemption, reclaim: Reclaim) -> str:
+def _make_room_for_whole(context: DecisionContext, planned: PlannedPreemption, reclaim: Reclaim) -> str:
     """Victims leave, or are suspended, only if all components of a heterogeneous job can start together once
     they have.
     """
-    state = turn.state
+    state = context.state
     parts = (planned, *planned.others)
     starts = [PlannedStart(job_id=part.job_id, allocation=part.allocation) for part in parts]
     lenders: dict[int, tuple[str, PlannedVictim, int]] = {}
     for part in parts:
         for victim in part.victims:
-            refusal, account = _judged(state, part, victim, turn.now, reclaim)
+            refusal, account = _judged(state, part, victim, context.now, reclaim)
             if refusal:
                 return f"victim {victim.job_id}: {refusal}"
             lenders[victim.job_id] = account, victim, part.job_id
     stopping = frozenset(job_id for job_id, (_, victim, _) in lenders.items() if victim.mode is PreemptMode.SUSPEND)
     ending = frozenset(lenders) - stopping
-    refusal = whole_refusal(state, starts, turn.now, Room(state, gone=ending, stopped=stopping, leaving=True))
+    refusal = whole_refusal(state, starts, context.now, Room(state, gone=ending, stopped=stopping, leaving=True))
     if refusal:
         return refusal
     if ending:
         # As above: what is to be suspended goes on until these have left.
         for job_id in sorted(ending):
             account, victim, claimant = lenders[job_id]
-            preempt(turn, victim, claimant, account)
+            preempt(context, victim, claimant, account)
         return ""
-    refusal = whole_refusal(state, starts, turn.now, Room(state, stopped=stopping))
+    refusal = whole_refusal(state, starts, context.now, Room(state, stopped=stopping))
     if refusal:
         return refusal
     for job_id in sorted(stopping):
-        stop(turn, state.jobs[job_id], "preempt")
-    start_whole(turn, starts)
+        stop(context, state.jobs[job_id], "preempt")
+    start_whole(context, starts)
     return ""
 
 
@@ -173,12 +173,14 @@ def _party(state: State, job: Job, partition: str, priority: int = 0) -> Party |
     return Party(partition=home, qos=qos.record if qos is not None else None, priority=priority or job.priority)
 
 
-def preempt(turn: Turn, victim: PlannedVictim, by_job_id: int, reclaimed_for: str, reservation: str = "") -> None:
+def preempt(
+    context: DecisionContext, victim: PlannedVictim, by_job_id: int, reclaimed_for: str, reservation: str = ""
+) -> None:
     """Warn the job if it has a grace time, else end it; one that has gone with another component is left alone.
 
     `reservation`: of those for whom it leaves; its guests have the time and the signal that they asked for.
     """
-    state = turn.state
+    state = context.state
     job, mode = state.jobs[victim.job_id], victim.mode
     if job.preempt_action or not job.state.active:
         return
@@ -188,15 +190,15 @@ def preempt(turn: Turn, victim: PlannedVictim, by_job_id: int, reclaimed_for: st
         mode = PreemptMode.CANCEL
     guest = _is_guest(state, job, reservation)
     grace = leaving_seconds(job.spec) if guest else grace_seconds(state.settings.preemption, whom)
-    ends_at = turn.now + grace
+    ends_at = context.now + grace
     if job.ends_at:
         ends_at = min(ends_at, job.ends_at)
     # Without one of its components a heterogeneous job is of no use: all of it goes.
     whole = [one.id for one in het.members(state, job) if one.state.active and not one.preempt_action]
     for job_id in whole:
-        turn.record(
+        context.record(
             JobPreempted(
-                at=turn.now,
+                at=context.now,
                 job_id=job_id,
                 mode=mode.value,
                 ends_at=ends_at,
@@ -204,40 +206,44 @@ def preempt(turn: Turn, victim: PlannedVictim, by_job_id: int, reclaimed_for: st
                 reclaimed_for=reclaimed_for,
             )
         )
-    if ends_at <= turn.now:
-        finish(turn, state.jobs[job.id])
+    if ends_at <= context.now:
+        finish(context, state.jobs[job.id])
         return
     for job_id in whole:
-        _warn(turn, state.jobs[job_id], own_signal=guest)
+        _warn(context, state.jobs[job_id], own_signal=guest)
 
 
-def finish(turn: Turn, job: Job, exit_status: int | None = None, gone: tuple[str, ...] = ()) -> None:
+def finish(context: DecisionContext, job: Job, exit_status: int | None = None, gone: tuple[str, ...] = ()) -> None:
     """The grace is over, or the job has heard its warning and ended (with `exit_status`, having left `gone`)."""
     if job.preempt_action == PreemptMode.REQUEUE.value:
-        requeue_job(turn, job, JobState.PREEMPTED, exit_status=exit_status, gone=gone)
+        requeue_job(context, job, JobState.PREEMPTED, exit_status=exit_status, gone=gone)
     else:
-        end_whole(turn, job, JobState.PREEMPTED, exit_status=SIGTERM if exit_status is None else exit_status, gone=gone)
+        end_whole(
+            context, job, JobState.PREEMPTED, exit_status=SIGTERM if exit_status is None else exit_status, gone=gone
+        )
 
 
-def _warn(turn: Turn, job: Job, *, own_signal: bool) -> None:
+def _warn(context: DecisionContext, job: Job, *, own_signal: bool) -> None:
     """SIGCONT and SIGTERM to the steps; with send_user_signal, or for guests of a reservation, the job's own --signal,
     if it has one to come.
     """
     signal = job.spec.end_signal
     if (
-        (own_signal or turn.state.settings.preemption.send_user_signal)
+        (own_signal or context.state.settings.preemption.send_user_signal)
         and signal is not None
         and not job.end_signal_sent
     ):
-        turn.record(EndSignalSent(at=turn.now, job_id=job.id))
-        _signal(turn, job, signal.signal, batch=signal.batch)
+        context.record(EndSignalSent(at=context.now, job_id=job.id))
+        _signal(context, job, signal.signal, batch=signal.batch)
         return
-    _signal(turn, job, SIGCONT)
-    _signal(turn, job, SIGTERM)
+    _signal(context, job, SIGCONT)
+    _signal(context, job, SIGTERM)
 
 
-def _signal(turn: Turn, job: Job, signal: int, *, batch: bool = False) -> None:
+def _signal(context: DecisionContext, job: Job, signal: int, *, batch: bool = False) -> None:
     assert job.allocation is not None, f"job {job.id} runs nowhere"
     names = job.allocation.names
     for node in names[:1] if batch else names:
-        turn.ask(SignalOn(node=node, job_id=job.id, restart_count=job.restart_count, signal=signal, batch=batch))
+        context.add_effect(
+            SignalOn(node=node, job_id=job.id, restart_count=job.restart_count, signal=signal, batch=batch)
+        )

@@ -25,7 +25,7 @@ from spritz.model.states import JobState
 from spritz.model.step import Step, StepNode, StepSpec
 
 if TYPE_CHECKING:
-    from spritz.core.turn import Turn
+    from spritz.core.decision import DecisionContext
     from spritz.model.cluster import ClusterSettings
     from spritz.model.job import Job
     from spritz.model.reports import NodePrologEnded, PrologEnded
@@ -51,23 +51,23 @@ def comes_first(settings: ClusterSettings) -> bool:
     return settings.prolog_slurmctld or ("Alloc" in flags and "NoHold" not in flags)
 
 
-def prepare(turn: Turn, job: Job) -> None:
+def prepare(context: DecisionContext, job: Job) -> None:
     """PrologSlurmctld has run, or there is none: the nodes' Prologs if they come now, then the script."""
-    flags = turn.state.settings.prolog_flags
+    flags = context.state.settings.prolog_flags
     if "Alloc" not in flags or job.spec.external:
-        _configured(turn, job)
+        _configured(context, job)
         return
     assert job.allocation is not None, f"job {job.id} runs nowhere"
-    turn.record(JobPrologsBegan(at=turn.now, job_id=job.id))
+    context.record(JobPrologsBegan(at=context.now, job_id=job.id))
     for name in job.allocation.names:
-        turn.ask(launch_prolog(job, name))
+        context.add_effect(launch_prolog(job, name))
     if "Contain" in flags:
-        _contain(turn, job)
+        _contain(context, job)
     if "NoHold" in flags:
-        _configured(turn, turn.state.jobs[job.id])
+        _configured(context, context.state.jobs[job.id])
 
 
-def _contain(turn: Turn, job: Job) -> None:
+def _contain(context: DecisionContext, job: Job) -> None:
     """The step `extern`, one task on every node: it holds nothing, and ends with the job."""
     assert job.allocation is not None, f"job {job.id} runs nowhere"
     names = job.allocation.names
@@ -79,66 +79,66 @@ def _contain(turn: Turn, job: Job) -> None:
         nodes=tuple(StepNode(allocation=share, task_ids=(rank,)) for rank, share in enumerate(job.allocation.nodes)),
         restart_count=job.restart_count,
         tasks=len(names),
-        started_at=turn.now,
+        started_at=context.now,
         running_nodes=names,
         unstarted_nodes=names,
     )
-    turn.record(StepOpened(at=turn.now, step=step))
+    context.record(StepOpened(at=context.now, step=step))
     for name in names:
-        turn.ask(launch(step, name))
+        context.add_effect(launch(step, name))
 
 
-def _configured(turn: Turn, job: Job) -> None:
+def _configured(context: DecisionContext, job: Job) -> None:
     """The script may run."""
     waited = bool(job.flags & CONFIGURING)
     if waited:
-        turn.record(JobConfigured(at=turn.now, job_id=job.id))
-    launch_script(turn, turn.state.jobs[job.id])
+        context.record(JobConfigured(at=context.now, job_id=job.id))
+    launch_script(context, context.state.jobs[job.id])
     if waited:
-        wait_for_slice(turn, turn.state.jobs[job.id])
+        wait_for_slice(context, context.state.jobs[job.id])
 
 
-def go_on(turn: Turn, job: Job) -> None:
+def go_on(context: DecisionContext, job: Job) -> None:
     """Launch the job's script if no Prolog that it waits for is left."""
     if not job.flags & CONFIGURING or job.prolog_nodes is None:
         return
     assert job.allocation is not None, f"job {job.id} runs nowhere"
-    early = job.has_script and not job.het_job_id and "DeferBatch" not in turn.state.settings.prolog_flags
+    early = job.has_script and not job.het_job_id and "DeferBatch" not in context.state.settings.prolog_flags
     if not job.prolog_nodes or (early and job.allocation.nodes[0].node not in job.prolog_nodes):
-        _configured(turn, job)
+        _configured(context, job)
 
 
-def site_ended(turn: Turn, report: PrologEnded) -> Done:
+def site_ended(context: DecisionContext, report: PrologEnded) -> Done:
     """PrologSlurmctld has run. If it failed, a batch job queues again and others are ended."""
-    job = turn.state.jobs.get(report.job_id)
+    job = context.state.jobs.get(report.job_id)
     if job is None or job.restart_count != report.restart_count or not job.flags & CONFIGURING:
         return _DONE
     if job.prolog_nodes is not None:
         return _DONE  # said twice
     if not report.error:
-        prepare(turn, job)
-    elif may_requeue(turn.state, job):
-        requeue_unlaunched(turn, job, (), "")
+        prepare(context, job)
+    elif may_requeue(context.state, job):
+        requeue_unlaunched(context, job, (), "")
     else:
-        end_whole(turn, job, JobState.CANCELLED, Reason.LAUNCH_FAILURE, detail=report.error)
+        end_whole(context, job, JobState.CANCELLED, Reason.LAUNCH_FAILURE, detail=report.error)
     return _DONE
 
 
-def node_ended(turn: Turn, report: NodePrologEnded) -> Done:
+def node_ended(context: DecisionContext, report: NodePrologEnded) -> Done:
     """The Prolog has run on a node. If it failed, a batch job queues again, held, and others are ended."""
-    job = turn.state.jobs.get(report.job_id)
+    job = context.state.jobs.get(report.job_id)
     if job is None or job.restart_count != report.restart_count or report.node not in (job.prolog_nodes or ()):
         return _DONE
     if not report.error:
-        turn.record(JobNodeReady(at=turn.now, job_id=job.id, node=report.node))
-        go_on(turn, turn.state.jobs[job.id])
+        context.record(JobNodeReady(at=context.now, job_id=job.id, node=report.node))
+        go_on(context, context.state.jobs[job.id])
         return _DONE
-    forced = job.spec.batch and "ForceRequeueOnFail" in turn.state.settings.prolog_flags
-    if forced or may_requeue(turn.state, job):
-        requeue_unlaunched(turn, job, (), report.node, held=holds_on_prolog_fail(turn.state))
+    forced = job.spec.batch and "ForceRequeueOnFail" in context.state.settings.prolog_flags
+    if forced or may_requeue(context.state, job):
+        requeue_unlaunched(context, job, (), report.node, held=holds_on_prolog_fail(context.state))
     else:
         end_whole(
-            turn,
+            context,
             job,
             JobState.FAILED,
             Reason.LAUNCH_FAILURE,

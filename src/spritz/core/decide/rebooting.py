@@ -12,9 +12,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from spritz.core.decide.access import need_admin
+from spritz.core.decision import Refused
 from spritz.core.effects import RebootOn
 from spritz.core.power import is_away
-from spritz.core.turn import Refused
 from spritz.model.commands.job import Done
 from spritz.model.events.cluster import NodesRebooting, NodeStateChanged
 from spritz.model.states import NodeFlag, NodeState
@@ -22,7 +22,7 @@ from spritz.model.states import NodeFlag, NodeState
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from spritz.core.turn import Turn
+    from spritz.core.decision import DecisionContext
     from spritz.model.commands.cluster import RebootNodes
     from spritz.model.node import Node
     from spritz.model.reports import RegisterNode
@@ -36,16 +36,16 @@ _ISSUED: int = NodeFlag.REBOOT_ISSUED.value
 REBOOTS: int = _REQUESTED | _ISSUED
 
 
-def reboot_nodes(turn: Turn, command: RebootNodes) -> Done:
+def reboot_nodes(context: DecisionContext, command: RebootNodes) -> Done:
     """Ask for it; those on which nothing runs are rebooted at once."""
-    need_admin(turn)
-    if not turn.state.settings.power.reboots:
+    need_admin(context)
+    if not context.state.settings.power.reboots:
         raise Refused("ESLURM_DISABLED", message="RebootProgram is not configured")
     if command.next_state not in ("", "RESUME", "DOWN"):
         raise Refused("ESLURM_INVALID_NODE_STATE", message="nextstate is RESUME or DOWN")
     nodes = []
-    for name in command.names or turn.state.nodes:
-        node = turn.state.nodes.get(name)
+    for name in command.names or context.state.nodes:
+        node = context.state.nodes.get(name)
         if node is None:
             raise Refused("ESLURM_INVALID_NODE_NAME", message=f"there is no node {name}")
         if node.state is NodeState.FUTURE or is_away(node):
@@ -56,35 +56,35 @@ def reboot_nodes(turn: Turn, command: RebootNodes) -> Done:
     for node in nodes:
         reason = command.reason or (ASAP_REASON if command.asap else node.reason or REASON)
         flags = node.flags | _REQUESTED | (_DRAIN if command.asap else 0)
-        _set(turn, node, flags, reason, next_state=command.next_state or ("RESUME" if command.asap else ""))
-    issue_reboots(turn)
+        _set(context, node, flags, reason, next_state=command.next_state or ("RESUME" if command.asap else ""))
+    issue_reboots(context)
     return Done()
 
 
-def issue_reboots(turn: Turn) -> None:
+def issue_reboots(context: DecisionContext) -> None:
     """Order the reboots that are waited for and can be."""
-    if not turn.state.settings.power.reboots:
+    if not context.state.settings.power.reboots:
         return
-    uses = turn.state.uses
+    uses = context.state.uses
     order_reboots(
-        turn,
-        [node for node in turn.state.nodes.values() if node.flags & _REQUESTED and not uses[node.name].jobs],
+        context,
+        [node for node in context.state.nodes.values() if node.flags & _REQUESTED and not uses[node.name].jobs],
     )
 
 
-def order_reboots(turn: Turn, nodes: Iterable[Node], features: tuple[str, ...] = ()) -> None:
+def order_reboots(context: DecisionContext, nodes: Iterable[Node], features: tuple[str, ...] = ()) -> None:
     """These nodes boot now, changed to have `features`."""
     names = []
     for node in nodes:
         reason = f"{node.reason} : reboot issued" if node.reason else ""
-        _set(turn, node, node.flags & ~_REQUESTED | _ISSUED, reason)
+        _set(context, node, node.flags & ~_REQUESTED | _ISSUED, reason)
         names.append(node.name)
     if not names:
         return
-    turn.record(NodesRebooting(at=turn.now, names=tuple(names), features=features))
-    if not turn.state.settings.power.reboots_here:
+    context.record(NodesRebooting(at=context.now, names=tuple(names), features=features))
+    if not context.state.settings.power.reboots_here:
         for name in names:
-            turn.ask(RebootOn(node=name, ordered_at=turn.now))
+            context.add_effect(RebootOn(node=name, ordered_at=context.now))
 
 
 def cancelled(node: Node) -> tuple[NodeState, int, str]:
@@ -119,25 +119,31 @@ def after_reboot(node: Node, report: RegisterNode) -> tuple[NodeState, int, str]
     return node.state, flags, node.reason if flags & (_DRAIN | NodeFlag.FAIL) else ""
 
 
-def timed_out(turn: Turn, node: Node) -> None:
+def timed_out(context: DecisionContext, node: Node) -> None:
     """ResumeTimeout has passed: the node is DOWN."""
     reason = f"{node.reason} : reboot timed out" if node.reason else "reboot timed out"
-    _set(turn, node, node.flags & ~(REBOOTS | _DRAIN), reason, state=NodeState.DOWN)
+    _set(context, node, node.flags & ~(REBOOTS | _DRAIN), reason, state=NodeState.DOWN)
 
 
 def _set(
-    turn: Turn, node: Node, flags: int, reason: str, *, state: NodeState | None = None, next_state: str | None = None
+    context: DecisionContext,
+    node: Node,
+    flags: int,
+    reason: str,
+    *,
+    state: NodeState | None = None,
+    next_state: str | None = None,
 ) -> None:
     fresh = reason != node.reason
-    turn.record(
+    context.record(
         NodeStateChanged(
-            at=turn.now,
+            at=context.now,
             name=node.name,
             state=node.state if state is None else state,
             flags=flags,
             reason=reason,
-            reason_uid=(turn.caller.uid if reason else 0) if fresh else node.reason_uid,
-            reason_at=(turn.now if reason else 0.0) if fresh else node.reason_at,
+            reason_uid=(context.caller.uid if reason else 0) if fresh else node.reason_uid,
+            reason_at=(context.now if reason else 0.0) if fresh else node.reason_at,
             next_state=next_state,
         )
     )

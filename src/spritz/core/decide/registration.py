@@ -14,10 +14,10 @@ from spritz.core.decide.ending import node_gone
 from spritz.core.decide.node_failure import fail_job_on_node, holders, lose_step_on
 from spritz.core.decide.rebooting import REBOOTS, after_reboot, booted_since
 from spritz.core.decide.wake import nodes_came_up
+from spritz.core.decision import DecisionContext, Refused
 from spritz.core.effects import TerminateStepOn
 from spritz.core.flags import COMPLETING, POWER_UP_NODE
 from spritz.core.power import is_away
-from spritz.core.turn import Refused, Turn
 from spritz.model.events.cluster import NodeRegistered, NodeUpdated
 from spritz.model.events.step import StepLaunched
 from spritz.model.ids import STEP_BATCH
@@ -35,30 +35,30 @@ NOT_RESPONDING_REASON = "Not responding"
 REBOOTED_REASON = "Node unexpectedly rebooted"
 
 
-def register_node(turn: Turn, report: RegisterNode) -> Registered:
+def register_node(context: DecisionContext, report: RegisterNode) -> Registered:
     """Take the node into service if it is what the configuration says, and settle what runs there.
 
     The reply's `term` is for the shell to fill in.
     """
-    node = turn.state.nodes.get(report.name)
+    node = context.state.nodes.get(report.name)
     if node is None:
         raise Refused("ESLURM_INVALID_NODE_NAME", hint=f"the configuration has no node {report.name}")
-    settings, shortage = turn.state.settings, ""
+    settings, shortage = context.state.settings, ""
     if not settings.config_overrides:
         least = settings.cloud_memory_percent if node.flags & NodeFlag.CLOUD else settings.memory_percent
         shortage = config_shortage(node.config.capacity, report.capacity, least)
     rebooted = not is_away(node) and not node.flags & REBOOTS and _rebooted(node, report)
-    state, flags, reason = _state_after(turn.state, node, report, shortage, rebooted=rebooted)
+    state, flags, reason = _state_after(context.state, node, report, shortage, rebooted=rebooted)
     changed_reason = reason != node.reason
-    turn.record(
+    context.record(
         NodeRegistered(
-            at=turn.now,
+            at=context.now,
             name=report.name,
             state=state,
             flags=int(flags),
             reason=reason,
             reason_uid=0 if changed_reason else node.reason_uid,
-            reason_at=(turn.now if reason else 0.0) if changed_reason else node.reason_at,
+            reason_at=(context.now if reason else 0.0) if changed_reason else node.reason_at,
             booted_at=report.booted_at,
             boot_id=report.boot_id,
             daemon_started_at=report.daemon_started_at,
@@ -69,18 +69,18 @@ def register_node(turn: Turn, report: RegisterNode) -> Registered:
             address=report.address,
             port=report.port,
             spool_id=report.spool_id,
-            adopted=_is_adopted(turn.state, node),
+            adopted=_is_adopted(context.state, node),
             features_changeable=report.features_changeable,
-            features_active=_active(turn.state, node, report),
+            features_active=_active(context.state, node, report),
         )
     )
     if report.extra is not None and report.daemon_started_at != node.daemon_started_at:
         # Once, so that what `scontrol update` says later stays.
-        turn.record(NodeUpdated(at=turn.now, node=replace(turn.state.nodes[report.name], extra=report.extra)))
+        context.record(NodeUpdated(at=context.now, node=replace(context.state.nodes[report.name], extra=report.extra)))
     forgot = bool(node.spool_id and report.spool_id) and report.spool_id != node.spool_id
     if state is not NodeState.DOWN:
-        came_back(turn, node)
-    _settle(turn, report, lost=state is NodeState.DOWN, forgot=forgot, rebooted=rebooted)
+        came_back(context, node)
+    _settle(context, report, lost=state is NodeState.DOWN, forgot=forgot, rebooted=rebooted)
     return Registered(term=0, messages=(shortage,) if shortage else ())
 
 
@@ -163,7 +163,7 @@ def config_shortage(configured: NodeCapacity, reported: NodeCapacity, memory_per
     return ", ".join(wrong)
 
 
-def _settle(turn: Turn, report: RegisterNode, *, lost: bool, forgot: bool, rebooted: bool) -> None:
+def _settle(context: DecisionContext, report: RegisterNode, *, lost: bool, forgot: bool, rebooted: bool) -> None:
     """What we think runs there and does not is over; what runs there and should not is ended. A node that has forgotten
     what it was sent cannot tell whether that arrived: it may have run, and is over. A job whose node has booted has
     failed there, steps or none, unless the node is about to say how its batch script ended, perhaps before the boot.
@@ -172,21 +172,21 @@ def _settle(turn: Turn, report: RegisterNode, *, lost: bool, forgot: bool, reboo
     """
     name = report.name
     alive = {(item.job_id, item.restart_count, item.step_id) for item in report.running}
-    nodes_came_up(turn, name)
-    for job in holders(turn.state, name):
+    nodes_came_up(context, name)
+    for job in holders(context.state, name):
         if job.flags & POWER_UP_NODE and not lost:
             continue  # nothing was sent yet, here or anywhere
         if job.flags & COMPLETING:
             if lost:
-                node_gone(turn, job, name, lost=True)
-        elif lost or (rebooted and not _batch_is_told(turn.state, job, name, alive)):
-            fail_job_on_node(turn, job, name)
+                node_gone(context, job, name, lost=True)
+        elif lost or (rebooted and not _batch_is_told(context.state, job, name, alive)):
+            fail_job_on_node(context, job, name)
         else:
-            _settle_job(turn, job, name, alive, forgot=forgot)
-    expected = _expected(turn.state, name)
+            _settle_job(context, job, name, alive, forgot=forgot)
+    expected = _expected(context.state, name)
     for job_id, life, step_id in sorted(alive):
         if (job_id, life, step_id) not in expected:
-            turn.ask(TerminateStepOn(node=name, job_id=job_id, restart_count=life, step_id=step_id))
+            context.add_effect(TerminateStepOn(node=name, job_id=job_id, restart_count=life, step_id=step_id))
 
 
 def _batch_is_told(state: State, job: Job, name: str, alive: set[tuple[int, int, int]]) -> bool:
@@ -197,19 +197,21 @@ def _batch_is_told(state: State, job: Job, name: str, alive: set[tuple[int, int,
     return step is not None and name in step.unstarted_nodes
 
 
-def _settle_job(turn: Turn, job: Job, name: str, alive: set[tuple[int, int, int]], *, forgot: bool) -> None:
-    for step in list(turn.state.steps.get(job.id, {}).values()):
+def _settle_job(
+    context: DecisionContext, job: Job, name: str, alive: set[tuple[int, int, int]], *, forgot: bool
+) -> None:
+    for step in list(context.state.steps.get(job.id, {}).values()):
         if name not in step.running_nodes:
             continue
         runs = (job.id, step.restart_count, step.step_id) in alive
         if name in step.unstarted_nodes and (runs or not forgot):
             if runs:
-                turn.record(StepLaunched(at=turn.now, job_id=job.id, step_id=step.step_id, node=name))
+                context.record(StepLaunched(at=context.now, job_id=job.id, step_id=step.step_id, node=name))
         elif not runs and step.step_id == STEP_BATCH:
-            fail_job_on_node(turn, job, name, gone=True)
+            fail_job_on_node(context, job, name, gone=True)
             return
         elif not runs:
-            lose_step_on(turn, step, name)
+            lose_step_on(context, step, name)
 
 
 def _expected(state: State, name: str) -> set[tuple[int, ...]]:

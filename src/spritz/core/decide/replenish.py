@@ -20,8 +20,8 @@ from spritz.model.events.reservation import ReservationUpdated
 from spritz.model.rules.availability import takes_jobs
 
 if TYPE_CHECKING:
+    from spritz.core.decision import DecisionContext
     from spritz.core.state import State
-    from spritz.core.turn import Turn
     from spritz.model.reservation import Reservation
 
 #: after which nodes may have to be replaced, or there are some to replace them
@@ -35,16 +35,16 @@ _EVENTS = (
 )
 
 
-def replenish(turn: Turn) -> None:
+def replenish(context: DecisionContext) -> None:
     """After what this turn has changed."""
-    state = turn.state
-    if not state.reservations or not any(isinstance(event, _EVENTS) for event in turn.events):
+    state = context.state
+    if not state.reservations or not any(isinstance(event, _EVENTS) for event in context.events):
         return
     for reservation in list(state.reservations.values()):
         if _replaces(reservation):
-            better = _replenished(state, reservation, turn.now)
+            better = _replenished(state, reservation, context.now)
             if better.nodes != reservation.nodes:
-                turn.record(ReservationUpdated(at=turn.now, reservation=better))
+                context.record(ReservationUpdated(at=context.now, reservation=better))
 
 
 def _replaces(reservation: Reservation) -> bool:

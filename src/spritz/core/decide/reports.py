@@ -30,8 +30,8 @@ from spritz.model.states import JobFlag, JobState
 from spritz.notation.signals import signal_description
 
 if TYPE_CHECKING:
+    from spritz.core.decision import DecisionContext
     from spritz.core.state import State
-    from spritz.core.turn import Turn
     from spritz.model.job import Job
     from spritz.model.reports import JobGone, StepFinished, StepStarted
     from spritz.model.step import Step
@@ -45,36 +45,36 @@ OOM_STATUS = 125
 NODE_FAULTS = frozenset({"", "prolog", "node", "credential", "spool", "supervisor", "refused"})
 
 
-def step_started(turn: Turn, report: StepStarted) -> Done:
+def step_started(context: DecisionContext, report: StepStarted) -> Done:
     """All tasks of a step run on a node."""
-    step = _live_step(turn.state, report.job_id, report.restart_count, report.step_id)
+    step = _live_step(context.state, report.job_id, report.restart_count, report.step_id)
     if step is not None and report.node in step.unstarted_nodes:
-        turn.record(StepLaunched(at=turn.now, job_id=report.job_id, step_id=report.step_id, node=report.node))
+        context.record(StepLaunched(at=context.now, job_id=report.job_id, step_id=report.step_id, node=report.node))
     return DONE
 
 
-def step_finished(turn: Turn, report: StepFinished) -> Done:
+def step_finished(context: DecisionContext, report: StepFinished) -> Done:
     """A step is over on a node; the batch step ends its job."""
-    step = _live_step(turn.state, report.job_id, report.restart_count, report.step_id)
+    step = _live_step(context.state, report.job_id, report.restart_count, report.step_id)
     if step is not None and report.node in step.running_nodes:
-        _end_step_on(turn, step, report)
+        _end_step_on(context, step, report)
         if report.step_id == STEP_BATCH:
-            _batch_ended(turn, report)
+            _batch_ended(context, report)
     if report.job_gone:
-        _gone(turn, report.job_id, report.restart_count, report.node)
+        _gone(context, report.job_id, report.restart_count, report.node)
     return DONE
 
 
-def job_gone(turn: Turn, report: JobGone) -> Done:
+def job_gone(context: DecisionContext, report: JobGone) -> Done:
     """Nothing of an ended job is left on a node."""
-    _gone(turn, report.job_id, report.restart_count, report.node)
+    _gone(context, report.job_id, report.restart_count, report.node)
     return DONE
 
 
-def _gone(turn: Turn, job_id: int, life: int, node: str) -> None:
-    job = turn.state.jobs.get(job_id)
+def _gone(context: DecisionContext, job_id: int, life: int, node: str) -> None:
+    job = context.state.jobs.get(job_id)
     if job is not None and node in job.completing and job.completing_life == life:
-        node_gone(turn, job, node)
+        node_gone(context, job, node)
 
 
 def _live_step(state: State, job_id: int, life: int, step_id: int) -> Step | None:
@@ -83,13 +83,13 @@ def _live_step(state: State, job_id: int, life: int, step_id: int) -> Step | Non
     return step if step is not None and step.restart_count == life else None
 
 
-def _end_step_on(turn: Turn, step: Step, report: StepFinished) -> None:
+def _end_step_on(context: DecisionContext, step: Step, report: StepFinished) -> None:
     # The container of the job (PrologFlags=Contain) is ended by us: how its process takes that says nothing.
     status = 0 if step.step_id == STEP_EXTERN else report_status(report)
     if len(step.running_nodes) > 1:
-        turn.record(
+        context.record(
             StepNodeEnded(
-                at=turn.now,
+                at=context.now,
                 job_id=step.job_id,
                 step_id=step.step_id,
                 node=report.node,
@@ -102,13 +102,13 @@ def _end_step_on(turn: Turn, step: Step, report: StepFinished) -> None:
         return
     total = worse(step.exit_status, status)
     oom = step.oom or report.oom
-    turn.record(
+    context.record(
         StepEnded(
-            at=turn.now,
+            at=context.now,
             job_id=step.job_id,
             step_id=step.step_id,
             node=report.node,
-            state=_step_state(turn.state, step, total, oom, turn.now),
+            state=_step_state(context.state, step, total, oom, context.now),
             exit_status=OOM_STATUS if oom else total,
             usage=report.usage,
             oom=oom,
@@ -138,36 +138,36 @@ def _step_state(state: State, step: Step, status: int, oom: bool, now: float) ->
     return JobState.CANCELLED if step.cancelled or (over and signal_of(status)) else JobState.FAILED
 
 
-def _batch_ended(turn: Turn, report: StepFinished) -> None:
+def _batch_ended(context: DecisionContext, report: StepFinished) -> None:
     """The script is over, and with it the job, unless that has ended otherwise already."""
-    job = turn.state.jobs[report.job_id]
+    job = context.state.jobs[report.job_id]
     if not job.state.active:
         return
     gone = (report.node,) if report.job_gone else ()
     status = report_status(report)
     if report.error_kind == ENDED_BY_BOOT:
-        fail_job_on_node(turn, job, report.node, gone=report.job_gone)
+        fail_job_on_node(context, job, report.node, gone=report.job_gone)
     elif report.launch_failed:
-        _launch_failed(turn, job, report, gone)
+        _launch_failed(context, job, report, gone)
     elif report.oom:
-        end_job(turn, job, JobState.OUT_OF_MEMORY, Reason.OUT_OF_MEMORY, exit_status=OOM_STATUS, gone=gone)
+        end_job(context, job, JobState.OUT_OF_MEMORY, Reason.OUT_OF_MEMORY, exit_status=OOM_STATUS, gone=gone)
     elif not status:
-        end_job(turn, job, JobState.COMPLETED, exit_status=0, gone=gone)
+        end_job(context, job, JobState.COMPLETED, exit_status=0, gone=gone)
     else:
-        _script_failed(turn, job, status, gone)
+        _script_failed(context, job, status, gone)
 
 
-def _script_failed(turn: Turn, job: Job, status: int, gone: tuple[str, ...]) -> None:
-    settings = turn.state.settings
+def _script_failed(context: DecisionContext, job: Job, status: int, gone: tuple[str, ...]) -> None:
+    settings = context.state.settings
     signal, code = signal_of(status), exit_code_of(status)
     reason = Reason.RAISED_SIGNAL if signal else Reason.NON_ZERO_EXIT_CODE
     detail = f"RaisedSignal:{signal}({signal_description(signal)})" if signal else ""
     if job.preempt_action:
         # It has heard the warning: that is no failure of its own.
-        finish(turn, job, status, gone)
+        finish(context, job, status, gone)
     elif not signal and job.has_script and code in settings.requeue_exit_hold:
         requeue_job(
-            turn,
+            context,
             job,
             JobState.FAILED,
             reason,
@@ -178,16 +178,16 @@ def _script_failed(turn: Turn, job: Job, status: int, gone: tuple[str, ...]) -> 
             gone=gone,
         )
     elif not signal and job.has_script and code in settings.requeue_exit:
-        requeue_job(turn, job, JobState.FAILED, reason, exit_status=status, gone=gone)
+        requeue_job(context, job, JobState.FAILED, reason, exit_status=status, gone=gone)
     else:
-        end_job(turn, job, JobState.FAILED, reason, detail=detail, exit_status=status, gone=gone)
+        end_job(context, job, JobState.FAILED, reason, detail=detail, exit_status=status, gone=gone)
 
 
-def _launch_failed(turn: Turn, job: Job, report: StepFinished, gone: tuple[str, ...]) -> None:
+def _launch_failed(context: DecisionContext, job: Job, report: StepFinished, gone: tuple[str, ...]) -> None:
     """The script never ran. What the node is to blame for is tried again, but not for ever."""
-    if report.error_kind not in NODE_FAULTS or not may_requeue(turn.state, job):
+    if report.error_kind not in NODE_FAULTS or not may_requeue(context.state, job):
         end_job(
-            turn,
+            context,
             job,
             JobState.FAILED,
             Reason.LAUNCH_FAILURE,
@@ -198,5 +198,5 @@ def _launch_failed(turn: Turn, job: Job, report: StepFinished, gone: tuple[str, 
         )
         return
     requeue_unlaunched(
-        turn, job, gone, report.node, held=report.error_kind == "prolog" and holds_on_prolog_fail(turn.state)
+        context, job, gone, report.node, held=report.error_kind == "prolog" and holds_on_prolog_fail(context.state)
     )

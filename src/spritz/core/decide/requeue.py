@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from spritz.core.decide.access import is_operator, need_control
 from spritz.core.decide.arrays import missing_tasks, select
 from spritz.core.decide.ending import may_requeue, requeue_job
+from spritz.core.decision import DecisionContext, Refused
 from spritz.core.flags import COMPLETING
-from spritz.core.turn import Refused, Turn
 from spritz.model.commands.job import Done
 from spritz.model.job import Hold
 from spritz.model.reasons import Reason
@@ -25,20 +25,20 @@ if TYPE_CHECKING:
 HELD_DETAIL = "job requeued in held state"
 
 
-def requeue(turn: Turn, command: RequeueJob) -> Done:
+def requeue(context: DecisionContext, command: RequeueJob) -> Done:
     """Queue running or ended batch jobs again. Everything is checked before anything changes."""
-    jobs = [one.job for one in select(turn.state, command.target)]
+    jobs = [one.job for one in select(context.state, command.target)]
     if command.incomplete_only:
         jobs = [job for job in jobs if job.state is not JobState.COMPLETED]
     for job in jobs:
-        need_control(turn, job)
-    fit = [job for job in jobs if _refusal(turn.state, job) == ""]
+        need_control(context, job)
+    fit = [job for job in jobs if _refusal(context.state, job) == ""]
     if not fit:
-        raise Refused(_refusal(turn.state, jobs[0]) if jobs else "ESLURM_ALREADY_DONE")
+        raise Refused(_refusal(context.state, jobs[0]) if jobs else "ESLURM_ALREADY_DONE")
     for job in fit:
         if not job.het_offset:  # components go with their leader
-            _requeue_one(turn, job, command)
-    return Done(missing=missing_tasks(turn.state, command.target))
+            _requeue_one(context, job, command)
+    return Done(missing=missing_tasks(context.state, command.target))
 
 
 def _refusal(state: State, job: Job) -> str:
@@ -58,16 +58,16 @@ def _refusal(state: State, job: Job) -> str:
     return ""
 
 
-def _requeue_one(turn: Turn, job: Job, command: RequeueJob) -> None:
+def _requeue_one(context: DecisionContext, job: Job, command: RequeueJob) -> None:
     kind = Hold.NONE
     flags = JobFlag.REQUEUED
     if command.hold or command.special_exit:
-        kind = Hold.ADMIN if is_operator(turn) and turn.caller.uid != job.spec.uid else Hold.USER
+        kind = Hold.ADMIN if is_operator(context) and context.caller.uid != job.spec.uid else Hold.USER
         flags = JobFlag.SPECIAL_EXIT | JobFlag.REQUEUE_HOLD if command.special_exit else JobFlag.REQUEUE_HOLD
     reason = Reason.HELD_USER if kind is Hold.USER else Reason.HELD_ADMIN
     detail = HELD_DETAIL if kind is not Hold.NONE else ""
     requeue_job(
-        turn,
+        context,
         job,
         JobState.CANCELLED,
         hold=kind,

@@ -13,8 +13,8 @@ from spritz.core.decide.access import is_operator, need_operator
 from spritz.core.decide.reserve import Wanted, candidates, counted, meet
 from spritz.core.decide.reserve_gres import check_parts, place
 from spritz.core.decide.spec import check_features
+from spritz.core.decision import DecisionContext, Refused
 from spritz.core.reservations import due_at, users_of
-from spritz.core.turn import Refused, Turn
 from spritz.model.commands.job import Done
 from spritz.model.commands.reservation import ReservationMade
 from spritz.model.events.job import JobHeld
@@ -50,10 +50,10 @@ REPLACING = ("REPLACE", "REPLACE_DOWN")
 PURGE_SECONDS = 300
 
 
-def create_reservation(turn: Turn, command: CreateReservation) -> ReservationMade:
+def create_reservation(context: DecisionContext, command: CreateReservation) -> ReservationMade:
     """Make a reservation, with nodes of its own for all its time."""
-    need_operator(turn)
-    state, asked = turn.state, command.request
+    need_operator(context)
+    state, asked = context.state, command.request
     number = state.next_reservation_id
     name = asked.name or _invented_name(asked, number)
     if "," in name or not name.isprintable() or " " in name or len(name) > 255 or name[0] == "-":
@@ -61,7 +61,7 @@ def create_reservation(turn: Turn, command: CreateReservation) -> ReservationMad
     if not (asked.users or asked.accounts or asked.groups):
         raise Refused("ESLURM_RESERVATION_EMPTY")
     flags = _ordered(asked.flags or ())
-    start_at, end_at = _times(asked, flags, turn.now)
+    start_at, end_at = _times(asked, flags, context.now)
     draft = Reservation(
         name=name,
         id=number,
@@ -77,17 +77,17 @@ def create_reservation(turn: Turn, command: CreateReservation) -> ReservationMad
         comment=asked.comment or "",
         licenses=asked.licenses or (),
     )
-    _check_licenses(state, draft, turn.now)
+    _check_licenses(state, draft, context.now)
     draft = _with_people(state, draft, asked)
     draft = _with_purge(draft, asked)
     draft, wanted = _with_place(state, draft, asked)
     if name in state.reservations:
         # As Slurm: that its nodes are taken, be it by its namesake, is said before.
-        place(state, replace(draft, name=""), wanted, turn.now)
+        place(state, replace(draft, name=""), wanted, context.now)
         raise Refused("ESLURM_RESERVATION_NAME_DUP")
-    draft = place(state, draft, wanted, turn.now)
-    turn.record(ReservationCreated(at=turn.now, reservation=draft))
-    _advance(turn, turn.state.reservations[name])
+    draft = place(state, draft, wanted, context.now)
+    context.record(ReservationCreated(at=context.now, reservation=draft))
+    _advance(context, context.state.reservations[name])
     return ReservationMade(name=name)
 
 
@@ -274,15 +274,15 @@ def _check_licenses(state: State, draft: Reservation, now: float) -> None:
 # -- update
 
 
-def update_reservation(turn: Turn, command: UpdateReservation) -> Done:
+def update_reservation(context: DecisionContext, command: UpdateReservation) -> Done:
     """Change a reservation: all or nothing."""
-    need_operator(turn)
-    state, asked = turn.state, command.request
+    need_operator(context)
+    state, asked = context.state, command.request
     old = state.reservations.get(asked.name)
     if old is None:
         raise Refused("ESLURM_RESERVATION_INVALID")
     if asked.skip:
-        return _skip(turn, old)
+        return _skip(context, old)
     draft = replace(
         old,
         flags=_ordered(_changed(_kept(old, asked), asked.flags_added, asked.flags_removed)),
@@ -295,14 +295,14 @@ def update_reservation(turn: Turn, command: UpdateReservation) -> Done:
         ),
     )
     draft = _with_purge(_with_people(state, draft, asked), asked)
-    draft = _moved(turn, draft, asked)
+    draft = _moved(context, draft, asked)
     if (draft.licenses, draft.start_at, draft.end_at) != (old.licenses, old.start_at, old.end_at):
-        _check_licenses(state, draft, turn.now)
-    draft = _replaced(turn, old, draft, asked)
+        _check_licenses(state, draft, context.now)
+    draft = _replaced(context, old, draft, asked)
     if draft != old:
         ends = draft.end_at != old.end_at or draft.flexible != old.flexible
-        turn.record(ReservationUpdated(at=turn.now, reservation=draft, moves_jobs=ends))
-        _advance(turn, draft)
+        context.record(ReservationUpdated(at=context.now, reservation=draft, moves_jobs=ends))
+        _advance(context, draft)
     return Done()
 
 
@@ -313,13 +313,13 @@ def _kept(old: Reservation, asked: ReservationRequest) -> tuple[str, ...]:
     return (*asked.flags, *(flag for flag in old.flags if flag in ("SPEC_NODES", "ALL_NODES")))
 
 
-def _moved(turn: Turn, draft: Reservation, asked: ReservationRequest) -> Reservation:
+def _moved(context: DecisionContext, draft: Reservation, asked: ReservationRequest) -> Reservation:
     """With other times."""
     start_at, end_at = draft.start_at, draft.end_at
     if asked.start_at is not None:
         if draft.began and not draft.floating:
             raise Refused("ESLURM_RSV_ALREADY_STARTED")
-        if asked.start_at < turn.now - LATE_SECONDS:
+        if asked.start_at < context.now - LATE_SECONDS:
             raise Refused("ESLURM_INVALID_TIME_VALUE", hint="it would have begun in the past")
         end_at += asked.start_at - start_at
         start_at = asked.start_at
@@ -328,43 +328,43 @@ def _moved(turn: Turn, draft: Reservation, asked: ReservationRequest) -> Reserva
     if asked.end_at is not None:
         end_at = asked.end_at
     if (start_at, end_at) != (draft.start_at, draft.end_at):
-        _check_end(start_at, end_at, draft.flags, turn.now)
+        _check_end(start_at, end_at, draft.flags, context.now)
     float_seconds = draft.float_seconds
     if draft.floating and asked.start_at is not None:
-        float_seconds = max(0.0, asked.float_seconds or asked.start_at - turn.now)
+        float_seconds = max(0.0, asked.float_seconds or asked.start_at - context.now)
     return replace(draft, start_at=start_at, end_at=end_at, float_seconds=float_seconds)
 
 
-def _replaced(turn: Turn, old: Reservation, draft: Reservation, asked: ReservationRequest) -> Reservation:
+def _replaced(context: DecisionContext, old: Reservation, draft: Reservation, asked: ReservationRequest) -> Reservation:
     """With other nodes, if some are asked for; else those that it has are checked at the new times."""
-    state = turn.state
+    state = context.state
     placed = (asked.nodes, asked.node_count, asked.core_counts, asked.cpu_count, asked.gres, asked.gres_per_node)
     if any(item is not None for item in placed):
         if (draft.cpus or asked.core_counts is not None or asked.cpu_count is not None) and old.cpus:
             raise Refused("ESLURM_CORE_RESERVATION_UPDATE")
         if asked.node_count is not None and asked.nodes is None:
-            return _resized(turn, draft, asked.node_count)
+            return _resized(context, draft, asked.node_count)
         fresh = replace(draft, flags=tuple(f for f in draft.flags if f not in ("SPEC_NODES", "ALL_NODES")))
         if asked.nodes == ():
             # Any nodes will do from now on, those that it has as well.
-            return _resized(turn, fresh, len(old.nodes) if asked.node_count is None else asked.node_count)
+            return _resized(context, fresh, len(old.nodes) if asked.node_count is None else asked.node_count)
         fresh, wanted = _with_place(state, fresh, asked)
-        return place(state, fresh, wanted, turn.now)
+        return place(state, fresh, wanted, context.now)
     if asked.partition and asked.partition not in state.partitions:
         raise Refused("ESLURM_INVALID_PARTITION_NAME")
     sooner = draft.start_at < old.start_at or draft.end_at > old.end_at
     if sooner and draft.cpus:
-        check_parts(state, draft, turn.now)
+        check_parts(state, draft, context.now)
     elif sooner and draft.nodes:
-        place(state, draft, Wanted(nodes=draft.nodes), turn.now)
+        place(state, draft, Wanted(nodes=draft.nodes), context.now)
     if not draft.nodes and not draft.licenses:
         raise Refused("ESLURM_INVALID_LICENSES", hint="nothing would be left of it: delete it")
     return draft
 
 
-def _resized(turn: Turn, draft: Reservation, count: int) -> Reservation:
+def _resized(context: DecisionContext, draft: Reservation, count: int) -> Reservation:
     """NodeCnt= of an update: nodes are added or given back, the last first; those in use by its jobs stay."""
-    state = turn.state
+    state = context.state
     if count < 1:
         raise Refused("ESLURM_INVALID_NODE_COUNT")
     if count >= len(draft.nodes):
@@ -372,11 +372,11 @@ def _resized(turn: Turn, draft: Reservation, count: int) -> Reservation:
         if count == len(draft.nodes):
             return draft
         other = replace(draft, partition=home)
-        more = [name for name in _others(state, other, turn.now) if name not in draft.nodes]
+        more = [name for name in _others(state, other, context.now) if name not in draft.nodes]
         wanted = (*draft.nodes, *more[: count - len(draft.nodes)])
         if len(wanted) < count:
             raise Refused("ESLURM_NODES_BUSY")
-        return place(state, draft, Wanted(nodes=wanted), turn.now)
+        return place(state, draft, Wanted(nodes=wanted), context.now)
     used = {
         name
         for job in users_of(state, draft.name)
@@ -389,16 +389,16 @@ def _resized(turn: Turn, draft: Reservation, count: int) -> Reservation:
     return counted(state, replace(draft, nodes=tuple(name for name in draft.nodes if name in keep)))
 
 
-def follow_partitions(turn: Turn) -> None:
+def follow_partitions(context: DecisionContext) -> None:
     """With PART_NODES a reservation has the nodes of its partition, whatever these become."""
-    state = turn.state
+    state = context.state
     for item in tuple(state.reservations.values()):
         home = state.partitions.get(item.partition)
         if "PART_NODES" not in item.flags or item.cpus or home is None or not home.nodes:
             continue
         if set(home.nodes) != set(item.nodes):
             fresh = counted(state, replace(item, nodes=home.nodes))
-            turn.record(ReservationUpdated(at=turn.now, reservation=fresh))
+            context.record(ReservationUpdated(at=context.now, reservation=fresh))
 
 
 def _others(state: State, draft: Reservation, now: float) -> list[str]:
@@ -406,12 +406,12 @@ def _others(state: State, draft: Reservation, now: float) -> list[str]:
     return [node.name for node in candidates(state, draft, now, whole=True)]
 
 
-def _skip(turn: Turn, old: Reservation) -> Done:
+def _skip(context: DecisionContext, old: Reservation) -> Done:
     if not old.recurring:
         raise Refused("ESLURM_RESERVATION_NO_SKIP")
-    if users_of(turn.state, old.name):
+    if users_of(context.state, old.name):
         raise Refused("ESLURM_RESERVATION_BUSY")
-    turn.record(ReservationUpdated(at=turn.now, reservation=_next(old, old.start_at)))
+    context.record(ReservationUpdated(at=context.now, reservation=_next(old, old.start_at)))
     return Done()
 
 
@@ -426,20 +426,20 @@ def _next(old: Reservation, after: float) -> Reservation:
 # -- delete
 
 
-def delete_reservation(turn: Turn, command: DeleteReservation) -> Done:
+def delete_reservation(context: DecisionContext, command: DeleteReservation) -> Done:
     """Remove a reservation that no job uses or waits for."""
-    reservation = turn.state.reservations.get(command.name)
-    caller = turn.caller
-    by_users = turn.state.settings.user_deletes_reservations
+    reservation = context.state.reservations.get(command.name)
+    caller = context.caller
+    by_users = context.state.settings.user_deletes_reservations
     if reservation is None or not (by_users or "USER_DELETE" in reservation.flags):
-        need_operator(turn)
-    elif not is_operator(turn) and not _may_use(turn.state, reservation, caller):
+        need_operator(context)
+    elif not is_operator(context) and not _may_use(context.state, reservation, caller):
         raise Refused("ESLURM_ACCESS_DENIED", hint=f"reservation {command.name} is for others")
     if reservation is None:
         raise Refused("ESLURM_RESERVATION_INVALID")
-    if users_of(turn.state, command.name):
+    if users_of(context.state, command.name):
         raise Refused("ESLURM_RESERVATION_BUSY")
-    turn.record(ReservationDeleted(at=turn.now, name=command.name))
+    context.record(ReservationDeleted(at=context.now, name=command.name))
     return Done()
 
 
@@ -455,39 +455,39 @@ def _may_use(state: State, reservation: Reservation, caller: Caller) -> bool:
 # -- time
 
 
-def look_at_reservations(turn: Turn) -> None:
+def look_at_reservations(context: DecisionContext) -> None:
     """Tick: what has begun, what is over."""
-    for reservation in list(turn.state.reservations.values()):
-        _advance(turn, reservation)
+    for reservation in list(context.state.reservations.values()):
+        _advance(context, reservation)
 
 
-def _advance(turn: Turn, reservation: Reservation) -> None:
-    if due_at(turn.state, reservation) > turn.now:
+def _advance(context: DecisionContext, reservation: Reservation) -> None:
+    if due_at(context.state, reservation) > context.now:
         return
     if not reservation.began:
-        turn.record(ReservationBegan(at=turn.now, name=reservation.name))
-        reservation = turn.state.reservations[reservation.name]
-        if due_at(turn.state, reservation) > turn.now:
+        context.record(ReservationBegan(at=context.now, name=reservation.name))
+        reservation = context.state.reservations[reservation.name]
+        if due_at(context.state, reservation) > context.now:
             return
     if reservation.recurring:
         # A controller that was away for a while goes on with the occurrence of today.
-        turn.record(ReservationUpdated(at=turn.now, reservation=_next(reservation, turn.now)))
-        _advance(turn, turn.state.reservations[reservation.name])
+        context.record(ReservationUpdated(at=context.now, reservation=_next(reservation, context.now)))
+        _advance(context, context.state.reservations[reservation.name])
         return
-    _finish(turn, reservation)
+    _finish(context, reservation)
 
 
-def _finish(turn: Turn, reservation: Reservation) -> None:
+def _finish(context: DecisionContext, reservation: Reservation) -> None:
     """It is over for good. Jobs that wait for it are held; running ones are ended by their own deadline."""
-    turn.record(ReservationDeleted(at=turn.now, name=reservation.name))
+    context.record(ReservationDeleted(at=context.now, name=reservation.name))
     if "NO_HOLD_JOBS_AFTER_END" in reservation.flags:
         return
-    for job in users_of(turn.state, reservation.name):
-        left = [name for name in names_of(job.spec) if name in turn.state.reservations]
+    for job in users_of(context.state, reservation.name):
+        left = [name for name in names_of(job.spec) if name in context.state.reservations]
         if job.state is JobState.PENDING and job.hold is Hold.NONE and not left:
-            turn.record(
+            context.record(
                 JobHeld(
-                    at=turn.now,
+                    at=context.now,
                     job_id=job.id,
                     hold=Hold.ADMIN,
                     reason=Reason.RESERVATION_DELETED,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 from msgspec.structs import replace
 
-from spritz.core.turn import Refused
+from spritz.core.decision import Refused
 from spritz.model.resources import mask_of, mask_text
 from spritz.model.rules.availability import takes_jobs
 from spritz.model.rules.node_shape import core_masks, cpu_mask

@@ -24,7 +24,7 @@ from spritz.core.decide.reserve import (
     overlapping,
     with_nodes,
 )
-from spritz.core.turn import Refused
+from spritz.core.decision import Refused
 from spritz.model.resources import GresAllocation, mask_text
 from spritz.model.rules.node_shape import core_list_mask, core_masks
 

@@ -12,14 +12,14 @@ from spritz.core.pending import launch
 from spritz.model.ids import STEP_BATCH
 
 if TYPE_CHECKING:
-    from spritz.core.turn import Turn
+    from spritz.core.decision import DecisionContext
     from spritz.model.job import Job
 
 
-def launch_script(turn: Turn, job: Job) -> None:
+def launch_script(context: DecisionContext, job: Job) -> None:
     """Have the script of the job (or of its leader) launched if it waits for nothing any more."""
-    if het.configuring(turn.state, job):
+    if het.configuring(context.state, job):
         return
-    step = turn.state.steps.get(job.het_job_id or job.id, {}).get(STEP_BATCH)
+    step = context.state.steps.get(job.het_job_id or job.id, {}).get(STEP_BATCH)
     if step is not None:
-        turn.ask(launch(step, step.nodes[0].allocation.node))
+        context.add_effect(launch(step, step.nodes[0].allocation.node))

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from spritz.core.decide import fit
+from spritz.core.decision import DecisionContext, Refused
 from spritz.core.reservations import check_reservation
 from spritz.core.rights import administers
-from spritz.core.turn import Refused, Turn
 from spritz.model.job_gpus import gpus_each_node
 from spritz.model.limits import flags
 from spritz.model.node_features import Unclear, ways
@@ -74,12 +74,12 @@ def _open_name(state: State, name: str) -> str:
     return found.name if found is not None and queues_jobs(found) else name
 
 
-def check_submission(turn: Turn, spec: JobSpec, *, there: bool = False) -> tuple[list[Partition], Reason]:
+def check_submission(context: DecisionContext, spec: JobSpec, *, there: bool = False) -> tuple[list[Partition], Reason]:
     """Everything that a new job's spec must satisfy. Of one that is `there` already, its partitions may be closed.
 
     Returns its partitions and the reason for which it waits regardless (or NONE).
     """
-    state = turn.state
+    state = context.state
     _check_lengths(spec)
     check_submit_line(state.settings, spec.submit_line)
     _check_notation(spec)
@@ -90,17 +90,17 @@ def check_submission(turn: Turn, spec: JobSpec, *, there: bool = False) -> tuple
     _check_names(state, spec)
     _check_gres(state.settings, spec)
     _check_licenses(state, spec)
-    _check_times(spec, turn.now)
+    _check_times(spec, context.now)
     if spec.reboot:
-        _check_reboot(turn)
-    _check_access(state, spec, partitions, turn.caller)
+        _check_reboot(context)
+    _check_access(state, spec, partitions, context.caller)
     return partitions, _check_limits(state, spec, partitions, there)
 
 
-def _check_reboot(turn: Turn) -> None:
-    if not administers(turn.state, turn.caller):
+def _check_reboot(context: DecisionContext) -> None:
+    if not administers(context.state, context.caller):
         raise Refused("ESLURM_ACCESS_DENIED", hint="only administrators reboot nodes for jobs")
-    if not turn.state.settings.power.reboots:
+    if not context.state.settings.power.reboots:
         raise Refused("ESLURM_NOT_SUPPORTED", hint="--reboot: RebootProgram is not configured")
 
 

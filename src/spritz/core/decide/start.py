@@ -49,8 +49,8 @@ from spritz.model.states import JobState, NodeFlag
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
+    from spritz.core.decision import DecisionContext
     from spritz.core.state import State
-    from spritz.core.turn import Turn
     from spritz.model.job import Job
     from spritz.model.node import Node
     from spritz.model.partition import Partition
@@ -253,46 +253,46 @@ def _good_company(room: Room, job: Job, allocation: Allocation, partition: Parti
     )
 
 
-def start_job(turn: Turn, start: PlannedStart) -> None:
+def start_job(context: DecisionContext, start: PlannedStart) -> None:
     """Give the job its allocation and launch its script."""
-    job = turn.state.jobs[start.job_id]
+    job = context.state.jobs[start.job_id]
     if job.array is not None and start.task_id is not None:
-        job = turn.state.jobs[split(turn, job.id, start.task_id)]
-    minutes = _granted(turn.state, job, start, turn.now)
-    changing = bool(turn.state.settings.features.names) and changes(turn.state, job, start.allocation)
-    waking = changing or job.spec.reboot or wakes(turn.state, start.allocation)
+        job = context.state.jobs[split(context, job.id, start.task_id)]
+    minutes = _granted(context.state, job, start, context.now)
+    changing = bool(context.state.settings.features.names) and changes(context.state, job, start.allocation)
+    waking = changing or job.spec.reboot or wakes(context.state, start.allocation)
     # Its time begins when its nodes are up, which may take so long.
-    delay = max(resume_timeout(turn.state, name) for name in start.allocation.names) if waking else 0.0
+    delay = max(resume_timeout(context.state, name) for name in start.allocation.names) if waking else 0.0
     if changing:
-        delay = max(delay, float(turn.state.settings.features.boot_seconds))
-    kept = _licenses_kept(turn.state, start, turn.now, held_seconds(minutes))
-    chosen = choose(turn.state, job.spec.licenses, NOTHING, kept, start.licenses) if job.spec.licenses else ()
+        delay = max(delay, float(context.state.settings.features.boot_seconds))
+    kept = _licenses_kept(context.state, start, context.now, held_seconds(minutes))
+    chosen = choose(context.state, job.spec.licenses, NOTHING, kept, start.licenses) if job.spec.licenses else ()
     licenses = chosen or ()
     held = (*allocated_pairs(start.allocation), *((f"license/{name}", count) for name, count in licenses))
-    turn.record(
+    context.record(
         JobStarted(
-            at=turn.now,
+            at=context.now,
             job_id=job.id,
             allocation=start.allocation,
             time_limit_minutes=minutes,
             licenses=licenses,
-            ends_at=0.0 if minutes >= INFINITE else turn.now + minutes * 60.0 + delay,
-            configuring=waking or prolog.comes_first(turn.state.settings),
+            ends_at=0.0 if minutes >= INFINITE else context.now + minutes * 60.0 + delay,
+            configuring=waking or prolog.comes_first(context.state.settings),
             waking=waking,
             priority=start.priority,
-            billing=turn.state.rules.billing(start.allocation.partition, held),
+            billing=context.state.rules.billing(start.allocation.partition, held),
             scheduler=_scheduler(job, start),
-            association=association_number(turn.state, job.spec, start.allocation.partition),
+            association=association_number(context.state, job.spec, start.allocation.partition),
         )
     )
     if waking:
-        powering.call_up(turn, turn.state.jobs[job.id])
+        powering.call_up(context, context.state.jobs[job.id])
         if job.spec.reboot or changing:
-            order_changes(turn, turn.state.jobs[job.id], start.allocation)
-    elif not turn.state.settings.prolog_slurmctld:
-        prolog.prepare(turn, turn.state.jobs[job.id])
-    wait_for_slice(turn, turn.state.jobs[job.id])
-    job_started(turn, job)
+            order_changes(context, context.state.jobs[job.id], start.allocation)
+    elif not context.state.settings.prolog_slurmctld:
+        prolog.prepare(context, context.state.jobs[job.id])
+    wait_for_slice(context, context.state.jobs[job.id])
+    job_started(context, job)
 
 
 def _scheduler(job: Job, start: PlannedStart) -> str:

@@ -14,12 +14,12 @@ from spritz.core.decide.access import need_control, need_owner
 from spritz.core.decide.arrays import select
 from spritz.core.decide.cancel import SIGKILL, parts, signal_step
 from spritz.core.decide.spec import check_submit_line
+from spritz.core.decision import DecisionContext, Refused
 from spritz.core.effects import AttachOn, NotifyOn
 from spritz.core.flags import CONFIGURING
 from spritz.core.pending import launch
 from spritz.core.step_layout import lay_out
 from spritz.core.step_ports import reserved_ports
-from spritz.core.turn import Refused, Turn
 from spritz.model.commands.job import Done
 from spritz.model.commands.step import CreateStep, StepCreated
 from spritz.model.events.step import StepOpened
@@ -37,25 +37,25 @@ if TYPE_CHECKING:
 _ONE_COMPONENT = "Job steps that span multiple components of a heterogeneous job are not currently supported"
 
 
-def create_step(turn: Turn, command: CreateStep) -> StepCreated:
+def create_step(context: DecisionContext, command: CreateStep) -> StepCreated:
     """Lay the step out and launch it on its nodes; one that was made before is only told of."""
     spec = command.spec
-    made = _made_before(turn, command) if command.again and spec.io_key else None
+    made = _made_before(context, command) if command.again and spec.io_key else None
     if made is not None:
         return _told(made)
-    job = _running_job(turn, command.job_id)
-    settings = turn.state.settings
+    job = _running_job(context, command.job_id)
+    settings = context.state.settings
     check_submit_line(settings, spec.submit_line)
     if not spec.interactive and job.next_step_id >= settings.max_step_count:
         raise Refused("ESLURM_STEP_LIMIT")
-    live = turn.state.steps.get(job.id, {})
+    live = context.state.steps.get(job.id, {})
     if spec.interactive and STEP_INTERACTIVE in live:
         raise Refused("ESLURM_DUPLICATE_STEP_ID")
-    nodes = _laid_out(turn, job, spec, tuple(live.values()))
+    nodes = _laid_out(context, job, spec, tuple(live.values()))
     if any(len(node.task_ids) > settings.max_tasks_per_node for node in nodes):
         raise Refused("ESLURM_BAD_TASK_COUNT", hint="MaxTasksPerNode")
     names = tuple(node.allocation.node for node in nodes)
-    ports = reserved_ports(turn.state, spec, nodes)
+    ports = reserved_ports(context.state, spec, nodes)
     step = Step(
         job_id=job.id,
         step_id=STEP_INTERACTIVE if spec.interactive else job.next_step_id,
@@ -64,20 +64,20 @@ def create_step(turn: Turn, command: CreateStep) -> StepCreated:
         nodes=nodes,
         restart_count=job.restart_count,
         tasks=sum(len(node.task_ids) for node in nodes),
-        started_at=turn.now,
+        started_at=context.now,
         running_nodes=names,
         unstarted_nodes=names,
         ports=ports,
     )
-    turn.record(StepOpened(at=turn.now, step=step))
+    context.record(StepOpened(at=context.now, step=step))
     for name in names:
-        turn.ask(launch(step, name))
+        context.add_effect(launch(step, name))
     return _told(step)
 
 
-def create_het_step(turn: Turn, command: CreateHetStep) -> StepCreated:
+def create_het_step(context: DecisionContext, command: CreateHetStep) -> StepCreated:
     """A step over several components: one number and one numbering of tasks; all parts, or none."""
-    leader = turn.state.jobs.get(command.job_id)
+    leader = context.state.jobs.get(command.job_id)
     if leader is None:
         raise Refused("ESLURM_INVALID_JOB_ID")
     if not het.is_leader(leader):
@@ -85,23 +85,23 @@ def create_het_step(turn: Turn, command: CreateHetStep) -> StepCreated:
     groups = tuple(number for number, _spec in command.parts)
     if not groups or list(groups) != sorted(set(groups)) or groups[-1] >= leader.het_size or groups[0] < 0:
         raise Refused("ESLURM_INVALID_JOB_ID", hint=f"components are numbered from 0 to {leader.het_size - 1}")
-    jobs = [_running_job(turn, leader.id + number) for number in groups]
-    made = _parts_made_before(turn, command, jobs) if command.again else []
+    jobs = [_running_job(context, leader.id + number) for number in groups]
+    made = _parts_made_before(context, command, jobs) if command.again else []
     if made:
         return _told(*made)
-    settings = turn.state.settings
+    settings = context.state.settings
     if len(groups) > 1 and "disable_hetjob_steps" in dict(settings.scheduler_parameters):
         raise Refused("ESLURM_NOT_SUPPORTED", message=_ONE_COMPONENT)
     for _number, spec in command.parts:
         check_submit_line(settings, spec.submit_line)
         if spec.ports is not None:
             raise Refused("ESLURM_NOT_SUPPORTED", hint="--resv-ports is for steps of one component")
-    step_id = max(one.next_step_id for one in het.members(turn.state, leader))
+    step_id = max(one.next_step_id for one in het.members(context.state, leader))
     if step_id >= settings.max_step_count:
         raise Refused("ESLURM_STEP_LIMIT")
     laid_out = []
     for job, (_number, spec) in zip(jobs, command.parts, strict=True):
-        nodes = _laid_out(turn, job, spec, tuple(turn.state.steps.get(job.id, {}).values()))
+        nodes = _laid_out(context, job, spec, tuple(context.state.steps.get(job.id, {}).values()))
         if any(len(node.task_ids) > settings.max_tasks_per_node for node in nodes):
             raise Refused("ESLURM_BAD_TASK_COUNT", hint="MaxTasksPerNode")
         laid_out.append(nodes)
@@ -124,7 +124,7 @@ def create_het_step(turn: Turn, command: CreateHetStep) -> StepCreated:
             nodes=own,
             restart_count=job.restart_count,
             tasks=sum(len(node.task_ids) for node in own),
-            started_at=turn.now,
+            started_at=context.now,
             running_nodes=running,
             unstarted_nodes=running,
             het=HetStep(groups=groups, names=names, task_counts=counts, node_offset=rank, task_ids=task_ids),
@@ -132,16 +132,16 @@ def create_het_step(turn: Turn, command: CreateHetStep) -> StepCreated:
         rank += len(own)
         steps.append(step)
     for step in steps:
-        turn.record(StepOpened(at=turn.now, step=step))
+        context.record(StepOpened(at=context.now, step=step))
         for name in step.running_nodes:
-            turn.ask(launch(step, name))
+            context.add_effect(launch(step, name))
     return _told(*steps)
 
 
-def _parts_made_before(turn: Turn, command: CreateHetStep, jobs: list[Job]) -> list[Step]:
+def _parts_made_before(context: DecisionContext, command: CreateHetStep, jobs: list[Job]) -> list[Step]:
     found = []
     for job, (_number, spec) in zip(jobs, command.parts, strict=True):
-        made = _made_before(turn, CreateStep(job_id=job.id, spec=spec, again=True)) if spec.io_key else None
+        made = _made_before(context, CreateStep(job_id=job.id, spec=spec, again=True)) if spec.io_key else None
         if made is not None:
             found.append(made)
     return found if len(found) == len(jobs) else []
@@ -153,41 +153,41 @@ def _told(step: Step, *others: Step) -> StepCreated:
     return StepCreated(step=first, others=tuple(rest))
 
 
-def _made_before(turn: Turn, command: CreateStep) -> Step | None:
+def _made_before(context: DecisionContext, command: CreateStep) -> Step | None:
     """The step of the same client, living or over."""
     key = command.spec.io_key
-    live = turn.state.steps.get(command.job_id, {}).values()
-    step = next((one for one in live if one.spec.io_key == key), None) or turn.state.ended_steps.get(key)
+    live = context.state.steps.get(command.job_id, {}).values()
+    step = next((one for one in live if one.spec.io_key == key), None) or context.state.ended_steps.get(key)
     if step is None or step.job_id != command.job_id:
         return None
-    if not turn.caller.admin and turn.caller.uid != step.uid:
+    if not context.caller.admin and context.caller.uid != step.uid:
         raise Refused("ESLURM_ACCESS_DENIED")
     return step
 
 
-def _laid_out(turn: Turn, job: Job, spec: StepSpec, live: tuple[Step, ...]) -> tuple[StepNode, ...]:
-    nodes, settings = turn.state.nodes, turn.state.settings
-    default = _default_binding(turn, job)
+def _laid_out(context: DecisionContext, job: Job, spec: StepSpec, live: tuple[Step, ...]) -> tuple[StepNode, ...]:
+    nodes, settings = context.state.nodes, context.state.settings
+    default = _default_binding(context, job)
     try:
         return lay_out(job, spec, live, nodes.__getitem__, default, settings.pack_nodes, settings.max_tasks_per_node)
     except NotationError as error:
         raise Refused("ESLURM_BAD_DIST", hint=str(error)) from error
 
 
-def _default_binding(turn: Turn, job: Job) -> str:
+def _default_binding(context: DecisionContext, job: Job) -> str:
     """CpuBind of the nodes, if all say the same; else of the partition; else TaskPluginParam. Source: slurm.conf(5)."""
     assert job.allocation is not None, f"job {job.id} holds nothing"
-    said = {turn.state.nodes[share.node].config.cpu_bind for share in job.allocation.nodes}
-    partition = turn.state.partitions.get(job.partition)
+    said = {context.state.nodes[share.node].config.cpu_bind for share in job.allocation.nodes}
+    partition = context.state.partitions.get(job.partition)
     common = said.pop() if len(said) == 1 else ""
-    return common or (partition.cpu_bind if partition else "") or turn.state.settings.cpu_bind
+    return common or (partition.cpu_bind if partition else "") or context.state.settings.cpu_bind
 
 
-def _running_job(turn: Turn, job_id: int) -> Job:
-    job = turn.state.jobs.get(job_id)
+def _running_job(context: DecisionContext, job_id: int) -> Job:
+    job = context.state.jobs.get(job_id)
     if job is None:
         raise Refused("ESLURM_INVALID_JOB_ID")
-    need_owner(turn, job)
+    need_owner(context, job)
     if job.spec.external:
         raise Refused("ESLURM_NOT_SUPPORTED", message="external jobs have no steps")
     if job.state is JobState.PENDING:
@@ -201,35 +201,35 @@ def _running_job(turn: Turn, job_id: int) -> Job:
     return job
 
 
-def _live_step(turn: Turn, job_id: int, step_id: int) -> Step:
-    job = turn.state.jobs.get(job_id)
+def _live_step(context: DecisionContext, job_id: int, step_id: int) -> Step:
+    job = context.state.jobs.get(job_id)
     if job is None:
         raise Refused("ESLURM_INVALID_JOB_ID")
-    need_control(turn, job)
-    step = turn.state.steps.get(job_id, {}).get(step_id)
+    need_control(context, job)
+    step = context.state.steps.get(job_id, {}).get(step_id)
     if step is None:
         done = job.state.ended or step_id < job.next_step_id
         raise Refused("ESLURM_ALREADY_DONE" if done else "ESLURM_INVALID_JOB_ID")
     return step
 
 
-def signal(turn: Turn, command: SignalStep) -> Done:
+def signal(context: DecisionContext, command: SignalStep) -> Done:
     """Send a signal to a step, or end it."""
-    step = _live_step(turn, command.job_id, command.step_id)
+    step = _live_step(context, command.job_id, command.step_id)
     ends = command.terminate or command.signal in (0, SIGKILL)
-    for part in parts(turn.state, step):
-        signal_step(turn, part, command.signal, terminate=ends)
+    for part in parts(context.state, step):
+        signal_step(context, part, command.signal, terminate=ends)
     return Done()
 
 
-def attach(turn: Turn, command: AttachStep) -> StepCreated:
+def attach(context: DecisionContext, command: AttachStep) -> StepCreated:
     """One more client for the standard I/O of a step."""
-    step = _live_step(turn, command.job_id, command.step_id)
-    need_owner(turn, turn.state.jobs[command.job_id])
-    whole = parts(turn.state, step)
+    step = _live_step(context, command.job_id, command.step_id)
+    need_owner(context, context.state.jobs[command.job_id])
+    whole = parts(context.state, step)
     for part in whole:
         for node in part.running_nodes:
-            turn.ask(
+            context.add_effect(
                 AttachOn(
                     node=node,
                     job_id=part.job_id,
@@ -242,17 +242,17 @@ def attach(turn: Turn, command: AttachStep) -> StepCreated:
     return _told(*whole)
 
 
-def notify(turn: Turn, command: NotifyJob) -> Done:
+def notify(context: DecisionContext, command: NotifyJob) -> Done:
     """A line on the standard error of each running job that is meant."""
-    chosen = [one.job for one in select(turn.state, command.target)]
+    chosen = [one.job for one in select(context.state, command.target)]
     for job in chosen:
-        need_owner(turn, job, "ESLURM_USER_ID_MISSING")
+        need_owner(context, job, "ESLURM_USER_ID_MISSING")
     running = [job for job in chosen if job.state.active]
     if not running:
         raise Refused("ESLURM_DISABLED")
     for job in running:
         assert job.allocation is not None, f"job {job.id} runs nowhere"
-        turn.ask(
+        context.add_effect(
             NotifyOn(
                 node=job.allocation.nodes[0].node,
                 job_id=job.id,

@@ -23,10 +23,10 @@ from spritz.core.decide.dependency import (
 )
 from spritz.core.decide.memory import with_counted_memory, with_cpus_for_memory, with_default_memory
 from spritz.core.decide.spec import check_submission, with_alternates
+from spritz.core.decision import DecisionContext, Refused
 from spritz.core.eligibility import eligibility
 from spritz.core.priority import initial_priority
 from spritz.core.rights import administers, operates
-from spritz.core.turn import Refused, Turn
 from spritz.model.commands.job import SUBMIT_KEY_LENGTH_MAX, JobSubmitted, SubmitHetJob, SubmitJob, WillRun
 from spritz.model.errors import ESLURM
 from spritz.model.events.job import JobQueued
@@ -49,26 +49,26 @@ if TYPE_CHECKING:
     from spritz.model.partition import Partition
 
 
-def submit_job(turn: Turn, command: SubmitJob) -> JobSubmitted | WillRun:
+def submit_job(context: DecisionContext, command: SubmitJob) -> JobSubmitted | WillRun:
     """Queue a job. With `test_only` nothing changes; the reply has no start time, which only a scheduler can tell."""
-    known = known_submission(turn.state, command, turn.caller)
+    known = known_submission(context.state, command, context.caller)
     if known:
         return JobSubmitted(job_id=known)
     if command.spec.cron is not None:
         raise Refused("ESLURM_NOT_SUPPORTED", hint="jobs that come again are those of crontabs")
-    job = new_job(turn, command)
+    job = new_job(context, command)
     if command.test_only:
         return WillRun(job_id=job.id, start_at=0.0, nodes="", cpus=0, partition=job.partition)
     if command.spec.batch and not (command.script or command.spec.script_key):
         raise Refused("ESLURM_JOB_SCRIPT_MISSING")
-    obstacle = "" if job.spec.batch else _obstacle(turn.state, job)
+    obstacle = "" if job.spec.batch else _obstacle(context.state, job)
     if command.immediate_seconds is not None:
         if command.immediate_seconds <= 1 and (obstacle or job.reason in _NOT_YET):
             raise Refused("ESLURM_DEPENDENCY" if job.reason in _NOT_YET else obstacle)
-        job = replace(job, start_by_at=turn.now + max(command.immediate_seconds, 1))
-    turn.record(JobQueued(at=turn.now, job=job))
+        job = replace(job, start_by_at=context.now + max(command.immediate_seconds, 1))
+    context.record(JobQueued(at=context.now, job=job))
     if job.dependencies:
-        _settle_dependencies(turn, job)
+        _settle_dependencies(context, job)
     return JobSubmitted(job_id=job.id, messages=(ESLURM[obstacle][1],) if obstacle else ())
 
 
@@ -86,13 +86,13 @@ def _obstacle(state: State, job: Job) -> str:
     return "ESLURM_REQUESTED_PART_CONFIG_UNAVAILABLE" if job.reason in limits else ""
 
 
-def submit_het_job(turn: Turn, command: SubmitHetJob) -> JobSubmitted | WillRun:
+def submit_het_job(context: DecisionContext, command: SubmitHetJob) -> JobSubmitted | WillRun:
     """Queue all components of a heterogeneous job with consecutive numbers, or none of them."""
     components = command.components
     leader = components[0] if components else None
     if leader is None or len(components) > het.COMPONENTS_MAX:
         raise Refused("ESLURM_INVALID_JOB_ID", hint=f"a job has 1 to {het.COMPONENTS_MAX} components")
-    known = known_submission(turn.state, leader, turn.caller)
+    known = known_submission(context.state, leader, context.caller)
     if known:
         return JobSubmitted(job_id=known)
     if any(component.spec.array for component in components):
@@ -100,23 +100,23 @@ def submit_het_job(turn: Turn, command: SubmitHetJob) -> JobSubmitted | WillRun:
     if leader.spec.batch and not leader.test_only and not (leader.script or leader.spec.script_key):
         raise Refused("ESLURM_JOB_SCRIPT_MISSING")
     count = len(components)
-    first = free_number(turn.state, count)
+    first = free_number(context.state, count)
     jobs = []
     for offset, one in enumerate(components):
-        job = new_job(turn, one, Component(first, offset, count))
+        job = new_job(context, one, Component(first, offset, count))
         if one.immediate_seconds is not None:
-            job = replace(job, start_by_at=turn.now + max(one.immediate_seconds, 1))
+            job = replace(job, start_by_at=context.now + max(one.immediate_seconds, 1))
         jobs.append(job)
     named = [name for component in components for name in set(component.spec.node_list)]
-    if len(set(named)) < len(named) and not components_share(turn.state.settings):
+    if len(set(named)) < len(named) and not components_share(context.state.settings):
         raise Refused("ESLURM_INVALID_NODE_NAME", hint="two components ask for one node, and share none")
     if leader.test_only:
         return WillRun(job_id=first, start_at=0.0, nodes="", cpus=0, partition=jobs[0].partition)
     for job in jobs:
-        turn.record(JobQueued(at=turn.now, job=job))
+        context.record(JobQueued(at=context.now, job=job))
     for job in jobs:
-        if job.dependencies and turn.state.jobs[job.id].state is JobState.PENDING:
-            _settle_dependencies(turn, turn.state.jobs[job.id])
+        if job.dependencies and context.state.jobs[job.id].state is JobState.PENDING:
+            _settle_dependencies(context, context.state.jobs[job.id])
     return JobSubmitted(job_id=first)
 
 
@@ -139,10 +139,12 @@ class Component:
         self.size = size
 
 
-def new_job(turn: Turn, command: SubmitJob, component: Component | None = None, *, number: int = 0) -> Job:
+def new_job(
+    context: DecisionContext, command: SubmitJob, component: Component | None = None, *, number: int = 0
+) -> Job:
     """The record as it would be queued now, under `number` if given. Refuses what can never run; changes nothing."""
-    state = turn.state
-    spec = _owned(turn, command.spec, command.granted)
+    state = context.state
+    spec = _owned(context, command.spec, command.granted)
     if spec.exempt or spec.time_granted:
         spec = replace(spec, exempt=(), time_granted=False)  # not for a user to ask for
     if len(command.submit_key) > SUBMIT_KEY_LENGTH_MAX:
@@ -151,8 +153,8 @@ def new_job(turn: Turn, command: SubmitJob, component: Component | None = None, 
         raise Refused("ESLURM_PATHNAME_TOO_LONG", hint="the script is larger than max_script_size")
     spec = with_counted_memory(state, with_alternates(state, spec))
     spec = with_cpus_for_memory(state, with_account(state, spec))
-    spec = labelled(turn, spec)
-    partitions, waits = check_submission(turn, spec)
+    spec = labelled(context, spec)
+    partitions, waits = check_submission(context, spec)
     array = _array(state, spec)
     count = 1 if array is None else array.task_count
     if component is not None:
@@ -163,7 +165,7 @@ def new_job(turn: Turn, command: SubmitJob, component: Component | None = None, 
         raise Refused("ESLURM_MAX_JOB_COUNT", hint="numbers from FirstJobId to MaxJobId are used up")
     for partition in partitions:
         minutes = time_limit.limit_minutes(spec, partition)
-        check_account_limits(state, spec, partition.name, count, minutes, turn.now)
+        check_account_limits(state, spec, partition.name, count, minutes, context.now)
     job_id = number or (free_number(state) if component is None else component.first + component.offset)
     spec = with_cpus_for_memory(state, with_default_memory(state, _completed(spec, partitions)))
     spec = with_counted_memory(state, spec)
@@ -172,9 +174,9 @@ def new_job(turn: Turn, command: SubmitJob, component: Component | None = None, 
     hold = Hold.USER if spec.hold or spec.priority == 0 else Hold.NONE
     tasks = mask_of(array.pending) if array is not None and spec.dependencies else 0
     dependencies = _open_dependencies(
-        turn, spec, Waiter(spec, job_id, array_job_id or het_job_id, tasks, held=hold is not Hold.NONE)
+        context, spec, Waiter(spec, job_id, array_job_id or het_job_id, tasks, held=hold is not Hold.NONE)
     )
-    reason, eligible_at = eligibility(spec, hold, dependencies, turn.now)
+    reason, eligible_at = eligibility(spec, hold, dependencies, context.now)
     barred = barrier(partitions[0], spec.account, spec.qos) if hold is not Hold.NONE else None
     return Job(
         id=job_id,
@@ -188,9 +190,9 @@ def new_job(turn: Turn, command: SubmitJob, component: Component | None = None, 
         array=array,
         array_job_id=array_job_id,
         dependencies=dependencies,
-        submitted_at=turn.now,
+        submitted_at=context.now,
         eligible_at=eligible_at,
-        accrued_at=turn.now if state.settings.priority_policy.accrue_always else None,
+        accrued_at=context.now if state.settings.priority_policy.accrue_always else None,
         association=association_number(state, spec, partitions[0].name),
         time_limit_minutes=time_limit.limit_minutes(spec, partitions[0]),
         billing=state.rules.billing(partitions[0].name, requested_pairs(spec)),
@@ -201,20 +203,20 @@ def new_job(turn: Turn, command: SubmitJob, component: Component | None = None, 
     )
 
 
-def labelled(turn: Turn, spec: JobSpec) -> JobSpec:
+def labelled(context: DecisionContext, spec: JobSpec) -> JobSpec:
     """With the label that keeps its nodes from others. Refuses one that its user may not have."""
-    own = spec.uid == turn.caller.uid
+    own = spec.uid == context.caller.uid
     try:
-        label = label_of(turn.state.settings.mcs, spec, turn.caller.group_names if own else (spec.group,))
+        label = label_of(context.state.settings.mcs, spec, context.caller.group_names if own else (spec.group,))
     except BadLabel as error:
         raise Refused("ESLURM_INVALID_MCS_LABEL", hint=str(error)) from error
     return replace(spec, mcs_label=label) if label != spec.mcs_label else spec
 
 
-def _owned(turn: Turn, spec: JobSpec, granted: tuple[str, ...]) -> JobSpec:
+def _owned(context: DecisionContext, spec: JobSpec, granted: tuple[str, ...]) -> JobSpec:
     """The job is its caller's, unless an administrator submits for somebody else. What the site's plugins have set
     (`granted`) needs no right of the caller's."""
-    caller = turn.caller
+    caller = context.caller
     if caller.admin:
         if spec.uid < 0:
             return replace(
@@ -225,7 +227,7 @@ def _owned(turn: Turn, spec: JobSpec, granted: tuple[str, ...]) -> JobSpec:
         raise Refused("ESLURM_USER_ID_MISSING")
     if spec.gid not in (-1, caller.gid, *caller.groups):
         raise Refused("ESLURM_GROUP_ID_MISSING")
-    operator, admin = operates(turn.state, caller), administers(turn.state, caller)
+    operator, admin = operates(context.state, caller), administers(context.state, caller)
     if spec.nice < 0 and not operator and "nice" not in granted:
         raise Refused("ESLURM_INVALID_NICE")
     if spec.priority is not None and not operator and "priority" not in granted:
@@ -297,23 +299,23 @@ def _array(state: State, spec: JobSpec) -> ArrayState | None:
     )
 
 
-def _open_dependencies(turn: Turn, spec: JobSpec, waiter: Waiter) -> tuple[Dependency, ...]:
+def _open_dependencies(context: DecisionContext, spec: JobSpec, waiter: Waiter) -> tuple[Dependency, ...]:
     if not spec.dependencies:
         return ()
     for item in spec.dependencies:
         if item.kind not in KINDS:
             raise Refused("ESLURM_DEPENDENCY", hint=f"{item.kind} is not built")
-    return still_open(turn.state, waiter, spec.dependencies, spec.dependency_mode, turn.now)
+    return still_open(context.state, waiter, spec.dependencies, spec.dependency_mode, context.now)
 
 
-def _settle_dependencies(turn: Turn, job: Job) -> None:
+def _settle_dependencies(context: DecisionContext, job: Job) -> None:
     over: list[Job | None] = []
     if job.array is not None:
         for item in job.dependencies:
             if item.kind == "aftercorr":
-                over += correspond(turn, job.id, item.job_id, None)
-        over.append(look_again(turn, job.id))
-    over.append(cancel_if_hopeless(turn, turn.state.jobs[job.id]))
+                over += correspond(context, job.id, item.job_id, None)
+        over.append(look_again(context, job.id))
+    over.append(cancel_if_hopeless(context, context.state.jobs[job.id]))
     for killed in over:
         if killed is not None:
-            job_is_over(turn, killed)
+            job_is_over(context, killed)

@@ -16,8 +16,8 @@ from spritz.core.decide.arrays import missing_tasks, select
 from spritz.core.decide.gang import cpus_are_free, go_on, stop
 from spritz.core.decide.room import Room
 from spritz.core.decide.start import cpus_agree
+from spritz.core.decision import DecisionContext, Refused
 from spritz.core.flags import CONFIGURING
-from spritz.core.turn import Refused, Turn
 from spritz.model.commands.job import Done
 from spritz.model.events.job import JobSuspended
 from spritz.model.preempting import time_sliced
@@ -30,10 +30,10 @@ if TYPE_CHECKING:
     from spritz.model.job import Job
 
 
-def suspend(turn: Turn, command: SuspendJob) -> Done:
+def suspend(context: DecisionContext, command: SuspendJob) -> Done:
     """Stop all running jobs that are meant; those that stand still already stay so until they are resumed."""
-    need_operator(turn, "ESLURM_ACCESS_DENIED")
-    jobs = [one.job for one in select(turn.state, command.target)]
+    need_operator(context, "ESLURM_ACCESS_DENIED")
+    jobs = [one.job for one in select(context.state, command.target)]
     _need_whole(jobs)
     if any(job.spec.external for job in jobs):
         raise Refused("ESLURM_NOT_SUPPORTED", message="external jobs cannot be suspended")
@@ -43,30 +43,30 @@ def suspend(turn: Turn, command: SuspendJob) -> Done:
     if any(job.flags & CONFIGURING for job in running):
         raise Refused("ESLURM_PROLOG_RUNNING")
     for job in running:
-        stop(turn, job, "")
+        stop(context, job, "")
     for job in jobs:
         if job.suspended_by:
-            turn.record(JobSuspended(at=turn.now, job_id=job.id, by=""))
-    return Done(missing=missing_tasks(turn.state, command.target))
+            context.record(JobSuspended(at=context.now, job_id=job.id, by=""))
+    return Done(missing=missing_tasks(context.state, command.target))
 
 
-def resume(turn: Turn, command: ResumeJob) -> Done:
+def resume(context: DecisionContext, command: ResumeJob) -> Done:
     """Let all suspended jobs that are meant go on; the time limit moves by the time they stood still."""
-    need_operator(turn, "ESLURM_ACCESS_DENIED")
-    jobs = [one.job for one in select(turn.state, command.target)]
+    need_operator(context, "ESLURM_ACCESS_DENIED")
+    jobs = [one.job for one in select(context.state, command.target)]
     _need_whole(jobs)
     stopped = [job for job in jobs if job.state is JobState.SUSPENDED]
     if not stopped:
         raise Refused(_why_not(jobs, "ESLURM_JOB_NOT_SUSPENDED"))
     for job in stopped:
-        if not cpus_are_free(turn.state, job) and not _may_take_turns(turn.state, job):
+        if not cpus_are_free(context.state, job) and not _may_take_turns(context.state, job):
             raise Refused("ESLURM_NODES_BUSY")
     for job in stopped:
-        if cpus_are_free(turn.state, job):  # else one of this same array took them
-            go_on(turn, job)
-        elif not job.suspended_by and _may_take_turns(turn.state, job):
-            turn.record(JobSuspended(at=turn.now, job_id=job.id, by="gang"))
-    return Done(missing=missing_tasks(turn.state, command.target))
+        if cpus_are_free(context.state, job):  # else one of this same array took them
+            go_on(context, job)
+        elif not job.suspended_by and _may_take_turns(context.state, job):
+            context.record(JobSuspended(at=context.now, job_id=job.id, by="gang"))
+    return Done(missing=missing_tasks(context.state, command.target))
 
 
 def _may_take_turns(state: State, job: Job) -> bool:

@@ -14,8 +14,8 @@ from msgspec.structs import replace
 
 from spritz.core.decide.access import is_operator, need_control
 from spritz.core.decide.arrays import select
+from spritz.core.decision import DecisionContext, Refused
 from spritz.core.priority import PRIORITY_MAX
-from spritz.core.turn import Refused, Turn
 from spritz.model.commands.job import Done
 from spritz.model.events.job import JobUpdated
 from spritz.model.job import Hold
@@ -32,15 +32,15 @@ if TYPE_CHECKING:
 NICE_MAX = 2_147_483_645
 
 
-def top(turn: Turn, command: TopJob) -> Done:
+def top(context: DecisionContext, command: TopJob) -> Done:
     """Put these jobs before all others of their line, in the order given."""
-    state = turn.state
-    if not is_operator(turn) and not any(key == "enable_user_top" for key, _ in state.settings.scheduler_parameters):
+    state = context.state
+    if not is_operator(context) and not any(key == "enable_user_top" for key, _ in state.settings.scheduler_parameters):
         raise Refused("ESLURM_ACCESS_DENIED", hint="SchedulerParameters=enable_user_top is not set")
     chosen: dict[int, Job] = {}
     for target in command.targets:
         for one in select(state, target):
-            need_control(turn, one.job)
+            need_control(context, one.job)
             if one.job.state is not JobState.PENDING:
                 raise Refused("ESLURM_JOB_NOT_PENDING")
             if one.job.hold is not Hold.NONE:
@@ -56,7 +56,7 @@ def top(turn: Turn, command: TopJob) -> Done:
             first, rest, {number: in_force.get(number, job.priority) for number, job in members.items()}
         ):
             if gain:
-                turn.record(JobUpdated(at=turn.now, job=_moved(state, job, gain)))
+                context.record(JobUpdated(at=context.now, job=_moved(state, job, gain)))
     return Done()
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from spritz.core.turn import Refused, Turn
+from spritz.core.decision import DecisionContext, Refused
 from spritz.model.commands.job import Done
 from spritz.model.events.trigger import TriggersCleared, TriggerSet, TriggersFired, TriggersPulled
 from spritz.model.triggers import EVENTS, NODE_EVENTS, OFFSET_MAX, Trigger
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 _OF_JOBS = frozenset({*NODE_EVENTS, "fini", "time"})
 
 
-def set_trigger(turn: Turn, command: SetTrigger) -> Done:
+def set_trigger(context: DecisionContext, command: SetTrigger) -> Done:
     """Who may is settled by the controller: the program runs there."""
-    state = turn.state
-    if not turn.caller.admin and len(state.triggers) >= state.settings.max_job_count:
+    state = context.state
+    if not context.caller.admin and len(state.triggers) >= state.settings.max_job_count:
         raise Refused("ESLURM_MAX_JOB_COUNT")
     if command.job_id:
         job = state.jobs.get(command.job_id)
@@ -50,8 +50,8 @@ def set_trigger(turn: Turn, command: SetTrigger) -> Done:
         id=state.next_trigger_id,
         events=command.events,
         program=command.program,
-        uid=turn.caller.uid,
-        user=turn.caller.user,
+        uid=context.caller.uid,
+        user=context.caller.user,
         job_id=command.job_id,
         nodes=command.nodes,
         offset_seconds=command.offset_seconds,
@@ -59,44 +59,44 @@ def set_trigger(turn: Turn, command: SetTrigger) -> Done:
     )
     if any(replace(other, id=trigger.id, pulls=()) == trigger for other in state.triggers.values()):
         raise Refused("ESLURM_TRIGGER_DUP")
-    turn.record(TriggerSet(at=turn.now, trigger=trigger))
+    context.record(TriggerSet(at=context.now, trigger=trigger))
     return Done()
 
 
-def clear_triggers(turn: Turn, command: ClearTriggers) -> Done:
+def clear_triggers(context: DecisionContext, command: ClearTriggers) -> Done:
     """Of others only root clears them."""
     if not (command.id or command.job_id or command.uid >= 0):
         raise Refused("ESLURM_NOT_SUPPORTED", hint="which triggers?")
     found = [
         trigger
-        for trigger in turn.state.triggers.values()
+        for trigger in context.state.triggers.values()
         if command.id in (0, trigger.id) and command.job_id in (0, trigger.job_id) and command.uid in (-1, trigger.uid)
     ]
-    mine = [trigger.id for trigger in found if turn.caller.admin or trigger.uid == turn.caller.uid]
+    mine = [trigger.id for trigger in found if context.caller.admin or trigger.uid == context.caller.uid]
     if found and not mine:
         raise Refused("ESLURM_ACCESS_DENIED")
     if not mine:
         raise Refused("ESRCH", "No such process")
-    turn.record(TriggersCleared(at=turn.now, ids=tuple(mine)))
+    context.record(TriggersCleared(at=context.now, ids=tuple(mine)))
     return Done()
 
 
-def pull_triggers(turn: Turn, command: PullTriggers) -> Done:
+def pull_triggers(context: DecisionContext, command: PullTriggers) -> Done:
     """What was cleared meanwhile is not pulled."""
-    pulls = tuple(pull for pull in command.pulls if pull.id in turn.state.triggers)
-    gone = tuple(number for number in command.gone if number in turn.state.triggers)
+    pulls = tuple(pull for pull in command.pulls if pull.id in context.state.triggers)
+    gone = tuple(number for number in command.gone if number in context.state.triggers)
     if pulls:
-        turn.record(TriggersPulled(at=turn.now, pulls=pulls))
+        context.record(TriggersPulled(at=context.now, pulls=pulls))
     if gone:
-        turn.record(TriggersCleared(at=turn.now, ids=gone))
+        context.record(TriggersCleared(at=context.now, ids=gone))
     return Done()
 
 
-def fire_triggers(turn: Turn, command: FireTriggers) -> Done:
+def fire_triggers(context: DecisionContext, command: FireTriggers) -> Done:
     """What was cleared meanwhile is refused as a whole: its program must not run."""
     for pull in command.pulls:
-        trigger = turn.state.triggers.get(pull.id)
+        trigger = context.state.triggers.get(pull.id)
         if trigger is None or pull not in trigger.pulls:
             raise Refused("ESRCH", "No such process")
-    turn.record(TriggersFired(at=turn.now, pulls=command.pulls))
+    context.record(TriggersFired(at=context.now, pulls=command.pulls))
     return Done()

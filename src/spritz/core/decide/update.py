@@ -20,10 +20,10 @@ from spritz.core.decide.dependency import KINDS, Waiter, cancel_if_hopeless, job
 from spritz.core.decide.hold import let_go
 from spritz.core.decide.memory import with_counted_memory
 from spritz.core.decide.spec import check_extra, check_submission, with_alternates
+from spritz.core.decision import DecisionContext, Refused
 from spritz.core.eligibility import HELD_REASONS, eligibility, grows_older
 from spritz.core.priority import initial_priority
 from spritz.core.rights import coordinates
-from spritz.core.turn import Refused, Turn
 from spritz.model.commands.job import Done
 from spritz.model.errors import ESLURM
 from spritz.model.events.job import JobHeld, JobUpdated
@@ -121,42 +121,42 @@ FREED = {
 _SPECIAL = frozenset({"array_limit", "end_at", "hold", "reset_accrue"})
 
 
-def update_job(turn: Turn, command: UpdateJob) -> Done:
+def update_job(context: DecisionContext, command: UpdateJob) -> Done:
     """Change one job, an array, or some of its tasks."""
-    chosen = select(turn.state, command.target)
+    chosen = select(context.state, command.target)
     if command.target.component == 0:
         chosen = chosen[:1]  # of this component alone; to cancel or hold the first one means the whole
     changes = command.changes
-    _check_names(turn, changes)
+    _check_names(context, changes)
     for one in chosen:
-        need_control(turn, one.job, "ESLURM_USER_ID_MISSING")
+        need_control(context, one.job, "ESLURM_USER_ID_MISSING")
     if any(one.job.spec.cron is not None for one in chosen):
         raise Refused("ESLURM_CANNOT_MODIFY_CRON_JOB", hint="`scrontab -e` changes them")
     if "array_limit" in changes:
         _check_array_limit(chosen[0].job, command)
     live = [one for one in chosen if not one.job.state.ended] or chosen
     for one in live:
-        draft(turn, one.job, changes, command.priority_now)  # all is refused before anything changes
+        draft(context, one.job, changes, command.priority_now)  # all is refused before anything changes
     for one in live:
-        numbers = single_out(turn, one.job.id, one.tasks) if one.tasks else [one.job.id]
+        numbers = single_out(context, one.job.id, one.tasks) if one.tasks else [one.job.id]
         for number in numbers:
-            job = turn.state.jobs[number]
+            job = context.state.jobs[number]
             if one.job.state.ended or not job.state.ended:  # else it has ended with another: kill_invalid_depend
-                _change(turn, job, changes, command.priority_now)
-    if "priority" in changes and not is_operator(turn) and changes["priority"]:
+                _change(context, job, changes, command.priority_now)
+    if "priority" in changes and not is_operator(context) and changes["priority"]:
         # Told to users, though it is done; Slurm reckons the priority anew some day.
         return Done(messages=(ESLURM["ESLURM_PRIO_RESET_FAIL"][1],))
-    return Done(missing=missing_tasks(turn.state, command.target))
+    return Done(missing=missing_tasks(context.state, command.target))
 
 
-def _check_names(turn: Turn, changes: dict[str, object]) -> None:
+def _check_names(context: DecisionContext, changes: dict[str, object]) -> None:
     unknown = [name for name in changes if name not in PENDING]
     if unknown:
         raise Refused("ESLURM_NOT_SUPPORTED", hint=f"{unknown[0]} of a job cannot be updated")
     if ADMIN_ONLY & changes.keys():
-        need_admin(turn, "ESLURM_ACCESS_DENIED")
+        need_admin(context, "ESLURM_ACCESS_DENIED")
     if OPERATOR_ONLY & changes.keys():
-        need_operator(turn, "ESLURM_ACCESS_DENIED")
+        need_operator(context, "ESLURM_ACCESS_DENIED")
 
 
 def _check_array_limit(job: Job, command: UpdateJob) -> None:
@@ -164,7 +164,7 @@ def _check_array_limit(job: Job, command: UpdateJob) -> None:
         raise Refused("ESLURM_NOT_SUPPORTED", hint="ArrayTaskThrottle is of a whole job array")
 
 
-def draft(turn: Turn, job: Job, changes: dict[str, object], priority_now: int | None = None) -> Job:
+def draft(context: DecisionContext, job: Job, changes: dict[str, object], priority_now: int | None = None) -> Job:
     """The record as it would be afterwards, holds apart. Refuses what is not allowed; changes nothing."""
     names = changes.keys()
     if job.state.ended and names - NOTES:
@@ -173,7 +173,7 @@ def draft(turn: Turn, job: Job, changes: dict[str, object], priority_now: int | 
         raise Refused("ESLURM_JOB_NOT_PENDING")
     if job.state is JobState.PENDING and "end_at" in names:
         raise Refused("ESLURM_JOB_NOT_RUNNING")
-    spec = _freed(turn, _changed_spec(job.spec, changes), names)
+    spec = _freed(context, _changed_spec(job.spec, changes), names)
     if "nodes_min" in names and "tasks" not in names and not spec.tasks_given:
         spec = replace(spec, tasks=spec.nodes_min * (spec.tasks_per_node or 1))  # as at its submission
     if changes.get("priority") and "nice" not in names:
@@ -181,13 +181,13 @@ def draft(turn: Turn, job: Job, changes: dict[str, object], priority_now: int | 
     if job.priorities_reached and spec != job.spec:
         job = replace(job, priorities_reached=())
     if "extra" in names and job.state is JobState.PENDING:
-        check_extra(turn.state.settings, spec.extra)
+        check_extra(context.state.settings, spec.extra)
     _check_hold(job, changes)
-    _check_rights(turn, job, spec, job.priority if priority_now is None else priority_now)
+    _check_rights(context, job, spec, job.priority if priority_now is None else priority_now)
     if job.state is not JobState.PENDING:
         job = _limits_of_running(replace(job, spec=spec), changes, job.spec.nice)
     elif names - RUNNING or "time_limit_minutes" in names:
-        job = _pending_again(turn, job, spec, changes)
+        job = _pending_again(context, job, spec, changes)
     else:
         job = replace(job, spec=spec)
     return _with_array_limit(job, changes)
@@ -208,12 +208,12 @@ def _changed_spec(spec: JobSpec, changes: dict[str, object]) -> JobSpec:
         raise Refused("ESLURM_NOT_SUPPORTED", hint=str(error)) from error
 
 
-def _freed(turn: Turn, spec: JobSpec, names: Collection[str]) -> JobSpec:
+def _freed(context: DecisionContext, spec: JobSpec, names: Collection[str]) -> JobSpec:
     """What an operator sets, limits do not hold for, until its owner sets it anew. Source: scontrol(1) QOS."""
     if spec.time_granted and "time_limit_minutes" in names:
         spec = replace(spec, time_granted=False)
     kinds = {FREED[name] for name in names if name in FREED}
-    exempt = {*spec.exempt} | kinds if is_operator(turn) else {*spec.exempt} - kinds
+    exempt = {*spec.exempt} | kinds if is_operator(context) else {*spec.exempt} - kinds
     return spec if exempt == {*spec.exempt} else replace(spec, exempt=tuple(sorted(exempt)))
 
 
@@ -224,12 +224,12 @@ def _check_hold(job: Job, changes: dict[str, object]) -> None:
         raise Refused("ESLURM_JOB_HELD")
 
 
-def _check_rights(turn: Turn, job: Job, spec: JobSpec, priority: int) -> None:
+def _check_rights(context: DecisionContext, job: Job, spec: JobSpec, priority: int) -> None:
     """What owners may not do: raise time limits and priorities."""
-    if is_operator(turn):
+    if is_operator(context):
         return
-    if spec.account != job.spec.account and turn.caller.uid != job.spec.uid:
-        _need_both_accounts(turn, spec)
+    if spec.account != job.spec.account and context.caller.uid != job.spec.uid:
+        _need_both_accounts(context, spec)
     # 0 means no limit where a job is submitted, and "now" for a job that runs.
     asked = INFINITE if spec.time_limit_minutes is None else spec.time_limit_minutes
     longer = asked > (job.time_limit_minutes or INFINITE)
@@ -237,7 +237,7 @@ def _check_rights(turn: Turn, job: Job, spec: JobSpec, priority: int) -> None:
         longer
         and spec.time_limit_minutes != job.spec.time_limit_minutes
         and job.state is not JobState.PENDING
-        and not may_raise(turn, job)
+        and not may_raise(context, job)
     ):
         raise Refused("ESLURM_ACCESS_DENIED")
     if spec.priority is not None and spec.priority > priority and spec.priority != job.spec.priority:
@@ -246,9 +246,9 @@ def _check_rights(turn: Turn, job: Job, spec: JobSpec, priority: int) -> None:
         raise Refused("ESLURM_ACCESS_DENIED")
 
 
-def _need_both_accounts(turn: Turn, spec: JobSpec) -> None:
+def _need_both_accounts(context: DecisionContext, spec: JobSpec) -> None:
     """A coordinator moves jobs between accounts of theirs."""
-    if not coordinates(turn.state, turn.caller, spec.account):
+    if not coordinates(context.state, context.caller, spec.account):
         raise Refused("ESLURM_USER_ID_MISSING")
 
 
@@ -274,54 +274,54 @@ def _limits_of_running(job: Job, changes: dict[str, object], nice_before: int) -
     return replace(job, ends_at=grace_ends_at) if job.preempt_action else job
 
 
-def _pending_again(turn: Turn, job: Job, spec: JobSpec, changes: dict[str, object]) -> Job:
+def _pending_again(context: DecisionContext, job: Job, spec: JobSpec, changes: dict[str, object]) -> Job:
     """All that follows from a pending job's new spec, as if it were submitted now."""
     if "partitions" in changes:
-        spec = with_alternates(turn.state, spec)
-    spec = with_counted_memory(turn.state, spec)
+        spec = with_alternates(context.state, spec)
+    spec = with_counted_memory(context.state, spec)
     if changes.keys() & {"account", "qos", "wckey", "partitions"}:
-        spec = with_account(turn.state, spec)
-    partitions, waits = check_submission(turn, spec, there="partitions" not in changes)
+        spec = with_account(context.state, spec)
+    partitions, waits = check_submission(context, spec, there="partitions" not in changes)
     spec = replace(spec, partitions=tuple(partition.name for partition in partitions))
-    if changes.keys() & {"account", "qos", "partitions"} and not is_operator(turn):
-        check_move(turn.state, job, spec)
+    if changes.keys() & {"account", "qos", "partitions"} and not is_operator(context):
+        check_move(context.state, job, spec)
     dependencies = job.dependencies
     if "dependencies" in changes or "dependency_mode" in changes:
-        dependencies = _new_dependencies(turn, job, spec)
+        dependencies = _new_dependencies(context, job, spec)
     priority = job.priority
     if job.hold is Hold.NONE and changes.keys() & {"nice", "priority", "partitions"} and spec.priority != 0:
-        priority = initial_priority(turn.state, spec, job.id)
+        priority = initial_priority(context.state, spec, job.id)
     job = replace(
         job,
         spec=spec,
         partition=partitions[0].name,
-        association=association_number(turn.state, spec, partitions[0].name),
+        association=association_number(context.state, spec, partitions[0].name),
         time_limit_minutes=limit_minutes(spec, partitions[0]),
         dependencies=dependencies,
         priority=priority,
     )
     if "reset_accrue" in changes and grows_older(job):
-        job = replace(job, accrued_at=turn.now)
+        job = replace(job, accrued_at=context.now)
     if job.hold is not Hold.NONE:
         return job
     if changes.keys() & {"account", "qos", "partitions"} and job.accrued_at == 0.0:
         job = replace(job, accrued_at=None)  # other limits may hold now
-    reason, eligible_at = eligibility(spec, Hold.NONE, dependencies, turn.now)
-    if reason is Reason.NONE and job.eligible_at and job.eligible_at <= turn.now:
+    reason, eligible_at = eligibility(spec, Hold.NONE, dependencies, context.now)
+    if reason is Reason.NONE and job.eligible_at and job.eligible_at <= context.now:
         eligible_at = job.eligible_at  # it keeps the age it has
-    elif not turn.state.settings.priority_policy.accrue_always:
+    elif not context.state.settings.priority_policy.accrue_always:
         job = replace(job, accrued_at=None)
     return replace(job, reason=waits if reason is Reason.NONE else reason, reason_detail="", eligible_at=eligible_at)
 
 
-def _new_dependencies(turn: Turn, job: Job, spec: JobSpec) -> tuple[Dependency, ...]:
+def _new_dependencies(context: DecisionContext, job: Job, spec: JobSpec) -> tuple[Dependency, ...]:
     for item in spec.dependencies:
         if item.kind not in KINDS:
             raise Refused("ESLURM_DEPENDENCY", hint=f"{item.kind} is not built")
-    if _lead_to(turn.state, spec.dependencies, job, turn.state.settings.max_dependency_depth):
+    if _lead_to(context.state, spec.dependencies, job, context.state.settings.max_dependency_depth):
         raise Refused("ESLURM_CIRCULAR_DEPENDENCY")
     fresh = tuple(replace(item, state="unfulfilled", due_at=0.0) for item in spec.dependencies)
-    return still_open(turn.state, Waiter.of(job), fresh, spec.dependency_mode, turn.now)
+    return still_open(context.state, Waiter.of(job), fresh, spec.dependency_mode, context.now)
 
 
 def _lead_to(state: State, dependencies: Iterable[Dependency], goal: Job, depth: int) -> bool:
@@ -348,29 +348,29 @@ def _with_array_limit(job: Job, changes: dict[str, object]) -> Job:
     return job
 
 
-def _change(turn: Turn, job: Job, changes: dict[str, object], priority_now: int | None) -> None:
-    after = draft(turn, job, changes, priority_now)
+def _change(context: DecisionContext, job: Job, changes: dict[str, object], priority_now: int | None) -> None:
+    after = draft(context, job, changes, priority_now)
     if after != job:
-        turn.record(JobUpdated(at=turn.now, job=after))
+        context.record(JobUpdated(at=context.now, job=after))
     if after.state.active and changes.get("priority") == 0:
-        _change_hold(turn, after, changes)
+        _change_hold(context, after, changes)
     if after.state is not JobState.PENDING:
         return
-    _change_hold(turn, after, changes)
+    _change_hold(context, after, changes)
     if "dependencies" in changes:
-        killed = cancel_if_hopeless(turn, turn.state.jobs[job.id])
+        killed = cancel_if_hopeless(context, context.state.jobs[job.id])
         if killed is not None:
-            job_is_over(turn, killed)
+            job_is_over(context, killed)
 
 
-def _change_hold(turn: Turn, job: Job, changes: dict[str, object]) -> None:
+def _change_hold(context: DecisionContext, job: Job, changes: dict[str, object]) -> None:
     """Priority 0 holds, as `hold` does; `hold` false lets go, with the priority that is given."""
     priority = changes.get("priority")
     held = changes.get("hold")
     if priority == 0 or held is True:
-        kind = Hold.ADMIN if is_operator(turn) else Hold.USER
-        turn.record(JobHeld(at=turn.now, job_id=job.id, hold=kind, reason=HELD_REASONS[kind]))
+        kind = Hold.ADMIN if is_operator(context) else Hold.USER
+        context.record(JobHeld(at=context.now, job_id=job.id, hold=kind, reason=HELD_REASONS[kind]))
     elif job.hold is not Hold.NONE and held is False:
-        if job.hold is Hold.ADMIN and not is_operator(turn):
+        if job.hold is Hold.ADMIN and not is_operator(context):
             return
-        let_go(turn, job, priority if isinstance(priority, int) else None)
+        let_go(context, job, priority if isinstance(priority, int) else None)

@@ -14,22 +14,22 @@ from spritz.model.events.job import JobNodesUp
 from spritz.model.ids import INFINITE
 
 if TYPE_CHECKING:
-    from spritz.core.turn import Turn
+    from spritz.core.decision import DecisionContext
     from spritz.model.job import Job
 
 
-def nodes_came_up(turn: Turn, name: str) -> None:
+def nodes_came_up(context: DecisionContext, name: str) -> None:
     """A node has registered: jobs that wait for no other go on."""
-    for job_id in list(turn.state.uses[name].jobs):
-        begin_if_up(turn, turn.state.jobs[job_id])
+    for job_id in list(context.state.uses[name].jobs):
+        begin_if_up(context, context.state.jobs[job_id])
 
 
-def begin_if_up(turn: Turn, job: Job) -> None:
+def begin_if_up(context: DecisionContext, job: Job) -> None:
     """The job's time begins if all its nodes are up."""
-    if not job.flags & POWER_UP_NODE or job.allocation is None or wakes(turn.state, job.allocation):
+    if not job.flags & POWER_UP_NODE or job.allocation is None or wakes(context.state, job.allocation):
         return
     minutes = INFINITE if job.time_limit_minutes is None else job.time_limit_minutes
-    ends_at = 0.0 if minutes >= INFINITE else turn.now + minutes * 60.0
-    turn.record(JobNodesUp(at=turn.now, job_id=job.id, ends_at=ends_at))
-    if not turn.state.settings.prolog_slurmctld:
-        prolog.prepare(turn, turn.state.jobs[job.id])
+    ends_at = 0.0 if minutes >= INFINITE else context.now + minutes * 60.0
+    context.record(JobNodesUp(at=context.now, job_id=job.id, ends_at=ends_at))
+    if not context.state.settings.prolog_slurmctld:
+        prolog.prepare(context, context.state.jobs[job.id])

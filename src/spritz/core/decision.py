@@ -1,8 +1,9 @@
-"""One command being decided: what it may read, and where its events and effects go.
+"""The context of one decision: what the decision may read, and where its events and effects go.
 
-A decision records events through `Turn.record`, which applies each at once, so that later parts of the same decision
-see its result (ten starts of one plan must not take the same CPU). `Turn.record` is the only caller of `apply`
-besides replay. A refusal raises `Refused` before anything is recorded: nothing is ever half done.
+A decision records events through `DecisionContext.record`, which applies each event immediately, so that later parts
+of the same decision see the result (ten starts of one plan must not take the same CPU). Apart from replay, `record` is
+the only caller of `apply`. A decision raises `Refused` before it records anything, so a command is carried out in full
+or not at all.
 """
 
 from __future__ import annotations
@@ -29,13 +30,13 @@ class Refused(Exception):
         self.rejection = Rejection(code=code, message=message, hint=hint)
 
     def with_details(self, *lines: str) -> Refused:
-        """The same, with lines that Slurm prints before the failure itself."""
+        """Adds the lines that Slurm prints before the failure itself. Returns self."""
         self.rejection = replace(self.rejection, details=lines)
         return self
 
 
-class Turn:
-    """State, time and caller of one command, and what came of it so far."""
+class DecisionContext:
+    """State, time and caller of one command, with the events and effects that the decision has produced so far."""
 
     __slots__ = ("caller", "effects", "events", "now", "state")
 
@@ -47,13 +48,14 @@ class Turn:
         self.effects: list[Effect] = []
 
     def record(self, event: Event) -> None:
-        """The fact is decided; the state moves on."""
+        """Apply the event to the state, and add it to the events of this decision."""
         apply_event(self.state, event)
         self.events.append(event)
 
-    def ask(self, effect: Effect) -> None:
-        """The world should do this once the events are durable. What concerns an external job is asked of nobody:
-        whoever runs it follows the events.
+    def add_effect(self, effect: Effect) -> None:
+        """Have the shell carry this out once the events are durable.
+
+        Effects for external jobs are dropped: the workload manager that runs such a job follows the events instead.
         """
         job = self.state.jobs.get(getattr(effect, "job_id", 0))
         if job is None or not job.spec.external:
@@ -61,11 +63,11 @@ class Turn:
 
 
 class WouldRecord(Exception):
-    """A decision that must leave no trace wants to record an event. Never leaves the core."""
+    """A decision that must not change the state tried to record an event. Never leaves the core."""
 
 
-class CheckTurn(Turn):
-    """A turn on a state that must stay as it is."""
+class ReadOnlyContext(DecisionContext):
+    """The context of `Machine.check`: the state must not change."""
 
     __slots__ = ()
 
