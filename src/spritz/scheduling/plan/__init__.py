@@ -1,8 +1,9 @@
 """One cycle: from a snapshot to a plan.
 
-`cycle` is the entry. `start_now` finds a place that is free and not planned for another job; `backfill` plans starts
+`cycle` is the entry. `start_now` finds resources that are free and not planned for another job; `backfill` plans starts
 for jobs that must wait, within `backfill_limits`, on `planned_starts`; `preemption` frees resources. `gangs`,
-`gang_cycle` and `gang_preemption` do the same for all components of a heterogeneous job at once. `limits`,
-`licenses`, `license_profile`, `power_up` and `complete_wait` hold jobs back; `verdicts` and `notes` say why.
-`predicted_order` and `overtaking` are about the order; `overdue` about running jobs past their limits; `feasible` is
-asked before a job is accepted."""
+`gang_cycle` and `gang_preemption` do the same for all components of a heterogeneous job together. `limits`, `licenses`,
+`license_profile`, `power_up` and `complete_wait` hold jobs back; `verdicts` and `notes` give the reasons.
+`predicted_order` and `overtaking` set the order; `overdue` finds planned starts that were missed; `feasible` is asked
+before a job is accepted.
+"""

@@ -1,9 +1,10 @@
-"""Backfill: plans starts for the jobs that must wait, so that jobs behind them cannot delay them.
+"""Backfill: plans starts for jobs that must wait, so that lower-ranked jobs cannot delay them.
 
 A full cycle goes through all waiting jobs in order of rank. A job with a planned start keeps it, or gets an earlier one
-that delays no other job's. A job without one gets, within its limits (`backfill_limits`), the earliest start that
-leaves the planned starts of higher-ranked jobs alone; those of lower-ranked jobs are planned again after it. A quick
-cycle keeps all planned starts, and plans one only for the first job that has none, provisionally.
+if that delays no other job. A job without one gets, within its limits (`backfill_limits`), the earliest start that
+leaves the planned starts of higher-ranked jobs alone; planned starts of lower-ranked jobs are dropped first where they
+were made before this job came, and are planned again after it. A quick cycle keeps all planned starts, and plans one
+only for the first job that has none, provisionally.
 
 Source: slurm.conf(5) SchedulerParameters bf_max_job_*, bf_min_age_reserve, bf_min_prio_reserve, bf_one_resv_per_job,
 bf_window.
@@ -61,31 +62,31 @@ class Backfill:
         self._full = full
         self.planned = kept
         kept.before_reading = self._make_deferred
-        #: by number of the shape: how many of its jobs (or array tasks) wait so far
+        #: by `Shape.order`: how many jobs (or array tasks) of the shape have been found to wait
         self._seen: Counter[int] = Counter()
-        #: jobs with their planned starts, in order of rank
+        #: waiting jobs with their planned starts, in order of rank
         self.told: list[tuple[JobRecord, FutureStart]] = []
-        #: planned starts that were made before so many had joined the queue have been dropped, but for those of jobs
-        #: before
+        #: Planned starts made when the queue had counted fewer arrivals than this have been dropped, except those of
+        #: jobs already considered.
         self._renewed, self.told_of = 0, Counter[int]()
-        #: by number: shapes whose jobs wait for resources
+        #: by `Shape.order`: shapes whose jobs wait for resources
         self.waiting: dict[int, Shape] = {}
         self._limits = BackfillLimits(snapshot, parameters, full=full)
-        #: by request: its latest planned start so far, so that equal requests start in order
+        #: by request: its latest planned start so far, so that jobs with equal requests start in order
         self._since: dict[Request, float] = {}
-        #: the same for heterogeneous jobs, by the requests of their components
+        #: the same for heterogeneous jobs, by the requests of all components
         self._gangs_since: dict[tuple[Request, ...], float] = {}
         #: with sched/builtin, by partition: the latest planned start so far
         self._order: dict[str, float] = {}
-        #: queues whose first blocked job gets no planned start (QOS NoReserve): the next job is the head
+        #: queues whose first blocked job gets no planned start (QOS flag NoReserve): the next job becomes the head
         self._headless: set[tuple[str, str]] = set()
-        #: some waiting job has no planned start: in a quick cycle the jobs behind it get none
+        #: some waiting job has no planned start; in a quick cycle the jobs behind it then get none
         self.passed_over = False
-        #: jobs whose turn it is, and to whom nothing has been planned yet: job, shape, places, whether it is a head
+        #: jobs whose planned start is deferred until it is needed: job, shape, positions, whether it is a head
         self._deferred: list[tuple[JobRecord, Shape, range, bool]] = []
         if full:
             self._drop_void()
-        #: with bf_predict a planned start is kept even if other jobs rank higher by now
+        #: None with bf_predict: a planned start is then kept even if other jobs rank higher by now
         self._overtaking = Overtaking(kept) if full and not parameters.predict else None
         #: planned starts of earlier cycles whose jobs have not been considered yet
         self._old = len(self.planned.ledger)
@@ -93,7 +94,7 @@ class Backfill:
     # -- making planned starts
 
     def wait(self, record: JobRecord, shape: Shape, *, head: bool) -> bool:
-        """The job must wait. True: look at the next one of its shape as well."""
+        """The job must wait. True: consider the next job of its shape as well."""
         request = shape.request
         self.waiting[shape.order] = shape
         position = self._seen[shape.order]
@@ -111,13 +112,13 @@ class Backfill:
             self._promise(record, shape, range(position, position + tasks), head=head)
             self.passed_over = promised < len(shape.keys)
         elif not self.passed_over:
-            # Planning a start takes long: only do so if some job behind this one fits (`before_reading`).
+            # Planning a start is expensive: defer it until a job behind this one fits (`before_reading`).
             self._deferred.append((record, shape, range(position, position + tasks), head))
             self.passed_over = position + tasks < len(shape.keys) if head else promised < len(shape.keys)
         return False
 
     def pass_over(self, count: int) -> None:
-        """`count` waiting jobs are not considered in this cycle."""
+        """Note that `count` waiting jobs are not considered in this cycle."""
         self.passed_over = self.passed_over or count > len(self.planned.ledger)
 
     def _make_deferred(self) -> None:
@@ -126,7 +127,7 @@ class Backfill:
             self._promise(record, shape, places, head=head)
 
     def _promise(self, record: JobRecord, shape: Shape, places: range, *, head: bool) -> bool:
-        """Planned starts to a job or to several tasks. True: look at the next of the shape as well."""
+        """Plan starts for a job, or for several array tasks. True: consider the next job of the shape as well."""
         request = shape.request
         for place in places:
             items = self.planned.ledger.of(request)
@@ -137,7 +138,7 @@ class Backfill:
                 future_start = self._new(record, request, head=head)
             elif self._full:
                 self._old -= 1
-                # With predictions a planned start is a bound: what is gained goes to those behind.
+                # With predictions a planned start is only a bound: time gained goes to the jobs behind.
                 future_start = future_start if self._parameters.predict else self._improved(future_start)
             if future_start is None:
                 self.passed_over = True
@@ -159,7 +160,7 @@ class Backfill:
         if not self._limits.may_have(record, request, len(self.planned.ledger), head=head):
             return None
         self._make_way(record)
-        # The first of a partition is not passed over, however far away its start is.
+        # The head of a partition gets a planned start however far away it is; bf_window bounds the others.
         found = self._search(request, NEVER if head else self._parameters.window_seconds)
         if found is None:
             return None
@@ -188,8 +189,10 @@ class Backfill:
         return found
 
     def _improved(self, future_start: FutureStart) -> FutureStart:
-        """An earlier planned start, if one is possible since something was freed; or one at the same time on nodes that
-        are busy until then, which leaves free nodes to other jobs; else the same again.
+        """A better planned start, if something was freed in the partition since this one was examined; otherwise the
+        same.
+
+        Better is earlier, or at the same time on fewer idle nodes, which leaves those to other jobs.
         """
         freed = self._snapshot.partition_freed.get(future_start.request.partition, 0)
         if future_start.freed == freed:
@@ -206,16 +209,17 @@ class Backfill:
         return better
 
     def _drop_void(self) -> None:
-        """Drop provisional planned starts, and those whose time has come without their jobs having started."""
+        """Drop provisional planned starts, and those whose time has passed without a start."""
         for items in list(self.planned.ledger.by_request.values()):
             for future_start in list(items):
                 if future_start.provisional or future_start.start_at < self._snapshot.now:
                     self.planned.drop(future_start)
 
     def _make_way(self, record: JobRecord) -> None:
-        """A job without a planned start gets one: planned starts of jobs not yet seen to wait, made before this one
-        came, rank lower, and will be made again after it. So will those on nodes on which it was told a start, and has
-        lost it.
+        """Drop planned starts that this job, which has none yet, must not wait for.
+
+        These belong to jobs that rank lower (not yet considered), and were made before this job joined the queue, or
+        lie on nodes that this job had been promised and lost. They are planned again after it, in the same cycle.
         """
         index_of = self._table.index_of
         told = (
@@ -239,7 +243,7 @@ class Backfill:
     def wait_together(
         self, gang: Gang, choices: Sequence[Choices], shapes: Sequence[Sequence[Shape]], *, head: bool
     ) -> None:
-        """The components must wait: they keep the common start that they were planned, or get one, or an earlier."""
+        """The components must wait: keep their common planned start, or plan one, or an earlier one."""
         self._make_deferred()
         own = [
             [future_start for request in some if (future_start := self.planned.of(request)) is not None]
@@ -291,7 +295,7 @@ class Backfill:
         since = now
         if self._parameters.builtin:
             since = max([now, *(self._order.get(request.partition, now) for some in choices for request in some)])
-        # Of those that want the same none goes before one that is ahead in the queue.
+        # Of heterogeneous jobs with equal requests, none gets an earlier start than one ahead of it in the queue.
         kind = tuple(replace(one, component=0) for some in choices for one in some)
         since = max(since, self._gangs_since.get(kind, now))
         until = NEVER if head else now + self._parameters.window_seconds
@@ -347,7 +351,9 @@ class Backfill:
         )
 
     def due_together(self, choices: Sequence[Choices]) -> list[Placed] | None:
-        """What the components were planned for now, if all of that is free, or could be planned for now."""
+        """Allocations for all components on which the job can start now, within its own planned starts; None if there
+        are none.
+        """
         self._make_deferred()
         own = [
             future_start
@@ -365,7 +371,7 @@ class Backfill:
             return None
         later = self._start_later(choices, now, now, own)
         found = later[1] if later is not None else self._where_promised(own) if len(own) == len(choices) else None
-        # Jobs that should have ended by now may still be there.
+        # Jobs past their time limit may still hold the resources.
         return found if found is not None and all_free(self._table.fork(), found) else None
 
     def _where_promised(self, own: Sequence[FutureStart]) -> list[Placed] | None:
@@ -376,7 +382,7 @@ class Backfill:
         return where_promised(profile, self.planned.reserved, own, eligibility, now, self._trial)
 
     def _trial(self, profile: Profile, request: Request, at: float, allocation: Allocation) -> FutureStart:
-        """A planned start for a trial, not kept."""
+        """A planned start for a trial; the ledger does not keep it."""
         return self.planned.ledger.make(profile, request, at, allocation, uid=request.uid)
 
     # -- results
@@ -388,17 +394,19 @@ class Backfill:
                 notes.expected(record, future_start.start_at, future_start.allocation.names)
 
     def due(self, started: set[int]) -> bool:
-        """Is some planned start for now, on resources taken from lower-ranked jobs? The next cycle starts it."""
+        """Whether some planned start is due now, on resources taken from lower-ranked jobs. The next cycle carries it
+        out.
+        """
         now = self._snapshot.now
         return any(future_start.start_at <= now and record.id not in started for record, future_start in self.told)
 
     @property
     def told_ids(self) -> set[int]:
-        """Jobs that are planned a start."""
+        """Ids of the jobs that have planned starts."""
         return {record.id for record, _promise in self.told}
 
     def list(self) -> tuple[PlannedPromise, ...] | None:
-        """All planned starts for the plan; None if this cycle changed none."""
+        """All planned starts, for the plan; None if this cycle changed none."""
         holders = {id(future_start): record.id for record, future_start in self.told}
         moved = self._parameters.predict_slowdown and any(item.holder != record.id for record, item in self.told)
         if not self.planned.changed and not moved:

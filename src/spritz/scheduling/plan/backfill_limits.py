@@ -1,4 +1,4 @@
-"""Who may have a planned start: how many each user, account and partition may have, and from which age and priority on.
+"""Which jobs may have a planned start: how many per user, account and partition, and from which age and priority on.
 
 Source: slurm.conf(5) SchedulerParameters bf_max_job_*, bf_min_age_reserve, bf_min_prio_reserve, bf_one_resv_per_job.
 """
@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 
 
 class BackfillLimits:
-    """Counts of one cycle. A quick one (`full` False) gives planned starts to the first of each partition alone."""
+    """Counts of one cycle. A quick cycle (`full` False) gives planned starts only to the first job of each
+    partition.
+    """
 
     def __init__(self, snapshot: Snapshot, parameters: Parameters, *, full: bool) -> None:
         self._snapshot = snapshot
@@ -28,7 +30,9 @@ class BackfillLimits:
         self._once: set[int] = set()
 
     def may_have(self, record: JobRecord, request: Request, made: int, *, head: bool) -> bool:
-        """May the job get a planned start? `head`: it is the first blocked job of its queue."""
+        """Whether the job may get a planned start. `made`: planned starts so far; `head`: the first blocked job of its
+        queue.
+        """
         parameters, now = self._parameters, self._snapshot.now
         if head or not self._full:
             return head
@@ -58,5 +62,5 @@ class BackfillLimits:
         self._users.update((user, home, (user, home), ("account", record.spec.account)))
 
     def note(self, record: JobRecord) -> None:
-        """It was made in this cycle."""
+        """Note that the job got a planned start in this cycle."""
         self._once.add(record.id)

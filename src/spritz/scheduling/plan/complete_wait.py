@@ -1,4 +1,5 @@
-"""CompleteWait: partitions in which no job starts while another is completing, so that its nodes are free together.
+"""CompleteWait: no job starts in a partition while another job there is completing, so that all of that job's nodes
+become free together.
 
 Source: slurm.conf(5) CompleteWait, SchedulerParameters reduce_completing_frag.
 """
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def waiting_partitions(snapshot: Snapshot, *, apart: bool) -> tuple[frozenset[str], float]:
-    """Partitions in which no job may start now, and when the first of these waits is over (0.0: there is none).
+    """Partitions in which no job may start now, and when the first of these waits ends (0.0: there is none).
 
     `apart`: only the partitions of completing jobs, and partitions that share nodes with them.
     """

@@ -1,9 +1,13 @@
 """One scheduling cycle: a pure function from a snapshot to a plan.
 
-Jobs are considered in order of rank. For each: gates and limits, a place that is free now (`start_now`), else victims
-(`preemption`), else a planned start (`backfill`); in the end the reasons that are news (`notes`). A job behind a
-planned start starts only if it does not delay it. Equal requests (`Shape`) are tested once. A full cycle renews the
-planned starts of all jobs; a quick one, which has a budget, keeps those that there are.
+The cycle considers jobs in order of rank. For each job it tries, in this order: gates and limits, resources that are
+free now (`start_now`), victims (`preemption`), and a planned start (`backfill`). At the end it reports the reasons that
+have changed (`notes`). A job behind a planned start starts only if it does not delay that start. Jobs with equal
+requests (`Shape`) are tested once. A full cycle renews the planned starts of all jobs; a quick cycle, which has a
+budget, keeps the planned starts that exist.
+
+Everything that a cycle changes (table, ledger of planned starts, limits) is a fork of the snapshot's, so a cycle can
+run in a worker process or be thrown away.
 
 Source: slurm.conf(5) SchedulerType, SchedulerParameters, PriorityTier; squeue(1) JOB REASON CODES.
 """
@@ -54,7 +58,7 @@ if TYPE_CHECKING:
 
 
 class Result(NamedTuple):
-    """A plan, and what the cycle found out on the way (`Projection.remember`)."""
+    """A plan, and the findings of the cycle, which later cycles reuse (`Projection.remember`)."""
 
     plan: Plan
     findings: Findings
@@ -69,9 +73,10 @@ def run(
 ) -> Result:
     """Decide which jobs to start now, and why the others wait.
 
-    `budget`: most placements to try (None: no limit). `expect`: a full cycle, which renews planned starts (by default
-    one without a budget). `stop`: asked before each job; once it says yes no more are looked at. The same arguments
-    give the same plan, if nothing stops it. Planned starts live on if the plan is given to `Projection.adopt`.
+    `budget`: most placements to try (None: no limit). `expect`: whether this is a full cycle, which renews planned
+    starts (default: a cycle without a budget is full). `stop` is called before each job; the cycle ends as soon as it
+    returns True. Unless stopped, the same arguments give the same plan. Planned starts survive the cycle only if the
+    caller gives the plan to `Projection.adopt`.
     """
     return decide(snapshot, budget, expect=expect, stop=stop).result()
 
@@ -109,7 +114,7 @@ def decide(
         rank, order, position, shape = waiting[0]
         key = cycle.shortest.keys_of(shape)[position]
         if shape.request.guaranteed and rank != cycle.rank_at(shape, position):
-            # Jobs before it have used up the guarantee of its account, so its rank is lower now.
+            # Jobs considered earlier have used up the guarantee of the account, so this job's rank is lower now.
             heapreplace(waiting, (cycle.rank_at(shape, position), order, position, shape))
             continue
         go_on = cycle.consider(shape.jobs[key], rank, shape)
@@ -134,7 +139,7 @@ def decide(
 
 
 class Cycle:
-    """What one cycle has decided so far."""
+    """The decisions of one cycle so far."""
 
     def __init__(self, snapshot: Snapshot, budget: int | None, full: bool) -> None:
         self.snapshot = snapshot
@@ -147,9 +152,9 @@ class Cycle:
         self.look_again_at = 0.0
         #: how often a shape was considered
         self.visited = 0
-        #: `len(blocked_queues)` when hopeless shapes were last left out
+        #: `len(blocked_queues)` when `without_hopeless` last ran
         self._skipped_at = 0
-        #: queues in which no further job starts (assoc_limit_stop)
+        #: queues in which no further job may start (assoc_limit_stop)
         self._closed: set[tuple[str, str]] = set()
         self.findings = Findings(snapshot.memory)
         self.table = snapshot.table.fork()
@@ -159,19 +164,19 @@ class Cycle:
         self._guarantees = bool(snapshot.rules.guarantees)
         #: the array considered last has tasks left that exceed the guarantee of its account
         self.beyond_guarantee = False
-        #: shapes that limits or licenses hold back, by order
+        #: shapes held back by limits or licenses, by `Shape.order`
         self.held: dict[int, Shape] = {}
-        #: array records whose limit of running tasks (%) is reached
+        #: array records whose limit of running tasks (`--array=...%N`) is reached
         self.capped: dict[int, JobRecord] = {}
         self.begun: list[Begun] = []
         self.planned = PlannedStarts(snapshot, self.table, self.parameters, self.rank)
         self.backfill = Backfill(snapshot, self.table, self.parameters, self.planned, full=full)
         self.licenses = Licenses(snapshot, self.planned)
-        #: the order with bf_predict=slowdown
+        #: job order with bf_predict=slowdown
         self._needs: SlowdownOrder | None = None
         if self.parameters.predict_slowdown:
             self._needs = SlowdownOrder(self._predicted, self.planned.ledger, self.planned.overdue, snapshot.now)
-        #: the order with bf_predict behind the first blocked job of a queue
+        #: job order with bf_predict behind the first blocked job of a queue
         self.shortest = ShortestOrder(self._predicted, self._needs)
         #: queues (partition, reservation) whose first blocked job has been found
         self.blocked_queues: set[tuple[str, str]] = set()
@@ -191,7 +196,7 @@ class Cycle:
         self.preemptions: list[PlannedPreemption] = []
         self.power_up = PowerUpBudget(snapshot.powered)
         self._taken = 0
-        #: masks of array tasks that wait for their victims to leave, by the number of the record
+        #: masks of array tasks whose resources are kept until their victims have left, by record id
         self._promised_tasks: dict[int, int] = {}
         self._check_planned()
 
@@ -203,16 +208,17 @@ class Cycle:
         most = self.parameters.quick_starts_max
         return self.search.examined >= self.budget or (most is not None and len(self.starts) >= most)
 
-    # -- many shapes at once
+    # -- many shapes together
 
     def may_skip(self) -> bool:
-        """A quick cycle has found the first blocked job of a partition: shapes that failed, and that nothing freed
-        since could help, need not be looked at one by one.
+        """A quick cycle has found a partition's first blocked job since `without_hopeless` last ran.
+
+        From then on, shapes that failed before and that no freed node can help are left out together, not one by one.
         """
         return not self.full and len(self.blocked_queues) != self._skipped_at
 
     def without_hopeless(self, waiting: list[Entry]) -> list[Entry]:
-        """Those that may start, or of which something else must be said than before."""
+        """Entries of shapes that may start, or whose reason must change."""
         self._skipped_at = len(self.blocked_queues)
         kept, left_out = self.search.hopeful(waiting, self._could_preempt)
         self.backfill.pass_over(left_out)
@@ -224,11 +230,11 @@ class Cycle:
     # -- predictions
 
     def has_new_head(self) -> bool:
-        """A partition's first blocked job has been found since those behind were last put in order."""
+        """A partition's first blocked job has been found since the jobs behind such heads were last put in order."""
         return len(self.blocked_queues) != self.shortest.heads
 
     def shortest_first(self, waiting: list[Entry]) -> list[Entry]:
-        """Behind the first blocked job of a partition, those of each PriorityTier go shortest prediction first."""
+        """Behind a partition's first blocked job, put the jobs of each PriorityTier in order of predicted run time."""
         self.shortest.heads = len(self.blocked_queues)
         found = []
         for entry in waiting:
@@ -250,8 +256,8 @@ class Cycle:
     # -- one job
 
     def rank(self, shape: Shape, key: SortKey) -> Rank:
-        """The place of one of the shape's jobs among all. Within a PriorityTier those come first that take no more than
-        their account is guaranteed.
+        """Position of one of the shape's jobs among all jobs. Within a PriorityTier, jobs within the guarantee of their
+        account come first.
         """
         rest: Rank = key[1:] if self._needs is None else self._needs.rank(shape, key)
         if not self._guarantees:
@@ -264,9 +270,9 @@ class Cycle:
         return self.limits.within_guarantees(record, request)
 
     def consider(self, record: JobRecord, key: Rank, shape: Shape) -> bool:
-        """Start the job, or as many tasks of the array as may start; else see when it can.
+        """Start the job, or as many tasks of the array as may start; otherwise preempt for it or plan its start.
 
-        False: no other job of this shape need be looked at.
+        Returns False if no other job of this shape need be considered.
         """
         if record.id in self.started:
             return True
@@ -317,7 +323,7 @@ class Cycle:
         return False
 
     def _limited(self, shape: Shape, verdict: Verdict) -> bool:
-        """A limit holds the job back; with assoc_limit_stop also the jobs behind it in its queue."""
+        """Note that a limit holds the job back; with assoc_limit_stop, close its queue to the jobs behind it."""
         self.notes.shape(shape, verdict)
         self.held[shape.order] = shape
         if self.parameters.stop_at_limits:
@@ -325,7 +331,7 @@ class Cycle:
         return False
 
     def gate(self, shape: Shape) -> Verdict | None:
-        """What holds every job of the shape back, whatever is free; None if nothing does."""
+        """What holds back every job of the shape, whatever resources are free; None if nothing does."""
         request = shape.request
         if shape.order not in self._gates:
             found = partition_verdict(self.snapshot, request)
@@ -337,7 +343,7 @@ class Cycle:
         return verdict
 
     def _next_task(self, record: JobRecord) -> int | None:
-        """The array task to start next: None for a job that is no array, `_NO_TASK` if none may start."""
+        """The array task to start next. None for a job that is not an array; `_NO_TASK` if no task may start."""
         array_id = record.array_job_id
         if not array_id:
             return None
@@ -353,7 +359,7 @@ class Cycle:
         return (left & -left).bit_length() - 1 if left else _NO_TASK
 
     def start(self, record: JobRecord, request: Request, found: Start, task_id: int | None, licenses: Needs) -> None:
-        """Start the job there, with these licenses."""
+        """Start the job with these resources and licenses."""
         allocation, minutes = found
         self.starts.append(
             PlannedStart(
@@ -373,9 +379,9 @@ class Cycle:
     def _take(
         self, record: JobRecord, request: Request, found: Start, licenses: Needs | None = None
     ) -> list[tuple[int, Holder]]:
-        """Take the resources on the cycle's own tables. `licenses` None: any that are free."""
+        """Take the resources on the cycle's own tables. `licenses`: None for any that are free."""
         allocation, minutes = found
-        # Every start gets a number that no job has; jobs before this cycle keep theirs.
+        # Each start gets a holder number that no job has: the tables still hold running jobs under their own ids.
         self._taken += 1
         alias = -(1 << 40) - self._taken
         ends_at = self.snapshot.now + (request.seconds if minutes is None else minutes * 60.0)
@@ -395,7 +401,7 @@ class Cycle:
         return holders
 
     def _break_for(self, record: JobRecord, key: Rank, request: Request) -> Needs:
-        """The licenses that the job takes; drops planned starts of lower-ranked jobs that need them."""
+        """The licenses that the job takes. Drops planned starts of lower-ranked jobs that need them."""
         needs, broken = self.licenses.find(record, key, request) or NONE_ASKED
         self.planned.take_back(broken)
         return needs
@@ -408,7 +414,7 @@ class Cycle:
     def take_over(
         self, record: JobRecord, request: Request, allocation: Allocation, task_id: int | None = None
     ) -> None:
-        """The job starts there at once, since its victims are suspended."""
+        """The job starts on this allocation immediately, since its victims are only suspended."""
         self._take(record, request, (allocation, None))
         if self.notes.started(record, task_id):
             self.started.add(record.id)
@@ -424,9 +430,9 @@ class Cycle:
         return self._blocked(record, shape, LICENSES)
 
     def _blocked(self, record: JobRecord, shape: Shape, lacking: Verdict | None = None) -> bool:
-        """The job must wait: note why, and plan its start if it may have one. True: consider the next of the shape.
+        """The job must wait: note why, and plan its start if it may have one. True: consider the next job of the shape.
 
-        `lacking`: what it waits for, if that is not room.
+        `lacking`: the reason, if the job does not wait for nodes.
         """
         request = shape.request
         stuck = stuck_verdict(self.snapshot, self.findings, shape)
@@ -446,7 +452,7 @@ class Cycle:
             self.notes.job(record, reserved or Verdict(Reason.RESOURCES))
             if max(record.entries, key=self._entry_order)[1] is shape:
                 self.blocked_queues.add(request.queue_key)
-            # Otherwise the job may still start in another of its partitions, and the next job here is the head.
+            # Otherwise the job may still start in another of its partitions, and the next job here becomes the head.
         return self.backfill.wait(record, shape, head=head)
 
     def _entry_order(self, entry: tuple[SortKey, Shape]) -> tuple[Rank, int]:
@@ -457,7 +463,7 @@ class Cycle:
     # -- preempt
 
     def _make_room(self, record: JobRecord, key: Rank, request: Request, task_id: int | None) -> bool:
-        """Preempt for the job, or wait for victims that are leaving. True: its place is taken or kept."""
+        """Preempt for the job, or wait for victims that are leaving. True: its resources are taken or kept."""
         if request.reservation and self._preempt_outsiders(record, key, request, task_id):
             return True
         if not self.preemptor.enabled:
@@ -466,7 +472,9 @@ class Cycle:
         guarantees = self.open_guarantees(record, request)
 
         def accept(allocation: Allocation) -> bool:
-            """Breaks no planned start of a higher-ranked job and no limit, and reclaims no more than is guaranteed."""
+            """True if the allocation breaks no planned start of a higher-ranked job and no limit, and reclaims no more
+            than the guarantee.
+            """
             if not self.power_up.allows(allocation):
                 return False
             if not self.preemptor.reclaims and self.licenses.find(record, key, request) is None:
@@ -486,7 +494,7 @@ class Cycle:
         pool = pool.without(self.licenses.reserved(request)) if request.licenses else pool
         room = self.preemptor.find(record, request, task_id, self.table, pool, accept, apart, guarantees)
         if room is None and guarantees:
-            # Beyond the guarantee the usual rules of preemption may still apply.
+            # No victims under the guarantee: try again with the ordinary rules of preemption alone.
             guarantees = ()
             room = self.preemptor.find(record, request, task_id, self.table, pool, accept, apart)
         self.search.examined += self.preemptor.placements
@@ -504,7 +512,7 @@ class Cycle:
         return True
 
     def _preempt_outsiders(self, record: JobRecord, key: Rank, request: Request, task_id: int | None) -> bool:
-        """Jobs of others that the reservation lets in leave it for this one, which has their place when they have."""
+        """Preempt jobs from outside that the reservation lets run until its own jobs come; keep their resources."""
         planned = make_room(self.snapshot, self.table, record, request, task_id)
         if planned is None or not self.licenses.free(request):
             return False
@@ -520,7 +528,7 @@ class Cycle:
         return True
 
     def _wait_for_place(self, record: JobRecord, request: Request, allocation: Allocation, task_id: int | None) -> None:
-        """Keep the place until the victims have left."""
+        """Keep the resources until the victims have left."""
         self.hold(record, request, allocation)
         if task_id is not None and record.tasks is not None:
             self._promised_tasks[record.id] = self._promised_tasks.get(record.id, 0) | 1 << task_id
@@ -533,7 +541,7 @@ class Cycle:
         return not self.exhausted and not self.stopped
 
     def result(self, forecast: Forecast | None = None) -> Result:
-        """The plan, with notes for jobs whose reason has changed. `forecast`: expected starts, of a full cycle."""
+        """The plan, with notes for jobs whose reason has changed. `forecast`: expected starts, from a full cycle."""
         complete = self.complete
         self.findings.planned = [(start.job_id, start.task_id) for start in self.starts]
         self.backfill.tell(self.notes, self.started)
@@ -556,7 +564,9 @@ class Cycle:
         return Result(plan, self.findings)
 
     def _check_planned(self) -> None:
-        """If the core dropped a start of the last plan, resources are free that earlier failures did not count on."""
+        """Detect that the core dropped a start of the last plan: its resources are free, and earlier failures did not
+        know.
+        """
         records = self.snapshot.records
         for job_id, task_id in self.snapshot.memory.planned:
             record = records.get(job_id)
@@ -573,7 +583,7 @@ _NODES_AWAY = frozenset({Reason.RESOURCES, Reason.NODES_NOT_AVAILABLE})
 
 
 class Begun(Struct, frozen=True, gc=False):
-    """A start of this cycle, and when it ends by its time limit."""
+    """A start of this cycle, and when the job ends at its time limit (seconds since the epoch)."""
 
     record: JobRecord
     ends_at: float

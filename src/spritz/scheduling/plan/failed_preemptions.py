@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from spritz.scheduling.view.request import Request
     from spritz.scheduling.view.snapshot import Snapshot
 
-#: A request for which there was no room is not tried again for so long, unless something was freed (seconds).
+#: A request for which there was no room is not tried again for this long, unless something was freed (seconds).
 PAUSE_SECONDS = 20.0
 
 
 class FailedPreemptions:
-    """Failures of this cycle (`found`), on top of those of earlier ones."""
+    """Failures of this cycle (`found`), and of earlier ones."""
 
     def __init__(self, snapshot: Snapshot, findings: Findings) -> None:
         self._snapshot = snapshot
@@ -41,7 +41,11 @@ class FailedPreemptions:
         *,
         hopeless: bool = False,
     ) -> None:
-        """No victims were found. `spared_until`: end of the first exempt time that stood in the way (0.0: none did)."""
+        """Record that no victims were found.
+
+        `spared_until`: when the first exempt time in the way ends (0.0: none). `hopeless`: not even all possible
+        victims would be enough.
+        """
         found = NoRoom(
             job_id=record.id,
             partition=request.partition,
@@ -64,7 +68,7 @@ class FailedPreemptions:
     def tried(
         self, record: JobRecord, request: Request, guarantees: tuple[Guarantee, ...], priority: int, bound: Bound
     ) -> bool:
-        """Was this tried in vain for a job of at least this priority, and has nothing relevant been freed since?"""
+        """Whether the search failed for a job of at least this priority, and nothing relevant has been freed since."""
         snapshot = self._snapshot
         before = self._findings.no_room_for(request, guarantees)
         if before is None:

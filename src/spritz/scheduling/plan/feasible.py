@@ -1,6 +1,6 @@
-"""Before a job waits: could it ever run?
+"""Whether a job could ever run, asked before it is accepted.
 
-For submissions: the core refuses by simple sums; this asks placement itself, and so is exact.
+The core refuses submissions by simple sums; this asks placement itself, and so is exact.
 
 Source: wording as slurmctld's refusals.
 """
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from spritz.scheduling.view.request import Request
     from spritz.scheduling.view.snapshot import Snapshot
 
-#: Fields of a JobSpec that have no part in where it could run, as they are when not given.
+#: JobSpec fields that have no part in where a job could run, with their default values.
 UNSEEN: dict[str, object] = {
     name: getattr(JobSpec(), name)
     for name in (
@@ -39,16 +39,17 @@ UNSEEN: dict[str, object] = {
 
 _UNAVAILABLE = "ESLURM_REQUESTED_NODE_CONFIG_UNAVAILABLE"
 
-#: an ESLURM name, and what stands in the way ("": Slurm's own text says it)
+#: an ESLURM name, and a detail ("": Slurm's own text is enough)
 Refusal = tuple[str, str]
 
 
 class Checks:
-    """`check_request`, asked once for all jobs that differ in what placement never looks at."""
+    """`check_request` with memory: jobs that differ only in fields that placement ignores are checked once."""
 
     def __init__(self, projection: Projection) -> None:
         self._projection = projection
-        #: the projection's when the answers were found; it has another one when they may be wrong
+        #: The projection's memory when the answers were found. The projection replaces the object when they may be
+        #: wrong.
         self._memory: Memory | None = None
         self._answers: dict[tuple[JobSpec, frozenset[str]], Refusal | None] = {}
         self._feasible: dict[Request, bool] = {}
@@ -57,7 +58,7 @@ class Checks:
         return len(self._answers)
 
     def check(self, spec: JobSpec, now: float) -> Refusal | None:
-        """As `check_request`. `now` in seconds since the epoch. Raises as `check_request` does."""
+        """As `check_request`. `now`: seconds since the epoch. Raises as `check_request` does."""
         projection = self._projection
         key = replace(spec, **UNSEEN), projection.rules.placing(spec.qos)
         if projection.is_current and projection.memory is self._memory and key in self._answers:
@@ -75,14 +76,14 @@ class Checks:
 
 
 def _unless_held(spec: JobSpec, answer: Refusal | None) -> Refusal | None:
-    """Slurm looks at a held job when it is released, and lets it wait then."""
+    """None for a held job, which may wait: Slurm checks it only when it is released."""
     return None if spec.hold and answer is not None and answer[0] == _UNAVAILABLE else answer
 
 
 def check_request(spec: JobSpec, snapshot: Snapshot, known: dict[Request, bool] | None = None) -> Refusal | None:
-    """None if the job could run in one of its partitions were the cluster empty and every node up; else why not.
+    """None if the job could run in one of its partitions with the cluster empty and every node up; else why not.
 
-    `known`: requests that were tried on this cluster before, and whether they fitted. Those tried now are added.
+    `known`: requests tried on this cluster before, and whether they fitted. The function adds those it tries.
     """
     known = {} if known is None else known
     refusal: Refusal | None = None
@@ -114,15 +115,16 @@ def check_whole(specs: Sequence[JobSpec], snapshot: Snapshot) -> Refusal | None:
 def _requests(spec: JobSpec, snapshot: Snapshot) -> list[Request]:
     names = spec.partitions or tuple(name for name, home in snapshot.partitions.items() if home.default)
     homes = [snapshot.partitions[name] for name in names if name in snapshot.partitions]
-    # However few switches a job asks for: it waits for them only so long, as it does for a node with its features.
+    # --switches is no reason to refuse: the job waits for few switches only for a limited time. The same holds for
+    # nodes that must be rebooted with other features.
     lifted = snapshot.rules.placing(spec.qos)
     boots = boots_of(spec, snapshot.settings) if spec.features else ()
     found = [replace(resolve(spec, home, snapshot.settings, lifted), switches=0, boots=boots) for home in homes]
     if parameters_of(snapshot.settings).any_constraint:
         found = [replace(one, features="") for one in found]
-    # What nodes say of themselves changes any time.
+    # Values that nodes report (--extra) may change at any time.
     found = [replace(one, extra="") for one in found]
-    # Nor does it matter how long it runs: a reservation that floats before longer jobs may be deleted.
+    # The run time does not matter either: a floating reservation in its way may be deleted.
     found = [replace(one, time_limit_minutes=0) for one in found]
     return [replace(one, reservation=name) for one in found for name in snapshot.reserved.names_for(spec)]
 

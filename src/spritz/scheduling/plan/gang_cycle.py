@@ -1,8 +1,8 @@
-"""The turn of a heterogeneous job in a cycle: all components start, or each is told why it waits, and all are planned
-one start.
+"""How a cycle considers a heterogeneous job: all components start, or each gets its reason and all get one planned
+start.
 
-The same rules as for a single job (`cycle`): limits, licenses, planned starts to others, who is first in its line, and
-who makes room (`gang_room`).
+The rules are those for a single job (`cycle`): limits, licenses, planned starts of other jobs, the head of each queue,
+and preemption (`gang_preemption`).
 
 Source: https://slurm.schedmd.com/heterogeneous_jobs.html.
 """
@@ -41,7 +41,7 @@ LICENSES = Verdict(Reason.LICENSES)
 def consider(cycle: Cycle, gang: Gang) -> None:
     """Start all components, or preempt for all, or plan one common start."""
     if not gang.complete:
-        # Others are held or not eligible; what is not says that it waits for them.
+        # Some components are held or not eligible; the others wait for them.
         _say(cycle, gang, RESOURCES)
         return
     shapes: list[list[Shape]] = []
@@ -70,7 +70,7 @@ def consider(cycle: Cycle, gang: Gang) -> None:
 
 
 class Trial:
-    """Limits and licenses while components are put one after the other."""
+    """Limits and licenses while components are placed one after the other."""
 
     def __init__(self, cycle: Cycle, gang: Gang) -> None:
         self._cycle = cycle
@@ -79,13 +79,15 @@ class Trial:
         self._licenses: LicensePool = cycle.licenses.pool.copy()
         self._needs: Needs = {}
         self._allocations: list[Allocation] = []
-        #: by component, those that it takes
+        #: by component, the licenses that it takes
         self.licenses: dict[int, Needs] = {}
-        #: the last limit that was met
+        #: the last limit that was reached
         self.verdict: Verdict | None = None
 
     def accept(self, index: int, placed: Placed | None) -> bool:
-        """May the component have this place in addition to those before it? `placed` None: forget them all."""
+        """Whether the component may have this allocation in addition to those before it. `placed` None: forget them
+        all.
+        """
         cycle = self._cycle
         if placed is None:
             self._limits, self._licenses, self._needs = cycle.limits.fork(), cycle.licenses.pool.copy(), {}
@@ -114,12 +116,12 @@ class Trial:
 
 
 def _find(cycle: Cycle, shapes: Sequence[Sequence[Shape]], trial: Trial) -> list[Placed] | None:
-    """A place for every component that is free now and does not delay planned starts of other jobs."""
+    """Allocations for all components that are free now and do not delay planned starts of other jobs."""
     if _is_late(cycle, shapes):
         return None
     lines = {shape.request.queue_key for some in shapes for shape in some}
     snapshot, future_starts, kept = cycle.snapshot, cycle.backfill, cycle.planned
-    # What was freed since, in any of its partitions, may help; so may planned starts to others that were dropped.
+    # Resources freed in any of its partitions may help, and so may planned starts that were dropped.
     freed = sum(snapshot.partition_freed.get(name, 0) for name in {line[0] for line in lines})
     last = shapes[0][0]
     if cycle.findings.failure(last) == Failure(freed, kept.version):
@@ -127,7 +129,7 @@ def _find(cycle: Cycle, shapes: Sequence[Sequence[Shape]], trial: Trial) -> list
     choices = [[shape.request for shape in some] for some in shapes]
     found = _place(cycle, cycle.table, choices, trial)
     if found is None and trial.verdict is None:
-        # What was planned for now, or would be next.
+        # Try the planned start that is due, or that would be planned next.
         found = future_starts.due_together(choices)
         trial.accept(0, None)
         if found is not None and not all(trial.accept(index, placed) for index, placed in enumerate(found)):
@@ -138,13 +140,13 @@ def _find(cycle: Cycle, shapes: Sequence[Sequence[Shape]], trial: Trial) -> list
 
 
 def _is_late(cycle: Cycle, shapes: Sequence[Sequence[Shape]]) -> bool:
-    """Blocked jobs of higher rank in these queues must start first (no more backfill is allowed)."""
+    """Whether blocked jobs of higher rank in these queues must start first (no more backfill is allowed)."""
     lines = {shape.request.queue_key for some in shapes for shape in some}
     return bool(lines & cycle.blocked_queues) and not cycle.search.may_overtake()
 
 
 def _place(cycle: Cycle, table: NodeTable, choices: Sequence[Choices], trial: Trial) -> list[Placed] | None:
-    """Places for all components on that table that break no planned start."""
+    """Allocations for all components on that table that break no planned start."""
     snapshot, kept = cycle.snapshot, cycle.planned
     own = [future_start for some in choices for one in some if (future_start := kept.of(one)) is not None]
     cycle.search.examined += len(choices)

@@ -1,9 +1,9 @@
-"""Preemption for a heterogeneous job: for all of its components at once, or for none.
+"""Preemption for a heterogeneous job: for all of its components together, or for none.
 
-Each component gets a place in turn, a free one or one with victims; what it takes counts for the next ones. All victims
-are then removed from a table, and `find`, the search that also finds its start, must place the whole job there. It is
-repeated without each victim in turn, and a victim that can be spared is. No job is preempted for a single component.
-Victims that would only be suspended run on until all components can start at once.
+Each component in turn gets an allocation, free or with victims; what it takes counts for the next ones. All victims are
+then removed from a table, and `find`, the search that also finds the job's start, must place the whole job there. The
+search is repeated without each victim in turn, and a victim that can be spared is. No job is preempted for a single
+component. Victims that would only be suspended run on until all components can start together.
 
 Source: https://slurm.schedmd.com/preempt.html; https://slurm.schedmd.com/heterogeneous_jobs.html.
 """
@@ -32,18 +32,18 @@ if TYPE_CHECKING:
     from spritz.scheduling.view.request import Request
     from spritz.scheduling.view.table import Ints, NodeTable
 
-    #: places for all components on a table that break no planned start; None if there are none
+    #: allocations for all components on a table that break no planned start; None if there are none
     Find = Callable[[NodeTable], list[Placed] | None]
 
-#: As holders, components have numbers from here downwards while room is looked for.
+#: Components are holders with numbers from here downwards while the search runs.
 _ALIAS = -(1 << 46)
-#: How many victims are tried for being spared.
+#: how many victims are tried for being spared
 SPARED_MAX = 32
 
 
 def make_room(cycle: Cycle, gang: Gang, choices: Sequence[Choices], find: Find) -> bool:
-    """Others make room for all of it, or are doing so: its places are kept until they have left. False: nothing is
-    done.
+    """Preempt for the whole job, or wait for victims that are leaving; its resources are kept until they have left.
+    False: nothing was done.
     """
     if not cycle.preemptor.enabled:
         return False
@@ -66,7 +66,7 @@ def _size(request: Request) -> tuple[int, int]:
 
 
 def _commit(cycle: Cycle, gang: Gang, placed: Sequence[Placed], attempt: _Attempt) -> None:
-    """The cycle keeps the places, or starts the job there, and tells the victims."""
+    """Keep the allocations in the cycle, or start the job there, and plan the preemption of the victims."""
     told = to_tell(attempt.victims)
     at_once = are_suspended(attempt.victims) and _all_fit(cycle, gang, placed, attempt.victims)
     cycle.preemptor.leave(attempt.victims)
@@ -88,13 +88,13 @@ def _commit(cycle: Cycle, gang: Gang, placed: Sequence[Placed], attempt: _Attemp
                 priority=cycle.preemptor.priority(record, request),
             )
         )
-    # What is only to be suspended runs on as long as others have yet to leave.
+    # Victims that are only to be suspended run on until the others have left.
     if at_once or not are_suspended(told):
         cycle.preemptions.append(replace(parts[0], others=tuple(parts[1:])))
 
 
 def _all_fit(cycle: Cycle, gang: Gang, placed: Sequence[Placed], victims: Iterable[Victim]) -> bool:
-    """Do all components fit now, together, once these are suspended?"""
+    """Whether all components fit now, together, once these victims are suspended."""
     table = cycle.table.fork()
     for victim in victims:
         remove(table, victim)
@@ -108,7 +108,9 @@ def _all_fit(cycle: Cycle, gang: Gang, placed: Sequence[Placed], victims: Iterab
 
 
 class _Attempt:
-    """Places found so far, on tables, limits and licenses of its own; and who leaves for which component."""
+    """Allocations found so far, on tables, limits and licenses of the attempt's own, and the victims for each
+    component.
+    """
 
     def __init__(self, cycle: Cycle, gang: Gang, choices: Sequence[Choices]) -> None:
         self._cycle = cycle
@@ -121,11 +123,11 @@ class _Attempt:
         self.victims: list[Victim] = []
 
     def place_all(self, order: Iterable[int]) -> bool:
-        """Find places for all components, in this order; False if one finds none."""
+        """Find allocations for all components, in this order; False if there is none for one of them."""
         return all(self._place(index) for index in order)
 
     def placed_on(self, find: Find) -> list[Placed] | None:
-        """Where all components go when the victims have left, of whom those stay that can be spared."""
+        """Where all components go when the victims have left; victims that can be spared stay."""
         self.victims = list(self.preemptor.chosen)
         without = self._cycle.preemptor.without
         placed = find(without(self.victims))
@@ -151,7 +153,7 @@ class _Attempt:
         return found if found is not None and self._permits(index, request, found, ()) else None
 
     def _room(self, index: int, request: Request) -> Allocation | None:
-        """Free once others have left."""
+        """An allocation that is free once victims have left."""
         cycle, record = self._cycle, self._gang.records[index]
         guarantees = self._limits.within_guarantees(record, request)
         pool = self._licenses.without(cycle.licenses.reserved(request)) if request.licenses else self._licenses
@@ -172,7 +174,9 @@ class _Attempt:
         return None
 
     def _permits(self, index: int, request: Request, found: Allocation, guarantees: tuple[Guarantee, ...]) -> bool:
-        """It breaks no planned start to those before it, no limit, and takes no more back than is guaranteed."""
+        """Whether the allocation breaks no planned start of a job ahead and no limit, and reclaims no more than the
+        guarantee.
+        """
         cycle, record = self._cycle, self._gang.records[index]
         ends_at = cycle.snapshot.now + request.seconds
         if cycle.planned.outranked(record, self._gang.key, request, found, ends_at, any_age=True) is None:
@@ -190,7 +194,7 @@ class _Attempt:
         holders = holders_of(allocation, request, _ALIAS - index, record.spec.uid, self._table, ends_at)
         for node, holder in holders:
             if cycle.parameters.components_apart:
-                # The other components look for room elsewhere.
+                # Claim the whole node, so that the other components look for room elsewhere.
                 holder.whole, holder.cpus = True, self._table.rows[node].hardware.cpus
             self._table.charge(node, holder)
         self.preemptor.charge(holders)

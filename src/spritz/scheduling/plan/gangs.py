@@ -1,9 +1,10 @@
-"""Heterogeneous jobs: all components start in the same cycle, on resources of their own each, or none does.
+"""Heterogeneous jobs: all components start in the same cycle, each on its own resources, or none does.
 
-`Gang` is what waits of such a job. `start_now` finds a place for every component beside the others; `start_later` the
-first moment at which there is one, when those running end at their limits and planned starts are kept. Components are
-put one after the other, the most particular first; where one takes what only another could use, other orders are tried,
-and nodes that the later one needs are barred to the earlier. Decides nothing about other jobs.
+`Gang` holds the waiting components of such a job. `start_now` finds resources for all components together;
+`start_later` finds the first time at which all can start, given that running jobs end at their limits and planned
+starts are kept. Components are placed one after the other, the most particular first. If one takes what only another
+could use, other orders are tried, and nodes that the later component needs are barred to the earlier. Decides nothing
+about other jobs.
 
 Source: https://slurm.schedmd.com/heterogeneous_jobs.html; slurm.conf(5) SchedulerParameters=bf_hetjob_prio.
 """
@@ -33,27 +34,27 @@ if TYPE_CHECKING:
     from spritz.scheduling.view.snapshot import Snapshot
     from spritz.scheduling.view.table import Ints, NodeTable
 
-#: Orders in which components are put before giving up, and nodes barred in each.
+#: orders of components to try before giving up, and nodes barred in each
 ORDERS_MAX = 6
 BARRED_MAX = 8
-#: Moments at which a common start is looked for.
+#: times at which a common start is looked for
 BREAKPOINTS_MAX = 64
-#: Before all times that mean none.
+#: sorts before `inf`, which stands for "never"
 LAST = np.finfo(np.float64).max
-#: As holders, components that a search has put have numbers from here downwards, beside those of cycles and planned
-#: starts.
+#: Components placed by a search are holders with numbers from here downwards, apart from those of the cycle and of
+#: planned starts.
 _ALIAS = -(1 << 44)
 
-#: what a component may be placed by: any of these
+#: requests of one component (one per partition), any of which may place it
 Choices = list["Request"]
-#: request that was served, and where
+#: the request that was served, and its allocation
 Placed = tuple["Request", "Allocation"]
-#: moment, request and place of a start to come
+#: time, request and allocation of a start in the future
 Start = tuple[float, "Request", "Allocation"]
 
 
 class Gang:
-    """The waiting components of one job; `key` is its place in the queue. `complete`: nothing keeps any of them."""
+    """The waiting components of one job. `key`: its rank in the queue. `complete`: no component is held back."""
 
     __slots__ = ("complete", "key", "records")
 
@@ -68,12 +69,14 @@ class Gang:
         return {shape.request.partition for record in self.records for _key, shape in record.entries}
 
     def shapes(self, record: JobRecord) -> list[Shape]:
-        """What the component may be placed by, best first."""
+        """The shapes by which the component may be placed, best first."""
         return [shape for _key, shape in sorted(record.entries, key=lambda entry: entry[0])]
 
 
 def gangs_of(snapshot: Snapshot, mode: str, rank_of: Callable[[Shape, SortKey], Rank]) -> list[Gang]:
-    """All that wait, last one first. `mode`: bf_hetjob_prio, how the ranks of components make one: min, avg or max."""
+    """All heterogeneous jobs that wait, last one first. `mode`: bf_hetjob_prio (min, avg or max), how the ranks of the
+    components become one.
+    """
     found = []
     for waiting in snapshot.queue.gangs.values():
         records = [waiting[number] for number in sorted(waiting)]
@@ -83,7 +86,9 @@ def gangs_of(snapshot: Snapshot, mode: str, rank_of: Callable[[Shape, SortKey], 
 
 
 def _common(ranks: list[Rank], mode: str) -> Rank:
-    """Ranks ascend: the greatest is that of the lowest priority. They end with the time and number of the job."""
+    """One rank for all components. Ranks ascend, so the greatest belongs to the lowest priority; they end with the time
+    and number of the job.
+    """
     heads = [rank[:-2] for rank in ranks]
     if mode == "max":
         head = min(heads)
@@ -105,19 +110,20 @@ def start_now(
     *,
     apart: bool,
 ) -> list[Placed] | None:
-    """A place on `table` for every component that breaks no planned start; None if there is none.
+    """An allocation on `table` for every component that breaks no planned start; None if there is none.
 
     `profile_of(request, table)`: the profile for jobs of the request over that table. `own`: planned starts that do not
-    count. `accept(index, placed)`: may the component have this beside those before it (None: all begins again)?
+    count. `accept(index, placed)`: whether the component may have this in addition to those before it (None: the search
+    begins again).
     """
     trial = table
-    #: by what they see of reservations: over the trial's table, and as it changes
+    #: profiles over the trial's table, by the reservations that the requests see
     profiles: dict[tuple[str, int], Profile] = {}
 
     def begin() -> None:
         nonlocal trial
         trial = table.fork()
-        # What is different on this table from the one that profiles are of is so on the fork.
+        # Rows of this table that differ from the one under the profiles differ on the fork too.
         trial.stale.update(table.stale)
         profiles.clear()
         accept(0, None)
@@ -152,13 +158,13 @@ def start_later(
     *,
     apart: bool,
 ) -> tuple[float, list[Placed]] | None:
-    """The first moment from `since` to `until` at which all can start, and where; None if none was found.
+    """The first time in [since, until] at which all components can start, and where; None if none was found.
 
-    `profile` is the caller's to change, and is as before afterwards.
+    `profile` belongs to the caller; it is changed during the search and restored afterwards.
     """
     views, index_of = Views(profile, reserved), profile.table.index_of
     held: list[FutureStart] = []
-    #: nodes of `held`
+    #: names of the nodes in `held`
     taken: set[str] = set()
 
     def begin() -> None:
@@ -189,7 +195,7 @@ def start_later(
         return found[1], found[2]
 
     at, alone = since, dict[int, Start]()
-    # The one that is hardest to place says most often that it cannot be, or when.
+    # Ask the component that is hardest to place first: it most often rules a time out.
     order = sorted(
         range(len(choices)), key=lambda index: (*_descending(choices[index]), _reach(eligibility, choices[index]))
     )
@@ -224,10 +230,10 @@ def where_promised(
     at: float,
     make: Callable[[Profile, Request, float, Allocation], FutureStart],
 ) -> list[Placed] | None:
-    """Places for all at that moment on the nodes that they were planned for another one; None if these are not free.
+    """Allocations for all components at time `at` on the nodes of their planned starts; None if these are not free.
 
-    Places for several are found by trial: those that were found once need not be found again. `profile`, without these
-    planned starts, is the caller's to change.
+    Allocations for several components are found by trial, which may fail where an earlier trial succeeded; this reuses
+    the earlier result. `profile` is without these planned starts, and is the caller's to change.
     """
     views, index_of = Views(profile, reserved), profile.table.index_of
     found: list[Placed] = []
@@ -243,7 +249,7 @@ def where_promised(
 
 
 def _sight(request: Request) -> tuple[str, int]:
-    """Requests of the same see the same reservations."""
+    """Requests with equal keys see the same reservations."""
     return request.reservation, request.leaving_seconds
 
 
@@ -256,7 +262,7 @@ class Views:
         self._made: dict[tuple[str, int], Profile] = {("", -1): profile}
 
     def hold(self, future_start: FutureStart) -> None:
-        """For a while this is kept."""
+        """Hold the planned start in all views, for the trial."""
         for view in self._made.values():
             view.hold(future_start)
 
@@ -268,7 +274,7 @@ class Views:
     def earliest(
         self, request: Request, eligibility: Eligibility, since: float, until: float, nodes: Ints | None
     ) -> tuple[float, Allocation] | None:
-        """As `backfill.earliest`, in the time of its reservation."""
+        """As `earliest`, limited to the time of the request's reservation."""
         view = self._made.get(_sight(request))
         if view is None:
             view = self._made[_sight(request)] = view_of(self._profile, self._reserved, request)
@@ -277,12 +283,14 @@ class Views:
 
 
 class Enough:
-    """When all nodes together have as many CPUs and GPUs free as all components need: else they fit nowhere."""
+    """When all nodes together have as many CPUs and GPUs free as all components need. At other times they
+    cannot fit.
+    """
 
     def __init__(self, profile: Profile, choices: Sequence[Choices], until: float) -> None:
         profile.settle()
         self._profile = profile
-        #: all of them last so long
+        #: run time of the shortest component, in seconds
         self._seconds = min(request.seconds for some in choices for request in some)
         gpu = next((place for place, kind in enumerate(profile.table.gres, 4) if kind == ("gpu", "")), None)
         self._cpus, self._gpus = (sum(min(map(least, some)) for some in choices) for least in (_cpus, _gpus))
@@ -298,11 +306,11 @@ class Enough:
             counts = profile.counts[column]
             more = (counts[:, 1:] - counts[:, :-1])[changes][order]
             self._enough &= int(counts[:, 0].sum()) + np.append(0, np.cumsum(more)) >= need
-        # Of changes at one moment the last counts.
+        # Of several changes at one time only the last counts.
         self._enough[:-1] &= self._breakpoints[:-1] < self._breakpoints[1:]
 
     def first(self, since: float) -> float:
-        """The first moment from then on; NEVER if there is none."""
+        """The first such time from `since` on; NEVER if there is none."""
         place = int(np.searchsorted(self._breakpoints, since, "right")) - 1
         if self._enough[place]:
             return since
@@ -310,14 +318,14 @@ class Enough:
         return float(self._breakpoints[place + 1 + later[0]]) if len(later) else NEVER
 
     def lasts(self, at: float) -> bool:
-        """Is so much free from that moment until the first of them ends?"""
+        """Whether enough stays free from `at` until the first component ends."""
         table = self._profile.at(at, at + self._seconds)
         gpus = table.gres.get(("gpu", ""))
         return int(table.cpus.sum()) >= self._cpus and (gpus is None or int(gpus.sum()) >= self._gpus)
 
 
 def _cpus(request: Request) -> int:
-    """CPUs that it takes at least, on all of its nodes."""
+    """Least CPUs on all of its nodes."""
     if request.share_rows:
         return 0
     floor = request.nodes_min * request.cpus_floor
@@ -325,13 +333,13 @@ def _cpus(request: Request) -> int:
 
 
 def _gpus(request: Request) -> int:
-    """Likewise GPUs."""
+    """Least GPUs on all of its nodes."""
     total = request.gres_total.count if request.gres_total is not None and request.gres_total.name == "gpu" else 0
     return max(total, request.nodes_min * request.gpus_floor)
 
 
 class Common:
-    """A moment at which each component could start if the others were not there, and where then."""
+    """A time at which each component could start if the others were not there, and where."""
 
     __slots__ = ("alone", "at")
 
@@ -343,7 +351,7 @@ class Common:
 def _all_alone(
     order: Sequence[int], first: Callable[[int, float, float], Start | None], since: float, until: float
 ) -> Common | None:
-    """The first such moment from `since` to `until`. `order`: in which components are asked."""
+    """The first such time in [since, until]. `order`: in which components are asked."""
     common = Common(since)
     turn = 0
     while len(common.alone) < len(order):
@@ -367,9 +375,10 @@ def together(
     *,
     apart: bool,
 ) -> list[Placed] | None:
-    """Put all components, each beside those before it. `begin` takes back what was put; `put(index, barred nodes)`.
+    """Place all components, each in addition to those before it. `begin` takes back what was placed; `put(index,
+    barred)` places one, avoiding the barred nodes.
 
-    `apart`: no two of them on one node, as Slurm has it. Source: https://slurm.schedmd.com/heterogeneous_jobs.html.
+    `apart`: no two components share a node, as in Slurm. Source: https://slurm.schedmd.com/heterogeneous_jobs.html.
     """
     count = len(choices)
     order = sorted(
@@ -407,7 +416,7 @@ def _bar(
     eligibility: Eligibility,
     index_of: dict[str, int],
 ) -> bool:
-    """Keep one that was put before from a node that the stuck one could use. False: there is none."""
+    """Bar one of the components placed before from a node that the stuck component could use. False: there is none."""
     wanted = {node for request in choices for node in eligibility.nodes(request).tolist()}
     for index in reversed(placed):
         for part in placed[index][1].nodes:
@@ -428,12 +437,12 @@ def _left(eligibility: Eligibility, request: Request, barred: Iterable[int]) -> 
 
 
 def _reach(eligibility: Eligibility, choices: Choices) -> int:
-    """How many nodes could serve it; those that it names, if it names some."""
+    """How many nodes could serve the component; if it names nodes, how many it names."""
     return sum(len(eligibility.required(request) or eligibility.nodes(request)) for request in choices)
 
 
 def _descending(choices: Choices) -> tuple[int, int]:
-    """Larger ones first: by nodes, then by CPUs."""
+    """Sort key, larger components first: by nodes, then by CPUs."""
     nodes, cpus = _size(choices)
     return -nodes, -cpus
 
@@ -443,7 +452,7 @@ def _size(choices: Choices) -> tuple[int, int]:
 
 
 def fits_empty(table: NodeTable, choices: Sequence[Choices], eligibility: Eligibility, *, apart: bool) -> bool:
-    """Is there a place for all of them on the table, if it were theirs alone?"""
+    """Whether all components fit on the table together if they had it alone."""
     trial = table
 
     def begin() -> None:

@@ -1,8 +1,8 @@
-"""Licenses in time to come (bf_licenses): running jobs give theirs back at their limits, planned starts and
-reservations take some.
+"""Licenses over time (bf_licenses): running jobs return theirs at their time limits; planned starts and reservations
+take some.
 
-A planned start whose job may choose between licenses counts for the first of these that there are enough of at all;
-when its time comes it may take others.
+A planned start whose job may choose between licenses counts for the first choice that the cluster has enough of at all;
+when its time comes, the job may take another choice.
 
 Source: slurm.conf(5) SchedulerParameters bf_licenses; sbatch(1) --licenses.
 """
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
     from spritz.scheduling.view.request import Request
     from spritz.scheduling.view.snapshot import Snapshot
 
-#: a moment, and how many more are in use from then on
+#: a time, and the change in the number in use from then on
 Change = tuple[float, int]
 
 
 class LicenseProfile:
-    """Changes of use by license, ascending, apart for jobs of each reservation that has licenses of its own: what these
-    use is a part of what is reserved.
+    """Changes in use by license, ascending in time. Jobs of a reservation with licenses of its own are counted apart:
+    what they use is part of what the reservation holds.
     """
 
     __slots__ = ("_changes", "_now", "_reserved", "_total")
@@ -48,10 +48,12 @@ class LicenseProfile:
             if record.licenses and record.allocation is not None:
                 self.take(record.licenses, ends_at, record.allocation.reservation)
 
-    # -- who uses them
+    # -- users of licenses
 
     def take(self, needs: Mapping[str, int], ends_at: float, reservation: str) -> None:
-        """A job has them from now on. One that should have ended may end any moment."""
+        """A job has them from now until `ends_at`. A job past its limit may end at any moment, so it
+        returns them now.
+        """
         self._add(reservation, needs, -NEVER, max(ends_at, nextafter(self._now, NEVER)))
 
     def hold(self, future_start: FutureStart) -> None:
@@ -61,7 +63,7 @@ class LicenseProfile:
             self._add(future_start.request.reservation, needs, future_start.start_at, future_start.end_at)
 
     def let_go(self, future_start: FutureStart) -> None:
-        """Give the licenses of a planned start back."""
+        """Return the licenses of a planned start."""
         changes = self._changes.get(self._part(future_start.request.reservation), {})
         for name, count in (self.needs(future_start.request) or {}).items():
             for change in ((future_start.start_at, count), (future_start.end_at, -count)):
@@ -69,7 +71,7 @@ class LicenseProfile:
 
     @contextmanager
     def without(self, future_starts: Iterable[FutureStart]) -> Iterator[None]:
-        """For a while these do not count."""
+        """Within the context, these planned starts do not count."""
         future_starts = tuple(future_starts)
         for future_start in future_starts:
             self.let_go(future_start)
@@ -92,15 +94,15 @@ class LicenseProfile:
     # -- questions
 
     def needs(self, request: Request) -> Needs | None:
-        """What a planned start to the request takes; None if there are too few in all."""
+        """The licenses that a planned start of the request takes; None if the cluster has too few."""
         for needs in license_choices(request.licenses):
             if all(count <= self._total.get(name, 0) for name, count in needs.items()):
                 return needs
         return None
 
     def first(self, request: Request, needs: Mapping[str, int], since: float) -> float | None:
-        """The first moment from `since` on from which they are free for as long as a job of the request may last; None
-        if there is none.
+        """First time, from `since` on, from which the licenses stay free for as long as a job of the request may last;
+        None if there is none.
         """
         at, settled = since, 0
         names = [name for name, count in needs.items() if count]
@@ -116,7 +118,7 @@ class LicenseProfile:
         return at
 
     def first_of_all(self, requests: Sequence[Request], since: float) -> float | None:
-        """The same for one job of each request at once."""
+        """The same for one job of each request together."""
         total: Needs = {}
         for request in requests:
             needs = self.needs(request)
@@ -155,7 +157,7 @@ class LicenseProfile:
 
 
 def _first(changes: Iterable[Change], room: int, since: float, seconds: float) -> float | None:
-    """The first moment from `since` on from which no more than `room` are in use for so long."""
+    """First time, from `since` on, from which no more than `room` are in use for `seconds`."""
     used, start = 0, since
     for at, change in changes:
         if at > start:

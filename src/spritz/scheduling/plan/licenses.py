@@ -1,4 +1,4 @@
-"""Licenses of one cycle: whether a job may have those that it asks for now, and who has taken some.
+"""Licenses in one cycle: whether a job may have those that it asks for now, and how many are taken.
 
 Source: sbatch(1) --licenses; slurm.conf(5) Licenses, SchedulerParameters bf_licenses; scontrol(1) Licenses of
 reservations.
@@ -22,29 +22,31 @@ if TYPE_CHECKING:
     from spritz.scheduling.view.request import Request
     from spritz.scheduling.view.snapshot import Snapshot
 
-#: the licenses that a job may have, and planned starts that it would break
+#: the licenses that a job may have, and the planned starts that it would break
 Licensed = tuple["Needs", "list[FutureStart]"]
 
 NONE_ASKED: Licensed = ({}, [])
 
 
 class Licenses:
-    """`pool`: what is taken as of now. `ahead`: are licenses planned ahead?"""
+    """`pool`: licenses in use now. `ahead`: whether licenses are planned ahead (bf_licenses)."""
 
     def __init__(self, snapshot: Snapshot, kept: PlannedStarts) -> None:
         self._snapshot = snapshot
         self._planned = kept
         self.pool = snapshot.licenses.copy()
         self.ahead = kept.licenses is not None
-        #: in use by jobs of each reservation; made when some are reserved
+        #: licenses in use by jobs of each reservation; made only if reservations hold licenses
         self._in_reservations: dict[str, dict[str, int]] | None = None
 
     def free(self, request: Request) -> bool:
-        """Are enough licenses free, planned starts aside?"""
+        """Whether enough licenses are free, planned starts aside."""
         return not request.licenses or self.pool.choose(request.licenses, self.reserved(request)) is not None
 
     def find(self, record: JobRecord, key: Rank, request: Request) -> Licensed | None:
-        """The choice that the job may have now; None if there is none."""
+        """The choice of licenses that the job may have now, breaking the fewest planned starts; None if
+        there is none.
+        """
         if not request.licenses:
             return NONE_ASKED
         reserved = self.reserved(request)
@@ -56,11 +58,11 @@ class Licenses:
         return min(found, key=lambda one: len(one[1]), default=None)
 
     def never(self, request: Request) -> bool:
-        """Is it unknown when they are free again (no bf_licenses, or too few in all)?"""
+        """Whether the time at which they are free again is unknown (no bf_licenses, or too few in all)."""
         return self._planned.licenses is None or self._planned.licenses.needs(request) is None
 
     def spared(self, records: Iterable[JobRecord], request: Request, needs: Mapping[str, int]) -> bool:
-        """May the components of a heterogeneous job take these together without breaking planned starts?"""
+        """Whether the components of a heterogeneous job may take these together without breaking planned starts."""
         ahead, now = self._planned.licenses, self._snapshot.now
         if ahead is None or not needs:
             return True
@@ -88,7 +90,7 @@ class Licenses:
                 used[name] = used.get(name, 0) + count
 
     def take(self, request: Request, allocation: Allocation, ends_at: float, needs: Needs | None) -> None:
-        """A job starts with these (None: with those that are free)."""
+        """Charge a job that starts with these licenses (None: any that are free)."""
         if not request.licenses:
             return
         if needs is None:
@@ -100,7 +102,7 @@ class Licenses:
             self._use_in(allocation.reservation, needs)
 
     def _chosen(self, request: Request, choices: Sequence[Needs]) -> Needs:
-        """The first choice that is free and planned for no other job; else the first that is free."""
+        """The first choice that is free and not planned for another job; else the first that is free."""
         ahead, now, reserved = self._planned.licenses, self._snapshot.now, self.reserved(request)
         there = [needs for needs in choices if self.pool.available(needs, reserved)]
         spared = there if ahead is None else [needs for needs in there if ahead.first(request, needs, now) == now]

@@ -1,6 +1,6 @@
-"""Limits of associations and QOS in one cycle: what running jobs use, and what this cycle has started on top.
+"""Limits of associations and QOS in one cycle: what running jobs use, and what this cycle has started in addition.
 
-The same ledger and the same questions as the core's (`model.limits`), so that what is planned here is accepted there.
+Uses the same ledger and the same checks as the core (`model.limits`), so that the core accepts what is planned here.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
 
 
 class Limits:
-    """What is left under each limit while one cycle goes on."""
+    """What is left under each limit during one cycle."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._rules = snapshot.rules
-        #: of those that run, and that this cycle has started
+        #: resources used by running jobs and by jobs that this cycle starts
         self.in_use = snapshot.in_use.fork()
-        #: the latter: when they end at the latest, what they count, and their UsageFactor
+        #: jobs that this cycle starts: latest end, charge, UsageFactor
         self.starting: list[tuple[float, Charge, float]] = []
         self.minutes = snapshot.minutes.fork()
         self._inputs = snapshot.pricing.inputs
@@ -51,7 +51,7 @@ class Limits:
         return other
 
     def verdict(self, record: JobRecord, request: Request, allocation: Allocation | None = None) -> Verdict | None:
-        """The limit that holds the job back, with what it asks for or with what it would be given."""
+        """The limit that holds the job back, for its request or, if given, for its allocation."""
         if request.billed is None:
             return None
         account, user, qos, exempt = request.billed
@@ -77,14 +77,14 @@ class Limits:
     def open_guarantees(
         self, record: JobRecord, partition: str, pairs: Iterable[tuple[str, int]]
     ) -> tuple[Guarantee, ...]:
-        """Guarantees of the job's account, and of those above, that have room for so much more; nearest first."""
+        """Guarantees of the job's account and the accounts above it that have room for `pairs` more; nearest first."""
         spec = record.spec
         own = self._rules.party(spec.account, spec.user, partition, spec.qos).guarantees
         wanted = dict(pairs) if own else {}
         return tuple(one for one in own if one.has_room(self.in_use.use(("a", one.id)).tres, wanted))
 
     def within_guarantees(self, record: JobRecord, request: Request) -> tuple[Guarantee, ...]:
-        """Guarantees with room for what the waiting job will hold."""
+        """Guarantees with room for what the waiting job would hold."""
         if not request.guaranteed:
             return ()
         return self.open_guarantees(
@@ -92,11 +92,11 @@ class Limits:
         )
 
     def within(self, shape: Shape) -> bool:
-        """Would the first job of the shape take no more than its account is guaranteed?"""
+        """Whether the first job of the shape stays within the guarantee of its account."""
         return bool(self.within_guarantees(shape.jobs[shape.keys[0]], shape.request))
 
     def take(self, record: JobRecord, allocation: Allocation, minutes: int) -> None:
-        """A job starts, for at most so long."""
+        """Charge a job that starts now and lasts at most `minutes`."""
         if self._rules.known:
             charge, factor = charge_of(self._rules, record, allocation), self._rules.usage_factor(record.spec.qos)
             count_in(self.in_use, charge)

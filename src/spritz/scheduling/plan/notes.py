@@ -1,8 +1,8 @@
-"""Reasons found in one cycle, and which of them are news.
+"""The reasons that one cycle found, and which of them have changed.
 
-Jobs of one request all wait for the same, mostly Priority, and once they say so nothing more is said of them: only
-`Queue.unsettled`, the blocked jobs themselves and requests whose verdict has changed are looked at, so a long queue
-costs nothing here.
+Jobs of one request all wait for the same thing, mostly Priority. Once their records say so, no further notes are made:
+only `Queue.unsettled`, the blocked jobs themselves and requests whose verdict has changed are looked at. A long queue
+therefore costs nothing here.
 
 Source: squeue(1) JOB REASON CODES.
 """
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from spritz.scheduling.view.records import JobRecord, Shape
     from spritz.scheduling.view.snapshot import Snapshot
 
-#: who waits for these may have been planned a start
+#: jobs with these reasons may have a planned start
 PROMISED = (Reason.RESOURCES, Reason.LICENSES)
 PRIORITY = Verdict(Reason.PRIORITY)
-#: What no end of another job changes.
+#: Reasons that the end of another job does not change.
 _NEVER_HERE = frozenset(
     {
         Reason.ACCOUNT_NOT_ALLOWED,
@@ -47,7 +47,7 @@ class Notes:
     def __init__(self, snapshot: Snapshot, findings: Findings, resolution_seconds: float) -> None:
         self._snapshot = snapshot
         self._findings = findings
-        #: an expected start is news when it moved by as much
+        #: a new expected start is reported only if it moved by at least this much
         self._resolution_seconds = resolution_seconds
         self._jobs: dict[int, tuple[JobRecord, Verdict]] = {}
         self._shapes: dict[int, tuple[Shape, Verdict]] = {}
@@ -55,32 +55,32 @@ class Notes:
         self._tasks: dict[int, int] = {}
 
     def job(self, record: JobRecord, verdict: Verdict) -> None:
-        """This job alone. The first verdict on a job stands."""
+        """Verdict on this job alone. The first verdict on a job stands."""
         self._jobs.setdefault(record.id, (record, verdict))
 
     def shape(self, shape: Shape, verdict: Verdict) -> None:
-        """Every waiting job of the shape."""
+        """Verdict on every waiting job of the shape."""
         self._shapes[shape.order] = (shape, verdict)
 
     def expected(self, record: JobRecord, start_at: float, names: tuple[str, ...]) -> None:
-        """When and where the job will start. Only of the first jobs, which wait for resources, records keep it; the
-        forecast has it for all.
+        """When and where the job will start. Only jobs that wait for resources keep it in their records; the forecast
+        has it for all jobs.
         """
         self._expected.setdefault(record.id, (start_at, names))
 
     def tasks_left(self, record: JobRecord) -> int:
-        """Pending tasks of an array that this cycle has not started, as a mask."""
+        """Pending tasks of the array that this cycle has not started, as a mask."""
         return self._tasks.get(record.id, record.tasks or 0)
 
     def started(self, record: JobRecord, task_id: int | None) -> bool:
-        """A job or array task starts; True if nothing of its record goes on waiting."""
+        """Note that a job or array task starts. True: no task of the record is left to wait."""
         if task_id is None or record.tasks is None:
             return True
         left = self._tasks[record.id] = self.tasks_left(record) & ~(1 << task_id)
         return not left
 
     def collect(self, started: set[int], complete: bool) -> tuple[PendingNote, ...]:
-        """Notes for jobs that wait for another reason than before, in order of their numbers."""
+        """Notes for jobs that wait for another reason than before, in order of job id."""
         records = dict(self._snapshot.queue.unsettled)
         records.update((job_id, record) for job_id, (record, _verdict) in self._jobs.items())
         for shape, verdict in self._shapes.values():
@@ -102,9 +102,9 @@ class Notes:
         return tuple(notes)
 
     def _verdict(self, record: JobRecord, complete: bool) -> Verdict | None:
-        """The job's own verdict, else that of the first of its requests that was looked at; None if nothing was.
+        """The job's own verdict, or else that of the first of its requests that was considered; None if none was.
 
-        A partition that would never take the job speaks only where none of its others would.
+        The verdict of a partition that could never run the job counts only if none of its other partitions could.
         """
         own = self._jobs.get(record.id)
         if own is not None:

@@ -1,8 +1,7 @@
-"""Planned starts whose time has come and that were not kept: a job ran past its limit, or its nodes were slow to be
-cleared.
+"""Planned starts whose time has passed without a start: a job ran past its limit, or its nodes were cleared late.
 
-All that was planned behind such a job is late as well. It takes its place back from those that rank lower, and they are
-planned anew behind it; else a delay of a second would let them overtake it by hours.
+Everything planned behind such a job is late as well. The job takes its resources back from lower-ranked jobs, which are
+planned again behind it. Otherwise a delay of a second would let lower-ranked jobs overtake it by hours.
 
 Source: docs/decisions/0097-planned-by-expected-slowdown.md.
 """
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Overdue:
-    """As a cycle finds them, before it drops any; fewer as their jobs start."""
+    """Overdue planned starts as a cycle finds them, before it drops any. The counts fall as their jobs start."""
 
     __slots__ = ("_counts", "_holders")
 
@@ -34,11 +33,11 @@ class Overdue:
                 self._holders[request] = future_starts[0].holder
 
     def has(self, record: JobRecord) -> bool:
-        """Should a job like this one have started by now?"""
+        """Whether a job with a request of this one's should have started by now."""
         return bool(self._counts) and any(self._counts.get(shape.request) for _key, shape in record.entries)
 
     def holder(self, request: Request) -> int | None:
-        """The job that was told of the first of them; None if there is none."""
+        """The job that had been given the first overdue start of the request; None if there is none."""
         return self._holders.get(request) if self._counts.get(request) else None
 
     def served(self, request: Request) -> None:

@@ -1,15 +1,16 @@
-"""Planned starts that are made again because a job ranks higher than theirs by now.
+"""Makes planned starts again where jobs that now rank higher would otherwise wait behind them.
 
-The first job of a partition does not wait for what was planned to those behind it: if something is freed early, and it
-could start earlier without their planned starts, it does. Others wait for such planned starts, as long as the order
-stays as it is.
+The head of a partition does not wait for planned starts of the jobs behind it: if resources are freed early, and it
+could start earlier without those planned starts, they are dropped and made again behind it. Other jobs do wait for such
+planned starts, as long as the order stays as it is.
 
-Priorities change by themselves (fair-share, age up to PriorityMaxAge). A planned start says in which order the jobs
-were when it was made (`FutureStart.place`). In a full cycle a job that is ahead of planned starts of a smaller place
-has overtaken their jobs: if it could start earlier without them it does, and they are made again behind it. Where the
-order is another altogether, all are made again. Nobody is overtaken by one that ranks lower.
+Priorities change by themselves (fair-share; age up to PriorityMaxAge). Each planned start records its job's place in
+the order when it was made (`FutureStart.place`). In a full cycle, a job that is considered before jobs with planned
+starts of a smaller place has overtaken them: if it could start earlier without their planned starts, they are dropped
+and made again behind it. If the order has changed altogether, all are made again. No job is overtaken by a lower-ranked
+one.
 
-Source: slurm.conf(5) SchedulerParameters bf_*: each cycle of Slurm's backfill goes by the priorities of that time.
+Source: slurm.conf(5) SchedulerParameters bf_*: each cycle of Slurm's backfill uses the priorities of that time.
 """
 
 from __future__ import annotations
@@ -23,37 +24,38 @@ if TYPE_CHECKING:
     from spritz.scheduling.plan.planned_starts import PlannedStarts
     from spritz.scheduling.view.planned_starts import FutureStart
 
-#: Jobs of one cycle of which it is tried whether others are in their way; with more of them all is made again.
+#: Jobs per cycle for which single rivals are tried; beyond this number all rivals are dropped and planned again, which
+#: bounds the cost.
 TRIES = 16
 
 _NO_PLACE = 1 << 62
 
 
 class Overtaking:
-    """Of one full cycle, which looks at jobs in their order."""
+    """State of one full cycle, which considers jobs in order of rank."""
 
     def __init__(self, kept: PlannedStarts) -> None:
         self._planned = kept
         future_starts = (future_start for items in kept.ledger.by_request.values() for future_start in items)
-        #: those not yet looked at, by place, the last first
+        #: planned starts whose jobs have not been considered, by place, last first
         self._unseen = sorted((one for one in future_starts if one.place), key=lambda one: one.place, reverse=True)
         self._done: set[int] = set()
-        #: those looked at, in this order
+        #: planned starts whose jobs have been considered, in that order
         self._order: list[FutureStart] = []
         self._tries = 0
 
     def seen(self, future_start: FutureStart) -> None:
-        """Its job has had its turn."""
+        """Note that the job of this planned start has been considered."""
         self._done.add(id(future_start))
         self._order.append(future_start)
 
     def made_anew(
         self, future_start: FutureStart, search: Callable[[], tuple[float, Allocation] | None], *, first: bool
     ) -> FutureStart:
-        """The planned start, which is kept, or an earlier one that is, for the sake of which others have been dropped.
+        """The planned start to keep for the job: this one, or an earlier one for which rivals were dropped.
 
-        `search`: the first start beside all that is kept. `first`: it goes before all whose jobs have not had their
-        turn, not only before those that it has overtaken.
+        `search`: finds the earliest start beside all that is kept. `first`: the job may displace every planned start
+        whose job has not been considered, not only those that it has overtaken.
         """
         place = _NO_PLACE if first or not future_start.place else future_start.place
         rivals = [rival for rival in self._overtaken(place) if rival is not future_start]
@@ -74,11 +76,11 @@ class Overtaking:
         return better
 
     def places(self) -> dict[int, int]:
-        """The order in which jobs were looked at, by `id` of their planned starts."""
+        """Position in this cycle's order, by `id` of the planned start."""
         return {id(future_start): place for place, future_start in enumerate(self._order, 1)}
 
     def _overtaken(self, place: int) -> list[FutureStart]:
-        """Planned starts of a smaller place whose jobs have not had their turn."""
+        """Planned starts of a smaller place whose jobs have not been considered."""
         unseen, kept = self._unseen, self._planned.ledger
         while unseen and (id(unseen[-1]) in self._done or unseen[-1] not in kept.of(unseen[-1].request)):
             unseen.pop()

@@ -1,7 +1,10 @@
-"""The planned starts as one cycle changes them, and what they leave to jobs that could start now.
+"""The planned starts as one cycle changes them, and the resources they leave to jobs that could start now.
 
-Owns the cycle's ledger, the profile with its planned starts, the views of it from inside reservations, and the license
-profile. Which jobs get planned starts is decided by `backfill`.
+Owns the cycle's ledger of planned starts, the profile that holds their resources, the views of it from inside
+reservations, and the license profile. `backfill` decides which jobs get planned starts.
+
+Invariant: a planned start is in the ledger exactly if the profile (and every view that sees its nodes) holds its
+resources; `keep` and `drop` change both.
 
 Source: slurm.conf(5) SchedulerParameters bf_*.
 """
@@ -35,7 +38,9 @@ if TYPE_CHECKING:
 
 
 class PlannedStarts:
-    """Planned starts of one cycle. `before_reading` is called before they are read: it makes deferred ones."""
+    """Planned starts of one cycle. `before_reading` runs before each read, so that `backfill` can make the planned
+    starts that it has deferred.
+    """
 
     def __init__(
         self, snapshot: Snapshot, table: NodeTable, parameters: Parameters, rank: Callable[[Shape, SortKey], Rank]
@@ -43,15 +48,15 @@ class PlannedStarts:
         self._rank = rank
         self._snapshot = snapshot
         self._table = table
-        #: what is planned as this cycle changes it
+        #: planned starts as this cycle changes them
         self.ledger = snapshot.ledger.fork()
         self._profile_made: Profile | None = None
-        #: what jobs inside a reservation see, and those that it lets in
+        #: the profile as seen by jobs inside a reservation, and by jobs that the reservation lets in
         self._views: dict[tuple[str, int], Profile] = {}
-        #: are they other than the snapshot's?
+        #: whether the planned starts differ from the snapshot's
         self.changed = False
         self.overdue = Overdue(self.ledger, snapshot.now)
-        #: with bf_licenses
+        #: licenses in time, with bf_licenses
         self.licenses: LicenseProfile | None = None
         if parameters.licenses_ahead and snapshot.licenses.total:
             self.licenses = LicenseProfile(snapshot)
@@ -62,26 +67,28 @@ class PlannedStarts:
 
     @property
     def version(self) -> int:
-        """Changes whenever a job may be able to start that planned starts held back."""
+        """Changes whenever planned starts are dropped or moved, so that a job they held back may be able to start."""
         return self.ledger.version
 
     def any_before(self, ends_at: float) -> bool:
-        """Does some planned start or reservation begin before that time?"""
+        """Whether some planned start or reservation begins before `ends_at`."""
         self.before_reading()
         starts = self.ledger.starts
         return (bool(starts) and starts[0] < ends_at) or self.reserved.first_start() < ends_at
 
     def held_from(self, request: Request) -> Floats:
-        """When something is first planned or reserved on each node, as jobs of the request see it (inf: never)."""
+        """float64[node]: when the first planned start or reservation begins, as jobs of the request see it (inf:
+        never).
+        """
         self.before_reading()
         return self.view(request).held_from
 
     def unpromised_until(self, ends_at: float, request: Request) -> Ints:
-        """Nodes of which nothing is planned or reserved before then, as jobs of the request see it."""
+        """Nodes with no planned start or reservation before `ends_at`, as jobs of the request see it."""
         return np.flatnonzero(self.held_from(request) >= ends_at)
 
     def starts_between(self, first: float, last: float) -> list[float]:
-        """Different starts of planned starts and reservations within these times, ascending."""
+        """Distinct begin times of planned starts and reservations in [first, last], ascending."""
         self.before_reading()
         starts = self.ledger.starts
         if self.reserved.holds:
@@ -89,11 +96,13 @@ class PlannedStarts:
         return sorted(set(starts[bisect_left(starts, first) : bisect_right(starts, last)]))
 
     def beside(self, request: Request, ends_at: float) -> Leftover:
-        """What the first job of the request finds free now until `ends_at`, its own planned start aside."""
+        """What planned starts leave free from now until `ends_at` for the first job of the request. Its own planned
+        start does not count.
+        """
         return Leftover(self.view(request), ends_at, next(iter(self.ledger.of(request)), None))
 
     def flexible(self, index: int) -> bool:
-        """Is all that is planned on this node a matter of counts?"""
+        """Whether planned starts on this node need counts of CPUs only, and not particular CPUs."""
         return self.profile().is_flexible(index)
 
     def outranked(
@@ -108,19 +117,19 @@ class PlannedStarts:
     ) -> list[FutureStart] | None:
         """Planned starts that the allocation would break; None if it must not.
 
-        It may break those of jobs that rank lower, if they were made before this job came (or with `any_age`), or on
-        nodes where it should have started by now.
+        It may break those of lower-ranked jobs that were made before this job joined the queue (any of them with
+        `any_age`, or on nodes where this job should have started by now).
         """
         self.before_reading()
         late = frozenset(record.expected_nodes) if self.overdue.has(record) else frozenset()
         clashing: list[FutureStart] = []
-        # What it was planned in any of its partitions is no hindrance: `redeem` drops all of these when it starts.
+        # The job's planned starts in any of its partitions are no obstacle: `redeem` drops them when it starts.
         own = self.own(record)
         view = self.view(request)
         for part in allocation.nodes:
             index = self._table.index_of[part.node]
             here = [item for item in view.holds.get(index, ()) if item[0] not in own and item[0].start_at < ends_at]
-            # Where any CPUs would do for a planned start it is not these that count, but how many are left.
+            # A planned start that any CPUs would satisfy clashes only if too few CPUs remain, whichever they are.
             crowded = (
                 bool(here)
                 and view.is_flexible(index)
@@ -137,12 +146,12 @@ class PlannedStarts:
         return None if self._is_reserved(view, allocation.kept or (), ends_at) else clashing
 
     def _is_reserved(self, view: Profile, names: Iterable[str], ends_at: float) -> bool:
-        """Is any of these nodes, which a job keeps empty, reserved before then as jobs of the view see it?"""
+        """Whether a reservation holds one of these nodes, which the job keeps empty, before `ends_at`."""
         holds = (view.holds.get(self._table.index_of[name], ()) for name in names)
         return any(not isinstance(hold, FutureStart) and hold.start_at < ends_at for some in holds for hold, _ in some)
 
     def own(self, *records: JobRecord) -> list[FutureStart]:
-        """What these jobs have been planned, in any of their partitions."""
+        """The planned starts of these jobs, in any of their partitions."""
         shapes = [shape for record in records for _key, shape in record.entries]
         return [future_start for shape in shapes for future_start in self.ledger.of(shape.request)[:1]]
 
@@ -155,17 +164,17 @@ class PlannedStarts:
         return other > key and (any_age or record.queued > future_start.queued)
 
     def take_back(self, future_starts: Iterable[FutureStart]) -> None:
-        """Drop these, since a job of higher rank starts in their place."""
+        """Drop planned starts because a job of higher rank takes their resources."""
         for future_start in future_starts:
             self.drop(future_start)
 
     def of(self, request: Request) -> FutureStart | None:
-        """What the first job of the request has been planned."""
+        """The planned start of the first job of the request."""
         return next(iter(self.ledger.of(request)), None)
 
     def due(self, request: Request) -> Allocation | None:
-        """What the first job of the request was planned for now, if all of that is free: whatever was planned since
-        leaves it alone.
+        """The allocation planned for the first job of the request for now, if all of it is free and no later plan
+        clashes.
         """
         future_start, now = self.of(request), self._snapshot.now
         if future_start is None or future_start.start_at > now or future_start.provisional or request.segment_alone:
@@ -175,21 +184,21 @@ class PlannedStarts:
         for (index, _holder), part in zip(future_start.parts, future_start.allocation.nodes, strict=True):
             if not is_free(rows[index], part, request):
                 return None
-            # A moment late, it would end a moment after others were planned to begin.
+            # A planned start that is carried out late ends late, and could then overlap plans made to follow it.
             late = now + request.seconds
             if any(future_start.end_at <= hold.start_at < late for hold, _holder in holds.get(index, ())):
                 return None
         return future_start.allocation
 
     def profile_over(self, table: NodeTable, request: Request) -> Profile:
-        """What jobs of the request see over a fork of the cycle's table; for the caller alone."""
+        """The profile as jobs of the request see it, over a fork of the cycle's table. The caller owns the result."""
         self.before_reading()
         return self.view(request).fork(table)
 
     def redeem(self, record: JobRecord) -> None:
         """A job starts: drop the first planned start of its request in each of its partitions.
 
-        The projection sees to the same when it hears of the start.
+        The projection does the same when it receives the event of the start.
         """
         for _key, shape in record.entries:
             self.overdue.served(shape.request)
@@ -197,7 +206,7 @@ class PlannedStarts:
                 self._let_go(future_start)
 
     def keep(self, future_start: FutureStart) -> None:
-        """Hold its resources from now on."""
+        """Hold the resources of the planned start from now on."""
         self.ledger.keep(self.profile(), future_start)
         for view in self._views.values():
             view.hold(future_start)
@@ -206,7 +215,7 @@ class PlannedStarts:
         self.changed = True
 
     def drop(self, future_start: FutureStart) -> None:
-        """Give its resources up."""
+        """Give up the resources of the planned start."""
         self._let_go(future_start)
         self.changed = True
 
@@ -222,7 +231,7 @@ class PlannedStarts:
     def licensed_from(
         self, requests: Sequence[Request], since: float, without: Sequence[FutureStart] = ()
     ) -> float | None:
-        """The first moment from `since` on at which licenses are free for jobs of all these requests at once; None if
+        """First time, from `since` on, at which licenses are free for jobs of all these requests together; None if
         there is none. `without`: planned starts that do not count.
         """
         if self.licenses is None or not any(request.licenses for request in requests):
@@ -231,8 +240,8 @@ class PlannedStarts:
             return self.licenses.first_of_all(requests, since)
 
     def outranked_for(self, record: JobRecord, key: Rank, request: Request, needs: Needs) -> list[FutureStart] | None:
-        """With bf_licenses: planned starts that a start now with these licenses would break; None if it must not. As
-        `outranked`.
+        """With bf_licenses: planned starts that taking these licenses now would break; None if the job must not. The
+        rules are those of `outranked`.
         """
         ahead, now = self.licenses, self._snapshot.now
         if ahead is None or not needs:
@@ -261,7 +270,7 @@ class PlannedStarts:
     # -- the profile
 
     def profile(self) -> Profile:
-        """What every node has free in time to come."""
+        """Free resources of every node over time."""
         if self._profile_made is None:
             self._profile_made = self._snapshot.profile.fork(self._table)
         return self._profile_made
@@ -285,7 +294,7 @@ class PlannedStarts:
 
 
 class Leftover:
-    """What planned starts leave free for a job from now until it ends: single rows, or the whole table."""
+    """What planned starts leave free for a job from now until it ends: row by row, or as a whole table."""
 
     def __init__(self, profile: Profile, ends_at: float, own: FutureStart | None) -> None:
         without = () if own is None else (own,)
@@ -293,5 +302,5 @@ class Leftover:
         self._make: Callable[[Ints | None], NodeTable] = lambda only: profile.at(None, ends_at, without, only=only)
 
     def table(self, only: Ints | None = None) -> NodeTable:
-        """As `place` reads it, if it looks at no nodes but these (None: all)."""
+        """The table for `place`. `only`: the nodes that it will look at (None: all)."""
         return self._make(only)

@@ -25,7 +25,7 @@ POWERED = Verdict(Reason.MAX_POWERED_UP_NODES)
 
 
 class PowerUpBudget:
-    """What one cycle may call up."""
+    """Nodes that one cycle may still power up."""
 
     __slots__ = ("_left", "_powered", "_woken")
 
@@ -35,7 +35,7 @@ class PowerUpBudget:
         self._woken: set[str] = set()
 
     def allows(self, *allocations: Allocation) -> bool:
-        """May the powered-down nodes of these allocations be powered up together?"""
+        """Whether the powered-down nodes of these allocations may be powered up together."""
         return self._left is None or len(self._sleepers(allocations)) <= self._left
 
     def take(self, allocation: Allocation) -> None:
@@ -46,7 +46,9 @@ class PowerUpBudget:
             self._left -= len(sleepers)
 
     def keeps_back(self, snapshot: Snapshot, request: Request) -> bool:
-        """Does max_powered_nodes hold the request back: no node may be powered up, and some could serve it?"""
+        """Whether max_powered_nodes holds the request back: no node may be powered up, and some powered-down node could
+        serve it.
+        """
         if self._left != 0 or not snapshot.settings.power.resumes:
             return False
         nodes = snapshot.eligibility.nodes(request)

@@ -1,5 +1,7 @@
-"""Orders that come from predicted run times (bf_predict): behind a partition's first blocked job the shortest goes
-first; and with `bf_predict=slowdown` the job whose expected slowdown is largest is the first to be looked at.
+"""Job orders from predicted run times (bf_predict).
+
+Behind a partition's first blocked job the shortest goes first; with `bf_predict=slowdown` the job with the largest
+expected slowdown is considered first.
 
 Source: docs/decisions/0083-predicted-run-times-in-the-controller.md.
 """
@@ -23,12 +25,12 @@ if TYPE_CHECKING:
     #: seconds that a job is expected to run
     Predict = Callable[[JobRecord], float]
 
-#: after every rank of a PriorityTier
+#: sorts after every rank of a PriorityTier
 _BEHIND = float("inf")
 
 
 def predicted(record: JobRecord, run_times: Predictor, findings: Findings) -> float:
-    """Seconds that the job will run: kept with the record until its user's jobs have told more."""
+    """Seconds that the job is expected to run: cached until more jobs of its user have ended."""
     count = run_times.learnt.get(str(record.spec.uid), 0)
     known = findings.predicted.get(record, record.predicted)
     if known is None or known[0] != count:
@@ -39,8 +41,8 @@ def predicted(record: JobRecord, run_times: Predictor, findings: Findings) -> fl
 class SlowdownOrder:
     """Jobs by expected slowdown, largest first, for one cycle.
 
-    Requests with planned starts come first in their PriorityTier, and of their jobs the one that was told of the
-    planned start: else the same resources would be planned twice.
+    Requests with planned starts come first in their PriorityTier, and of their jobs the holder of the planned start:
+    otherwise the same resources would be planned twice.
     """
 
     __slots__ = ("_keys", "_ledger", "_now", "_overdue", "_predict")
@@ -55,7 +57,7 @@ class SlowdownOrder:
         return kept[0] if kept is not None else min(shape.keys, key=lambda key: self._need(shape, key))
 
     def keys_of(self, shape: Shape) -> list[SortKey]:
-        """All of its jobs, first to last."""
+        """Keys of all its jobs, first to last."""
         kept = self._keys.get(shape.order)
         if kept is None:
             kept = self._keys[shape.order] = sorted(shape.keys, key=lambda key: self._need(shape, key))
@@ -70,7 +72,7 @@ class SlowdownOrder:
         return (self._holder(shape.request) != record.id, self._slowdown(record), *key[2:])
 
     def _holder(self, request: Request) -> int | None:
-        """The job that was told of the first planned start (0: no job was told); None without a planned start."""
+        """The holder of the request's first planned start (0: none recorded); None without a planned start."""
         future_starts = self._ledger.of(request)
         return future_starts[0].holder if future_starts else self._overdue.holder(request)
 
@@ -80,8 +82,8 @@ class SlowdownOrder:
 
 
 class ShortestOrder:
-    """Shapes whose jobs have been put in this order, for one cycle. `needs`: in which order they come before that
-    (None: by priority).
+    """Shapes whose jobs have been put in this order, for one cycle. `needs`: the order before that (None:
+    by priority).
     """
 
     __slots__ = ("_keys", "_needs", "_predict", "heads")
@@ -89,14 +91,14 @@ class ShortestOrder:
     def __init__(self, predict: Predict, needs: SlowdownOrder | None) -> None:
         self._predict, self._needs = predict, needs
         self._keys: dict[int, list[SortKey]] = {}
-        #: first blocked jobs that had been found when shapes were last put in order
+        #: number of first blocked jobs when shapes were last put in order
         self.heads = 0
 
     def __contains__(self, shape: Shape) -> bool:
         return shape.order in self._keys
 
     def put(self, shape: Shape, first: int) -> None:
-        """Its jobs from that place on are looked at in this order."""
+        """Consider its jobs from position `first` on in this order."""
         keys = self.keys_of(shape)[first:]
         pairs = sorted((self._predict(shape.jobs[key]), key) for key in keys)
         self._keys[shape.order] = [key for _seconds, key in pairs]
@@ -106,12 +108,12 @@ class ShortestOrder:
         return shape.keys[0] if self._needs is None else self._needs.first(shape)
 
     def keys_of(self, shape: Shape) -> list[SortKey]:
-        """Its jobs in the order in which they are looked at."""
+        """Its jobs in the order in which they are considered."""
         kept = self._keys.get(shape.order)
         if kept is None:
             kept = shape.keys if self._needs is None else self._needs.keys_of(shape)
         return kept
 
     def rank(self, shape: Shape, key: SortKey) -> Rank:
-        """The place of a job of a shape that was put in this order."""
+        """The rank of a job of a shape that was put in this order."""
         return (key[0], _BEHIND, self._predict(shape.jobs[key]), key[3])

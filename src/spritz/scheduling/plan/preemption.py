@@ -1,17 +1,19 @@
-"""Preemption: finds the victims that let a blocked job start, as few as possible, and of as few the cheapest.
+"""Preemption: finds the victims that let a blocked job start, as few as possible and then as cheap as possible.
 
 The cycle asks for one blocked job after the other, in order of rank:
 
-1. If the job would not fit even with all possible victims gone, by counts, the search ends (`preemption_bound`).
-2. If it fits once jobs have left that have ended or are in their grace time, its place is kept and no job is preempted.
-3. Else victims are chosen: whole jobs, none of which can be spared. `placement` itself must find the job a place
-   without them.
+1. If the job would not fit even without all possible victims, by counts, the search ends (`preemption_bound`).
+2. If it fits once jobs have left that have ended or are in their grace time, its resources are kept and no job is
+  preempted.
+3. Otherwise victims are chosen: whole jobs, none of which can be spared. `placement` itself must find room for the job
+  without them.
 
 A job within a guarantee of its account also preempts jobs that borrow from the guarantee, the youngest first.
 
 Which jobs may be preempted depends on partition and QOS (`Kind`) and, with some modes, on priorities. Where only the
-kind matters, the table without all possible victims is made once a cycle. With many possible victims the search begins
-on a few nodes (`victim_nodes`), and a quick cycle leaves the rest to a full one. Pure; changes only forks of tables.
+kind matters, the table without all possible victims is made once per cycle. With many possible victims the search
+begins on a few nodes (`victim_nodes`); if that fails, a quick cycle leaves the search to a full one. Pure; changes only
+forks of tables.
 
 Source: slurm.conf(5) PreemptType, PreemptMode, PreemptExemptTime, PreemptParameters; sacctmgr(1) Preempt.
 """
@@ -52,22 +54,23 @@ if TYPE_CHECKING:
     from spritz.scheduling.view.snapshot import Snapshot
     from spritz.scheduling.view.table import Ints, NodeTable
 
-#: With more parts of nodes that could be taken back than this, victims are looked for on a few nodes first, which hold
-#: no more of them than this.
+#: With more parts of nodes than this held by possible victims, the search begins on a few nodes that hold no more.
 QUICK_PARTS = 500
 
-#: A job that has ended and not left for so long after KillWait counts on no more (seconds).
+#: A job that has ended but not left this long after KillWait is no longer expected to leave soon (seconds).
 STUCK_SECONDS = 30.0
 
 NEVER = float("inf")
 
-#: what decides about a preemptor's victims, but for priorities: its kind, the guarantees of its account, and of these
-#: those with room for it
+#: what decides about a preemptor's victims, apart from priorities: its kind, the guarantees of its account, and those
+#: of them with room for it
 Preempting = tuple["Kind", tuple["Guarantee", ...], tuple["Guarantee", ...]]
 
 
 class Preemption(Struct, frozen=True):
-    """The job will have `allocation`: now, if `at_once`, else when others have left. `planned`: what must be done."""
+    """The job gets `allocation`: now if `at_once`, else when its victims have left. `planned`: the preemption to carry
+    out.
+    """
 
     allocation: Allocation
     at_once: bool
@@ -75,7 +78,7 @@ class Preemption(Struct, frozen=True):
 
 
 class Preemptor:
-    """Preemption within one cycle. `quick`: a search among many possible victims is left to a full cycle."""
+    """Preemption within one cycle. `quick`: leave a search among many possible victims to a full cycle."""
 
     def __init__(self, snapshot: Snapshot, findings: Findings, *, quick: bool = False) -> None:
         self.snapshot = snapshot
@@ -83,9 +86,9 @@ class Preemptor:
         self.policy = snapshot.settings.preemption
         self.enabled = self.policy.type != "none" or bool(snapshot.rules.guarantees)
         self.reclaims = self.enabled and self.policy.reclaim_licenses
-        #: all victims
+        #: all victims of this cycle
         self.chosen: list[Victim] = []
-        #: jobs of this cycle's plans
+        #: ids of the jobs in `chosen`
         self._taken: set[int] = set()
         self._made_running: dict[Kind, list[JobRecord]] | None = None
         self._made_leaving: list[Victim] | None = None
@@ -93,12 +96,12 @@ class Preemptor:
         #: a search was left to the next full cycle
         self.put_off = False
         self.failed = FailedPreemptions(snapshot, findings)
-        #: by kinds that may be preempted
+        #: what may be preempted on each node, by victim kinds
         self._occupied: dict[tuple[Kind, ...], Occupied] = {}
-        #: the cycle's table without those who are leaving; and by preemptor's kind, without all its victims
+        #: the cycle's table without the jobs that are leaving; and, by `Preempting`, without all possible victims
         self._base: NodeTable | None = None
         self._cleared: dict[Preempting, Cleared] = {}
-        #: by preemptor's kind, where priorities do not matter: `_candidates`
+        #: results of `_candidates` by `Preempting`, where priorities do not matter
         self._listed: dict[Preempting, tuple[list[Victim], float]] = {}
         self._standing: Standing | None = None
         modes = [self.policy.mode, *(words_of(item.preempt_mode) for item in snapshot.partitions.values())]
@@ -108,11 +111,11 @@ class Preemptor:
         if self.enabled:
             snapshot.occupants.settle(snapshot.records)
         self._rules = PreemptionRules(snapshot, snapshot.occupants.kinds() if self.enabled else [])
-        #: left of `TRIALS` for all requests of the cycle
+        #: what is left of `TRIALS` for all requests of the cycle
         self._trials_left = TRIALS * self.policy.reorder_count
 
     def trial(self, table: NodeTable) -> Preemptor:
-        """One of its own, over forks; `learn` when it is done. `table`: the cycle's."""
+        """A copy for a trial, over forks of the tables. Call `learn` with it afterwards. `table`: the cycle's."""
         other = copy(self)
         self._make_base(table)
         assert self._base is not None, "it has just been made"
@@ -123,7 +126,7 @@ class Preemptor:
         return other
 
     def without(self, victims: Iterable[Victim]) -> NodeTable:
-        """The cycle's table when these have left, and all who are leaving anyway."""
+        """The cycle's table without these victims and without all jobs that are leaving anyway."""
         assert self._base is not None, "a trial was made of it"
         table = self._base.fork()
         table.stale.update(self._base.stale)
@@ -132,14 +135,14 @@ class Preemptor:
         return table
 
     def leave(self, victims: Iterable[Victim]) -> None:
-        """These have been told to go."""
+        """Note that these victims will be told to leave."""
         assert self._base is not None, "a trial was made of it"
         for victim in victims:
             self._taken.add(victim.record.id)
             remove(self._base, victim)
 
     def learn(self, trial: Preemptor) -> None:
-        """What it cost, and what it put off."""
+        """Take over the cost of the trial, and whether it put a search off."""
         self.placements, self._trials_left = trial.placements, trial._trials_left
         self.put_off = self.put_off or trial.put_off
 
@@ -150,7 +153,7 @@ class Preemptor:
                 remove(self._base, other)
 
     def charge(self, holders: Sequence[tuple[int, Holder]]) -> None:
-        """The cycle has given these resources away."""
+        """The cycle has given these resources to a job."""
         tables = [cleared.table for cleared in self._cleared.values()]
         for table in tables if self._base is None else [self._base, *tables]:
             for index, holder in holders:
@@ -167,10 +170,10 @@ class Preemptor:
         apart: Callable[[], Ints],
         guarantees: tuple[Guarantee, ...] = (),
     ) -> Preemption | None:
-        """How the job, for which `table` has no room, can have some; None if it cannot.
+        """How the job, for which `table` has no room, can get some; None if it cannot.
 
-        `accept` says whether an allocation leaves alone what earlier jobs will need, `apart` where it certainly does;
-        `open_guarantees`: guarantees that have room for the job.
+        `accept`: whether an allocation leaves alone what earlier jobs will need. `apart`: nodes where it certainly
+        does. `guarantees`: guarantees that have room for the job.
         """
         if not self.enabled:
             return None
@@ -190,7 +193,7 @@ class Preemptor:
         for other in self._leaving:
             pool.give_back(other.record.licenses)
         search = VictimSearch(self.snapshot, request, self._base, accept, pool, self._trials_left, apart)
-        # Jobs that are leaving anyway may suffice.
+        # Resources of jobs that are leaving anyway may suffice.
         allocation = search.place_on(self._base) if self._leaving and search.licensed([]) else None
         found: list[Victim] | None = []
         spared_until = 0.0
@@ -221,25 +224,27 @@ class Preemptor:
         return verdict
 
     def priority(self, record: JobRecord, request: Request) -> int:
-        """Of a job that waits: in force, where PRIORITY or WITHIN asks for it; else the record's, which is less work
-        and does not grow with age.
+        """Priority of a waiting job. Computed for now if a mode of preemption compares priorities (PRIORITY, WITHIN);
+        else the record's, which is cheaper but does not grow with age.
         """
         if not self._by_priority:
             return record.priority
         return self.snapshot.pricing.priority(record, request.partition, self.snapshot.now)
 
     def planned(self, victims: Iterable[Victim]) -> tuple[PlannedVictim, ...]:
-        """As the core is told of them."""
+        """The victims in the form that the core takes."""
         return tuple(self._rules.planned(victim) for victim in victims)
 
     def could_preempt(self, record: JobRecord, request: Request) -> bool:
-        """Is there anything that it could ask to have back?"""
+        """Whether there are jobs that it could preempt or whose end it could await."""
         if not self.enabled:
             return False
         return bool(request.guaranteed or self._leaving or self._rules.of(self._rules.kind_of(record, request))[0])
 
     def _bound(self, victim_kinds: list[Kind], table: NodeTable) -> Bound:
-        """What is left without any of these. It is as of the first question, since when only more has been taken."""
+        """The table without all jobs of these kinds, at the time of the first call. Later in the cycle only more is
+        taken, so the bound stays valid.
+        """
         found = self._bounds.get(tuple(victim_kinds))
         if found is None:
             found = Bound(table, self.snapshot.occupants, victim_kinds, self.snapshot.empty_table())
@@ -250,12 +255,12 @@ class Preemptor:
         counts = self.snapshot.occupants.counts
         return sum(counts[kind] for kind in victim_kinds) > QUICK_PARTS
 
-    # -- a few of many
+    # -- shortlist of nodes
 
     def _on_shortlist(
         self, search: VictimSearch, record: JobRecord, request: Request, victim_kinds: list[Kind]
     ) -> list[Victim] | None:
-        """Victims on the nodes that by counts need the fewest and cheapest; None if these do not do."""
+        """Victims on the nodes that, by counts, need the fewest and cheapest; None if none suffice there."""
         assert self._base is not None
         if self.policy.strict_order or not search.licensed([]):
             return None
@@ -296,7 +301,7 @@ class Preemptor:
         return found
 
     def _given_up(self) -> Iterator[tuple[int, tuple[int, ...]]]:
-        """What jobs that have been taken in this cycle held of which nodes."""
+        """For each job preempted in this cycle: its nodes, and what it held of each."""
         kinds, rows = self.snapshot.occupants.parts, self.snapshot.table.rows
         for job_id in self._taken:
             for index in self._rules.indexes(self.snapshot.records[job_id]):
@@ -305,7 +310,7 @@ class Preemptor:
                     yield index, holder.taken(kinds, rows[index].hardware)
 
     def _on_nodes(self, who: Party, victim_kinds: list[Kind], nodes: list[int]) -> list[Victim]:
-        """All on these nodes that may be preempted."""
+        """All jobs on these nodes that may be preempted."""
         occupants, records = self.snapshot.occupants, self.snapshot.records
         numbers = {kind: {number for index in nodes for number in occupants.on(index, kind)} for kind in victim_kinds}
         some = {kind: [records[number] for number in sorted(known - self._taken)] for kind, known in numbers.items()}
@@ -314,7 +319,9 @@ class Preemptor:
     def _candidates(
         self, record: JobRecord, request: Request, guarantees: tuple[Guarantee, ...]
     ) -> tuple[list[Victim], float]:
-        """All that the job may preempt, and when the first is exempt no more of those that it must not yet (0.0)."""
+        """All jobs that the job may preempt, and when the first exempt time of the others ends (0.0: none
+        is exempt).
+        """
         kind = self._rules.kind_of(record, request)
         line = (kind, self._own(record, kind), guarantees)
         known = self._listed.get(line)
@@ -329,13 +336,15 @@ class Preemptor:
         return known
 
     def _is_steady(self, line: Preempting) -> bool:
-        """The same for all jobs of the line, whatever their priorities."""
+        """Whether the candidates are the same for all jobs with this `Preempting`, whatever their priorities."""
         return self._rules.of(line[0])[1] and not (line[2] and self._by_priority)
 
     def _with_borrowers(
         self, line: Preempting, who: Party, found: list[Victim], first: float
     ) -> tuple[list[Victim], float]:
-        """The same, with all that must give back what the job's account is guaranteed."""
+        """The candidates and, in addition, jobs that must return resources which the preemptor's account is
+        guaranteed.
+        """
         _kind, own, guarantees = line
         found, known = list(found), {victim.record.id for victim in found}
         if self._standing is None:
@@ -364,7 +373,7 @@ class Preemptor:
                 if until > self.snapshot.now:
                     first = min(first or until, until)
                 else:
-                    # The youngest first, before all that may be preempted for another reason.
+                    # Borrowers go first, youngest first, before jobs that may be preempted for another reason.
                     cost = (1.0, -NEVER, -other.started_at, -float(other.id))
                     found.append(Victim(other, mode, self._rules.indexes(other), cost))
         return found, first
@@ -411,10 +420,10 @@ class Preemptor:
             for victim in found:
                 remove(present, victim)
             at_once = all_fits(present, allocation)
-        # Those that stand still already need not be told.
+        # Victims that are suspended already need no instruction.
         told = to_tell(found)
         planned = None
-        # What is only to be suspended runs on as long as others have yet to leave.
+        # Victims that are only to be suspended run on until the others have left.
         if at_once or not are_suspended(told):
             planned = PlannedPreemption(
                 job_id=record.id,
@@ -429,7 +438,7 @@ class Preemptor:
 
     @property
     def _leaving(self) -> list[Victim]:
-        """All that is about to leave."""
+        """Jobs that are about to leave."""
         if self._made_leaving is None:
             snapshot = self.snapshot
             patience = snapshot.settings.kill_wait_seconds + STUCK_SECONDS
@@ -445,7 +454,7 @@ class Preemptor:
 
     @property
     def _running(self) -> dict[Kind, list[JobRecord]]:
-        """All that runs, by kind."""
+        """Running jobs by kind."""
         if self._made_running is None:
             snapshot = self.snapshot
             running = self._made_running = {}
@@ -460,17 +469,17 @@ class Preemptor:
 
 
 def are_suspended(victims: Iterable[Victim]) -> bool:
-    """Nobody ends: their places may be had at once."""
+    """Whether every victim is only suspended, so that its CPUs are free immediately."""
     return all(victim.suspends for victim in victims)
 
 
 def to_tell(victims: Iterable[Victim]) -> list[Victim]:
-    """Without those that stand still already."""
+    """The victims that are not suspended already."""
     return [victim for victim in victims if not (victim.suspends and victim.record.stopped)]
 
 
 def all_fits(table: NodeTable, allocation: Allocation) -> bool:
-    """Is all of the allocation free on this table?"""
+    """Whether all of the allocation is free on this table."""
     rows = table.rows
     return all(_fits(rows[table.index_of[part.node]], part, allocation.whole_nodes) for part in allocation.nodes)
 

@@ -1,6 +1,7 @@
-"""What a preemptor could have at most: the table as if all jobs that it may preempt were gone.
+"""The most that a preemptor could have: the table as if all jobs that it may preempt were gone.
 
-If a request does not fit there, no search for victims is made. Counts alone: never less than there is.
+If a request does not fit there, no search for victims is made. The bound uses counts alone, so it may be too large but
+never too small.
 
 Source: docs/decisions/0095-bounds-on-preemption.md.
 """
@@ -24,19 +25,19 @@ if TYPE_CHECKING:
 
 
 class Bound:
-    """The table of a cycle (or a later one, on which no less is taken) as if all jobs of some kinds, and all that are
-    leaving, were gone.
+    """The table of a cycle without all jobs of some kinds and all jobs that are leaving. Valid for that table and for
+    later ones of the cycle, on which only more is taken.
     """
 
     def __init__(self, table: NodeTable, occupants: Occupants, kinds: Iterable[Kind], empty: NodeTable) -> None:
         bound = table.fork()
-        # Its rows are those of the jobs that are still there.
+        # Its rows are those of the jobs that are still there, and so do not match the columns of the bound.
         bound.oversubscribed = None
         gone = [occupants.held[kind] for kind in (*kinds, LEAVING) if kind in occupants.held]
         if gone:
             taken: Ints = np.add.reduce([held.astype(np.int64) for held in gone])
             bound.cpus += taken[CPUS]
-            # What is given back may complete cores that are free in part.
+            # Returned CPUs may complete cores that are free in part, so count cores at their best.
             bound.core_cpus = np.minimum(bound.cpus, bound.cpus_total)
             bound.memory += taken[MEMORY]
             others = np.zeros(len(table.rows), np.int64)
@@ -46,18 +47,18 @@ class Bound:
             bound.idle = others == 0
             shared = any(row.shares_free for row in table.rows)
             for (kind_of_gres, column), part in zip(bound.gres.items(), taken[3:], strict=True):
-                # Shares lie on devices: how many one job could have is no matter of addition.
+                # Shares lie on devices: the most that one job could have is no sum, so take the empty table's.
                 bound.gres[kind_of_gres] = empty.gres[kind_of_gres] if shared else column + part
         self.table = bound
         self._rooms: dict[tuple[int, int], list[tuple[int, int]]] = {}
 
     def could_hold(self, request: Request, eligibility: Eligibility) -> bool:
-        """May there be room for a job of the request? Never wrongly no."""
+        """Whether there may be room for a job of the request. Never wrongly False."""
         return could_hold(self.table, request, eligibility.choices(request))
 
     def is_helped(self, request: Request, eligibility: Eligibility, since: int) -> bool:
-        """Might a node that was freed since a count of the projection's carry a part of the job?"""
-        nodes = eligibility.nodes(request)  # the same array for the same nodes
+        """Whether a node freed since `since` (a value of the projection's counter) might carry a part of the job."""
+        nodes = eligibility.nodes(request)  # cached: the same array for the same nodes
         rooms = self._rooms.get((since, id(nodes)))
         if rooms is None:
             table = self.table

@@ -1,6 +1,7 @@
 """Which kinds of jobs may preempt which, how, and what each victim costs: the tables of one cycle.
 
-A kind is a partition and a QOS; with some modes priorities decide too. Pure; changes nothing.
+A kind is a partition and a QOS; with some modes priorities decide too. The rules themselves are in `model.preempting`,
+which the core shares. Pure; changes nothing.
 
 Source: slurm.conf(5) PreemptType, PreemptMode, PreemptExemptTime, PreemptParameters; sacctmgr(1) Preempt.
 """
@@ -21,19 +22,19 @@ if TYPE_CHECKING:
     from spritz.scheduling.view.request import Request
     from spritz.scheduling.view.snapshot import Snapshot
 
-#: Above and below every priority.
+#: above and below every priority
 HIGHEST, LOWEST = 1 << 62, -1
 
 
 class PreemptionRules:
-    """What is known of kinds and victims in one cycle. `kinds`: those of which something runs."""
+    """Relations between kinds, and victims, in one cycle. `kinds`: kinds with running jobs."""
 
     def __init__(self, snapshot: Snapshot, kinds: list[Kind]) -> None:
         self.snapshot = snapshot
         self.policy = snapshot.settings.preemption
         self.kinds = kinds
         self._exempt_seconds: dict[Kind, int] = {}
-        #: by preemptor's kind: kinds that it may preempt, and whether that depends on the jobs' priorities
+        #: by preemptor's kind: the kinds that it may preempt, and whether it may do so whatever the jobs' priorities
         self._of: dict[Kind, tuple[list[Kind], bool]] = {}
         self._parties: dict[tuple[Kind, int], Party] = {}
         self._made: dict[int, Victim] = {}
@@ -41,11 +42,11 @@ class PreemptionRules:
         self._priorities: dict[int, int] = {}
 
     def kind_of(self, record: JobRecord, request: Request) -> Kind:
-        """Kind (partition and QOS) of a waiting job that asks for this."""
+        """Kind (partition and QOS) of a waiting job with this request."""
         return request.partition, record.spec.qos
 
     def party(self, kind: Kind, priority: int = 0) -> Party:
-        """A job of the kind, as rules see it."""
+        """A job of the kind, as `model.preempting` sees it."""
         known = self._parties.get((kind, priority))
         if known is None:
             qos = self.snapshot.rules.qos.get(kind[1])
@@ -57,7 +58,7 @@ class PreemptionRules:
         return known
 
     def priority(self, record: JobRecord) -> int:
-        """Of a job that runs: in force."""
+        """Current priority of a running job."""
         if not self._recalculated:
             return record.priority
         found = self._priorities.get(record.id)
@@ -68,7 +69,7 @@ class PreemptionRules:
         return found
 
     def of(self, kind: Kind) -> tuple[list[Kind], bool]:
-        """Kinds whose jobs those of this one may preempt; and whether it may so all of them, whatever priorities."""
+        """Kinds whose jobs this kind may preempt, and whether it may preempt all of them, whatever their priorities."""
         found = self._of.get(kind)
         if found is None:
             policy, best, least = self.policy, self.party(kind, HIGHEST), self.party(kind, LOWEST)
@@ -78,7 +79,7 @@ class PreemptionRules:
         return found
 
     def exempt(self, kind: Kind) -> int:
-        """PreemptExemptTime of such jobs, seconds."""
+        """PreemptExemptTime of jobs of the kind, in seconds."""
         found = self._exempt_seconds.get(kind)
         if found is None:
             party = self.snapshot.rules.party("", "", *kind)
@@ -87,7 +88,7 @@ class PreemptionRules:
         return found
 
     def among(self, who: Party, some: dict[Kind, list[JobRecord]]) -> tuple[list[Victim], float]:
-        """The jobs among `some` that `who` may preempt; and when the first exempt time of the others ends (0.0: none is
+        """The jobs among `some` that `who` may preempt, and when the first exempt time of the others ends (0.0: none is
         exempt).
         """
         found: list[Victim] = []
@@ -107,28 +108,28 @@ class PreemptionRules:
         return found, first
 
     def victim(self, record: JobRecord, mode: PreemptMode) -> Victim:
-        """The job as a victim, and its price."""
+        """The job as a victim, with its cost."""
         known = self._made.get(record.id)
         if known is None or known.mode is not mode:
             known = self._made[record.id] = Victim(record, mode, self.indexes(record), self._cost(record, mode))
         return known
 
     def planned(self, victim: Victim) -> PlannedVictim:
-        """As the core is told of it."""
+        """The victim in the form that the core takes."""
         return PlannedVictim(victim.record.id, victim.mode, self.priority(victim.record))
 
     def indexes(self, record: JobRecord) -> tuple[int, ...]:
-        """Of the nodes of which it holds something."""
+        """Indexes of the nodes on which the job holds something."""
         index_of = self.snapshot.table.index_of
         return tuple(index_of[name] for name in record.all_names if name in index_of)
 
     def _cost(self, record: JobRecord, mode: PreemptMode) -> Cost:
-        """Sort key, cheapest first: tier (or priority of the QOS), priority, then the least work lost, or the latest
-        start.
+        """Sort key, cheapest first: suspended already; tier (or priority of the QOS); priority; then the least work
+        lost, or the latest start.
         """
         assert record.allocation is not None
         tier = self.tier(record.allocation.partition, record.spec.qos)
-        # One that stands still already costs nothing.
+        # A victim that is suspended already costs nothing.
         order = (float(not (record.stopped and mode is PreemptMode.SUSPEND)), float(tier), float(self.priority(record)))
         if self.policy.youngest_first:
             return (order[0], -record.started_at, *order, float(record.id))
@@ -139,7 +140,7 @@ class PreemptionRules:
         return (*order, lost, -record.started_at, float(record.id))
 
     def tier(self, partition: str, qos_name: str) -> int:
-        """The partition's, or the priority of the QOS, as PreemptType says."""
+        """The partition's PriorityTier, or the priority of the QOS, as PreemptType says."""
         if self.policy.type == "qos":
             qos = self.snapshot.rules.qos.get(qos_name)
             return qos.record.priority if qos is not None else 0

@@ -1,4 +1,4 @@
-"""Jobs that a reservation lets in until its own come (MaxStartDelay, --signal=R:): who leaves for one that waits.
+"""Preemption inside a reservation that lets other jobs run until its own come (MaxStartDelay, --signal=R:).
 
 Source: scontrol(1) MaxStartDelay; sbatch(1) --signal.
 """
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 def make_room(
     snapshot: Snapshot, table: NodeTable, record: JobRecord, request: Request, task_id: int | None
 ) -> PlannedPreemption | None:
-    """The youngest outsiders that must leave for the job, which waits in its reservation; None if that would not help,
-    or enough of them are leaving already.
+    """The youngest outside jobs that must leave for the job, which waits in its reservation; None if that would not
+    help, or if enough of them are leaving already.
     """
     mine = snapshot.reserved.by_name.get(request.reservation)
     if mine is None or not mine.max_start_delay_seconds or not mine.active(snapshot.now):
@@ -55,7 +55,7 @@ def make_room(
 
 
 def _guests(snapshot: Snapshot, mine: Reservation) -> list[JobRecord]:
-    """Those that run on its nodes."""
+    """Outside jobs that run on its nodes."""
     nodes = set(mine.nodes)
     running = [snapshot.records[job_id] for _ends_at, job_id in snapshot.ends]
     return [

@@ -1,4 +1,4 @@
-"""Where a job of one cycle may start now without delaying planned starts.
+"""Finds resources on which a job may start now without delaying planned starts.
 
 A request that did not fit is skipped until a node is freed that could carry a part of it (`Findings.failure`).
 """
@@ -30,16 +30,16 @@ if TYPE_CHECKING:
     from spritz.scheduling.view.snapshot import Snapshot
     from spritz.scheduling.view.table import Ints, NodeTable
 
-#: When more nodes than these were freed, arrays say sooner which requests that helps.
+#: with more freed nodes than this, bounds over arrays replace the test of each node
 FEW_NODES = 8
 
-#: an allocation, and the time limit in minutes that goes with it (None: the request's)
+#: an allocation, and the time limit in minutes for it (None: the request's)
 Start = tuple["Allocation", int | None]
 
 
 class StartSearch:
-    """The places of one cycle. `blocked_queues`, `table` and `kept` are the cycle's own, and change under way;
-    `open_guarantees` says which guarantees have room for a job.
+    """The search for starts in one cycle. `blocked_queues`, `table` and `planned` belong to the cycle and change while
+    it runs. `guarantees(record, request)`: guarantees that have room for the job.
     """
 
     def __init__(
@@ -61,19 +61,19 @@ class StartSearch:
         self._open_guarantees = guarantees
         #: placements tried
         self.examined = 0
-        #: jobs started behind the first blocked one of their partition
+        #: jobs started behind the first blocked job of their partition
         self.backfilled = 0
-        #: nodes freed since a count of the projection's
+        #: nodes freed since a given value of the projection's counter of freed nodes
         self._changed: dict[int, list[int]] = {}
-        #: requests, whatever their time, for which there was no place
+        #: requests, without their time limit, for which there was no room
         self._no_place: set[Request] = set()
         self._freed_rooms: dict[int, list[tuple[int, int]]] = {}
 
     # -- one job
 
     def find(self, record: JobRecord, key: Rank, shape: Shape) -> Start | None:
-        """A place that is free now and, while the job lasts, not planned for another job; and the time limit if it is
-        not the request's (--time-min).
+        """Resources that are free now and not planned for another job while this job lasts, with the time limit if it
+        differs from the request's (--time-min). None if there are none.
         """
         if shape.request.queue_key in self._blocked_queues and not self.may_overtake():
             return None
@@ -119,8 +119,9 @@ class StartSearch:
         return found
 
     def _early_first(self, table: NodeTable, request: Request, ends_at: float) -> NodeTable | None:
-        """The table with nodes first, among those of one weight, of which something is planned only after that time:
-        others are left to jobs that last longer. None where there are none, or another order goes before.
+        """The table with a preference, among nodes of one weight, for nodes that are planned only after `ends_at`. This
+        leaves nodes without plans to jobs that last longer. None if there are no such nodes, or if the site asks for
+        another order.
         """
         eligibility = self._snapshot.eligibility
         if not plain(request) or eligibility.workload is not None or eligibility.fabrics.get(request.partition):
@@ -130,7 +131,9 @@ class StartSearch:
         return table.weighted(2 * table.weight - early) if early.any() else None
 
     def _within(self, shape: Shape) -> Ints | None:
-        """For a request of one node: the few nodes freed since it failed, as no other can serve it. None: all nodes."""
+        """For a request of one node: the few nodes freed since it failed, as no other node can serve it. None: all
+        nodes.
+        """
         failure = self._findings.failure(shape)
         if failure is None or shape.request.nodes_max != 1 or failure.version not in (None, self._planned.version):
             return None
@@ -138,17 +141,17 @@ class StartSearch:
         return np.array(changed) if changed and len(changed) <= FEW_NODES else None
 
     def may_overtake(self) -> bool:
-        """May one more job start behind the first blocked one of its partition?"""
+        """Whether one more job may start behind the first blocked job of its partition."""
         limit = self._parameters.starts_max
         return not self._parameters.builtin and (limit is None or self.backfilled < limit)
 
     def _beside_promises(self, allocation: Allocation, request: Request, within: Ints | None) -> Start | None:
-        """The allocation, or another one, that breaks no planned start; with --time-min perhaps for a shorter time."""
+        """The allocation, or another, that breaks no planned start; with --time-min perhaps for a shorter time."""
         now = self._snapshot.now
         found = self._until(now + request.seconds, allocation, request, within)
         if found is not None or not request.time_min_minutes:
             return None if found is None else (found, None)
-        # End before some planned start begins: the latest that will do.
+        # Shorten the job so that it ends when a planned start begins: try the latest such time that will do.
         starts = self._planned.starts_between(now + request.time_min_minutes * 60.0, now + request.seconds)
         best: Start | None = None
         low, high = 0, len(starts)
@@ -171,14 +174,14 @@ class StartSearch:
         if spares(beside.rows, self._table.index_of, allocation, request):
             return allocation
         if within is not None and len(within) == 1 and self._planned.flexible(int(within[0])):
-            # The only node there is has not so much to give.
+            # The only candidate node has too little left between its plans.
             return None
         table = beside.table(within)
         early = self._early_first(table, request, ends_at)
         return place(table if early is None else early, request, self._snapshot.eligibility, within=within)
 
     def _still_fails(self, shape: Shape, failure: Failure, freed: int) -> bool:
-        """Can no node freed since the request failed carry any part of it?"""
+        """Whether no node freed since the request failed can carry any part of it."""
         if failure.freed != freed:
             if self._helped(shape, failure.freed):
                 return False
@@ -186,7 +189,7 @@ class StartSearch:
         return failure.version is None or failure.version == self._planned.version
 
     def _helped(self, shape: Shape, since: int) -> bool:
-        """Has a node that could serve the request been freed since?"""
+        """Whether a node that could serve the request has been freed since."""
         changed = self._changed.get(since)
         if changed is None:
             changed = self._changed[since] = (self._table.freed > since).nonzero()[0].tolist()
@@ -206,13 +209,13 @@ class StartSearch:
         ]
         return bool(own) and could_serve(self._table, request, np.array(own))
 
-    # -- many shapes at once
+    # -- many shapes together
 
     def hopeful(self, waiting: list[Entry], could_preempt: Callable[[Shape], bool]) -> tuple[list[Entry], int]:
-        """Entries that may start or need another reason than before; and how many jobs are left out.
+        """Entries that may start or need another reason than before, and the number of jobs left out.
 
-        A shape is left out if it failed, no node freed since has the CPUs and GPUs of its smallest part, and its jobs
-        have the reason Priority already. `could_preempt`: may its jobs preempt others?
+        A shape is left out if it failed before, no node freed since has the CPUs and GPUs of its smallest part, and its
+        jobs have the reason Priority already. `could_preempt`: whether jobs of the shape may preempt others.
         """
         up_version, rooms, blocked_queues = (
             self._snapshot.memory.up_version,
@@ -220,7 +223,7 @@ class StartSearch:
             self._blocked_queues,
         )
         findings, renewed = self._findings, self._findings.renewed
-        # What this cycle has looked at. The others, which may be many, are as earlier cycles left them.
+        # Only shapes considered in this cycle can differ from what earlier cycles left; the others may be many.
         touched = {*findings.failures, *findings.stuck}
         # Many shapes failed at the same time and have the same smallest part: the answer is shared.
         hopeful: dict[tuple[int, tuple[int, int]], bool] = {}
@@ -258,7 +261,7 @@ class StartSearch:
         return kept, left_out
 
     def _rooms(self, since: int) -> list[tuple[int, int]]:
-        """Free CPUs and GPUs of nodes freed since; if they are many, bounds of both over all of them."""
+        """Free CPUs and GPUs of each node freed since; for many nodes, one upper bound of both."""
         rooms = self._freed_rooms.get(since)
         if rooms is None:
             table = self._table

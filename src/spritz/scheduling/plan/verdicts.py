@@ -1,4 +1,4 @@
-"""Why a request cannot start, where waiting for others to end would not help.
+"""Why a request cannot start, where waiting for other jobs to end would not help.
 
 Source: squeue(1) JOB REASON CODES; wording as slurmctld's.
 """
@@ -32,7 +32,7 @@ BOOTS_LATER = "No node has the features now, and none is rebooted for them yet (
 
 
 def partition_verdict(snapshot: Snapshot, request: Request) -> Verdict | None:
-    """State, rights and limits of the partition; None if they let the job start."""
+    """The state, access rule or limit of the partition that holds the job back; None if the partition lets it start."""
     partition = snapshot.partitions[request.partition]
     if not starts_jobs(partition):
         down = partition.state is PartitionState.DOWN
@@ -44,12 +44,12 @@ def partition_verdict(snapshot: Snapshot, request: Request) -> Verdict | None:
 
 
 def stuck_verdict(snapshot: Snapshot, findings: Findings, shape: Shape) -> Verdict | None:
-    """Why no end of any job would let this one start; None if some will."""
+    """Why the job could not start even if all other jobs ended; None if it could."""
     version = snapshot.memory.up_version
     known = findings.stuck_at(shape)
     if known is None or known[0] != version:
         if snapshot.reserved.by_name:
-            # How long it lasts may decide which nodes may serve.
+            # A node may be reserved later, so the time limit may decide which nodes can serve.
             verdict = _stuck(snapshot, shape.request)
         else:
             if not findings.known_stuck(shape.fit):
@@ -62,9 +62,9 @@ def stuck_verdict(snapshot: Snapshot, findings: Findings, shape: Shape) -> Verdi
 def reserved_verdict(
     snapshot: Snapshot, findings: Findings, table: NodeTable, request: Request, *, nowhere: bool = False
 ) -> Verdict | None:
-    """Do reservations keep the request from starting on `table` now, or would they if all jobs ended? None if not.
+    """Whether reservations keep the request from starting on `table` now, or would even if all jobs ended. None if not.
 
-    `nowhere`: there is no place for it on the table, reserved or not.
+    `nowhere`: the request does not fit on the table, with or without reservations.
     """
     met = snapshot.reserved.met(request, snapshot.now)
     if not met:
@@ -80,7 +80,7 @@ def reserved_verdict(
 
 
 def _could_avoid(snapshot: Snapshot, findings: Findings, request: Request, met: list[Booking]) -> bool:
-    """Could the request start on empty nodes that these occurrences leave free?"""
+    """Whether the request could start on empty nodes that these occurrences leave free."""
     which = tuple((booking.reservation.name, booking.start_at) for booking in met)
     answer = findings.is_avoidable(which, request)
     if answer is None:
@@ -91,7 +91,7 @@ def _could_avoid(snapshot: Snapshot, findings: Findings, request: Request, met: 
 
 
 def _beside(snapshot: Snapshot, met: list[Booking]) -> Ints:
-    """Nodes that no occurrence reserves as a whole."""
+    """Nodes that none of these occurrences reserves as a whole."""
     kept = np.ones(len(snapshot.table.rows), np.bool_)
     kept[[index for booking in met for index, holder in booking.parts if holder.whole]] = False
     return np.flatnonzero(kept)
@@ -105,14 +105,14 @@ def _stuck(snapshot: Snapshot, request: Request) -> Verdict | None:
     if request.boots_later and _stuck(snapshot, replace(request, boots_later=False)) is None:
         return Verdict(Reason.RESOURCES, BOOTS_LATER)
     if request.switches and _stuck(snapshot, replace(request, switches=0)) is None:
-        # It waits for few switches only so long.
+        # The job waits for few switches only for a limited time (--switches=N@time), so this will pass.
         return Verdict(Reason.RESOURCES)
     floating = [snapshot.reserved.by_name[name] for name in snapshot.reserved.too_long(request)]
     if floating and _stuck(snapshot, replace(request, time_limit_minutes=0)) is None:
         maintenance = any(reservation.maintenance for reservation in floating)
         return Verdict(Reason.NODES_NOT_AVAILABLE, MAINTENANCE if maintenance else OTHERS)
     if request.extra and _stuck(snapshot, replace(request, extra="")) is None:
-        # Nodes may say something else any time.
+        # Nodes may report other values (--extra) at any time.
         return Verdict(Reason.CONSTRAINTS)
     if place(snapshot.ideal_table(), request, snapshot.eligibility) is None:
         return Verdict(Reason.BAD_CONSTRAINTS if request.features else Reason.PARTITION_CONFIG)

@@ -1,9 +1,9 @@
-"""On which nodes victims are looked for, where many jobs could be: those that take the fewest and cheapest.
+"""On which nodes to look for victims where there are many: those that need the fewest and cheapest.
 
-By columns alone (`occupants`): how many jobs each node would lose, about, and what they cost. So a search among many
-costs what it looks at, and a quick cycle can name victims on a cluster of any size. The search itself then has the last
-word, over the jobs of these nodes, whole. With a network nodes are taken leaf by leaf, those first that can hold the
-job alone.
+Works on columns alone (`occupants`): roughly how many jobs each node would lose, and what they cost. A search among
+many jobs thus costs only what it looks at, and a quick cycle can name victims on a cluster of any size. The search
+itself (`victims`) then decides, over the whole jobs of these nodes. With a network, nodes are taken leaf by leaf,
+starting with leaves that can hold the job alone.
 
 Pure; changes nothing. Source: ours; docs/decisions/0125-victims-by-shortlist.md.
 """
@@ -44,18 +44,18 @@ if TYPE_CHECKING:
     from spritz.scheduling.view.request import Request
     from spritz.scheduling.view.table import Bools, Ints, NodeTable
 
-#: Nodes of a list, at least; times as many as the job wants; and leaf switches.
+#: Least length of a shortlist; its length as a multiple of the nodes that the job needs; and leaf switches.
 NODES_MIN = 32
 NODES_TIMES = 2
 LEAVES = 4
 
-#: place in `NodeRow.counts`: is the node idle?
+#: index in `NodeRow.counts` of "the node is idle"
 IDLE = 3
 
 
 class VictimKind(Struct, frozen=True):
-    """Jobs of a kind that may be preempted. `tier`: lower ones go first; `exempt_seconds` after its start one may not
-    be (0: at once); `suspends`: they keep memory and devices.
+    """Jobs of a kind that may be preempted. `tier`: lower tiers go first. `exempt_seconds`: a job may not be preempted
+    for this long after its start (0: immediately). `suspends`: victims keep memory and devices.
     """
 
     kind: Kind
@@ -65,9 +65,9 @@ class VictimKind(Struct, frozen=True):
 
 
 class Occupied:
-    """What all that may be preempted hold of each node now, and what it costs: the arrays of `Occupants`, added up.
+    """What possible victims hold of each node now, and what they cost: the arrays of `Occupants`, added up over kinds.
 
-    Whoever is exempt is left out where all of its kind on a node are.
+    A kind is left out on a node where all of its jobs are exempt.
     """
 
     def __init__(self, occupants: Occupants, victim_kinds: Iterable[VictimKind], now: float) -> None:
@@ -88,7 +88,7 @@ class Occupied:
             self.prices[LAST] = np.maximum(self.prices[LAST], prices[LAST])
 
     def without(self, taken: Iterable[tuple[int, tuple[int, ...]]]) -> Ints:
-        """`held` when these (node, what it takes there) have gone."""
+        """`held` without these jobs: pairs of node and the counts that the job takes there."""
         held = self.held.copy()
         for index, part in taken:
             held[:, index] -= part
@@ -105,9 +105,9 @@ def nodes_for(
     *,
     youngest_first: bool,
 ) -> Ints:
-    """Indexes of nodes that could serve once others have left, the best first.
+    """Indexes of nodes that could serve once victims have left, best first.
 
-    `base`: what is free; `held`: what could be besides.
+    `base`: free resources; `held`: resources that victims hold in addition.
     """
     nodes, wanted = eligibility.nodes(request), target_of(request).nodes_min
     nodes = nodes[base.up[nodes]]
@@ -117,7 +117,7 @@ def nodes_for(
             break
     nodes, lost, free = nodes[found.able], found.lost[found.able], found.free[found.able]
     if wanted > 1:
-        # A job that holds several of these nodes is one victim.
+        # A job that holds several of these nodes is one victim, so each node counts a share of it.
         lost = lost * occupied.prices[SHARES, nodes] / np.maximum(1, occupied.held[JOBS, nodes])
     order = _in_order(occupied, nodes, lost, now, youngest_first=youngest_first)
     nodes, lost, free = nodes[order], lost[order], free[order]
@@ -129,7 +129,7 @@ def nodes_for(
 
 
 def portion(request: Request) -> tuple[int, int]:
-    """Tasks and GPUs of one node, if all of its nodes carry alike."""
+    """Tasks and GPUs of one node, if the request puts equal parts on all of its nodes."""
     target = target_of(request)
     count = max(1, target.nodes_min)
     tasks = target.each if target.tasks is None else -(-target.tasks // count)
@@ -137,8 +137,8 @@ def portion(request: Request) -> tuple[int, int]:
 
 
 class _Losses(Struct, frozen=True):
-    """Of each node: whether it could carry its part as it is, or without its jobs; and how many of them would have to
-    go, were all of the same size (those that stand still already are none).
+    """For each node: whether it could carry its part as it is, or without its victims; and how many victims would have
+    to leave if all were of equal size (those that are suspended already count as none).
     """
 
     free: Bools
@@ -147,7 +147,7 @@ class _Losses(Struct, frozen=True):
 
 
 def _losses(request: Request, base: NodeTable, held: Ints, nodes: Ints, tasks: int) -> _Losses:
-    """For so many tasks on each of these nodes."""
+    """Losses for `tasks` tasks on each of these nodes."""
     jobs = held[JOBS, nodes].astype(np.float64)
     least = least_counts(base, request, tasks)
     if least is None:
@@ -166,16 +166,16 @@ def _losses(request: Request, base: NodeTable, held: Ints, nodes: Ints, tasks: i
         lacking = count - columns[place][nodes]
         free &= lacking <= 0
         able &= lacking <= part
-        # As many of its jobs as hold that much, were they alike.
+        # As many victims as hold what is lacking, if all were of equal size.
         lost = np.maximum(lost, np.ceil(np.maximum(0, lacking) * jobs / np.maximum(1, part)))
     return _Losses(free, able, np.minimum(lost, jobs))
 
 
 def _in_order(occupied: Occupied, nodes: Ints, lost: Floats, now: float, *, youngest_first: bool) -> Ints:
-    """Places in `nodes`, fewest victims first, then cheapest (as `preemption` reckons them, on the average)."""
+    """Positions in `nodes`, fewest victims first, then cheapest (by average cost, as `preemption_rules` defines it)."""
     prices, jobs = occupied.prices[:, nodes], np.maximum(1, occupied.held[JOBS, nodes])
     some = lost < jobs
-    # Where one of several is enough the last to come is the cheapest.
+    # If one of several victims is enough, the last to have started is the cheapest.
     age = now - np.where(some, prices[LAST], prices[STARTS] / jobs)
     if youngest_first:
         return np.lexsort((nodes, age, lost))
@@ -184,12 +184,12 @@ def _in_order(occupied: Occupied, nodes: Ints, lost: Floats, now: float, *, youn
 
 
 def _near(fabric: Fabric, nodes: Ints, lost: Floats, wanted: int) -> Ints:
-    """Places in `nodes`, leaf by leaf: all of some leaves, of those that can hold the job alone if there are such."""
+    """Positions in `nodes`, leaf by leaf; if some leaves can hold the job alone, only these."""
     leaf_of = fabric.leaf_of[nodes]
     by_leaf = np.argsort(leaf_of, kind="stable")
     leaves, begins, counts = np.unique(leaf_of[by_leaf], return_index=True, return_counts=True)
     first = by_leaf[np.arange(len(nodes)) - np.repeat(begins, counts) < wanted]
-    # Where as few must leave those go that come first on the average.
+    # Of leaves that lose equally many victims, prefer those whose nodes come first on average.
     sums, places = (np.bincount(leaf_of[first], weights=each[first]) for each in (lost, np.arange(len(nodes))))
     alone = leaves[counts >= wanted]
     if len(alone):
@@ -206,7 +206,7 @@ def _near(fabric: Fabric, nodes: Ints, lost: Floats, wanted: int) -> Ints:
 
 
 def ranked(cleared: Cleared, base: NodeTable, request: Request) -> list[int]:
-    """Nodes of the victims, those first that fewest, and of as many the cheapest, must leave; without those that cannot
+    """Nodes with victims, those first that lose the fewest victims and then the cheapest; without nodes that cannot
     serve.
     """
     need, wanted = portion(request), target_of(request).nodes_min
@@ -216,14 +216,14 @@ def ranked(cleared: Cleared, base: NodeTable, request: Request) -> list[int]:
         if found is None and need != (1, 0):
             found = _least(base.rows[index], here, request, (1, 0))
         if found is not None:
-            # A job that leaves several of these nodes is one victim.
+            # A victim that leaves several of these nodes is counted once.
             count = sum(1.0 / min(len(victim.nodes), wanted) for victim in found)
             prices.append((count, sorted(victim.cost for victim in found), index))
     return [index for _count, _costs, index in sorted(prices)]
 
 
 def _least(row: NodeRow, here: list[Victim], request: Request, need: tuple[int, int]) -> list[Victim] | None:
-    """Few and cheap victims of one node without which it can carry so much. `here`: cheapest first."""
+    """Few and cheap victims of one node without which it can carry `need` (tasks, GPUs). `here`: cheapest first."""
 
     def serves(victims: Iterable[Victim]) -> bool:
         other = row.copy()

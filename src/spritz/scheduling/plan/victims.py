@@ -1,10 +1,11 @@
 """The search for victims: which jobs to take out of a table so that a request fits.
 
-First those about a good place, of which none can be spared; then fewer or cheaper ones are looked for, among the
-cheapest `POOL` jobs and as long as a budget of trials lasts, counted and not timed. So it is exact on small clusters,
-and on large ones costs what the request touches: the table without any victim is made once a cycle (`Cleared`).
+First the search collects the victims about a good allocation and prunes those that can be spared. Then it looks for
+fewer or cheaper ones among the cheapest `POOL` jobs, within a budget of trials that is counted and not timed, so that
+the result does not depend on the machine's speed. The search is exact on small clusters; on large ones it costs what
+the request touches, since the table without any victim is made once per cycle (`Cleared`).
 
-Pure; changes only tables that are its own.
+Pure; changes only tables that it made.
 """
 
 from __future__ import annotations
@@ -33,8 +34,8 @@ if TYPE_CHECKING:
     from spritz.scheduling.view.snapshot import Snapshot
     from spritz.scheduling.view.table import Ints, NodeTable
 
-#: Jobs taken out and put back in a cycle while fewer victims are looked for; for one request, placements tried and jobs
-#: looked at.
+#: Budgets: jobs taken out and put back per cycle while fewer victims are looked for; placements tried per request; and
+#: jobs looked at per request.
 TRIALS = 1000
 PLACEMENTS = 64
 POOL = 400
@@ -43,7 +44,7 @@ Cost = tuple[float, ...]
 
 
 class Victim(Struct, frozen=True):
-    """A job that could make room. `nodes`: indexes of what it holds."""
+    """A job that could make room. `nodes`: indexes of the nodes on which it holds resources."""
 
     record: JobRecord
     mode: PreemptMode
@@ -52,12 +53,12 @@ class Victim(Struct, frozen=True):
 
     @property
     def suspends(self) -> bool:
-        """It stands aside with its memory and devices."""
+        """Whether the victim is only suspended: it gives up its CPUs and keeps its memory and devices."""
         return self.mode is PreemptMode.SUSPEND
 
 
 def remove(table: NodeTable, victim: Victim) -> None:
-    """Take a job off the table; one that is to be suspended stands aside."""
+    """Take a victim off the table; one that is to be suspended keeps its memory and devices there."""
     job_id = victim.record.id
     for index in victim.nodes:
         holder = table.rows[index].holders.get(job_id)
@@ -78,7 +79,7 @@ def stand_aside(row: NodeRow, victim: Victim) -> None:
 
 
 class Cleared:
-    """A table without any of the victims, and which of them are on each node."""
+    """A table without any of the victims, and the victims of each node."""
 
     def __init__(self, base: NodeTable, victims: list[Victim]) -> None:
         self.table = base.fork()
@@ -92,16 +93,16 @@ class Cleared:
             for victim in here:
                 stand_aside(row, victim)
             self.table.refresh(index)
-        #: by node, how many would have to go
+        #: int64[node]: how many victims would have to leave
         self.crowd = np.zeros(len(base.rows), np.int64)
         for index, here in self.by_node.items():
-            # One that stands still already costs nothing.
+            # A victim that is suspended already costs nothing.
             self.crowd[index] = sum(not (victim.suspends and victim.record.stopped) for victim in here)
 
 
 class VictimSearch:
-    """Victims for one request on one table. `accept`: does it break no planned start there? `apart`: nodes of which
-    nothing is planned for as long as the job would last.
+    """Victims for one request on one table. `accept`: whether an allocation breaks no planned start. `apart`: nodes
+    with no planned start for as long as the job would last.
     """
 
     def __init__(
@@ -130,8 +131,8 @@ class VictimSearch:
         self.result: Allocation | None = None
 
     def place_on(self, table: NodeTable) -> Allocation | None:
-        """A place on this table that is acceptable: where one would look first, else apart from all planned starts,
-        else anywhere but there.
+        """An allocation on this table that `accept` permits: the usual choice of placement, else one on nodes apart
+        from all planned starts, else one that avoids the nodes of the first.
         """
         first = self._place(table)
         if first is None or self.accept(first):
@@ -148,7 +149,7 @@ class VictimSearch:
         return place(table, self.request, self.eligibility, within=within)
 
     def licensed(self, victims: Iterable[Victim]) -> bool:
-        """Are there licenses for the job once these are gone?"""
+        """Whether there are licenses for the job once these victims are gone."""
         if not self.request.licenses or self.licenses.choose(self.request.licenses) is not None:
             return True
         if not self.reclaim:
@@ -160,7 +161,11 @@ class VictimSearch:
         return pool.choose(self.request.licenses) is not None
 
     def fewest(self, cleared: Cleared, may: Callable[[Victim], bool], *, strict: bool) -> list[Victim] | None:
-        """Victims without which the job can start, `result` says where; None if even all of them are not enough."""
+        """Victims without which the job can start (`result` says where); None if even all of them are not enough.
+
+        `may`: whether a victim is still available. `strict`: victims must be a prefix of the order of cost
+        (PreemptParameters=strict_order).
+        """
         allocation = self.place_on(cleared.table)
         if allocation is None or not self.licensed(cleared.victims):
             return None
@@ -183,8 +188,8 @@ class VictimSearch:
         return bound if self.result is not None else None
 
     def best(self, cleared: Cleared, order: list[int]) -> list[Victim] | None:
-        """The same, about a place on as few as will do of the nodes in this order, the first of which need the fewest
-        and cheapest victims.
+        """As `fewest`, restricted to an allocation on as few as possible of the first nodes in `order`. The first nodes
+        there need the fewest and cheapest victims.
         """
         if not order or self.place_on(cleared.table) is None:
             return None
@@ -199,7 +204,7 @@ class VictimSearch:
             return None
         bound = self._pruned(sums, bound)
         if any(len(victim.nodes) > 1 for victim in cleared.victims):
-            # Victims of one node each: the order of nodes is the order of victims.
+            # With victims of one node each, the order of nodes already is the order of victims; nothing to gain.
             bound = self._fewer(sums, cleared.victims[: self.pool], bound) or bound
         bound = sorted(bound, key=lambda one: one.cost)
         sums.only(bound)
@@ -210,7 +215,7 @@ class VictimSearch:
         return sums.enough() and self.licensed(sums.out.values()) and self.place_on(sums.table) is not None
 
     def _prefix(self, sums: Sums, pool: list[Victim]) -> list[Victim] | None:
-        """The lowest priorities that suffice, by halving."""
+        """The shortest prefix in order of cost that suffices, by bisection."""
         pool = sorted(pool, key=lambda one: one.cost)
         low, high = 0, len(pool) + 1
         while low < high:
@@ -226,7 +231,7 @@ class VictimSearch:
     def _about(
         self, sums: Sums, cleared: Cleared, allocation: Allocation, may: Callable[[Victim], bool]
     ) -> list[Victim] | None:
-        """The victims about a good place: one where no node holds more of them than must be."""
+        """The victims about a good allocation: one on nodes of which none holds more victims than necessary."""
         for most in np.unique(cleared.crowd)[:-1].tolist():
             better = self.place_on(_grafted(self.base, cleared, (cleared.crowd <= most).nonzero()[0]))
             if better is not None:
@@ -237,7 +242,7 @@ class VictimSearch:
     def _there(
         self, sums: Sums, cleared: Cleared, allocation: Allocation, may: Callable[[Victim], bool]
     ) -> list[Victim] | None:
-        """The victims on these nodes, if the job can start without them."""
+        """The victims on the nodes of the allocation, if the job can start without them."""
         near: dict[int, Victim] = {}
         for name in allocation.names:
             for victim in cleared.by_node.get(self.base.index_of[name], ()):
@@ -252,7 +257,9 @@ class VictimSearch:
         return found if self._enough(sums) else None
 
     def _pruned(self, sums: Sums, victims: list[Victim]) -> list[Victim]:
-        """Without those that can be spared, the dearest first. `victims` are out of `sums`."""
+        """`victims` without those that can be spared; the most expensive are tried first. They are out of `sums` on
+        entry.
+        """
         for victim in sorted(victims, key=lambda one: one.cost, reverse=True):
             sums.put_back(victim)
             if not self._enough(sums):
@@ -260,7 +267,9 @@ class VictimSearch:
         return list(sums.out.values())
 
     def _fewer(self, sums: Sums, candidates: list[Victim], bound: list[Victim]) -> list[Victim] | None:
-        """The fewest and, of as many, the cheapest, as far as the budget goes; None if it ends before anything."""
+        """The fewest victims and, of equally many, the cheapest, as far as the budget goes; None if it ends before
+        that.
+        """
         sums.only([])
         widest = max((len(victim.nodes) for victim in candidates), default=1) or 1
         least = max(1, -(-sums.nodes_missing() // widest))
@@ -276,7 +285,9 @@ class VictimSearch:
         return self.trials_left <= 0 or self.placements_left <= 0
 
     def _pick(self, sums: Sums, candidates: list[Victim], first: int, left: int) -> list[Victim] | None:
-        """`left` more of the candidates from `first` on that let the job start, the first such in their order."""
+        """The first combination, in order of cost, of `left` more candidates from `first` on that lets the
+        job start.
+        """
         if not left:
             if not sums.enough():
                 return None
@@ -297,7 +308,7 @@ class VictimSearch:
 
 
 def _growing(first: int, last: int) -> Iterator[int]:
-    """`first`, one more, three more and so on, and `last`."""
+    """`first`, then steps of 1, 2, 4 and so on, and finally `last`."""
     count, step = first, 1
     while count < last:
         yield count
@@ -306,7 +317,7 @@ def _growing(first: int, last: int) -> Iterator[int]:
 
 
 def _free(victim: Victim) -> bool:
-    """It stands still already, and goes on doing so."""
+    """Whether the victim is suspended already and stays so."""
     return victim.suspends and victim.record.stopped
 
 
@@ -329,8 +340,9 @@ def _grafted(base: NodeTable, cleared: Cleared, nodes: Ints) -> NodeTable:
 
 
 class Sums:
-    """What the nodes of each choice could carry together, kept up as jobs are taken out and put back: a quick test
-    that must pass before a place is looked for.
+    """What the nodes of each choice could carry together, updated as jobs are taken out and put back.
+
+    A necessary condition, and cheap: it must hold before placement itself is asked.
     """
 
     def __init__(self, table: NodeTable, request: Request, eligibility: Eligibility) -> None:
@@ -338,7 +350,7 @@ class Sums:
         self.request = request
         self.target = target_of(request)
         self.least = self.target.each if self.target.tasks is None else 1
-        #: jobs that are out, by number, and what they held
+        #: jobs taken out, by id
         self.out: dict[int, Victim] = {}
         self._holders: dict[int, list[tuple[int, Holder]]] = {}
         self.choices: list[tuple[dict[int, tuple[int, int]], list[int]]] = []
@@ -372,7 +384,7 @@ class Sums:
         self._update(index for index, _holder in holders)
 
     def only(self, victims: Iterable[Victim]) -> None:
-        """Without these, and with all others."""
+        """Take out exactly these victims; put all others back."""
         wanted = {victim.record.id: victim for victim in victims}
         for job_id in [job_id for job_id in self.out if job_id not in wanted]:
             self.put_back(self.out[job_id])
@@ -381,7 +393,7 @@ class Sums:
                 self.take_out(victim)
 
     def nodes_missing(self) -> int:
-        """How many more nodes must at least become able to serve."""
+        """How many more nodes, at least, must become able to serve."""
         return max(0, min((self.target.nodes_min - sums[0] for _sizes, sums in self.choices), default=0))
 
     def _update(self, nodes: Iterable[int]) -> None:
@@ -399,7 +411,7 @@ class Sums:
                         sums[2] += sign * gpus
 
     def enough(self) -> bool:
-        """Could some choice carry the job, by its sums?"""
+        """Whether some choice could carry the job, by its sums."""
         target = self.target
         return any(
             nodes >= target.nodes_min and tasks >= (target.tasks or 0) and gpus >= target.gpus
