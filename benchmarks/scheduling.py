@@ -251,7 +251,7 @@ def cluster(nodes: int, pending: int, shapes: int) -> None:
         apply_us_per_start=applied,
         full_cycle_ms=full,
         full_cycle_tested=second.examined,
-        full_cycle_promises=len(second.promises or ()),
+        full_cycle_planned_starts=len(second.future_starts or ()),
         full_cycle_expected=expected,
         unchanged_full_cycle_ms=again,
         incremental_ms=statistics.median(costs),

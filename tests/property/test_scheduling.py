@@ -320,7 +320,7 @@ def test_a_plan_depends_on_the_snapshot_alone_not_on_what_earlier_cycles_remembe
         forgetful.queue.unsettled.update((record.id, record) for record in shape.jobs.values())
     remembered = site.plan()
     forgotten = full_cycle.run(forgetful).plan
-    assert (forgotten.starts, forgotten.promises) == (remembered.starts, remembered.promises)
+    assert (forgotten.starts, forgotten.future_starts) == (remembered.starts, remembered.future_starts)
     assert forgotten.notes == remembered.notes, "a job whose reason has changed was not looked at"
 
 

@@ -64,10 +64,10 @@ class PendingNote(Struct, frozen=True, kw_only=True):
     expected_nodes: tuple[str, ...] = ()
 
 
-class PlannedPromise(Struct, frozen=True, kw_only=True):
-    """A waiting job will start at `start_at` (seconds since the epoch) with `allocation`, or earlier.
+class PlannedFutureStart(Struct, frozen=True, kw_only=True):
+    """A planned start: the job will start at `start_at` (seconds since the epoch) on `allocation`, or earlier.
 
-    Jobs that ask for the same share their promises, the earliest to the first of them: `job_id` is some job of these.
+    Jobs with equal requests share their planned starts, the earliest for the first job: `job_id` is any of these jobs.
     `provisional`: made by a quick cycle, to be made again by a full one. `queued`: how many jobs had joined the queue
     when it was made. `freed`: what had been freed in its partition when it was last looked at. `holder`: the job that
     was told of it (0: none). `place`: its job's in the order of the last full cycle (0: none).
@@ -122,13 +122,13 @@ class Plan(Struct, frozen=True, kw_only=True):
     """Result of one cycle. `examined` counts placements tried, `visited` looks at single requests; `complete` says that
     none was left out for want of budget.
 
-    `promises` are all that hold after it (None: as before); `forecast` comes with a full cycle.
+    `future_starts`: all planned starts that hold after it (None: as before); `forecast` comes with a full cycle.
     """
 
     starts: tuple[PlannedStart, ...] = ()
     preemptions: tuple[PlannedPreemption, ...] = ()
     notes: tuple[PendingNote, ...] = ()
-    promises: tuple[PlannedPromise, ...] | None = None
+    future_starts: tuple[PlannedFutureStart, ...] | None = None
     forecast: Forecast | None = None
     examined: int = 0
     visited: int = 0

@@ -114,9 +114,9 @@ def test_promises_of_a_plan_that_was_made_before_a_node_went_are_not_kept_on_it(
     site.cycle()
     second = site.submit(spec(4, 2))
     plan = site.plan()
-    assert plan.promises, "the second is promised two nodes"
+    assert plan.future_starts, "the second is promised two nodes"
     site.end(first)
-    gone = plan.promises[0].allocation.names[0]
+    gone = plan.future_starts[0].allocation.names[0]
     left = tuple(config for config in configs if config.name != gone)
     home = partition("debug", left, default=True)
     site.apply(ClusterConfigured(at=site.now, settings=site.settings, nodes=left, partitions=(home,)))

@@ -49,9 +49,9 @@ def test_a_quick_cycle_starts_no_more_than_it_may() -> None:
 
 
 def test_starts_are_promised_to_so_many_jobs_of_a_partition() -> None:
-    assert parameters_of(site_of("bf_job_part_count_reserve=3").settings).promises_per_partition == 3
+    assert parameters_of(site_of("bf_job_part_count_reserve=3").settings).planned_per_partition == 3
     both = site_of("bf_job_part_count_reserve=3", "bf_max_job_part=2")
-    assert parameters_of(both.settings).promises_per_partition == 2
+    assert parameters_of(both.settings).planned_per_partition == 2
     site = site_of("bf_job_part_count_reserve=2", nodes=1)
     for _ in range(5):
         site.submit(spec(8, 1))

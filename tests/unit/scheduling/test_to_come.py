@@ -359,5 +359,5 @@ def test_nothing_is_kept_for_jobs_to_come() -> None:
             for number in (1, 2, 3, 4):
                 job(site, 5, f"afterany:{number}", tasks=4)
         plan = site.plan()
-        plans.append((plan.starts, plan.promises, {number: starts(plan)[number] for number in (3, 4, 5)}))
+        plans.append((plan.starts, plan.future_starts, {number: starts(plan)[number] for number in (3, 4, 5)}))
     assert plans[0] == plans[1]

@@ -132,7 +132,7 @@ def _with_mates(view: PlanView, request: Request) -> NodeTable:
     if not request.component:
         return view.table
     table = view.table.fork()
-    for future_start in view.kept:
+    for future_start in view.future_starts:
         mate = future_start.request is not request and starts_together(view, request, future_start.request)
         if mate and all(_is_free(table.rows[index], holder) for index, holder in future_start.parts):
             for index, holder in future_start.parts:

@@ -88,7 +88,7 @@ class PlanView:
         self.in_use = snapshot.in_use.fork()
         self.charges = charges_of(self)
         self._take_starts()
-        self.kept = self._promises()
+        self.future_starts = self._planned_starts()
         self._forecast: tuple[list[int], list[float], list[int], list[int]] | None = None
 
     def _take_starts(self) -> None:
@@ -110,16 +110,16 @@ class PlanView:
             if request.licenses:
                 self.licenses.take(self.licenses.choose(request.licenses) or {})
 
-    def _promises(self) -> list[Planned]:
+    def _planned_starts(self) -> list[Planned]:
         """All that hold after the plan."""
-        if self.plan.promises is None:
+        if self.plan.future_starts is None:
             return [
                 Planned(item.start_at, item.end_at, request, item.allocation.names, list(item.parts))
                 for request, items in self.snapshot.ledger.by_request.items()
                 for item in items
             ]
         found = []
-        for number, item in enumerate(self.plan.promises):
+        for number, item in enumerate(self.plan.future_starts):
             record = self.snapshot.records[item.job_id]
             request = self.request_in(record, item.allocation)
             if request is None:
@@ -173,13 +173,13 @@ class PlanView:
         rows = self.snapshot.table.rows
         return starts[place], tuple(rows[index].name for index in nodes[first : ends[place]])
 
-    def promise_of(self, record: JobRecord) -> Planned | None:
+    def planned_start_of(self, record: JobRecord) -> Planned | None:
         """The planned start behind the forecast of this job; None if the forecast is an estimate."""
         start_at, names = self.forecast(record.id)
         if not start_at:
             return None
         asked = {shape.request for _key, shape in record.entries}
-        for future_start in self.kept:
+        for future_start in self.future_starts:
             if (
                 future_start.request in asked
                 and future_start.start_at == start_at

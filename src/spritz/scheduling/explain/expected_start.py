@@ -87,7 +87,7 @@ def start_of(view: PlanView, record: JobRecord) -> Start | None:
     at, names = view.forecast(record.id)
     if not at:
         return None
-    future_start = view.promise_of(record)
+    future_start = view.planned_start_of(record)
     if future_start is None:
         return Start(at, names)
     cpus = sum(holder.cpus.bit_count() for _index, holder in future_start.parts)
@@ -146,8 +146,8 @@ def _why_coarse(view: PlanView, at: float) -> str:
         return text + f"only the first job of each partition is promised its start ({option})"
     if at > view.now + parameters.window_seconds:
         return text + f"starts are promised only {format_span(parameters.window_seconds)} ahead (bf_window)"
-    if len(view.kept) >= parameters.promises_max:
-        return text + f"only {count(parameters.promises_max, 'job')} are promised a start (bf_max_job_test)"
+    if len(view.future_starts) >= parameters.planned_starts_max:
+        return text + f"only {count(parameters.planned_starts_max, 'job')} are promised a start (bf_max_job_test)"
     return text + "the scheduler's limits on promised starts (bf_max_job_*) leave this job out"
 
 

@@ -39,7 +39,7 @@ def explain(view: PlanView, job: Job) -> Explanation:
     record = view.snapshot.records[job.id]
     requests = requests_of(view, record)
     reason, detail = view.reason(record)
-    own = view.promise_of(record)
+    own = view.planned_start_of(record)
     views = tuple(partition_view(view, request, own) for request in requests)
     when = expected(view, record)
     rules = limits(view, job, record, requests)
@@ -163,7 +163,7 @@ def _beyond_guarantee(view: PlanView, record: JobRecord, requests: Sequence[Requ
 
 def _lacks_room(view: PlanView, record: JobRecord) -> bool:
     """The jobs that must end first: on the nodes of its planned start, or anywhere."""
-    own = view.promise_of(record)
+    own = view.planned_start_of(record)
     if own is not None:
         return Room(view, own.request, own).start_at > view.now
     return all(place(view.table, one, view.snapshot.eligibility) is None for one in requests_of(view, record))

@@ -353,7 +353,7 @@ def _kept_by_node(view: PlanView, request: Request, own: Planned | None) -> dict
     """Planned starts to others that begin before this job would be over, by node."""
     found: dict[int, list[Planned]] = {}
     ends_at = view.now + request.seconds
-    for future_start in view.kept:
+    for future_start in view.future_starts:
         if future_start is not own and future_start.start_at < ends_at:
             for index, _holder in future_start.parts:
                 found.setdefault(index, []).append(future_start)

@@ -38,7 +38,7 @@ def forecast(cycle: Cycle, *, held: bool) -> Forecast:
     ineligible = snapshot.ineligible.values()
     if held and (cycle.held or cycle.capped or ineligible):
         turns = HeldJobs(snapshot, cycle.limits, cycle.licenses.pool, room, cycle.begun, cycle.notes.tasks_left)
-        settled = started | cycle.backfill.told_ids
+        settled = started | cycle.backfill.planned_job_ids
         turns.hold(cycle.held.values(), settled)
         turns.cap(record for record in cycle.capped.values() if record.id not in settled)
         turns.come(ineligible, known)
@@ -64,12 +64,12 @@ class Room:
 
 def _waiting_for_room(cycle: Cycle, room: Room) -> list[Starts]:
     backfill, started, gangs = cycle.backfill, cycle.started, cycle.snapshot.queue.gangs
-    planned = ((record.id, item) for record, item in backfill.told if record.id not in started)
+    planned = ((record.id, item) for record, item in backfill.planned_jobs if record.id not in started)
     known, told = planned_starts(planned)
     shapes = [
         shape
         for shape in backfill.waiting.values()
-        if len(shape.keys) > backfill.told_of[shape.order]
+        if len(shape.keys) > backfill.planned_count[shape.order]
         and not shape.request.reservation
         and not (shape.request.licenses and cycle.planned.licenses is not None)
     ]

@@ -22,7 +22,7 @@ from spritz.model.limits.flags import NO_RESERVE
 from spritz.scheduling.placement.earliest import earliest
 from spritz.scheduling.placement.exact import all_free
 from spritz.scheduling.plan.backfill_limits import BackfillLimits
-from spritz.scheduling.plan.gangs import start_later, where_promised
+from spritz.scheduling.plan.gangs import on_planned_nodes, start_later
 from spritz.scheduling.plan.overtaking import Overtaking
 from spritz.scheduling.view.planned_starts import FutureStart, to_plan
 from spritz.scheduling.view.profile import NEVER
@@ -31,7 +31,7 @@ from spritz.scheduling.view.reservations import crossed
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from spritz.model.plan import PlannedPromise
+    from spritz.model.plan import PlannedFutureStart
     from spritz.model.resources import Allocation
     from spritz.scheduling.plan.gangs import Choices, Gang, Placed
     from spritz.scheduling.plan.notes import Notes
@@ -52,7 +52,7 @@ class Backfill:
         snapshot: Snapshot,
         table: NodeTable,
         parameters: Parameters,
-        kept: PlannedStarts,
+        planned: PlannedStarts,
         *,
         full: bool,
     ) -> None:
@@ -60,15 +60,15 @@ class Backfill:
         self._table = table
         self._parameters = parameters
         self._full = full
-        self.planned = kept
-        kept.before_reading = self._make_deferred
+        self.planned = planned
+        planned.before_reading = self._make_deferred
         #: by `Shape.order`: how many jobs (or array tasks) of the shape have been found to wait
         self._seen: Counter[int] = Counter()
         #: waiting jobs with their planned starts, in order of rank
-        self.told: list[tuple[JobRecord, FutureStart]] = []
+        self.planned_jobs: list[tuple[JobRecord, FutureStart]] = []
         #: Planned starts made when the queue had counted fewer arrivals than this have been dropped, except those of
         #: jobs already considered.
-        self._renewed, self.told_of = 0, Counter[int]()
+        self._renewed, self.planned_count = 0, Counter[int]()
         #: by `Shape.order`: shapes whose jobs wait for resources
         self.waiting: dict[int, Shape] = {}
         self._limits = BackfillLimits(snapshot, parameters, full=full)
@@ -87,7 +87,7 @@ class Backfill:
         if full:
             self._drop_void()
         #: None with bf_predict: a planned start is then kept even if other jobs rank higher by now
-        self._overtaking = Overtaking(kept) if full and not parameters.predict else None
+        self._overtaking = Overtaking(planned) if full and not parameters.predict else None
         #: planned starts of earlier cycles whose jobs have not been considered yet
         self._old = len(self.planned.ledger)
 
@@ -98,7 +98,7 @@ class Backfill:
         request = shape.request
         self.waiting[shape.order] = shape
         position = self._seen[shape.order]
-        tasks = 1 if record.tasks is None else min(record.tasks.bit_count(), self._parameters.promises_per_array)
+        tasks = 1 if record.tasks is None else min(record.tasks.bit_count(), self._parameters.planned_per_array)
         self._seen[shape.order] += tasks
         if request.lifts(NO_RESERVE):
             self._headless.update((request.queue_key,) if head else ())
@@ -106,15 +106,15 @@ class Backfill:
         head = head or request.queue_key in self._headless
         self._headless.discard(request.queue_key)
         if self._full:
-            return self._promise(record, shape, range(position, position + tasks), head=head)
-        promised = len(self.planned.ledger.of(request))
-        if not self.passed_over and promised >= position + tasks:
-            self._promise(record, shape, range(position, position + tasks), head=head)
-            self.passed_over = promised < len(shape.keys)
+            return self._plan_starts(record, shape, range(position, position + tasks), head=head)
+        planned_count = len(self.planned.ledger.of(request))
+        if not self.passed_over and planned_count >= position + tasks:
+            self._plan_starts(record, shape, range(position, position + tasks), head=head)
+            self.passed_over = planned_count < len(shape.keys)
         elif not self.passed_over:
             # Planning a start is expensive: defer it until a job behind this one fits (`before_reading`).
             self._deferred.append((record, shape, range(position, position + tasks), head))
-            self.passed_over = position + tasks < len(shape.keys) if head else promised < len(shape.keys)
+            self.passed_over = position + tasks < len(shape.keys) if head else planned_count < len(shape.keys)
         return False
 
     def pass_over(self, count: int) -> None:
@@ -124,9 +124,9 @@ class Backfill:
     def _make_deferred(self) -> None:
         deferred, self._deferred = self._deferred, []
         for record, shape, places, head in deferred:
-            self._promise(record, shape, places, head=head)
+            self._plan_starts(record, shape, places, head=head)
 
-    def _promise(self, record: JobRecord, shape: Shape, places: range, *, head: bool) -> bool:
+    def _plan_starts(self, record: JobRecord, shape: Shape, places: range, *, head: bool) -> bool:
         """Plan starts for a job, or for several array tasks. True: consider the next job of the shape as well."""
         request = shape.request
         for place in places:
@@ -144,27 +144,27 @@ class Backfill:
                 self.passed_over = True
                 return False
             if self._overtaking is not None:
-                future_start = self._overtaking.made_anew(
+                future_start = self._overtaking.reconsidered(
                     future_start, lambda: self._search(request, NEVER), first=first
                 )
                 self._overtaking.seen(future_start)
             self._since[request] = future_start.start_at
             self._order[request.partition] = max(self._order.get(request.partition, 0.0), future_start.start_at)
             if place == places.start:
-                self.told.append((record, future_start))
-                self.told_of[shape.order] += 1
+                self.planned_jobs.append((record, future_start))
+                self.planned_count[shape.order] += 1
             self._limits.count(record, request)
-        return len(self.planned.ledger) <= self._parameters.promises_max
+        return len(self.planned.ledger) <= self._parameters.planned_starts_max
 
     def _new(self, record: JobRecord, request: Request, *, head: bool) -> FutureStart | None:
         if not self._limits.may_have(record, request, len(self.planned.ledger), head=head):
             return None
         self._make_way(record)
         # The head of a partition gets a planned start however far away it is; bf_window bounds the others.
-        found = self._search(request, NEVER if head else self._parameters.window_seconds)
-        if found is None:
+        start = self._search(request, NEVER if head else self._parameters.window_seconds)
+        if start is None:
             return None
-        future_start = self.planned.ledger.make(self.planned.profile(), request, *found, uid=record.spec.uid)
+        future_start = self.planned.ledger.make(self.planned.profile(), request, *start, uid=record.spec.uid)
         future_start.provisional, future_start.queued = not self._full, self._snapshot.queue.count
         future_start.freed = self._snapshot.partition_freed.get(request.partition, 0)
         self.planned.keep(future_start)
@@ -179,14 +179,14 @@ class Backfill:
         begins, ends = self.planned.reserved.window(request)
         since, until = max(since, begins), min(now + window_seconds, ends)
         view, eligibility = self.planned.view(request), self._snapshot.eligibility
-        found = earliest(view, request, eligibility, since, until)
-        while found is not None and (request.licenses or request.soft_minutes):
-            at = self.planned.licensed_from([request], found[0])
-            at = crossed(self.planned.reserved, request, found[1], found[0]) or at
-            if at == found[0]:
+        start = earliest(view, request, eligibility, since, until)
+        while start is not None and (request.licenses or request.soft_minutes):
+            at = self.planned.licensed_from([request], start[0])
+            at = crossed(self.planned.reserved, request, start[1], start[0]) or at
+            if at == start[0]:
                 break
-            found = None if at is None or at > until else earliest(view, request, eligibility, at, until)
-        return found
+            start = None if at is None or at > until else earliest(view, request, eligibility, at, until)
+        return start
 
     def _improved(self, future_start: FutureStart) -> FutureStart:
         """A better planned start, if something was freed in the partition since this one was examined; otherwise the
@@ -198,10 +198,10 @@ class Backfill:
         if future_start.freed == freed:
             return future_start
         self.planned.drop(future_start)
-        found = self._search(future_start.request, NEVER)
+        start = self._search(future_start.request, NEVER)
         idle = self._table.idle_cpus
-        if found is not None and (found[0], idle(found[1])) < (future_start.start_at, idle(future_start.allocation)):
-            better = self.planned.ledger.moved(self.planned.profile(), future_start, *found)
+        if start is not None and (start[0], idle(start[1])) < (future_start.start_at, idle(future_start.allocation)):
+            better = self.planned.ledger.moved(self.planned.profile(), future_start, *start)
         else:
             better = future_start.copied()
         better.freed = freed
@@ -222,19 +222,21 @@ class Backfill:
         lie on nodes that this job had been promised and lost. They are planned again after it, in the same cycle.
         """
         index_of = self._table.index_of
-        told = (
+        lost_nodes = (
             {index_of[name] for name in record.expected_nodes if name in index_of} if record.expected_start_at else ()
         )
         newer = record.queued > self._renewed
-        if not (self._full and self._old and (newer or told)):
+        if not (self._full and self._old and (newer or lost_nodes)):
             return
         self._renewed = max(self._renewed, record.queued)
         shapes = self._snapshot.queue.shapes
         for request in list(self.planned.ledger.by_request):
             shape = shapes.get(request)
-            kept = self._seen[shape.order] if shape is not None else 0
-            for future_start in self.planned.ledger.of(request)[kept:]:
-                if future_start.queued < record.queued or any(index in told for index, _holder in future_start.parts):
+            considered = self._seen[shape.order] if shape is not None else 0
+            for future_start in self.planned.ledger.of(request)[considered:]:
+                if future_start.queued < record.queued or any(
+                    index in lost_nodes for index, _holder in future_start.parts
+                ):
                     self.planned.drop(future_start)
                     self._old -= 1
 
@@ -245,34 +247,34 @@ class Backfill:
     ) -> None:
         """The components must wait: keep their common planned start, or plan one, or an earlier one."""
         self._make_deferred()
-        own = [
-            [future_start for request in some if (future_start := self.planned.of(request)) is not None]
-            for some in choices
+        earlier = [
+            [future_start for request in component if (future_start := self.planned.of(request)) is not None]
+            for component in choices
         ]
-        kept = [some[0] for some in own if len(some) == 1]
-        self.waiting.update((shape.order, shape) for some in shapes for shape in some)
-        self._seen.update(shape.order for some in shapes for shape in some)
-        if any(request.lifts(NO_RESERVE) for some in choices for request in some):
-            self._headless.update(request.queue_key for some in choices for request in some if head)
+        planned = [component[0] for component in earlier if len(component) == 1]
+        self.waiting.update((shape.order, shape) for component in shapes for shape in component)
+        self._seen.update(shape.order for component in shapes for shape in component)
+        if any(request.lifts(NO_RESERVE) for component in choices for request in component):
+            self._headless.update(request.queue_key for component in choices for request in component if head)
             return
         if self._full:
-            self._old -= sum(len(some) for some in own)
-        whole = len(kept) == len(choices) and len({future_start.start_at for future_start in kept}) == 1
+            self._old -= sum(len(component) for component in earlier)
+        whole = len(planned) == len(choices) and len({future_start.start_at for future_start in planned}) == 1
         stale = self._full and any(
             future_start.freed != self._snapshot.partition_freed.get(future_start.request.partition, 0)
-            for future_start in kept
+            for future_start in planned
         )
         if not whole or stale:
-            self.planned.take_back(future_start for some in own for future_start in some)
-            before = kept if whole else None
-            kept = self._new_together(gang, choices, before, head=head)
-        if not kept:
+            self.planned.take_back(future_start for component in earlier for future_start in component)
+            before = planned if whole else None
+            planned = self._new_together(gang, choices, before, head=head)
+        if not planned:
             self.passed_over = True
             return
-        for record, future_start in zip(gang.records, kept, strict=True):
+        for record, future_start in zip(gang.records, planned, strict=True):
             if self._overtaking is not None:
                 self._overtaking.seen(future_start)
-            self.told.append((record, future_start))
+            self.planned_jobs.append((record, future_start))
             self._limits.count(record, future_start.request)
             line = future_start.request.partition
             self._order[line] = max(self._order.get(line, 0.0), future_start.start_at)
@@ -284,8 +286,8 @@ class Backfill:
         if before is None and (
             (self.passed_over and not self._full)
             or not all(
-                self._limits.may_have(one, some[0], len(self.planned.ledger), head=head)
-                for one, some in zip(records, choices, strict=True)
+                self._limits.may_have(record, component[0], len(self.planned.ledger), head=head)
+                for record, component in zip(records, choices, strict=True)
             )
         ):
             return []
@@ -294,25 +296,27 @@ class Backfill:
         now, ledger = self._snapshot.now, self.planned.ledger
         since = now
         if self._parameters.builtin:
-            since = max([now, *(self._order.get(request.partition, now) for some in choices for request in some)])
+            since = max(
+                [now, *(self._order.get(request.partition, now) for component in choices for request in component)]
+            )
         # Of heterogeneous jobs with equal requests, none gets an earlier start than one ahead of it in the queue.
-        kind = tuple(replace(one, component=0) for some in choices for one in some)
+        kind = tuple(replace(request, component=0) for component in choices for request in component)
         since = max(since, self._gangs_since.get(kind, now))
         until = NEVER if head else now + self._parameters.window_seconds
         if before is not None:
             until = nextafter(before[0].start_at, 0.0)
-        found = self._start_later(choices, since, until, ())
-        if found is None:
+        start = self._start_later(choices, since, until, ())
+        if start is None:
             made = [future_start.copied() for future_start in before or ()]
         else:
             uid = records[0].spec.uid
-            made = [ledger.make(self.planned.profile(), request, found[0], part, uid=uid) for request, part in found[1]]
+            made = [ledger.make(self.planned.profile(), request, start[0], part, uid=uid) for request, part in start[1]]
         for future_start in made:
             future_start.freed = self._snapshot.partition_freed.get(future_start.request.partition, 0)
             if before is None:
                 future_start.provisional, future_start.queued = not self._full, self._snapshot.queue.count
-            elif found is not None:
-                future_start.queued = min(one.queued for one in before)
+            elif start is not None:
+                future_start.queued = min(earlier.queued for earlier in before)
             self.planned.keep(future_start)
         if made:
             self._gangs_since[kind] = made[0].start_at
@@ -323,15 +327,15 @@ class Backfill:
     def _start_later(
         self, choices: Sequence[Choices], since: float, until: float, without: Sequence[FutureStart]
     ) -> tuple[float, list[Placed]] | None:
-        found = self._room_later(choices, since, until, without)
-        while found is not None:
-            at = self.planned.licensed_from([request for request, _allocation in found[1]], found[0], without)
-            ends = [crossed(self.planned.reserved, *placed, found[0]) for placed in found[1]]
+        start = self._room_later(choices, since, until, without)
+        while start is not None:
+            at = self.planned.licensed_from([request for request, _allocation in start[1]], start[0], without)
+            ends = [crossed(self.planned.reserved, *placed, start[0]) for placed in start[1]]
             at = None if at is None else max(at, *(end or at for end in ends))
-            if at == found[0]:
+            if at == start[0]:
                 break
-            found = None if at is None or at > until else self._room_later(choices, at, until, without)
-        return found
+            start = None if at is None or at > until else self._room_later(choices, at, until, without)
+        return start
 
     def _room_later(
         self, choices: Sequence[Choices], since: float, until: float, without: Sequence[FutureStart]
@@ -355,31 +359,35 @@ class Backfill:
         are none.
         """
         self._make_deferred()
-        own = [
+        planned = [
             future_start
-            for some in choices
-            for request in some
+            for component in choices
+            for request in component
             if (future_start := self.planned.of(request)) is not None
         ]
-        due = [(one.request, allocation) for one in own if (allocation := self.planned.due(one.request)) is not None]
+        due = [
+            (item.request, allocation) for item in planned if (allocation := self.planned.due(item.request)) is not None
+        ]
         if len(due) == len(choices):
             return due if all_free(self._table.fork(), due) else None
-        now, requests = self._snapshot.now, [request for some in choices for request in some]
-        if any(one.segment_alone for one in requests):
+        now, requests = self._snapshot.now, [request for component in choices for request in component]
+        if any(item.segment_alone for item in requests):
             return None
-        if self._parameters.builtin and any(self._order.get(one.partition, now) > now for one in requests):
+        if self._parameters.builtin and any(self._order.get(item.partition, now) > now for item in requests):
             return None
-        later = self._start_later(choices, now, now, own)
-        found = later[1] if later is not None else self._where_promised(own) if len(own) == len(choices) else None
+        later = self._start_later(choices, now, now, planned)
+        placed = (
+            later[1] if later is not None else self._on_planned_nodes(planned) if len(planned) == len(choices) else None
+        )
         # Jobs past their time limit may still hold the resources.
-        return found if found is not None and all_free(self._table.fork(), found) else None
+        return placed if placed is not None and all_free(self._table.fork(), placed) else None
 
-    def _where_promised(self, own: Sequence[FutureStart]) -> list[Placed] | None:
+    def _on_planned_nodes(self, planned: Sequence[FutureStart]) -> list[Placed] | None:
         profile = self.planned.profile().fork(self._table.fork())
-        for future_start in own:
+        for future_start in planned:
             profile.let_go(future_start)
         now, eligibility = self._snapshot.now, self._snapshot.eligibility
-        return where_promised(profile, self.planned.reserved, own, eligibility, now, self._trial)
+        return on_planned_nodes(profile, self.planned.reserved, planned, eligibility, now, self._trial)
 
     def _trial(self, profile: Profile, request: Request, at: float, allocation: Allocation) -> FutureStart:
         """A planned start for a trial; the ledger does not keep it."""
@@ -387,9 +395,9 @@ class Backfill:
 
     # -- results
 
-    def tell(self, notes: Notes, started: set[int]) -> None:
+    def write_notes(self, notes: Notes, started: set[int]) -> None:
         """Write the planned starts into the notes of their jobs."""
-        for record, future_start in self.told:
+        for record, future_start in self.planned_jobs:
             if record.id not in started:
                 notes.expected(record, future_start.start_at, future_start.allocation.names)
 
@@ -398,17 +406,21 @@ class Backfill:
         out.
         """
         now = self._snapshot.now
-        return any(future_start.start_at <= now and record.id not in started for record, future_start in self.told)
+        return any(
+            future_start.start_at <= now and record.id not in started for record, future_start in self.planned_jobs
+        )
 
     @property
-    def told_ids(self) -> set[int]:
+    def planned_job_ids(self) -> set[int]:
         """Ids of the jobs that have planned starts."""
-        return {record.id for record, _promise in self.told}
+        return {record.id for record, _future_start in self.planned_jobs}
 
-    def list(self) -> tuple[PlannedPromise, ...] | None:
+    def list(self) -> tuple[PlannedFutureStart, ...] | None:
         """All planned starts, for the plan; None if this cycle changed none."""
-        holders = {id(future_start): record.id for record, future_start in self.told}
-        moved = self._parameters.predict_slowdown and any(item.holder != record.id for record, item in self.told)
+        holders = {id(future_start): record.id for record, future_start in self.planned_jobs}
+        moved = self._parameters.predict_slowdown and any(
+            item.holder != record.id for record, item in self.planned_jobs
+        )
         if not self.planned.changed and not moved:
             return None
         places = self._overtaking.places() if self._overtaking is not None else {}

@@ -36,23 +36,23 @@ class BackfillLimits:
         parameters, now = self._parameters, self._snapshot.now
         if head or not self._full:
             return head
-        if parameters.easy or made >= parameters.promises_max:
+        if parameters.easy or made >= parameters.planned_starts_max:
             return False
-        if parameters.promise_once and record.id in self._once:
+        if parameters.planned_once and record.id in self._once:
             return False
-        if now - record.eligible_at < parameters.promise_age_seconds:
+        if now - record.eligible_at < parameters.planned_age_seconds_min:
             return False
-        least = max(parameters.promise_priority_min, least_priority(self._snapshot.rules, request))
+        least = max(parameters.planned_priority_min, least_priority(self._snapshot.rules, request))
         if least and self._snapshot.pricing.priority(record, request.partition, now) < least:
             return False
         user, home, account = record.spec.uid, request.partition, record.spec.account
         return not any(
             limit is not None and self._users[key] >= limit
             for key, limit in (
-                (user, parameters.promises_per_user),
-                (home, parameters.promises_per_partition),
-                ((user, home), parameters.promises_per_user_partition),
-                (("account", account), parameters.promises_per_account),
+                (user, parameters.planned_per_user),
+                (home, parameters.planned_per_partition),
+                ((user, home), parameters.planned_per_user_partition),
+                (("account", account), parameters.planned_per_account),
             )
         )
 

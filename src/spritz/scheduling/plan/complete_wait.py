@@ -34,5 +34,5 @@ def waiting_partitions(snapshot: Snapshot, *, apart: bool) -> tuple[frozenset[st
     if not homes or not apart:
         return frozenset(snapshot.partitions if homes else ()), until
     members = snapshot.eligibility.partition_nodes
-    theirs = np.concatenate([members[name] for name in sorted(homes)])
-    return frozenset(name for name, nodes in members.items() if np.isin(nodes, theirs).any()), until
+    their_nodes = np.concatenate([members[name] for name in sorted(homes)])
+    return frozenset(name for name, nodes in members.items() if np.isin(nodes, their_nodes).any()), until

@@ -197,7 +197,7 @@ class Cycle:
         self.power_up = PowerUpBudget(snapshot.powered)
         self._taken = 0
         #: masks of array tasks whose resources are kept until their victims have left, by record id
-        self._promised_tasks: dict[int, int] = {}
+        self._kept_tasks: dict[int, int] = {}
         self._check_planned()
 
     @property
@@ -236,14 +236,14 @@ class Cycle:
     def shortest_first(self, waiting: list[Entry]) -> list[Entry]:
         """Behind a partition's first blocked job, put the jobs of each PriorityTier in order of predicted run time."""
         self.shortest.heads = len(self.blocked_queues)
-        found = []
+        entries = []
         for entry in waiting:
             _rank, order, position, shape = entry
             if shape.request.queue_key in self.blocked_queues and shape not in self.shortest:
                 self.shortest.put(shape, position)
                 entry = (self.rank_at(shape, 0), order, 0, shape)
-            found.append(entry)
-        return found
+            entries.append(entry)
+        return entries
 
     def rank_at(self, shape: Shape, position: int) -> Rank:
         """The rank of the job at this position of the shape."""
@@ -259,11 +259,11 @@ class Cycle:
         """Position of one of the shape's jobs among all jobs. Within a PriorityTier, jobs within the guarantee of their
         account come first.
         """
-        rest: Rank = key[1:] if self._needs is None else self._needs.rank(shape, key)
+        remaining: Rank = key[1:] if self._needs is None else self._needs.rank(shape, key)
         if not self._guarantees:
-            return key if self._needs is None else (key[0], *rest)
+            return key if self._needs is None else (key[0], *remaining)
         within = shape.request.guaranteed and self.open_guarantees(shape.jobs[key], shape.request)
-        return (key[0], not within, *rest)
+        return (key[0], not within, *remaining)
 
     def open_guarantees(self, record: JobRecord, request: Request) -> tuple[Guarantee, ...]:
         """Guarantees of the job's account that have room for it, nearest first."""
@@ -302,20 +302,20 @@ class Cycle:
             if limited is not None:
                 return self._limited(shape, limited)
             licensed = self.licenses.find(record, key, request)
-            found = self.search.find(record, key, shape) if licensed is not None else None
-            limited = self.limits.verdict(record, request, found[0]) if found is not None else None
+            start = self.search.find(record, key, shape) if licensed is not None else None
+            limited = self.limits.verdict(record, request, start[0]) if start is not None else None
             if limited is not None:
                 return self._limited(shape, limited)
-            if found is not None and not self.power_up.allows(found[0]):
+            if start is not None and not self.power_up.allows(start[0]):
                 self.notes.shape(shape, POWERED)
                 return False
-            if found is None:
+            if start is None:
                 if self._make_room(record, key, request, task_id):
                     if record.tasks is None:
                         return True
                     continue
                 return self._blocked(record, shape) if licensed is not None else self._unlicensed(record, shape)
-            self.start(record, request, found, task_id, self._break_for(record, key, request))
+            self.start(record, request, start, task_id, self._break_for(record, key, request))
             if record.tasks is None:
                 return True
             if self.licenses.find(record, key, request) is None:
@@ -334,8 +334,8 @@ class Cycle:
         """What holds back every job of the shape, whatever resources are free; None if nothing does."""
         request = shape.request
         if shape.order not in self._gates:
-            found = partition_verdict(self.snapshot, request)
-            self._gates[shape.order] = found or self.snapshot.reserved.verdict(request, self.snapshot.now)
+            refusal = partition_verdict(self.snapshot, request)
+            self._gates[shape.order] = refusal or self.snapshot.reserved.verdict(request, self.snapshot.now)
         verdict = self._gates[shape.order]
         later = self.preemptor.reclaims or self.licenses.ahead
         if verdict is None and not later and not self.licenses.free(request):
@@ -355,12 +355,12 @@ class Cycle:
             return _NO_TASK
         if record.tasks is None:
             return None
-        left = self.notes.tasks_left(record) & ~self._promised_tasks.get(record.id, 0)
+        left = self.notes.tasks_left(record) & ~self._kept_tasks.get(record.id, 0)
         return (left & -left).bit_length() - 1 if left else _NO_TASK
 
-    def start(self, record: JobRecord, request: Request, found: Start, task_id: int | None, licenses: Needs) -> None:
+    def start(self, record: JobRecord, request: Request, start: Start, task_id: int | None, licenses: Needs) -> None:
         """Start the job with these resources and licenses."""
-        allocation, minutes = found
+        allocation, minutes = start
         self.starts.append(
             PlannedStart(
                 job_id=record.id,
@@ -372,15 +372,15 @@ class Cycle:
                 backfilled=request.queue_key in self.blocked_queues,
             )
         )
-        self._take(record, request, found, licenses)
+        self._take(record, request, start, licenses)
         if self.notes.started(record, task_id):
             self.started.add(record.id)
 
     def _take(
-        self, record: JobRecord, request: Request, found: Start, licenses: Needs | None = None
+        self, record: JobRecord, request: Request, start: Start, licenses: Needs | None = None
     ) -> list[tuple[int, Holder]]:
         """Take the resources on the cycle's own tables. `licenses`: None for any that are free."""
-        allocation, minutes = found
+        allocation, minutes = start
         # Each start gets a holder number that no job has: the tables still hold running jobs under their own ids.
         self._taken += 1
         alias = -(1 << 40) - self._taken
@@ -468,7 +468,7 @@ class Cycle:
             return True
         if not self.preemptor.enabled:
             return False
-        kept, ends_at = self.planned, self.snapshot.now + request.seconds
+        planned, ends_at = self.planned, self.snapshot.now + request.seconds
         guarantees = self.open_guarantees(record, request)
 
         def accept(allocation: Allocation) -> bool:
@@ -479,7 +479,7 @@ class Cycle:
                 return False
             if not self.preemptor.reclaims and self.licenses.find(record, key, request) is None:
                 return False
-            broken = kept.outranked(record, key, request, allocation, ends_at, any_age=True)
+            broken = planned.outranked(record, key, request, allocation, ends_at, any_age=True)
             if broken is None or self.limits.verdict(record, request, allocation) is not None:
                 return False
             return (
@@ -488,7 +488,7 @@ class Cycle:
             )
 
         def apart() -> Ints:
-            return kept.unpromised_until(ends_at, request)
+            return planned.unplanned_until(ends_at, request)
 
         pool = self.licenses.pool
         pool = pool.without(self.licenses.reserved(request)) if request.licenses else pool
@@ -503,7 +503,7 @@ class Cycle:
             return False
         if room.planned is not None:
             self.preemptions.append(room.planned)
-        kept.take_back(kept.outranked(record, key, request, room.allocation, ends_at, any_age=True) or ())
+        planned.take_back(planned.outranked(record, key, request, room.allocation, ends_at, any_age=True) or ())
         self._break_for(record, key, request)
         if not room.at_once:
             self._wait_for_place(record, request, room.allocation, task_id)
@@ -531,7 +531,7 @@ class Cycle:
         """Keep the resources until the victims have left."""
         self.hold(record, request, allocation)
         if task_id is not None and record.tasks is not None:
-            self._promised_tasks[record.id] = self._promised_tasks.get(record.id, 0) | 1 << task_id
+            self._kept_tasks[record.id] = self._kept_tasks.get(record.id, 0) | 1 << task_id
 
     # -- result
 
@@ -544,14 +544,14 @@ class Cycle:
         """The plan, with notes for jobs whose reason has changed. `forecast`: expected starts, from a full cycle."""
         complete = self.complete
         self.findings.planned = [(start.job_id, start.task_id) for start in self.starts]
-        self.backfill.tell(self.notes, self.started)
+        self.backfill.write_notes(self.notes, self.started)
         if self.full and self.backfill.due(self.started):
             self.look_again_at = self.snapshot.now
         plan = Plan(
             starts=tuple(self.starts),
             preemptions=tuple(self.preemptions),
             notes=self.notes.collect(self.started, complete),
-            promises=self.backfill.list(),
+            future_starts=self.backfill.list(),
             forecast=forecast,
             examined=self.search.examined,
             visited=self.visited,

@@ -46,7 +46,7 @@ class FailedPreemptions:
         `spared_until`: when the first exempt time in the way ends (0.0: none). `hopeless`: not even all possible
         victims would be enough.
         """
-        found = NoRoom(
+        failure = NoRoom(
             job_id=record.id,
             partition=request.partition,
             reservation=request.reservation,
@@ -57,8 +57,8 @@ class FailedPreemptions:
             priority=priority,
             hopeless=hopeless,
         )
-        self._findings.no_room[request, found.guarantees] = found
-        self.found.append(found)
+        self._findings.no_room[request, failure.guarantees] = failure
+        self.found.append(failure)
 
     def wait_for(self, spared_until: float) -> None:
         """Look again when this exempt time is over (0.0: there is none)."""

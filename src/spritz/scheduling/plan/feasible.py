@@ -68,9 +68,9 @@ class Checks:
             self._memory = snapshot.memory
             self._answers.clear()
             self._feasible.clear()
-        for known in (self._answers, self._feasible):
-            if len(known) >= ANSWERS_MAX:
-                known.clear()
+        for answers in (self._answers, self._feasible):
+            if len(answers) >= ANSWERS_MAX:
+                answers.clear()
         self._answers[key] = answer = check_request(spec, snapshot, self._feasible)
         return _unless_held(spec, answer)
 
@@ -80,30 +80,34 @@ def _unless_held(spec: JobSpec, answer: Refusal | None) -> Refusal | None:
     return None if spec.hold and answer is not None and answer[0] == _UNAVAILABLE else answer
 
 
-def check_request(spec: JobSpec, snapshot: Snapshot, known: dict[Request, bool] | None = None) -> Refusal | None:
+def check_request(spec: JobSpec, snapshot: Snapshot, fits: dict[Request, bool] | None = None) -> Refusal | None:
     """None if the job could run in one of its partitions with the cluster empty and every node up; else why not.
 
-    `known`: requests tried on this cluster before, and whether they fitted. The function adds those it tries.
+    `fits`: requests tried on this cluster before, and whether they fitted. The function adds those it tries.
     """
-    known = {} if known is None else known
+    fits = {} if fits is None else fits
     refusal: Refusal | None = None
     for request in _requests(spec, snapshot):
-        found = _refusal(request, snapshot, known)
-        if found is None:
+        reason = _refusal(request, snapshot, fits)
+        if reason is None:
             return None
-        refusal = refusal or found
+        refusal = refusal or reason
     return refusal or ("ESLURM_INVALID_PARTITION_NAME", "")
 
 
 def check_whole(specs: Sequence[JobSpec], snapshot: Snapshot) -> Refusal | None:
     """None if all components of a heterogeneous job could run at the same time; else why not."""
-    known: dict[Request, bool] = {}
+    fits: dict[Request, bool] = {}
     for spec in specs:
-        refusal = check_request(spec, snapshot, known)
+        refusal = check_request(spec, snapshot, fits)
         if refusal is not None:
             return refusal
     choices = [
-        [replace(one, uid=spec.uid) for one in _requests(spec, snapshot) if _refusal(one, snapshot, known) is None]
+        [
+            replace(request, uid=spec.uid)
+            for request in _requests(spec, snapshot)
+            if _refusal(request, snapshot, fits) is None
+        ]
         for spec in specs
     ]
     apart = parameters_of(snapshot.settings).components_apart
@@ -119,21 +123,21 @@ def _requests(spec: JobSpec, snapshot: Snapshot) -> list[Request]:
     # nodes that must be rebooted with other features.
     lifted = snapshot.rules.placing(spec.qos)
     boots = boots_of(spec, snapshot.settings) if spec.features else ()
-    found = [replace(resolve(spec, home, snapshot.settings, lifted), switches=0, boots=boots) for home in homes]
+    requests = [replace(resolve(spec, home, snapshot.settings, lifted), switches=0, boots=boots) for home in homes]
     if parameters_of(snapshot.settings).any_constraint:
-        found = [replace(one, features="") for one in found]
+        requests = [replace(request, features="") for request in requests]
     # Values that nodes report (--extra) may change at any time.
-    found = [replace(one, extra="") for one in found]
+    requests = [replace(request, extra="") for request in requests]
     # The run time does not matter either: a floating reservation in its way may be deleted.
-    found = [replace(one, time_limit_minutes=0) for one in found]
-    return [replace(one, reservation=name) for one in found for name in snapshot.reserved.names_for(spec)]
+    requests = [replace(request, time_limit_minutes=0) for request in requests]
+    return [replace(request, reservation=name) for request in requests for name in snapshot.reserved.names_for(spec)]
 
 
-def _refusal(request: Request, snapshot: Snapshot, known: dict[Request, bool]) -> Refusal | None:
+def _refusal(request: Request, snapshot: Snapshot, fits: dict[Request, bool]) -> Refusal | None:
     if request.refusal:
         return ("ESLURM_NOT_SUPPORTED", request.refusal)
-    if request not in known:
-        known[request] = place(snapshot.ideal_table(), request, snapshot.eligibility) is not None
-    if known[request]:
+    if request not in fits:
+        fits[request] = place(snapshot.ideal_table(), request, snapshot.eligibility) is not None
+    if fits[request]:
         return None
     return (_UNAVAILABLE, "")

@@ -53,17 +53,17 @@ def consider(cycle: Cycle, gang: Gang) -> None:
             _say(cycle, gang, next(verdict for verdict, _shape in verdicts if verdict is not None))
             return
         if limited and None not in limited:
-            _say(cycle, gang, next(one for one in limited if one is not None))
+            _say(cycle, gang, next(limit for limit in limited if limit is not None))
             return
         shapes.append([shape for shape, verdict in zip(open_ones, limited, strict=True) if verdict is None])
     trial = Trial(cycle, gang)
-    found = _find(cycle, shapes, trial)
-    if found is not None:
-        for index, (request, allocation) in enumerate(found):
+    placed = _find(cycle, shapes, trial)
+    if placed is not None:
+        for index, (request, allocation) in enumerate(placed):
             cycle.start(gang.records[index], request, (allocation, None), None, trial.licenses[index])
         return
     if trial.verdict is None and not _is_late(cycle, shapes):
-        choices = [[shape.request for shape in some] for some in shapes]
+        choices = [[shape.request for shape in component_shapes] for component_shapes in shapes]
         if make_room(cycle, gang, choices, lambda table: _place(cycle, table, choices, Trial(cycle, gang))):
             return
     _wait(cycle, gang, shapes, trial.verdict)
@@ -119,40 +119,45 @@ def _find(cycle: Cycle, shapes: Sequence[Sequence[Shape]], trial: Trial) -> list
     """Allocations for all components that are free now and do not delay planned starts of other jobs."""
     if _is_late(cycle, shapes):
         return None
-    lines = {shape.request.queue_key for some in shapes for shape in some}
+    lines = {shape.request.queue_key for component_shapes in shapes for shape in component_shapes}
     snapshot, future_starts, kept = cycle.snapshot, cycle.backfill, cycle.planned
     # Resources freed in any of its partitions may help, and so may planned starts that were dropped.
     freed = sum(snapshot.partition_freed.get(name, 0) for name in {line[0] for line in lines})
     last = shapes[0][0]
     if cycle.findings.failure(last) == Failure(freed, kept.version):
         return None
-    choices = [[shape.request for shape in some] for some in shapes]
-    found = _place(cycle, cycle.table, choices, trial)
-    if found is None and trial.verdict is None:
+    choices = [[shape.request for shape in component_shapes] for component_shapes in shapes]
+    places = _place(cycle, cycle.table, choices, trial)
+    if places is None and trial.verdict is None:
         # Try the planned start that is due, or that would be planned next.
-        found = future_starts.due_together(choices)
+        places = future_starts.due_together(choices)
         trial.accept(0, None)
-        if found is not None and not all(trial.accept(index, placed) for index, placed in enumerate(found)):
-            found = None
-    failed = found is None and trial.verdict is None
+        if places is not None and not all(trial.accept(index, placed) for index, placed in enumerate(places)):
+            places = None
+    failed = places is None and trial.verdict is None
     cycle.findings.failures[last] = Failure(freed, kept.version) if failed else None
-    return found
+    return places
 
 
 def _is_late(cycle: Cycle, shapes: Sequence[Sequence[Shape]]) -> bool:
     """Whether blocked jobs of higher rank in these queues must start first (no more backfill is allowed)."""
-    lines = {shape.request.queue_key for some in shapes for shape in some}
+    lines = {shape.request.queue_key for component_shapes in shapes for shape in component_shapes}
     return bool(lines & cycle.blocked_queues) and not cycle.search.may_overtake()
 
 
 def _place(cycle: Cycle, table: NodeTable, choices: Sequence[Choices], trial: Trial) -> list[Placed] | None:
     """Allocations for all components on that table that break no planned start."""
-    snapshot, kept = cycle.snapshot, cycle.planned
-    own = [future_start for some in choices for one in some if (future_start := kept.of(one)) is not None]
+    snapshot, planned_starts = cycle.snapshot, cycle.planned
+    planned = [
+        future_start
+        for component in choices
+        for choice in component
+        if (future_start := planned_starts.of(choice)) is not None
+    ]
     cycle.search.examined += len(choices)
 
     def profile_of(request: Request, table: NodeTable) -> Profile:
-        return kept.profile_over(table, request)
+        return planned_starts.profile_over(table, request)
 
     return start_now(
         table,
@@ -160,7 +165,7 @@ def _place(cycle: Cycle, table: NodeTable, choices: Sequence[Choices], trial: Tr
         choices,
         snapshot.eligibility,
         snapshot.now,
-        own,
+        planned,
         trial.accept,
         apart=cycle.parameters.components_apart,
     )
@@ -168,31 +173,33 @@ def _place(cycle: Cycle, table: NodeTable, choices: Sequence[Choices], trial: Tr
 
 def _wait(cycle: Cycle, gang: Gang, shapes: Sequence[Sequence[Shape]], limit: Verdict | None) -> None:
     snapshot = cycle.snapshot
-    for some in shapes:
-        stuck = [stuck_verdict(snapshot, cycle.findings, shape) for shape in some]
+    for component_shapes in shapes:
+        stuck = [stuck_verdict(snapshot, cycle.findings, shape) for shape in component_shapes]
         if None not in stuck:
-            _say(cycle, gang, next(one for one in stuck if one is not None))
+            _say(cycle, gang, next(found_verdict for found_verdict in stuck if found_verdict is not None))
             return
-    never = any(all(cycle.licenses.never(shape.request) for shape in some) for some in shapes)
+    never = any(all(cycle.licenses.never(shape.request) for shape in component_shapes) for component_shapes in shapes)
     if limit is not None and (limit is not LICENSES or never):
         _say(cycle, gang, limit)
         return
-    lines = {shape.request.queue_key for some in shapes for shape in some}
+    lines = {shape.request.queue_key for component_shapes in shapes for shape in component_shapes}
     head = bool(lines - cycle.blocked_queues)
     cycle.blocked_queues.update(lines)
-    for record, some in zip(gang.records, shapes, strict=True):
+    for record, component_shapes in zip(gang.records, shapes, strict=True):
         verdict = next(
             (
-                one
-                for shape in some
-                if (one := reserved_verdict(snapshot, cycle.findings, cycle.table, shape.request)) is not None
+                found_verdict
+                for shape in component_shapes
+                if (found_verdict := reserved_verdict(snapshot, cycle.findings, cycle.table, shape.request)) is not None
             ),
             limit or (RESOURCES if head else BLOCKED),
         )
-        for shape in some:
+        for shape in component_shapes:
             cycle.notes.shape(shape, verdict)
         cycle.notes.job(record, verdict)
-    cycle.backfill.wait_together(gang, [[shape.request for shape in some] for some in shapes], shapes, head=head)
+    cycle.backfill.wait_together(
+        gang, [[shape.request for shape in component_shapes] for component_shapes in shapes], shapes, head=head
+    )
 
 
 def _say(cycle: Cycle, gang: Gang, verdict: Verdict) -> None:

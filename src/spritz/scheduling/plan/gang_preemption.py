@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from spritz.model.job_tres import allocated_pairs
 from spritz.model.plan import PlannedPreemption
 from spritz.scheduling.placement.place import place
-from spritz.scheduling.plan.preemption import all_fits, are_suspended, to_tell
+from spritz.scheduling.plan.preemption import active_victims, all_fits, are_suspended
 from spritz.scheduling.plan.victims import remove
 from spritz.scheduling.view.holders import holders_of
 
@@ -47,7 +47,9 @@ def make_room(cycle: Cycle, gang: Gang, choices: Sequence[Choices], find: Find) 
     """
     if not cycle.preemptor.enabled:
         return False
-    pairs = [(record, request) for record, some in zip(gang.records, choices, strict=True) for request in some]
+    pairs = [
+        (record, request) for record, component in zip(gang.records, choices, strict=True) for request in component
+    ]
     if not any(cycle.preemptor.could_preempt(record, request) for record, request in pairs):
         return False
     largest = sorted(range(len(choices)), key=lambda index: max(map(_size, choices[index])), reverse=True)
@@ -67,7 +69,7 @@ def _size(request: Request) -> tuple[int, int]:
 
 def _commit(cycle: Cycle, gang: Gang, placed: Sequence[Placed], attempt: _Attempt) -> None:
     """Keep the allocations in the cycle, or start the job there, and plan the preemption of the victims."""
-    told = to_tell(attempt.victims)
+    active = active_victims(attempt.victims)
     at_once = are_suspended(attempt.victims) and _all_fit(cycle, gang, placed, attempt.victims)
     cycle.preemptor.leave(attempt.victims)
     parts = []
@@ -79,7 +81,7 @@ def _commit(cycle: Cycle, gang: Gang, placed: Sequence[Placed], attempt: _Attemp
             cycle.take_over(record, request, allocation)
         else:
             cycle.hold(record, request, allocation)
-        victims = [victim for victim in told if attempt.claimant[victim.record.id] == index]
+        victims = [victim for victim in active if attempt.claimant[victim.record.id] == index]
         parts.append(
             PlannedPreemption(
                 job_id=record.id,
@@ -89,7 +91,7 @@ def _commit(cycle: Cycle, gang: Gang, placed: Sequence[Placed], attempt: _Attemp
             )
         )
     # Victims that are only to be suspended run on until the others have left.
-    if at_once or not are_suspended(told):
+    if at_once or not are_suspended(active):
         cycle.preemptions.append(replace(parts[0], others=tuple(parts[1:])))
 
 
@@ -134,58 +136,58 @@ class _Attempt:
         if placed is None:
             return None
         for victim in sorted(self.victims, key=lambda victim: victim.cost, reverse=True)[:SPARED_MAX]:
-            fewer = [one for one in self.victims if one is not victim]
-            found = find(without(fewer)) if len(self.victims) > 1 else None
-            if found is not None:
-                placed, self.victims = found, fewer
+            fewer = [other for other in self.victims if other is not victim]
+            places = find(without(fewer)) if len(self.victims) > 1 else None
+            if places is not None:
+                placed, self.victims = places, fewer
         return placed
 
     def _place(self, index: int) -> bool:
         for request in self._choices[index]:
-            found = self._free(index, request) or self._room(index, request)
-            if found is not None:
-                self._take(index, request, found)
+            allocation = self._free(index, request) or self._room(index, request)
+            if allocation is not None:
+                self._take(index, request, allocation)
                 return True
         return False
 
     def _free(self, index: int, request: Request) -> Allocation | None:
-        found = place(self._table, request, self._cycle.snapshot.eligibility)
-        return found if found is not None and self._permits(index, request, found, ()) else None
+        allocation = place(self._table, request, self._cycle.snapshot.eligibility)
+        return allocation if allocation is not None and self._permits(index, request, allocation, ()) else None
 
     def _room(self, index: int, request: Request) -> Allocation | None:
         """An allocation that is free once victims have left."""
         cycle, record = self._cycle, self._gang.records[index]
         guarantees = self._limits.within_guarantees(record, request)
         pool = self._licenses.without(cycle.licenses.reserved(request)) if request.licenses else self._licenses
-        for mine in (guarantees, ()) if guarantees else ((),):
+        for allowed in (guarantees, ()) if guarantees else ((),):
 
-            def accept(found: Allocation, mine: tuple[Guarantee, ...] = mine) -> bool:
-                return self._permits(index, request, found, mine)
+            def accept(allocation: Allocation, allowed: tuple[Guarantee, ...] = allowed) -> bool:
+                return self._permits(index, request, allocation, allowed)
 
             def apart() -> Ints:
-                return cycle.planned.unpromised_until(cycle.snapshot.now + request.seconds, request)
+                return cycle.planned.unplanned_until(cycle.snapshot.now + request.seconds, request)
 
             before = len(self.preemptor.chosen)
-            room = self.preemptor.find(record, request, None, self._table, pool, accept, apart, mine)
+            room = self.preemptor.find(record, request, None, self._table, pool, accept, apart, allowed)
             if room is not None:
                 for victim in self.preemptor.chosen[before:]:
                     self.claimant[victim.record.id] = index
                 return room.allocation
         return None
 
-    def _permits(self, index: int, request: Request, found: Allocation, guarantees: tuple[Guarantee, ...]) -> bool:
+    def _permits(self, index: int, request: Request, allocation: Allocation, guarantees: tuple[Guarantee, ...]) -> bool:
         """Whether the allocation breaks no planned start of a job ahead and no limit, and reclaims no more than the
         guarantee.
         """
         cycle, record = self._cycle, self._gang.records[index]
         ends_at = cycle.snapshot.now + request.seconds
-        if cycle.planned.outranked(record, self._gang.key, request, found, ends_at, any_age=True) is None:
+        if cycle.planned.outranked(record, self._gang.key, request, allocation, ends_at, any_age=True) is None:
             return False
-        if self._limits.verdict(record, request, found) is not None:
+        if self._limits.verdict(record, request, allocation) is not None:
             return False
         return (
             guarantees == ()
-            or self._limits.open_guarantees(record, request.partition, allocated_pairs(found)) == guarantees
+            or self._limits.open_guarantees(record, request.partition, allocated_pairs(allocation)) == guarantees
         )
 
     def _take(self, index: int, request: Request, allocation: Allocation) -> None:

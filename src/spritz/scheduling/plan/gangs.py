@@ -77,12 +77,12 @@ def gangs_of(snapshot: Snapshot, mode: str, rank_of: Callable[[Shape, SortKey], 
     """All heterogeneous jobs that wait, last one first. `mode`: bf_hetjob_prio (min, avg or max), how the ranks of the
     components become one.
     """
-    found = []
+    gangs = []
     for waiting in snapshot.queue.gangs.values():
         records = [waiting[number] for number in sorted(waiting)]
         ranks = [min(rank_of(shape, key) for key, shape in record.entries) for record in records]
-        found.append(Gang(records, _common(ranks, mode)))
-    return sorted(found, key=lambda gang: gang.key, reverse=True)
+        gangs.append(Gang(records, _common(ranks, mode)))
+    return sorted(gangs, key=lambda gang: gang.key, reverse=True)
 
 
 def _common(ranks: list[Rank], mode: str) -> Rank:
@@ -177,22 +177,22 @@ def start_later(
         best: Start | None = None
         for request in choices[index]:
             nodes = _left(eligibility, request, barred) if barred else None
-            found = views.earliest(request, eligibility, since, until, nodes)
-            if found is not None and (best is None or found[0] < best[0]):
-                best = found[0], request, found[1]
+            start = views.earliest(request, eligibility, since, until, nodes)
+            if start is not None and (best is None or start[0] < best[0]):
+                best = start[0], request, start[1]
         return best
 
     def put(index: int, barred: Collection[int]) -> Placed | None:
-        found = alone.get(index)
-        if found is None or not taken.isdisjoint(found[2].held) or _on_any(found[2], barred, index_of):
-            found = first(index, at, at, barred)
-        if found is None:
+        start = alone.get(index)
+        if start is None or not taken.isdisjoint(start[2].held) or _on_any(start[2], barred, index_of):
+            start = first(index, at, at, barred)
+        if start is None:
             return None
-        taken.update(found[2].held)
-        future_start = make(profile, found[1], at, found[2])
+        taken.update(start[2].held)
+        future_start = make(profile, start[1], at, start[2])
         views.hold(future_start)
         held.append(future_start)
-        return found[1], found[2]
+        return start[1], start[2]
 
     at, alone = since, dict[int, Start]()
     # Ask the component that is hardest to place first: it most often rules a time out.
@@ -211,10 +211,10 @@ def start_later(
         if enough.first(at) > at:
             continue
         if enough.lasts(at):
-            found = together(choices, eligibility, begin, put, index_of, apart=apart)
+            start = together(choices, eligibility, begin, put, index_of, apart=apart)
             begin()
-            if found is not None:
-                return at, found
+            if start is not None:
+                return at, start
         later = profile.next_breakpoint(at)
         if later > until or later == NEVER:
             return None
@@ -222,10 +222,10 @@ def start_later(
     return None
 
 
-def where_promised(
+def on_planned_nodes(
     profile: Profile,
     reserved: Reserved,
-    own: Sequence[FutureStart],
+    planned: Sequence[FutureStart],
     eligibility: Eligibility,
     at: float,
     make: Callable[[Profile, Request, float, Allocation], FutureStart],
@@ -236,16 +236,16 @@ def where_promised(
     the earlier result. `profile` is without these planned starts, and is the caller's to change.
     """
     views, index_of = Views(profile, reserved), profile.table.index_of
-    found: list[Placed] = []
-    for future_start in own:
+    placed: list[Placed] = []
+    for future_start in planned:
         request = future_start.request
         nodes = np.array(sorted(index_of[name] for name in future_start.allocation.names if name in index_of), np.intp)
         start = views.earliest(request, eligibility, at, at, nodes)
         if start is None:
             return None
         views.hold(make(profile, request, at, start[1]))
-        found.append((request, start[1]))
-    return found
+        placed.append((request, start[1]))
+    return placed
 
 
 def _sight(request: Request) -> tuple[str, int]:
@@ -291,9 +291,9 @@ class Enough:
         profile.settle()
         self._profile = profile
         #: run time of the shortest component, in seconds
-        self._seconds = min(request.seconds for some in choices for request in some)
+        self._seconds = min(request.seconds for component in choices for request in component)
         gpu = next((place for place, kind in enumerate(profile.table.gres, 4) if kind == ("gpu", "")), None)
-        self._cpus, self._gpus = (sum(min(map(least, some)) for some in choices) for least in (_cpus, _gpus))
+        self._cpus, self._gpus = (sum(min(map(least, component)) for component in choices) for least in (_cpus, _gpus))
         needs = [(0, self._cpus), *([(gpu, self._gpus)] if gpu is not None else ())]
         times = profile.times[:, 1:]
         changes = np.nonzero(times <= min(until, LAST))
@@ -356,12 +356,12 @@ def _all_alone(
     turn = 0
     while len(common.alone) < len(order):
         index = order[turn % len(order)]
-        found = first(index, common.at, until)
-        if found is None:
+        start = first(index, common.at, until)
+        if start is None:
             return None
-        if found[0] > common.at:
-            common = Common(found[0])
-        common.alone[index] = found
+        if start[0] > common.at:
+            common = Common(start[0])
+        common.alone[index] = start
         turn += 1
     return common
 
@@ -392,13 +392,13 @@ def together(
             taken: set[int] = set()
             stuck = -1
             for index in (*order[turn:], *order[:turn]):
-                found = put(index, barred.get(index, set()) | taken)
-                if found is None:
+                placement = put(index, barred.get(index, set()) | taken)
+                if placement is None:
                     stuck = index
                     break
-                placed[index] = found
+                placed[index] = placement
                 if apart:
-                    taken.update(index_of[name] for name in found[1].names)
+                    taken.update(index_of[name] for name in placement[1].names)
             if stuck < 0:
                 return [placed[index] for index in range(count)]
             if not placed and not barred.get(stuck):
@@ -448,7 +448,9 @@ def _descending(choices: Choices) -> tuple[int, int]:
 
 
 def _size(choices: Choices) -> tuple[int, int]:
-    return max(((one.nodes_min, (one.tasks or 1) * one.cpus_per_task) for one in choices), default=(0, 0))
+    return max(
+        ((request.nodes_min, (request.tasks or 1) * request.cpus_per_task) for request in choices), default=(0, 0)
+    )
 
 
 def fits_empty(table: NodeTable, choices: Sequence[Choices], eligibility: Eligibility, *, apart: bool) -> bool:

@@ -110,11 +110,11 @@ class LicenseProfile:
             settled = 0
             for name in names:
                 room = self._total.get(name, 0) - needs[name]
-                found = _first(self._seen(name, request), room, at, request.seconds)
-                if found is None:
+                free_at = _first(self._seen(name, request), room, at, request.seconds)
+                if free_at is None:
                     return None
-                settled += found == at
-                at = found
+                settled += free_at == at
+                at = free_at
         return at
 
     def first_of_all(self, requests: Sequence[Request], since: float) -> float | None:
@@ -130,10 +130,10 @@ class LicenseProfile:
         while at > before:
             before = at
             for request in requests:
-                found = self.first(request, total, at)
-                if found is None:
+                free_at = self.first(request, total, at)
+                if free_at is None:
                     return None
-                at = found
+                at = free_at
         return at
 
     def _seen(self, name: str, request: Request) -> Sequence[Change]:
@@ -141,10 +141,10 @@ class LicenseProfile:
         common = self._changes.get("", {}).get(name, [])
         if not self._reserved:
             return common
-        mine = self._reserved.get(request.reservation)
+        held = self._reserved.get(request.reservation)
         parts = [common]
         for other, item in self._reserved.items():
-            if item.gives_way_to(mine):
+            if item.gives_way_to(held):
                 parts.append(self._changes.get(other, {}).get(name, []))
                 continue
             count = dict(item.licenses).get(name, 0)

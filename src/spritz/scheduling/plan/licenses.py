@@ -50,12 +50,12 @@ class Licenses:
         if not request.licenses:
             return NONE_ASKED
         reserved = self.reserved(request)
-        found: list[Licensed] = []
+        options: list[Licensed] = []
         for needs in license_choices(request.licenses):
             if self.pool.available(needs, reserved):
                 void = self._planned.outranked_for(record, key, request, needs)
-                found += [(needs, void)] if void is not None else []
-        return min(found, key=lambda one: len(one[1]), default=None)
+                options += [(needs, void)] if void is not None else []
+        return min(options, key=lambda option: len(option[1]), default=None)
 
     def never(self, request: Request) -> bool:
         """Whether the time at which they are free again is unknown (no bf_licenses, or too few in all)."""

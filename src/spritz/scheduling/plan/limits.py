@@ -79,9 +79,13 @@ class Limits:
     ) -> tuple[Guarantee, ...]:
         """Guarantees of the job's account and the accounts above it that have room for `pairs` more; nearest first."""
         spec = record.spec
-        own = self._rules.party(spec.account, spec.user, partition, spec.qos).guarantees
-        wanted = dict(pairs) if own else {}
-        return tuple(one for one in own if one.has_room(self.in_use.use(("a", one.id)).tres, wanted))
+        guarantees = self._rules.party(spec.account, spec.user, partition, spec.qos).guarantees
+        wanted = dict(pairs) if guarantees else {}
+        return tuple(
+            guarantee
+            for guarantee in guarantees
+            if guarantee.has_room(self.in_use.use(("a", guarantee.id)).tres, wanted)
+        )
 
     def within_guarantees(self, record: JobRecord, request: Request) -> tuple[Guarantee, ...]:
         """Guarantees with room for what the waiting job would hold."""

@@ -106,9 +106,9 @@ class Notes:
 
         The verdict of a partition that could never run the job counts only if none of its other partitions could.
         """
-        own = self._jobs.get(record.id)
-        if own is not None:
-            return own[1]
+        job_verdict = self._jobs.get(record.id)
+        if job_verdict is not None:
+            return job_verdict[1]
         looked_at = [self._shapes[shape.order][1] for _key, shape in record.entries if shape.order in self._shapes]
         for verdict in looked_at:
             if verdict.reason not in _NEVER_HERE:

@@ -34,11 +34,11 @@ _NO_PLACE = 1 << 62
 class Overtaking:
     """State of one full cycle, which considers jobs in order of rank."""
 
-    def __init__(self, kept: PlannedStarts) -> None:
-        self._planned = kept
-        future_starts = (future_start for items in kept.ledger.by_request.values() for future_start in items)
+    def __init__(self, planned: PlannedStarts) -> None:
+        self._planned = planned
+        future_starts = (future_start for items in planned.ledger.by_request.values() for future_start in items)
         #: planned starts whose jobs have not been considered, by place, last first
-        self._unseen = sorted((one for one in future_starts if one.place), key=lambda one: one.place, reverse=True)
+        self._unseen = sorted((item for item in future_starts if item.place), key=lambda item: item.place, reverse=True)
         self._done: set[int] = set()
         #: planned starts whose jobs have been considered, in that order
         self._order: list[FutureStart] = []
@@ -49,7 +49,7 @@ class Overtaking:
         self._done.add(id(future_start))
         self._order.append(future_start)
 
-    def made_anew(
+    def reconsidered(
         self, future_start: FutureStart, search: Callable[[], tuple[float, Allocation] | None], *, first: bool
     ) -> FutureStart:
         """The planned start to keep for the job: this one, or an earlier one for which rivals were dropped.
@@ -66,12 +66,12 @@ class Overtaking:
         if not rivals:
             return future_start
         self._planned.take_back((*rivals, future_start))
-        found = search()
-        if found is None or found[0] >= future_start.start_at:
-            for one in (future_start, *(rivals if again else ())):
-                self._planned.keep(one)
+        start = search()
+        if start is None or start[0] >= future_start.start_at:
+            for kept_start in (future_start, *(rivals if again else ())):
+                self._planned.keep(kept_start)
             return future_start
-        better = self._planned.ledger.moved(self._planned.profile(), future_start, *found)
+        better = self._planned.ledger.moved(self._planned.profile(), future_start, *start)
         self._planned.keep(better)
         return better
 
@@ -81,13 +81,13 @@ class Overtaking:
 
     def _overtaken(self, place: int) -> list[FutureStart]:
         """Planned starts of a smaller place whose jobs have not been considered."""
-        unseen, kept = self._unseen, self._planned.ledger
-        while unseen and (id(unseen[-1]) in self._done or unseen[-1] not in kept.of(unseen[-1].request)):
+        unseen, ledger = self._unseen, self._planned.ledger
+        while unseen and (id(unseen[-1]) in self._done or unseen[-1] not in ledger.of(unseen[-1].request)):
             unseen.pop()
-        found = []
-        for one in reversed(unseen):
-            if one.place >= place:
+        overtaken = []
+        for rival in reversed(unseen):
+            if rival.place >= place:
                 break
-            if id(one) not in self._done and one in kept.of(one.request):
-                found.append(one)
-        return found
+            if id(rival) not in self._done and rival in ledger.of(rival.request):
+                overtaken.append(rival)
+        return overtaken

@@ -83,7 +83,7 @@ class PlannedStarts:
         self.before_reading()
         return self.view(request).held_from
 
-    def unpromised_until(self, ends_at: float, request: Request) -> Ints:
+    def unplanned_until(self, ends_at: float, request: Request) -> Ints:
         """Nodes with no planned start or reservation before `ends_at`, as jobs of the request see it."""
         return np.flatnonzero(self.held_from(request) >= ends_at)
 
@@ -95,7 +95,7 @@ class PlannedStarts:
             starts = sorted((*starts, *self.reserved.starts()))
         return sorted(set(starts[bisect_left(starts, first) : bisect_right(starts, last)]))
 
-    def beside(self, request: Request, ends_at: float) -> Leftover:
+    def leftover(self, request: Request, ends_at: float) -> Leftover:
         """What planned starts leave free from now until `ends_at` for the first job of the request. Its own planned
         start does not count.
         """
@@ -148,7 +148,11 @@ class PlannedStarts:
     def _is_reserved(self, view: Profile, names: Iterable[str], ends_at: float) -> bool:
         """Whether a reservation holds one of these nodes, which the job keeps empty, before `ends_at`."""
         holds = (view.holds.get(self._table.index_of[name], ()) for name in names)
-        return any(not isinstance(hold, FutureStart) and hold.start_at < ends_at for some in holds for hold, _ in some)
+        return any(
+            not isinstance(hold, FutureStart) and hold.start_at < ends_at
+            for node_holds in holds
+            for hold, _ in node_holds
+        )
 
     def own(self, *records: JobRecord) -> list[FutureStart]:
         """The planned starts of these jobs, in any of their partitions."""

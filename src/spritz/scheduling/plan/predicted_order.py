@@ -32,10 +32,10 @@ _BEHIND = float("inf")
 def predicted(record: JobRecord, run_times: Predictor, findings: Findings) -> float:
     """Seconds that the job is expected to run: cached until more jobs of its user have ended."""
     count = run_times.learnt.get(str(record.spec.uid), 0)
-    known = findings.predicted.get(record, record.predicted)
-    if known is None or known[0] != count:
-        known = findings.predicted[record] = count, run_times.predict(likeness_of(record.spec))
-    return known[1]
+    cached = findings.predicted.get(record, record.predicted)
+    if cached is None or cached[0] != count:
+        cached = findings.predicted[record] = count, run_times.predict(likeness_of(record.spec))
+    return cached[1]
 
 
 class SlowdownOrder:

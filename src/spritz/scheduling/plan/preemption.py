@@ -105,7 +105,7 @@ class Preemptor:
         self._listed: dict[Preempting, tuple[list[Victim], float]] = {}
         self._standing: Standing | None = None
         modes = [self.policy.mode, *(words_of(item.preempt_mode) for item in snapshot.partitions.values())]
-        modes += [words_of(one.record.preempt_mode) for one in snapshot.rules.qos.values()]
+        modes += [words_of(qos.record.preempt_mode) for qos in snapshot.rules.qos.values()]
         self._by_priority = any(word in ("PRIORITY", "WITHIN") for words in modes for word in words)
         self.placements = 0
         if self.enabled:
@@ -195,31 +195,31 @@ class Preemptor:
         search = VictimSearch(self.snapshot, request, self._base, accept, pool, self._trials_left, apart)
         # Resources of jobs that are leaving anyway may suffice.
         allocation = search.place_on(self._base) if self._leaving and search.licensed([]) else None
-        found: list[Victim] | None = []
+        victims: list[Victim] | None = []
         spared_until = 0.0
         many = allocation is None and self._are_many(victim_kinds)
         if many:
-            found = self._on_shortlist(search, record, request, victim_kinds) if not guarantees else None
-            allocation = search.result if found is not None else None
+            victims = self._on_shortlist(search, record, request, victim_kinds) if not guarantees else None
+            allocation = search.result if victims is not None else None
         if allocation is None and many and self._quick:
             self.put_off = True
             self.placements += search.placements
             return None
         if allocation is None:
             candidates, spared_until = self._candidates(record, request, guarantees)
-            found = self._victims(search, record, request, candidates, guarantees) if candidates else None
-            allocation = search.result if found is not None else None
+            victims = self._victims(search, record, request, candidates, guarantees) if candidates else None
+            allocation = search.result if victims is not None else None
         self.placements += search.placements
         self._trials_left -= search.trials
-        if allocation is None or found is None:
+        if allocation is None or victims is None:
             self.failed.wait_for(spared_until)
             if not self._taken:
                 self.failed.remember(record, request, guarantees, priority, spared_until)
             return None
-        verdict = self._verdict(record, request, task_id, allocation, found, table)
-        self._taken.update(victim.record.id for victim in found)
-        self.chosen += found
-        for victim in found:
+        verdict = self._verdict(record, request, task_id, allocation, victims, table)
+        self._taken.update(victim.record.id for victim in victims)
+        self.chosen += victims
+        for victim in victims:
             remove(self._base, victim)
         return verdict
 
@@ -245,11 +245,11 @@ class Preemptor:
         """The table without all jobs of these kinds, at the time of the first call. Later in the cycle only more is
         taken, so the bound stays valid.
         """
-        found = self._bounds.get(tuple(victim_kinds))
-        if found is None:
-            found = Bound(table, self.snapshot.occupants, victim_kinds, self.snapshot.empty_table())
-            self._bounds[tuple(victim_kinds)] = found
-        return found
+        bound = self._bounds.get(tuple(victim_kinds))
+        if bound is None:
+            bound = Bound(table, self.snapshot.occupants, victim_kinds, self.snapshot.empty_table())
+            self._bounds[tuple(victim_kinds)] = bound
+        return bound
 
     def _are_many(self, victim_kinds: list[Kind]) -> bool:
         counts = self.snapshot.occupants.counts
@@ -265,7 +265,7 @@ class Preemptor:
         if self.policy.strict_order or not search.licensed([]):
             return None
         snapshot = self.snapshot
-        who = self._rules.party(self._rules.kind_of(record, request), self.priority(record, request))
+        preemptor = self._rules.party(self._rules.kind_of(record, request), self.priority(record, request))
         occupied = self._occupied_by(victim_kinds)
         held = occupied.without(self._given_up())
         nodes = nodes_for(
@@ -280,25 +280,25 @@ class Preemptor:
         within = int(np.searchsorted(np.cumsum(held[JOBS, nodes]), QUICK_PARTS, side="right"))
         few = max(NODES_MIN, NODES_TIMES * request.nodes_min)
         for count in dict.fromkeys((min(few, within), within)):
-            candidates = self._on_nodes(who, victim_kinds, nodes[:count].tolist())
+            candidates = self._on_nodes(preemptor, victim_kinds, nodes[:count].tolist())
             cleared = Cleared(self._base, candidates)
-            found = search.best(cleared, ranked(cleared, self._base, request)) if candidates else None
-            if found is not None:
-                return found
+            victims = search.best(cleared, ranked(cleared, self._base, request)) if candidates else None
+            if victims is not None:
+                return victims
         return None
 
     def _occupied_by(self, victim_kinds: list[Kind]) -> Occupied:
-        found = self._occupied.get(tuple(victim_kinds))
-        if found is None:
+        occupied = self._occupied.get(tuple(victim_kinds))
+        if occupied is None:
             snapshot = self.snapshot
-            some = []
+            kinds = []
             for kind in victim_kinds:
                 mode = preempt_mode(self.policy, self._rules.party(kind))
                 suspends = mode is PreemptMode.SUSPEND
                 exempt = 0 if suspends else self._rules.exempt(kind)
-                some.append(VictimKind(kind, float(self._rules.tier(*kind)), float(exempt), suspends))
-            found = self._occupied[tuple(victim_kinds)] = Occupied(snapshot.occupants, some, snapshot.now)
-        return found
+                kinds.append(VictimKind(kind, float(self._rules.tier(*kind)), float(exempt), suspends))
+            occupied = self._occupied[tuple(victim_kinds)] = Occupied(snapshot.occupants, kinds, snapshot.now)
+        return occupied
 
     def _given_up(self) -> Iterator[tuple[int, tuple[int, ...]]]:
         """For each job preempted in this cycle: its nodes, and what it held of each."""
@@ -309,12 +309,14 @@ class Preemptor:
                 if holder is not None:
                     yield index, holder.taken(kinds, rows[index].hardware)
 
-    def _on_nodes(self, who: Party, victim_kinds: list[Kind], nodes: list[int]) -> list[Victim]:
+    def _on_nodes(self, preemptor: Party, victim_kinds: list[Kind], nodes: list[int]) -> list[Victim]:
         """All jobs on these nodes that may be preempted."""
         occupants, records = self.snapshot.occupants, self.snapshot.records
         numbers = {kind: {number for index in nodes for number in occupants.on(index, kind)} for kind in victim_kinds}
-        some = {kind: [records[number] for number in sorted(known - self._taken)] for kind, known in numbers.items()}
-        return self._rules.among(who, some)[0]
+        records_by_kind = {
+            kind: [records[number] for number in sorted(ids - self._taken)] for kind, ids in numbers.items()
+        }
+        return self._rules.among(preemptor, records_by_kind)[0]
 
     def _candidates(
         self, record: JobRecord, request: Request, guarantees: tuple[Guarantee, ...]
@@ -324,49 +326,56 @@ class Preemptor:
         """
         kind = self._rules.kind_of(record, request)
         line = (kind, self._own(record, kind), guarantees)
-        known = self._listed.get(line)
-        if known is None:
-            who = self._rules.party(kind, self.priority(record, request))
-            some = {one: self._running.get(one, []) for one in self._rules.of(kind)[0]}
-            known = self._rules.among(who, some)
+        listed = self._listed.get(line)
+        if listed is None:
+            preemptor = self._rules.party(kind, self.priority(record, request))
+            records_by_kind = {
+                victim_kind: self._running.get(victim_kind, []) for victim_kind in self._rules.of(kind)[0]
+            }
+            listed = self._rules.among(preemptor, records_by_kind)
             if guarantees:
-                known = self._with_borrowers(line, who, *known)
+                listed = self._with_borrowers(line, preemptor, *listed)
             if self._is_steady(line):
-                self._listed[line] = known
-        return known
+                self._listed[line] = listed
+        return listed
 
     def _is_steady(self, line: Preempting) -> bool:
         """Whether the candidates are the same for all jobs with this `Preempting`, whatever their priorities."""
         return self._rules.of(line[0])[1] and not (line[2] and self._by_priority)
 
     def _with_borrowers(
-        self, line: Preempting, who: Party, found: list[Victim], first: float
+        self, line: Preempting, preemptor: Party, found: list[Victim], first: float
     ) -> tuple[list[Victim], float]:
         """The candidates and, in addition, jobs that must return resources which the preemptor's account is
         guaranteed.
         """
-        _kind, own, guarantees = line
-        found, known = list(found), {victim.record.id for victim in found}
+        _kind, guaranteed, guarantees = line
+        found, listed = list(found), {victim.record.id for victim in found}
         if self._standing is None:
             self._standing = Standing(
-                Tenant(one.id, self._own(one, where), tuple(allocated_pairs(one.allocation)), one.started_at)
+                Tenant(
+                    record.id,
+                    self._own(record, where),
+                    tuple(allocated_pairs(record.allocation)),
+                    record.started_at,
+                )
                 for where, records in self._running.items()
-                for one in records
-                if one.allocation is not None
+                for record in records
+                if record.allocation is not None
             )
         for where, records in self._running.items():
             seconds = self._rules.exempt(where)
             for other in records:
-                if other.id in known or spared(self.policy, self._rules.priority(other)):
+                if other.id in listed or spared(self.policy, self._rules.priority(other)):
                     continue
-                one = lender(guarantees, own, self._own(other, where), self._standing.within(other.id))
-                whom = self._rules.party(where, self._rules.priority(other))
-                mode = reclaim_mode(self.policy, who, whom) if one else PreemptMode.OFF
-                if one is None or mode is PreemptMode.OFF:
+                guarantee = lender(guarantees, guaranteed, self._own(other, where), self._standing.within(other.id))
+                borrower = self._rules.party(where, self._rules.priority(other))
+                mode = reclaim_mode(self.policy, preemptor, borrower) if guarantee else PreemptMode.OFF
+                if guarantee is None or mode is PreemptMode.OFF:
                     continue
                 until = exempt_until(
                     mode,
-                    max(seconds, one.reclaim_seconds),
+                    max(seconds, guarantee.reclaim_seconds),
                     started_at=other.started_at,
                     suspended=other.suspended_seconds,
                 )
@@ -411,25 +420,25 @@ class Preemptor:
         request: Request,
         task_id: int | None,
         allocation: Allocation,
-        found: list[Victim],
+        victims: list[Victim],
         table: NodeTable,
     ) -> Preemption:
-        at_once = are_suspended(found)
+        at_once = are_suspended(victims)
         if at_once:
             present = table.fork()
-            for victim in found:
+            for victim in victims:
                 remove(present, victim)
             at_once = all_fits(present, allocation)
         # Victims that are suspended already need no instruction.
-        told = to_tell(found)
+        active = active_victims(victims)
         planned = None
         # Victims that are only to be suspended run on until the others have left.
-        if at_once or not are_suspended(told):
+        if at_once or not are_suspended(active):
             planned = PlannedPreemption(
                 job_id=record.id,
                 task_id=task_id,
                 allocation=allocation,
-                victims=self.planned(told),
+                victims=self.planned(active),
                 priority=self.priority(record, request),
             )
         return Preemption(allocation, at_once, planned)
@@ -473,7 +482,7 @@ def are_suspended(victims: Iterable[Victim]) -> bool:
     return all(victim.suspends for victim in victims)
 
 
-def to_tell(victims: Iterable[Victim]) -> list[Victim]:
+def active_victims(victims: Iterable[Victim]) -> list[Victim]:
     """The victims that are not suspended already."""
     return [victim for victim in victims if not (victim.suspends and victim.record.stopped)]
 

@@ -47,72 +47,74 @@ class PreemptionRules:
 
     def party(self, kind: Kind, priority: int = 0) -> Party:
         """A job of the kind, as `model.preempting` sees it."""
-        known = self._parties.get((kind, priority))
-        if known is None:
+        side = self._parties.get((kind, priority))
+        if side is None:
             qos = self.snapshot.rules.qos.get(kind[1])
-            known = self._parties[kind, priority] = Party(
+            side = self._parties[kind, priority] = Party(
                 partition=self.snapshot.partitions[kind[0]],
                 qos=qos.record if qos is not None else None,
                 priority=priority,
             )
-        return known
+        return side
 
     def priority(self, record: JobRecord) -> int:
         """Current priority of a running job."""
         if not self._recalculated:
             return record.priority
-        found = self._priorities.get(record.id)
-        if found is None:
+        priority = self._priorities.get(record.id)
+        if priority is None:
             assert record.allocation is not None
-            found = self.snapshot.pricing.running(record, record.allocation.partition, self.snapshot.now)
-            self._priorities[record.id] = found
-        return found
+            priority = self.snapshot.pricing.running(record, record.allocation.partition, self.snapshot.now)
+            self._priorities[record.id] = priority
+        return priority
 
     def of(self, kind: Kind) -> tuple[list[Kind], bool]:
         """Kinds whose jobs this kind may preempt, and whether it may preempt all of them, whatever their priorities."""
-        found = self._of.get(kind)
-        if found is None:
+        relation = self._of.get(kind)
+        if relation is None:
             policy, best, least = self.policy, self.party(kind, HIGHEST), self.party(kind, LOWEST)
-            kinds = [one for one in self.kinds if may_preempt(policy, best, self.party(one, LOWEST))]
-            certain = all(may_preempt(policy, least, self.party(one, HIGHEST)) for one in kinds)
-            found = self._of[kind] = kinds, certain
-        return found
+            kinds = [
+                victim_kind for victim_kind in self.kinds if may_preempt(policy, best, self.party(victim_kind, LOWEST))
+            ]
+            certain = all(may_preempt(policy, least, self.party(victim_kind, HIGHEST)) for victim_kind in kinds)
+            relation = self._of[kind] = kinds, certain
+        return relation
 
     def exempt(self, kind: Kind) -> int:
         """PreemptExemptTime of jobs of the kind, in seconds."""
-        found = self._exempt_seconds.get(kind)
-        if found is None:
+        seconds = self._exempt_seconds.get(kind)
+        if seconds is None:
             party = self.snapshot.rules.party("", "", *kind)
-            found = exempt_seconds(self.policy, [qos_record.record for qos_record in party.qos])
-            self._exempt_seconds[kind] = found
-        return found
+            seconds = exempt_seconds(self.policy, [qos_record.record for qos_record in party.qos])
+            self._exempt_seconds[kind] = seconds
+        return seconds
 
-    def among(self, who: Party, some: dict[Kind, list[JobRecord]]) -> tuple[list[Victim], float]:
-        """The jobs among `some` that `who` may preempt, and when the first exempt time of the others ends (0.0: none is
-        exempt).
+    def among(self, preemptor: Party, records_by_kind: dict[Kind, list[JobRecord]]) -> tuple[list[Victim], float]:
+        """The jobs among `records_by_kind` that `preemptor` may preempt, and when the first exempt time of the others
+        ends (0.0: none is exempt).
         """
-        found: list[Victim] = []
+        victims: list[Victim] = []
         first = 0.0
-        for kind, records in some.items():
+        for kind, records in records_by_kind.items():
             mode, seconds = preempt_mode(self.policy, self.party(kind)), self.exempt(kind)
             for other in records:
                 if (other.suspended and mode is PreemptMode.SUSPEND) or spared(self.policy, self.priority(other)):
                     continue
-                if not may_preempt(self.policy, who, self.party(kind, self.priority(other))):
+                if not may_preempt(self.policy, preemptor, self.party(kind, self.priority(other))):
                     continue
                 until = exempt_until(mode, seconds, started_at=other.started_at, suspended=other.suspended_seconds)
                 if until > self.snapshot.now:
                     first = min(first or until, until)
                 else:
-                    found.append(self.victim(other, mode))
-        return found, first
+                    victims.append(self.victim(other, mode))
+        return victims, first
 
     def victim(self, record: JobRecord, mode: PreemptMode) -> Victim:
         """The job as a victim, with its cost."""
-        known = self._made.get(record.id)
-        if known is None or known.mode is not mode:
-            known = self._made[record.id] = Victim(record, mode, self.indexes(record), self._cost(record, mode))
-        return known
+        made = self._made.get(record.id)
+        if made is None or made.mode is not mode:
+            made = self._made[record.id] = Victim(record, mode, self.indexes(record), self._cost(record, mode))
+        return made
 
     def planned(self, victim: Victim) -> PlannedVictim:
         """The victim in the form that the core takes."""
@@ -144,5 +146,5 @@ class PreemptionRules:
         if self.policy.type == "qos":
             qos = self.snapshot.rules.qos.get(qos_name)
             return qos.record.priority if qos is not None else 0
-        known = self.snapshot.partitions.get(partition)
-        return known.priority_tier if known is not None else 0
+        record = self.snapshot.partitions.get(partition)
+        return record.priority_tier if record is not None else 0

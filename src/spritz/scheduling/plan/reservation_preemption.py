@@ -26,10 +26,10 @@ def make_room(
     """The youngest outside jobs that must leave for the job, which waits in its reservation; None if that would not
     help, or if enough of them are leaving already.
     """
-    mine = snapshot.reserved.by_name.get(request.reservation)
-    if mine is None or not mine.max_start_delay_seconds or not mine.active(snapshot.now):
+    reservation = snapshot.reserved.by_name.get(request.reservation)
+    if reservation is None or not reservation.max_start_delay_seconds or not reservation.active(snapshot.now):
         return None
-    outsiders = _guests(snapshot, mine)
+    outsiders = _outsiders(snapshot, reservation)
     if not outsiders:
         return None
     trial = table.fork()
@@ -54,17 +54,17 @@ def make_room(
     return PlannedPreemption(job_id=record.id, task_id=task_id, allocation=allocation, victims=victims)
 
 
-def _guests(snapshot: Snapshot, mine: Reservation) -> list[JobRecord]:
+def _outsiders(snapshot: Snapshot, reservation: Reservation) -> list[JobRecord]:
     """Outside jobs that run on its nodes."""
-    nodes = set(mine.nodes)
+    nodes = set(reservation.nodes)
     running = [snapshot.records[job_id] for _ends_at, job_id in snapshot.ends]
     return [
         record
         for record in running
         if record.allocation is not None
         and not record.completing
-        and record.allocation.reservation != mine.name
-        and mine.lets_in(leaving_seconds(record.spec))
+        and record.allocation.reservation != reservation.name
+        and reservation.lets_in(leaving_seconds(record.spec))
         and nodes & set(record.names)
     ]
 

@@ -48,7 +48,7 @@ class StartSearch:
         findings: Findings,
         table: NodeTable,
         parameters: Parameters,
-        kept: PlannedStarts,
+        planned: PlannedStarts,
         blocked_queues: set[tuple[str, str]],
         guarantees: Callable[[JobRecord, Request], tuple[Guarantee, ...]],
     ) -> None:
@@ -56,7 +56,7 @@ class StartSearch:
         self._findings = findings
         self._table = table
         self._parameters = parameters
-        self._planned = kept
+        self._planned = planned
         self._blocked_queues = blocked_queues
         self._open_guarantees = guarantees
         #: placements tried
@@ -77,13 +77,13 @@ class StartSearch:
         """
         if shape.request.queue_key in self._blocked_queues and not self.may_overtake():
             return None
-        found = self._look_for(record, key, shape)
-        if found is None:
+        start = self._look_for(record, key, shape)
+        if start is None:
             due = self._planned.due(shape.request)
-            found = None if due is None else (due, None)
-        if found is not None and crossed(self._snapshot.reserved, shape.request, found[0], self._snapshot.now):
+            start = None if due is None else (due, None)
+        if start is not None and crossed(self._snapshot.reserved, shape.request, start[0], self._snapshot.now):
             return None
-        return found
+        return start
 
     def _look_for(self, record: JobRecord, key: Rank, shape: Shape) -> Start | None:
         request, eligibility = shape.request, self._snapshot.eligibility
@@ -106,17 +106,17 @@ class StartSearch:
         early = self._early_first(self._table, request, self._snapshot.now + request.seconds)
         if early is not None:
             allocation = place(early, request, eligibility, within=within) or allocation
-        found = self._beside_promises(allocation, request, within)
-        if found is None:
+        start = self._around_planned(allocation, request, within)
+        if start is None:
             ahead = bool(self._open_guarantees(record, request))
             void = self._planned.outranked(
                 record, key, request, allocation, self._snapshot.now + request.seconds, any_age=ahead
             )
             if void is not None:
                 self._planned.take_back(void)
-                found = allocation, None
-        failures[shape] = Failure(freed, self._planned.version) if found is None else None
-        return found
+                start = allocation, None
+        failures[shape] = Failure(freed, self._planned.version) if start is None else None
+        return start
 
     def _early_first(self, table: NodeTable, request: Request, ends_at: float) -> NodeTable | None:
         """The table with a preference, among nodes of one weight, for nodes that are planned only after `ends_at`. This
@@ -145,12 +145,12 @@ class StartSearch:
         limit = self._parameters.starts_max
         return not self._parameters.builtin and (limit is None or self.backfilled < limit)
 
-    def _beside_promises(self, allocation: Allocation, request: Request, within: Ints | None) -> Start | None:
+    def _around_planned(self, allocation: Allocation, request: Request, within: Ints | None) -> Start | None:
         """The allocation, or another, that breaks no planned start; with --time-min perhaps for a shorter time."""
         now = self._snapshot.now
-        found = self._until(now + request.seconds, allocation, request, within)
-        if found is not None or not request.time_min_minutes:
-            return None if found is None else (found, None)
+        start = self._until(now + request.seconds, allocation, request, within)
+        if start is not None or not request.time_min_minutes:
+            return None if start is None else (start, None)
         # Shorten the job so that it ends when a planned start begins: try the latest such time that will do.
         starts = self._planned.starts_between(now + request.time_min_minutes * 60.0, now + request.seconds)
         best: Start | None = None
@@ -158,11 +158,11 @@ class StartSearch:
         while low < high:
             middle = (low + high) // 2
             minutes = int((starts[middle] - now) // 60)
-            found = self._until(now + minutes * 60.0, allocation, request, within)
-            if found is None:
+            start = self._until(now + minutes * 60.0, allocation, request, within)
+            if start is None:
                 high = middle
             else:
-                best, low = (found, minutes), middle + 1
+                best, low = (start, minutes), middle + 1
         return best
 
     def _until(
@@ -170,13 +170,13 @@ class StartSearch:
     ) -> Allocation | None:
         if not self._planned.any_before(ends_at):
             return allocation
-        beside = self._planned.beside(request, ends_at)
-        if spares(beside.rows, self._table.index_of, allocation, request):
+        leftover = self._planned.leftover(request, ends_at)
+        if spares(leftover.rows, self._table.index_of, allocation, request):
             return allocation
         if within is not None and len(within) == 1 and self._planned.flexible(int(within[0])):
             # The only candidate node has too little left between its plans.
             return None
-        table = beside.table(within)
+        table = leftover.table(within)
         early = self._early_first(table, request, ends_at)
         return place(table if early is None else early, request, self._snapshot.eligibility, within=within)
 
@@ -202,12 +202,12 @@ class StartSearch:
             return False
         nodes = self._snapshot.eligibility.nodes(request)
         at = np.searchsorted(nodes, able)
-        own = [
+        eligible = [
             index
             for index, place in zip(able, at.tolist(), strict=True)
             if place < len(nodes) and nodes[place] == index
         ]
-        return bool(own) and could_serve(self._table, request, np.array(own))
+        return bool(eligible) and could_serve(self._table, request, np.array(eligible))
 
     # -- many shapes together
 

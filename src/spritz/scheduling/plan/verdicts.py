@@ -46,8 +46,8 @@ def partition_verdict(snapshot: Snapshot, request: Request) -> Verdict | None:
 def stuck_verdict(snapshot: Snapshot, findings: Findings, shape: Shape) -> Verdict | None:
     """Why the job could not start even if all other jobs ended; None if it could."""
     version = snapshot.memory.up_version
-    known = findings.stuck_at(shape)
-    if known is None or known[0] != version:
+    cached = findings.stuck_at(shape)
+    if cached is None or cached[0] != version:
         if snapshot.reserved.by_name:
             # A node may be reserved later, so the time limit may decide which nodes can serve.
             verdict = _stuck(snapshot, shape.request)
@@ -55,8 +55,8 @@ def stuck_verdict(snapshot: Snapshot, findings: Findings, shape: Shape) -> Verdi
             if not findings.known_stuck(shape.fit):
                 findings.stuck_requests[shape.fit] = _stuck(snapshot, shape.fit)
             verdict = findings.stuck_request(shape.fit)
-        known = findings.stuck[shape] = version, verdict
-    return known[1]
+        cached = findings.stuck[shape] = version, verdict
+    return cached[1]
 
 
 def reserved_verdict(

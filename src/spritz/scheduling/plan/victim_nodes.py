@@ -112,10 +112,10 @@ def nodes_for(
     nodes, wanted = eligibility.nodes(request), target_of(request).nodes_min
     nodes = nodes[base.up[nodes]]
     for tasks in dict.fromkeys((portion(request)[0], 1)):
-        found = _losses(request, base, held, nodes, tasks)
-        if int(found.able.sum()) >= wanted:
+        losses = _losses(request, base, held, nodes, tasks)
+        if int(losses.able.sum()) >= wanted:
             break
-    nodes, lost, free = nodes[found.able], found.lost[found.able], found.free[found.able]
+    nodes, lost, free = nodes[losses.able], losses.lost[losses.able], losses.free[losses.able]
     if wanted > 1:
         # A job that holds several of these nodes is one victim, so each node counts a share of it.
         lost = lost * occupied.prices[SHARES, nodes] / np.maximum(1, occupied.held[JOBS, nodes])
@@ -190,7 +190,7 @@ def _near(fabric: Fabric, nodes: Ints, lost: Floats, wanted: int) -> Ints:
     leaves, begins, counts = np.unique(leaf_of[by_leaf], return_index=True, return_counts=True)
     first = by_leaf[np.arange(len(nodes)) - np.repeat(begins, counts) < wanted]
     # Of leaves that lose equally many victims, prefer those whose nodes come first on average.
-    sums, places = (np.bincount(leaf_of[first], weights=each[first]) for each in (lost, np.arange(len(nodes))))
+    sums, places = (np.bincount(leaf_of[first], weights=column[first]) for column in (lost, np.arange(len(nodes))))
     alone = leaves[counts >= wanted]
     if len(alone):
         chosen = alone[np.lexsort((places[alone], sums[alone]))][:LEAVES]
@@ -212,13 +212,13 @@ def ranked(cleared: Cleared, base: NodeTable, request: Request) -> list[int]:
     need, wanted = portion(request), target_of(request).nodes_min
     prices: list[tuple[float, list[Cost], int]] = []
     for index, here in cleared.by_node.items():
-        found = _least(base.rows[index], here, request, need)
-        if found is None and need != (1, 0):
-            found = _least(base.rows[index], here, request, (1, 0))
-        if found is not None:
+        victims = _least(base.rows[index], here, request, need)
+        if victims is None and need != (1, 0):
+            victims = _least(base.rows[index], here, request, (1, 0))
+        if victims is not None:
             # A victim that leaves several of these nodes is counted once.
-            count = sum(1.0 / min(len(victim.nodes), wanted) for victim in found)
-            prices.append((count, sorted(victim.cost for victim in found), index))
+            count = sum(1.0 / min(len(victim.nodes), wanted) for victim in victims)
+            prices.append((count, sorted(victim.cost for victim in victims), index))
     return [index for _count, _costs, index in sorted(prices)]
 
 
@@ -239,9 +239,9 @@ def _least(row: NodeRow, here: list[Victim], request: Request, need: tuple[int, 
     alone = next(([victim] for victim in here if serves((victim,))), None)
     if alone is not None:
         return alone
-    found = list(here)
+    remaining = list(here)
     for victim in reversed(here):
-        fewer = [one for one in found if one is not victim]
+        fewer = [candidate for candidate in remaining if candidate is not victim]
         if serves(fewer):
-            found = fewer
-    return found
+            remaining = fewer
+    return remaining

@@ -139,9 +139,9 @@ class VictimSearch:
             return first
         others = np.setdiff1d(self.eligibility.nodes(self.request), [self.base.index_of[name] for name in first.names])
         for within in (self._apart(), others):
-            found = self._place(table, within) if len(within) else None
-            if found is not None and self.accept(found):
-                return found
+            allocation = self._place(table, within) if len(within) else None
+            if allocation is not None and self.accept(allocation):
+                return allocation
         return None
 
     def _place(self, table: NodeTable, within: Ints | None = None) -> Allocation | None:
@@ -171,7 +171,11 @@ class VictimSearch:
             return None
         sums = Sums(self.base.fork(), self.request, self.eligibility)
         usable = frozenset(self.eligibility.nodes(self.request).tolist())
-        pool = [one for one in cleared.victims if not usable.isdisjoint(one.nodes) and may(one)] if strict else None
+        pool = (
+            [candidate for candidate in cleared.victims if not usable.isdisjoint(candidate.nodes) and may(candidate)]
+            if strict
+            else None
+        )
         if pool is not None:
             bound = self._prefix(sums, pool)
         else:
@@ -180,9 +184,11 @@ class VictimSearch:
             return None
         bound = self._pruned(sums, bound)
         if pool is None and not all(_free(victim) for victim in bound):
-            some = (one for one in cleared.victims if not usable.isdisjoint(one.nodes) and may(one))
-            bound = self._fewer(sums, list(islice(some, self.pool)), bound) or bound
-        bound = sorted(bound, key=lambda one: one.cost)
+            candidates = (
+                candidate for candidate in cleared.victims if not usable.isdisjoint(candidate.nodes) and may(candidate)
+            )
+            bound = self._fewer(sums, list(islice(candidates, self.pool)), bound) or bound
+        bound = sorted(bound, key=lambda candidate: candidate.cost)
         sums.only(bound)
         self.result = self.place_on(sums.table)
         return bound if self.result is not None else None
@@ -206,7 +212,7 @@ class VictimSearch:
         if any(len(victim.nodes) > 1 for victim in cleared.victims):
             # With victims of one node each, the order of nodes already is the order of victims; nothing to gain.
             bound = self._fewer(sums, cleared.victims[: self.pool], bound) or bound
-        bound = sorted(bound, key=lambda one: one.cost)
+        bound = sorted(bound, key=lambda chosen: chosen.cost)
         sums.only(bound)
         self.result = self.place_on(sums.table)
         return bound if self.result is not None else None
@@ -216,7 +222,7 @@ class VictimSearch:
 
     def _prefix(self, sums: Sums, pool: list[Victim]) -> list[Victim] | None:
         """The shortest prefix in order of cost that suffices, by bisection."""
-        pool = sorted(pool, key=lambda one: one.cost)
+        pool = sorted(pool, key=lambda victim: victim.cost)
         low, high = 0, len(pool) + 1
         while low < high:
             middle = (low + high) // 2
@@ -252,15 +258,15 @@ class VictimSearch:
             for victim in cleared.victims:
                 if victim.record.licenses and may(victim):
                     near[victim.record.id] = victim
-        found = sorted(near.values(), key=lambda one: one.cost)
-        sums.only(found)
-        return found if self._enough(sums) else None
+        victims = sorted(near.values(), key=lambda other: other.cost)
+        sums.only(victims)
+        return victims if self._enough(sums) else None
 
     def _pruned(self, sums: Sums, victims: list[Victim]) -> list[Victim]:
         """`victims` without those that can be spared; the most expensive are tried first. They are out of `sums` on
         entry.
         """
-        for victim in sorted(victims, key=lambda one: one.cost, reverse=True):
+        for victim in sorted(victims, key=lambda other: other.cost, reverse=True):
             sums.put_back(victim)
             if not self._enough(sums):
                 sums.take_out(victim)
@@ -275,9 +281,9 @@ class VictimSearch:
         least = max(1, -(-sums.nodes_missing() // widest))
         for size in range(least, len(bound) + 1):
             sums.only([])
-            found = self._pick(sums, candidates, 0, size)
-            if found is not None or self._spent:
-                return found
+            victims = self._pick(sums, candidates, 0, size)
+            if victims is not None or self._spent:
+                return victims
         return None
 
     @property
@@ -300,9 +306,9 @@ class VictimSearch:
             self.trials += 1
             victim = candidates[position]
             sums.take_out(victim)
-            found = self._pick(sums, candidates, position + 1, left - 1)
-            if found is not None:
-                return found
+            victims = self._pick(sums, candidates, position + 1, left - 1)
+            if victims is not None:
+                return victims
             sums.put_back(victim)
         return None
 
@@ -328,14 +334,14 @@ def _grafted(base: NodeTable, cleared: Cleared, nodes: Ints) -> NodeTable:
         table.rows[index] = other.rows[index]
     if table.oversubscribed is not None:
         table.oversubscribed.touch(nodes.tolist())
-    for mine, theirs in (
+    for own_column, other_column in (
         (table.cpus, other.cpus),
         (table.core_cpus, other.core_cpus),
         (table.memory, other.memory),
         (table.idle, other.idle),
         *((column, other.gres[kind]) for kind, column in table.gres.items()),
     ):
-        mine[nodes] = theirs[nodes]
+        own_column[nodes] = other_column[nodes]
     return table
 
 

@@ -39,21 +39,21 @@ class Parameters(Struct, frozen=True, kw_only=True):
     #: an expected start is news when it moved by as much (bf_resolution)
     resolution_seconds: float = 60.0
     #: most jobs whose start is planned (bf_max_job_test)
-    promises_max: int = 500
-    promises_per_user: int | None = None
-    promises_per_partition: int | None = None
-    promises_per_user_partition: int | None = None
-    promises_per_account: int | None = None
+    planned_starts_max: int = 500
+    planned_per_user: int | None = None
+    planned_per_partition: int | None = None
+    planned_per_user_partition: int | None = None
+    planned_per_account: int | None = None
     #: of one array (bf_max_job_array_resv)
-    promises_per_array: int = 20
+    planned_per_array: int = 20
     #: backfilled starts of one cycle (bf_max_job_start)
     starts_max: int | None = None
     #: a job gets a planned start only after it has waited so long (bf_min_age_reserve)
-    promise_age_seconds: float = 0.0
+    planned_age_seconds_min: float = 0.0
     #: and only with at least this priority (bf_min_prio_reserve)
-    promise_priority_min: int = 0
+    planned_priority_min: int = 0
     #: in its best partition alone (bf_one_resv_per_job)
-    promise_once: bool = False
+    planned_once: bool = False
 
     #: how priorities of the components of a heterogeneous job make one: min, avg or max (bf_hetjob_prio)
     gang_priority: str = "min"
@@ -130,16 +130,16 @@ def _policy(parameters: tuple[tuple[str, str], ...], builtin: bool) -> Parameter
         predict_slowdown=given.get("bf_predict", "").lower() == "slowdown",
         window_seconds=_or(number("bf_window"), 1440) * 60.0,
         resolution_seconds=float(number("bf_resolution") or 60),
-        promises_max=_or(number("bf_max_job_test"), 500),
-        promises_per_user=limit("bf_max_job_user"),
-        promises_per_partition=_least(limit("bf_max_job_part"), limit("bf_job_part_count_reserve")),
-        promises_per_user_partition=limit("bf_max_job_user_part"),
-        promises_per_account=limit("bf_max_job_assoc"),
-        promises_per_array=_or(number("bf_max_job_array_resv"), 20),
+        planned_starts_max=_or(number("bf_max_job_test"), 500),
+        planned_per_user=limit("bf_max_job_user"),
+        planned_per_partition=_least(limit("bf_max_job_part"), limit("bf_job_part_count_reserve")),
+        planned_per_user_partition=limit("bf_max_job_user_part"),
+        planned_per_account=limit("bf_max_job_assoc"),
+        planned_per_array=_or(number("bf_max_job_array_resv"), 20),
         starts_max=limit("bf_max_job_start"),
-        promise_age_seconds=float(number("bf_min_age_reserve") or 0),
-        promise_priority_min=number("bf_min_prio_reserve") or 0,
-        promise_once="bf_one_resv_per_job" in given,
+        planned_age_seconds_min=float(number("bf_min_age_reserve") or 0),
+        planned_priority_min=number("bf_min_prio_reserve") or 0,
+        planned_once="bf_one_resv_per_job" in given,
         # A heterogeneous job starts in its turn anyway; what else bf_hetjob_immediate says is this.
         gang_priority="min" if "bf_hetjob_immediate" in given else given.get("bf_hetjob_prio", "").lower() or "min",
         components_apart=SHARE_NODES not in given,

@@ -14,7 +14,7 @@ from bisect import bisect_left, bisect_right, insort
 from typing import TYPE_CHECKING
 
 from spritz.model.ids import INFINITE
-from spritz.model.plan import PlannedPromise
+from spritz.model.plan import PlannedFutureStart
 from spritz.scheduling.view.holders import holders_of
 from spritz.scheduling.view.profile import Hold
 from spritz.scheduling.view.request import Grain
@@ -153,7 +153,7 @@ class FutureStarts:
 
 def to_plan(
     ledger: FutureStarts, shapes: Mapping[Request, Shape], holders: Mapping[int, int], places: Mapping[int, int]
-) -> tuple[PlannedPromise, ...]:
+) -> tuple[PlannedFutureStart, ...]:
     """All planned starts of a ledger as a plan has them. `holders`: jobs that were told of them just now, and `places`:
     their order where that has been looked at, by `id` of the planned start.
     """
@@ -164,7 +164,7 @@ def to_plan(
         last = shape.jobs[shape.keys[-1]].id
         for item in items:
             found.append(
-                PlannedPromise(
+                PlannedFutureStart(
                     job_id=last,
                     start_at=item.start_at,
                     end_at=item.end_at,
@@ -179,7 +179,7 @@ def to_plan(
     return tuple(found)
 
 
-def is_same(future_start: FutureStart, to_plan: PlannedPromise) -> bool:
+def is_same(future_start: FutureStart, to_plan: PlannedFutureStart) -> bool:
     """Does the plan keep this planned start?"""
     return (
         future_start.start_at == to_plan.start_at

@@ -164,7 +164,7 @@ class Projection:
         """
         self.settle(now, reorder_max)
         self._look_at_workload(now)
-        planned_starts.check_promises(self)
+        planned_starts.check_planned_starts(self)
         if self.occupants.table is not self.table:
             self.occupants = Occupants(self.table, self.profile.kinds)
         return Snapshot(

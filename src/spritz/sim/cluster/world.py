@@ -185,7 +185,7 @@ class _World:
         self.projection.remember(findings)
         self._do(ApplyPlan(plan=plan))
         self.projection.adopt(plan)
-        for promise in plan.promises or ():
+        for promise in plan.future_starts or ():
             self.promised[promise.holder] = min(promise.start_at, self.promised.get(promise.holder, _NEVER))
         if plan.look_again_at > self.now:
             heappush(self.queue, (plan.look_again_at, _LOOK, -1, 0))

@@ -17,7 +17,7 @@ from spritz.scheduling.view.planned_starts import is_same
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from spritz.model.plan import Plan, PlannedPromise
+    from spritz.model.plan import Plan, PlannedFutureStart
     from spritz.scheduling.view.hardware import Hardware
     from spritz.scheduling.view.nodes import Holder
     from spritz.scheduling.view.planned_starts import FutureStart
@@ -35,18 +35,18 @@ def adopt(projection: Projection, plan: Plan) -> None:
         for _key, shape in record.entries if record is not None else ():
             if shape.request.queue_key == (vain.partition, vain.reservation):
                 projection.memory.put_no_room(shape.request, vain)
-    if plan.promises is None or _take_over(projection, plan.promises):
+    if plan.future_starts is None or _take_over(projection, plan.future_starts):
         made, version = projection.memory.made
         if made is plan:
             # Planned starts are as that cycle left them, so failures found with their version still hold.
             projection.ledger.version = version
 
 
-def _take_over(projection: Projection, future_starts: Sequence[PlannedPromise]) -> bool:
+def _take_over(projection: Projection, future_starts: Sequence[PlannedFutureStart]) -> bool:
     """The ledger has these, all of them if True."""
     there = projection.table.index_of
     complete = True
-    wanted: dict[Request, list[PlannedPromise]] = {}
+    wanted: dict[Request, list[PlannedFutureStart]] = {}
     for item in future_starts:
         record = projection.records.get(item.job_id)
         line = item.allocation.partition, item.allocation.reservation
@@ -58,7 +58,7 @@ def _take_over(projection: Projection, future_starts: Sequence[PlannedPromise]) 
         for request in mine:
             wanted.setdefault(request, []).append(item)
     for request, items in list(projection.ledger.by_request.items()):
-        left: dict[float, list[PlannedPromise]] = {}
+        left: dict[float, list[PlannedFutureStart]] = {}
         for item in wanted.get(request, ()):
             left.setdefault(item.start_at, []).append(item)
         for future_start in items:
@@ -116,7 +116,7 @@ def redeem(projection: Projection, record: JobRecord, request: Request) -> None:
             projection.ledger.drop(projection.profile, future_start)
 
 
-def check_promises(projection: Projection) -> None:
+def check_planned_starts(projection: Projection) -> None:
     """No more planned starts than jobs that wait, and none on nodes that are down."""
     down = projection.ledger.up_version != projection.memory.up_version
     projection.ledger.up_version = projection.memory.up_version
