@@ -7,5 +7,6 @@
 - Jobs: `records` (jobs and the queue), `request` and `resolve` (what a job asks of a partition), `eligibility` (which
   nodes may serve it), `priority` and `fairshare`, `charges` (what it counts towards limits), `holders` (what it holds
   of each node), `planned_starts`, `reservations`.
-- `parameters`: SchedulerParameters. `projection`, `events`, `snapshot`: how all of it is kept up to date and read.
--"""
+- `parameters`: SchedulerParameters.
+- `projection` and `events` keep all of this up to date; `snapshot` is what cycles read.
+"""

@@ -1,7 +1,7 @@
-"""How much of a request one node can take: tasks, and GPUs where they are asked for in total.
+"""How much of a request one node can take: tasks, and GPUs where the request gives their total.
 
-`capacity` is the exact rule for one row. `columns.capacity_columns` says the same for many nodes at once from counts
-alone. Reads rows; changes nothing; chooses nothing (see `share`).
+`capacity` is the exact rule for one row. `columns.capacity_columns` computes the same for many nodes from counts alone.
+Reads rows; changes nothing; chooses nothing (see `share`).
 
 Source: sbatch(1) size options; slurm.conf(5) SelectTypeParameters, MaxCPUsPerNode, MaxCPUsPerSocket, OverSubscribe.
 """
@@ -21,20 +21,19 @@ if TYPE_CHECKING:
     from spritz.scheduling.view.nodes import NodeRow
     from spritz.scheduling.view.request import Request
 
-#: More than any node can take, and small enough to be added up in 64 bits.
+#: more than any node can take, and small enough to be added up in 64 bits
 PLENTY = 1 << 40
-#: The largest number that columns of 64 bits are compared with, and can be subtracted from. Products of what a request
-#: asks for may be larger, and are then asked for in vain.
+#: Largest number to compare with 64-bit columns, or to subtract from them. Products of a request's numbers may be
+#: larger; no node can satisfy those.
 FAR = 1 << 62
 NOTHING = (0, 0)
 
 
 def capacity(row: NodeRow, request: Request) -> tuple[int, int]:
-    """Most tasks, and most GPUs of `request.gres_total`, that fit on `row` as it is now; (0, 0) if it cannot serve at
-    all.
+    """Most tasks, and most GPUs of `request.gres_total`, that fit on `row` as it is now; (0, 0) if it cannot serve.
 
-    The bounds hold together: any smaller numbers (at least one each) fit too. Exact but for `request.enforce_binding`
-    and `request.gpu_types`, where they are upper bounds and `share.assign` has the last word.
+    The bounds hold together: any smaller numbers (at least one each) fit too. Exact except for
+    `request.enforce_binding` and `request.gpu_types`, where they are upper bounds and `share.assign` decides.
     """
     if not row.up or not fits_hardware(row.hardware, request) or not open_to(row, request):
         return NOTHING
@@ -56,7 +55,7 @@ def capacity(row: NodeRow, request: Request) -> tuple[int, int]:
 
 
 def fits_hardware(hardware: Hardware, request: Request) -> bool:
-    """Could the node serve if it were empty, as far as its build alone decides?"""
+    """Whether the node could serve if it were empty, by its hardware alone."""
     if hardware.tmp_mib < request.tmp_mib or hardware.sockets < request.sockets_min:
         return False
     if hardware.cores_per_socket < request.cores_per_socket_min:
@@ -67,7 +66,7 @@ def fits_hardware(hardware: Hardware, request: Request) -> bool:
 
 
 def open_to(row: NodeRow, request: Request) -> bool:
-    """Do the jobs that are on the node let this one in?"""
+    """Whether the jobs on the node let this one in."""
     if not row.holders:
         return True
     for holder in row.holders.values():
@@ -77,12 +76,12 @@ def open_to(row: NodeRow, request: Request) -> bool:
 
 
 def unit_threads(hardware: Hardware, request: Request) -> int:
-    """CPUs in the smallest piece that is given out: a core's, or 1 where single CPUs are."""
+    """CPUs of the smallest piece that is given out: those of a core, or 1 where single CPUs are."""
     return 1 if request.grain is Grain.CPU else hardware.threads
 
 
 def grain_cpus(hardware: Hardware, request: Request) -> int:
-    """CPUs in the grain of the cluster: what is given out is a multiple of it."""
+    """CPUs of the cluster's grain: allocations are multiples of it."""
     if request.grain is Grain.SOCKET:
         return hardware.cores_per_socket * hardware.threads
     return unit_threads(hardware, request)
@@ -104,7 +103,7 @@ def usable_cpus(row: NodeRow, request: Request, wanted: int = PLENTY) -> int:
 
 
 def _share_row(row: NodeRow, request: Request, wanted: int) -> int:
-    """CPUs of the first share row that leaves `wanted` of them (else of the roomiest).
+    """CPUs of the first share row that leaves `wanted` of them, else of the row that leaves most.
 
     Jobs of a partition with OverSubscribe lie in rows, as in Slurm: within a row no CPU is given twice, and there are
     `share_rows` rows.
@@ -133,10 +132,10 @@ def _share_row(row: NodeRow, request: Request, wanted: int) -> int:
 
 
 def shared_out(row: NodeRow, request: Request) -> int:
-    """Mask of CPUs that one more job of a partition with OverSubscribe cannot have: those of jobs that do not share
-    with it, and those that as many share as may.
+    """Mask of CPUs that one more job of a partition with OverSubscribe cannot have: CPUs of jobs that do not share with
+    it, and CPUs already shared by as many jobs as allowed.
 
-    On a row that joins several moments (`node_timeline.Least`) there may be more jobs than lie in so many rows.
+    A row that combines several times (`node_timeline.Least`) may hold more jobs than fit into that many rows.
     """
     foreign, shares = 0, []
     for holder in row.holders.values():
@@ -148,7 +147,7 @@ def shared_out(row: NodeRow, request: Request) -> int:
 
 
 def _cap_sockets(row: NodeRow, request: Request, cpus: int) -> int:
-    """MaxCPUsPerSocket: the limit of CPUs of a socket for all jobs of the partition."""
+    """MaxCPUsPerSocket: drop the CPUs of sockets that would exceed the partition's limit."""
     used = 0
     for holder in row.holders.values():
         if holder.partition == request.partition:
@@ -160,12 +159,12 @@ def _cap_sockets(row: NodeRow, request: Request, cpus: int) -> int:
         if request.grain is not Grain.SOCKET:
             kept |= lowest_bits(part, room - room % threads)
         elif room >= part.bit_count():
-            kept |= part  # a socket is given as a whole, or not
+            kept |= part  # a socket is given whole or not at all
     return kept
 
 
 def memory_free(row: NodeRow, request: Request) -> int:
-    """MiB that the job may ask for here: what is left, or all where memory is not consumable."""
+    """MiB that the job may ask for here: what is free, or all of it where memory is not consumable."""
     return row.free_memory_mib if request.memory_counts else row.hardware.memory_mib
 
 
@@ -206,7 +205,7 @@ def cores_for_tasks(tasks: int, threads: int, request: Request) -> int:
 
 
 def _tasks_by_cpus(cpus: int, count: int, hardware: Hardware, request: Request) -> int:
-    """Most tasks on these CPUs, of which only `count` may be used."""
+    """Most tasks on these CPUs if only `count` of them may be used."""
     if request.overcommit:
         return PLENTY
     threads = unit_threads(hardware, request)
@@ -227,9 +226,8 @@ def tasks_by_socket(cpus: int, hardware: Hardware, request: Request) -> list[tup
 
 
 def _tasks_by_gres(row: NodeRow, request: Request) -> int:
-    """Most tasks that the free GRES serve, with the memory that goes with them;
-
-    0 if what each node must give is not there.
+    """Most tasks that the free GRES serve, with the memory that goes with them. 0 if the node lacks what each node must
+    give.
     """
     fixed = request.node_needs
     if fixed and not gres_free(row, fixed, request.shares_over):
@@ -258,7 +256,7 @@ def _tasks_by_gres(row: NodeRow, request: Request) -> int:
 
 
 def gres_free(row: NodeRow, needs: dict[tuple[str, str], int], over: str = "") -> bool:
-    """Are these counts of each (name, type) free at once? `over`: `Request.shares_over`."""
+    """Whether these counts of each (name, type) are free together. `over`: `Request.shares_over`."""
     totals: dict[str, int] = {}
     for (name, kind), count in needs.items():
         if row.count_free(name, kind, over) < count:

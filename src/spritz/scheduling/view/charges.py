@@ -1,7 +1,6 @@
-"""What a job counts towards the limits of associations and QOS, and whom its limits bind.
+"""What a job counts towards the limits of associations and QOS, and which users its limits bind.
 
-The questions and the ledger are those of `model.limits`, as in the core, so that what is planned here is accepted
-there.
+Uses the checks and the ledger of `model.limits`, as the core does, so that the core accepts what is planned here.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Charge(NamedTuple):
-    """Where a running job counts, and what; `nodes`: where it runs, where a limit asks for it."""
+    """Where a running job counts, and how much. `nodes`: its nodes, if a limit needs them."""
 
     keys: tuple[Key, ...]
     tres: tuple[tuple[str, int], ...]
@@ -30,12 +29,12 @@ class Charge(NamedTuple):
 
 
 def count_in(ledger: Ledger, charge: Charge, sign: int = 1) -> None:
-    """A running job's share, or (-1) it is one no longer."""
+    """Add a running job's charge, or (`sign` -1) remove it."""
     ledger.add(charge.keys, jobs=1, tres=charge.tres, nodes=charge.nodes, sign=sign)
 
 
 def charge_of(rules: Rules, record: JobRecord, allocation: Allocation) -> Charge:
-    """What a job counts that holds this."""
+    """The charge of a job that holds this allocation."""
     spec = record.spec
     keys = rules.party(spec.account, spec.user, allocation.partition, spec.qos).keys
     licenses = tuple((f"license/{name}", count) for name, count in record.licenses.items())
@@ -44,14 +43,16 @@ def charge_of(rules: Rules, record: JobRecord, allocation: Allocation) -> Charge
 
 
 def billed(rules: Rules, spec: JobSpec, partition: str, enforce: tuple[str, ...]) -> Billed | None:
-    """Whose it is, if any limit bounds them; jobs of several such parties are no longer alike."""
+    """Account, user and QOS of the job if any limit bounds them (jobs that differ in these are then different
+    requests).
+    """
     if "limits" not in enforce or not rules.party(spec.account, spec.user, partition, spec.qos).bounded:
         return None
     return spec.account, spec.user, spec.qos, spec.exempt
 
 
 def least_priority(rules: Rules, request: Request) -> int:
-    """MinPrioThreshold of whose job it is: with less it is planned no start."""
+    """MinPrioThreshold of the job's QOS: with less priority it gets no planned start."""
     if request.billed is None:
         return 0
     account, user, qos, exempt = request.billed
@@ -59,11 +60,11 @@ def least_priority(rules: Rules, request: Request) -> int:
 
 
 def wanted_by(spec: JobSpec, request: Request) -> list[tuple[str, int]]:
-    """What the job will hold, as far as that is known."""
+    """TRES that the job will hold, as far as they are known."""
     return wanted_pairs(spec, memory_consumable=request.memory_counts)
 
 
 def guaranteed_pairs(eligibility: Eligibility, spec: JobSpec, request: Request) -> list[tuple[str, int]]:
-    """What the job will hold, as guarantees count it: of whole nodes all that they have."""
+    """TRES that the job will hold, as guarantees count them: of whole nodes everything."""
     pairs = wanted_by(spec, request)
     return with_whole_nodes(pairs, eligibility.capacities(request), request.nodes_min) if request.whole else pairs

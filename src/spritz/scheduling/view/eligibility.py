@@ -1,7 +1,6 @@
-"""Which nodes a request may use at all: partition, features, named and excluded nodes. What is free does not matter
-here.
+"""Which nodes a request may use at all: partition, features, named and excluded nodes. What is free does not matter.
 
-Answers are remembered until nodes or partitions change, since thousands of jobs ask the same.
+Answers are cached until nodes or partitions change, since thousands of jobs ask for the same.
 
 Source: sbatch(1) --constraint, --prefer, --nodelist, --exclude, --extra.
 """
@@ -30,10 +29,10 @@ if TYPE_CHECKING:
 
 
 class WorkloadSample:
-    """The requests that nodes are kept usable for, each with its number of jobs.
+    """The requests for which nodes are to stay usable, each with its number of jobs.
 
-    `derived` is what placement makes of them when it first reads them; `before` is that of the sample before, which
-    serves again if the two are nearly the same.
+    `derived` is what placement computes from them on first use; `before` is that of the previous sample, reused if the
+    two are nearly equal.
     """
 
     __slots__ = ("before", "derived", "requests")
@@ -44,28 +43,27 @@ class WorkloadSample:
         self.before = before
 
 
-#: Requests whose capacities are kept at once.
+#: requests whose capacities are cached
 CAPACITIES_MAX = 4096
 
 
 class Choice(Struct, frozen=True):
-    """One way to satisfy the constraints: `nodes` (ascending indexes) may serve;
-
-    of each of `groups` at least `count` must be taken.
+    """One way to satisfy the constraints: nodes of `nodes` (ascending indexes) may serve, and at least `count` nodes of
+    each of `groups` must be taken.
     """
 
     nodes: Ints
     groups: tuple[tuple[frozenset[int], int], ...] = ()
-    #: bool[len(nodes)]: which of them must be rebooted first, and so be empty (None: none)
+    #: bool[len(nodes)]: nodes that must be rebooted first, and so must be empty (None: none)
     boots: Bools | None = None
 
     def only(self, which: Bools | Ints) -> Choice:
-        """Some of the nodes: by a mask, or by their positions."""
+        """The choice restricted to these nodes: a mask, or positions."""
         return Choice(self.nodes[which], self.groups, None if self.boots is None else self.boots[which])
 
 
 class Eligibility:
-    """Choices by request, in order of preference; and the required nodes."""
+    """The choices of each request, in order of preference, and its required nodes."""
 
     def __init__(
         self, table: NodeTable, partitions: Mapping[str, Partition], topologies: Sequence[Topology] = ()
@@ -74,16 +72,16 @@ class Eligibility:
         self._features = [row.features for row in table.rows]
         self._changeable = [row.changeable for row in table.rows]
         self._extra = [row.extra for row in table.rows]
-        #: nodes that another system runs
+        #: nodes on which another workload manager runs jobs
         self._external = np.array([row.index for row in table.rows if row.external], np.int64)
         self.partition_nodes: dict[str, Ints] = {
             name: self._indexes(partition.nodes) for name, partition in partitions.items()
         }
         #: the network of each partition that has one
         self.fabrics = _fabrics(partitions, topologies, table.index_of)
-        #: what GPUs are kept together for (None: nothing)
+        #: the workload by which fragmentation of GPUs is measured (None: not measured)
         self.workload: WorkloadSample | None = None
-        #: reservation -> the nodes to which its jobs are confined (None: to none)
+        #: reservation -> the nodes to which its jobs are confined (None: not confined)
         self._reserved: dict[str, Ints | None] = {}
         #: reservation whose jobs are not confined -> its own nodes, which they take first
         self._flexible: dict[str, Ints] = {}
@@ -92,7 +90,7 @@ class Eligibility:
         self._kinds = [row.hardware.capacity for row in table.rows]
         self._capacities: dict[Request, tuple[NodeCapacity, ...]] = {}
         self._choices: dict[tuple[object, ...], tuple[Choice, ...]] = {}
-        #: a cache of placement: valid for this object's nodes and partitions
+        #: cache for placement: valid for this object's nodes and partitions
         self.derived: dict[Request, object] = {}
 
     def reserve(self, reserved: Reserved) -> None:
@@ -121,7 +119,9 @@ class Eligibility:
         return (*key, request.reservation, self._reserved_by.too_long(request))
 
     def _unreserved(self, nodes: Ints, request: Request) -> Ints:
-        """Those of its reservation, without those of reservations that float before it for ever."""
+        """`nodes` within the request's reservation, without those of floating reservations that it could never end
+        before.
+        """
         own = self._reserved.get(request.reservation)
         if own is not None:
             nodes = np.intersect1d(nodes, own, assume_unique=True)
@@ -135,7 +135,7 @@ class Eligibility:
         return np.array(found, np.int64)
 
     def required(self, request: Request) -> frozenset[int] | None:
-        """Indexes of --nodelist; None if one of them does not exist or is not in the partition."""
+        """Indexes of --nodelist; None if a node does not exist or is not in the partition."""
         if not request.node_list:
             return frozenset()
         nodes = frozenset(self._index_of.get(name, -1) for name in request.node_list)
@@ -145,9 +145,8 @@ class Eligibility:
         return nodes
 
     def choices(self, request: Request) -> tuple[Choice, ...]:
-        """Ways to satisfy the constraints, best first;
-
-        none if the partition is unknown or the constraint is no notation.
+        """Ways to satisfy the constraints, best first. Empty if the partition is unknown or the constraint is
+        malformed.
         """
         key = self._key(request)
         found = self._choices.get(key)
@@ -156,7 +155,7 @@ class Eligibility:
         return found
 
     def nodes(self, request: Request) -> Ints:
-        """Every node that some choice has."""
+        """Every node of every choice."""
         choices = self.choices(request)
         if len(choices) == 1:
             return choices[0].nodes
@@ -168,7 +167,7 @@ class Eligibility:
         return found
 
     def capacities(self, request: Request) -> tuple[NodeCapacity, ...]:
-        """The different capacities of nodes that may serve."""
+        """The distinct capacities of nodes that may serve."""
         found = self._capacities.get(request)
         if found is None:
             if len(self._capacities) >= CAPACITIES_MAX:
@@ -203,13 +202,13 @@ class Eligibility:
         return preferred + required
 
     def _with_extra(self, nodes: Ints, text: str) -> Ints:
-        """Those whose extra data says what --extra asks for; none where that is no expression."""
+        """Nodes whose extra data satisfies --extra; none if it is malformed."""
         answers = {said: says(text, said) for said in {self._extra[index] for index in nodes.tolist()}}
         return np.array([index for index in nodes.tolist() if answers[self._extra[index]]], np.int64)
 
     def _own_first(self, choices: list[Choice], request: Request) -> list[Choice]:
-        """With a flexible reservation, prefer its nodes: first them alone, then others with at least one of them, then
-        the choice itself. Other jobs cannot use the reserved nodes.
+        """With a flexible reservation, prefer its nodes, which other jobs cannot use: first its nodes alone, then any
+        nodes with at least one of its own, then the choice as it is.
         """
         own = self._flexible.get(request.reservation)
         if own is None:
@@ -226,7 +225,7 @@ class Eligibility:
         return found
 
     def _rebooted(self, nodes: Ints, request: Request) -> list[Choice]:
-        """Nodes that have the features, or could."""
+        """Choices of nodes that have the features, or could have them after a reboot."""
         found, boots = [], []
         for index in nodes.tolist():
             change = to_activate(request.boots, self._features[index], self._changeable[index])

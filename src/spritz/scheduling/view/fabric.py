@@ -1,6 +1,6 @@
-"""A network as placement sees it: which leaf a node hangs on, and which leaves are below each switch.
+"""A network as placement sees it: the leaf of each node, and the leaves below each switch.
 
-Nodes without a leaf get one of their own that is connected to no other. Changes only with the configuration.
+A node without a leaf switch gets a leaf of its own that is connected to no other. Changes only with the configuration.
 
 Source: topology.conf(5).
 """
@@ -53,7 +53,9 @@ class Fabric:
             self.below[position, self.leaf_of[members]] = True
 
     def _blocks(self, topology: Topology, index_of: Mapping[str, int], switches: list[tuple[int, Ints]]) -> None:
-        """Blocks are leaves; so many of them together, as BlockSizes says, and in the end all, are the levels above."""
+        """Blocks are leaves; the levels above are groups of as many blocks as BlockSizes says, and finally
+        all blocks.
+        """
         members = [_indexes(block.nodes, index_of) for block in topology.blocks]
         for leaf, nodes in enumerate(members):
             self.leaf_of[nodes] = leaf
@@ -71,7 +73,7 @@ def _indexes(text: str, index_of: Mapping[str, int]) -> Ints:
 
 
 def empty_leaves(table: NodeTable, fabric: Fabric | None) -> Bools:
-    """bool[node]: no job is on any node of its leaf switch."""
+    """bool[node]: whether no job is on any node of its leaf switch."""
     if fabric is None:
         return table.idle.copy()
     busy = np.bincount(fabric.leaf_of, weights=~table.idle) > 0
@@ -80,7 +82,7 @@ def empty_leaves(table: NodeTable, fabric: Fabric | None) -> Bools:
 
 
 def keeping(table: NodeTable, allocation: Allocation, fabric: Fabric | None) -> Allocation:
-    """With all other nodes of its leaves."""
+    """The allocation with all other nodes of its leaves kept free for the job."""
     own = [table.index_of[name] for name in allocation.names]
     beside = np.isin(fabric.leaf_of, fabric.leaf_of[own]).nonzero()[0].tolist() if fabric is not None else ()
     return replace(allocation, kept=tuple(table.rows[index].name for index in beside if index not in set(own)))

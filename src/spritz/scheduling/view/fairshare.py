@@ -1,11 +1,11 @@
-"""Fair-share factors from shares and usage: Fair Tree, and the classic formula with its depth-oblivious kin. Pure.
+"""Fair-share factors from shares and usage: Fair Tree, the classic formula and the depth-oblivious formula. Pure.
 
     Fair Tree   level fair share LF = S / U, each a share of the siblings'; children in the order of LF, depth first;
                 users are ranked as they are met, and factor = rank / users
     classic     F = 2 ** (-UE / S / damping), UE = U + (UE of the parent - U) * shares / shares of all siblings
     oblivious   the same with UE = R * S, R = R of the parent * (r / r of all siblings) ** k, r = U / S
 
-An account with Fairshare=parent takes no part: its children stand beside it, under the first one above that does.
+An account with Fairshare=parent takes no part: its children compete at the level of the first account above that does.
 
 Source: https://slurm.schedmd.com/fair_tree.html, https://slurm.schedmd.com/classic_fair_share.html; sshare(1).
 """
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from spritz.model.priority import PriorityPolicy
 
-#: How much the usage of those above counts in the depth-oblivious formula: the manual's constant.
+#: weight of the parent's usage in the depth-oblivious formula: the manual's constant
 _OBLIVIOUS = 5.0
 
 
@@ -40,21 +40,21 @@ class Share(Struct, kw_only=True):
     effective_usage: float = 0.0
     factor: float = 0.0
     level: float = 0.0
-    #: shares of all who divide the same with it
+    #: shares of all associations that compete with it, its own included
     siblings: int = 1
 
 
 class _Tree:
-    """Associations of one cluster with the places that fair share gives them."""
+    """Associations of one cluster as a tree of competitors for shares."""
 
     def __init__(self, associations: Iterable[Association], usage: Mapping[int, float]) -> None:
         self.shares = {one.id: Share(association=one, usage=usage.get(one.id, 0.0)) for one in associations}
         accounts = {one.association.account: one for one in self.shares.values() if not one.association.user}
         self.root: Share | None = None
-        #: by number: the association whose share it divides with others
+        #: by id: the association whose share it and its siblings divide
         self.above: dict[int, Share] = {}
         self.children: dict[int, list[Share]] = {}
-        #: by number of the one above: all their shares together
+        #: by id of the association above: sum of the siblings' shares
         self.level: dict[int, int] = {}
         for share in self.shares.values():
             record = share.association
@@ -74,7 +74,7 @@ class _Tree:
                 self.level[above.association.id] = self.level.get(above.association.id, 0) + record.shares
 
     def depth_first(self) -> list[Share]:
-        """All below root, those above before those below."""
+        """All below root, parents before children."""
         found: list[Share] = []
         waiting = [self.root] if self.root is not None else []
         while waiting:
@@ -85,7 +85,7 @@ class _Tree:
         return found
 
     def part(self, one: Share) -> float:
-        """Its shares among those of all siblings."""
+        """Its part of the siblings' shares."""
         every = self.level.get(self.above[one.association.id].association.id, 0)
         return one.association.shares / every if every else 0.0
 
@@ -93,7 +93,7 @@ class _Tree:
 def fair_shares(
     associations: Iterable[Association], usage: Mapping[int, float], policy: PriorityPolicy
 ) -> dict[int, Share]:
-    """Every association's figures, by number. `usage`: RawUsage by number."""
+    """The figures of every association, by id. `usage`: RawUsage by id."""
     tree = _Tree(associations, usage)
     root = tree.root
     if root is None:
@@ -129,7 +129,7 @@ def _fair_tree(tree: _Tree, root: Share) -> None:
 
 
 class _Ranks:
-    """Users get ranks from `users` downwards; those that tie have the same, and it counts as many as they are."""
+    """Users get ranks from `users` downwards; users that tie have equal ranks, and the next rank skips as many."""
 
     def __init__(self, tree: _Tree, users: int) -> None:
         self._tree = tree
@@ -137,8 +137,8 @@ class _Ranks:
         self._rank = self._next = users
 
     def rank(self, siblings: list[Share], *, tied: bool) -> None:
-        """Rank all below these. `tied`: the first of them ties with the user before."""
-        # Users come before accounts of the same level: the best of the account's users ties with them.
+        """Rank all users below these. `tied`: the first of them ties with the previous user."""
+        # At equal level users come before accounts: the best user of the account ties with them.
         ordered = sorted(siblings, key=lambda one: (-one.level, not one.association.user, one.association.id))
         place = 0
         before: float | None = None
@@ -191,7 +191,7 @@ def _factor(one: Share, dampening: int) -> float:
 
 
 def _oblivious(tree: _Tree, one: Share, above: Share) -> float:
-    """R * S: how far the one above is off its share counts the less, the nearer to it that one is."""
+    """R * S. The parent's imbalance counts less, the closer the association itself is to its share."""
     siblings = tree.children[above.association.id]
     used = sum(other.norm_usage for other in siblings if other.association.shares != SHARES_PARENT)
     if not (one.norm_shares and one.norm_usage and above.effective_usage):

@@ -1,8 +1,8 @@
-"""What cycles find out that saves work in later ones.
+"""Findings of cycles that save work in later ones.
 
-A cycle reads the `Memory` of its snapshot and writes to `Findings` of its own, which it returns with the plan. Who runs
-cycles gives them to `Projection.remember`. Events remove from the memory what they make wrong, so a plan is the same
-with and without it.
+A cycle reads the `Memory` of its snapshot and writes `Findings` of its own, which it returns with the plan. The caller
+of cycles passes them to `Projection.remember`. Events remove findings that they make wrong, so a plan is the same with
+and without the memory.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from spritz.scheduling.view.snapshot import ReadTable
     from spritz.scheduling.view.table import NodeTable
 
-#: Answers kept at once: more different requests than a busy cluster sees in a while.
+#: answers cached: more different requests than a busy cluster sees in a while
 ANSWERS_MAX = 4096
 
 Key = TypeVar("Key")
@@ -32,29 +32,29 @@ Occurrences = tuple[tuple[str, float], ...]
 
 
 class Memory:
-    """What earlier cycles found out and no event has changed since. Findings about a shape are kept in the `Shape`.
+    """Findings of earlier cycles that no event has invalidated. Findings about a shape are kept in the `Shape`.
 
     `planned`: (job, task) of the last plan's starts; if one of them did not happen, resources are free that failures
-    did not count on. `up_version` counts changes of which nodes are up, and of their weights.
+    did not count on. `up_version` counts changes of node states and weights.
     """
 
     __slots__ = ("_empty", "_ideal", "avoidable", "made", "no_room", "planned", "stuck", "up_version")
 
     def __init__(self) -> None:
         self.planned: list[tuple[int, int | None]] = []
-        #: that plan, and the version of the ledger as the cycle left it
+        #: the last plan, and the ledger's version when that cycle ended
         self.made: tuple[Plan | None, int] = (None, 0)
         self.up_version = 0
         self._empty: NodeTable | None = None
         self._ideal: NodeTable | None = None
-        #: could the request avoid these occurrences of reservations on the empty table?
+        #: whether the request could avoid these occurrences of reservations on the empty table
         self.avoidable: dict[Occurrences, dict[Request, bool]] = {}
         #: why a request without its times could not start on the empty table (None: it can)
         self.stuck: dict[Request, Verdict | None] = {}
         self.no_room: dict[NoRoomKey, NoRoom] = {}
 
     def empty_table(self, table: ReadTable) -> NodeTable:
-        """The nodes without any job, up or down as they are."""
+        """The nodes without any job, up or down as they are now."""
         if self._empty is None:
             self._empty = table.emptied()
         return self._empty
@@ -66,11 +66,11 @@ class Memory:
         return self._ideal
 
     def put_no_room(self, request: Request, found: NoRoom) -> None:
-        """No victims were found for jobs of the request."""
+        """Record that no victims were found for jobs of the request."""
         _add(self.no_room, {(request, found.guarantees): found})
 
     def add(self, findings: Findings) -> None:
-        """Add what a cycle found out to what is known."""
+        """Add the findings of a cycle."""
         self.planned, self.made = findings.planned, findings.made
         for which, answers in findings.avoidable.items():
             self.avoidable.setdefault(which, {}).update(answers)
@@ -78,7 +78,7 @@ class Memory:
         _add(self.no_room, findings.no_room)
 
     def forget_up(self, row: NodeRow) -> None:
-        """A node came or went, or has another weight; this is its row now."""
+        """A node went up or down, or has another weight; `row` is its present row."""
         if self._empty is not None:
             self._empty.follow(row)
         self.avoidable.clear()
@@ -87,7 +87,7 @@ class Memory:
 
 
 class Findings:
-    """What one cycle has found out, on top of the memory that it reads."""
+    """Findings of one cycle, on top of the memory that it reads."""
 
     __slots__ = (
         "_memory",
@@ -110,7 +110,7 @@ class Findings:
         #: failures from before this cycle do not count
         self.forgotten = False
         self.failures: dict[Shape, Failure | None] = {}
-        #: shapes that this cycle does not look at again, and that still fail as of a count of `partition_freed`
+        #: shapes left out in this cycle that still fail, by value of `partition_freed`
         self.renewed: dict[int, list[Shape]] = {}
         #: new values of `Shape.verdict` and `Shape.stuck`, and of `JobRecord.predicted`
         self.verdicts: dict[Shape, Verdict] = {}
@@ -118,7 +118,7 @@ class Findings:
         self.predicted: dict[JobRecord, tuple[int, float]] = {}
         #: jobs whose reasons were found to be right
         self.settled: list[JobRecord] = []
-        # the others as in `Memory`
+        # the other fields as in `Memory`
         self.stuck_requests: dict[Request, Verdict | None] = {}
         self.avoidable: dict[Occurrences, dict[Request, bool]] = {}
         self.no_room: dict[NoRoomKey, NoRoom] = {}
@@ -126,7 +126,7 @@ class Findings:
         self.made: tuple[Plan | None, int] = (None, 0)
 
     def failure(self, shape: Shape) -> Failure | None:
-        """The last failure of the shape that still counts."""
+        """The last failure of the shape that is still valid."""
         return self.failures.get(shape, None if self.forgotten else shape.failure)
 
     def stuck_at(self, shape: Shape) -> tuple[int, Verdict | None] | None:
@@ -134,20 +134,20 @@ class Findings:
         return self.stuck.get(shape, shape.stuck)
 
     def known_stuck(self, fit: Request) -> bool:
-        """Is there an answer for this request without its times?"""
+        """Whether there is an answer for this request without its times."""
         return fit in self.stuck_requests or fit in self._memory.stuck
 
     def stuck_request(self, fit: Request) -> Verdict | None:
-        """The answer, which must be known."""
+        """The answer; `known_stuck` must be true."""
         return self.stuck_requests[fit] if fit in self.stuck_requests else self._memory.stuck[fit]
 
     def is_avoidable(self, which: Occurrences, request: Request) -> bool | None:
-        """Could the request avoid these occurrences? None: not known."""
+        """Whether the request could avoid these occurrences. None: not known."""
         found = self.avoidable.get(which, _NONE).get(request)
         return self._memory.avoidable.get(which, _NONE).get(request) if found is None else found
 
     def no_room_for(self, request: Request, guarantees: tuple[Guarantee, ...]) -> NoRoom | None:
-        """The last search for victims in vain, if there was one."""
+        """The last search for victims that failed, if there was one."""
         key = request, guarantees
         return self.no_room.get(key) or self._memory.no_room.get(key)
 
@@ -156,7 +156,7 @@ _NONE: Mapping[Request, bool] = {}
 
 
 def _add(known: dict[Key, Answer], new: Mapping[Key, Answer]) -> None:
-    """A cache that starts afresh when it is full."""
+    """Add to a cache, which is emptied when it is full."""
     if len(known) + len(new) > ANSWERS_MAX:
         known.clear()
     known.update(new)

@@ -1,9 +1,9 @@
 """How much of a node's free GPUs the workload cannot use: the measure behind fragmentation-aware placement.
 
-A task of a typical workload sees a node's free GPU capacity as fragmented, all of it if it cannot run there (too few
-CPUs, too few GPUs with enough left, the wrong model, or no need of GPUs at all), else the leftovers on GPUs that are
-too full for it. Weighted by how often such tasks come, that is the node's fragment. Placing a task where the fragment
-grows least keeps the cluster usable for what will come.
+To a task of a typical workload, all of a node's free GPU capacity is a fragment if the task cannot run there (too few
+CPUs, too few GPUs with enough left, the wrong model, or no need of GPUs at all); otherwise only the leftovers on GPUs
+that are too full for it are. Weighted by how often such tasks come, this is the node's fragment. Placing a task where
+the fragment grows least keeps the cluster usable for later tasks.
 
 Pure and vectorised: the same function serves replays and, by option, placement. Capacities are thousandths: 1000 is one
 GPU or one CPU.

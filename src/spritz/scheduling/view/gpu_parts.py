@@ -1,4 +1,4 @@
-"""GPUs that are partly used, as one number a node: what placement by fragments reads as a column.
+"""Partly used GPUs as one number per node, so that placement by fragments can read them as a column.
 
 Two nodes have the same number if the same thousandths are free of their GPUs that are neither wholly free nor wholly
 used, whichever GPUs those are. 0: there are none.
@@ -16,27 +16,27 @@ from spritz.scheduling.view.fragmentation import WHOLE_GPU
 if TYPE_CHECKING:
     from spritz.scheduling.view.nodes import NodeRow
 
-#: thousandths free of each GPU that is partly used, ascending
+#: free thousandths of each partly used GPU, ascending
 Parts = tuple[int, ...]
 
 
 class GpuParts:
-    """The numbers that have been given out. They only grow; `full` says when their owner should begin again."""
+    """The numbers given out. They only grow; `full` says when the owner should begin again."""
 
     __slots__ = ("_numbers", "parts")
 
     def __init__(self) -> None:
         self._numbers: dict[Parts, int] = {(): 0}
-        #: by number
+        #: the parts that each number stands for
         self.parts: list[Parts] = [()]
 
     @property
     def full(self) -> bool:
-        """More numbers than are worth keeping."""
+        """Whether there are more numbers than are worth keeping."""
         return len(self.parts) > 1 << 16
 
     def number(self, row: NodeRow) -> int:
-        """Of what this node has now."""
+        """The number for the node's present parts."""
         found: list[int] = []
         for name in SHARED_GRES:
             shares = row.shares_free.get(name)

@@ -1,6 +1,6 @@
 """What a node could give if it were empty: CPUs by core and socket, memory, and pools of generic resources.
 
-Made once for all nodes of the same capacity; nothing here changes.
+Made once for all nodes of equal capacity; never changes.
 
 Source: slurm.conf(5) NODE CONFIGURATION; gres.conf(5).
 """
@@ -21,17 +21,17 @@ from spritz.model.rules.node_shape import (
     usable_memory_mib,
 )
 
-#: devices are near to all CPUs
+#: the locality of devices that are near to all CPUs
 _EVERYWHERE = frozenset({0})
 
 
 class GresPool:
     """All of a node's generic resources of one name.
 
-    `indexed`: given out by device (`masks` by type, "" for all of them); otherwise `counts` by type. `local[i]` is the
-    CPU mask near device i (0: everywhere), `links[i]` has its links to the others. `shares[i]` says how many shares
-    stand on device i of `SHARED_GRES[name]`. `localities` are the different masks of `local`; `exactly` has (type,
-    devices of exactly this type), in reverse order, if indexed.
+    `indexed`: allocated by device (`masks` by type, "" for all of them); otherwise `counts` by type. `local[i]` is the
+    mask of CPUs near device i (0: all), `links[i]` its links to the other devices. `shares[i]`: the number of shares on
+    device i of `SHARED_GRES[name]`. `localities`: the distinct masks of `local`. `exactly`: (type, devices of exactly
+    this type), in reverse order, if indexed.
     """
 
     __slots__ = ("counts", "exactly", "indexed", "links", "local", "localities", "masks", "name", "shares")
@@ -53,7 +53,7 @@ class GresPool:
 
     @property
     def untyped(self) -> bool:
-        """Are there devices without a type?"""
+        """Whether there are devices without a type."""
         return self.counts[""] > sum(count for kind, count in self.counts.items() if kind)
 
     def typed_mask(self, kind: str) -> int:
@@ -81,7 +81,7 @@ class GresPool:
         return near
 
     def link(self, one: int, other: int) -> int:
-        """How strongly two devices are linked, by the word of either; 0 if not at all."""
+        """Strength of the link between two devices, as either reports it; 0 for no link."""
         return max(self._link(one, other), self._link(other, one))
 
     def _link(self, one: int, other: int) -> int:
@@ -105,9 +105,9 @@ class GresPool:
 
 
 class Hardware:
-    """What a node could give if it were empty. One object serves all nodes of the same capacity.
+    """What a node could give if it were empty. One object serves all nodes of equal capacity.
 
-    `threads` is the number of CPUs of a core that the scheduler counts: 1 where `CPUs=` counts cores.
+    `threads`: CPUs per core that the scheduler counts: 1 where `CPUs=` counts cores.
     """
 
     __slots__ = (
@@ -138,10 +138,10 @@ class Hardware:
         for line in capacity.gres:
             lines.setdefault(line.name, []).append(line)
         self.pools = {name: GresPool(name, group, capacity) for name, group in lines.items()}
-        #: CPUs that only jobs with GPUs get, of all GPUs and by device
+        #: CPUs reserved for jobs with GPUs: of all GPUs, and by device
         self.gpu_cores_of = gpu_cores(capacity)
         self.gpu_cores = sum(self.gpu_cores_of.values())
-        #: ((name, type), devices of exactly this type) of all pools that are given out by device
+        #: ((name, type), devices of exactly this type) of all pools allocated by device
         self.device_kinds = tuple(
             ((name, kind), pool.typed_mask(kind))
             for name, pool in self.pools.items()

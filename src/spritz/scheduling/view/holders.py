@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 def holders_of(
     allocation: Allocation, request: Request, job_id: int, uid: int, table: NodeTable, ends_at: float
 ) -> list[tuple[int, Holder]]:
-    """(node index, holder) for each node of an allocation that still exists; all of them hold until `ends_at`. Nodes
-    that it only keeps others off come last.
+    """(node index, holder) for each node of the allocation that still exists, held until `ends_at`. Nodes that the job
+    only keeps free come last.
     """
     found = []
     for node in allocation.nodes:
@@ -29,7 +29,7 @@ def holders_of(
             job_id,
             uid=uid,
             partition=allocation.partition,
-            # A job with a leaf for itself keeps what it leaves of its nodes from others.
+            # A job that has whole leaves to itself keeps the unused CPUs of its nodes from others.
             cpus=mask_of(node.cpus) if allocation.kept is None else table.rows[index].hardware.cpus,
             memory_mib=node.memory_mib,
             gres=node.gres,

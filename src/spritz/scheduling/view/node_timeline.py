@@ -1,10 +1,10 @@
-"""What happens on one node in time to come: jobs end, holds begin and end.
+"""What happens on one node over time: jobs end, holds begin and end.
 
-Owns the order of these changes (`Timeline`) and the least of what is free through several of them (`Least`). Most holds
-are planned starts, which need a number of CPUs and devices and not particular ones. A hold that is flexible takes its
-own if they are free when it begins, and others if not; so a job may start on any of them as long as there are enough at
-all times. That is safe: what is asked for in whole cores and single devices can be given out from first start to last
-if at no moment more is asked for than there is.
+Owns the order of these changes (`Timeline`) and the least of what is free across several of them (`Least`). Most holds
+are planned starts that need a number of CPUs and devices and not particular ones. A flexible hold takes its own if they
+are free when it begins, and others if not; so a job may start on any of them as long as there are enough at all times.
+That is safe: requests for whole cores and single devices can be served from first start to last if at no time more is
+asked for than there is.
 
 Source: colouring of interval graphs; the profile is `profile`.
 """
@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 
 
 class Timeline:
-    """All changes of one node in order of time: `breakpoints` ascending. First who gives back, then who takes."""
+    """All changes of one node in order of time: `breakpoints` ascending. At equal times, releases come before new
+    holds.
+    """
 
     __slots__ = ("_at", "_avoid", "breakpoints", "flexible")
 
@@ -44,7 +46,7 @@ class Timeline:
         self.breakpoints = sorted(at)
 
     def make(self, row: NodeRow, at: float) -> None:
-        """What happens at this moment, on a row on which everything before has happened."""
+        """Carry out the changes at time `at` on a row on which everything before has happened."""
         gone, begun = self._at[at]
         for job_id in gone:
             holder = row.holders.get(job_id)
@@ -57,8 +59,8 @@ class Timeline:
 def events_ahead(
     row: NodeRow, holds: Sequence[tuple[Hold, Holder]], kinds: tuple[tuple[str, str], ...]
 ) -> list[tuple[float, int, tuple[int, ...]]] | None:
-    """When something is given back (1) or taken (-1), and how much (`Holder.taken`), in no order. None where what is
-    free then is no matter of addition.
+    """Changes as (time, 1 for a release or -1 for a hold, amounts as `Holder.taken`), unordered. None where the free
+    resources do not follow by addition.
     """
     hardware = row.hardware
     if row.overlaps or row.shares_free or hardware.threads > 1:
@@ -75,8 +77,8 @@ def events_ahead(
 def counts_ahead(
     row: NodeRow, holds: Sequence[tuple[Hold, Holder]], kinds: tuple[tuple[str, str], ...]
 ) -> tuple[list[float], list[tuple[int, ...]]] | None:
-    """Moments, and the counts (`NodeRow.counts`) now and from each of them on: what `Timeline` would find, by addition
-    alone. None where that is not certain.
+    """Times of changes, and the counts (`NodeRow.counts`) now and from each of them on. The result is that of
+    `Timeline`, found by addition alone; None where addition may not be exact.
     """
     events = events_ahead(row, holds, kinds)
     if events is None:
@@ -92,14 +94,14 @@ def counts_ahead(
         for sign, taken in changes[at]:
             state = [have + sign * count for have, count in zip(state, taken, strict=True)]
         if state[0] < 0 or min(state[3:], default=0) < 0:
-            # More is planned than there is (a job's end has moved): rows say what is left.
+            # More is planned than there is (a job's end has moved): only rows can say what is left.
             return None
         found.append((state[0], state[0], state[1], not state[2], *state[3:]))
     return breakpoints, found
 
 
 class Least:
-    """What is free on a node at all of several breakpoints."""
+    """What is free on a node at all of several times."""
 
     __slots__ = ("_begin", "_cores", "_devices", "_flexible", "_row")
 
@@ -113,7 +115,7 @@ class Least:
             self._devices = {kind: (row.gres_free[kind[0]] & mask).bit_count() for kind, mask in _kinds(hardware)}
 
     def meet(self, row: NodeRow) -> None:
-        """One more moment: this is free then."""
+        """Add one more time, at which `row` is free."""
         least = self._row
         least.free_cpus &= row.free_cpus
         least.free_memory_mib = min(least.free_memory_mib, row.free_memory_mib)
@@ -133,8 +135,8 @@ class Least:
                 self._devices[kind] = min(self._devices[kind], (row.gres_free[kind[0]] & mask).bit_count())
 
     def row(self) -> NodeRow:
-        """The row. Where holds are flexible, as many CPUs and devices as are free at every moment, of those that are
-        free at the first.
+        """The row. Where holds are flexible, it has as many CPUs and devices as are free at every time, chosen from
+        those free at the first.
         """
         least = self._row
         if self._flexible:
@@ -154,7 +156,7 @@ def _kinds(hardware: Hardware) -> Sequence[tuple[tuple[str, str], int]]:
 
 
 def _cores_from(hardware: Hardware, cpus: int, first: int, count: int) -> int:
-    """Up to `count` whole cores of `cpus`, those in `first` before others."""
+    """Up to `count` whole cores of `cpus`, preferring those in `first`."""
     cores = hardware.whole_cores(cpus)
     own = cores & hardware.whole_cores(first)
     found = lowest_bits(own, count) if own.bit_count() > count else own
@@ -163,7 +165,7 @@ def _cores_from(hardware: Hardware, cpus: int, first: int, count: int) -> int:
 
 
 def _moved(row: NodeRow, holder: Holder, avoid: int) -> Holder:
-    """The holder on CPUs and devices that are free; as it is where that is so, or where there are too few."""
+    """The holder moved to free CPUs and devices; unchanged if its own are free, or if too few are."""
     taken = bool(holder.cpus & (~row.free_cpus | avoid))
     if not taken and not any(mask_of(gres.indexes) & ~row.gres_free.get(gres.name, -1) for gres in holder.gres):
         return holder

@@ -1,7 +1,7 @@
-"""What one node has free, and who holds the rest.
+"""What one node has free, and which jobs hold the rest.
 
-Everything is exact: masks of CPUs and devices (`table` has the same as columns of all nodes). Owns no policy: who may
-use a node, and how much a job needs, is decided in `placement`.
+Everything here is exact: masks of CPUs and devices (`table` has the same as columns over all nodes). No policy:
+`placement` decides which jobs may use a node and how much they need.
 
 Source: slurm.conf(5) NODE CONFIGURATION, SelectTypeParameters; gres.conf(5).
 """
@@ -21,21 +21,21 @@ if TYPE_CHECKING:
 
     from spritz.model.node import Node
 
-#: Nodes that must be powered up first come after all others, whatever their weight (32 bits).
+#: added to the weight (32 bits) of nodes that must be powered up first, so that they come after all others
 ASLEEP_WEIGHT = 1 << 33
 _POWERED_DOWN: int = NodeFlag.POWERED_DOWN.value
 
 
 def weight_of(node: Node) -> int:
-    """Weight by which nodes are taken, lower ones first; powered-down nodes come last."""
+    """Weight by which nodes are chosen, lowest first; powered-down nodes come last."""
     return node.config.weight + (ASLEEP_WEIGHT if node.flags & _POWERED_DOWN else 0)
 
 
 class Holder:
     """What one job holds on one node. `cpus` is 0 while the job is suspended.
 
-    `sharing` is the partition whose rows it lies in, or "". It gives everything back at `ends_at` (seconds since the
-    epoch) at the latest.
+    `sharing`: the partition in whose share rows it lies, or "". It gives everything back by `ends_at` (seconds since
+    the epoch).
     """
 
     __slots__ = (
@@ -79,19 +79,19 @@ class Holder:
         self.whole = whole
         self.sharing = sharing
         self.user_exclusive = user_exclusive
-        #: others of the same label only
+        #: MCS label; only jobs of the same label may share the node ("": any)
         self.mcs = mcs
-        #: it stands aside for a preemptor: no company to anyone
+        #: suspended for a preemptor: it does not count as a job on the node
         self.stopped = False
         self._taken: tuple[tuple[tuple[str, str], ...], tuple[int, ...]] | None = None
 
     @property
     def exclusive(self) -> bool:
-        """Others may be kept off, though something of the node is free."""
+        """Whether it may keep other jobs off although the node has free resources."""
         return self.whole or self.user_exclusive or bool(self.mcs)
 
     def aside(self) -> Holder:
-        """The same, standing aside: it keeps memory and devices, its CPUs are another's."""
+        """The same holder suspended for a preemptor: it keeps memory and devices, and another job has its CPUs."""
         other = Holder(
             self.job_id,
             uid=self.uid,
@@ -106,8 +106,10 @@ class Holder:
         return other
 
     def taken(self, kinds: tuple[tuple[str, str], ...], hardware: Hardware) -> tuple[int, ...]:
-        """CPUs, memory, whether it is company to others, and GRES of each of `kinds` that it takes of a node whose CPUs
-        are cores, and whose GRES are no shares. To be asked for only once nothing about the holder changes any more.
+        """What it takes of the node: CPUs, memory, whether it counts as a job on the node, and GRES of each of `kinds`.
+
+        For nodes whose CPUs are given out by core and whose GRES are not shares. Cached on first use, so ask only once
+        nothing about the holder changes any more.
         """
         if self._taken is None or self._taken[0] is not kinds:
             found = [self.cpus.bit_count(), self.memory_mib, int(not self.stopped)]
@@ -125,7 +127,7 @@ class Holder:
         return self._taken[1]
 
     def key(self) -> tuple[object, ...]:
-        """Everything that matters, for comparing two tables."""
+        """All that matters for comparing two tables."""
         return (
             self.job_id,
             self.uid,
@@ -150,8 +152,9 @@ class Holder:
 class NodeRow:
     """One node: its hardware and what is free of it.
 
-    `free_cpus`: CPUs that no job holds. `gres_free[name]`: mask of free devices; `counts_free[name, type]`: free
-    countable ones; `shares_free[name][device]`: free shares. Invariant: all three follow from `hardware` and `holders`.
+    `free_cpus`: CPUs that no job holds. `gres_free[name]`: mask of free devices; `counts_free[name, type]`: free GRES
+    without devices; `shares_free[name][device]`: free shares. Invariant: all of these follow from `hardware` and
+    `holders`.
     """
 
     __slots__ = (
@@ -175,7 +178,7 @@ class NodeRow:
 
     hardware: Hardware
     holders: dict[int, Holder]
-    #: some CPU or device is held twice (OverSubscribe, resumed jobs), so what one holder gives back may not be free
+    #: some CPU or device has two holders (OverSubscribe, resumed jobs), so what one releases may not be free
     overlaps: bool
     gres_free: dict[str, int]
     counts_free: dict[tuple[str, str], int]
@@ -190,14 +193,14 @@ class NodeRow:
         #: features that it could have after a reboot
         self.changeable = frozenset(node.features_changeable or ())
         self.extra = node.extra
-        #: another system runs it
+        #: another workload manager runs jobs on it
         self.external = bool(node.flags & NodeFlag.EXTERNAL)
         self.up = takes_jobs(node, resumes=resumes)
         self.holders = {}
         self.recount()
 
     def copy(self) -> NodeRow:
-        """An independent row; holders themselves are shared, they never change."""
+        """An independent row. Holders are shared: they never change."""
         other = NodeRow.__new__(NodeRow)
         other.index, other.name, other.hardware = self.index, self.name, self.hardware
         other.weight, other.features, other.up = self.weight, self.features, self.up
@@ -211,7 +214,7 @@ class NodeRow:
         return other
 
     def after(self, at: float) -> NodeRow:
-        """The row without the jobs that have ended by then (seconds since the epoch): to be read only."""
+        """The row without the jobs that have ended by `at` (seconds since the epoch), to be read only."""
         ended = [holder for holder in self.holders.values() if holder.ends_at <= at]
         if not ended:
             return self
@@ -229,7 +232,7 @@ class NodeRow:
         return other
 
     def recount(self) -> None:
-        """Derive everything free from hardware and holders."""
+        """Derive all free resources from hardware and holders."""
         hardware = self.hardware
         self.overlaps = False
         self.free_cpus = hardware.cpus
@@ -262,13 +265,13 @@ class NodeRow:
         return True
 
     def give_back(self, holder: Holder) -> None:
-        """Free what the holder held, except where another holder has the same."""
+        """Free what the holder held, except where another holder holds it too."""
         self.free_cpus |= holder.cpus
         self.free_memory_mib += holder.memory_mib
         self.give_back_gres(holder)
 
     def give_back_gres(self, holder: Holder) -> None:
-        """The part of it that is GRES."""
+        """Free the GRES of the holder."""
         for gres in holder.gres:
             if gres.name in self.gres_free:
                 self.gres_free[gres.name] |= mask_of(gres.indexes)
@@ -305,7 +308,7 @@ class NodeRow:
                 left -= taken
 
     def devices_free(self, name: str, kind: str = "") -> int:
-        """Mask of whole free devices of `name`: neither given out nor divided into shares."""
+        """Mask of whole free devices of `name`: neither allocated nor divided into shares."""
         pool = self.hardware.pools.get(name)
         if pool is None or not pool.indexed:
             return 0
@@ -319,8 +322,8 @@ class NodeRow:
         return free
 
     def count_free(self, name: str, kind: str = "", over: str = "") -> int:
-        """How many of `name` (of type `kind`) one job could have here. For shares: on one device, unless they may lie
-        `over` several (`Request.shares_over`).
+        """How many of `name` (of type `kind`) one job could have here. Shares: on one device, unless `over` lets them
+        lie on several (`Request.shares_over`).
         """
         pool = self.hardware.pools.get(name)
         if pool is None:
@@ -333,7 +336,7 @@ class NodeRow:
         return self.counts_free.get((name, kind), 0)
 
     def shares_on_devices(self, name: str) -> dict[int, int]:
-        """Free shares by device, without the devices that are given out whole."""
+        """Free shares by device, without devices that are allocated whole."""
         whole = self.gres_free.get(SHARED_GRES[name])
         return {
             device: left
@@ -342,7 +345,7 @@ class NodeRow:
         }
 
     def counts(self, kinds: Iterable[tuple[str, str]]) -> list[int]:
-        """Free CPUs, CPUs in wholly free cores, memory, whether no job is here, and free GRES of each of `kinds`."""
+        """Free CPUs, CPUs in wholly free cores, memory, whether the node is idle, and free GRES of each of `kinds`."""
         cpus = cores = self.free_cpus
         if self.hardware.threads > 1:
             cores = self.hardware.core_cpus(self.hardware.whole_cores(cpus))
@@ -352,13 +355,13 @@ class NodeRow:
         return found
 
     def free(self) -> tuple[object, ...]:
-        """What the node is made of and what is free of it, but for shares."""
+        """The node's hardware and what is free of it, shares excepted."""
         gres, counted = self.gres_free, self.counts_free
         free = (id(self.hardware), self.free_cpus, self.free_memory_mib)
         return (*free, *gres.values(), *counted.values()) if gres or counted else free
 
     def key(self) -> tuple[object, ...]:
-        """Everything that matters, for comparing two tables."""
+        """All that matters for comparing two tables."""
         return (
             self.name,
             self.up,

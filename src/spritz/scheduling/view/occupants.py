@@ -1,7 +1,7 @@
 """What the running jobs of each kind (partition and QOS) hold of every node, as columns.
 
 Preemption uses it as a bound (`plan.preemption_bound`) and to choose cheap nodes (`plan.victim_nodes`). `Occupants`
-follows the projection's table and works out only nodes that have changed. It counts: never less than there is.
+follows the projection's table and recomputes only nodes that have changed. Its counts are never too small.
 
 Source: ours; docs/decisions/0095-bounds-on-preemption.md.
 """
@@ -24,7 +24,7 @@ Floats = npt.NDArray[np.float64]
 #: partition and QOS
 Kind = tuple[str, str]
 
-#: those that have ended, or are in their grace time
+#: jobs that have ended, or are in their grace time
 LEAVING: Kind = ("", "")
 
 #: rows of the arrays before GRES
@@ -39,9 +39,9 @@ class Occupants:
     """Arrays `held[kind]` are int32[quantity, node]: CPUs, memory, jobs, and GRES in the table's order.
 
     `prices[kind]` are float64[price, node], sums over these jobs: `SHARES` of a whole job (a half for each of two
-    nodes), `PRIORITIES`, `STARTS` (seconds since the epoch), `SIZES` (CPUs of the whole job, about) and `WORK` (these
-    times its start); `FIRST` and `LAST` are the first and last start. `counts[kind]`: parts of nodes that jobs of the
-    kind hold. All are as of the last `settle`.
+    nodes), `PRIORITIES`, `STARTS` (seconds since the epoch), `SIZES` (CPUs of the whole job, roughly) and `WORK` (SIZES
+    times the start); `FIRST` and `LAST` are the first and last start. `counts[kind]`: parts of nodes that jobs of the
+    kind hold. All values are those of the last `settle`.
     """
 
     __slots__ = ("_on", "counts", "held", "parts", "prices", "table")
@@ -52,12 +52,12 @@ class Occupants:
         self.held: dict[Kind, Ints] = {}
         self.prices: dict[Kind, Floats] = {}
         self.counts: dict[Kind, int] = {}
-        #: by node: who holds something there, by kind
+        #: by node and kind: ids of the jobs that hold something there
         self._on: dict[int, dict[Kind, list[int]]] = {}
         table.changed.update(range(len(table.rows)))
 
     def settle(self, records: Mapping[int, JobRecord]) -> None:
-        """Look again at nodes that have changed."""
+        """Bring changed nodes up to date."""
         changed = self.table.changed
         for index in changed:
             for kind, jobs in self._on.pop(index, {}).items():
@@ -88,15 +88,15 @@ class Occupants:
         changed.clear()
 
     def on(self, index: int, kind: Kind) -> list[int]:
-        """Numbers of the kind's jobs on that node."""
+        """Ids of the kind's jobs on that node."""
         return self._on.get(index, {}).get(kind, [])
 
     def kinds(self) -> list[Kind]:
-        """Kinds of which some job runs, those that are leaving aside."""
+        """Kinds with running jobs, without jobs that are leaving."""
         return [kind for kind in self.held if kind != LEAVING]
 
     def leaving(self) -> list[int]:
-        """Numbers of the jobs that are leaving, ascending."""
+        """Ids of the jobs that are leaving, ascending."""
         if LEAVING not in self.held:
             return []
         nodes = self.held[LEAVING][JOBS].nonzero()[0].tolist()
@@ -104,7 +104,7 @@ class Occupants:
 
 
 def _prices(jobs: list[tuple[JobRecord, Holder]]) -> list[float]:
-    """Of these jobs on one node, a column of `Occupants.prices`."""
+    """A column of `Occupants.prices` for these jobs of one node."""
     shares = priorities = starts = sizes = work = 0.0
     for record, holder in jobs:
         width = len(record.all_names) or 1

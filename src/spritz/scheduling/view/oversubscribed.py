@@ -1,7 +1,7 @@
 """Columns of a table of nodes: CPUs that jobs of partitions with OverSubscribe may use.
 
-How many a node has left depends on who is on it, so the exact rule (`usable_cpus`) is asked, but only of nodes that
-have changed since. Columns appear as requests ask for them.
+How many CPUs a node has left depends on the jobs on it, so the exact rule (`usable_cpus`) is applied, but only to nodes
+that have changed since. Columns are made when a request first asks for them.
 
 Source: slurm.conf(5) OverSubscribe.
 """
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
     from spritz.scheduling.view.request import Request
 
 Ints = npt.NDArray[np.int64]
-#: all of a request that the CPUs depend on
+#: everything in a request that these CPUs depend on
 Key = tuple[object, ...]
 
 
 class Oversubscribed:
-    """The columns of one table. Forks share those that neither has changed, and know which are `_wanted`.
+    """The columns of one table. Forks share the columns that neither has changed, and the set of `_wanted` ones.
 
-    Invariant: a column is true of every node but those in its `_stale`.
+    Invariant: a column is correct for every node outside its `_stale`.
     """
 
     __slots__ = ("_columns", "_own", "_stale", "_wanted")
@@ -41,8 +41,8 @@ class Oversubscribed:
         self._wanted: dict[Key, Request] = {}
 
     def fork(self, rows: Sequence[NodeRow]) -> Oversubscribed:
-        """Columns of one's own for a table that begins with these rows. They are brought up to date here first, so that
-        what one cycle has asked for is there for the next.
+        """Columns for a table that begins with these rows. They are brought up to date here first, so that later cycles
+        inherit what one cycle has computed.
         """
         for request in self._wanted.values():
             self.cpus(rows, request)
@@ -59,7 +59,7 @@ class Oversubscribed:
             stale.update(nodes)
 
     def cpus(self, rows: Sequence[NodeRow], request: Request) -> Ints:
-        """int64[node]: CPUs, in whole grains, that a job of the request may use on each; to be read only."""
+        """int64[node]: CPUs, in whole grains, that a job of the request may use on each node. Read only."""
         key = (
             request.partition,
             request.share_rows,
@@ -69,7 +69,7 @@ class Oversubscribed:
         )
         column = self._columns.get(key)
         if column is None:
-            # By number: rows of a later time are made when they are asked for.
+            # By index: rows of a later time are made when they are read.
             found = (_room(rows[index], request) for index in range(len(rows)))
             column = self._columns[key] = np.fromiter(found, np.int64, len(rows))
             self._stale[key] = set()

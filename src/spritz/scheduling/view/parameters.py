@@ -19,51 +19,51 @@ if TYPE_CHECKING:
     from spritz.model.cluster import ClusterSettings
 
 
-#: no cycle is due for having waited so long
+#: an interval that stands for "never": no cycle runs because of elapsed time
 SELDOM_SECONDS = 10 * 365 * 86_400.0
 
 
 class Parameters(Struct, frozen=True, kw_only=True):
-    """Times in seconds; limits on counts are None where there is none."""
+    """Times in seconds. Limits on counts are None where there is no limit."""
 
     #: SchedulerType=sched/builtin: strict order, no backfill within a partition
     builtin: bool = False
-    #: bf_policy=easy: only the first blocked job of each partition is planned its start
+    #: bf_policy=easy: only the first blocked job of each partition gets a planned start
     easy: bool = False
-    #: bf_predict: as with bf_policy=easy, but those behind go shortest prediction first, and planned starts are bounds
+    #: bf_predict: as bf_policy=easy, but jobs behind go shortest prediction first, and planned starts are bounds
     predict: bool = False
-    #: bf_predict=slowdown: and the planned start is for the job whose expected slowdown is largest, not for the first
+    #: bf_predict=slowdown: in addition, the planned start goes to the job with the largest expected slowdown
     predict_slowdown: bool = False
     #: how far ahead starts are planned (bf_window)
     window_seconds: float = 1440 * 60.0
-    #: an expected start is news when it moved by as much (bf_resolution)
+    #: an expected start is reported again only if it moved by at least this much (bf_resolution)
     resolution_seconds: float = 60.0
-    #: most jobs whose start is planned (bf_max_job_test)
+    #: most jobs with planned starts (bf_max_job_test)
     planned_starts_max: int = 500
     planned_per_user: int | None = None
     planned_per_partition: int | None = None
     planned_per_user_partition: int | None = None
     planned_per_account: int | None = None
-    #: of one array (bf_max_job_array_resv)
+    #: most planned starts per array (bf_max_job_array_resv)
     planned_per_array: int = 20
-    #: backfilled starts of one cycle (bf_max_job_start)
+    #: most backfilled starts per cycle (bf_max_job_start)
     starts_max: int | None = None
-    #: a job gets a planned start only after it has waited so long (bf_min_age_reserve)
+    #: a job gets a planned start only after it has waited this long (bf_min_age_reserve)
     planned_age_seconds_min: float = 0.0
     #: and only with at least this priority (bf_min_prio_reserve)
     planned_priority_min: int = 0
-    #: in its best partition alone (bf_one_resv_per_job)
+    #: and only in its best partition (bf_one_resv_per_job)
     planned_once: bool = False
 
-    #: how priorities of the components of a heterogeneous job make one: min, avg or max (bf_hetjob_prio)
+    #: how the priorities of a heterogeneous job's components become one: min, avg or max (bf_hetjob_prio)
     gang_priority: str = "min"
-    #: no two of them on one node, unless hetjob_share_nodes lets them
+    #: no two components share a node, unless hetjob_share_nodes permits it
     components_apart: bool = True
 
-    #: jobs that wait for licenses are planned starts too, and others leave these alone (bf_licenses)
+    #: jobs that wait for licenses get planned starts too, which other jobs must not break (bf_licenses)
     licenses_ahead: bool = False
 
-    #: jobs are planned to last as long as their --time-min says (time_min_as_soft_limit)
+    #: jobs are planned to last as long as their --time-min (time_min_as_soft_limit)
     soft_limits: bool = False
 
     #: jobs of one CPU go to the last nodes (pack_serial_at_end)
@@ -72,27 +72,27 @@ class Parameters(Struct, frozen=True, kw_only=True):
     stop_at_limits: bool = False
     #: a job may ask for features that no node has yet (ignore_constraint_validation)
     any_constraint: bool = False
-    #: --extra says what the extra data of nodes must be (extra_constraints)
+    #: --extra is a condition on the extra data of nodes (extra_constraints)
     extra_constraints: bool = False
     #: while a job is completing (CompleteWait), only partitions that share nodes with its own wait
     #: (reduce_completing_frag)
     waits_apart: bool = False
-    #: nodes are taken by how little their GPUs are fragmented (gpu_fragmentation)
+    #: nodes are chosen by how little their GPUs become fragmented (gpu_fragmentation)
     by_fragment: bool = False
 
-    #: longest that a job waits for the few leaf switches it asked for (max_switch_wait)
+    #: longest time that a job waits for the few leaf switches it asked for (max_switch_wait)
     switch_wait_seconds: float = 300.0
 
-    # -- rhythm, for the controller
-    #: seconds between full cycles while jobs wait, if no quick one asks for it (bf_interval)
+    # -- when cycles run, for the controller
+    #: seconds between full cycles while jobs wait, unless a quick one asks for one earlier (bf_interval)
     full_interval_seconds: float = 30.0
-    #: a quick cycle at least so often (sched_interval)
+    #: most seconds between quick cycles (sched_interval)
     quick_interval_seconds: float = 60.0
-    #: and no oftener (sched_min_interval)
+    #: least seconds between quick cycles (sched_min_interval)
     quick_pause_seconds: float = 0.0
-    #: starts of one quick cycle (sched_max_job_start)
+    #: most starts of one quick cycle (sched_max_job_start)
     quick_starts_max: int | None = None
-    #: placements tried in a quick cycle (default_queue_depth)
+    #: most placements tried in a quick cycle (default_queue_depth)
     quick_depth: int | None = None
     #: no cycle because of a submission alone (defer), or of a batch submission (defer_batch)
     defer: bool = False
@@ -103,7 +103,7 @@ class Parameters(Struct, frozen=True, kw_only=True):
 
 
 def parameters_of(settings: ClusterSettings) -> Parameters:
-    """The parameters that a configuration asks for (cached)."""
+    """The parameters that a configuration sets (cached)."""
     return _policy(settings.scheduler_parameters, settings.scheduler_builtin)
 
 
@@ -120,7 +120,7 @@ def _policy(parameters: tuple[tuple[str, str], ...], builtin: bool) -> Parameter
         return number(name) or None
 
     def interval(name: str, default: int) -> float:
-        """-1: only when there is something new."""
+        """-1: only when something has changed."""
         return SELDOM_SECONDS if given.get(name) == "-1" else float(number(name) or default)
 
     return Parameters(
@@ -140,7 +140,7 @@ def _policy(parameters: tuple[tuple[str, str], ...], builtin: bool) -> Parameter
         planned_age_seconds_min=float(number("bf_min_age_reserve") or 0),
         planned_priority_min=number("bf_min_prio_reserve") or 0,
         planned_once="bf_one_resv_per_job" in given,
-        # A heterogeneous job starts in its turn anyway; what else bf_hetjob_immediate says is this.
+        # A heterogeneous job is considered in order of rank in any case; this is what remains of bf_hetjob_immediate.
         gang_priority="min" if "bf_hetjob_immediate" in given else given.get("bf_hetjob_prio", "").lower() or "min",
         components_apart=SHARE_NODES not in given,
         licenses_ahead="bf_licenses" in given and not builtin,

@@ -1,11 +1,11 @@
 """Planned starts of waiting jobs: when, and on which nodes and devices, if every running job lasts to its limit.
 
-`FutureStarts` keeps them from cycle to cycle. They belong to requests: the earliest is for the first job of the
-request. A job that starts now must not use what they hold, so a planned start only gets earlier; it gets later only for
-a job of higher rank that came afterwards.
+`FutureStarts` keeps them from cycle to cycle. They belong to requests, and the earliest is for the first job of the
+request. A job that starts now must not use what they hold. A planned start therefore only moves to earlier times, with
+one exception: a job of higher rank that came later may push it back.
 
-Source: Lifka 1995 (EASY: one planned start); Mu'alem and Feitelson 2001 (conservative: one for each job);
-slurm.conf(5) bf_*.
+Source: Lifka 1995 (EASY: one planned start); Mu'alem and Feitelson 2001 (conservative: one for each job); slurm.conf(5)
+bf_*.
 """
 
 from __future__ import annotations
@@ -28,15 +28,16 @@ if TYPE_CHECKING:
     from spritz.scheduling.view.records import Shape
     from spritz.scheduling.view.request import Request
 
-#: Holders with this number or a smaller one are planned starts; jobs and starts of a cycle have larger ones.
+#: Holders with this number or a smaller one are planned starts; jobs and starts of a cycle have larger numbers.
 FUTURE = -(1 << 50)
 
 
 class FutureStart(Hold):
-    """A job of this request will start at `start_at` with `allocation`. `provisional`: made in passing by a quick
-    cycle, to be made again in its turn. `freed`: what had been freed when it was last looked at. `queued`: how many
-    jobs had joined the queue when it was made. `holder`: the job that was told of it (0: none). `place`: its job's in
-    the order of the last full cycle (0: none).
+    """A job of `request` will start at `start_at` on `allocation`.
+
+    `provisional`: made by a quick cycle; the next full cycle makes it again. `freed`: the projection's count of freed
+    resources when it was last examined. `queued`: how many jobs had joined the queue when it was made. `holder`: the
+    job that it was made for (0: none). `place`: the position of that job in the last full cycle (0: none).
     """
 
     __slots__ = ("allocation", "freed", "holder", "place", "provisional", "queued", "request")
@@ -50,7 +51,7 @@ class FutureStart(Hold):
     place: int
 
     def copied(self) -> FutureStart:
-        """A copy for a cycle to change: those of its snapshot belong to the projection."""
+        """A copy for a cycle to change, since those of its snapshot belong to the projection."""
         other = FutureStart(self.start_at, self.end_at, self.parts)
         for name in ("flexible", *self.__slots__):
             setattr(other, name, getattr(self, name))
@@ -58,7 +59,7 @@ class FutureStart(Hold):
 
 
 def is_flexible(request: Request, parts: Sequence[tuple[int, Holder]], rows: Sequence[NodeRow]) -> bool:
-    """Is the request as well served by any other CPUs, and any other devices of the same type?"""
+    """Whether any other CPUs, and any other devices of the same type, would serve the request as well."""
     if (
         request.tasks_per_socket
         or request.enforce_binding
@@ -72,26 +73,26 @@ def is_flexible(request: Request, parts: Sequence[tuple[int, Holder]], rows: Seq
 
 
 class FutureStarts:
-    """Planned starts by request, those of each ascending by start. Invariant: every planned start of it is held in its
-    profile, and no request has more of them than jobs that wait.
+    """Planned starts by request, ascending by start. Invariant: the profile holds every planned start, and no request
+    has more of them than waiting jobs.
     """
 
     __slots__ = ("_made", "_numbers", "by_request", "starts", "up_version", "version")
 
     def __init__(self) -> None:
-        #: the number of the last event that may let a job start that planned starts kept back; one of its own in all
-        #: forks
+        #: changes whenever jobs may be able to start that planned starts held back; no two changes in any fork share a
+        #: number
         self.version = 0
         self._numbers = [0]
-        #: of the memory, when planned starts were last checked against nodes that are down
+        #: `Memory.up_version` when planned starts were last checked against nodes that are down
         self.up_version = 0
         self.by_request: dict[Request, tuple[FutureStart, ...]] = {}
-        #: of all of them, ascending
+        #: start times of all, ascending
         self.starts: list[float] = []
         self._made = 0
 
     def fork(self) -> FutureStarts:
-        """A ledger of one's own; planned starts themselves do not change."""
+        """A copy to change; planned starts themselves never change."""
         other = FutureStarts()
         other.by_request, other.starts = dict(self.by_request), list(self.starts)
         other._made, other.version, other.up_version = self._made, self.version, self.up_version
@@ -108,7 +109,7 @@ class FutureStarts:
     def make(
         self, profile: Profile, request: Request, start_at: float, allocation: Allocation, *, uid: int
     ) -> FutureStart:
-        """A planned start, not yet kept."""
+        """A planned start; `keep` it to make it count."""
         self._made += 1
         number = FUTURE - self._made
         parts = holders_of(allocation, request, number, uid, profile.table, start_at + request.seconds)
@@ -122,7 +123,7 @@ class FutureStarts:
     def moved(
         self, profile: Profile, future_start: FutureStart, start_at: float, allocation: Allocation
     ) -> FutureStart:
-        """A replacement at another time or place, not yet kept."""
+        """A replacement at another time or on other nodes; `keep` it to make it count."""
         uid = future_start.parts[0][1].uid
         other = self.make(profile, future_start.request, start_at, allocation, uid=uid)
         other.freed, other.queued, other.place = future_start.freed, future_start.queued, future_start.place
@@ -137,7 +138,7 @@ class FutureStarts:
         profile.hold(future_start)
 
     def drop(self, profile: Profile, future_start: FutureStart) -> None:
-        """Give its resources up."""
+        """Give up the resources of the planned start."""
         items = self.by_request[future_start.request]
         place = items.index(future_start)
         left = items[:place] + items[place + 1 :]
@@ -154,13 +155,13 @@ class FutureStarts:
 def to_plan(
     ledger: FutureStarts, shapes: Mapping[Request, Shape], holders: Mapping[int, int], places: Mapping[int, int]
 ) -> tuple[PlannedFutureStart, ...]:
-    """All planned starts of a ledger as a plan has them. `holders`: jobs that were told of them just now, and `places`:
-    their order where that has been looked at, by `id` of the planned start.
+    """All planned starts of a ledger, for a plan. By `id` of the planned start: `holders`, the jobs for which this
+    cycle made or kept them, and `places`, the positions of those jobs.
     """
     found = []
     for request, items in ledger.by_request.items():
         shape = shapes[request]
-        # The last of them is the least likely to have started when the plan is taken up.
+        # The last job of the shape is the least likely to have started when the plan is adopted.
         last = shape.jobs[shape.keys[-1]].id
         for item in items:
             found.append(
@@ -180,7 +181,7 @@ def to_plan(
 
 
 def is_same(future_start: FutureStart, to_plan: PlannedFutureStart) -> bool:
-    """Does the plan keep this planned start?"""
+    """Whether the plan keeps this planned start as it is."""
     return (
         future_start.start_at == to_plan.start_at
         and future_start.provisional == to_plan.provisional

@@ -1,4 +1,4 @@
-"""Nodes that are powered down: how many may be called up, and how many a cycle still may.
+"""Powered-down nodes: how many may be powered up, and how many one cycle still may.
 
 Source: slurm.conf(5) ResumeProgram, SlurmctldParameters=max_powered_nodes.
 """
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class PoweredNodes:
-    """Which nodes are powered up, where that is limited."""
+    """Which nodes are powered up, where their number is limited."""
 
     __slots__ = ("_most", "_names", "_resumes")
 
@@ -34,11 +34,11 @@ class PoweredNodes:
 
     @property
     def resumes(self) -> bool:
-        """May a powered-down node be powered up for a job?"""
+        """Whether powered-down nodes may be powered up for a job."""
         return self._resumes and self.left != 0
 
     def sleeps(self, name: str) -> bool:
-        """Is the node powered down?"""
+        """Whether the node is powered down."""
         return name not in self._names
 
     def put(self, *nodes: Node) -> bool:

@@ -2,11 +2,11 @@
 
     priority = site + age + association + fair share + job size + partition + QOS + TRES (each times its weight) - nice
 
-Between 1 and 2**32 - 1; one that was set by hand has no factors. What accounting knows comes as `PriorityInputs`.
+Between 1 and 2**32 - 1; a priority set by an administrator has no factors. Accounting's part comes as `PriorityInputs`.
 
-While jobs grow older, all gain at the same rate, so their order does not change: `rank` is the priority less what
-everybody has gained since the epoch. Only those that do not grow older any more, or never did, must be given their
-places again from time to time.
+While jobs accrue age, all gain at the same rate, so their order does not change: `rank` is the priority less what every
+job has gained since the epoch. Only jobs that no longer accrue age, or never did, must be ranked again from time to
+time.
 
 Source: slurm.conf(5) PriorityWeight*, PriorityMaxAge, PriorityFavorSmall, PriorityFlags;
 https://slurm.schedmd.com/priority_multifactor.html.
@@ -35,7 +35,7 @@ NEVER = float("inf")
 
 
 class Waiting(Protocol):
-    """A job as priorities see it: the scheduler's record, or the core's."""
+    """A job as priorities see it: the scheduler's record or the core's."""
 
     @property
     def id(self) -> int: ...
@@ -52,7 +52,7 @@ class Waiting(Protocol):
 
 
 class Totals(Struct, frozen=True):
-    """What shares are shares of: nodes and CPUs of the cluster, and the TRES of each partition."""
+    """The totals that shares refer to: nodes and CPUs of the cluster, and the TRES of each partition."""
 
     nodes: int = 1
     cpus: int = 1
@@ -60,7 +60,7 @@ class Totals(Struct, frozen=True):
 
 
 def totals_of(rows: Iterable[NodeRow], members: Mapping[str, Iterable[int]]) -> Totals:
-    """Of these nodes; `members`: indexes by partition."""
+    """Totals of these nodes. `members`: node indexes by partition."""
     every = [_tres_of(row) for row in rows]
     partitions: dict[str, dict[str, int]] = {}
     for name, indexes in members.items():
@@ -81,8 +81,8 @@ def _tres_of(row: NodeRow) -> dict[str, int]:
 
 
 class Pricing:
-    """Priorities under one configuration. `inputs` are accounting's. `reached`: with INCR_ONLY, by job and partition
-    the highest that `rank` has found, which others keep for as long as the job waits as it is.
+    """Priorities under one configuration. `inputs`: accounting's part. `reached`: with INCR_ONLY, by job and partition
+    the highest priority that `rank` has found, which a job keeps for as long as it waits unchanged.
     """
 
     def __init__(
@@ -114,19 +114,19 @@ class Pricing:
             tres=policy.weight_tres,
         )
         longest = settings.priority_max_age_seconds
-        #: what a second of waiting is worth
+        #: priority gained per second of waiting
         self.per_second = self.weights.age / longest if settings.priority_multifactor and longest > 0 else 0.0
 
     # -- for the order of the queue
 
     def rank(self, job: Waiting, partition: str, now: float) -> tuple[float, float]:
-        """A number that is larger the sooner the job is to be looked at, and until when it stays so."""
+        """A number that is larger the earlier the job is to be considered, and the time until which it stays valid."""
         if self._reached is not None and not self._by_hand(job):
             self._reached.setdefault(job.id, {})[partition] = self._value(job, partition, now)
         return self.rank_at(job, partition, now)
 
     def rank_at(self, job: Waiting, partition: str, at: float) -> tuple[float, float]:
-        """The same at a time to come: what would be reached then is not remembered."""
+        """The same at a future time: INCR_ONLY does not remember it."""
         if self._by_hand(job):
             return job.priority - self.per_second * at, NEVER if not self.per_second else 0.0
         if self._reached is not None:
@@ -140,7 +140,7 @@ class Pricing:
             return fixed + self.weights.age * self._age(job, at) - self.per_second * at, 0.0
         return fixed - self.per_second * since, full_at
 
-    # -- for those who ask
+    # -- for display
 
     def priority(self, job: Waiting, partition: str, now: float) -> int:
         """The priority in force at `now`, in one partition."""
@@ -149,10 +149,10 @@ class Pricing:
         return _clip(self._value(job, partition, now))
 
     def running(self, job: Waiting, partition: str, now: float) -> int:
-        """Of a job that runs: with CALCULATE_RUNNING what it would have if it waited, else what it started with."""
+        """Priority of a running job: with CALCULATE_RUNNING as if it waited, else the priority that it started with."""
         if not self._policy.calculate_running or self._by_hand(job):
             return job.priority
-        # What it started with is no site factor.
+        # The stored value is the priority at the start, not a site factor.
         return _clip(self._value(job, partition, now) - _site(job))
 
     def factors(self, job: Waiting, partition: str, now: float) -> PriorityFactors:
@@ -180,7 +180,7 @@ class Pricing:
         return job.spec.priority is not None or not self._settings.priority_multifactor or not job.priority
 
     def own(self, job: Waiting, partition: str, now: float) -> float:
-        """What its factors make, whatever it has reached."""
+        """Priority from its factors, whatever it has reached."""
         return self._fixed(job, partition) + self.weights.age * self._age(job, now)
 
     def _value(self, job: Waiting, partition: str, now: float) -> float:
@@ -188,7 +188,7 @@ class Pricing:
         return found if self._reached is None else max(found, self._reached.get(job.id, {}).get(partition, found))
 
     def _fixed(self, job: Waiting, partition: str) -> float:
-        """Everything but age."""
+        """The factors without age."""
         weights, spec = self.weights, job.spec
         found = float(_site(job) - spec.nice)
         if weights.assoc:
@@ -236,7 +236,7 @@ class Pricing:
         return float(value) if "PART" in self._policy.not_normal else value / self._largest_job_factor
 
     def _job_size(self, spec: JobSpec, partition: str) -> float:
-        """Mean of the shares of the cluster's nodes and CPUs that are asked for, or what PriorityFlags make of it."""
+        """Mean of the job's shares of the cluster's nodes and CPUs, modified by PriorityFlags."""
         totals = self._totals
         asked = dict(requested_pairs(spec))
         nodes, cpus = spec.nodes_min, asked["cpu"]
@@ -262,7 +262,7 @@ class Pricing:
 
 
 def _site(job: Waiting) -> int:
-    """The core stores 1 for a job that may wait; what is above it counts as a site's own factor."""
+    """The core stores 1 for a job without a priority of its own; anything above that is a site factor."""
     return max(0, job.priority - 1)
 
 

@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 
 
 def policy_inputs(inputs: PriorityInputs, rules: Rules, touched: Touched | None = None) -> PriorityInputs:
-    """The same with the priorities of this policy, of which only `touched` is other than before (None: any of it).
+    """`inputs` with the priorities of this policy. `touched`: what changed in it (None: anything may have).
 
-    The very same object, where an edit leaves them as they were.
+    Returns the same object if nothing changed.
     """
     qos = inputs.qos
     if touched is None or touched.qos:
@@ -28,7 +28,7 @@ def policy_inputs(inputs: PriorityInputs, rules: Rules, touched: Touched | None 
                 associations[one.account, one.user] = found.priority
             else:
                 associations.pop((one.account, one.user), None)
-        # Of associations that are gone.
+        # Associations that no longer exist.
         for key in touched.counted if touched is not None else ():
             if rules.association(*key, "") is None:
                 associations.pop(key, None)

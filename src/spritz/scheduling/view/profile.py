@@ -1,11 +1,11 @@
-"""What every node will have free at any time to come, if running jobs last to their limits and planned starts are kept.
+"""Free resources of every node over time, if running jobs last to their limits and planned starts are kept.
 
-`Profile` holds, for each node, the breakpoints at which something changes there and the counts from each moment on; so
-one array expression finds when a request could first start. Reservations of any kind subtract from it as planned starts
-do: `hold` and `let_go`. `Profile.at` is the table as a job would find it that starts then and lasts so long: `place`
-reads it like the present one.
+`Profile` holds, for each node, the breakpoints at which something changes there and the counts from each breakpoint on,
+so that one array expression finds when a request could first start. Reservations subtract from it as planned starts do,
+through `hold` and `let_go`. `Profile.at` is the table as a job would find it that starts at one time and ends at
+another: `place` reads it like the present table.
 
-Counts are upper bounds between two breakpoints, rows are exact. Decides nothing.
+Counts are upper bounds between two breakpoints; rows are exact. Decides nothing.
 
 Source: slurm.conf(5) SchedulerParameters=bf_*; the profile of conservative backfill (Mu'alem and Feitelson 2001).
 """
@@ -27,21 +27,22 @@ from spritz.scheduling.view.table import Bools, Ints, NodeTable, is_exclusive
 Floats = npt.NDArray[np.float64]
 
 NEVER = float("inf")
-#: More than any count.
+#: more than any count
 MOST = np.iinfo(np.int64).max
-#: Moments for which a profile has room at first, per node.
+#: breakpoints per node for which a new profile has room
 BREAKPOINTS = 4
-#: If no more than one node in this number is stale, it is worked out aside and the shared arrays are not copied.
+#: If at most one node in this many is stale, its counts are computed apart and the shared arrays are not copied.
 ASIDE_SHARE = 32
-#: Starts are looked for in the first 1/64 of all breakpoints, then the first 1/8; fewer than FEW are not divided.
+#: Starts are looked for in the first 1/64 of all breakpoints, then in the first 1/8, then in all. Fewer breakpoints
+#: than FEW are not divided.
 SHARES = (64, 8)
 FEW = 64
 
 
 class Hold:
-    """Something that will take `parts` (node index, holder) from `start_at` until `end_at`, seconds since the epoch.
+    """Something that will take `parts` (node index, holder) from `start_at` to `end_at` (seconds since the epoch).
 
-    `flexible`: any CPUs and devices of the same kind will do; those of `parts` are the ones it takes if they are free.
+    `flexible`: any CPUs and devices of the same kind will do; it takes those of `parts` if they are free.
     """
 
     __slots__ = ("end_at", "flexible", "parts", "start_at")
@@ -54,14 +55,14 @@ class Hold:
 
 
 class Cells:
-    """Moments of nodes, node by node and ascending in time. Arrays [cell]: `place` position in the flat table, `node`
-    index, `begins` and `ends` float64 (-inf: now; inf: for ever).
+    """Intervals between breakpoints, node by node and ascending in time. Arrays [cell]: `place` position in the flat
+    table, `node` index, `begins` and `ends` float64 (-inf: now; inf: for ever).
     """
 
     __slots__ = ("begins", "ends", "node", "place")
 
     def __init__(self, times: Floats, horizon: float, nodes: Ints | None = None) -> None:
-        """Those of `nodes` (ascending; None: of all) that begin by `horizon`."""
+        """Cells of `nodes` (ascending; None: of all) that begin by `horizon`."""
         width = times.shape[1]
         some = times if nodes is None else times[nodes]
         flat = some.reshape(-1)
@@ -77,9 +78,9 @@ class Cells:
 
 
 class Profile:
-    """Arrays: `times` float64[node, moment] (inf: no more), and `counts[k]` int64[node, moment] for the columns of
-    `NodeRow.counts`. Moment 0 is now. `held_from` float64[node]: start of the first hold there. Times and counts are
-    those of the last `settle`, and worked out only when they are read.
+    """Arrays: `times` float64[node, breakpoint] (inf: no more), and `counts[k]` int64[node, breakpoint] for the columns
+    of `NodeRow.counts`. Breakpoint 0 is now. `held_from` float64[node]: start of the first hold there. Times and counts
+    are those of the last `settle`; reading settles first.
     """
 
     __slots__ = (
@@ -99,7 +100,7 @@ class Profile:
 
     def __init__(self, table: NodeTable) -> None:
         self.table = table
-        #: of GRES: the columns from the fifth on
+        #: GRES kinds: the columns from the fifth on
         self.kinds = tuple(table.gres)
         count = len(table.rows)
         self.times: Floats = np.full((count, BREAKPOINTS), NEVER)
@@ -111,14 +112,14 @@ class Profile:
         self._shares = False
         self._base: Profile | None = None
         self._horizons: list[float] | None = None
-        #: nodes on which counts could not simply be added up
+        #: nodes whose counts could not be found by addition (`_simulated`)
         self._played: set[int] = set()
-        #: breakpoints of nodes that have been worked out so far
+        #: breakpoints computed so far, a measure of work for tests and benchmarks
         self.worked_out = 0
         table.stale.update(range(count))
 
     def extend(self, table: NodeTable) -> None:
-        """From now on of `table`, which has more nodes after those that there were, and the same kinds of GRES."""
+        """Use `table` from now on: it has more nodes after the present ones, and the same kinds of GRES."""
         self._attach(None)
         more = len(table.rows) - len(self.table.rows)
         self.table = table
@@ -128,7 +129,7 @@ class Profile:
         self._flat, self._shares, self._horizons = None, False, None
 
     def fork(self, table: NodeTable) -> Profile:
-        """A profile of one's own over a fork of the table; arrays are copied when it first changes them."""
+        """A copy to change, over a fork of the table. Arrays are copied when it first changes them."""
         other = Profile.__new__(Profile)
         self.fork_into(other, table)
         return other
@@ -147,7 +148,7 @@ class Profile:
         return self.table.stale
 
     def _attach(self, only: Iterable[int] | None) -> None:
-        """Take over the arrays of the profile that this one was forked from; what is worked out there stays there."""
+        """Take over the arrays of the profile that this one was forked from. What is computed there stays there."""
         base = self._base
         if base is not None:
             self._base = None
@@ -177,7 +178,9 @@ class Profile:
                 self._touch(index)
 
     def _put(self, index: int, hold: Hold, holder: Holder) -> bool:
-        """Into the arrays as they are: what `_work_out` would find. False where it must be asked."""
+        """Enter the hold into the arrays directly, with the result that `_work_out` would give. False if it must be
+        asked.
+        """
         if not kernels.compiled or self._base is not None or not hold.flexible or hold.start_at >= holder.ends_at:
             return False
         if index in self.stale or index in self._played:
@@ -208,7 +211,7 @@ class Profile:
     # -- breakpoints
 
     def settle(self, only: Iterable[int] | None = None) -> None:
-        """Work out again the nodes that have changed (of `only` these)."""
+        """Compute the counts of changed nodes again. `only`: of these nodes alone."""
         self._attach(only)
         stale = self.stale
         todo = sorted(stale) if only is None else sorted(stale.intersection(only))
@@ -219,7 +222,7 @@ class Profile:
         stale.difference_update(todo)
 
     def _settle_most(self, nodes: list[int]) -> list[int]:
-        """As `settle`; but for a few nodes no arrays are copied: these are left out, and told."""
+        """As `settle`, but if only a few nodes are stale, leave them so and return them: no array is copied."""
         self._attach(nodes)
         few = sorted(self.stale.intersection(nodes)) if self._shares else []
         if len(few) * ASIDE_SHARE > len(self.table.rows):
@@ -229,7 +232,7 @@ class Profile:
         return few
 
     def _least(self, index: int, begun: float, until: float) -> list[int]:
-        """The least that the node has of everything from `begun` to `until`."""
+        """The least that the node has of each quantity from `begun` to `until`."""
         row, holds = self.table.rows[index], self.holds.get(index, ())
         breakpoints, found = counts_ahead(row, holds, self.kinds) or _played(row, holds, self.kinds)
         self.worked_out += len(found)
@@ -256,7 +259,7 @@ class Profile:
             column[index, : len(found)] = values
 
     def _add_up(self, index: int, row: NodeRow, holds: Sequence[tuple[Hold, Holder]]) -> bool:
-        """By addition alone, in the compiled part. False where that is not certain."""
+        """Compute the node by addition alone, in the compiled part. False if addition may not be exact."""
         events = events_ahead(row, holds, self.kinds)
         if events is None:
             return False
@@ -280,12 +283,12 @@ class Profile:
     # -- questions
 
     def cells(self, horizon: float = NEVER, nodes: Ints | None = None) -> Cells:
-        """The breakpoints of these nodes (None: of all) that begin by then."""
+        """The cells of these nodes (None: all) that begin by `horizon`."""
         self.settle()
         return Cells(self.times, horizon, nodes)
 
     def cells_at(self, places: Ints) -> Cells:
-        """The breakpoints at these places of the flat table."""
+        """The cells at these positions of the flat table."""
         width = self.times.shape[1]
         cells = Cells.__new__(Cells)
         flat = self.times.reshape(-1)
@@ -295,8 +298,8 @@ class Profile:
         return cells
 
     def horizons(self, since: float) -> list[float]:
-        """Times up to which starts are looked for, one after the other; most are found by the first. Ascending, the
-        last for ever.
+        """Times up to which starts are looked for, one after the other, ascending; the last is `NEVER`. The first of
+        them suffices for most requests.
         """
         self.settle()
         if self._horizons is None:
@@ -306,13 +309,13 @@ class Profile:
         return [*(at for at in self._horizons if at > since), NEVER]
 
     def next_breakpoint(self, at: float) -> float:
-        """When something changes next on some node."""
+        """The next time at which something changes on some node."""
         self.settle()
         later = self.times[self.times > at]
         return float(later.min()) if len(later) else NEVER
 
     def flat(self) -> NodeTable:
-        """Every moment of every node as a node of its own, in order: for array expressions over all of them."""
+        """Every cell of every node as a node of a table of its own, in order: for array expressions over all cells."""
         self.settle()
         table, breakpoints = self.table, self.times.shape[1]
         flat = self._flat
@@ -327,9 +330,7 @@ class Profile:
         return flat
 
     def row_at(self, index: int, start_at: float | None, until: float, without: Collection[Hold] = ()) -> NodeRow:
-        """What is free on one node all the time from `start_at` (None: now, as things are) to `until`; holds of
-        `without` do not count.
-        """
+        """What is free on one node throughout `start_at` (None: now) to `until`. `without`: holds that do not count."""
         row = self.table.rows[index]
         if start_at is None and self.held_from[index] >= until:
             return row
@@ -339,7 +340,7 @@ class Profile:
             not (row.overlaps or row.shares_free)
             and all(hold.start_at >= until or holder.ends_at <= begun for hold, holder in holds)
         ):
-            # Jobs only give back: the least is what is free at first.
+            # Jobs only release resources: what is free at first is the least.
             return row.after(begun)
         row = row.copy()
         changes = Timeline(row, holds)
@@ -355,7 +356,7 @@ class Profile:
         return row if least is None else least.row()
 
     def is_flexible(self, index: int) -> bool:
-        """May all that is planned there move to other CPUs and devices?"""
+        """Whether all holds on the node may move to other CPUs and devices."""
         return all(hold.flexible for hold, _holder in self.holds.get(index, ()))
 
     def at(
@@ -367,10 +368,10 @@ class Profile:
         within: Cells | None = None,
         only: Ints | None = None,
     ) -> NodeTable:
-        """The table for a job that starts at `start_at` (None: now, as things are) and ends at `until`.
+        """The table for a job that starts at `start_at` (None: now) and ends at `until`.
 
-        `without`: holds that do not count. `within`: the cells that are looked at, one a node; other nodes are as they
-        are now. `only`: with no `start_at`, the only nodes that are looked at.
+        `without`: holds that do not count. `within`: the cells to look at, one per node; other nodes are as they are
+        now. `only`: with `start_at` None, the only nodes to look at.
         """
         table = self.table.fork()
         columns: list[npt.NDArray[Any]] = [table.cpus, table.core_cpus, table.memory, table.idle, *table.gres.values()]
@@ -404,7 +405,7 @@ class Profile:
         return table
 
     def _lower(self, columns: Sequence[npt.NDArray[Any]], nodes: Ints, start_at: float, until: float) -> None:
-        """Put the least of the whole time into the columns of nodes that have holds."""
+        """Lower the columns of nodes that have holds to the least of the whole time."""
         if kernels.compiled:
             kernels.timeline_lowest(self.times, tuple(self.counts), nodes, start_at, until, tuple(columns))
             return
@@ -416,7 +417,7 @@ class Profile:
 
 
 class FutureRows(list[NodeRow]):
-    """The rows of a table at another time, made when they are first looked at."""
+    """The rows of a table at another time, made when they are first read."""
 
     def __init__(self, profile: Profile, start_at: float | None, until: float, without: Collection[Hold] = ()) -> None:
         super().__init__(profile.table.rows)
@@ -441,7 +442,7 @@ class FutureRows(list[NodeRow]):
 def _played(
     row: NodeRow, holds: Sequence[tuple[Hold, Holder]], kinds: tuple[tuple[str, str], ...]
 ) -> tuple[list[float], list[tuple[int, ...]]]:
-    """As `counts_ahead`, for any row: every change is made, one after the other."""
+    """As `counts_ahead`, for any row: carries out every change on a copy, one after the other."""
     changes = Timeline(row, holds)
     found = [tuple(row.counts(kinds))]
     row = row.copy()

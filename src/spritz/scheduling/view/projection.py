@@ -1,8 +1,9 @@
 """The scheduler's projection of the events: nodes, jobs and the queue as cycles read them.
 
-Owns `NodeTable`, `Queue`, the profile, the planned starts and the order of running jobs' ends. Decides nothing. An
-event costs what it touches, never a pass over all jobs. `reset` builds the same from records after an image was loaded:
-projection(events) equals projection(records). What each event changes is in `view.events`.
+Owns `NodeTable`, `Queue`, the profile, the planned starts and the order in which running jobs end. Decides nothing. The
+cost of an event depends on what it touches; no event makes a pass over all jobs. `reset` builds the same state from
+records, after an image was loaded: projection(events) equals projection(records). `view.events` holds what each event
+changes.
 
 Source: model.events.
 """
@@ -50,26 +51,26 @@ if TYPE_CHECKING:
     from spritz.scheduling.view.findings import Findings
 
 
-#: So long the workload against which fragments are measured is taken to be the same.
+#: for how long a sample of the workload, by which fragmentation is measured, stays valid
 WORKLOAD_SECONDS = 60.0
 
 
 class Projection:
-    """Feed it every event in order (`apply`), ask for a `snapshot`.
+    """Feed every event to it in order (`apply`), and ask it for a `snapshot`.
 
-    Not to be changed while a snapshot of it is in use.
+    It must not change while a snapshot of it is in use.
     """
 
     def __init__(self) -> None:
         #: accounting's part of priorities
         self.priority_inputs = PriorityInputs()
-        #: what was used and is committed: the core's own, which is as far as this is (`follow_minutes`)
+        #: usage and committed minutes: the core's own object, which the core keeps up to date (`follow_minutes`)
         self.minutes = Minutes()
-        #: how long jobs have run: the core's own, which it keeps up to date
+        #: predictor of run times: the core's own object, which the core keeps up to date
         self.run_times = Predictor()
-        #: with PriorityFlags=INCR_ONLY: how high jobs that wait have come (`Pricing`)
+        #: with PriorityFlags=INCR_ONLY: the highest priority that each waiting job has reached (`Pricing`)
         self.reached: dict[int, dict[str, float]] = {}
-        #: those of them that are in the records already
+        #: those of them that the jobs' records hold already
         self.marked: dict[int, dict[str, float]] = {}
         self._clear(ClusterSettings())
 
@@ -85,50 +86,51 @@ class Projection:
         self.eligibility = Eligibility(self.table, {})
         self._price()
         self.records: dict[int, JobRecord] = {}
-        #: the same by account
+        #: records by account and id
         self.of_account: dict[str, dict[int, JobRecord]] = {}
         self.queue = Queue()
-        #: (end of time limit, job number) of all that hold resources, ascending
+        #: (end of time limit, job id) of all jobs that hold resources, ascending
         self.ends: list[tuple[float, int]] = []
-        #: array number -> %limit (0: none), and tasks that run
+        #: array job id -> %limit (0: none), and number of running tasks
         self.array_limits: dict[int, int] = {}
         self.array_running: dict[int, int] = {}
         self.licenses = LicensePool(())
-        #: counts whatever may have made room; by partition, its value at the last such event there
+        #: Counts events that may have freed resources, and per partition its value at the last such event there. A
+        #: failure remembers the count, so that it is tried again only after a later event.
         self.freed = 0
         self.partition_freed: dict[str, int] = {}
         self.memory = Memory()
-        #: starts planned to waiting jobs, and what every node will have free
+        #: planned starts of waiting jobs, and free resources of every node over time
         self.ledger = FutureStarts()
         self.profile = Profile(self.table)
         self.reserved = Reserved()
         self.occupants = Occupants(self.table, ())
-        #: users with nodes for their own jobs alone -> how many of these hold some; users that came or went
+        #: users with nodes for their jobs alone -> number of their jobs that hold some; users added or removed since
         self.owners: dict[int, int] = {}
         self.owners_changed: set[int] = set()
         self._node_partitions: list[list[str]] = []
         self._hardware: dict[NodeCapacity, Hardware] = {}
-        #: jobs that are to join the queue when their begin times or other jobs let them
+        #: jobs that join the queue once their begin times or dependencies permit
         self.ineligible: dict[int, JobRecord] = {}
-        #: jobs whose rank has changed by itself, and when that was last looked for
+        #: jobs whose rank changes by itself, and when ranks were last looked at
         self.reorder: dict[int, JobRecord] = {}
         self.priorities_at = 0.0
         #: jobs that wait for a limited number of leaf switches (--switches)
         self.switch_waits: dict[int, JobRecord] = {}
-        #: jobs that nodes may be rebooted for, later (--delay-boot)
+        #: jobs for which nodes may be rebooted later (--delay-boot)
         self.boot_waits: dict[int, JobRecord] = {}
-        #: jobs whose place in the queue must be looked at before the next snapshot
+        #: jobs whose place in the queue must be found before the next snapshot
         self.unplaced: dict[int, JobRecord] = {}
         self._workload_at, self._workload_jobs = 0.0, 0
-        #: the table is not of the nodes that there are: it is built anew before the next snapshot
+        #: the table does not match the nodes: build a new one before the next snapshot
         self.outdated = False
-        #: nodes have other features or other places: who may serve is found out anew before the next snapshot
+        #: nodes have other features or partitions: find out which nodes may serve before the next snapshot
         self._members_outdated = False
 
-    # -- what others call
+    # -- interface
 
     def apply(self, event: Event) -> None:
-        """Take in one event. Kinds that do not matter here are ignored."""
+        """Take in one event. Kinds that do not concern scheduling are ignored."""
         handler = handlers.HANDLERS.get(type(event))
         if handler is not None:
             handler(self, event)
@@ -142,7 +144,7 @@ class Projection:
         reservations: Iterable[Reservation] = (),
         policy: Policy | None = None,
     ) -> None:
-        """Forget everything and take these records instead."""
+        """Forget everything and start from these records."""
         self._clear(settings)
         self.rules = Rules(policy or Policy())
         self.nodes = {node.config.name: node for node in nodes}
@@ -154,14 +156,11 @@ class Projection:
 
     @property
     def is_current(self) -> bool:
-        """Whether the next snapshot has the table and the memory that are here."""
+        """Whether the present table and memory will also be those of the next snapshot."""
         return not self.outdated and not self._members_outdated
 
     def snapshot(self, now: float, reorder_max: int | None = None) -> Snapshot:
-        """The state as a cycle reads it at `now` (seconds since the epoch):
-
-        a view, to be used before the next `apply`.
-        """
+        """The state at `now` (seconds since the epoch), for a cycle. It is a view: use it before the next `apply`."""
         self.settle(now, reorder_max)
         self._look_at_workload(now)
         planned_starts.check_planned_starts(self)
@@ -205,7 +204,9 @@ class Projection:
         waiting_jobs.settle(self, now, reorder_max)
 
     def _look_at_workload(self, now: float) -> None:
-        """What GPUs are kept together for: all that waits and runs, looked at anew from time to time."""
+        """Sample the waiting and running jobs, by which fragmentation of GPUs is measured; refreshed from
+        time to time.
+        """
         if not parameters_of(self.settings).by_fragment:
             self.eligibility.workload = None
             return
@@ -221,7 +222,7 @@ class Projection:
             self.eligibility.workload = WorkloadSample(requests, old and (old.derived or old.before))
 
     def _renew(self, now: float, reorder_max: int | None) -> None:
-        """A new table for the nodes that there are now; planned starts on those that are as they were stay."""
+        """Build a new table for the present nodes. Planned starts stay where all their nodes are unchanged."""
         kept = [future_start for future_starts in self.ledger.by_request.values() for future_start in future_starts]
         before = {row.name: row.hardware for row in self.table.rows}
         self.rebuild()
@@ -229,7 +230,7 @@ class Projection:
         planned_starts.keep_again(self, kept, before)
 
     def remember(self, findings: Findings) -> None:
-        """Take over what the last cycle found out, before the next event."""
+        """Take over the findings of the last cycle. Call it before the next event, which might contradict them."""
         if findings.forgotten:
             self.queue.forget_failures()
         for shape, failure in findings.failures.items():
@@ -255,7 +256,7 @@ class Projection:
     # -- nodes and partitions
 
     def rebuild(self) -> None:
-        """Nodes, partitions or settings changed: a new table, and a new look at every job."""
+        """Nodes, partitions or settings changed: build a new table and look at every job again."""
         self.outdated = False
         limits_policy.make_rules(self, self.rules.policy)
         self.powered = PoweredNodes(self.settings.power, self.nodes.values())
@@ -287,7 +288,7 @@ class Projection:
         return NodeRow(index, node, hardware, resumes=self.powered.resumes)
 
     def _find_members(self) -> None:
-        """Which nodes each partition has."""
+        """Find the nodes of each partition."""
         self._members_outdated = False
         places = {name: node.place for name, node in self.nodes.items() if node.place}
         networks = networks_of(self.settings.topologies, places)
@@ -298,8 +299,8 @@ class Projection:
                 self._node_partitions[index].append(name)
 
     def add_nodes(self, nodes: Sequence[Node]) -> None:
-        """Nodes after all others, which the partitions have already. Planned starts stay; a new kind of GRES takes a
-        new table.
+        """Append nodes, which the partitions contain already. Planned starts stay. A new kind of GRES needs a new
+        table.
         """
         first = len(self.table.rows)
         self.nodes.update((node.config.name, node) for node in nodes)
@@ -327,7 +328,7 @@ class Projection:
         self.free_all()
 
     def update_node(self, node: Node) -> None:
-        """Anything about a node may have changed."""
+        """A node changed in any respect."""
         old = self.nodes[node.config.name]
         if self.outdated or old.config.capacity != node.config.capacity:
             self.nodes[node.config.name] = node
@@ -343,7 +344,7 @@ class Projection:
             self._members_outdated = True
 
     def put_reservation(self, reservation: Reservation) -> None:
-        """A reservation is new, or has changed."""
+        """Add or replace a reservation."""
         old = self.reserved.by_name.get(reservation.name)
         self.reserved.put(reservation, self.profile)
         self._reserved_anew(reservation, old)
@@ -355,7 +356,7 @@ class Projection:
         self._reserved_anew(None, old)
 
     def _reserved_anew(self, new: Reservation | None, old: Reservation | None) -> None:
-        """Who may run where has changed: whatever was found out before may be wrong."""
+        """Reservations changed, and with them who may run where: forget findings that may be wrong now."""
         self.eligibility.reserve(self.reserved)
         memory, self.memory = self.memory, Memory()
         self.memory.planned, self.memory.up_version = memory.planned, memory.up_version + 1
@@ -368,15 +369,15 @@ class Projection:
         planned_starts.drop_broken(self)
 
     def follow_minutes(self, minutes: Minutes) -> None:
-        """Read these, which their owner keeps up with the same events."""
+        """Read this object from now on; its owner updates it from the same events."""
         self.minutes = minutes
 
     def stock(self) -> None:
-        """Licenses of slurm.conf, and those that accounting gives the cluster."""
+        """Set the licenses: those of slurm.conf, and those that accounting gives the cluster."""
         self.licenses.total = stock(self.settings, self.rules)
 
     def put_node(self, node: Node) -> None:
-        """State, flags or weight of a node changed; anything else is for `update_node`."""
+        """State, flags or weight of a node changed. For other changes use `update_node`."""
         name = node.config.name
         self.nodes[name] = node
         if self.outdated:
@@ -401,18 +402,18 @@ class Projection:
             self.table.row(index).up = up
             self.table.refresh(index)
             self.memory.forget_up(self.table.rows[index])
-            # Reasons name nodes that are down, so a node lost counts as well.
+            # Reasons name nodes that are down, so the loss of a node counts as a change too.
             self.free(index)
 
     def free(self, index: int) -> None:
-        """Something on this node may have become free."""
+        """Resources on this node may have become free."""
         self.freed += 1
         self.table.freed[index] = self.freed
         for name in self._node_partitions[index]:
             self.partition_freed[name] = self.freed
 
     def free_all(self) -> None:
-        """Anything may have become free anywhere."""
+        """Resources may have become free anywhere."""
         self.freed += 1
         self.table.freed[:] = self.freed
         self.partition_freed = dict.fromkeys(self.partitions, self.freed)
@@ -426,7 +427,7 @@ class Projection:
             self.boot_waits[record.id] = record
 
     def set_priority_inputs(self, inputs: PriorityInputs) -> None:
-        """Accounting's part of priorities has changed."""
+        """Accounting's part of the priorities has changed."""
         waiting_jobs.reckon(self)
         self.priority_inputs = inputs
         self._price()
@@ -442,7 +443,7 @@ class Projection:
         self.pricing = Pricing(self.settings, self.partitions, totals, self.priority_inputs, self.reached)
 
     def marks(self, now: float) -> tuple[tuple[int, str, float], ...]:
-        """Priorities that pending jobs have kept and that no record holds yet: job number, partition, priority."""
+        """Priorities that pending jobs have reached and that no record holds yet: (job id, partition, priority)."""
         found = []
         for job_id, places in self.reached.items():
             record, marked = self.records.get(job_id), self.marked.get(job_id, {})

@@ -1,7 +1,7 @@
-"""What the scheduler remembers of a job: far less than the core, and changed in place.
+"""What the scheduler remembers of jobs: far less than the core, and changed in place.
 
 Owns the queue of waiting jobs, grouped by equal request (`Shape`): one test of a shape answers for all its jobs. No
-policy but the order.
+policy except the order.
 
 Source: slurm.conf(5) PriorityTier; squeue(1) JOB REASON CODES.
 """
@@ -23,20 +23,20 @@ if TYPE_CHECKING:
     from spritz.scheduling.view.nodes import NodeRow
     from spritz.scheduling.view.request import Request
 
-#: (−PriorityTier, −rank, submitted, number): ascending is first to last.
+#: (−PriorityTier, −rank, submission time, job id): ascending is first to last
 SortKey = tuple[int, float, float, int]
-#: the same with what a cycle makes of it
+#: a sort key as a cycle completes it (guarantees, predictions)
 Rank = tuple[float, ...]
-#: one shape in the order of its next job: rank, number of the shape, place of the job
+#: a shape in the order of its next job: rank, `Shape.order`, position of the job in the shape
 Entry = tuple[Rank, int, int, "Shape"]
 
 
 class JobRecord:
     """One job or pending array.
 
-    `tasks` is the mask of an array's pending tasks (None: no array record). `entries` are its places in the queue, one
-    per partition, while it waits there. `allocation`, `request`, `ends_at` and `licenses` are set while it holds
-    anything; `completing` names the nodes that have not let go of an ended life.
+    `tasks` is the mask of an array's pending tasks (None: not an array record). `entries` are its places in the queue,
+    one per partition. `allocation`, `request`, `ends_at` and `licenses` are set while it holds resources; `completing`
+    names the nodes that have not yet released an ended life of the job.
     """
 
     __slots__ = (
@@ -85,24 +85,24 @@ class JobRecord:
         self.array_job_id = 0
         self.array_task_id: int | None = None
         self.tasks: int | None = None
-        #: the heterogeneous job of which it is a component (0: none), and how many there are
+        #: id of the heterogeneous job whose component this is (0: none), and its number of components
         self.het_job_id = 0
         self.het_size = 0
         self.pending = False
         self.held = False
-        #: it has waited long enough for few leaf switches
+        #: it has waited long enough and now takes any number of leaf switches
         self.any_switches = False
         #: nodes may be rebooted for it
         self.may_boot = False
-        #: by an administrator: its CPUs are free
+        #: suspended by an administrator: its CPUs are free
         self.suspended = False
-        #: by the scheduler: its CPUs wait for it, and only jobs that may preempt it use them
+        #: suspended by the scheduler: its CPUs are kept for it; only jobs that may preempt it use them
         self.stopped = False
-        #: it is in its grace time and will soon be gone
+        #: in its grace time; it will soon have ended
         self.preempting = False
         #: it lost a node and goes before all others; what it still holds is kept until it can start again
         self.expediting = False
-        #: others were preempted for it: it goes before all until it starts
+        #: other jobs were preempted for it: it goes before all others until it starts
         self.claiming = False
         self.started_at = 0.0
         self.suspended_seconds = 0.0
@@ -118,22 +118,22 @@ class JobRecord:
         self.request: Request | None = None
         self.ends_at = 0.0
         self.licenses: dict[str, int] = {}
-        #: what it counts for limits while it runs
+        #: what it counts towards limits while it runs
         self.charge: Charge | None = None
         self.completing: set[str] = set()
-        #: those that are still open
+        #: dependencies that are still open
         self.dependencies: tuple[Dependency, ...] = ()
         self.entries: list[tuple[SortKey, Shape]] = []
-        #: `Queue.count` when it took its place in the queue
+        #: value of `Queue.count` when it joined the queue
         self.queued = 0
-        #: its rank stays as it is until then
+        #: time until which its rank stays as it is
         self.ranked_until = 0.0
-        #: predicted run time, seconds, and how many jobs of its user that was learnt from
+        #: number of ended jobs of its user that the prediction is based on, and predicted run time in seconds
         self.predicted: tuple[int, float] | None = None
 
     @property
     def waiting(self) -> bool:
-        """Nothing but resources and limits keeps the job from starting."""
+        """Only resources and limits keep the job from starting."""
         return (
             self.pending
             and not self.held
@@ -145,17 +145,17 @@ class JobRecord:
 
     @property
     def awaits_eligibility(self) -> bool:
-        """It waits for its begin time or for other jobs, and will be in the queue once these let it."""
+        """It waits for its begin time or for other jobs, and joins the queue afterwards."""
         return self.pending and not self.held and self.reason in (Reason.DEPENDENCY, Reason.BEGIN_TIME)
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Nodes of which it holds a part."""
+        """Nodes on which it holds resources."""
         return self.allocation.names if self.allocation is not None else ()
 
     @property
     def all_names(self) -> tuple[str, ...]:
-        """These, and those that it keeps others off."""
+        """Nodes on which it holds resources or that it keeps other jobs off."""
         return self.allocation.held if self.allocation is not None else ()
 
     def set_reason(self, reason: Reason, detail: str = "") -> None:
@@ -164,14 +164,14 @@ class JobRecord:
         self.reason_detail = detail
 
     def dependencies_of(self, task_id: int) -> tuple[Dependency, ...]:
-        """What this task of the array waits for, once it has a record of its own."""
+        """Dependencies of this task of the array, once it has a record of its own."""
         return tuple(
             replace(item, task_id=task_id) if item.kind == "aftercorr" and item.task_id is None else item
             for item in self.dependencies
         )
 
     def split(self, job_id: int, task_id: int) -> JobRecord:
-        """The record of one task of this array, as it leaves it."""
+        """Take this task out of the array: a record of its own."""
         task = JobRecord(job_id, self.spec)
         task.array_job_id = self.array_job_id
         task.array_task_id = task_id
@@ -199,10 +199,10 @@ class Verdict(Struct, frozen=True, gc=False):
 
 
 class Failure(Struct, frozen=True):
-    """A request did not fit when `freed` was the projection's count.
+    """A request did not fit when the projection's count of freed resources was `freed`.
 
-    It fits no better unless a node was freed since, or, where it fitted but for planned starts to others, one of them
-    was dropped since the ledger's `version` (None: it did not fit at all).
+    It cannot fit unless resources were freed since. If it failed only because of planned starts of other jobs,
+    `version` is the ledger's version then, and a later version may let it start (None: it did not fit at all).
     """
 
     freed: int
@@ -212,9 +212,9 @@ class Failure(Struct, frozen=True):
 class Shape:
     """All waiting jobs of one request: `keys` ascend, `jobs` has the record of each.
 
-    `failure`, `verdict` and `stuck` are what cycles remember of it; a plan is the same without them. `verdict` was last
-    given to all its jobs; `stuck` says, for a version of which nodes are up, why it cannot start however long it waits
-    (None: it can).
+    `failure`, `verdict` and `stuck` are findings of cycles; a plan is the same without them. `verdict` was last given
+    to all its jobs. `stuck`: for a version of the nodes' states, why it cannot start however long it waits (None: it
+    can).
     """
 
     __slots__ = (
@@ -232,28 +232,30 @@ class Shape:
 
     def __init__(self, request: Request, order: int) -> None:
         self.request = request
-        #: a number of its own, in order of first use: ties between shapes are settled by it
+        #: number of the shape, in order of first use; breaks ties between shapes
         self.order = order
         self.keys: list[SortKey] = []
         self.jobs: dict[SortKey, JobRecord] = {}
         self.failure: Failure | None = None
         self.verdict: Verdict | None = None
         self.stuck: tuple[int, Verdict | None] | None = None
-        #: the request's
+        #: as the request's
         self.queue_key = request.queue_key
-        #: CPUs and GPUs that each node of the job gives at least; where CPUs are shared, free ones do not matter
+        #: least CPUs and GPUs on each node of the job; 0 CPUs where CPUs are shared, as free CPUs do not matter then
         self.floor = (0 if request.share_rows else request.cpus_floor, request.gpus_floor)
         self._fit: Request | None = None
 
     @property
     def fit(self) -> Request:
-        """The request without its times: whether there is a place now depends on nothing else."""
+        """The request without its times. Whether it fits now depends on nothing else."""
         if self._fit is None:
             self._fit = replace(self.request, time_limit_minutes=0, time_min_minutes=0, soft_minutes=0, component=0)
         return self._fit
 
     def could_use(self, row: NodeRow) -> bool:
-        """Quick test, never wrongly no: has the node enough free CPUs and GPUs for the least part of the job?"""
+        """Whether the node has enough free CPUs and GPUs for the least part of the job. Quick, and never
+        wrongly False.
+        """
         cpus, gpus = self.floor
         if row.free_cpus.bit_count() < cpus:
             return False
@@ -265,27 +267,28 @@ class Shape:
         return any(free_cpus >= cpus and free_gpus >= gpus for free_cpus, free_gpus in rooms)
 
     def add(self, key: SortKey, record: JobRecord) -> None:
-        """One more job."""
+        """Add a waiting job."""
         if not self.keys or key > self.keys[-1]:
             self.keys.append(key)
         else:
             if key < self.keys[0] and self.failure is not None and self.failure.version is not None:
-                # What is planned to others may not hold back one that ranks higher.
+                # Planned starts of other jobs may not hold back one that ranks higher, so the failure may not apply to
+                # it.
                 self.failure = None
             insort(self.keys, key)
         self.jobs[key] = record
 
     def remove(self, key: SortKey) -> None:
-        """The job waits no longer."""
+        """The job does not wait any more."""
         if self.jobs.pop(key, None) is not None:
             del self.keys[bisect_left(self.keys, key)]
 
 
 class Queue:
-    """All jobs that could start if there were room.
+    """All jobs that could start if resources were free.
 
-    `unsettled`: those whose reason is neither Priority nor what was last said of all jobs of their requests, and so may
-    need another: new ones, the first of each partition, and special cases.
+    `unsettled`: jobs whose reason is neither Priority nor the last verdict on all jobs of their requests, and so may
+    need another: new jobs, the first of each partition, and special cases.
     """
 
     __slots__ = ("_made", "count", "gangs", "shapes", "shrunk", "unsettled")
@@ -293,19 +296,19 @@ class Queue:
     def __init__(self) -> None:
         self.shapes: dict[Request, Shape] = {}
         self.unsettled: dict[int, JobRecord] = {}
-        #: components of heterogeneous jobs, by the number of the whole and their own
+        #: components of heterogeneous jobs, by id of the whole job and their own
         self.gangs: dict[int, dict[int, JobRecord]] = {}
         #: requests with fewer jobs than when their planned starts were last checked
         self.shrunk: set[Request] = set()
         self._made = 0
-        #: jobs that have joined so far
+        #: number of jobs that have ever joined
         self.count = 0
 
     def __len__(self) -> int:
         return sum(len(shape.keys) for shape in self.shapes.values())
 
     def add(self, record: JobRecord, requests: list[tuple[int, float, Request]]) -> None:
-        """The job waits for any of these requests; (PriorityTier, rank, request) each."""
+        """The job waits with any of these requests: (PriorityTier, rank, request) each."""
         self.count += 1
         record.queued = self.count
         for tier, rank, request in requests:
@@ -321,7 +324,7 @@ class Queue:
         self.note(record)
 
     def remove(self, record: JobRecord) -> None:
-        """The job waits no longer."""
+        """The job does not wait any more."""
         for key, shape in record.entries:
             shape.remove(key)
             self.shrunk.add(shape.request)
@@ -334,7 +337,7 @@ class Queue:
             del self.gangs[record.het_job_id]
 
     def note(self, record: JobRecord) -> None:
-        """The job's reason, or what is said of its requests, has changed."""
+        """The job's reason, or the verdict on its requests, has changed."""
         if record.reason is Reason.PRIORITY or _says_the_same(record):
             self.unsettled.pop(record.id, None)
         elif record.entries:
@@ -347,7 +350,7 @@ class Queue:
 
 
 def _says_the_same(record: JobRecord) -> bool:
-    """Does the job wait for what all its requests wait for?"""
+    """Whether the job's reason is the verdict on all its requests."""
     reason, detail = record.reason, record.reason_detail
     return (
         bool(record.entries)

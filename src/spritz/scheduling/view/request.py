@@ -1,7 +1,7 @@
 """What a job needs, as placement looks at it.
 
 Jobs with equal requests are interchangeable for placement, so the cycle tests each request once, however many jobs
-share it. `resolve` makes them of what was asked for.
+share it. `resolve` makes requests from job specs.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from spritz.model.reasons import Reason
 from spritz.model.rules.node_shape import SHARED_GRES
 from spritz.model.rules.time_limit import held_seconds
 
-#: account, user, QOS, and what limits do not hold for (`JobSpec.exempt`)
+#: account, user, QOS, and the limits that do not apply (`JobSpec.exempt`)
 Billed = tuple[str, str, str, tuple[str, ...]]
 
 _GPUS = frozenset({"gpu", *SHARED_GRES})
 
 
 class Grain(str, Enum):
-    """The smallest piece of a node that is given to one job (SelectTypeParameters, select/linear)."""
+    """The smallest piece of a node that a job can get (SelectTypeParameters, select/linear)."""
 
     CPU = "cpu"
     CORE = "core"
@@ -40,16 +40,16 @@ class Need(Struct, frozen=True, gc=False):
 class Request(Struct, frozen=True, kw_only=True, cache_hash=True):
     """Everything about a job that placement looks at. Equal requests are placed alike.
 
-    `nodes_max` and `tasks` None: not limited, and `tasks_per_node_fixed` on each node. Memory: at most one of the three
-    is not None.
+    `nodes_max`, `tasks`: None for no limit; with `tasks` None, each node runs `tasks_per_node_fixed` tasks. Of the
+    three memory fields at most one is not None.
     """
 
     partition: str
     nodes_min: int
     nodes_max: int | None
-    #: take as many nodes as nodes_max allows, not as few as will do
+    #: take as many nodes as nodes_max allows, instead of as few as will do
     nodes_want_max: bool
-    #: only these numbers of nodes will do (empty: all between)
+    #: the only permitted numbers of nodes (empty: any in the range)
     node_counts: tuple[int, ...]
     tasks: int | None
     tasks_per_node_fixed: int
@@ -64,7 +64,7 @@ class Request(Struct, frozen=True, kw_only=True, cache_hash=True):
     sockets_min: int
     cores_per_socket_min: int
     threads_min: int
-    #: how many CPUs of each core count for tasks (None: all)
+    #: CPUs of each core that count for tasks (None: all)
     threads_used: int | None
     overcommit: bool
     memory_per_node: int | None
@@ -76,15 +76,15 @@ class Request(Struct, frozen=True, kw_only=True, cache_hash=True):
     gres_task: tuple[Need, ...]
     #: with several types: their sum, of any type
     gres_total: Need | None
-    #: GPUs of the whole job by type, where there are several (--gpus=a100:3,h100:2)
+    #: GPUs of the whole job by type, if there are several (--gpus=a100:3,h100:2)
     gpu_types: tuple[Need, ...]
     cpus_per_gpu: int
     enforce_binding: bool
     disable_binding: bool
-    #: shares are taken of the device that has most left
+    #: take shares from the device that has most left
     least_loaded_shares: bool
-    #: a node's shares lie on one device (""), on several where one has not enough ("several"), on one of its own for
-    #: each task ("task")
+    #: where a node's shares lie: on one device (""), on several if one has too few ("several"), on one device for each
+    #: task ("task")
     shares_over: str
     licenses: str
     features: str
@@ -95,49 +95,49 @@ class Request(Struct, frozen=True, kw_only=True, cache_hash=True):
     exclude: tuple[str, ...]
     contiguous: bool
     spread: bool
-    #: the network does not matter
+    #: ignore the network
     flat: bool
     #: most leaf switches (0: any number)
     switches: int
-    #: --segment: this number of nodes each lies on one leaf switch (1: any)
+    #: --segment: groups of this many nodes lie on one leaf switch each (1: any)
     segment: int
-    #: and no two such groups on one leaf
+    #: no two such groups share a leaf
     segments_spread: bool
-    #: nodes are the job's alone
+    #: no other job may use its nodes
     whole: bool
-    #: 0: own CPUs; n: CPUs may be shared by n jobs of the partition
+    #: 0: CPUs of its own; n: up to n jobs of the partition may share each CPU
     share_rows: int
     user_exclusive: bool
-    #: nodes are shared only with jobs of this label
+    #: MCS label: only jobs of this label may share its nodes
     mcs: str
-    #: its leaf switches or blocks are the job's alone
+    #: no other job may use its leaf switches or blocks
     segment_alone: bool
-    #: its user, where that decides which nodes will do (-1 otherwise)
+    #: uid of its user, if that decides which nodes will do (-1 otherwise)
     uid: int
     grain: Grain
     block_cores: bool
     least_loaded: bool
-    #: one CPU on one node, which is taken from the end (pack_serial_at_end)
+    #: one CPU on one node, taken from the end (pack_serial_at_end)
     at_end: bool
     max_cpus_per_node: int
     max_cpus_per_socket: int
-    #: minutes, INFINITE: none
+    #: minutes; INFINITE: no limit
     time_limit_minutes: int
-    #: --time-min: the limit may be lowered to as little, if the job starts sooner for it (0: it may not)
+    #: --time-min: the limit may be lowered to this if the job then starts sooner (0: it may not)
     time_min_minutes: int
-    #: the job is planned to last so long, though its limit is later (0: until its limit)
+    #: planned run time if it is below the limit (time_min_as_soft_limit; 0: the limit)
     soft_minutes: int = 0
-    #: what is asked for and not built, in words; such a job never starts
+    #: what the job asks for that is not supported; such a job never starts
     refusal: str = ""
-    #: the partition is closed to its account or QOS: reason and words
+    #: the partition is closed to its account or QOS: reason and detail
     barred: tuple[Reason, str] | None = None
-    #: the limit of the partition that it exceeds, as the reason for which it waits
+    #: the limit of the partition that it exceeds, as its reason for waiting
     limited: Reason = Reason.NONE
-    #: account, user and QOS, where a limit of theirs may matter
+    #: account, user and QOS, if a limit of theirs may matter
     billed: Billed | None = None
-    #: its QOS, where that decides whom it may preempt ("": it does not)
+    #: its QOS, if that decides which jobs it may preempt ("": it does not)
     preempts: str = ""
-    #: its account, where that or one above it is guaranteed something
+    #: its account, if that account or one above it has a guarantee
     guaranteed: str = ""
     #: the reservation in which it is to run ("": none)
     reservation: str = ""
@@ -145,55 +145,55 @@ class Request(Struct, frozen=True, kw_only=True, cache_hash=True):
     boots: tuple[tuple[str, ...], ...] = ()
     #: but not yet (--delay-boot)
     boots_later: bool = False
-    #: number of the component of a heterogeneous job that makes it, since that waits with others (0: no component)
+    #: job id of the heterogeneous job's component that makes the request, since it waits for the others (0: none)
     component: int = 0
-    #: --signal=R: seconds within which it leaves reservations of others once their jobs come (-1: it does not)
+    #: --signal=R: seconds within which it leaves other jobs' reservations when those jobs come (-1: it does not)
     leaving_seconds: int = -1
-    #: what the extra data of its nodes must say (extra_constraints)
+    #: condition on the extra data of its nodes (extra_constraints)
     extra: str = ""
-    #: it may have nodes that another system runs
+    #: it may run on nodes of another workload manager
     external: bool = False
-    #: flags of its QOS that bear on where and when it starts
+    #: flags of its QOS that affect where and when it starts
     qos_flags: frozenset[str] = qos_flag.NONE
 
     def lifts(self, flag: str) -> bool:
-        """Has the QOS of the job this flag?"""
+        """Whether the QOS of the job has this flag."""
         return flag in self.qos_flags
 
     @property
     def exclusive(self) -> bool:
-        """It looks at who else is on its nodes."""
+        """Whether the jobs on a node decide if it may go there."""
         return self.user_exclusive or bool(self.mcs) or self.segment_alone
 
     @property
     def uses_gpus(self) -> bool:
-        """It has GPUs of its own, or shares of them."""
+        """Whether it uses GPUs or shares of GPUs."""
         needs = (*self.gres_node, *self.gres_task)
         return self.whole or self.gres_total is not None or any(need.name in _GPUS for need in needs)
 
     @property
     def queue_key(self) -> tuple[str, str]:
-        """Jobs of one line wait for each other."""
+        """Jobs with equal keys wait behind each other."""
         return self.partition, self.reservation
 
     @property
     def seconds(self) -> float:
-        """How long the job is planned to hold its resources."""
+        """Planned run time, in seconds."""
         return self.soft_minutes * 60.0 if self.soft_minutes else self.limit_seconds
 
     @property
     def limit_seconds(self) -> float:
-        """How long the job may hold its resources."""
+        """Longest time for which the job may hold its resources, in seconds."""
         return held_seconds(self.time_limit_minutes)
 
     @property
     def cpus_floor(self) -> int:
-        """The least number of CPUs that each node of the job gives."""
+        """Least number of CPUs on each node of the job."""
         return 1 if self.overcommit else max(self.cpus_per_task, self.cpus_per_node_min)
 
     @property
     def gpus_floor(self) -> int:
-        """The least number of GPUs that each node of the job gives."""
+        """Least number of GPUs on each node of the job."""
         each = sum(need.count for need in (*self.gres_node, *self.gres_task) if need.name == "gpu")
         return max(each, 1 if self.gres_total is not None else 0)
 

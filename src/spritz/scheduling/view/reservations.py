@@ -1,8 +1,8 @@
 """Reservations as a cycle sees them: holds in the profile of free resources, and views of it for jobs inside one.
 
-A job of no reservation finds reserved CPUs taken for the whole span; that is all that keeps it off. A job inside one
-reads a `ReservationView`: the profile without the reservations that give way to its own. Which job may use which is
-decided in `model.rules.reservation_use`.
+To a job outside any reservation, reserved CPUs are taken for the whole time; nothing else keeps it off them. A job
+inside a reservation reads a `ReservationView`: the profile without the reservations that give way to its own. Which job
+may use which reservation is decided in `model.rules.reservation_use`.
 
 Source: scontrol(1) RESERVATIONS.
 """
@@ -35,12 +35,12 @@ if TYPE_CHECKING:
     from spritz.scheduling.view.request import Request
     from spritz.scheduling.view.table import NodeTable
 
-#: Holders with this number or less are reservations; planned starts, which they resemble, come before.
+#: Holders with this number or a smaller one are reservations; planned starts have larger numbers.
 RESERVED = -(1 << 52)
-#: Occurrences of a recurring reservation that planned starts avoid.
+#: number of occurrences of a recurring reservation that planned starts avoid
 OCCURRENCES = 5
 
-#: stands for reservations that there are not, or that the job may not use; no reservation has this name
+#: stands for a reservation that does not exist or that the job may not use; no reservation has this name
 NONE = "-"
 
 MAINTENANCE = "Reserved for maintenance"
@@ -56,7 +56,9 @@ class Booking(Hold):
 
 
 def bookings(reservation: Reservation, table: NodeTable, end_of_times: float = NEVER) -> list[Booking]:
-    """What it takes, and when. A floating one takes nothing: it decides by the length of jobs (`too_long`)."""
+    """What the reservation takes, and when. A floating one takes nothing: it acts on the length of jobs
+    (`too_long`).
+    """
     if reservation.floating:
         return []
     found = []
@@ -90,7 +92,7 @@ class Reserved:
         self.holds: dict[str, list[Booking]] = {}
 
     def put(self, reservation: Reservation, profile: Profile) -> None:
-        """Add or replace one, in the profile too."""
+        """Add or replace a reservation, in the profile as well."""
         self.drop(reservation.name, profile)
         self.by_name[reservation.name] = reservation
         held = self.holds[reservation.name] = bookings(reservation, profile.table)
@@ -104,30 +106,30 @@ class Reserved:
         self.by_name.pop(name, None)
 
     def book(self, profile: Profile) -> None:
-        """All of them again, in a new profile."""
+        """Enter all reservations into a new profile."""
         self.holds = {name: bookings(item, profile.table) for name, item in self.by_name.items()}
         for holds in self.holds.values():
             for hold in holds:
                 profile.hold(hold)
 
     def names_for(self, spec: JobSpec) -> list[str]:
-        """Reservations in which the job may run, and "" if it may run outside of them; in order of preference."""
+        """Reservations in which the job may run, in order of preference; "" if it may run outside of reservations."""
         if spec.reservation:
-            # Users may have been taken off a reservation for which their jobs wait.
+            # A user may have been removed from a reservation for which jobs of the user still wait.
             named = [name for name in names_of(spec) if name in self.by_name]
             return [name for name in named if accepts(self.by_name[name], spec)] or [NONE]
         return ["", *(name for name, item in self.by_name.items() if accepts(item, spec))]
 
     def first_start(self) -> float:
-        """When the first of all begins, or began."""
+        """When the first occurrence begins, or began."""
         return min((hold.start_at for holds in self.holds.values() for hold in holds), default=NEVER)
 
     def starts(self) -> list[float]:
-        """Start times of all occurrences, seconds since the epoch."""
+        """Start times of all occurrences, in seconds since the epoch."""
         return [hold.start_at for holds in self.holds.values() for hold in holds]
 
     def verdict(self, request: Request, now: float) -> Verdict | None:
-        """What keeps every job of the request back: its reservation is not there, or does not hold now."""
+        """What holds back every job of the request: its reservation does not exist or is not active."""
         if not request.reservation:
             return None
         mine = self.by_name.get(request.reservation)
@@ -136,27 +138,27 @@ class Reserved:
         return None
 
     def window(self, request: Request) -> tuple[float, float]:
-        """Between which times the request may start."""
+        """The times between which the request may start."""
         mine = self.by_name.get(request.reservation)
         if mine is None or mine.flexible:
             return -NEVER, NEVER
         return mine.start_at, mine.end_at
 
     def nodes(self) -> Mapping[str, tuple[str, ...] | None]:
-        """For each the nodes to which its jobs are confined; None: they are not."""
+        """By reservation, the nodes to which its jobs are confined (None: not confined)."""
         return {name: item.nodes if is_confined(item) else None for name, item in self.by_name.items()}
 
     def gives_way(self, item: Reservation, request: Request) -> bool:
-        """Do jobs of the request run on its nodes as if it were not?"""
+        """Whether jobs of the request may use its nodes as if it did not exist."""
         return gives_way(item, self.by_name.get(request.reservation), request.leaving_seconds)
 
     def seen_by(self, request: Request) -> tuple[str, int]:
-        """Requests of the same see the same reservations: `ReservationView` of them. ("", -1): all."""
+        """Requests with equal values see the same reservations, through the same `ReservationView`. ("", -1): all."""
         leaving = request.leaving_seconds
         return request.reservation, leaving if any(one.lets_in(leaving) for one in self.by_name.values()) else -1
 
     def licenses_kept(self, request: Request, now: float, used: Mapping[str, Mapping[str, int]]) -> dict[str, int]:
-        """Licenses that are kept from a job of the request that starts now; `used`: by each reservation's own jobs."""
+        """Licenses kept from a job of the request that starts now. `used`: by each reservation's own jobs."""
         mine = self.by_name.get(request.reservation)
         return licenses_kept(self.by_name.values(), mine, now, request.limit_seconds, lambda name: used.get(name, {}))
 
@@ -169,7 +171,7 @@ class Reserved:
         )
 
     def met(self, request: Request, now: float) -> list[Booking]:
-        """Occurrences that a job of the request would meet if it started now."""
+        """Occurrences that a job of the request would run into if it started now."""
         return [
             hold
             for holds in self.holds.values()
@@ -180,9 +182,9 @@ class Reserved:
 
 
 def crossed(reserved: Reserved, request: Request, allocation: Allocation, at: float) -> float | None:
-    """When the last reservation is over that the allocation would meet before the job's limit; None if there is none.
+    """End of the last reservation that the allocation would run into before the job's limit; None if there is none.
 
-    Only of jobs that are planned to end before their limits: others find nothing free then.
+    Only for jobs that are planned to end before their limits; other jobs find reserved resources taken.
     """
     if not request.soft_minutes or not reserved.holds:
         return None
@@ -212,12 +214,14 @@ class ReservationView(Profile):
 
     @property
     def stale(self) -> set[int]:
-        """Its own: the profile that it was made of has another."""
+        """The view's own stale nodes: the profile that it was made from has another set."""
         return self._stale
 
 
 def view_of(profile: Profile, reserved: Reserved, request: Request) -> ReservationView:
-    """The profile as jobs of the request see it: without reservations that give way, and confined to their own."""
+    """The profile as jobs of the request see it: without reservations that give way, and confined to the
+    request's own.
+    """
     profile.settle()
     table = profile.table
     watched = table.stale
@@ -238,7 +242,7 @@ def view_of(profile: Profile, reserved: Reserved, request: Request) -> Reservati
 
 
 def _rest(mine: Reservation, table: NodeTable) -> Hold:
-    """CPUs and devices of its nodes that are not its own, for ever."""
+    """A hold, for ever, on the CPUs and devices of its nodes that the reservation does not have."""
     parts = []
     for name, mask in mine.cpus:
         index = table.index_of.get(name)

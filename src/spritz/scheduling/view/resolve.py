@@ -1,4 +1,4 @@
-"""A job's `Request`: its `JobSpec` read together with one partition and the cluster's settings.
+"""Makes a job's `Request` from its `JobSpec`, one partition and the cluster's settings.
 
 Owns the meaning of size options in terms of tasks, CPUs, memory and GRES; must not look at what is free.
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 def resolve(
     spec: JobSpec, partition: Partition, settings: ClusterSettings, qos_flags: frozenset[str] = qos_flag.NONE
 ) -> Request:
-    """The request that `spec` makes in `partition`. `qos_flags`: Rules.placing of its QOS."""
+    """The request that `spec` makes in `partition`. `qos_flags`: `Rules.placing` of its QOS."""
     spec = counted_once(spec)
     gres_task, gres_total = _task_and_total_gres(spec)
     size = size_of(spec, partition, qos_flags)
@@ -128,7 +128,7 @@ def resolve(
 def _sizes(
     spec: JobSpec, partition: Partition, settings: ClusterSettings, nodes_min: int, nodes_max: int | None
 ) -> tuple[int, ...]:
-    """On blocks each size of a short range is tried. Source: slurm.conf(5) TopologyParam=TopoMaxSizeUnroll."""
+    """On blocks, each size of a short range is tried. Source: slurm.conf(5) TopologyParam=TopoMaxSizeUnroll."""
     most = nodes_max or 0
     if not spec.nodes_given or not 0 < most - nodes_min < settings.topology_sizes_max:
         return ()
@@ -158,7 +158,7 @@ _GRES_FLAGS = {
 
 
 def boots_of(spec: JobSpec, settings: ClusterSettings) -> tuple[tuple[str, ...], ...]:
-    """`Request.boots` of a job that has waited long enough."""
+    """`Request.boots` of a job that has waited long enough for nodes that need no reboot."""
     policy = settings.features
     try:
         found = ways(policy, spec.features)
@@ -172,7 +172,7 @@ def _is_serial(spec: JobSpec, nodes_max: int | None, tasks: int | None) -> bool:
 
 
 def _licenses(text: str) -> tuple[str, str]:
-    """A request that can be read, and what is wrong with one that cannot."""
+    """The license request if it is well-formed, and what is wrong with it otherwise."""
     try:
         license_choices(text)
     except LicenseError:
@@ -181,7 +181,7 @@ def _licenses(text: str) -> tuple[str, str]:
 
 
 def _refusal(spec: JobSpec, settings: ClusterSettings, flags: set[str]) -> str:
-    """What this spec asks for that placement cannot do; "" if it can do all of it."""
+    """What the spec asks for that placement does not support; "" if it supports all of it."""
     if spec.core_spec:
         return "--core-spec is not supported"
     if spec.reboot and not settings.power.reboots:
@@ -205,7 +205,7 @@ def _needs(requests: tuple[GresRequest, ...], name: str = "") -> tuple[Need, ...
 
 
 def _node_gres(spec: JobSpec) -> tuple[Need, ...]:
-    """What each node must give, added up by name and type."""
+    """GRES that each node must give, summed by name and type."""
     counts: dict[tuple[str, str], int] = {}
     sockets = max(1, spec.sockets_per_node or 1)
     for times, needs in (
@@ -226,7 +226,7 @@ def _task_and_total_gres(spec: JobSpec) -> tuple[tuple[Need, ...], Need | None]:
     if total is not None and len(spec.gpus) > 1:
         total = Need("gpu", "", sum(item.count for item in spec.gpus))
     if by_task:
-        # --gpus with --gpus-per-task says how many tasks there are; both together need no second count.
+        # --gpus with --gpus-per-task sets the number of tasks, so it is no separate request.
         total = None
     implied = gpus_by_tasks(spec)
     if total is None and implied:
@@ -253,7 +253,7 @@ def _cpus(
 
 
 def _is_flat(spec: JobSpec, partition: Partition, settings: ClusterSettings) -> bool:
-    """Another order of nodes was asked for, or there is no network to look at."""
+    """Whether the network does not matter: there is none, or another order of nodes was asked for."""
     if not any(topology.kind != "flat" for topology in settings.topologies):
         return True
     named = spec.distribution.lower() == "arbitrary"
@@ -262,8 +262,8 @@ def _is_flat(spec: JobSpec, partition: Partition, settings: ClusterSettings) -> 
 
 
 def _block_cores(distribution: str, settings: ClusterSettings) -> bool:
-    """`-m node:socket[:core]`: the second word says how CPUs are spread over sockets; cyclic unless it says block, or
-    the cluster does.
+    """`-m node:socket[:core]`: the second word says how CPUs are spread over sockets: cyclic, unless it or the
+    cluster's default says block.
     """
     parts = distribution.lower().split(",")[0].split(":")
     if len(parts) > 1 and parts[1] not in ("", "*"):

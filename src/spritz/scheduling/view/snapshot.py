@@ -1,7 +1,8 @@
 """What one cycle reads: the projection at one moment.
 
-A snapshot is a view: good until the projection takes its next event, and copied when it is pickled (for a worker
-process). Its `memory` is what earlier cycles found out and still holds; a plan is the same with and without it.
+A snapshot is a view, valid until the projection takes its next event, and copied when it is pickled (for a worker
+process). It is read-only by type: a cycle forks what it needs to change. `memory` holds findings of earlier cycles that
+are still valid; they save work, and the plan is the same with and without them.
 
 Source: DESIGN, snapshot -> plan -> apply.
 """
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 
 
 class ReadTable(Protocol):
-    """The table of nodes, for reading; `fork` it to change something."""
+    """The table of nodes, for reading. `fork` it to change it."""
 
     @property
     def rows(self) -> Sequence[NodeRow]: ...
@@ -46,10 +47,10 @@ class ReadTable(Protocol):
     @property
     def weight(self) -> Ints: ...
     def fork(self) -> NodeTable:
-        """A table of one's own."""
+        """A copy to change; it shares unchanged rows."""
 
     def emptied(self, *, all_up: bool = False) -> NodeTable:
-        """A table of one's own without jobs."""
+        """A copy without jobs. `all_up`: with every node up."""
 
 
 class ReadQueue(Protocol):
@@ -66,26 +67,23 @@ class ReadQueue(Protocol):
 
 
 class ReadLedger(Protocol):
-    """The planned starts, for reading; `fork` them to change something."""
+    """The planned starts, for reading. `fork` them to change them."""
 
     @property
     def by_request(self) -> Mapping[Request, Sequence[FutureStart]]: ...
     def fork(self) -> FutureStarts:
-        """A ledger of one's own."""
+        """A copy to change."""
 
 
 class ReadProfile(Protocol):
     """Free resources over time, for reading."""
 
     def fork(self, table: NodeTable) -> Profile:
-        """A profile of one's own over a fork of the table."""
+        """A copy to change, over a fork of the table."""
 
 
 class Snapshot(Struct, frozen=True, kw_only=True):
-    """What a cycle reads; it forks what it needs to change. Fields as in `Projection`.
-
-    `now` in seconds since the epoch.
-    """
+    """What a cycle reads. Fields as in `Projection`; `now` in seconds since the epoch."""
 
     now: float
     settings: ClusterSettings
@@ -114,7 +112,7 @@ class Snapshot(Struct, frozen=True, kw_only=True):
     owners: Mapping[int, int]
 
     def empty_table(self) -> NodeTable:
-        """The nodes without any job, up or down as they are."""
+        """The nodes without any job, up or down as they are now."""
         return self.memory.empty_table(self.table)
 
     def ideal_table(self) -> NodeTable:

@@ -1,8 +1,10 @@
 """The nodes of a cluster as rows and columns: what placement reads.
 
 A `NodeRow` is exact (masks); the columns of a `NodeTable` hold the same facts as counts, so that one array expression
-rules out most nodes. A table is changed by its owner only; `fork` gives a cycle its own copy, in which rows are copied
-when they are first changed.
+rules out most nodes. Only its owner changes a table; `fork` gives a cycle its own copy, in which rows are copied when
+they first change.
+
+Invariant: each column equals the count of every row, except between `row` and `refresh` of that row.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
-#: columns of a table that are not GRES
+#: columns of a table, GRES excepted
 _COLUMNS = (
     "core_cpus",
     "cpus",
@@ -43,7 +45,7 @@ _COLUMNS = (
 
 
 def is_exclusive(holder: Holder) -> bool:
-    """May the holder keep other jobs off although something of the node is free? A suspended job has given back its
+    """Whether the holder may keep other jobs off although the node has free resources. A suspended job has released its
     CPUs, and still has the node for itself.
     """
     return holder.user_exclusive or bool(holder.mcs) or (holder.whole and not holder.cpus)
@@ -53,11 +55,11 @@ class NodeTable:
     """Rows in configuration order, and their counts as columns.
 
     Columns are int64[node] (bool where they say yes or no): `cpus` free CPUs, `core_cpus` those in wholly free cores,
-    `memory`, `idle` no job holds anything, `up`, and one per (GRES name, type) in `gres`. `threads`, `weight`,
-    `cpus_total`, `memory_total`, `tmp` never change. `gpu_part_numbers` numbers what is free of GPUs that are partly
-    used, after `keep_parts`; `gpu_parts` gives out the numbers, and forks share it. `freed` is the projection's count
-    at which something on the node was last freed. `stale` and `changed` are nodes that have changed since the profile
-    and `Occupants` last emptied them. `oversubscribed`: CPUs that may be shared (None: the columns are not counts of
+    `memory` MiB, `idle` no job holds anything, `up`, and one per (GRES name, type) in `gres`. `threads`, `weight`,
+    `cpus_total`, `memory_total`, `tmp` never change. After `keep_parts`, `gpu_part_numbers` has a number for what is
+    free of partly used GPUs; `gpu_parts` gives out the numbers, and forks share it. `freed`: the projection's count at
+    which something on the node was last freed. `stale` and `changed`: nodes changed since the profile and `Occupants`,
+    respectively, last emptied them. `oversubscribed`: CPUs that may be shared (None: the columns are not counts of
     these rows).
     """
 
@@ -113,7 +115,7 @@ class NodeTable:
         )
         self.gres = {kind: np.zeros(count, np.int64) for kind in kinds}
         self.oversubscribed: Oversubscribed | None = Oversubscribed()
-        #: nodes where a holder, now or in a planned start, may keep jobs off although counts say that something is free
+        #: nodes where a holder, now or in a planned start, may keep jobs off although counts show free resources
         self.exclusive_now: set[int] = set()
         self.exclusive_later: set[int] = set()
         for index in range(count):
@@ -122,7 +124,7 @@ class NodeTable:
                 self.exclusive_now.add(index)
 
     def fork(self) -> NodeTable:
-        """A table of one's own: cheap, since rows are shared until one of them changes."""
+        """A copy to change. Cheap, since rows are shared until one of them changes."""
         other = NodeTable.__new__(NodeTable)
         other.rows = list(self.rows)
         other._own = set()
@@ -139,7 +141,7 @@ class NodeTable:
         return other
 
     def weighted(self, weight: Ints) -> NodeTable:
-        """The same table with other weights, to be read only."""
+        """The table with other weights, to be read only."""
         other = NodeTable.__new__(NodeTable)
         for name in NodeTable.__slots__:
             setattr(other, name, getattr(self, name))
@@ -147,7 +149,9 @@ class NodeTable:
         return other
 
     def extended(self, rows: list[NodeRow]) -> NodeTable:
-        """A table with these rows after all others; they have no GRES that is new to it. Rows are shared with it."""
+        """A table with these rows after the present ones, which it shares. They have no GRES that is new to
+        the table.
+        """
         new, other = NodeTable(rows), NodeTable.__new__(NodeTable)
         other.rows = [*self.rows, *rows]
         other._own, other.gpu_parts, other.oversubscribed = self._own, self.gpu_parts, Oversubscribed()
@@ -164,13 +168,13 @@ class NodeTable:
         return other
 
     def keep_parts(self) -> GpuParts:
-        """Number GPUs that are partly used, from the beginning."""
+        """Number partly used GPUs, from the beginning."""
         self.gpu_parts = GpuParts()
         self.gpu_part_numbers = np.array([self.gpu_parts.number(row) for row in self.rows], np.int64)
         return self.gpu_parts
 
     def emptied(self, all_up: bool = False) -> NodeTable:
-        """The same nodes without any job; `all_up`: as if every one of them were usable."""
+        """The same nodes without any job. `all_up`: as if every node were usable."""
         rows = []
         for row in self.rows:
             bare = row.copy()
@@ -181,32 +185,32 @@ class NodeTable:
         return NodeTable(rows)
 
     def follow(self, row: NodeRow) -> None:
-        """Have the node up or down, and of the weight, that this row of another table of the same nodes has."""
+        """Take over whether the node is up, and its weight, from this row of another table of the same nodes."""
         own = self.rows[row.index]
         own.up, own.weight = row.up, row.weight
         self.up[row.index], self.weight[row.index] = row.up, row.weight
 
     def row(self, index: int) -> NodeRow:
-        """The row, to be changed; follow with `refresh`."""
+        """The row, to be changed. Call `refresh` afterwards."""
         if self._own is not None and index not in self._own:
             self._own.add(index)
             self.rows[index] = self.rows[index].copy()
         return self.rows[index]
 
     def idle_cpus(self, allocation: Allocation) -> int:
-        """How many CPUs of the allocation no job uses."""
+        """How many CPUs of the allocation are idle now."""
         rows, index_of = self.rows, self.index_of
         return sum((mask_of(part.cpus) & rows[index_of[part.node]].free_cpus).bit_count() for part in allocation.nodes)
 
     def set_weight(self, index: int, weight: int) -> None:
-        """The node is powered up or down. Tables forked earlier keep what they saw."""
+        """The node is powered up or down. Tables forked earlier keep the old weight."""
         self.row(index).weight = weight
         self.weight = self.weight.copy()
         self.weight[index] = weight
         self.stale.add(index)
 
     def charge(self, index: int, holder: Holder) -> None:
-        """A job takes its part of a node."""
+        """Give the holder its part of a node."""
         self.row(index).charge(holder)
         self.refresh(index)
         if is_exclusive(holder):
@@ -214,11 +218,11 @@ class NodeTable:
 
     @property
     def exclusive(self) -> set[int]:
-        """Nodes of which counts may say too much."""
+        """Nodes for which the counts may promise too much."""
         return self.exclusive_now | self.exclusive_later
 
     def release(self, index: int, job_id: int) -> bool:
-        """A job gives its part of a node back; False if it held nothing there."""
+        """Release a job's part of a node. False if it held nothing there."""
         if job_id not in self.rows[index].holders:
             return False
         self.row(index).release(job_id)
@@ -244,7 +248,7 @@ class NodeTable:
             column[index] = count
 
     def set_end(self, index: int, job_id: int, ends_at: float) -> None:
-        """The job will give its part of a node back at another time."""
+        """The job will release its part of a node at another time."""
         self.changed.add(index)
         holder = self.rows[index].holders.get(job_id)
         if holder is not None and holder.ends_at != ends_at:

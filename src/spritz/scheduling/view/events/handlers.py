@@ -1,6 +1,6 @@
-"""What each event means to the projection: one small function per kind.
+"""What each event means for the projection: one small function per kind.
 
-Source: model.events; the states that follow are the core's (`core.apply`).
+Must reach the same state as `core.apply` does for the same event. Source: model.events.
 """
 
 from __future__ import annotations
@@ -139,7 +139,8 @@ def _nodes_up(projection: Projection, event: job_events.JobNodesUp) -> None:
 
 def _suspended(projection: Projection, event: job_events.JobSuspended) -> None:
     record = projection.records[event.job_id]
-    if record.suspended:  # by an administrator, and now until its next time slice
+    # # an administrator suspended it, and now it also waits for its next time slice
+    if record.suspended:
         running_jobs.suspend(projection, record, False)
     record.stopped = bool(event.by)
     if not event.by:
@@ -212,7 +213,7 @@ def _configured(projection: Projection, event: cluster_events.ClusterConfigured)
 
 
 def _node_of(projection: Projection, config: NodeConfig) -> Node:
-    """The node as it was with its new configuration; a new one as its configuration says."""
+    """The node with its new configuration, its state kept; a new node as the configuration says."""
     node = projection.nodes.get(config.name)
     if node is None:
         state, flags = first_state(config)
@@ -280,7 +281,7 @@ def _policy_amended(projection: Projection, event: cluster_events.PolicyAmended)
 
 
 def _usage_changed(projection: Projection, event: cluster_events.UsageReset | cluster_events.UsageAdopted) -> None:
-    """Usage was reset: jobs out of minutes may be able to start."""
+    """Usage was reset: jobs that were out of minutes may be able to start."""
     projection.free_all()
 
 
@@ -298,7 +299,7 @@ def _reservation_deleted(projection: Projection, event: reservation_events.Reser
     projection.drop_reservation(event.name)
 
 
-# Any: each function takes its own kind of event.
+# Any: each function takes its own kind of event; the table pairs them.
 HANDLERS: dict[type[Event], Callable[[Projection, Any], None]] = {
     job_events.JobQueued: _queued,
     job_events.JobUpdated: _updated,
@@ -340,7 +341,7 @@ HANDLERS: dict[type[Event], Callable[[Projection, Any], None]] = {
     reservation_events.ReservationDeleted: _reservation_deleted,
 }
 
-#: Kinds that change nothing a cycle looks at.
+#: kinds of events that do not concern scheduling
 IGNORED: frozenset[type[Event]] = frozenset(
     {
         CrontabChanged,

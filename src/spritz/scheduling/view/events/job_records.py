@@ -1,4 +1,4 @@
-"""Which jobs the projection knows: records come, take over all that a job says about waiting, and go.
+"""The projection's job records: adds them, updates what a job says about waiting, and removes them.
 
 Source: model.job.
 """
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def put(projection: Projection, job: Job) -> JobRecord:
-    """A new record, or all that a changed one says about waiting."""
+    """Add a record, or update an existing one with all that concerns waiting."""
     record = projection.records.get(job.id)
     if record is None:
         record = JobRecord(job.id, job.spec)
@@ -63,13 +63,13 @@ def put(projection: Projection, job: Job) -> JobRecord:
 
 
 def add(projection: Projection, record: JobRecord) -> None:
-    """A record to be found by its number and by its account."""
+    """Add a record under its job id and its account."""
     projection.records[record.id] = record
     projection.of_account.setdefault(record.spec.account, {})[record.id] = record
 
 
 def forget(projection: Projection, job_id: int) -> None:
-    """Remove the record of a job, and all that the projection knows of it."""
+    """Remove the record of a job, and everything the projection knows about it."""
     record = projection.records.pop(job_id, None)
     projection.reached.pop(job_id, None)
     projection.marked.pop(job_id, None)

@@ -1,6 +1,6 @@
-"""Associations, QOS and limits of a `Projection`: made anew, or followed where a change allows that.
+"""Associations, QOS and limits of a `Projection`: built again, or amended if the change allows it.
 
-What a change touches is looked at again, and no more. The core does the same with its state (`core.policy`).
+A change costs what it touches. The core does the same with its state (`core.policy`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def put_policy(projection: Projection, policy: Policy) -> None:
-    """They are these from now on."""
+    """Replace the whole policy."""
     make_rules(projection, policy)
     projection.stock()
     projection.set_priority_inputs(projection.priority_inputs)
@@ -32,7 +32,7 @@ def put_policy(projection: Projection, policy: Policy) -> None:
 
 
 def amend_policy(projection: Projection, change: PolicyChange) -> None:
-    """They have changed in this; only what that touches is looked at again, if that will do."""
+    """Apply a change of the policy; look again only at what it touches, if possible."""
     rules = projection.rules
     if not rules.can_amend(change):
         put_policy(projection, amended(rules.policy, change))
@@ -62,7 +62,7 @@ def _touched_jobs(projection: Projection, touched: Touched) -> list[JobRecord]:
 
 
 def make_rules(projection: Projection, policy: Policy) -> None:
-    """The rules alone, and what running jobs count under them."""
+    """Build the rules alone, and the charges of running jobs under them."""
     projection.rules = Rules.of(policy, projection.partitions, projection.settings.priority_policy, projection.nodes)
     projection.in_use = Ledger()
     for record in projection.records.values():

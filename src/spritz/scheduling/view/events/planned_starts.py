@@ -1,7 +1,6 @@
-"""What becomes of planned starts between cycles: a plan's are taken over, those of jobs that start are used up, and
-those that have become void are dropped.
+"""Planned starts between cycles: those of a plan are adopted, those of started jobs are used up, void ones are dropped.
 
-Decides nothing; who is planned what is `planned starts`.
+Decides nothing; `plan.backfill` decides which jobs get planned starts.
 
 Source: docs/decisions/0030-planned-starts.md.
 """
@@ -27,8 +26,8 @@ if TYPE_CHECKING:
 
 
 def adopt(projection: Projection, plan: Plan) -> None:
-    """Take over the planned starts of a plan, once its starts have been applied; those that have become void since are
-    left out, and those of nodes that are there no more.
+    """Take over the planned starts of a plan, once its starts have been applied. Leaves out those that have become void
+    since, and those on nodes that no longer exist.
     """
     for vain in plan.no_room:
         record = projection.records.get(vain.job_id)
@@ -38,12 +37,12 @@ def adopt(projection: Projection, plan: Plan) -> None:
     if plan.future_starts is None or _take_over(projection, plan.future_starts):
         made, version = projection.memory.made
         if made is plan:
-            # Planned starts are as that cycle left them, so failures found with their version still hold.
+            # The ledger is now as the cycle left it, so failures recorded with its version are still valid.
             projection.ledger.version = version
 
 
 def _take_over(projection: Projection, future_starts: Sequence[PlannedFutureStart]) -> bool:
-    """The ledger has these, all of them if True."""
+    """Make the ledger hold these. True if it could take all of them."""
     there = projection.table.index_of
     complete = True
     wanted: dict[Request, list[PlannedFutureStart]] = {}
@@ -87,7 +86,7 @@ def _take_over(projection: Projection, future_starts: Sequence[PlannedFutureStar
 
 
 def keep_again(projection: Projection, future_starts: list[FutureStart], before: dict[str, Hardware]) -> None:
-    """Planned starts outlive a new table, if all their nodes are there and have the hardware that they had."""
+    """Restore planned starts after a new table was built, if all their nodes exist with unchanged hardware."""
     table, ledger, profile = projection.table, projection.ledger, projection.profile
     for old in future_starts:
         names = old.allocation.names
@@ -106,7 +105,7 @@ def keep_again(projection: Projection, future_starts: list[FutureStart], before:
 
 
 def redeem(projection: Projection, record: JobRecord, request: Request) -> None:
-    """A job of this request has started: the first planned start to its kind is used up, in each of its partitions."""
+    """A job of this request has started: use up the first planned start of its request in each of its partitions."""
     placed = record.id not in projection.unplaced
     others = [shape.request for _key, shape in record.entries] if placed and record.entries else None
     if others is None:
@@ -117,7 +116,7 @@ def redeem(projection: Projection, record: JobRecord, request: Request) -> None:
 
 
 def check_planned_starts(projection: Projection) -> None:
-    """No more planned starts than jobs that wait, and none on nodes that are down."""
+    """Drop planned starts in excess of waiting jobs, and those on nodes that are down."""
     down = projection.ledger.up_version != projection.memory.up_version
     projection.ledger.up_version = projection.memory.up_version
     shrunk = projection.queue.shrunk
@@ -142,7 +141,7 @@ def check_planned_starts(projection: Projection) -> None:
 
 
 def drop_broken(projection: Projection) -> None:
-    """Planned starts that a reservation breaks are void."""
+    """Drop planned starts that a reservation makes impossible."""
     for request, future_starts in list(projection.ledger.by_request.items()):
         for future_start in list(future_starts):
             parts = dict(future_start.parts)
@@ -158,7 +157,7 @@ def drop_broken(projection: Projection) -> None:
 
 
 def _overlap(one: Holder, other: Holder) -> bool:
-    """The same CPUs or devices."""
+    """Whether two holders have a CPU or device in common."""
     return bool(one.cpus & other.cpus) or any(
         mine.name == theirs.name and mask_of(mine.indexes) & mask_of(theirs.indexes)
         for mine in one.gres

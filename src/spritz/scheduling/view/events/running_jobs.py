@@ -1,9 +1,8 @@
-"""Jobs that hold resources, as the projection follows them: they start, end, let go of nodes, are suspended, and their
-ends move.
+"""Jobs that hold resources: they start, end, release nodes, are suspended, and their time limits move.
 
-Owns what the table of nodes, the order of ends, licenses and the use of limits say of them. Decides nothing.
+Owns what the table of nodes, the order of ends, licenses and the usage of limits record about them. Decides nothing.
 
-Source: model.events, by way of `follow`.
+Source: model.events, by way of `handlers`.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ def start(
     at: float,
     licenses: Iterable[tuple[str, int]] = (),
 ) -> None:
-    """The job runs and holds `allocation` and licenses. `ends_at` 0.0: no limit."""
+    """The job runs and holds `allocation` and licenses. `ends_at` 0.0: no time limit."""
     record.pending = record.expediting = record.claiming = False
     record.dependencies = ()
     record.allocation = allocation
@@ -51,7 +50,7 @@ def start(
     hold_nodes(projection, record)
     count_owner(projection, record, 1)
     if record.request.licenses:
-        # Old journals do not say which.
+        # Old journals do not record the licenses: assume the first choice.
         record.licenses = dict(licenses) or license_choices(record.request.licenses)[0]
         projection.licenses.take(record.licenses)
     record.charge = bill(projection, record, allocation)
@@ -60,7 +59,7 @@ def start(
 
 
 def end(projection: Projection, record: JobRecord, completing: Iterable[str], at: float) -> None:
-    """The job runs no more; nodes of `completing` still hold their part, but not for long."""
+    """The job has ended; nodes of `completing` still hold their part for a short time."""
     was_running = record.allocation is not None and not record.completing
     record.pending = record.preempting = record.stopped = record.claiming = False
     record.dependencies = ()
@@ -80,13 +79,13 @@ def end(projection: Projection, record: JobRecord, completing: Iterable[str], at
 
 
 def let_go(projection: Projection, record: JobRecord, names: Iterable[str]) -> None:
-    """The job gives back its part of these nodes; of all, and it holds nothing any more."""
+    """The job releases its part of these nodes. After the last node it holds nothing."""
     allocation = record.allocation
     if allocation is None:
         return
     gone = set(names)
     if record.expediting and record.pending:
-        # Others take nothing of it before it can start again itself.
+        # An expedited job keeps what it holds, so that no other job takes it before this one can start again.
         record.completing -= gone
         if record.completing:
             return
@@ -123,7 +122,7 @@ def suspend(projection: Projection, record: JobRecord, suspended: bool) -> None:
 
 
 def set_end(projection: Projection, record: JobRecord, ends_at: float, at: float) -> None:
-    """The end of a running job's time limit moved; planned starts after it must be worked out again."""
+    """A running job's time limit moved; planned starts after it must be found again."""
     _move_end(projection, record, _planned_end(record, ends_at or at + YEAR_SECONDS))
     for name in record.all_names:
         index = projection.table.index_of.get(name)
@@ -132,13 +131,13 @@ def set_end(projection: Projection, record: JobRecord, ends_at: float, at: float
 
 
 def _planned_end(record: JobRecord, ends_at: float) -> float:
-    """Before that, with time_min_as_soft_limit."""
+    """Planned end, which is earlier with time_min_as_soft_limit."""
     request = record.request
     return ends_at if request is None else ends_at - (request.limit_seconds - request.seconds)
 
 
 def load(projection: Projection, job: Job) -> None:
-    """A record as an image has it."""
+    """Load the record of a job from an image."""
     record = job_records.put(projection, job)
     completing = bool(job.flags & JobFlag.COMPLETING)
     if job.allocation is None or not (job.state.active or completing):
@@ -157,14 +156,14 @@ def load(projection: Projection, job: Job) -> None:
     nodes = tuple(node for node in job.allocation.nodes if node.node in record.completing)
     record.allocation = structs.replace(job.allocation, nodes=nodes, tasks=())
     record.request = waiting_jobs.request_of(projection, record, job.allocation.partition)
-    record.ends_at = job.ends_at or job.submitted_at  # requeued the moment it ended
+    record.ends_at = job.ends_at or job.submitted_at  # it was requeued at the moment it ended
     insort(projection.ends, (record.ends_at, record.id))
     hold_nodes(projection, record)
     count_owner(projection, record, 1)
 
 
 def bill(projection: Projection, record: JobRecord, allocation: Allocation) -> Charge | None:
-    """Count a running job, if there is a policy at all."""
+    """Charge a running job, if there is a policy."""
     if not projection.rules.known:
         return None
     charge = charge_of(projection.rules, record, allocation)
@@ -186,7 +185,7 @@ def hold_nodes(projection: Projection, record: JobRecord) -> None:
 
 
 def count_owner(projection: Projection, record: JobRecord, change: int) -> None:
-    """A job that shares its nodes only with jobs of the same user holds some (1), or none any longer (-1)."""
+    """Count (1) or no longer count (-1) a job that shares its nodes only with jobs of the same user."""
     if record.request is None or not record.request.user_exclusive:
         return
     uid = record.spec.uid

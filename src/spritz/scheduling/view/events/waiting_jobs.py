@@ -1,6 +1,6 @@
-"""Where waiting jobs stand in the queue: the requests that each makes, and its rank among others, as time goes on.
+"""Where waiting jobs stand in the queue: the requests that each makes, and its rank as time goes on.
 
-Owns the moves in and out of `Queue`; what is decided about jobs there is `cycle`'s.
+Owns the moves in and out of `Queue`; `plan.cycle` decides about the jobs there.
 
 Source: slurm.conf(5) PriorityTier, PriorityCalcPeriod; sbatch(1) --switches.
 """
@@ -30,16 +30,16 @@ if TYPE_CHECKING:
     from spritz.scheduling.view.request import Request
     from spritz.scheduling.view.reservations import Reserved
 
-#: Above every PriorityTier (16 bits).
+#: above every PriorityTier (16 bits)
 EXPEDITED_TIER = 1 << 16
-#: Jobs in reservations come before others.
+#: jobs in reservations come before others
 RESERVED_TIER = 1 << 17
-#: Jobs for which others were preempted come before all: no other job takes what their victims gave back.
+#: Jobs for which others were preempted come before all: no other job takes what their victims released.
 CLAIMING_TIER = 1 << 18
 
 
 class Cluster(Protocol):
-    """What requests and ranks are made by: the projection has it, and a snapshot of it."""
+    """What requests and ranks depend on: a projection or a snapshot."""
 
     @property
     def settings(self) -> ClusterSettings: ...
@@ -53,18 +53,18 @@ class Cluster(Protocol):
     def pricing(self) -> Pricing: ...
     @property
     def owners(self) -> Mapping[int, int]:
-        """Users with nodes for their own jobs alone."""
+        """Users with nodes for their jobs alone."""
 
 
 def settle(projection: Projection, now: float, reorder_max: int | None = None) -> None:
-    """Put jobs into the queue, take them out or move them, as their records and the time say.
+    """Put jobs into the queue, take them out or move them, as their records and the time require.
 
-    `reorder_max`: how many jobs to move at most whose priorities changed by themselves.
+    `reorder_max`: most jobs to move whose priorities changed by themselves.
     """
     since = now - projection.priorities_at
     if projection.pricing.per_second and not 0 <= since < projection.settings.priority_policy.calc_period_seconds:
         projection.priorities_at = now
-        # What was worked out for times that are to come again, since the clock was set back, does not hold.
+        # The clock was set back: ranks computed for times that now lie ahead are not valid.
         projection.reorder.update(
             (record.id, record)
             for record in projection.records.values()
@@ -87,7 +87,7 @@ def settle(projection: Projection, now: float, reorder_max: int | None = None) -
             projection.ineligible.pop(record.id, None)
         if record.waiting:
             projection.queue.add(record, _entries(projection, record, now))
-            # One that only moves has not come later than the planned starts that there are.
+            # A job that only moves has not joined later than the planned starts that exist.
             record.queued = queued or record.queued
         elif is_ranked(projection, record):
             _rank(projection, record, now)
@@ -95,26 +95,28 @@ def settle(projection: Projection, now: float, reorder_max: int | None = None) -
 
 
 def is_ranked(projection: Projection, record: JobRecord) -> bool:
-    """Does its priority matter already? That of one that is not in the queue yet does where none may become lower."""
+    """Whether its priority counts already. With INCR_ONLY that is so even before it joins the queue."""
     marked = projection.settings.priority_policy.incr_only and record.pending and not record.held
     return bool(record.entries) or marked
 
 
 def reckon(projection: Projection) -> None:
-    """Before priorities change: work out those of jobs that were not placed in the queue yet."""
+    """Before priorities change: rank the jobs that are not in the queue yet, so that INCR_ONLY remembers their
+    priority.
+    """
     for record in projection.unplaced.values() if projection.settings.priority_policy.incr_only else ():
         if is_ranked(projection, record):
             _rank(projection, record, record.submitted_at)
 
 
 def _rank(projection: Projection, record: JobRecord, now: float) -> None:
-    """It comes to a priority, in no queue: `Pricing` remembers it."""
+    """Compute its priority without placing it, so that `Pricing` remembers it."""
     ends = (projection.pricing.rank(record, name, now)[1] for name in partitions_of(projection, record))
     record.ranked_until = min(ends, default=NEVER)
 
 
 def _follow_owners(projection: Projection) -> None:
-    """Jobs of users who have nodes for their own jobs alone, since then or no longer, make other requests."""
+    """Make new requests for jobs of users who began or ceased to have nodes for their jobs alone."""
     changed = projection.owners_changed
     if not changed:
         return
@@ -127,7 +129,7 @@ def _follow_owners(projection: Projection) -> None:
 
 
 def _widen(projection: Projection, now: float) -> None:
-    """Jobs that have waited long enough for few leaf switches take any number."""
+    """Let jobs that have waited long enough for few leaf switches take any number."""
     for record in list(projection.switch_waits.values()):
         if not record.pending:
             del projection.switch_waits[record.id]
@@ -138,14 +140,14 @@ def _widen(projection: Projection, now: float) -> None:
 
 
 def switches_until(settings: ClusterSettings, record: JobRecord) -> float:
-    """Until when the job insists on few leaf switches (--switches=COUNT@TIME, max_switch_wait)."""
+    """Time until which the job insists on few leaf switches (--switches=COUNT@TIME, max_switch_wait)."""
     longest = parameters_of(settings).switch_wait_seconds
     asked = record.spec.switch_wait_seconds
     return record.eligible_at + (longest if asked is None else min(asked, longest))
 
 
 def _may_boot(projection: Projection, now: float) -> None:
-    """Jobs that have waited long enough for nodes which need no change may have some rebooted."""
+    """Let jobs that have waited long enough for unchanged nodes have some rebooted."""
     policy = projection.settings.features
     for record in list(projection.boot_waits.values()):
         if not record.pending:
@@ -175,7 +177,7 @@ def _entries(projection: Projection, record: JobRecord, now: float) -> list[tupl
 
 
 def partitions_of(cluster: Cluster, record: JobRecord) -> list[str]:
-    """Each partition that the job names and that exists."""
+    """The partitions that the job names and that exist."""
     names = record.spec.partitions
     if not names:
         names = tuple(name for name, partition in cluster.partitions.items() if partition.default)
@@ -193,7 +195,7 @@ def requests_of(cluster: Cluster, record: JobRecord) -> list[tuple[int, Request]
 
 
 def _in_reservations(cluster: Cluster, record: JobRecord, request: Request) -> list[tuple[str, Request]]:
-    """The request once for each reservation in which the job may run, and "" outside of all."""
+    """The request once for each reservation in which the job may run, and "" for outside of all."""
     if not cluster.reserved.by_name and not record.spec.reservation:
         return [("", request)]
     return [
@@ -219,7 +221,7 @@ def request_of(cluster: Cluster, record: JobRecord, partition: str) -> Request:
         if cluster.rules.party(spec.account, spec.user, partition, spec.qos).guarantees:
             found = replace(found, guaranteed=spec.account)
     if record.spec.uid in cluster.owners or record.het_job_id:
-        # Components of one user go together to nodes that are for this user alone.
+        # Components of one user may share nodes that are for this user alone, so the user matters.
         found = replace(found, uid=record.spec.uid)
     if record.het_job_id:
         found = replace(found, component=record.id)
