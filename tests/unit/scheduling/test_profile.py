@@ -14,7 +14,7 @@ from spritz.scheduling.view import profile as profile_module
 from spritz.scheduling.view.events.running_jobs import set_end
 from spritz.scheduling.view.node_timeline import Timeline, counts_ahead
 from spritz.scheduling.view.nodes import Holder
-from spritz.scheduling.view.profile import NEVER, Hold, Profile
+from spritz.scheduling.view.profile import NEVER, FutureHold, Profile
 from tests.unit.scheduling.site import Site, gpus, node, spec
 
 CPUS = 6
@@ -24,9 +24,11 @@ def profile_of(threads: int = 1) -> Profile:
     return Profile(Site([node("n1", CPUS * threads, threads=threads)]).projection.table)
 
 
-def hold(profile: Profile, number: int, cpus: int, start_at: float, end_at: float, *, flexible: bool = True) -> Hold:
+def hold(
+    profile: Profile, number: int, cpus: int, start_at: float, end_at: float, *, flexible: bool = True
+) -> FutureHold:
     holder = Holder(-(1 << 51) - number, uid=0, partition="p", cpus=cpus, memory_mib=0, ends_at=end_at)
-    made = Hold(start_at, end_at, [(0, holder)])
+    made = FutureHold(start_at, end_at, [(0, holder)])
     made.flexible = flexible
     profile.hold(made)
     return made
@@ -152,7 +154,7 @@ def test_a_node_is_worked_out_alike_with_and_without_the_compiled_part() -> None
                 (
                     profile.times[there].tolist(),
                     [column[there].tolist() for column in profile.counts],
-                    set(profile._played),
+                    set(profile._simulated),
                 )
             )
             seen += int(there.sum())
@@ -187,7 +189,7 @@ def test_holds_put_into_the_arrays_leave_what_working_it_out_would_find() -> Non
                 gres=gres,
                 ends_at=end_at,
             )
-            made = Hold(start_at, end_at, [(rng.randrange(3), holder)])
+            made = FutureHold(start_at, end_at, [(rng.randrange(3), holder)])
             made.flexible = rng.random() < 0.9
             profile.hold(made)
             put += not profile.stale

@@ -20,7 +20,7 @@ from spritz.model.limits.minutes import Minutes, out_of_minutes
 from spritz.model.limits.reasons import rank_of, reason_of
 from spritz.model.reasons import Reason
 from spritz.scheduling.explain.wording import count, largest, limit_text, listed, memory
-from spritz.scheduling.view.charges import count_in, wanted_by
+from spritz.scheduling.view.charges import count_charge, wanted_by
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -238,7 +238,7 @@ def _holders(view: PlanView, record: JobRecord, request: Request) -> list[int] |
         charge = view.charges.get(number)
         if charge is None or not keys.intersection(charge[0]):
             continue
-        count_in(ledger, charge, -1)
+        count_charge(ledger, charge, -1)
         chosen.append(number)
         if exceeded(party, ledger, pairs, minutes, nodes=nodes) is None:
             break
@@ -247,9 +247,9 @@ def _holders(view: PlanView, record: JobRecord, request: Request) -> list[int] |
     needed = []
     for number in reversed(chosen):
         charge = view.charges[number]
-        count_in(ledger, charge)
+        count_charge(ledger, charge)
         if exceeded(party, ledger, pairs, minutes, nodes=nodes) is not None:
-            count_in(ledger, charge, -1)
+            count_charge(ledger, charge, -1)
             needed.append(number)
     return needed
 

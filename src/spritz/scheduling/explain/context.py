@@ -13,7 +13,7 @@ import numpy as np
 from spritz.model.reasons import Reason
 from spritz.scheduling.explain.account_limits import charges_of
 from spritz.scheduling.explain.wording import label, record_label
-from spritz.scheduling.view.charges import charge_of, count_in
+from spritz.scheduling.view.charges import charge_of, count_charge
 from spritz.scheduling.view.holders import holders_of
 from spritz.scheduling.view.planned_starts import FUTURE
 
@@ -106,7 +106,7 @@ class PlanView:
                 self.table.charge(index, holder)
             if self.snapshot.rules.known:
                 self.charges[alias] = charge = charge_of(self.snapshot.rules, record, start.allocation)
-                count_in(self.in_use, charge)
+                count_charge(self.in_use, charge)
             if request.licenses:
                 self.licenses.take(self.licenses.choose(request.licenses) or {})
 

@@ -31,7 +31,7 @@ from spritz.scheduling.forecast.starts import ExpectedStarts
 from spritz.scheduling.plan.cycle import Begun
 from spritz.scheduling.plan.feasible import UNSEEN
 from spritz.scheduling.plan.verdicts import partition_verdict
-from spritz.scheduling.view.charges import Charge, count_in, wanted_by
+from spritz.scheduling.view.charges import Charge, count_charge, wanted_by
 from spritz.scheduling.view.events.waiting_jobs import requests_of
 from spritz.scheduling.view.profile import NEVER
 
@@ -275,7 +275,7 @@ class HeldJobs:
         """What the job had is given back. Returns lines that wait for some of it."""
         charge = end.charge
         if charge.keys:
-            count_in(self._ledger, charge, -1)
+            count_charge(self._ledger, charge, -1)
             if self._minutes is not None:
                 self._minutes.end(charge.keys, charge.tres, at, end.ends_at, end.factor)
         self._licenses.give_back(end.licenses)
@@ -384,7 +384,7 @@ class HeldJobs:
                 nodes = range(line.request.nodes_min) if self._rules.shares_nodes else ()
                 order = next(self._order)
                 charge = Charge(line.party.keys, line.tres, tuple(f"{order}/{place}" for place in nodes))
-                count_in(self._ledger, charge)
+                count_charge(self._ledger, charge)
                 if self._minutes is not None:
                     ends_at = at + line.request.seconds
                     self._minutes.start(line.party.keys, line.tres, at, ends_at, line.party.usage_factor)

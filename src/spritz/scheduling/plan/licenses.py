@@ -67,7 +67,7 @@ class Licenses:
         if ahead is None or not needs:
             return True
         self._planned.before_reading()
-        with ahead.without(self._planned.own(*records)):
+        with ahead.without(self._planned.of_jobs(*records)):
             return ahead.first(request, needs, now) == now
 
     def reserved(self, request: Request) -> Mapping[str, int]:

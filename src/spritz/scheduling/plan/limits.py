@@ -12,7 +12,7 @@ from spritz.model.limits.check import exceeded
 from spritz.model.limits.minutes import out_of_minutes
 from spritz.model.limits.reasons import first_of
 from spritz.model.reasons import Reason
-from spritz.scheduling.view.charges import charge_of, count_in, guaranteed_pairs
+from spritz.scheduling.view.charges import charge_of, count_charge, guaranteed_pairs
 from spritz.scheduling.view.records import Verdict
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ class Limits:
         """Charge a job that starts now and lasts at most `minutes`."""
         if self._rules.known:
             charge, factor = charge_of(self._rules, record, allocation), self._rules.usage_factor(record.spec.qos)
-            count_in(self.in_use, charge)
+            count_charge(self.in_use, charge)
             self.starting.append((self.now + minutes * 60.0, charge, factor))
             if self._rules.foresees:
                 self.minutes.committed.add(charge.keys, charge.tres, self.now + minutes * 60.0, factor)

@@ -124,7 +124,7 @@ class PlannedStarts:
         late = frozenset(record.expected_nodes) if self.overdue.has(record) else frozenset()
         clashing: list[FutureStart] = []
         # The job's planned starts in any of its partitions are no obstacle: `redeem` drops them when it starts.
-        own = self.own(record)
+        own = self.of_jobs(record)
         view = self.view(request)
         for part in allocation.nodes:
             index = self._table.index_of[part.node]
@@ -154,7 +154,7 @@ class PlannedStarts:
             for hold, _ in node_holds
         )
 
-    def own(self, *records: JobRecord) -> list[FutureStart]:
+    def of_jobs(self, *records: JobRecord) -> list[FutureStart]:
         """The planned starts of these jobs, in any of their partitions."""
         shapes = [shape for record in records for _key, shape in record.entries]
         return [future_start for shape in shapes for future_start in self.ledger.of(shape.request)[:1]]
@@ -251,7 +251,7 @@ class PlannedStarts:
         if ahead is None or not needs:
             return []
         self.before_reading()
-        own = self.own(record)
+        own = self.of_jobs(record)
         with ahead.without(own):
             if ahead.first(request, needs, now) == now:
                 return []

@@ -184,24 +184,24 @@ def _cpu_limit(row: NodeRow, request: Request) -> int:
 
 def tasks_in_cores(cores: int, threads: int, request: Request) -> int:
     """Most tasks on `cores` whole cores of `threads` CPUs."""
-    each = request.cpus_per_task
+    cpus_per_task = request.cpus_per_task
     threads = min(threads, request.threads_used or threads)
     if not request.tasks_per_core:
-        return cores * threads // each
-    if each <= threads:
-        return cores * min(request.tasks_per_core, threads // each)
-    return cores // -(-each // threads)
+        return cores * threads // cpus_per_task
+    if cpus_per_task <= threads:
+        return cores * min(request.tasks_per_core, threads // cpus_per_task)
+    return cores // -(-cpus_per_task // threads)
 
 
 def cores_for_tasks(tasks: int, threads: int, request: Request) -> int:
     """Fewest whole cores that hold `tasks` tasks: the inverse of `tasks_in_cores`."""
-    each = request.cpus_per_task
+    cpus_per_task = request.cpus_per_task
     threads = min(threads, request.threads_used or threads)
     if not request.tasks_per_core:
-        return -(-tasks * each // threads)
-    if each <= threads:
-        return -(-tasks // min(request.tasks_per_core, threads // each))
-    return tasks * -(-each // threads)
+        return -(-tasks * cpus_per_task // threads)
+    if cpus_per_task <= threads:
+        return -(-tasks // min(request.tasks_per_core, threads // cpus_per_task))
+    return tasks * -(-cpus_per_task // threads)
 
 
 def _tasks_by_cpus(cpus: int, count: int, hardware: Hardware, request: Request) -> int:
@@ -241,7 +241,7 @@ def _tasks_by_gres(row: NodeRow, request: Request) -> int:
         tasks = min(tasks, max(0, left) // need.count)
         if request.shares_over == "task" and need.name in SHARED_GRES:
             free = row.shares_on_devices(need.name).values()
-            tasks = min(tasks, sum(1 for one in free if one >= need.count))
+            tasks = min(tasks, sum(1 for device_free in free if device_free >= need.count))
     for name, count in by_name.items():
         held = sum(taken for (other, _kind), taken in fixed.items() if other == name)
         left = row.count_free(name, over=request.shares_over) - held
@@ -250,8 +250,8 @@ def _tasks_by_gres(row: NodeRow, request: Request) -> int:
         tasks = min(tasks, gpus * request.tasks_per_gpu)
     if request.memory_per_gpu:
         left = memory_free(row, request) - gpus * request.memory_per_gpu
-        each = by_name.get("gpu", 0) * request.memory_per_gpu
-        tasks = 0 if left < 0 else min(tasks, left // each) if each else tasks
+        memory_per_task = by_name.get("gpu", 0) * request.memory_per_gpu
+        tasks = 0 if left < 0 else min(tasks, left // memory_per_task) if memory_per_task else tasks
     return tasks
 
 

@@ -28,7 +28,7 @@ class Charge(NamedTuple):
     nodes: tuple[str, ...] = ()
 
 
-def count_in(ledger: Ledger, charge: Charge, sign: int = 1) -> None:
+def count_charge(ledger: Ledger, charge: Charge, sign: int = 1) -> None:
     """Add a running job's charge, or (`sign` -1) remove it."""
     ledger.add(charge.keys, jobs=1, tres=charge.tres, nodes=charge.nodes, sign=sign)
 

@@ -122,17 +122,17 @@ class Eligibility:
         """`nodes` within the request's reservation, without those of floating reservations that it could never end
         before.
         """
-        own = self._reserved.get(request.reservation)
-        if own is not None:
-            nodes = np.intersect1d(nodes, own, assume_unique=True)
+        reserved = self._reserved.get(request.reservation)
+        if reserved is not None:
+            nodes = np.intersect1d(nodes, reserved, assume_unique=True)
         if self._reserved_by is not None:
             for name in self._reserved_by.too_long(request):
                 nodes = np.setdiff1d(nodes, self._indexes(self._reserved_by.by_name[name].nodes), assume_unique=True)
         return nodes
 
     def _indexes(self, names: Iterable[str]) -> Ints:
-        found = sorted({self._index_of[name] for name in names if name in self._index_of})
-        return np.array(found, np.int64)
+        indexes = sorted({self._index_of[name] for name in names if name in self._index_of})
+        return np.array(indexes, np.int64)
 
     def required(self, request: Request) -> frozenset[int] | None:
         """Indexes of --nodelist; None if a node does not exist or is not in the partition."""
@@ -149,10 +149,10 @@ class Eligibility:
         malformed.
         """
         key = self._key(request)
-        found = self._choices.get(key)
-        if found is None:
-            found = self._choices[key] = tuple(self._work_out(request))
-        return found
+        choices = self._choices.get(key)
+        if choices is None:
+            choices = self._choices[key] = tuple(self._work_out(request))
+        return choices
 
     def nodes(self, request: Request) -> Ints:
         """Every node of every choice."""
@@ -160,21 +160,21 @@ class Eligibility:
         if len(choices) == 1:
             return choices[0].nodes
         key = self._key(request)
-        found = self._all_nodes.get(key)
-        if found is None:
+        nodes = self._all_nodes.get(key)
+        if nodes is None:
             parts = [choice.nodes for choice in choices]
-            found = self._all_nodes[key] = np.unique(np.concatenate(parts)) if parts else np.zeros(0, np.int64)
-        return found
+            nodes = self._all_nodes[key] = np.unique(np.concatenate(parts)) if parts else np.zeros(0, np.int64)
+        return nodes
 
     def capacities(self, request: Request) -> tuple[NodeCapacity, ...]:
         """The distinct capacities of nodes that may serve."""
-        found = self._capacities.get(request)
-        if found is None:
+        capacities = self._capacities.get(request)
+        if capacities is None:
             if len(self._capacities) >= CAPACITIES_MAX:
                 self._capacities.clear()
             kinds = {id(kind): kind for kind in (self._kinds[index] for index in self.nodes(request).tolist())}
-            found = self._capacities[request] = tuple(kinds.values())
-        return found
+            capacities = self._capacities[request] = tuple(kinds.values())
+        return capacities
 
     def _work_out(self, request: Request) -> list[Choice]:
         nodes = self.partition_nodes.get(request.partition)
@@ -190,7 +190,7 @@ class Eligibility:
         required = self._narrow(nodes, request.features)
         if request.boots and not request.boots_later:
             required += self._rebooted(nodes, request)
-        required = self._own_first(required, request)
+        required = self._reserved_first(required, request)
         if not request.prefer:
             return required
         preferred = [
@@ -206,33 +206,33 @@ class Eligibility:
         answers = {said: says(text, said) for said in {self._extra[index] for index in nodes.tolist()}}
         return np.array([index for index in nodes.tolist() if answers[self._extra[index]]], np.int64)
 
-    def _own_first(self, choices: list[Choice], request: Request) -> list[Choice]:
+    def _reserved_first(self, choices: list[Choice], request: Request) -> list[Choice]:
         """With a flexible reservation, prefer its nodes, which other jobs cannot use: first its nodes alone, then any
         nodes with at least one of its own, then the choice as it is.
         """
-        own = self._flexible.get(request.reservation)
-        if own is None:
+        own_nodes = self._flexible.get(request.reservation)
+        if own_nodes is None:
             return choices
-        found = []
+        preferred = []
         for choice in choices:
-            inside = choice.only(np.isin(choice.nodes, own))
+            inside = choice.only(np.isin(choice.nodes, own_nodes))
             if len(inside.nodes):
-                found.append(inside)
+                preferred.append(inside)
                 if request.nodes_max != 1:
                     group = (frozenset(inside.nodes.tolist()), 1)
-                    found.append(Choice(choice.nodes, (*choice.groups, group), choice.boots))
-            found.append(choice)
-        return found
+                    preferred.append(Choice(choice.nodes, (*choice.groups, group), choice.boots))
+            preferred.append(choice)
+        return preferred
 
     def _rebooted(self, nodes: Ints, request: Request) -> list[Choice]:
         """Choices of nodes that have the features, or could have them after a reboot."""
-        found, boots = [], []
+        able, boots = [], []
         for index in nodes.tolist():
             change = to_activate(request.boots, self._features[index], self._changeable[index])
             if change is not None:
-                found.append(index)
+                able.append(index)
                 boots.append(bool(change))
-        return [Choice(np.array(found, np.int64), (), np.array(boots, np.bool_))] if any(boots) else []
+        return [Choice(np.array(able, np.int64), (), np.array(boots, np.bool_))] if any(boots) else []
 
     def _narrow(self, nodes: Ints, text: str) -> list[Choice]:
         try:
@@ -256,12 +256,12 @@ def _fabrics(
     partitions: Mapping[str, Partition], topologies: Sequence[Topology], index_of: Mapping[str, int]
 ) -> dict[str, Fabric]:
     made: dict[str, Fabric] = {}
-    found = {}
+    fabrics = {}
     for name, partition in partitions.items():
-        topology = next((each for each in topologies if partition.topology in ("", each.name)), None)
+        topology = next((candidate for candidate in topologies if partition.topology in ("", candidate.name)), None)
         if topology is None or topology.kind == "flat":
             continue
         if topology.name not in made:
             made[topology.name] = Fabric(topology, index_of)
-        found[name] = made[topology.name]
-    return found
+        fabrics[name] = made[topology.name]
+    return fabrics

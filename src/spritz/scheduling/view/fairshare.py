@@ -48,8 +48,8 @@ class _Tree:
     """Associations of one cluster as a tree of competitors for shares."""
 
     def __init__(self, associations: Iterable[Association], usage: Mapping[int, float]) -> None:
-        self.shares = {one.id: Share(association=one, usage=usage.get(one.id, 0.0)) for one in associations}
-        accounts = {one.association.account: one for one in self.shares.values() if not one.association.user}
+        self.shares = {item.id: Share(association=item, usage=usage.get(item.id, 0.0)) for item in associations}
+        accounts = {share.association.account: share for share in self.shares.values() if not share.association.user}
         self.root: Share | None = None
         #: by id: the association whose share it and its siblings divide
         self.above: dict[int, Share] = {}
@@ -75,19 +75,19 @@ class _Tree:
 
     def depth_first(self) -> list[Share]:
         """All below root, parents before children."""
-        found: list[Share] = []
+        ordered: list[Share] = []
         waiting = [self.root] if self.root is not None else []
         while waiting:
-            one = waiting.pop()
-            mine = self.children.get(one.association.id, [])
-            found += mine
-            waiting += mine
-        return found
+            share = waiting.pop()
+            children = self.children.get(share.association.id, [])
+            ordered += children
+            waiting += children
+        return ordered
 
-    def part(self, one: Share) -> float:
+    def part(self, share: Share) -> float:
         """Its part of the siblings' shares."""
-        every = self.level.get(self.above[one.association.id].association.id, 0)
-        return one.association.shares / every if every else 0.0
+        every = self.level.get(self.above[share.association.id].association.id, 0)
+        return share.association.shares / every if every else 0.0
 
 
 def fair_shares(
@@ -99,9 +99,9 @@ def fair_shares(
     if root is None:
         return tree.shares
     root.effective_usage, root.norm_usage = 1.0, 1.0 if root.usage else 0.0
-    for one in tree.depth_first():
-        one.norm_usage = one.usage / root.usage if root.usage else 0.0
-        one.siblings = tree.level.get(tree.above[one.association.id].association.id, 0)
+    for share in tree.depth_first():
+        share.norm_usage = share.usage / root.usage if root.usage else 0.0
+        share.siblings = tree.level.get(tree.above[share.association.id].association.id, 0)
     if policy.classic:
         _classic(tree, root, policy)
     else:
@@ -114,17 +114,17 @@ def fair_shares(
 
 def _fair_tree(tree: _Tree, root: Share) -> None:
     below = tree.depth_first()
-    for one in below:
-        above = tree.above[one.association.id]
-        one.effective_usage = one.usage / above.usage if above.usage else 0.0
-        if one.association.shares == SHARES_PARENT:
-            one.norm_shares = above.norm_shares
-            one.level = inf
+    for share in below:
+        above = tree.above[share.association.id]
+        share.effective_usage = share.usage / above.usage if above.usage else 0.0
+        if share.association.shares == SHARES_PARENT:
+            share.norm_shares = above.norm_shares
+            share.level = inf
             continue
-        one.norm_shares = tree.part(one)
-        if one.norm_shares:
-            one.level = one.norm_shares / one.effective_usage if one.effective_usage else inf
-    users = sum(1 for one in below if one.association.user)
+        share.norm_shares = tree.part(share)
+        if share.norm_shares:
+            share.level = share.norm_shares / share.effective_usage if share.effective_usage else inf
+    users = sum(1 for share in below if share.association.user)
     _Ranks(tree, users).rank(tree.children.get(root.association.id, []), tied=False)
 
 
@@ -139,17 +139,17 @@ class _Ranks:
     def rank(self, siblings: list[Share], *, tied: bool) -> None:
         """Rank all users below these. `tied`: the first of them ties with the previous user."""
         # At equal level users come before accounts: the best user of the account ties with them.
-        ordered = sorted(siblings, key=lambda one: (-one.level, not one.association.user, one.association.id))
+        ordered = sorted(siblings, key=lambda share: (-share.level, not share.association.user, share.association.id))
         place = 0
         before: float | None = None
         while place < len(ordered):
-            one = ordered[place]
-            same = tied if before is None else one.level == before
-            before = one.level
-            if one.association.user:
+            share = ordered[place]
+            same = tied if before is None else share.level == before
+            before = share.level
+            if share.association.user:
                 if not same:
                     self._rank = self._next
-                one.factor = self._rank / self._users
+                share.factor = self._rank / self._users
                 self._next -= 1
                 place += 1
                 continue
@@ -168,38 +168,38 @@ class _Ranks:
 def _classic(tree: _Tree, root: Share, policy: PriorityPolicy) -> None:
     root.norm_shares = 1.0
     root.factor = _factor(root, policy.dampening)
-    for one in tree.depth_first():
-        above = tree.above[one.association.id]
-        inherits = one.association.shares == SHARES_PARENT
-        one.norm_shares = above.norm_shares if inherits else above.norm_shares * tree.part(one)
+    for share in tree.depth_first():
+        above = tree.above[share.association.id]
+        inherits = share.association.shares == SHARES_PARENT
+        share.norm_shares = above.norm_shares if inherits else above.norm_shares * tree.part(share)
         if above is root:
-            one.effective_usage = one.norm_usage
+            share.effective_usage = share.norm_usage
         elif inherits:
-            one.effective_usage = above.effective_usage
+            share.effective_usage = above.effective_usage
         elif policy.depth_oblivious:
-            one.effective_usage = _oblivious(tree, one, above)
+            share.effective_usage = _oblivious(tree, share, above)
         else:
-            one.effective_usage = one.norm_usage + (above.effective_usage - one.norm_usage) * tree.part(one)
-        one.factor = _factor(one, policy.dampening)
+            share.effective_usage = share.norm_usage + (above.effective_usage - share.norm_usage) * tree.part(share)
+        share.factor = _factor(share, policy.dampening)
 
 
-def _factor(one: Share, dampening: int) -> float:
-    if one.norm_shares <= 0.0:
+def _factor(share: Share, dampening: int) -> float:
+    if share.norm_shares <= 0.0:
         return 0.0
-    exponent = one.effective_usage / one.norm_shares / max(1, dampening)
+    exponent = share.effective_usage / share.norm_shares / max(1, dampening)
     return 2.0**-exponent if exponent < 1100.0 else 0.0
 
 
-def _oblivious(tree: _Tree, one: Share, above: Share) -> float:
+def _oblivious(tree: _Tree, share: Share, above: Share) -> float:
     """R * S. The parent's imbalance counts less, the closer the association itself is to its share."""
     siblings = tree.children[above.association.id]
     used = sum(other.norm_usage for other in siblings if other.association.shares != SHARES_PARENT)
-    if not (one.norm_shares and one.norm_usage and above.effective_usage):
+    if not (share.norm_shares and share.norm_usage and above.effective_usage):
         return 0.0
     ratio = above.effective_usage / above.norm_shares
     # All siblings together have the shares of the one above.
-    local = (one.norm_usage / one.norm_shares) / (used / above.norm_shares)
+    local = (share.norm_usage / share.norm_shares) / (used / above.norm_shares)
     product = log(ratio) * log(local)
     weight = 1.0 if product >= 0.0 else 1.0 / (1.0 + (_OBLIVIOUS * log(ratio)) ** 2)
-    found: float = ratio * local**weight * one.norm_shares
-    return found
+    effective: float = ratio * local**weight * share.norm_shares
+    return effective

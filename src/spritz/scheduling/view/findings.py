@@ -65,9 +65,9 @@ class Memory:
             self._ideal = table.emptied(all_up=True)
         return self._ideal
 
-    def put_no_room(self, request: Request, found: NoRoom) -> None:
+    def put_no_room(self, request: Request, no_room: NoRoom) -> None:
         """Record that no victims were found for jobs of the request."""
-        _add(self.no_room, {(request, found.guarantees): found})
+        _add(self.no_room, {(request, no_room.guarantees): no_room})
 
     def add(self, findings: Findings) -> None:
         """Add the findings of a cycle."""
@@ -143,8 +143,8 @@ class Findings:
 
     def is_avoidable(self, which: Occurrences, request: Request) -> bool | None:
         """Whether the request could avoid these occurrences. None: not known."""
-        found = self.avoidable.get(which, _NONE).get(request)
-        return self._memory.avoidable.get(which, _NONE).get(request) if found is None else found
+        avoidable = self.avoidable.get(which, _NONE).get(request)
+        return self._memory.avoidable.get(which, _NONE).get(request) if avoidable is None else avoidable
 
     def no_room_for(self, request: Request, guarantees: tuple[Guarantee, ...]) -> NoRoom | None:
         """The last search for victims that failed, if there was one."""
@@ -155,8 +155,8 @@ class Findings:
 _NONE: Mapping[Request, bool] = {}
 
 
-def _add(known: dict[Key, Answer], new: Mapping[Key, Answer]) -> None:
+def _add(cache: dict[Key, Answer], new: Mapping[Key, Answer]) -> None:
     """Add to a cache, which is emptied when it is full."""
-    if len(known) + len(new) > ANSWERS_MAX:
-        known.clear()
-    known.update(new)
+    if len(cache) + len(new) > ANSWERS_MAX:
+        cache.clear()
+    cache.update(new)

@@ -37,14 +37,16 @@ class GpuParts:
 
     def number(self, row: NodeRow) -> int:
         """The number for the node's present parts."""
-        found: list[int] = []
+        free_parts: list[int] = []
         for name in SHARED_GRES:
             shares = row.shares_free.get(name)
             if shares:
                 pool = row.hardware.pools[name]
                 left = row.shares_on_devices(name)
-                found += [left[one] * WHOLE_GPU // whole for one, whole in pool.shares.items() if left.get(one)]
-        parts = tuple(sorted(part for part in found if part < WHOLE_GPU))
+                free_parts += [
+                    left[device] * WHOLE_GPU // whole for device, whole in pool.shares.items() if left.get(device)
+                ]
+        parts = tuple(sorted(part for part in free_parts if part < WHOLE_GPU))
         number = self._numbers.get(parts)
         if number is None:
             number = self._numbers[parts] = len(self.parts)

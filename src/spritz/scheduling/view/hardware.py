@@ -80,12 +80,12 @@ class GresPool:
                 near |= local
         return near
 
-    def link(self, one: int, other: int) -> int:
+    def link(self, device: int, other: int) -> int:
         """Strength of the link between two devices, as either reports it; 0 for no link."""
-        return max(self._link(one, other), self._link(other, one))
+        return max(self._link(device, other), self._link(other, device))
 
-    def _link(self, one: int, other: int) -> int:
-        links = self.links.get(one, ())
+    def _link(self, device: int, other: int) -> int:
+        links = self.links.get(device, ())
         return max(0, links[other]) if other < len(links) else 0
 
     def _add(self, line: GresCapacity, capacity: NodeCapacity) -> None:
@@ -154,11 +154,11 @@ class Hardware:
         if self.threads == 1:
             return cpus
         absent = self.cpus & ~cpus
-        some, lacking = cpus, absent
+        partial, lacking = cpus, absent
         for thread in range(1, self.threads):
-            some |= cpus >> thread
+            partial |= cpus >> thread
             lacking |= absent >> thread
-        return some & ~lacking & self.first_threads
+        return partial & ~lacking & self.first_threads
 
     def core_cpus(self, first_threads: int) -> int:
         """All usable CPUs of the cores given by their first-thread bits."""

@@ -20,7 +20,7 @@ def holders_of(
     """(node index, holder) for each node of the allocation that still exists, held until `ends_at`. Nodes that the job
     only keeps free come last.
     """
-    found = []
+    holders = []
     for node in allocation.nodes:
         index = table.index_of.get(node.node)
         if index is None:
@@ -39,7 +39,7 @@ def holders_of(
             mcs=request.mcs,
             ends_at=ends_at,
         )
-        found.append((index, holder))
+        holders.append((index, holder))
     for name in allocation.kept or ():
         index = table.index_of.get(name)
         if index is not None:
@@ -52,5 +52,5 @@ def holders_of(
                 whole=True,
                 ends_at=ends_at,
             )
-            found.append((index, holder))
-    return found
+            holders.append((index, holder))
+    return holders

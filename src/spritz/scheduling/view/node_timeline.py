@@ -19,7 +19,7 @@ from spritz.model.resources import GresAllocation, lowest_bits, mask_of, mask_te
 if TYPE_CHECKING:
     from spritz.scheduling.view.hardware import Hardware
     from spritz.scheduling.view.nodes import Holder, NodeRow
-    from spritz.scheduling.view.profile import Hold
+    from spritz.scheduling.view.profile import FutureHold
 
 
 class Timeline:
@@ -29,8 +29,8 @@ class Timeline:
 
     __slots__ = ("_at", "_avoid", "breakpoints", "flexible")
 
-    def __init__(self, row: NodeRow, holds: Iterable[tuple[Hold, Holder]]) -> None:
-        at: dict[float, tuple[list[int], list[tuple[Hold, Holder]]]] = {}
+    def __init__(self, row: NodeRow, holds: Iterable[tuple[FutureHold, Holder]]) -> None:
+        at: dict[float, tuple[list[int], list[tuple[FutureHold, Holder]]]] = {}
         for holder in row.holders.values():
             at.setdefault(holder.ends_at, ([], []))[0].append(holder.job_id)
         self._avoid = 0
@@ -57,7 +57,7 @@ class Timeline:
 
 
 def events_ahead(
-    row: NodeRow, holds: Sequence[tuple[Hold, Holder]], kinds: tuple[tuple[str, str], ...]
+    row: NodeRow, holds: Sequence[tuple[FutureHold, Holder]], kinds: tuple[tuple[str, str], ...]
 ) -> list[tuple[float, int, tuple[int, ...]]] | None:
     """Changes as (time, 1 for a release or -1 for a hold, amounts as `Holder.taken`), unordered. None where the free
     resources do not follow by addition.
@@ -75,7 +75,7 @@ def events_ahead(
 
 
 def counts_ahead(
-    row: NodeRow, holds: Sequence[tuple[Hold, Holder]], kinds: tuple[tuple[str, str], ...]
+    row: NodeRow, holds: Sequence[tuple[FutureHold, Holder]], kinds: tuple[tuple[str, str], ...]
 ) -> tuple[list[float], list[tuple[int, ...]]] | None:
     """Times of changes, and the counts (`NodeRow.counts`) now and from each of them on. The result is that of
     `Timeline`, found by addition alone; None where addition may not be exact.
@@ -87,7 +87,7 @@ def counts_ahead(
     for at, sign, taken in events:
         changes.setdefault(at, []).append((sign, taken))
     now = row.counts(kinds)
-    breakpoints, found = sorted(changes), [tuple(now)]
+    breakpoints, counts = sorted(changes), [tuple(now)]
     # A node is idle once all its jobs have ended.
     state = [now[0], now[2], -sum(sign * taken[2] for _at, sign, taken in events), *now[4:]]
     for at in breakpoints:
@@ -96,8 +96,8 @@ def counts_ahead(
         if state[0] < 0 or min(state[3:], default=0) < 0:
             # More is planned than there is (a job's end has moved): only rows can say what is left.
             return None
-        found.append((state[0], state[0], state[1], not state[2], *state[3:]))
-    return breakpoints, found
+        counts.append((state[0], state[0], state[1], not state[2], *state[3:]))
+    return breakpoints, counts
 
 
 class Least:
@@ -158,10 +158,10 @@ def _kinds(hardware: Hardware) -> Sequence[tuple[tuple[str, str], int]]:
 def _cores_from(hardware: Hardware, cpus: int, first: int, count: int) -> int:
     """Up to `count` whole cores of `cpus`, preferring those in `first`."""
     cores = hardware.whole_cores(cpus)
-    own = cores & hardware.whole_cores(first)
-    found = lowest_bits(own, count) if own.bit_count() > count else own
-    found |= lowest_bits(cores & ~own, count - found.bit_count())
-    return hardware.core_cpus(found)
+    preferred = cores & hardware.whole_cores(first)
+    chosen = lowest_bits(preferred, count) if preferred.bit_count() > count else preferred
+    chosen |= lowest_bits(cores & ~preferred, count - chosen.bit_count())
+    return hardware.core_cpus(chosen)
 
 
 def _moved(row: NodeRow, holder: Holder, avoid: int) -> Holder:
@@ -176,12 +176,12 @@ def _moved(row: NodeRow, holder: Holder, avoid: int) -> Holder:
         if hardware.core_cpus(wanted) != cpus:
             return holder
         open_cpus = row.free_cpus & ~avoid
-        found = _cores_from(hardware, open_cpus, cpus, wanted.bit_count())
-        if found.bit_count() < cpus.bit_count():
-            found = _cores_from(hardware, row.free_cpus, found or cpus, wanted.bit_count())
-        if found.bit_count() != cpus.bit_count():
+        cpus_chosen = _cores_from(hardware, open_cpus, cpus, wanted.bit_count())
+        if cpus_chosen.bit_count() < cpus.bit_count():
+            cpus_chosen = _cores_from(hardware, row.free_cpus, cpus_chosen or cpus, wanted.bit_count())
+        if cpus_chosen.bit_count() != cpus.bit_count():
             return holder
-        cpus = found
+        cpus = cpus_chosen
     moved = holder.until(holder.ends_at)
     moved.cpus = cpus
     moved.gres = _moved_gres(row, gres)
@@ -192,18 +192,18 @@ def _moved_gres(row: NodeRow, gres: tuple[GresAllocation, ...]) -> tuple[GresAll
     if row.shares_free:
         return gres
     free = dict(row.gres_free)
-    found = []
-    for one in gres:
-        if one.name in free:
-            pool = row.hardware.pools[one.name]
-            mask = mask_of(one.indexes)
-            if mask & ~free[one.name]:
-                kept = mask & free[one.name]
-                like = pool.typed_mask(one.type) & free[one.name] & ~kept
+    moved = []
+    for item in gres:
+        if item.name in free:
+            pool = row.hardware.pools[item.name]
+            mask = mask_of(item.indexes)
+            if mask & ~free[item.name]:
+                kept = mask & free[item.name]
+                like = pool.typed_mask(item.type) & free[item.name] & ~kept
                 kept |= lowest_bits(like, mask.bit_count() - kept.bit_count())
                 if kept.bit_count() == mask.bit_count():
                     mask = kept
-                    one = GresAllocation(name=one.name, type=one.type, count=one.count, indexes=mask_text(mask))
-            free[one.name] &= ~mask
-        found.append(one)
-    return tuple(found)
+                    item = GresAllocation(name=item.name, type=item.type, count=item.count, indexes=mask_text(mask))
+            free[item.name] &= ~mask
+        moved.append(item)
+    return tuple(moved)

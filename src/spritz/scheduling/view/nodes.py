@@ -112,7 +112,7 @@ class Holder:
         nothing about the holder changes any more.
         """
         if self._taken is None or self._taken[0] is not kinds:
-            found = [self.cpus.bit_count(), self.memory_mib, int(not self.stopped)]
+            amounts = [self.cpus.bit_count(), self.memory_mib, int(not self.stopped)]
             for name, kind in kinds:
                 pool = hardware.pools.get(name)
                 count = 0
@@ -122,8 +122,8 @@ class Holder:
                             count += (mask_of(gres.indexes) & pool.masks.get(kind, 0)).bit_count()
                         elif kind in ("", gres.type):
                             count += gres.count
-                found.append(count)
-            self._taken = kinds, tuple(found)
+                amounts.append(count)
+            self._taken = kinds, tuple(amounts)
         return self._taken[1]
 
     def key(self) -> tuple[object, ...]:
@@ -350,9 +350,9 @@ class NodeRow:
         if self.hardware.threads > 1:
             cores = self.hardware.core_cpus(self.hardware.whole_cores(cpus))
         idle = not self.holders or all(holder.stopped for holder in self.holders.values())
-        found = [cpus.bit_count(), cores.bit_count(), self.free_memory_mib, idle]
-        found += [self.count_free(name, kind) for name, kind in kinds]
-        return found
+        counts = [cpus.bit_count(), cores.bit_count(), self.free_memory_mib, idle]
+        counts += [self.count_free(name, kind) for name, kind in kinds]
+        return counts
 
     def free(self) -> tuple[object, ...]:
         """The node's hardware and what is free of it, shares excepted."""

@@ -70,8 +70,8 @@ class Oversubscribed:
         column = self._columns.get(key)
         if column is None:
             # By index: rows of a later time are made when they are read.
-            found = (_room(rows[index], request) for index in range(len(rows)))
-            column = self._columns[key] = np.fromiter(found, np.int64, len(rows))
+            cpus = (_room(rows[index], request) for index in range(len(rows)))
+            column = self._columns[key] = np.fromiter(cpus, np.int64, len(rows))
             self._stale[key] = set()
             self._wanted[key] = request
             self._own.add(key)

@@ -164,8 +164,8 @@ def _policy(parameters: tuple[tuple[str, str], ...], builtin: bool) -> Parameter
     )
 
 
-def _least(one: int | None, other: int | None) -> int | None:
-    return min((value for value in (one, other) if value is not None), default=None)
+def _least(first: int | None, other: int | None) -> int | None:
+    return min((value for value in (first, other) if value is not None), default=None)
 
 
 def _or(value: int | None, default: int) -> int:

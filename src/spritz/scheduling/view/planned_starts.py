@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from spritz.model.ids import INFINITE
 from spritz.model.plan import PlannedFutureStart
 from spritz.scheduling.view.holders import holders_of
-from spritz.scheduling.view.profile import Hold
+from spritz.scheduling.view.profile import FutureHold
 from spritz.scheduling.view.request import Grain
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 FUTURE = -(1 << 50)
 
 
-class FutureStart(Hold):
+class FutureStart(FutureHold):
     """A job of `request` will start at `start_at` on `allocation`.
 
     `provisional`: made by a quick cycle; the next full cycle makes it again. `freed`: the projection's count of freed
@@ -158,13 +158,13 @@ def to_plan(
     """All planned starts of a ledger, for a plan. By `id` of the planned start: `holders`, the jobs for which this
     cycle made or kept them, and `places`, the positions of those jobs.
     """
-    found = []
+    planned = []
     for request, items in ledger.by_request.items():
         shape = shapes[request]
         # The last job of the shape is the least likely to have started when the plan is adopted.
         last = shape.jobs[shape.keys[-1]].id
         for item in items:
-            found.append(
+            planned.append(
                 PlannedFutureStart(
                     job_id=last,
                     start_at=item.start_at,
@@ -177,7 +177,7 @@ def to_plan(
                     place=places.get(id(item), item.place),
                 )
             )
-    return tuple(found)
+    return tuple(planned)
 
 
 def is_same(future_start: FutureStart, to_plan: PlannedFutureStart) -> bool:

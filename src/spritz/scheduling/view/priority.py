@@ -179,34 +179,34 @@ class Pricing:
     def _by_hand(self, job: Waiting) -> bool:
         return job.spec.priority is not None or not self._settings.priority_multifactor or not job.priority
 
-    def own(self, job: Waiting, partition: str, now: float) -> float:
+    def computed(self, job: Waiting, partition: str, now: float) -> float:
         """Priority from its factors, whatever it has reached."""
         return self._fixed(job, partition) + self.weights.age * self._age(job, now)
 
     def _value(self, job: Waiting, partition: str, now: float) -> float:
-        found = self.own(job, partition, now)
-        return found if self._reached is None else max(found, self._reached.get(job.id, {}).get(partition, found))
+        value = self.computed(job, partition, now)
+        return value if self._reached is None else max(value, self._reached.get(job.id, {}).get(partition, value))
 
     def _fixed(self, job: Waiting, partition: str) -> float:
         """The factors without age."""
         weights, spec = self.weights, job.spec
-        found = float(_site(job) - spec.nice)
+        value = float(_site(job) - spec.nice)
         if weights.assoc:
-            found += weights.assoc * self._assoc(spec)
+            value += weights.assoc * self._assoc(spec)
         if weights.fairshare:
-            found += weights.fairshare * self._inputs.fair_share(spec.account, spec.user, partition)
+            value += weights.fairshare * self._inputs.fair_share(spec.account, spec.user, partition)
         if weights.job_size:
-            found += weights.job_size * self._job_size(spec, partition)
+            value += weights.job_size * self._job_size(spec, partition)
         if weights.partition:
-            found += weights.partition * self._partition(partition)
+            value += weights.partition * self._partition(partition)
         if weights.qos:
-            found += weights.qos * self._qos(spec)
+            value += weights.qos * self._qos(spec)
         if weights.tres:
-            found += sum(
+            value += sum(
                 weight * factor
                 for (_, weight), (_, factor) in zip(weights.tres, self._tres(spec, partition), strict=True)
             )
-        return found
+        return value
 
     # -- the factors
 

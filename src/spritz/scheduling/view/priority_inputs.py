@@ -23,9 +23,9 @@ def policy_inputs(inputs: PriorityInputs, rules: Rules, touched: Touched | None 
     associations = {} if touched is None else dict(inputs.associations)
     if touched is None or touched.users:
         for one in rules.users_of(touched):
-            found = rules.association(one.account, one.user, one.partition)
-            if found is not None and found.priority:
-                associations[one.account, one.user] = found.priority
+            association = rules.association(one.account, one.user, one.partition)
+            if association is not None and association.priority:
+                associations[one.account, one.user] = association.priority
             else:
                 associations.pop((one.account, one.user), None)
         # Associations that no longer exist.

@@ -39,7 +39,7 @@ SHARES = (64, 8)
 FEW = 64
 
 
-class Hold:
+class FutureHold:
     """Something that will take `parts` (node index, holder) from `start_at` to `end_at` (seconds since the epoch).
 
     `flexible`: any CPUs and devices of the same kind will do; it takes those of `parts` if they are free.
@@ -64,8 +64,8 @@ class Cells:
     def __init__(self, times: Floats, horizon: float, nodes: Ints | None = None) -> None:
         """Cells of `nodes` (ascending; None: of all) that begin by `horizon`."""
         width = times.shape[1]
-        some = times if nodes is None else times[nodes]
-        flat = some.reshape(-1)
+        node_times = times if nodes is None else times[nodes]
+        flat = node_times.reshape(-1)
         place = np.flatnonzero(flat <= horizon) if horizon < NEVER else np.flatnonzero(flat < NEVER)
         self.begins: Floats = flat[place]
         following = np.append(flat[1:], NEVER)[place]
@@ -87,8 +87,8 @@ class Profile:
         "_base",
         "_flat",
         "_horizons",
-        "_played",
         "_shares",
+        "_simulated",
         "counts",
         "held_from",
         "holds",
@@ -107,13 +107,13 @@ class Profile:
         self.counts = [np.zeros((count, BREAKPOINTS), np.int64) for _ in range(4 + len(self.kinds))]
         self.held_from: Floats = np.full(count, NEVER)
         #: by node
-        self.holds: dict[int, tuple[tuple[Hold, Holder], ...]] = {}
+        self.holds: dict[int, tuple[tuple[FutureHold, Holder], ...]] = {}
         self._flat: NodeTable | None = None
         self._shares = False
         self._base: Profile | None = None
         self._horizons: list[float] | None = None
         #: nodes whose counts could not be found by addition (`_simulated`)
-        self._played: set[int] = set()
+        self._simulated: set[int] = set()
         #: breakpoints computed so far, a measure of work for tests and benchmarks
         self.worked_out = 0
         table.stale.update(range(count))
@@ -140,7 +140,7 @@ class Profile:
         other.kinds = self.kinds
         other.holds, other.held_from = dict(self.holds), self.held_from.copy()
         other._flat, other._base, other._shares, other.worked_out = None, self, True, 0
-        other._horizons, other._played = None, self._played
+        other._horizons, other._simulated = None, self._simulated
 
     @property
     def stale(self) -> set[int]:
@@ -153,11 +153,11 @@ class Profile:
         if base is not None:
             self._base = None
             base.settle(only)
-            self.times, self.counts, self._played = base.times, base.counts, set(base._played)
+            self.times, self.counts, self._simulated = base.times, base.counts, set(base._simulated)
             for index in base.stale:
                 self.stale.add(index)
 
-    def _own(self) -> None:
+    def _unshare(self) -> None:
         if self._shares:
             self._shares = False
             self.times = self.times.copy()
@@ -166,7 +166,7 @@ class Profile:
 
     # -- holds
 
-    def hold(self, hold: Hold) -> None:
+    def hold(self, hold: FutureHold) -> None:
         """Subtract what the hold takes while it lasts."""
         for index, holder in hold.parts:
             self.holds[index] = (*self.holds.get(index, ()), (hold, holder))
@@ -177,22 +177,22 @@ class Profile:
             else:
                 self._touch(index)
 
-    def _put(self, index: int, hold: Hold, holder: Holder) -> bool:
+    def _put(self, index: int, hold: FutureHold, holder: Holder) -> bool:
         """Enter the hold into the arrays directly, with the result that `_work_out` would give. False if it must be
         asked.
         """
         if not kernels.compiled or self._base is not None or not hold.flexible or hold.start_at >= holder.ends_at:
             return False
-        if index in self.stale or index in self._played:
+        if index in self.stale or index in self._simulated:
             return False
-        self._own()
+        self._unshare()
         cpus, memory, oversubscribed, *devices = holder.taken(self.kinds, self.table.rows[index].hardware)
         amounts = (cpus, cpus, memory, oversubscribed, *devices)
         done = kernels.timeline_hold(self.times, tuple(self.counts), index, hold.start_at, holder.ends_at, amounts)
         self.worked_out += 2 * done
         return done
 
-    def let_go(self, hold: Hold) -> None:
+    def let_go(self, hold: FutureHold) -> None:
         """Give back what the hold takes."""
         for index, _holder in hold.parts:
             left = tuple(item for item in self.holds.get(index, ()) if item[0] is not hold)
@@ -216,7 +216,7 @@ class Profile:
         stale = self.stale
         todo = sorted(stale) if only is None else sorted(stale.intersection(only))
         if todo:
-            self._own()
+            self._unshare()
         for index in todo:
             self._work_out(index)
         stale.difference_update(todo)
@@ -234,31 +234,31 @@ class Profile:
     def _least(self, index: int, begun: float, until: float) -> list[int]:
         """The least that the node has of each quantity from `begun` to `until`."""
         row, holds = self.table.rows[index], self.holds.get(index, ())
-        breakpoints, found = counts_ahead(row, holds, self.kinds) or _played(row, holds, self.kinds)
-        self.worked_out += len(found)
+        breakpoints, counts = counts_ahead(row, holds, self.kinds) or _simulated(row, holds, self.kinds)
+        self.worked_out += len(counts)
         first, last = bisect_right(breakpoints, begun), bisect_left(breakpoints, until)
-        return [min(values) for values in zip(*found[first : last + 1], strict=True)]
+        return [min(values) for values in zip(*counts[first : last + 1], strict=True)]
 
     def _work_out(self, index: int) -> None:
         row, holds = self.table.rows[index], self.holds.get(index, ())
         if kernels.compiled and self._add_up(index, row, holds):
             return
         added = counts_ahead(row, holds, self.kinds)
-        breakpoints, found = added or _played(row, holds, self.kinds)
+        breakpoints, counts = added or _simulated(row, holds, self.kinds)
         if added is None:
-            self._played.add(index)
+            self._simulated.add(index)
         else:
-            self._played.discard(index)
+            self._simulated.discard(index)
         self.worked_out += len(breakpoints) + 1
         if len(breakpoints) >= self.times.shape[1]:
             self._widen(len(breakpoints) + 1)
         self.times[index, 0] = -NEVER
-        self.times[index, 1 : len(found)] = breakpoints
-        self.times[index, len(found) :] = NEVER
-        for column, values in zip(self.counts, zip(*found, strict=True), strict=True):
-            column[index, : len(found)] = values
+        self.times[index, 1 : len(counts)] = breakpoints
+        self.times[index, len(counts) :] = NEVER
+        for column, values in zip(self.counts, zip(*counts, strict=True), strict=True):
+            column[index, : len(counts)] = values
 
-    def _add_up(self, index: int, row: NodeRow, holds: Sequence[tuple[Hold, Holder]]) -> bool:
+    def _add_up(self, index: int, row: NodeRow, holds: Sequence[tuple[FutureHold, Holder]]) -> bool:
         """Compute the node by addition alone, in the compiled part. False if addition may not be exact."""
         events = events_ahead(row, holds, self.kinds)
         if events is None:
@@ -270,7 +270,7 @@ class Profile:
             kernels.timeline_put(self.times, tuple(self.counts), index, now, events)
         if breakpoints < 0:
             return False
-        self._played.discard(index)
+        self._simulated.discard(index)
         self.worked_out += breakpoints + 1
         return True
 
@@ -329,7 +329,7 @@ class Profile:
         flat.idle = self.counts[3].reshape(-1) > 0
         return flat
 
-    def row_at(self, index: int, start_at: float | None, until: float, without: Collection[Hold] = ()) -> NodeRow:
+    def row_at(self, index: int, start_at: float | None, until: float, without: Collection[FutureHold] = ()) -> NodeRow:
         """What is free on one node throughout `start_at` (None: now) to `until`. `without`: holds that do not count."""
         row = self.table.rows[index]
         if start_at is None and self.held_from[index] >= until:
@@ -363,7 +363,7 @@ class Profile:
         self,
         start_at: float | None,
         until: float,
-        without: Collection[Hold] = (),
+        without: Collection[FutureHold] = (),
         *,
         within: Cells | None = None,
         only: Ints | None = None,
@@ -396,10 +396,10 @@ class Profile:
                 for column, least in zip(columns, self._least(index, begun, until), strict=True):
                     column[index] = least
         table.rows = FutureRows(self, start_at, until, without)
-        own = {index for hold in without for index, _holder in hold.parts}
+        excluded = {index for hold in without for index, _holder in hold.parts}
         if table.oversubscribed is not None:
-            table.oversubscribed.touch((*own, *(held_nodes if start_at is None else nodes).tolist()))
-        for index in own:
+            table.oversubscribed.touch((*excluded, *(held_nodes if start_at is None else nodes).tolist()))
+        for index in excluded:
             for column, count in zip(columns, table.rows[index].counts(self.kinds), strict=True):
                 column[index] = count
         return table
@@ -419,7 +419,9 @@ class Profile:
 class FutureRows(list[NodeRow]):
     """The rows of a table at another time, made when they are first read."""
 
-    def __init__(self, profile: Profile, start_at: float | None, until: float, without: Collection[Hold] = ()) -> None:
+    def __init__(
+        self, profile: Profile, start_at: float | None, until: float, without: Collection[FutureHold] = ()
+    ) -> None:
         super().__init__(profile.table.rows)
         self._profile = profile
         self._time = (start_at, until, without)
@@ -439,22 +441,22 @@ class FutureRows(list[NodeRow]):
         self._made[index] = row
 
 
-def _played(
-    row: NodeRow, holds: Sequence[tuple[Hold, Holder]], kinds: tuple[tuple[str, str], ...]
+def _simulated(
+    row: NodeRow, holds: Sequence[tuple[FutureHold, Holder]], kinds: tuple[tuple[str, str], ...]
 ) -> tuple[list[float], list[tuple[int, ...]]]:
     """As `counts_ahead`, for any row: carries out every change on a copy, one after the other."""
     changes = Timeline(row, holds)
-    found = [tuple(row.counts(kinds))]
+    counts = [tuple(row.counts(kinds))]
     row = row.copy()
     for at in changes.breakpoints:
         changes.make(row, at)
-        found.append(tuple(row.counts(kinds)))
-    return changes.breakpoints, found
+        counts.append(tuple(row.counts(kinds)))
+    return changes.breakpoints, counts
 
 
 def cells_of(cells: Cells, which: Bools | Ints) -> Cells:
     """The cells at these positions."""
-    some = Cells.__new__(Cells)
-    some.place, some.node = cells.place[which], cells.node[which]
-    some.begins, some.ends = cells.begins[which], cells.ends[which]
-    return some
+    selected = Cells.__new__(Cells)
+    selected.place, selected.node = cells.place[which], cells.node[which]
+    selected.begins, selected.ends = cells.begins[which], cells.ends[which]
+    return selected

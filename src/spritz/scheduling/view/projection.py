@@ -162,7 +162,7 @@ class Projection:
     def snapshot(self, now: float, reorder_max: int | None = None) -> Snapshot:
         """The state at `now` (seconds since the epoch), for a cycle. It is a view: use it before the next `apply`."""
         self.settle(now, reorder_max)
-        self._look_at_workload(now)
+        self._sample_workload(now)
         planned_starts.check_planned_starts(self)
         if self.occupants.table is not self.table:
             self.occupants = Occupants(self.table, self.profile.kinds)
@@ -203,7 +203,7 @@ class Projection:
             self._members_changed()
         waiting_jobs.settle(self, now, reorder_max)
 
-    def _look_at_workload(self, now: float) -> None:
+    def _sample_workload(self, now: float) -> None:
         """Sample the waiting and running jobs, by which fragmentation of GPUs is measured; refreshed from
         time to time.
         """
@@ -227,7 +227,7 @@ class Projection:
         before = {row.name: row.hardware for row in self.table.rows}
         self.rebuild()
         waiting_jobs.settle(self, now, reorder_max)
-        planned_starts.keep_again(self, kept, before)
+        planned_starts.restore(self, kept, before)
 
     def remember(self, findings: Findings) -> None:
         """Take over the findings of the last cycle. Call it before the next event, which might contradict them."""
@@ -263,7 +263,7 @@ class Projection:
         self.table = NodeTable(self._row(index, node) for index, node in enumerate(self.nodes.values()))
         self._find_members()
         self._price()
-        self.stock()
+        self.set_licenses()
         self.queue = Queue()
         self.owners.clear()
         for record in self.records.values():
@@ -347,15 +347,15 @@ class Projection:
         """Add or replace a reservation."""
         old = self.reserved.by_name.get(reservation.name)
         self.reserved.put(reservation, self.profile)
-        self._reserved_anew(reservation, old)
+        self._reservation_changed(reservation, old)
 
     def drop_reservation(self, name: str) -> None:
         """A reservation was deleted."""
         old = self.reserved.by_name.get(name)
         self.reserved.drop(name, self.profile)
-        self._reserved_anew(None, old)
+        self._reservation_changed(None, old)
 
-    def _reserved_anew(self, new: Reservation | None, old: Reservation | None) -> None:
+    def _reservation_changed(self, new: Reservation | None, old: Reservation | None) -> None:
         """Reservations changed, and with them who may run where: forget findings that may be wrong now."""
         self.eligibility.reserve(self.reserved)
         memory, self.memory = self.memory, Memory()
@@ -372,7 +372,7 @@ class Projection:
         """Read this object from now on; its owner updates it from the same events."""
         self.minutes = minutes
 
-    def stock(self) -> None:
+    def set_licenses(self) -> None:
         """Set the licenses: those of slurm.conf, and those that accounting gives the cluster."""
         self.licenses.total = stock(self.settings, self.rules)
 
@@ -428,7 +428,7 @@ class Projection:
 
     def set_priority_inputs(self, inputs: PriorityInputs) -> None:
         """Accounting's part of the priorities has changed."""
-        waiting_jobs.reckon(self)
+        waiting_jobs.rank_unplaced(self)
         self.priority_inputs = inputs
         self._price()
         if self.settings.priority_policy.calculate_running:
@@ -444,12 +444,12 @@ class Projection:
 
     def marks(self, now: float) -> tuple[tuple[int, str, float], ...]:
         """Priorities that pending jobs have reached and that no record holds yet: (job id, partition, priority)."""
-        found = []
+        marks = []
         for job_id, places in self.reached.items():
             record, marked = self.records.get(job_id), self.marked.get(job_id, {})
             if record is None or not record.pending:
                 continue
             for partition, priority in places.items():
-                if marked.get(partition) != priority and self.pricing.own(record, partition, now) < priority:
-                    found.append((job_id, partition, priority))
-        return tuple(found)
+                if marked.get(partition) != priority and self.pricing.computed(record, partition, now) < priority:
+                    marks.append((job_id, partition, priority))
+        return tuple(marks)

@@ -194,8 +194,8 @@ class Request(Struct, frozen=True, kw_only=True, cache_hash=True):
     @property
     def gpus_floor(self) -> int:
         """Least number of GPUs on each node of the job."""
-        each = sum(need.count for need in (*self.gres_node, *self.gres_task) if need.name == "gpu")
-        return max(each, 1 if self.gres_total is not None else 0)
+        per_node = sum(need.count for need in (*self.gres_node, *self.gres_task) if need.name == "gpu")
+        return max(per_node, 1 if self.gres_total is not None else 0)
 
     @property
     def node_needs(self) -> dict[tuple[str, str], int]:

@@ -25,7 +25,7 @@ from spritz.model.rules.reservation_use import (
     starts_jobs,
 )
 from spritz.scheduling.view.nodes import Holder
-from spritz.scheduling.view.profile import NEVER, Hold, Profile
+from spritz.scheduling.view.profile import NEVER, FutureHold, Profile
 from spritz.scheduling.view.records import Verdict
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ MAINTENANCE = "Reserved for maintenance"
 OTHERS = "May be reserved for other job"
 
 
-class Booking(Hold):
+class Booking(FutureHold):
     """One occurrence of a reservation."""
 
     __slots__ = ("reservation",)
@@ -61,7 +61,7 @@ def bookings(reservation: Reservation, table: NodeTable, end_of_times: float = N
     """
     if reservation.floating:
         return []
-    found = []
+    occurrences = []
     for start_at, end_at in reservation.spans(OCCURRENCES):
         parts = []
         for name in reservation.nodes:
@@ -74,8 +74,8 @@ def bookings(reservation: Reservation, table: NodeTable, end_of_times: float = N
             parts.append((index, _holder(RESERVED - reservation.id, cpus, end_at, gres, whole=mask is None)))
         booking = Booking(start_at, end_at, parts)
         booking.reservation = reservation
-        found.append(booking)
-    return found
+        occurrences.append(booking)
+    return occurrences
 
 
 def _holder(number: int, cpus: int, ends_at: float, gres: tuple[GresAllocation, ...] = (), *, whole: bool) -> Holder:
@@ -132,17 +132,17 @@ class Reserved:
         """What holds back every job of the request: its reservation does not exist or is not active."""
         if not request.reservation:
             return None
-        mine = self.by_name.get(request.reservation)
-        if mine is None or not starts_jobs(mine, now):
+        reservation = self.by_name.get(request.reservation)
+        if reservation is None or not starts_jobs(reservation, now):
             return Verdict(Reason.RESERVATION)
         return None
 
     def window(self, request: Request) -> tuple[float, float]:
         """The times between which the request may start."""
-        mine = self.by_name.get(request.reservation)
-        if mine is None or mine.flexible:
+        reservation = self.by_name.get(request.reservation)
+        if reservation is None or reservation.flexible:
             return -NEVER, NEVER
-        return mine.start_at, mine.end_at
+        return reservation.start_at, reservation.end_at
 
     def nodes(self) -> Mapping[str, tuple[str, ...] | None]:
         """By reservation, the nodes to which its jobs are confined (None: not confined)."""
@@ -155,12 +155,16 @@ class Reserved:
     def seen_by(self, request: Request) -> tuple[str, int]:
         """Requests with equal values see the same reservations, through the same `ReservationView`. ("", -1): all."""
         leaving = request.leaving_seconds
-        return request.reservation, leaving if any(one.lets_in(leaving) for one in self.by_name.values()) else -1
+        return request.reservation, leaving if any(
+            reservation.lets_in(leaving) for reservation in self.by_name.values()
+        ) else -1
 
     def licenses_kept(self, request: Request, now: float, used: Mapping[str, Mapping[str, int]]) -> dict[str, int]:
         """Licenses kept from a job of the request that starts now. `used`: by each reservation's own jobs."""
-        mine = self.by_name.get(request.reservation)
-        return licenses_kept(self.by_name.values(), mine, now, request.limit_seconds, lambda name: used.get(name, {}))
+        reservation = self.by_name.get(request.reservation)
+        return licenses_kept(
+            self.by_name.values(), reservation, now, request.limit_seconds, lambda name: used.get(name, {})
+        )
 
     def too_long(self, request: Request) -> tuple[str, ...]:
         """Floating reservations that the request could never end before."""
@@ -231,28 +235,28 @@ def view_of(profile: Profile, reserved: Reserved, request: Request) -> Reservati
     view._stale = set()
     profile.fork_into(view, table)
     watched.followers.append(view._stale)
-    mine = reserved.by_name.get(request.reservation)
+    reservation = reserved.by_name.get(request.reservation)
     for holds in reserved.holds.values():
         for hold in holds:
             if reserved.gives_way(hold.reservation, request):
                 view.let_go(hold)
-    if mine is not None and mine.cpus and not mine.flexible:
-        view.hold(_rest(mine, table))
+    if reservation is not None and reservation.cpus and not reservation.flexible:
+        view.hold(_rest(reservation, table))
     return view
 
 
-def _rest(mine: Reservation, table: NodeTable) -> Hold:
+def _rest(reservation: Reservation, table: NodeTable) -> FutureHold:
     """A hold, for ever, on the CPUs and devices of its nodes that the reservation does not have."""
     parts = []
-    for name, mask in mine.cpus:
+    for name, mask in reservation.cpus:
         index = table.index_of.get(name)
         if index is not None:
             hardware = table.rows[index].hardware
-            rest = hardware.cpus & ~int(mask, 16)
+            others = hardware.cpus & ~int(mask, 16)
             devices = tuple(
                 GresAllocation(name=kind, count=left.bit_count(), indexes=mask_text(left))
-                for kind, own in mine.devices_on(name).items()
-                if kind in hardware.pools and (left := hardware.pools[kind].masks.get("", 0) & ~own)
+                for kind, reserved_mask in reservation.devices_on(name).items()
+                if kind in hardware.pools and (left := hardware.pools[kind].masks.get("", 0) & ~reserved_mask)
             )
-            parts.append((index, _holder(RESERVED - (1 << 40) - mine.id, rest, NEVER, devices, whole=False)))
-    return Hold(-NEVER, NEVER, parts)
+            parts.append((index, _holder(RESERVED - (1 << 40) - reservation.id, others, NEVER, devices, whole=False)))
+    return FutureHold(-NEVER, NEVER, parts)

@@ -133,7 +133,7 @@ def _sizes(
     if not spec.nodes_given or not 0 < most - nodes_min < settings.topology_sizes_max:
         return ()
     kinds = [topology.kind for topology in settings.topologies if topology.name == partition.topology] or [
-        one.kind for one in settings.topologies[:1]
+        candidate.kind for candidate in settings.topologies[:1]
     ]
     return tuple(range(nodes_min, most + 1)) if kinds == ["block"] else ()
 
@@ -161,10 +161,14 @@ def boots_of(spec: JobSpec, settings: ClusterSettings) -> tuple[tuple[str, ...],
     """`Request.boots` of a job that has waited long enough for nodes that need no reboot."""
     policy = settings.features
     try:
-        found = ways(policy, spec.features)
+        feature_sets = ways(policy, spec.features)
     except Unclear:
         return ()
-    return found if found and may_change(policy, spec.user, found, reboots=settings.power.reboots) else ()
+    return (
+        feature_sets
+        if feature_sets and may_change(policy, spec.user, feature_sets, reboots=settings.power.reboots)
+        else ()
+    )
 
 
 def _is_serial(spec: JobSpec, nodes_max: int | None, tasks: int | None) -> bool:

@@ -186,8 +186,8 @@ class NodeTable:
 
     def follow(self, row: NodeRow) -> None:
         """Take over whether the node is up, and its weight, from this row of another table of the same nodes."""
-        own = self.rows[row.index]
-        own.up, own.weight = row.up, row.weight
+        present = self.rows[row.index]
+        present.up, present.weight = row.up, row.weight
         self.up[row.index], self.weight[row.index] = row.up, row.weight
 
     def row(self, index: int) -> NodeRow:

@@ -154,10 +154,10 @@ def _preempted(projection: Projection, event: job_events.JobPreempted) -> None:
     first = preemptor.het_job_id if preemptor is not None else 0
     numbers = range(first, first + preemptor.het_size) if preemptor is not None and first else (event.by_job_id,)
     for number in numbers:
-        one = projection.records.get(number)
-        if one is not None and one.pending and not one.claiming:
-            one.claiming = True
-            projection.place(one)
+        claimant = projection.records.get(number)
+        if claimant is not None and claimant.pending and not claimant.claiming:
+            claimant.claiming = True
+            projection.place(claimant)
     running_jobs.set_end(projection, record, event.ends_at, event.at)
 
 
@@ -205,7 +205,7 @@ def _purged(projection: Projection, event: job_events.JobsPurged) -> None:
 
 
 def _configured(projection: Projection, event: cluster_events.ClusterConfigured) -> None:
-    waiting_jobs.reckon(projection)
+    waiting_jobs.rank_unplaced(projection)
     projection.settings = event.settings
     projection.nodes = {config.name: _node_of(projection, config) for config in event.nodes}
     projection.partitions = {partition.name: partition for partition in event.partitions}
@@ -257,7 +257,7 @@ def _nodes_deleted(projection: Projection, event: cluster_events.NodesDeleted) -
 def _partition_put(
     projection: Projection, event: cluster_events.PartitionCreated | cluster_events.PartitionUpdated
 ) -> None:
-    waiting_jobs.reckon(projection)
+    waiting_jobs.rank_unplaced(projection)
     partition = event.partition
     if partition.default:
         for name, other in projection.partitions.items():

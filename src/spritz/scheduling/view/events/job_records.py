@@ -97,6 +97,6 @@ def _limit_array(projection: Projection, job: Job) -> None:
     if job.array is not None:
         projection.array_limits[job.id] = job.array.limit
     elif job.array_of is not None:
-        own = projection.records.get(job.array_job_id)
-        if own is None or own.tasks is None:
+        record = projection.records.get(job.array_job_id)
+        if record is None or record.tasks is None:
             projection.array_limits[job.array_job_id] = job.array_of.limit

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from spritz.model.limits.change import amended
 from spritz.model.limits.ledger import Ledger
 from spritz.model.limits.rules import Rules
-from spritz.scheduling.view.charges import count_in
+from spritz.scheduling.view.charges import count_charge
 from spritz.scheduling.view.events import running_jobs
 from spritz.scheduling.view.priority_inputs import policy_inputs
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 def put_policy(projection: Projection, policy: Policy) -> None:
     """Replace the whole policy."""
     make_rules(projection, policy)
-    projection.stock()
+    projection.set_licenses()
     projection.set_priority_inputs(projection.priority_inputs)
     for record in projection.records.values():
         projection.place(record)
@@ -38,7 +38,7 @@ def amend_policy(projection: Projection, change: PolicyChange) -> None:
         put_policy(projection, amended(rules.policy, change))
         return
     touched = rules.amend(change)
-    projection.stock()
+    projection.set_licenses()
     inputs = policy_inputs(projection.priority_inputs, rules, touched)
     if inputs is not projection.priority_inputs:
         projection.set_priority_inputs(inputs)
@@ -49,7 +49,7 @@ def amend_policy(projection: Projection, change: PolicyChange) -> None:
             continue
         home = rules.partition_qos.get(record.allocation.partition, "")
         if touched.recounts(spec.account, spec.user, spec.qos) or home in touched.counted_qos:
-            count_in(projection.in_use, record.charge, -1)
+            count_charge(projection.in_use, record.charge, -1)
             record.charge = running_jobs.bill(projection, record, record.allocation)
     projection.free_all()
 

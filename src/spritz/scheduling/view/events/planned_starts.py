@@ -50,11 +50,11 @@ def _take_over(projection: Projection, future_starts: Sequence[PlannedFutureStar
         record = projection.records.get(item.job_id)
         line = item.allocation.partition, item.allocation.reservation
         entries = record.entries if record is not None else ()
-        mine = [shape.request for _key, shape in entries if shape.request.queue_key == line]
-        if not mine or not all(name in there for name in item.allocation.names):
+        requests = [shape.request for _key, shape in entries if shape.request.queue_key == line]
+        if not requests or not all(name in there for name in item.allocation.names):
             complete = False
             continue
-        for request in mine:
+        for request in requests:
             wanted.setdefault(request, []).append(item)
     for request, items in list(projection.ledger.by_request.items()):
         left: dict[float, list[PlannedFutureStart]] = {}
@@ -85,7 +85,7 @@ def _take_over(projection: Projection, future_starts: Sequence[PlannedFutureStar
     return complete
 
 
-def keep_again(projection: Projection, future_starts: list[FutureStart], before: dict[str, Hardware]) -> None:
+def restore(projection: Projection, future_starts: list[FutureStart], before: dict[str, Hardware]) -> None:
     """Restore planned starts after a new table was built, if all their nodes exist with unchanged hardware."""
     table, ledger, profile = projection.table, projection.ledger, projection.profile
     for old in future_starts:
@@ -110,8 +110,8 @@ def redeem(projection: Projection, record: JobRecord, request: Request) -> None:
     others = [shape.request for _key, shape in record.entries] if placed and record.entries else None
     if others is None:
         others = [other for _tier, other in waiting_jobs.requests_of(projection, record)]
-    for one in dict.fromkeys((request, *others)):
-        for future_start in projection.ledger.of(one)[:1]:
+    for other_request in dict.fromkeys((request, *others)):
+        for future_start in projection.ledger.of(other_request)[:1]:
             projection.ledger.drop(projection.profile, future_start)
 
 
@@ -156,10 +156,10 @@ def drop_broken(projection: Projection) -> None:
                 projection.ledger.drop(projection.profile, future_start)
 
 
-def _overlap(one: Holder, other: Holder) -> bool:
+def _overlap(first: Holder, other: Holder) -> bool:
     """Whether two holders have a CPU or device in common."""
-    return bool(one.cpus & other.cpus) or any(
-        mine.name == theirs.name and mask_of(mine.indexes) & mask_of(theirs.indexes)
-        for mine in one.gres
-        for theirs in other.gres
+    return bool(first.cpus & other.cpus) or any(
+        device.name == other_device.name and mask_of(device.indexes) & mask_of(other_device.indexes)
+        for device in first.gres
+        for other_device in other.gres
     )

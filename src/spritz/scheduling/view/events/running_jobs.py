@@ -15,7 +15,7 @@ from msgspec import structs
 from spritz.model.rules.time_limit import YEAR_SECONDS
 from spritz.model.states import JobFlag, JobState
 from spritz.notation.licenses import parse as license_choices
-from spritz.scheduling.view.charges import charge_of, count_in
+from spritz.scheduling.view.charges import charge_of, count_charge
 from spritz.scheduling.view.events import job_records, planned_starts, waiting_jobs
 from spritz.scheduling.view.holders import holders_of
 
@@ -69,7 +69,7 @@ def end(projection: Projection, record: JobRecord, completing: Iterable[str], at
             record.licenses = {}
             projection.free_all()
         if record.charge is not None:
-            count_in(projection.in_use, record.charge, -1)
+            count_charge(projection.in_use, record.charge, -1)
             record.charge = None
         _count_array(projection, record, -1)
         _move_end(projection, record, at)
@@ -167,7 +167,7 @@ def bill(projection: Projection, record: JobRecord, allocation: Allocation) -> C
     if not projection.rules.known:
         return None
     charge = charge_of(projection.rules, record, allocation)
-    count_in(projection.in_use, charge)
+    count_charge(projection.in_use, charge)
     return charge
 
 

@@ -100,7 +100,7 @@ def is_ranked(projection: Projection, record: JobRecord) -> bool:
     return bool(record.entries) or marked
 
 
-def reckon(projection: Projection) -> None:
+def rank_unplaced(projection: Projection) -> None:
     """Before priorities change: rank the jobs that are not in the queue yet, so that INCR_ONLY remembers their
     priority.
     """
@@ -160,20 +160,20 @@ def _may_boot(projection: Projection, now: float) -> None:
 
 def _take_some(projection: Projection, reorder_max: int | None) -> dict[int, JobRecord]:
     if reorder_max is None or len(projection.reorder) <= reorder_max:
-        some, projection.reorder = projection.reorder, {}
-        return some
+        taken, projection.reorder = projection.reorder, {}
+        return taken
     return dict(projection.reorder.popitem() for _ in range(reorder_max))
 
 
 def _entries(projection: Projection, record: JobRecord, now: float) -> list[tuple[int, float, Request]]:
     """(PriorityTier, rank, request) for each partition in which the job waits."""
-    found = []
+    entries = []
     record.ranked_until = NEVER
     for tier, request in requests_of(projection, record):
         rank, until = projection.pricing.rank(record, request.partition, now)
         record.ranked_until = min(record.ranked_until, until)
-        found.append((tier, rank, request))
-    return found
+        entries.append((tier, rank, request))
+    return entries
 
 
 def partitions_of(cluster: Cluster, record: JobRecord) -> list[str]:
@@ -207,25 +207,25 @@ def _in_reservations(cluster: Cluster, record: JobRecord, request: Request) -> l
 def request_of(cluster: Cluster, record: JobRecord, partition: str) -> Request:
     """What the job asks for in this partition."""
     home = cluster.partitions.get(partition) or Partition(name=partition)
-    found = resolve(record.spec, home, cluster.settings, cluster.rules.placing(record.spec.qos))
+    request = resolve(record.spec, home, cluster.settings, cluster.rules.placing(record.spec.qos))
     outside = barred(record.spec, home, cluster.rules, cluster.settings.enforce)
     if outside is not None:
-        found = replace(found, barred=outside)
+        request = replace(request, barred=outside)
     owner = billed(cluster.rules, record.spec, partition, cluster.settings.enforce)
     if owner is not None:
-        found = replace(found, billed=owner)
+        request = replace(request, billed=owner)
     if cluster.settings.preemption.type == "qos":
-        found = replace(found, preempts=record.spec.qos)
+        request = replace(request, preempts=record.spec.qos)
     if cluster.rules.guarantees:
         spec = record.spec
         if cluster.rules.party(spec.account, spec.user, partition, spec.qos).guarantees:
-            found = replace(found, guaranteed=spec.account)
+            request = replace(request, guaranteed=spec.account)
     if record.spec.uid in cluster.owners or record.het_job_id:
         # Components of one user may share nodes that are for this user alone, so the user matters.
-        found = replace(found, uid=record.spec.uid)
+        request = replace(request, uid=record.spec.uid)
     if record.het_job_id:
-        found = replace(found, component=record.id)
-    if found.features and cluster.settings.features.names:
+        request = replace(request, component=record.id)
+    if request.features and cluster.settings.features.names:
         boots = boots_of(record.spec, cluster.settings)
-        found = replace(found, boots=boots, boots_later=bool(boots) and not record.may_boot)
-    return replace(found, switches=0) if record.any_switches else found
+        request = replace(request, boots=boots, boots_later=bool(boots) and not record.may_boot)
+    return replace(request, switches=0) if record.any_switches else request
