@@ -1,10 +1,11 @@
-"""When jobs that wait for their begin time or for other jobs are let go: by the starts of those, and by their ends at
-their time limits, as these become known one after the other.
+"""When jobs that wait for their begin time or for other jobs become eligible.
 
-Conditions are taken to come true: what `afterok` waits for ends well, what `afternotok` waits for fails. Nothing here
-knows of room. The cost is the number of conditions; members of arrays and jobs of one name are looked for once.
+Works from the starts of those other jobs, and from their ends at their time limits, as these become known one after the
+other. Conditions are assumed to come true: a job that `afterok` waits for ends well, one that `afternotok` waits for
+fails. Resources are not considered. The cost is the number of conditions; members of arrays and jobs of one name are
+looked up once.
 
-Source: sbatch(1) --begin, --dependency. Verdicts themselves are `core.decide.dependency`'s.
+Source: sbatch(1) --begin, --dependency. The rules for single dependencies are in `core.decide.dependency`.
 """
 
 from __future__ import annotations
@@ -22,26 +23,27 @@ if TYPE_CHECKING:
     from spritz.model.job import Dependency
     from spritz.scheduling.view.records import JobRecord
 
-    #: at that time the job is let go, or these tasks of an array (a mask); a record of their own comes behind others
+    #: At that time the job becomes eligible, or these tasks of an array (a mask). True: with a record of their own,
+    #: which ranks behind the others.
     Arrive = Callable[[float, "JobRecord", int, bool], None]
-    #: have this called then, before anybody starts
+    #: have this called at that time, before any job starts then
     Call = Callable[[float, Callable[[float], None]], None]
 
 
 def parts_of(record: JobRecord) -> int:
-    """Starts that the record is to have: one, or one for each pending task of an array."""
+    """Number of starts that the record will have: one, or one for each pending task of an array."""
     return 1 if record.tasks is None else record.tasks.bit_count()
 
 
 def tasks_in(mask: int) -> Iterator[int]:
-    """Numbers of the array tasks in a mask, ascending."""
+    """Task ids in a mask, ascending."""
     while mask:
         yield (mask & -mask).bit_length() - 1
         mask &= mask - 1
 
 
 def _whole(record: JobRecord) -> int:
-    """The array or heterogeneous job that it is a part of; else its own number."""
+    """Id of the array or heterogeneous job that it belongs to; else its own id."""
     return record.array_job_id or record.het_job_id or record.id
 
 
@@ -50,9 +52,10 @@ def _is_alive(record: JobRecord) -> bool:
 
 
 class _Target:
-    """What is waited for: a job, a task, or all of an array or heterogeneous job. `left`: parts without a start yet.
+    """What a dependency refers to: a job, a task, or all of an array or heterogeneous job. `left`: parts without a
+    start.
 
-    It has started with the last of its parts, and ended with the last as well.
+    It starts with the last of its parts, and ends with the last as well.
     """
 
     __slots__ = ("_end_at", "_left", "_start_at", "_waiting")
@@ -63,7 +66,7 @@ class _Target:
         self._waiting: list[Callable[[float, float], None]] = []
 
     def take(self, parts: int, start_at: float, end_at: float) -> None:
-        """This number of parts runs from then to then."""
+        """This number of parts runs from `start_at` to `end_at`."""
         self._left -= parts
         self._start_at = max(self._start_at, start_at)
         self._end_at = max(self._end_at, end_at)
@@ -73,7 +76,7 @@ class _Target:
                 tell(self._start_at, self._end_at)
 
     def ask(self, tell: Callable[[float, float], None]) -> None:
-        """`tell` gets start and end, at once or when they are known."""
+        """Call back with start and end, immediately or when they are known."""
         if self._left <= 0:
             tell(self._start_at, self._end_at)
         else:
@@ -81,19 +84,19 @@ class _Target:
 
 
 class _Waiter:
-    """A job that is not let go yet. `open`: conditions whose time is not known."""
+    """A job that is not eligible yet. `open`: conditions whose time is not known."""
 
     __slots__ = ("_arrive", "_by_task", "_early", "_left", "_others", "_since", "open", "record")
 
     def __init__(self, record: JobRecord, arrive: Arrive) -> None:
         self.record = record
-        #: of an array whose tasks follow others: open conditions of each, and since when the rest is met
+        #: for an array whose tasks follow others: open conditions of each task, and the time of the latest that is met
         self._by_task: dict[int, tuple[int, float]] = {}
         self._left = self._others = 0
         self.open = 0
         self._arrive = arrive
         self._since = max(record.spec.begin_at, record.eligible_at)
-        #: tasks whose own conditions are known, and from when on
+        #: tasks whose own conditions are known: time and task id
         self._early: list[tuple[float, int]] = []
 
     @property
@@ -101,11 +104,11 @@ class _Waiter:
         return self.record.spec.dependency_mode == "any"
 
     def met(self, at: float) -> None:
-        """One of the conditions comes true then."""
+        """One of the conditions comes true at that time."""
         if at >= NEVER:
             return
         if self.one_will_do:
-            # Whichever comes first counts: a job is let go once.
+            # With `?` the first condition decides: a job becomes eligible once.
             self._arrive(max(self._since, at), self.record, self.record.tasks or 0, False)
             return
         self._since = max(self._since, at)
@@ -113,7 +116,7 @@ class _Waiter:
         self.go()
 
     def wait_by_task(self, others: int) -> None:
-        """Each task has conditions of its own; `others` keep the array's record."""
+        """Each task has conditions of its own; `others` (a mask) keep the array's record."""
         self._others = others
         self._left = self.record.tasks or 0
 
@@ -122,7 +125,7 @@ class _Waiter:
         self._by_task[task_id] = conditions, 0.0
 
     def met_by_task(self, at: float, task_id: int) -> None:
-        """One of these comes true then."""
+        """One of the task's conditions comes true at that time."""
         if at >= NEVER:
             return
         left, since = self._by_task[task_id]
@@ -132,14 +135,14 @@ class _Waiter:
             self.go()
 
     def go(self) -> None:
-        """Let go what no open condition keeps."""
+        """Make eligible what no open condition holds back."""
         if self.open:
             return
         if not self._by_task:
             self._arrive(self._since, self.record, self.record.tasks or 0, False)
         for at, task_id in self._early:
             self._left &= ~(1 << task_id)
-            # The last one takes over the array's own record.
+            # The last task takes over the array's own record.
             apart = not self._others >> task_id & 1 and bool(self._left or self._others)
             self._arrive(max(self._since, at), self.record, 1 << task_id, apart)
         self._early = []
@@ -158,8 +161,8 @@ def _task_met(waiter: _Waiter, task_id: int, _start_at: float, end_at: float) ->
 
 
 class _Name:
-    """Jobs of one user and name. A singleton waits until all before it have ended and none runs; parts of one whole do
-    not wait for each other.
+    """Jobs of one user and name. A singleton waits until all jobs before it have ended and none runs; parts of one
+    array or heterogeneous job do not wait for each other.
     """
 
     __slots__ = ("_asked", "_call", "_end_at", "_latest", "_left", "_next", "_since", "_wholes", "waiting")
@@ -171,7 +174,7 @@ class _Name:
         self._end_at: dict[int, float] = {}
         self._next = 0
         self._since = 0.0
-        #: the two wholes that end last, and when
+        #: the two arrays or jobs that end last, and when
         self._latest: list[tuple[int, float]] = []
         self._asked: set[int] = set()
         self.waiting: dict[int, list[_Waiter]] = {}
@@ -184,7 +187,7 @@ class _Name:
         self._left[whole] += parts_of(record)
 
     def take(self, record: JobRecord, parts: int, end_at: float) -> None:
-        """Some parts are there until then."""
+        """Some parts hold the name until that time."""
         whole = _whole(record)
         self._left[whole] -= parts
         self._end_at[whole] = max(self._end_at.get(whole, 0.0), end_at)
@@ -194,7 +197,7 @@ class _Name:
         self._latest = sorted([*others, (whole, self._end_at[whole])], key=lambda one: -one[1])[:2]
 
     def _let_go(self, whole: int, at: float) -> None:
-        """All before it are over; jobs that have come later may have started meanwhile."""
+        """All jobs before it have ended; later ones may have started meanwhile."""
         busy_until = max((end_at for other, end_at in self._latest if other != whole), default=0.0)
         if busy_until > at:
             self._let_go_at(whole, busy_until)
@@ -207,7 +210,7 @@ class _Name:
             self._call(at, partial(self._let_go, whole))
 
     def advance(self) -> None:
-        """Let the next one go, if the ends of all before it are known."""
+        """Make the next job eligible if the ends of all before it are known."""
         while self._next < len(self._wholes):
             whole = self._wholes[self._next]
             if whole in self.waiting and whole not in self._asked:
@@ -220,7 +223,9 @@ class _Name:
 
 
 class Conditions:
-    """Of all jobs `ineligible`. Say of each `wanted` record when its parts start (`placed`), then `begin`."""
+    """Conditions of all jobs in `ineligible`. Call `placed` for each `wanted` record when its start is known, then
+    `begin`.
+    """
 
     def __init__(
         self, records: Mapping[int, JobRecord], ineligible: Iterable[JobRecord], now: float, arrive: Arrive, call: Call
@@ -231,17 +236,17 @@ class Conditions:
         self._targets: dict[tuple[int, int | None], _Target] = {}
         self._names: dict[tuple[int, str], _Name] = {}
         self._begun = False
-        #: records of arrays that are waited for, by the array's number; of those in `_by_task` single tasks are
+        #: by array job id, records of arrays that are waited for; for those in `_by_task` single tasks are
         self._arrays: dict[int, list[JobRecord]] = {}
         self._by_task: set[int] = set()
-        #: jobs of which it matters when they start
+        #: jobs whose starts matter
         self.wanted: dict[int, JobRecord] = {}
         self._look(call)
         for waiter in self._waiters:
             self._ask(waiter)
 
     def begin(self) -> None:
-        """All that runs, or that has an expected start, has been told."""
+        """The starts of all running jobs and of jobs with expected starts have been reported: begin."""
         self._begun = True
         for name in self._names.values():
             name.advance()
@@ -250,7 +255,7 @@ class Conditions:
                 waiter.go()
 
     def placed(self, record: JobRecord, tasks: int, start_at: float, end_at: float) -> None:
-        """It starts then, or these tasks of an array do, and has ended at that time (NEVER: unknown)."""
+        """The job, or these tasks of it, starts at `start_at` and has ended at `end_at` (NEVER: unknown)."""
         if record.id not in self.wanted:
             return
         whole, parts = _whole(record), tasks.bit_count() or 1
@@ -269,10 +274,10 @@ class Conditions:
             if self._begun:
                 name.advance()
 
-    # -- who waits for what
+    # -- dependencies
 
     def _look(self, call: Call) -> None:
-        """Find members of arrays, and jobs of the names that singletons have."""
+        """Find members of arrays, and jobs with the names of singletons."""
         named = {item.job_id for waiter in self._waiters for item in waiter.record.dependencies if item.job_id}
         arrays = {
             number for number in named if number in self._records and self._records[number].array_job_id == number
@@ -317,14 +322,14 @@ class Conditions:
                 self._target(item.job_id, item.task_id).ask(partial(_met_by_end, waiter))
 
     def _ask_by_task(self, waiter: _Waiter, items: Sequence[Dependency]) -> None:
-        """Tasks wait for their counterparts; those without any wait for the whole array."""
+        """Tasks wait for their counterparts; tasks without one wait for the whole array."""
         if not items:
             return
         waiter.open -= len(items)
         tasks = [self._tasks_of(item.job_id) for item in items]
         waiter.wait_by_task((waiter.record.tasks or 0) & ~reduce(or_, tasks))
         for task_id in tasks_in(waiter.record.tasks or 0):
-            # An array that has no such task does not matter to one that has a counterpart in another.
+            # An array without this task does not matter to a task that has a counterpart in another array.
             numbers = [item.job_id for item, mask in zip(items, tasks, strict=True) if mask >> task_id & 1]
             counterpart = task_id if numbers else None
             numbers = numbers or [item.job_id for item in items]
@@ -333,7 +338,7 @@ class Conditions:
                 self._target(number, counterpart).ask(partial(_task_met, waiter, task_id))
 
     def _tasks_of(self, array: int) -> int:
-        """All that have not ended, as a mask."""
+        """All tasks that have not ended, as a mask."""
         tasks = self._records[array].tasks or 0
         for one in self._arrays[array]:
             tasks |= 1 << one.array_task_id if one.array_task_id is not None else 0

@@ -1,4 +1,4 @@
-"""A full cycle, and when every waiting job is expected to start by its plan.
+"""A full cycle, and the times at which every waiting job is expected to start by its plan.
 
 Source: squeue(1) --start.
 """
@@ -23,15 +23,15 @@ if TYPE_CHECKING:
 def run(snapshot: Snapshot, *, held: bool = False) -> Result:
     """The plan of a full cycle, with expected starts of jobs that wait for resources.
 
-    `held`: also of jobs that limits, licenses, begin times or other jobs hold back. That may take longer than the cycle
-    itself, so it is for those who ask.
+    `held`: also for jobs that limits, licenses, begin times or other jobs hold back. That may take longer than the
+    cycle itself, so it runs only when a user asks.
     """
     cycle = decide(snapshot)
     return cycle.result(forecast(cycle, held=held) if cycle.complete else None)
 
 
 def forecast(cycle: Cycle, *, held: bool) -> Forecast:
-    """Expected starts: those that are planned, and estimates for the others."""
+    """Expected starts: planned starts, and estimates for the other jobs."""
     snapshot, started = cycle.snapshot, cycle.started
     room = Room(cycle)
     known = _waiting_for_room(cycle, room)
@@ -49,7 +49,7 @@ def forecast(cycle: Cycle, *, held: bool) -> Forecast:
 
 
 class Room:
-    """What planned starts leave of all nodes, for estimates that follow one another; worked out when first asked."""
+    """What planned starts leave of all nodes, for a series of estimates; made on first use."""
 
     def __init__(self, cycle: Cycle) -> None:
         self._cycle = cycle

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class JobEnd(Struct, frozen=True, gc=False):
-    """A job is over at its time limit: what it counted, its licenses, and its array (0: none)."""
+    """A job ends at its time limit: its charge, its licenses, and its array (0: none)."""
 
     charge: Charge
     licenses: Mapping[str, int]
@@ -25,7 +25,7 @@ class JobEnd(Struct, frozen=True, gc=False):
 
 
 class Arrival(Struct, frozen=True):
-    """The job is let go, or these tasks of it. `apart`: with a record of their own, which has a later number."""
+    """The job, or these tasks of it, becomes eligible. `apart`: with a record of their own, which has a later id."""
 
     record: JobRecord
     tasks: int
@@ -33,12 +33,12 @@ class Arrival(Struct, frozen=True):
 
 
 class Recheck(Struct, frozen=True):
-    """Minutes of use have faded enough for the first job of the line."""
+    """Usage has decayed enough for the first job of the group."""
 
     line: HeldGroup
 
 
 class Call(Struct, frozen=True):
-    """Something is to be looked at."""
+    """A callback."""
 
     function: Callable[[float], None]

@@ -1,4 +1,4 @@
-"""Held-back jobs of one request: which limits bind them, what each counts towards them, and which is next.
+"""Held-back jobs of one request: the limits that bind them, what each counts towards them, and which is next.
 
 Used by `held_jobs`.
 """
@@ -46,7 +46,7 @@ class HeldEntry:
 
 
 class HeldGroup:
-    """`array`: the only one whose tasks stand here, of which no more than `most` may run at a time (0: any jobs)."""
+    """`array`: the only array in the group, of which at most `most` tasks may run at a time (0: jobs of any kind)."""
 
     __slots__ = (
         "_done",
@@ -74,20 +74,20 @@ class HeldGroup:
         self.group: Group | None = None
         self._entries: list[tuple[SortKey, int, HeldEntry]] = []
         self._done = 0
-        #: tasks that were let in, and when the first and the last of them were
+        #: number of tasks admitted, and when the first and the last were
         self.let_in = 0
         self.first_at = self.last_at = 0.0
-        #: it is to be looked at again then
+        #: when to look at the group again
         self.look_at = 0.0
 
     @property
     def limited(self) -> bool:
-        """It is not enough that there is room."""
+        """Whether limits or licenses apply, so that free resources are not enough."""
         return self.party is not None or bool(self.licenses or self.array)
 
     @property
     def keys(self) -> Iterator[object]:
-        """What keeps it back: places of the tree, licenses, its array."""
+        """What holds it back: associations and QOS, licenses, its array."""
         if self.party is not None:
             yield from self.party.keys
         if self.licenses:
@@ -110,13 +110,13 @@ class HeldGroup:
         return None
 
     def note(self, tasks: int, at: float) -> None:
-        """Record that these tasks were let in."""
+        """Record that these tasks were admitted."""
         if not self.let_in:
             self.first_at = at
         self.last_at = at
         self.let_in += tasks
 
     def rest(self) -> Iterator[HeldEntry]:
-        """All that are left, in order; each is taken before the next."""
+        """All entries that are left, in order; the caller takes each before the next."""
         while (first := self.first) is not None:
             yield first[1]

@@ -1,9 +1,9 @@
 """Estimated starts of jobs held back by limits, licenses, begin times or dependencies.
 
-A discrete-event simulation: running jobs, and those with expected starts, end at their time limits. An end gives back
-the job's share of limits and its licenses; begin times and dependencies let jobs go. After each event the groups that
-wait for it are asked in order of rank. Jobs that are let in get nodes after all that have an expected start (`lanes`).
-Fair share, preemption and named reservations are not simulated. No decision depends on these estimates.
+A discrete-event simulation. Running jobs, and those with expected starts, end at their time limits. An end returns the
+job's part of limits and its licenses; begin times and dependencies make jobs eligible. After each event, the groups
+that wait for it are tried in order of rank. Admitted jobs get nodes after all jobs that have an expected start
+(`lanes`). Fair share, preemption and named reservations are not simulated. No decision depends on these estimates.
 
 Source: docs/decisions/0123, 0141.
 """
@@ -47,22 +47,22 @@ if TYPE_CHECKING:
     from spritz.scheduling.view.request import Request
     from spritz.scheduling.view.snapshot import Snapshot
 
-#: So often is asked whether a job is within its limits, and so often where there is room for some; what waits behind
-#: that goes on at the pace found until then, or is told the time from which it may start.
+#: Budgets: checks whether a job is within its limits, and searches for resources. When they are used up, the groups
+#: that are left go on at the pace found until then, or get the time from which they may start.
 CHECKS = 10_000
 PLACEMENTS = 10_000
-#: above all numbers of jobs
+#: added to job ids, above all of them
 LATER = 1 << 40
 
 
 NO_CHARGE = Charge((), ())
-#: a job (or a task of it, as a mask), what it counts, and the licenses that it gets
+#: a job (or tasks of it, as a mask), its charge, and the licenses that it gets
 Admitted = tuple["JobRecord", int, Charge, "Mapping[str, int]"]
 
 
 class HeldJobs:
-    """The simulation. `limits` and `licenses`: state after the cycle's starts, which are `begun`. `tasks_left`: mask of
-    the array tasks still pending after these.
+    """The simulation. `limits` and `licenses`: their state after the cycle's starts, which are `begun`. `tasks_left`:
+    mask of the array tasks that are still pending.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class HeldJobs:
             if array:
                 self._running[array] = self._running.get(array, 0) + 1
         self._begun = begun
-        #: tasks that have been let go and have no start yet, and arrivals to come
+        #: tasks that are eligible and have no start yet, and arrivals to come
         self._waiting = self._arrivals = 0
         self._events: list[tuple[float, int, JobEnd | Arrival | Call | Recheck]] = []
         self._lines: dict[tuple[Request, int], HeldGroup | None] = {}
@@ -103,10 +103,10 @@ class HeldJobs:
         self._starting = limits.starting
         self._minutes = future_minutes(limits) if self._rules.foresees else None
 
-    # -- who waits
+    # -- waiting jobs
 
     def hold(self, shapes: Iterable[Shape], started: Iterable[int]) -> None:
-        """Limits or licenses hold all jobs of these back that have not started."""
+        """Add all jobs of these shapes that have not started: limits or licenses hold them back."""
         for shape in shapes:
             if shape.request.reservation:
                 continue
@@ -116,14 +116,14 @@ class HeldJobs:
                     self._wait(record, key, shape.request, self._tasks_left(record), held=True)
 
     def cap(self, records: Iterable[JobRecord]) -> None:
-        """As many tasks of their arrays run as may."""
+        """Add arrays that run as many tasks as they may."""
         for record in records:
             for key, shape in record.entries:
                 if not shape.request.reservation:
                     self._wait(record, key, shape.request, self._tasks_left(record))
 
     def come(self, records: Iterable[JobRecord], known: Sequence[Starts]) -> None:
-        """These wait for their begin times or for other jobs. `known`: expected starts that there are already."""
+        """Add jobs that wait for their begin times or for other jobs. `known`: expected starts found so far."""
         conditions = self._conditions = Conditions(self._snapshot.records, records, self._now, self._arrive, self._call)
         if conditions.wanted:
             self._tell(conditions, known)
@@ -132,7 +132,7 @@ class HeldJobs:
     def _wait(
         self, record: JobRecord, key: SortKey, request: Request, tasks: int, *, held: bool = False
     ) -> HeldGroup | None:
-        """`held`: limits or licenses are what holds it back."""
+        """`held`: limits or licenses hold it back."""
         most = self._snapshot.array_limits.get(record.array_job_id, 0) if record.array_job_id else 0
         array = record.array_job_id if most else 0
         line = self._line(request, record, array, most, held=held)
@@ -146,7 +146,7 @@ class HeldJobs:
         return line
 
     def _line(self, request: Request, record: JobRecord, array: int, most: int, *, held: bool) -> HeldGroup | None:
-        """None: what holds it back is not foreseen, or holds it back for good."""
+        """None: what holds the job back cannot be predicted, or is permanent."""
         known = self._lines.get((request, array))
         if known is not None or (request, array) in self._lines:
             return known
@@ -175,7 +175,7 @@ class HeldJobs:
         heappush(self._events, (max(at, self._now), next(self._order), Call(function)))
 
     def _tell(self, conditions: Conditions, known: Sequence[Starts]) -> None:
-        """Of all that runs, or has an expected start, until when it may be there."""
+        """Report until when each running job, and each with an expected start, may hold its resources."""
         wanted = conditions.wanted
         begun: dict[int, list[Begun]] = {}
         for one in self._begun:
@@ -200,13 +200,13 @@ class HeldJobs:
                 self._expect(conditions, record, expected[record.id])
 
     def _expect(self, conditions: Conditions, record: JobRecord, at: float) -> None:
-        """One that waits for room starts then, and further tasks of an array when there is room for them."""
+        """A job that waits for resources starts then; further tasks of an array follow when there is room for them."""
         request = record.entries[0][1].request
         tasks = HeldEntry(record, self._tasks_left(record))
         conditions.placed(record, tasks.take(1), at, _end(request, at))
         most = self._snapshot.array_limits.get(record.array_job_id, 0)
         while tasks.left:
-            # As many at a time as may run, each such group after the one before.
+            # As many at a time as may run, each such batch after the one before.
             times = self._room(request, min(tasks.left, most or tasks.left), at)[0]
             for start_at in times:
                 conditions.placed(record, tasks.take(1), start_at, _end(request, start_at))
@@ -214,10 +214,10 @@ class HeldJobs:
                 return
             at += request.seconds
 
-    # -- what happens
+    # -- events
 
     def starts(self) -> list[Starts]:
-        """Run the simulation; returns the expected starts of all jobs that it knows."""
+        """Run the simulation. Returns the expected starts of all jobs in it."""
         self._ends()
         events = self._events
         while events and (self._waiting or self._arrivals):
@@ -238,7 +238,7 @@ class HeldJobs:
         return self._found.starts()
 
     def _ends(self) -> None:
-        """Of what runs and counts."""
+        """Ends of running jobs that count towards limits."""
         if not self._waiting and not self._arrivals:
             return
         records, factor_of = self._snapshot.records, self._rules.usage_factor
@@ -265,14 +265,14 @@ class HeldJobs:
         heapify(self._events)
 
     def _stirred(self, event: JobEnd | Arrival | Recheck, at: float) -> Iterable[HeldGroup]:
-        """Lines that may move now."""
+        """Groups that may be able to start now."""
         if isinstance(event, Recheck):
             self._arrivals -= 1
             return (event.line,)
         return self._over(event, at) if isinstance(event, JobEnd) else self._come(event, at)
 
     def _over(self, end: JobEnd, at: float) -> Iterator[HeldGroup]:
-        """What the job had is given back. Returns lines that wait for some of it."""
+        """Return what the job held. Returns the groups that wait for some of it."""
         charge = end.charge
         if charge.keys:
             count_charge(self._ledger, charge, -1)
@@ -285,7 +285,7 @@ class HeldJobs:
             yield from self._touched.get(key, ())
 
     def _come(self, arrival: Arrival, at: float) -> Iterator[HeldGroup]:
-        """The job, or a task of it, waits for no other any more. Returns lines in which it stands."""
+        """The job, or a task of it, is eligible. Returns the groups in which it waits."""
         self._arrivals -= 1
         record = arrival.record
         if (record.id, arrival.tasks) in self._entries:
@@ -301,7 +301,7 @@ class HeldJobs:
                 yield line
 
     def _requests(self, record: JobRecord) -> list[tuple[int, Request]]:
-        """(PriorityTier, request) in each partition that would let it start; asked once for jobs that are alike."""
+        """(PriorityTier, request) in each partition that would let it start; computed once for similar jobs."""
         key = replace(record.spec, **UNSEEN), record.any_switches, record.may_boot, record.het_job_id and record.id
         found = self._asked.get(key)
         if found is None:
@@ -313,13 +313,13 @@ class HeldJobs:
         return found
 
     def _reserved(self, record: JobRecord, request: Request, tasks: int, at: float) -> None:
-        """Its nodes are those of the reservation, which is taken to have room."""
+        """Its nodes are those of the reservation, which is assumed to have room."""
         found = self._snapshot.reserved.by_name.get(request.reservation)
         if found is not None and at < found.end_at:
             self._place(record, tasks, max(at, found.start_at), (), request)
 
     def _fits(self, line: HeldGroup, at: float) -> Mapping[str, int] | None:
-        """The licenses that a job of the line gets; None if it must wait."""
+        """The licenses that a job of the group gets; None if it must wait."""
         self._checks += 1
         request, party = line.request, line.party
         if line.most and self._running.get(line.array, 0) >= line.most:
@@ -335,14 +335,14 @@ class HeldJobs:
         return self._licenses.choose(line.licenses)
 
     def _look_at(self, line: HeldGroup, at: float) -> None:
-        """Ask again then, or earlier if something ends."""
+        """Look at the group again at that time, or earlier if something ends."""
         if at < NEVER and at != line.look_at:
             line.look_at = at
             self._arrivals += 1
             heappush(self._events, (at, next(self._order), Recheck(line)))
 
     def _never(self, line: HeldGroup) -> bool:
-        """It is too much by itself, or held back by what is not foreseen."""
+        """Whether its request exceeds a limit by itself, or something unpredictable holds it back."""
         request, party = line.request, line.party
         minutes = request.time_limit_minutes
         if party is not None:
@@ -358,7 +358,9 @@ class HeldJobs:
         return LicensePool(self._licenses.total.items()).choose(line.licenses) is None
 
     def _let_in(self, lines: Iterable[HeldGroup], at: float) -> None:
-        """Those that may start by now, in order of the queue; then all of a line get their nodes together."""
+        """Admit the jobs that may start by now, in order of the queue; then all jobs of a group get their nodes
+        together.
+        """
         queue = []
         for number, line in enumerate(lines):
             if self._spent or not line.limited:
@@ -400,7 +402,7 @@ class HeldJobs:
             self._start(line, some, at)
 
     def _start_all(self, line: HeldGroup, at: float) -> None:
-        """Nothing but room holds these back."""
+        """Start the jobs that wait for resources only."""
         some: list[Admitted] = []
         for entry in line.rest():
             while entry.left:
@@ -410,7 +412,7 @@ class HeldJobs:
             self._start(line, some, at)
 
     def _start(self, line: HeldGroup, some: Sequence[Admitted], at: float) -> None:
-        """These get nodes from then on."""
+        """Give these jobs nodes from that time on."""
         times, nodes = self._room(line.request, len(some), at)
         self._waiting -= len(some)
         for (record, tasks, charge, licenses), start_at, chosen in zip(some, times, nodes, strict=False):
@@ -423,7 +425,7 @@ class HeldJobs:
     def _place(
         self, record: JobRecord, tasks: int, at: float, nodes: Sequence[int], request: Request, more: float = 0.0
     ) -> None:
-        """It starts; of several tasks the last `more` seconds later."""
+        """The job starts at that time; of several tasks the last starts `more` seconds later."""
         self._found.add(record.id, at, nodes)
         if self._conditions is not None:
             self._conditions.placed(record, tasks, at + more, _end(request, at + more))

@@ -1,10 +1,10 @@
-"""A quick estimate of starts for jobs without a planned start: each node as lanes of CPUs, GPUs and memory, with
-the time from which each lane is free for good.
+"""A quick estimate of starts for jobs without a planned start: each node as lanes of CPUs, GPUs and memory, with the
+time from which each lane is free for good.
 
 Jobs are taken in order of the queue; each gets the nodes whose lanes are free first, and holds them for its time limit.
-No gap before a start is filled, and the farther back in the queue, the more jobs that need the same are reckoned at
-once (three times as many as before them), so the answer is an estimate and never a planned start; nothing is given
-twice in it.
+Gaps before a start are not filled. The farther back in the queue, the larger the batches of equal jobs that are
+estimated together (three times the number of jobs before them). So the answer is an estimate and never a planned start,
+but it gives nothing twice.
 
 Source: ours; squeue(1) --start asks for it.
 """
@@ -23,16 +23,16 @@ if TYPE_CHECKING:
     from spritz.scheduling.view.request import Request
     from spritz.scheduling.view.table import Ints
 
-#: Memory counts in this number of equal parts of a node.
+#: number of equal parts into which a node's memory is divided
 MEMORY_PARTS = 16
-#: Nodes that are looked at closely for one request, besides those that one batch takes.
+#: nodes to consider for one request, in addition to those that one batch takes
 POOL = 64
-#: and at least one node in this number.
+#: and at least one node in this many
 POOL_SHARE = 32
 
 
 class _Need:
-    """What one node gives to a request: lanes of each kind; and how many nodes there are."""
+    """What one node gives to a request: lanes of each kind; and the number of nodes."""
 
     __slots__ = ("lanes", "nodes", "whole")
 
@@ -43,8 +43,8 @@ class _Need:
 
 
 class Group:
-    """Jobs that need the same of the same nodes, for different times. `pool`: those of the nodes that are free first;
-    all others are free at `limit` at the earliest.
+    """Jobs that need the same of the same nodes, for different times. `pool`: the nodes that are free first; all others
+    are free at `limit` at the earliest.
     """
 
     __slots__ = ("limit", "need", "nodes", "pool", "request")
@@ -61,7 +61,7 @@ _NOTHING = _Need(1, (0, 0, 0), whole=False)
 
 
 class Lanes:
-    """`free_at[kind]`: float64[lane, node], ascending by lane: lane k is free for good from then on."""
+    """`free_at[kind]`: float64[lane, node], ascending by lane: the time from which lane k is free for good."""
 
     def __init__(self, profile: Profile, now: float) -> None:
         profile.settle()
@@ -84,13 +84,13 @@ class Lanes:
         )
 
     def kind(self, request: Request) -> tuple[object, ...]:
-        """The same for requests of one `Group`, if they are for the same nodes."""
+        """Equal for requests of one `Group`, if they are for the same nodes."""
         need = _need(request, request.nodes_min, self._memory_max)
         return (need.lanes, need.whole, request.nodes_min, request.nodes_max, request.tasks)
 
     def starts(self, group: Group, seconds: Floats, since: float = 0.0) -> tuple[Floats, Ints]:
-        """Start (float64[job]) and nodes (int64[job, node]) of the next jobs of the group, which last so long; fewer
-        if there is no room for them. `since`: none starts earlier.
+        """Start (float64[job]) and nodes (int64[job, node]) of the group's next jobs, which last `seconds`; fewer if
+        there is no room for them. `since`: no start is earlier.
         """
         since = max(since, self._now)
         found = self._first(group, len(seconds), since) if group.pool is not None else None
@@ -121,7 +121,7 @@ class Lanes:
         return chosen.reshape(-1, size), at.reshape(-1, size).max(axis=1)
 
     def _new_pool(self, group: Group, count: int, since: float) -> bool:
-        """Choose its nodes again; False if there are not enough that will ever serve."""
+        """Choose the pool again; False if too few nodes will ever serve."""
         request, nodes = group.request, group.nodes
         most = min(len(nodes), request.nodes_max or len(nodes))
         size = request.nodes_min

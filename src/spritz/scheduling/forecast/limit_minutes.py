@@ -1,7 +1,7 @@
 """Limits on TRES minutes at future times: usage decays and grows, and committed minutes are used up.
 
-Between two changes of what runs both have closed forms (`model.limits.usage`), and so has the moment at which a job
-comes under its limits. Verdicts themselves are `model.limits.minutes`'s.
+Between two changes of the set of running jobs, both have closed forms (`model.limits.usage`), and so has the time at
+which a job comes within its limits. The limits themselves are checked in `model.limits.minutes`.
 
 Source: sacctmgr(1) GrpTRESMins, GrpTRESRunMins, GrpWall; slurm.conf(5) PriorityDecayHalfLife.
 """
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from spritz.model.limits.rules import Party
     from spritz.scheduling.plan.limits import Limits
 
-#: A limit counts as reached a little before it is, so that a job that is let in is below it.
+#: A limit counts as reached slightly early, so that an admitted job is certainly below it.
 _BELOW = 1.0 - 1e-8
-#: Looking again at the moment that one limit gives, for others that are reached meanwhile.
+#: how often to look again at the time that one limit gives, for other limits reached meanwhile
 _ROUNDS = 8
-#: Steps in which a moment is enclosed where there is no closed form, and half-lives that are looked ahead.
+#: bisection steps where there is no closed form, and half-lives to look ahead
 _STEPS, _HALF_LIVES = 50, 64.0
 
 
@@ -41,7 +41,7 @@ def future_minutes(limits: Limits) -> FutureMinutes:
 
 
 class FutureMinutes:
-    """`minutes` must be its own: it is changed."""
+    """`minutes` is changed, so it must be a fork."""
 
     def __init__(self, minutes: Minutes, *, safe: bool) -> None:
         self._minutes = minutes
@@ -53,13 +53,13 @@ class FutureMinutes:
         self._minutes.committed.add(keys, tres, ends_at, factor)
 
     def end(self, keys: tuple[Key, ...], tres: Tres, at: float, ends_at: float, factor: float) -> None:
-        """A job ends at `at` that was to run until `ends_at`: its usage stops growing and its commitment goes."""
+        """A job that was to run until `ends_at` ends at `at`: its usage stops growing and its commitment ends."""
         self._minutes.usage.change(keys, rates_of(tres, 0.0, factor), -1, at)
         self._minutes.committed.add(keys, tres, ends_at, factor, -1)
 
     def free_at(self, party: Party, tres: Tres, limit_minutes: int, at: float) -> float:
-        """From when on a job of these TRES and this time limit is within its limits, if nothing else starts or ends
-        (NEVER: not before that).
+        """First time at which a job of these TRES and this time limit is within its limits, if no other job starts or
+        ends (NEVER: not before one does).
         """
         wanted = dict(tres)
         for _ in range(_ROUNDS):
@@ -84,7 +84,7 @@ class FutureMinutes:
         limit_minutes: int,
         at: float,
     ) -> Iterator[float]:
-        """When each limit of the place lets it go. `counts`: what it would use in a second."""
+        """When each limit of the place lets it go. `counts`: what the job would use per second."""
         usage, committed = self._minutes.usage, self._minutes.committed
         if place.wall is not None:
             own = min(limit_minutes, INFINITE) * 60.0 if self._safe else 0.0
@@ -100,7 +100,7 @@ class FutureMinutes:
                 yield committed.below_at(place.key, name, (limit * 60.0 - wanted[name] * careful) * _BELOW, at)
 
     def _together(self, key: Key, name: str, most: float, at: float) -> float:
-        """When what is used and what is committed are below that, both together: they never grow by themselves."""
+        """When usage and committed minutes together fall below `most`; they never grow by themselves."""
         usage, committed = self._minutes.usage, self._minutes.committed
         if most < 0.0:
             return NEVER
@@ -120,7 +120,7 @@ class FutureMinutes:
 
 
 def _below(usage: Usage, key: Key, name: str, most: float, at: float) -> float:
-    """When what is used is below that; `at` if it is."""
+    """When usage falls below `most`; `at` if it is below now."""
     most *= _BELOW
     amount, rate, constant = usage.amount(key, name, at), usage.rate(key, name), usage.constant(key)
     if amount < most:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Starts:
-    """Starts of jobs that have the same number of nodes: arrays `job_ids`, `start_at` [job], `nodes` [job, node]."""
+    """Starts of jobs with equal numbers of nodes: arrays `job_ids`, `start_at` [job], `nodes` [job, node]."""
 
     __slots__ = ("job_ids", "nodes", "start_at")
 
@@ -36,7 +36,7 @@ class Starts:
 
 
 class ExpectedStarts:
-    """Expected starts so far: one for each job, the earliest."""
+    """Expected starts so far: one per job, the earliest."""
 
     def __init__(self) -> None:
         self._at: dict[int, float] = {}
@@ -59,7 +59,7 @@ class ExpectedStarts:
 
 
 def planned_starts(told: Iterable[tuple[int, FutureStart]]) -> tuple[list[Starts], set[int]]:
-    """Starts of jobs that have planned starts, the earliest where there are several; and the numbers of these jobs."""
+    """Starts of jobs that have planned starts, the earliest if a job has several; and the ids of these jobs."""
     first: dict[int, FutureStart] = {}
     for job_id, future_start in told:
         if job_id not in first or future_start.start_at < first[job_id].start_at:
@@ -88,13 +88,13 @@ class Groups:
         self._eligibility = eligibility
         self._groups: dict[tuple[object, ...], Group] = {}
         self._of: dict[Request, Group] = {}
-        #: of requests that differ in their times alone
+        #: by request without its times
         self._kinds: dict[Request, tuple[object, ...]] = {}
-        #: one array for the same nodes, since groups know them by that
+        #: one array object for equal sets of nodes, since groups compare them by identity
         self._named: dict[frozenset[int], Ints] = {}
 
     def of(self, request: Request, fit: Request | None = None) -> Group:
-        """`fit`: the request without its times, where that is known."""
+        """The group of the request. `fit`: the request without its times, if known."""
         found = self._of.get(request)
         if found is None:
             found = self._of[request] = self._find(request, fit if fit is not None else request)
@@ -118,7 +118,7 @@ class Groups:
 def estimated_starts(shapes: Sequence[Shape], known: Collection[int], lanes: Lanes, groups_of: Groups) -> list[Starts]:
     """Starts of all jobs of these shapes that are not in `known`, in order of the queue.
 
-    A job that waits in several partitions can be there more than once.
+    A job that waits in several partitions may occur more than once.
     """
     if not shapes:
         return []
@@ -140,7 +140,7 @@ def estimated_starts(shapes: Sequence[Shape], known: Collection[int], lanes: Lan
     unknown = ~np.isin(job_ids, np.fromiter(known, np.int64, len(known)))
     order = np.lexsort(keys.T[::-1])
     order = order[unknown[order]]
-    # Those of one group one after the other, each in order of the queue; `turn`: where they stand among all.
+    # Group by group, each in order of the queue; `turn`: their positions among all jobs.
     by_group = np.argsort(group_of[order], kind="stable")
     ends = np.cumsum(np.bincount(group_of[order], minlength=len(groups))).tolist()
     turn, job_ids, seconds = by_group.tolist(), job_ids[order][by_group], seconds[order][by_group]
@@ -165,7 +165,7 @@ def estimated_starts(shapes: Sequence[Shape], known: Collection[int], lanes: Lan
 
 
 def together(starts: Sequence[Starts], wholes: Mapping[int, int]) -> None:
-    """Components start with the last of them. `wholes`: the number of the whole by that of the component."""
+    """Components start together, with the last of them. `wholes`: heterogeneous job id by component id."""
     latest: dict[int, float] = {}
     found: list[tuple[Starts, int, int]] = []
     for each in starts:
@@ -179,7 +179,7 @@ def together(starts: Sequence[Starts], wholes: Mapping[int, int]) -> None:
 
 
 def as_arrays(starts: Sequence[Starts]) -> Forecast:
-    """In order of job numbers; of several starts of a job the earliest."""
+    """In order of job ids; of several starts of a job the earliest."""
     if not starts:
         return Forecast(job_ids=b"", start_at=b"", ends=b"", nodes=b"")
     job_ids = np.concatenate([each.job_ids for each in starts])

@@ -1,21 +1,21 @@
 """The inner loops of the scheduler, compiled where there is a C compiler.
 
-They work on arrays and know nothing of jobs. Each has a twin in Python or numpy, which is the rule, runs where the
-compiled module is missing, and is what tests compare the loops with:
+They work on arrays and know nothing of jobs. Each has a twin in Python or numpy. The twin is the specification, runs
+where the compiled module is missing, and is what tests compare the loop with:
 
-| compiled | twin |
-|---|---|
-| `lanes_*` (lanes.c) | `kernels.lanes` |
-| `timeline_*` (moments.c) | `view.profile`, `view.node_timeline` |
-| `openings_*` (openings.c) | `placement.openings.Openings` |
-| `choose_nodes` (openings.c, choose.h) | `placement.runs` on `placement.columns` |
+ compiled | twin |
+---|---|
+ `lanes_*` (lanes.c) | `kernels.lanes` |
+ `timeline_*` (timeline.c) | `view.profile`, `view.node_timeline` |
+ `openings_*` (openings.c) | `placement.openings.Openings` |
+ `choose_nodes` (openings.c, choose.h) | `placement.runs` on `placement.columns` |
 
-C, and not Cython or numba: docs/decisions/0166.
+Why C and not Cython or numba: docs/decisions/0166.
 """
 
 from __future__ import annotations
 
-#: Is the compiled module there? Tests set it to False to have the twins.
+#: whether the compiled module is available; tests set it to False to run the twins
 compiled: bool
 try:
     from spritz.scheduling.kernels._compiled import (

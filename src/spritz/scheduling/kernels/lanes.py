@@ -1,10 +1,10 @@
-"""Nodes as lanes: from when on each lane of a node is free for good.
+"""Nodes as lanes: the time from which each lane of a node is free for good.
 
-Arrays: `free_at[kind]` is float64[lane, node] for CPUs, GPUs and parts of the memory, ascending by lane: when so many
-lanes and one more are free. `need[kind]` is how many of them each node must give, `whole` asks for all of its CPUs.
-`cpus` int64[node] has how many CPUs there are, `up` bool[node] which nodes serve, `nodes` the indexes to look at.
+Arrays: `free_at[kind]` is float64[lane, node] for CPUs, GPUs and parts of the memory, ascending by lane: entry k is
+when k + 1 lanes are free. `need[kind]` is how many lanes of the kind each node must give; `whole` asks for all of its
+CPUs. `cpus` int64[node]: number of CPUs; `up` bool[node]: nodes that serve; `nodes`: the indexes to look at.
 
-Each function is the rule in numpy, and the compiled loop where there is one.
+Each function is the rule in numpy, and calls the compiled loop where there is one.
 """
 
 from __future__ import annotations
@@ -24,9 +24,10 @@ NEVER = float("inf")
 
 
 def free_for_good(times: Floats, counts: Ints, lanes: int, now: float) -> Floats:
-    """From when on 1, 2 … lanes of each node are free for good: float64[lane, node] (inf: never).
+    """Times from which 1, 2 … lanes of each node are free for good: float64[lane, node] (inf: never).
 
-    `times` float64[node, moment], ascending (inf: no more); `counts` int64[node, moment]: lanes free from then on.
+    `times` float64[node, breakpoint], ascending (inf: no more); `counts` int64[node, breakpoint]: lanes free from then
+    on.
     """
     if kernels.compiled:
         free_at = np.empty((lanes, len(times)))
@@ -47,7 +48,7 @@ def free_for_good(times: Floats, counts: Ints, lanes: int, now: float) -> Floats
 def soonest(
     free_at: Lanes, need: Need, whole: bool, cpus: Ints, up: Bools, nodes: Ints, since: float, count: int
 ) -> tuple[Ints, Floats]:
-    """The `count` nodes that can give what is needed first, in order of time and of `nodes`, and when."""
+    """The `count` nodes that can give what is needed first, in order of time and of `nodes`, and when they can."""
     if kernels.compiled:
         chosen, at = np.empty(count, np.int64), np.empty(count, np.float64)
         kernels.lanes_soonest(free_at, need, whole, cpus, up, nodes, since, chosen, at)
@@ -60,8 +61,8 @@ def soonest(
 def pool(
     free_at: Lanes, need: Need, whole: bool, cpus: Ints, up: Bools, nodes: Ints, since: float, width: int
 ) -> tuple[Ints, int, float]:
-    """The `width` nodes that can give what is needed first, in the order of `nodes`; how many of all of them ever can;
-    and when the first of the others can.
+    """The `width` nodes that can give what is needed first, in the order of `nodes`; how many nodes ever can; and when
+    the first of the others can.
     """
     if kernels.compiled:
         chosen = np.empty(width, np.int64)

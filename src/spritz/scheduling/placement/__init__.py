@@ -1,12 +1,13 @@
 """Where a request goes: a pure function of a table of nodes.
 
-`eligible`   which nodes may serve at all (partition, features, named and excluded nodes)
-`capacity`   how much one node can take, exactly; `columns` the same for many nodes at once
-`select`     which of them are taken, and how much goes to each
-`fabric`, `leaves`   the network: which leaf switches hold it, the fewest of them
-`counts`, `runs`, `cover`, `mixed`   kinds of requests that `select` leaves to them
-`fragment`   nodes ranked by how much GPU capacity a request would leave fragmented
-`linked`     which devices of a node go together
-`share`      the exact CPUs, memory and devices on each
-`place`      all four in turn: the entry point
+`place`      the entry point: eligible nodes -> capacity -> select -> share
+`columns`    how much of the request each of many nodes can carry (`view.capacity` is the exact rule for one)
+`select`     which of these nodes are taken, and how much goes to each; `runs` is its array form
+`scheme`     the same request as plain numbers, for the compiled choice of nodes
+`leaves`     the network: the fewest leaf switches that hold the job
+`counts`, `cover`, `mixed`   requests that need more than one plain selection
+`fragment`   ranks nodes by how much GPU capacity a request would leave fragmented
+`share`      the exact CPUs, memory and devices on each node; `linked` groups linked devices
+`earliest`, `openings`   the earliest time at which a request fits into a profile
+`exact`      whether a given allocation is free
 """

@@ -1,9 +1,9 @@
-"""Capacity of many nodes at once, from counts: the array form of `capacity`.
+"""Capacity of many nodes at once, from counts: the array form of `view.capacity`.
 
-Never less than the exact rule says, and equal to it where `counts_suffice`; rows are looked at only for what arrays
-cannot say.
+Never less than the exact rule gives, and equal to it where `counts_suffice`. Rows are read only where counts cannot
+decide.
 
-Source: as `capacity`.
+Source: as `view.capacity`.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 
 def counts_suffice(table: NodeTable, request: Request) -> bool:
-    """Is `capacity_columns` exact for this request, but for nodes that are `NodeTable.exclusive`? Not where sockets,
-    neighbours on the node, single devices or cores matter.
+    """Whether `capacity_columns` is exact for this request, except on nodes that are `NodeTable.exclusive`. It is not
+    where sockets, other jobs on the node, single devices or cores matter.
     """
     names = [name for name, _kind in request.node_needs] + [need.name for need in request.gres_task]
     if request.gres_total is not None:
@@ -52,7 +52,7 @@ def counts_suffice(table: NodeTable, request: Request) -> bool:
 
 
 def capacity_columns(table: NodeTable, request: Request, nodes: Ints) -> tuple[Ints, Ints]:
-    """(tasks, GPUs) of each of `nodes` (int64[n] indexes): upper bounds of `capacity`, 0 if it cannot serve."""
+    """(tasks, GPUs) of each of `nodes` (int64[n] indexes): upper bounds of `capacity`, 0 if the node cannot serve."""
     cpus, threads = _cpus(table, request, nodes)
     open_nodes = table.up[nodes]
     if request.whole:
@@ -85,9 +85,10 @@ def capacity_columns(table: NodeTable, request: Request, nodes: Ints) -> tuple[I
 
 
 def least_counts(table: NodeTable, request: Request, tasks: int) -> dict[int, int] | None:
-    """What a node must have at least for `tasks` tasks, by its place in `NodeRow.counts` (GRES in the table's order): a
-    node that is up, with TmpDisk enough, has it exactly if `capacity_columns` and `needed` let it serve. None where
-    nodes differ in what they need, or more than counts matters.
+    """The least that a node must have for `tasks` tasks, by index in `NodeRow.counts` (GRES in the table's order).
+
+    A node that is up and has enough TmpDisk meets it exactly if `capacity_columns` and `needed` let it serve. None
+    where nodes differ in what they need, or where more than counts matters.
     """
     threads = int(table.threads[0]) if len(table.threads) else 1
     most = min(request.tasks_per_node or PLENTY, request.tasks_per_node_max)
@@ -122,7 +123,7 @@ def least_counts(table: NodeTable, request: Request, tasks: int) -> dict[int, in
     cores = max(-(-request.cpus_per_task * tasks // used), -(-max(1, request.cpus_per_node_min) // threads))
     memory = request.memory_per_node or 0
     if request.memory_per_node == 0 and request.memory_counts and len(table.memory_total):
-        memory = int(table.memory_total[0])  # all that there is
+        memory = int(table.memory_total[0])  # all of it
     if request.tasks_per_gpu and gpus and gpus * request.tasks_per_gpu < tasks:
         return None
     if request.memory_per_gpu and (gpus or each):
@@ -147,12 +148,12 @@ def least_counts(table: NodeTable, request: Request, tasks: int) -> dict[int, in
 
 
 def _alike(column: Ints) -> bool:
-    """Is it the same for all nodes?"""
+    """Whether all nodes have the same value."""
     return not len(column) or bool((column == column[0]).all())
 
 
 def needed(table: NodeTable, request: Request) -> list[tuple[Ints, int]]:
-    """(column, least value in it) that every node of the job must have: a quick test before `capacity_columns`."""
+    """(column, least value in it) for every node of the job: a quick test before `capacity_columns`."""
     tests: list[tuple[Ints, int]] = []
     if not request.share_rows:
         tests.append((table.cpus if request.grain is Grain.CPU else table.core_cpus, request.cpus_floor))
@@ -168,7 +169,7 @@ def needed(table: NodeTable, request: Request) -> list[tuple[Ints, int]]:
 
 
 def could_hold(table: NodeTable, request: Request, choices: Iterable[Choice]) -> bool:
-    """May there be room for a job of the request on the nodes of a choice? Never wrongly no."""
+    """Whether there may be room for a job of the request on the nodes of some choice. Never wrongly False."""
     target = target_of(request)
     for choice in choices:
         able = table.up[choice.nodes]
@@ -186,7 +187,7 @@ def could_hold(table: NodeTable, request: Request, choices: Iterable[Choice]) ->
 
 
 def _cpus(table: NodeTable, request: Request, nodes: Ints) -> tuple[Ints, Ints]:
-    """CPUs that can be given, in whole grains, and CPUs in a grain."""
+    """Usable CPUs in whole grains, and CPUs per grain."""
     if request.share_rows and table.oversubscribed is None:
         return table.cpus_total[nodes], np.ones(len(nodes), np.int64)
     threads = np.ones(len(nodes), np.int64) if request.grain is Grain.CPU else table.threads[nodes]
@@ -244,7 +245,7 @@ def _limit_by_gres(
 
 
 def _over_devices(request: Request, name: str) -> bool:
-    """Columns count the shares of one device; these may lie on several."""
+    """Whether shares may lie on several devices, where columns count only those of one."""
     return bool(request.shares_over) and name in SHARED_GRES
 
 

@@ -1,6 +1,6 @@
-"""Requests that say the same more narrowly, in the order in which they are tried.
+"""Narrower forms of a request, in the order in which they are tried.
 
-`--nodes=1,2,4` and `--nodes=2-16:2`: only some numbers of nodes will do. OverSubscribe: free CPUs first.
+`--nodes=1,2,4` and `--nodes=2-16:2` permit only some numbers of nodes. With OverSubscribe, free CPUs come first.
 
 Source: sbatch(1) --nodes; slurm.conf(5) OverSubscribe; https://slurm.schedmd.com/cons_tres_share.html.
 """
@@ -22,15 +22,15 @@ if TYPE_CHECKING:
     from spritz.scheduling.view.table import NodeTable
 
 
-#: Numbers of nodes that are tried for one request, one after the other.
+#: numbers of nodes tried for one request
 TRIED_MAX = 16
 
 
 def node_counts(request: Request, most: int, holds: Callable[[Request], bool]) -> list[int]:
-    """Numbers of nodes to try of those that will do, the best first: the largest, as with a range, or the smallest.
+    """Numbers of nodes to try, best first: the largest, as with a range, or the smallest.
 
-    Numbers above `most`, of which there are no nodes, are left out. Where more are left than are tried, they begin at
-    the best one for which there may be room: `holds` says whether there is a place for a request.
+    Numbers above `most`, the number of nodes there are, are left out. If more are left than may be tried, they begin at
+    the best one for which there may be room; `holds` says whether there is room for a request.
     """
     if request.nodes_max is not None:
         most = min(most, request.nodes_max)
@@ -62,15 +62,15 @@ def _any_of(request: Request, fewest: int, most: int) -> Request:
 
 
 def by_company(table: NodeTable, request: Request, eligibility: Eligibility) -> Iterator[Request]:
-    """With so many jobs on each CPU as there must be, fewer first: one's own CPUs, then those with the fewest jobs on
-    them that could be enough, and so on. Just as it is if it shares nothing.
+    """The request with an increasing number of jobs per CPU: CPUs of its own first, then as few sharers as may suffice.
+    Unchanged if it shares no CPUs.
     """
     if not request.share_rows:
         yield request
         return
-    # Most jobs find unused CPUs, and those are chosen in compiled calls.
+    # Most jobs find unused CPUs, and the compiled code can choose those.
     yield replace(request, share_rows=0)
     ways = [replace(request, share_rows=rows) for rows in range(2, request.share_rows + 1)]
     choices = eligibility.choices(request)
-    # What fits with few jobs on a CPU fits with more.
+    # What fits with few jobs per CPU fits with more, so bisect for the first that may fit.
     yield from ways[bisect_left(ways, True, key=lambda way: could_hold(table, way, choices)) :]

@@ -1,24 +1,26 @@
 """A limited number of nodes that together carry enough tasks *and* enough GPUs: the one hard case of `select`.
 
-Either sum alone is met by the largest nodes. For both, mixtures of the two sizes are tried first; what they miss is
-searched completely, up to `CELLS_MAX` steps of work. Above that only requests with hardly any slack can be missed.
+Either sum alone is met by the largest nodes. For both, mixtures of the two measures of size are tried first. What they
+miss is searched completely, within `CELLS_MAX` steps. Beyond that, only requests with hardly any slack can be missed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-#: Most steps of the complete search: nodes * most nodes * tasks.
+#: most steps of the complete search: nodes * most nodes * tasks
 CELLS_MAX = 400_000
 _MIXTURES = (1.0, 0.0, 0.5, 0.25, 0.75)
 
 Size = tuple[int, int]
-#: positions taken, newest first: (position, the rest)
+#: positions taken, newest first: (position, the earlier ones)
 Chain = tuple[int, "Chain"] | None
 
 
 def cover(sizes: Sequence[Size], count_max: int, tasks: int, gpus: int) -> list[int] | None:
-    """Positions of at most `count_max` of `sizes` (tasks, GPUs) with at least these sums, in order, or None."""
+    """Positions, in order, of at most `count_max` of `sizes` (tasks, GPUs) that reach both sums; None if there are
+    none.
+    """
     count_max = min(count_max, len(sizes))
     for share in _MIXTURES:
         found = _largest(sizes, count_max, tasks, gpus, share)
@@ -31,7 +33,7 @@ def cover(sizes: Sequence[Size], count_max: int, tasks: int, gpus: int) -> list[
 
 
 def _largest(sizes: Sequence[Size], count_max: int, tasks: int, gpus: int, share: float) -> list[int] | None:
-    """The largest nodes, if a task counts for `share` of all tasks and a GPU for the rest of all GPUs."""
+    """The largest nodes if size is `share` of the task sum plus the remaining share of the GPU sum."""
 
     def rank(position: int) -> tuple[float, int]:
         here, devices = sizes[position]
@@ -49,7 +51,7 @@ def _largest(sizes: Sequence[Size], count_max: int, tasks: int, gpus: int, share
 
 
 def _useful(sizes: Sequence[Size], count_max: int) -> list[int]:
-    """Positions without those that have `count_max` equals before them."""
+    """Positions without those that have `count_max` equal sizes before them."""
     seen: dict[Size, int] = {}
     kept = []
     for position, size in enumerate(sizes):
@@ -60,7 +62,7 @@ def _useful(sizes: Sequence[Size], count_max: int) -> list[int]:
 
 
 def _search(sizes: Sequence[Size], useful: Sequence[int], count_max: int, tasks: int, gpus: int) -> list[int] | None:
-    """Dynamic programming over nodes: most GPUs for each (number of nodes, tasks up to `tasks`)."""
+    """Dynamic programming over nodes: the most GPUs for each (number of nodes, tasks up to `tasks`)."""
     best: dict[tuple[int, int], tuple[int, Chain]] = {(0, 0): (0, None)}
     for position in useful:
         here, devices = sizes[position]

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from spritz.scheduling.view.request import Request
     from spritz.scheduling.view.table import Ints
 
-#: Moments at which a place is looked for before giving up on one request.
+#: times at which a place is looked for before giving up on one request
 BREAKPOINTS_MAX = 256
 
 
@@ -32,8 +32,8 @@ def earliest(
     until: float = NEVER,
     nodes: Ints | None = None,
 ) -> tuple[float, Allocation] | None:
-    """First moment from `since` to `until` at which the request fits for all its time, and where; None if there is
-    none. `nodes`: on no others than these (None: on any that may serve).
+    """First time in [since, until] at which the request fits for its whole duration, and where; None if there is none.
+    `nodes`: the only nodes to use (None: any that may serve).
     """
     if nodes is None:
         found, final = _by_counts(profile, request, eligibility, since, until)
@@ -50,7 +50,7 @@ def earliest(
             within = openings.at(at)
             if within is not None:
                 tried += 1
-                # What else is on a leaf is seen only if all nodes are.
+                # Whether a leaf is free of other jobs shows only if all of its nodes are looked at.
                 cells = None if request.segment_alone else within
                 table = profile.at(at, at + request.seconds, within=cells)
                 allocation = place(table, request, eligibility, profile.table, within.node)
@@ -65,7 +65,7 @@ def earliest(
 def _by_counts(
     profile: Profile, request: Request, eligibility: Eligibility, since: float, until: float
 ) -> tuple[tuple[float, Allocation] | None, bool]:
-    """The same by the compiled part; and whether that has said all there is to say."""
+    """The same by the compiled code, and whether that answer is final."""
     choices, table = eligibility.choices(request), profile.table
     if len(choices) != 1 or request.refusal or request.node_counts:
         return None, False

@@ -1,4 +1,4 @@
-"""Is exactly this allocation free, on a table or in a profile with planned starts?"""
+"""Whether a given allocation is free, on a table or in a profile with planned starts."""
 
 from __future__ import annotations
 
@@ -22,12 +22,13 @@ if TYPE_CHECKING:
 
 
 def spares(rows: FutureRows, index_of: Mapping[str, int], allocation: Allocation, request: Request) -> bool:
-    """Does this allocation, found without regard to planned starts, fit `rows`, which have them (`Profile.at`)?
+    """Whether an allocation that was found without regard to planned starts fits `rows`, which include them
+    (`Profile.at`).
 
-    No only means that another place must be looked for on those themselves.
+    False only means that another place must be looked for on those rows.
     """
     if request.whole or request.share_rows or request.exclusive:
-        # These look at who else is on a node, and planned starts count as being there.
+        # These requests look at other jobs on a node, and planned starts count as such.
         found = [rows[index_of[name]] for name in allocation.held if name in index_of]
         return not any(job_id <= FUTURE for row in found for job_id in row.holders)
     return all(
@@ -37,7 +38,9 @@ def spares(rows: FutureRows, index_of: Mapping[str, int], allocation: Allocation
 
 
 def fits(row: NodeRow, part: NodeAllocation, uid: int, *, flexible: bool) -> bool:
-    """Is exactly this free there for a job of this user? Where planned starts are `flexible`: is as much free?"""
+    """Whether exactly this is free on the node for a job of this user. With `flexible` planned starts: whether as much
+    is free.
+    """
     cpus = mask_of(part.cpus)
     if part.memory_mib > row.free_memory_mib:
         return False
@@ -57,7 +60,7 @@ def fits(row: NodeRow, part: NodeAllocation, uid: int, *, flexible: bool) -> boo
 
 
 def is_free(row: NodeRow, part: NodeAllocation, request: Request) -> bool:
-    """Is exactly this free on the node for a job of the request?"""
+    """Whether exactly this is free on the node for a job of the request."""
     cpus = mask_of(part.cpus)
     if not row.up or not open_to(row, request) or (request.memory_counts and part.memory_mib > row.free_memory_mib):
         return False
@@ -70,14 +73,15 @@ def is_free(row: NodeRow, part: NodeAllocation, request: Request) -> bool:
     for gres in part.gres:
         mask = mask_of(gres.indexes)
         if row.hardware.pools[gres.name].shares or not mask:
-            return False  # which are free is for placement to say
+            # which CPUs and devices are free is for placement to find
+            return False
         if mask & ~row.devices_free(gres.name, gres.type):
             return False
     return True
 
 
 def all_free(table: NodeTable, placed: Iterable[tuple[Request, Allocation]]) -> bool:
-    """Are exactly these allocations free on the table, all together? Changes the table."""
+    """Whether exactly these allocations are free on the table, all together. Changes the table."""
     for number, (request, allocation) in enumerate(placed):
         holders = holders_of(allocation, request, FUTURE - number, request.uid, table, NEVER)
         for (index, holder), part in zip(holders, allocation.nodes, strict=False):
@@ -88,14 +92,14 @@ def all_free(table: NodeTable, placed: Iterable[tuple[Request, Allocation]]) -> 
 
 
 def _as_much(row: NodeRow, cpus: int) -> bool:
-    """Are as many CPUs free in whole cores?"""
+    """Whether as many CPUs are free in whole cores."""
     cores = row.hardware.whole_cores(cpus)
     whole = row.hardware.core_cpus(cores) == cpus
     return whole and cores.bit_count() <= row.hardware.whole_cores(row.free_cpus).bit_count()
 
 
 def clash(holder: Holder, part: NodeAllocation) -> bool:
-    """Do both want the same CPUs or devices, or memory that may not be there for both? Never wrongly no."""
+    """Whether both want the same CPUs or devices, or memory that may not suffice for both. Never wrongly False."""
     if holder.exclusive or holder.cpus & mask_of(part.cpus):
         return True
     if holder.memory_mib and part.memory_mib:

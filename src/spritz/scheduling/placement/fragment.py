@@ -1,8 +1,8 @@
-"""Nodes ranked by how much a request would fragment their GPUs: `SchedulerParameters=gpu_fragmentation`.
+"""Ranks nodes by how much a request would fragment their GPUs: `SchedulerParameters=gpu_fragmentation`.
 
-A request is looked at as the share that it takes of one node; the workload against which fragments are measured is what
-waits and runs now. Weight still goes first. The rank takes the place of the weight in the choice of nodes, so that
-everything else is decided as without it.
+A request counts as the share that it takes of one node. The workload by which fragments are measured is what waits and
+runs now. Weight still goes first. The rank takes the place of the weight in the choice of nodes, so everything else is
+decided as without it.
 
 Source: `scheduling.view.fragmentation` (FGD, USENIX ATC'23).
 """
@@ -26,26 +26,26 @@ if TYPE_CHECKING:
     from spritz.scheduling.view.request import Request
     from spritz.scheduling.view.table import Bools, Ints, NodeTable
 
-#: The workload is represented by its most frequent requests: this share of it, and at most this number of requests.
+#: The workload is represented by its most frequent requests: this share of it, and at most this many requests.
 POPULAR = 0.95
 TYPICAL_MAX = 64
 
-#: Two workloads whose shares of requests differ by no more than this in sum are one: points need not be made again.
+#: Two workloads count as equal if their shares of requests differ by no more than this in sum; points are then kept.
 ALIKE = 0.02
-#: States of nodes of which points are kept, for each request.
+#: node states whose points are kept, per request
 STATES_MAX = 1 << 16
 
-#: A node's state is one number: free CPUs, GPUs that are wholly free, the set of GPU types, parts of others.
+#: Bits of a node's state, which is one number: free CPUs, wholly free GPUs, the set of GPU types, parts of others.
 _GPU_BITS, _MODEL_BITS, _PART_BITS = 12, 11, 20
-#: Knows one state that no node has.
+#: a cache with one state that no node has
 _NOTHING: tuple[Ints, Ints] = (np.array([-1], np.int64), np.array([0], np.int64))
 
-#: (thousandths of a CPU, GPUs, thousandths of each, GPU type) of one node's part
+#: (thousandths of a CPU, GPUs, thousandths of each, GPU type) that one node gives
 Part = tuple[int, int, int, str]
 
 
 def workload_of(eligibility: Eligibility, table: NodeTable) -> Workload | None:
-    """What nodes are kept usable for; None where GPUs are not placed by fragmentation."""
+    """The workload for which nodes are kept usable; None unless GPUs are placed by fragmentation."""
     sample = eligibility.workload
     if sample is None:
         return None
@@ -59,12 +59,12 @@ def workload_of(eligibility: Eligibility, table: NodeTable) -> Workload | None:
 
 
 class Workload:
-    """What nodes are kept usable for. `models`: sets of GPU types that nodes have; `model_of`: int64[node]."""
+    """The workload for which nodes are kept usable. `models`: sets of GPU types of nodes; `model_of`: int64[node]."""
 
     __slots__ = ("_known", "_numbers", "_shares", "model_of", "tasks")
 
     def __init__(self, table: NodeTable, requests: Iterable[tuple[Request, int]]) -> None:
-        """`requests`: each with how many jobs of it there are. `table` keeps numbers of parts, as its forks do."""
+        """`requests`: each with its number of jobs. `table` numbers parts of GPUs, as its forks do."""
         sets: dict[frozenset[str], int] = {}
         self._shares: dict[str, int] = {}
         found = []
@@ -82,7 +82,7 @@ class Workload:
         self._known: dict[tuple[int, int, int, bool], tuple[Ints, Ints]] = {}
 
     def is_like(self, other: Workload) -> bool:
-        """Would points be nearly the same?"""
+        """Whether points would be nearly the same."""
         mine, theirs = self.tasks, other.tasks
         if mine is None or theirs is None or len(self.model_of) != len(other.model_of):
             return mine is theirs
@@ -95,8 +95,8 @@ class Workload:
         )
 
     def points(self, table: NodeTable, request: Request, nodes: Ints, typical: TypicalTasks) -> Ints:
-        """How good each of `nodes` is for a job of this request: int64[len(nodes)], from 0 to 100, 50 where fragments
-        stay as they are. Whole points, as in the study, so that nodes nearly alike are packed one after another.
+        """How good each of `nodes` is for a job of this request: int64[len(nodes)], 0 to 100; 50 leaves fragments
+        unchanged. Whole points, as in the study, so that nearly equal nodes are packed one after another.
         """
         part = part_of(request, self._shares)[:3]
         whole = table.gres.get(("gpu", ""))
@@ -122,7 +122,7 @@ class Workload:
             self._known[(*part, request.whole)] = keys, points
             at = np.minimum(np.searchsorted(keys, state), len(keys) - 1)
             if (keys[at] != state).any():
-                # Old ones were forgotten just now.
+                # The cache was full and has just been emptied.
                 return self.points(table, request, nodes, typical)
         found: Ints = points[at]
         return found
@@ -151,7 +151,7 @@ class Workload:
 
 
 def _by_part(tasks: TypicalTasks) -> dict[tuple[object, ...], float]:
-    """Shares of the requests of a workload."""
+    """Share of each request in the workload."""
     rows = zip(tasks.cpu.tolist(), tasks.gpus.tolist(), tasks.milli.tolist(), tasks.models.tolist(), strict=True)
     found: dict[tuple[object, ...], float] = {}
     for (cpu, gpus, milli, models), share in zip(rows, tasks.share.tolist(), strict=True):
@@ -184,7 +184,7 @@ def _typical(
 
 
 def part_of(request: Request, shares: dict[str, int]) -> Part:
-    """What one node gives to a job of this request. `shares`: of one GPU, by name."""
+    """What one node gives to a job of this request. `shares`: shares per GPU, by name."""
     target, nodes = target_of(request), max(1, request.nodes_min)
     tasks = request.tasks_per_node_fixed if target.tasks is None else -(-target.tasks // nodes)
     needs = needs_of(request, tasks, -(-target.gpus // nodes))
@@ -199,7 +199,7 @@ def part_of(request: Request, shares: dict[str, int]) -> Part:
 
 
 def ranks(table: NodeTable, request: Request, nodes: Ints, weights: Ints, workload: Workload) -> Ints:
-    """Lower ones are taken first: by weight, then by growth of the fragment. int64[len(nodes)]."""
+    """Lower ranks are taken first: by weight, then by growth of the fragment. int64[len(nodes)]."""
     typical = workload.tasks
     if typical is None or len(nodes) < 2:
         return weights
@@ -208,7 +208,7 @@ def ranks(table: NodeTable, request: Request, nodes: Ints, weights: Ints, worklo
 
 
 def _after(free: Ints, gpus: int, milli: int) -> Ints:
-    """With so many whole GPUs gone, or a share of the fullest one that has room for it."""
+    """Free GPUs after this many whole ones are gone, or a share of the fullest one that has room for it."""
     after = free.copy()
     if not gpus:
         return after

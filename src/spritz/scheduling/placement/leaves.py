@@ -1,8 +1,8 @@
-"""Which leaf switches a job takes: those below the lowest switch that holds it, and of them the fewest.
+"""Which leaf switches a job takes: the fewest of those below the lowest switch that holds it.
 
-Works on sums by leaf alone; whether the nodes of a set really carry the job is for the caller to see, who asks for the
-next set if not. As in Slurm the leaf that suffices and leaves the least over is taken, else the largest, and so on;
-where that is not the fewest because tasks and GPUs pull apart, sets are tried completely.
+Works on sums by leaf alone. Whether the nodes of a set really carry the job is for the caller to find out, who asks for
+the next set if not. As in Slurm, the leaf that suffices and leaves least over is taken, else the largest, and so on.
+Where that does not give the fewest, because tasks and GPUs pull apart, all sets are tried.
 
 Source: topology.conf(5), slurm.conf(5) TopologyPlugin; sbatch(1) --switches.
 """
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from spritz.scheduling.view.fabric import Fabric
     from spritz.scheduling.view.table import Ints
 
-#: Most sets that are tried one by one for one switch.
+#: most sets tried for one switch
 SETS_MAX = 2000
 
 #: nodes, tasks, GPUs
@@ -29,9 +29,9 @@ Size = tuple[int, int, int]
 
 
 class Room:
-    """What the nodes below each leaf could take.
+    """What the nodes below each leaf could carry.
 
-    `sizes`: int64[leaf, 3], nodes that could serve, tasks and GPUs. `holds` also looks at single nodes, of which a job
+    `sizes`: int64[leaf, 3]: nodes that could serve, tasks, GPUs. `holds` also considers single nodes, of which a job
     may take only a limited number.
     """
 
@@ -39,7 +39,7 @@ class Room:
 
     def __init__(self, fabric: Fabric, nodes: Ints, tasks: Ints, gpus: Ints, target: Target) -> None:
         self._leaves = leaves = fabric.leaf_of[nodes]
-        # No node counts for more than is wanted, so that sums stay small.
+        # No node counts for more than the job needs, so that sums stay small.
         self._tasks, self._gpus = np.minimum(tasks, target.tasks or 0), np.minimum(gpus, target.gpus)
         self._most = target.nodes_max
         count = fabric.below.shape[1]
@@ -49,7 +49,7 @@ class Room:
         np.add.at(self.sizes[:, 2], leaves, self._gpus)
 
     def holds(self, leaves: Sequence[int] | Ints, need: Size) -> bool:
-        """Could the most roomy nodes of these leaves carry it, tasks and GPUs each looked at alone?"""
+        """Whether the largest nodes of these leaves could carry the job, tasks and GPUs each considered alone."""
         total = self.sizes[leaves].sum(axis=0)
         if (total < need).any():
             return False
@@ -68,7 +68,7 @@ class Room:
 def leaf_sets(fabric: Fabric, room: Room, target: Target, must: Sequence[int], most: int) -> Iterator[list[int]]:
     """Sets of leaves that could hold the job, best first, each in the order in which its leaves are to be filled.
 
-    `must`: leaves that every set has. `most`: no more leaves than these (0: any number).
+    `must`: leaves in every set. `most`: most leaves of a set (0: any number).
     """
     seen: set[tuple[int, ...]] = set()
     for nodes in dict.fromkeys((max(target.nodes_wanted, target.nodes_min), target.nodes_min)):
@@ -100,13 +100,14 @@ def _for_need(fabric: Fabric, room: Room, need: Size, must: Sequence[int]) -> It
                 few = _few(room, leaves.tolist(), need, must)
                 found.append((len(few), int(totals[switch, 0]), switch, few))
         yield from (few for *_rank, few in sorted(found))
-    # Where tasks and GPUs must come together, or as many of each feature: all leaves of a switch at once.
+    # Where sums by leaf cannot decide (tasks and GPUs must meet on nodes, or counts per feature): all leaves of a
+    # switch.
     for switch in sorted(below, key=lambda switch: (fabric.levels[switch], totals[switch, 0], switch)):
         yield below[switch].tolist()
 
 
 def _spread_out(fabric: Fabric, room: Room, below: dict[int, Ints], must: Sequence[int]) -> Iterator[list[int]]:
-    """One leaf, that with the least room; else all leaves of a switch, the lowest first."""
+    """The one leaf with the least room that suffices; else all leaves of a switch, the lowest switch first."""
     totals = fabric.below @ room.sizes
     for switch in sorted(below, key=lambda switch: (fabric.levels[switch], totals[switch, 0], switch)):
         leaves = below[switch].tolist()
@@ -121,7 +122,7 @@ def _few(room: Room, leaves: list[int], need: Size, must: Sequence[int]) -> list
     found = fewest({leaf: _size(room.sizes[leaf]) for leaf in leaves}, need, must)
     if room.holds(found, need):
         return found
-    # The largest leaves have too many small nodes: try all sets, if they are not too many.
+    # The largest leaves have too many small nodes: try all sets, unless there are too many.
     first = [leaf for leaf in must if leaf in leaves]
     others = [leaf for leaf in leaves if leaf not in must]
     tried = 0
@@ -141,7 +142,7 @@ def _size(numbers: Ints) -> Size:
 
 
 def fewest(sizes: dict[int, Size], need: Size, must: Sequence[int] = ()) -> list[int]:
-    """The fewest of these leaves that reach `need` together (all of them do), those of `must` first."""
+    """The fewest of these leaves that reach `need` together (all of them do), with those of `must` first."""
     chosen = [leaf for leaf in must if leaf in sizes]
     rest = {leaf: size for leaf, size in sizes.items() if leaf not in must}
     missing = _minus(need, _total(sizes[leaf] for leaf in chosen))
@@ -161,7 +162,9 @@ def fewest(sizes: dict[int, Size], need: Size, must: Sequence[int] = ()) -> list
 
 
 def _greedy(sizes: dict[int, Size], missing: Size, kind: int | None) -> list[int]:
-    """The smallest leaf that suffices, else the largest by one number (None: by all that is missing), and so on."""
+    """The smallest leaf that suffices, else the largest, and so on. `kind`: which number decides (None: all that are
+    missing).
+    """
 
     def rank(leaf: int) -> tuple[float, int, int]:
         size = sizes[leaf]
@@ -186,9 +189,10 @@ def _greedy(sizes: dict[int, Size], missing: Size, kind: int | None) -> list[int
 
 
 def _searched(sizes: dict[int, Size], missing: Size, low: int, high: int) -> list[int] | None:
-    """A set of at least `low` and fewer than `high` leaves; None if there is none, or too many would have to be tried.
+    """A set of at least `low` and fewer than `high` leaves; None if there is none, or if too many would have to be
+    tried.
 
-    Of the smallest sets the one with the fewest nodes.
+    Of the smallest sets, the one with the fewest nodes.
     """
     tried = 0
     for count in range(low, high):
@@ -206,7 +210,7 @@ def _searched(sizes: dict[int, Size], missing: Size, low: int, high: int) -> lis
 
 
 def _reach(values: Sequence[int], wanted: int) -> int:
-    """How many of the values are needed, largest first."""
+    """How many of the values are needed to reach `wanted`, largest first."""
     count = 0
     for value in sorted(values, reverse=True):
         if wanted <= 0:

@@ -1,6 +1,7 @@
-"""Which of a node's devices go together: those with the strongest links between them, and the weakest to the rest.
+"""Which of a node's devices to allocate together: those with the strongest links to each other and the weakest to the
+others.
 
-So a job gets GPUs of one NVLink group, and a small one the leftovers of a group that is broken already.
+A job thus gets GPUs of one NVLink group, and a small job the leftovers of a group that is broken already.
 
 Source: gres.conf(5) Links, Cores.
 """
@@ -17,12 +18,12 @@ from spritz.model.resources import mask_ids
 if TYPE_CHECKING:
     from spritz.scheduling.view.hardware import GresPool
 
-#: Sets of devices that are all compared; above that they grow from each device in turn.
+#: most sets of devices that are all compared; beyond that, sets grow from each device in turn
 SETS_MAX = 500
 
 
 def linked_devices(pool: GresPool, free: int, count: int, usable: int) -> int:
-    """Mask of `count` of the `free` devices (of which there are as many). `usable`: CPUs that the job may have."""
+    """Mask of `count` of the `free` devices (there are at least as many). `usable`: CPUs that the job may have."""
     devices = list(mask_ids(free))
 
     def rank(some: Sequence[int]) -> tuple[int, int, int, int, tuple[int, ...]]:
@@ -40,7 +41,7 @@ def linked_devices(pool: GresPool, free: int, count: int, usable: int) -> int:
 
 
 def _grown(pool: GresPool, devices: list[int], first: int, count: int) -> list[int]:
-    """From this device on, always the one that is linked best to those chosen."""
+    """Starting from this device, add the one with the strongest links to those chosen."""
     chosen = [first]
     left = [device for device in devices if device != first]
     while len(chosen) < count:

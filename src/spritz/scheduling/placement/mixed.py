@@ -1,8 +1,8 @@
 """Places a job that asks for GPUs of several types in total: `--gpus=a100:3,h100:2`.
 
-`select` counts one kind of device. Here its choice is taken if the types come out, else nodes are added greedily by
-how much of what is missing they have; then each type is dealt over the nodes, at least one device to each node.
-No set is found where one exists only if the node limit is so tight that the greedy cover misses it.
+`select` counts one kind of device. Its choice is taken here if the types come out; otherwise nodes are added greedily
+by how much of what is missing they have. Then each type is dealt over the nodes, at least one device to each node. An
+existing solution is missed only if the node limit is so tight that the greedy cover fails.
 
 Source: sbatch(1) --gpus; select/cons_tres.
 """
@@ -28,7 +28,7 @@ Counts = tuple[int, ...]
 def mixed_portions(
     table: NodeTable, request: Request, candidates: list[Candidate], required: frozenset[int]
 ) -> list[tuple[Portion, Request]] | None:
-    """What each node is to carry, with the request that says so for this node alone; None if they cannot.
+    """What each node is to carry, with the request as it applies to this node alone; None if they cannot carry the job.
 
     `candidates` are in node order, with tasks and GPUs of any type as upper bounds.
     """
@@ -65,7 +65,7 @@ def _covering(
     left, tasks = wanted, target.tasks or 0
     for candidate in chosen:
         left, tasks = _minus(left, have[candidate.index]), tasks - candidate.tasks
-    # Nodes that are alike, the first one last: no more kinds of them are compared than there are.
+    # Equal nodes, the first one last: compare only one node of each kind.
     kinds: dict[tuple[Counts, int, int], list[Candidate]] = {}
     for candidate in reversed(others):
         kinds.setdefault((have[candidate.index], candidate.tasks, candidate.weight), []).append(candidate)
@@ -91,7 +91,9 @@ def _minus(left: Counts, counts: Counts) -> Counts:
 def _dealt(
     table: NodeTable, request: Request, chosen: list[Candidate], have: dict[int, Counts], wanted: Counts
 ) -> list[tuple[Portion, Request]] | None:
-    """Node after node takes what it can, but leaves a device for each that follows, and what only they have."""
+    """Each node in turn takes what it can, but leaves a device for each node that follows, and types that only those
+    have.
+    """
     chosen = sorted(chosen, key=lambda candidate: candidate.index)
     left = wanted
     ahead = tuple(map(sum, zip(*(have[each.index] for each in chosen), strict=True)))

@@ -1,7 +1,8 @@
 """When nodes could carry their part of a request, and for how long: what `earliest` goes through.
 
-`QuickOpenings` asks a compiled loop, where there is one and the request is a matter of counts; `Openings` says the same
-with numpy, looking first at what is near. See docs/decisions/0037.
+A node opens at a time from which it stays able to carry its part for the request's whole duration. `QuickOpenings` uses
+a compiled loop, if there is one and counts decide; `Openings` does the same with numpy, near times first. See
+docs/decisions/0037.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ if TYPE_CHECKING:
 def searches(
     profile: Profile, request: Request, nodes: Ints, since: float
 ) -> Iterator[tuple[float, Openings | QuickOpenings]]:
-    """Times up to which openings are known, ascending, the last for ever; and these openings, from `since` or the time
-    before.
+    """Times up to which openings are known, ascending, the last `NEVER`; and the openings from the previous such time
+    (at first `since`) on.
     """
     least = _least(profile, request) if kernels.compiled else None
     if least is not None:
@@ -39,13 +40,13 @@ def searches(
 
 
 def _least(profile: Profile, request: Request) -> dict[int, int] | None:
-    """By column of the profile's counts: what every node must have at least; None if more than counts matter."""
+    """By column of the profile's counts, the least that every node must have; None if more than counts matters."""
     target = target_of(request)
     return least_counts(profile.table, request, target.each if target.tasks is None else 1)
 
 
 class QuickOpenings:
-    """As `Openings`, for all time to come."""
+    """As `Openings`, for all times."""
 
     def __init__(self, profile: Profile, request: Request, nodes: Ints, since: float, least: dict[int, int]) -> None:
         profile.settle()
@@ -60,7 +61,7 @@ class QuickOpenings:
         self._profile, self._request = profile, request
 
     def first(self, nodes_min: int) -> float:
-        """Earliest time by which `nodes_min` nodes have had an opening."""
+        """Earliest time by which `nodes_min` nodes have opened."""
         if self._count < nodes_min:
             return NEVER
         found: Floats = np.empty(self._count, np.float64)
@@ -68,11 +69,11 @@ class QuickOpenings:
         return float(np.partition(found, nodes_min - 1)[nodes_min - 1])
 
     def after(self, at: float) -> float:
-        """The next moment at which some node opens."""
+        """The next time at which some node opens."""
         return kernels.openings_after(*self._search, at)
 
     def at(self, at: float) -> Cells | None:
-        """Cells that are open at that moment and long enough; None if together they cannot carry the job, by sums."""
+        """Cells that are open at that time and long enough; None if together they cannot carry the job, by sums."""
         found: Ints = np.empty(self._count, np.int64)
         count = kernels.openings_at(*self._search, at, found)
         if count < target_of(self._request).nodes_min:
@@ -81,7 +82,7 @@ class QuickOpenings:
 
 
 class Openings:
-    """From when, and for how long, each node could carry a part of the request, if from some time up to `horizon`.
+    """From when, and for how long, each node could carry a part of the request, considering times up to `horizon`.
     Arrays are by cell of the profile.
     """
 
@@ -97,20 +98,20 @@ class Openings:
             able &= member[cells.node]
         some = _able(profile, request, cells, np.flatnonzero(able), least)
         if horizon < NEVER:
-            # Of the nodes that may serve by then, all breakpoints count: they must stay able for as long as the job
-            # lasts.
+            # All breakpoints count for the nodes that may serve by then: they must stay able for the job's whole
+            # duration.
             node = cells.node[some]
             cells = profile.cells(NEVER, node[_firsts(node)])
             some = _able(profile, request, cells, np.flatnonzero(cells.ends > since), least)
         self.cells = cells
         able = np.zeros(len(cells.node), np.bool_)
         able[some] = True
-        # A node that is able stays so until its next cell that is not, or for ever after its last.
+        # An able node stays able until its next cell that is not, or for ever after its last cell.
         last = np.append(cells.node[1:] != cells.node[:-1], True) | ~np.append(able[1:], True)
         every = np.arange(len(able))
         until = np.minimum.accumulate(np.where(last, every, len(able) - 1)[::-1])[::-1]
         self.lasts: Floats = cells.ends[until]
-        # From a moment that never comes on, nothing opens.
+        # Nothing opens after a time that never comes.
         starts = np.maximum(cells.begins, since) if since < NEVER else np.full(len(cells.begins), NEVER)
         begun = np.minimum(starts, np.finfo(np.float64).max)
         self.open = np.flatnonzero(able & (self.lasts - begun >= self.seconds) & (starts < NEVER))
@@ -118,19 +119,19 @@ class Openings:
         self._profile, self._request = profile, request
 
     def first(self, nodes_min: int) -> float:
-        """Earliest time by which `nodes_min` nodes have had an opening."""
+        """Earliest time by which `nodes_min` nodes have opened."""
         ready = self.starts[_firsts(self.cells.node[self.open])]
         if len(ready) < nodes_min:
             return NEVER
         return float(np.partition(ready, nodes_min - 1)[nodes_min - 1])
 
     def after(self, at: float) -> float:
-        """The next moment at which some node opens."""
+        """The next time at which some node opens."""
         later = self.starts[self.starts > at]
         return float(later.min()) if len(later) else NEVER
 
     def at(self, at: float) -> Cells | None:
-        """Cells that are open at that moment and long enough; None if together they cannot carry the job, by sums."""
+        """Cells that are open at that time and long enough; None if together they cannot carry the job, by sums."""
         cells, found = self.cells, self.open
         found = found[(cells.begins[found] <= at) & (at < cells.ends[found]) & (self.lasts[found] - at >= self.seconds)]
         if len(found) < self.target.nodes_min:
@@ -139,12 +140,12 @@ class Openings:
 
 
 def _firsts(nodes: Ints) -> Bools:
-    """Where another node begins. `nodes` ascends."""
+    """True where the next node begins. `nodes` ascends."""
     return np.append(True, nodes[1:] != nodes[:-1])[: len(nodes)]
 
 
 def _able(profile: Profile, request: Request, cells: Cells, some: Ints, least: int) -> Ints:
-    """Those of `some` of the cells that could carry as much as every node of the job must, at least."""
+    """Those of `some` of the cells that could carry at least what every node of the job must."""
     flat = profile.flat()
     for column, count in needed(flat, request):
         some = some[column[cells.place[some]] >= count]
@@ -154,7 +155,7 @@ def _able(profile: Profile, request: Request, cells: Cells, some: Ints, least: i
 
 
 def _enough(profile: Profile, request: Request, cells: Cells) -> Cells | None:
-    """The cells, unless they cannot carry the job together, by sums."""
+    """The cells; None if they cannot carry the job together, by sums."""
     target = target_of(request)
     if target.tasks or target.gpus:
         tasks, gpus = capacity_columns(profile.flat(), request, cells.place)

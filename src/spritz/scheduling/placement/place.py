@@ -1,4 +1,8 @@
-"""Finds a place for one request on a table of nodes: eligible -> capacity -> select -> assign. All of it, or nothing.
+"""Finds an allocation for one request on a table of nodes: eligible nodes -> capacity -> select -> assign.
+
+The job gets everything that it asked for, or nothing. Arrays give bounds first; the exact rules for single nodes then
+confirm or lower them (`_confirmed`), and the choice is made again. An answer of None is therefore final only if the
+counts were exact or every lowered offer was tried.
 
 Source: sbatch(1); select/cons_tres.
 """
@@ -38,13 +42,13 @@ if TYPE_CHECKING:
     from spritz.scheduling.view.request import Request
     from spritz.scheduling.view.table import Ints, NodeTable
 
-#: `NodeTable.idle` among the counts of a node
+#: index of "the node is idle" in `NodeRow.counts`
 IDLE = 3
-#: For so few nodes, rows are quicker than arrays.
+#: up to this many nodes, rows are quicker than arrays
 FEW = 8
-#: Sets of leaf switches that are tried for one request, where sums promise what single nodes do not keep.
+#: sets of leaf switches tried for one request: sums by leaf may promise more than single nodes hold
 LEAF_SETS_MAX = 64
-#: Above all weights, those of nodes that are powered down included.
+#: above all weights, those of powered-down nodes included
 BOOT_WEIGHT = 1 << 34
 _LARGE = np.iinfo(np.int64).max
 
@@ -56,10 +60,10 @@ def place(
     prefer: NodeTable | None = None,
     within: Ints | None = None,
 ) -> Allocation | None:
-    """Resources for one job of this request on `table` as it is, or None.
+    """An allocation for one job of this request on `table` as it is, or None.
 
-    `prefer`: take nodes and CPUs that are busy on that table before others (for planned starts to a blocked job).
-    `within`: the only nodes that need be looked at, since the others cannot serve.
+    `prefer`: take nodes and CPUs that are busy on that table before others (for planned starts). `within`: the only
+    nodes to look at, if the caller knows that others cannot serve.
     """
     if request.node_counts:
         return _place_some(table, request, eligibility, prefer, within)
@@ -73,7 +77,7 @@ def place(
 def _place_some(
     table: NodeTable, request: Request, eligibility: Eligibility, prefer: NodeTable | None, within: Ints | None
 ) -> Allocation | None:
-    """One of the numbers of nodes that will do."""
+    """Try each permitted number of nodes."""
 
     def at(one: Request) -> Allocation | None:
         return place(table, one, eligibility, prefer, within)
@@ -92,7 +96,7 @@ def _place_as_asked(
     prefer: NodeTable | None,
     within: Ints | None,
 ) -> Allocation | None:
-    """One number of nodes, CPUs with as many jobs as the request allows."""
+    """Try one number of nodes, with as many jobs per CPU as the request allows."""
     required = eligibility.required(request)
     if required is None or request.refusal:
         return None
@@ -147,10 +151,10 @@ def _place_on(
         return _place_near(table, request, _Able(choice, tasks, gpus, exact), required, prefer, fabric)
     weights = _weights(table, choice)
     if prefer is not None:
-        # Among equals those that are busy, so that others may use the free ones meanwhile.
+        # Of nodes of equal weight, prefer busy ones, so that other jobs may use the free ones meanwhile.
         weights = 2 * weights + (prefer.cpus[choice.nodes] >= max(1, request.cpus_floor))
     if request.at_end:
-        # Every node has a weight of its own, the last the least.
+        # pack_serial_at_end: give every node a weight of its own, the last node the least.
         weights = (weights + 1) * len(table.up) - choice.nodes
     elif workload is not None and not request.least_loaded:
         weights = ranks(table, request, choice.nodes, weights, workload)
@@ -173,7 +177,7 @@ def _place_on(
 def _choose(
     table: NodeTable, scheme: Scheme, nodes: Ints, prefer: NodeTable | None
 ) -> tuple[list[Portion] | None, bool]:
-    """As `select_columns`, of all nodes that can serve now."""
+    """`select_columns` over all nodes that can serve now."""
     counts = [table.cpus, table.core_cpus, table.memory, table.cpus, *table.gres.values()]
     if IDLE in scheme.columns:
         counts[IDLE] = table.idle.astype(np.int64)
@@ -189,7 +193,7 @@ def _choose(
 def _let_in(
     table: NodeTable, request: Request, nodes: Ints, exclusive: set[int], tasks: Ints, gpus: Ints
 ) -> tuple[Ints, Ints]:
-    """Tasks and GPUs of each node, none where others keep the request off."""
+    """Tasks and GPUs of each node; none where jobs on the node keep the request off."""
     tasks, gpus = tasks.copy(), gpus.copy()
     for place in np.flatnonzero(np.isin(nodes, list(exclusive)) & (tasks > 0)).tolist():
         if not open_to(table.rows[int(nodes[place])], request):
@@ -198,7 +202,7 @@ def _let_in(
 
 
 def _weights(table: NodeTable, choice: Choice) -> Ints:
-    """Those that must be rebooted come after all others."""
+    """Weights of the choice's nodes; nodes that must be rebooted come last."""
     weights = table.weight[choice.nodes]
     return weights if choice.boots is None else weights + BOOT_WEIGHT * choice.boots
 
@@ -206,8 +210,8 @@ def _weights(table: NodeTable, choice: Choice) -> Ints:
 def _on_best(
     table: NodeTable, request: Request, nodes: Ints, tasks: Ints, gpus: Ints, weights: Ints, prefer: NodeTable | None
 ) -> Allocation | None:
-    """On the one node of the least weight, the first of equals: what is nearly alike is packed one after another. None
-    if more nodes are wanted, or it does not fit there after all.
+    """Place on the one node of the least weight, the first of equals, so that nearly equal nodes are packed one after
+    another. None if more nodes are wanted, or if the job does not fit there.
     """
     target = target_of(request)
     if target.nodes_min > 1 or target.nodes_max != 1:
@@ -228,7 +232,7 @@ def _place_grouped(
     required: frozenset[int],
     prefer: NodeTable | None,
 ) -> Allocation | None:
-    """Among these nodes, with as many of each feature as `[a*2&b*4]` asks for."""
+    """Place on these nodes, with as many nodes of each feature as `[a*2&b*4]` asks for."""
     if not choice.groups:
         return _place_among(table, request, candidates, required, prefer)
     for order in _GROUP_ORDERS:
@@ -241,7 +245,7 @@ def _place_grouped(
 
 
 class _Able(Struct, frozen=True):
-    """Nodes of a choice, with tasks and GPUs that they could take; bounds unless `exact`."""
+    """Nodes of a choice, with the tasks and GPUs that they could carry; upper bounds unless `exact`."""
 
     choice: Choice
     tasks: Ints
@@ -257,7 +261,7 @@ def _place_near(
     prefer: NodeTable | None,
     fabric: Fabric,
 ) -> Allocation | None:
-    """On as few leaf switches as hold the job."""
+    """Place on as few leaf switches as hold the job."""
     choice, target = able.choice, target_of(request)
     tasks, gpus = able.tasks, able.gpus
     if not able.exact:
@@ -268,7 +272,7 @@ def _place_near(
     some = (tasks >= (target.each if target.tasks is None else 1)).nonzero()[0]
     weights = _weights(table, choice)[some]
     named = np.isin(choice.nodes[some], list(required)) if required else np.zeros(len(some), np.bool_)
-    # As in Slurm weight goes before nearness: heavier nodes are looked at when the lighter ones do not suffice.
+    # As in Slurm, weight goes before nearness: consider heavier nodes only when the lighter ones do not suffice.
     for weight in np.unique(weights).tolist():
         light = some[(weights <= weight) | named]
         if len(light) >= target.nodes_min:
@@ -316,7 +320,7 @@ def _place_in_leaves(
 
 
 def _in_turns(candidates: list[Candidate]) -> list[Candidate]:
-    """One node of each leaf after the other."""
+    """One node of each leaf in turn."""
     taken: Counter[int] = Counter()
     leaves = 1 + max(candidate.turn for candidate in candidates) if candidates else 0
     found = []
@@ -331,7 +335,7 @@ def _has_segments(request: Request) -> bool:
 
 
 def _in_segments(able: _Able, fabric: Fabric, request: Request, required: frozenset[int]) -> _Able:
-    """Of each leaf as many nodes as make whole segments, or one: required ones first, else the first."""
+    """On each leaf, as many nodes as make whole segments, or one node: required ones first, else the first."""
     segment = request.segment
     most = 1 if request.segments_spread else len(able.choice.nodes)
     leaves: dict[int, list[int]] = {}
@@ -344,7 +348,7 @@ def _in_segments(able: _Able, fabric: Fabric, request: Request, required: frozen
 
 
 def _is_segmented(table: NodeTable, allocation: Allocation, fabric: Fabric, request: Request) -> bool:
-    """Do the nodes on each leaf make whole segments, or one?"""
+    """Whether the nodes on each leaf make whole segments, or are one node."""
     counts = Counter(int(fabric.leaf_of[table.index_of[name]]) for name in allocation.names)
     if request.segments_spread and max(counts.values()) > request.segment:
         return False
@@ -371,7 +375,7 @@ def _place_among(
         allocation, misfit = assign_all(table.rows, request, portions, prefer)
         if allocation is not None:
             return allocation
-        # Counts planned more than devices and cores together can hold: offer less.
+        # The counts promised more than devices and cores together can hold: offer less and try again.
         if confirmed:
             candidates = [
                 smaller
@@ -383,8 +387,8 @@ def _place_among(
 
 
 def _confirmed(table: NodeTable, request: Request, candidates: list[Candidate]) -> list[Candidate]:
-    """Each with as many tasks and GPUs as can be assigned on it after all: all nodes at once, since to find out one
-    after the other takes a choice of nodes for each.
+    """The candidates with as many tasks and GPUs as can be assigned on each. All nodes together, since correcting one
+    at a time would need a new choice of nodes for each.
     """
     known: dict[tuple[object, ...], tuple[int, int]] = {}
     found = []
@@ -401,7 +405,7 @@ def _confirmed(table: NodeTable, request: Request, candidates: list[Candidate]) 
 
 
 def _most(row: NodeRow, request: Request, candidate: Candidate) -> tuple[int, int]:
-    """Most tasks and GPUs, no more than the candidate's, that can be assigned on its node; no tasks if none can."""
+    """Most tasks and GPUs, at most the candidate's, that can be assigned on its node; no tasks if none can."""
     for gpus in range(candidate.gpus, 0, -1) if candidate.gpus else (0,):
 
         def misfits(tasks: int, gpus: int = gpus) -> bool:
@@ -420,7 +424,7 @@ def _place_mixed(
     required: frozenset[int],
     prefer: NodeTable | None,
 ) -> Allocation | None:
-    """Each node is asked for its own devices."""
+    """Place GPUs of several types: ask each node for its own devices."""
     found = mixed_portions(table, request, candidates, required)
     parts = [assign_all(table.rows, own, [portion], prefer)[0] for portion, own in found or ()]
     nodes = tuple(node for part in parts if part is not None for node in part.nodes)
@@ -437,7 +441,7 @@ def _place_mixed(
 
 
 def _as_named(table: NodeTable, request: Request, candidates: list[Candidate]) -> list[Portion] | None:
-    """The tasks that --distribution=arbitrary puts on each node, if there is room for them."""
+    """The tasks that --distribution=arbitrary puts on each node; None if there is no room for them."""
     room = {candidate.index: candidate.tasks for candidate in candidates}
     wanted = sorted((table.index_of.get(name, -1), tasks) for name, tasks in request.tasks_by_node)
     if any(room.get(index, 0) < tasks for index, tasks in wanted):
@@ -458,7 +462,7 @@ def _candidates(
     table: NodeTable, request: Request, choice: Choice, tasks: Ints, gpus: Ints, weights: Ints, exact: bool
 ) -> list[Candidate]:
     """Nodes of the choice that can serve now, in node order. `tasks` and `gpus` are bounds unless `exact`; `weights`
-    say in which order they are taken.
+    give the order in which nodes are taken.
     """
     weighted = request.least_loaded or request.spread
     found = []
@@ -484,12 +488,12 @@ def _most_gpus(candidate: Candidate) -> tuple[int, ...]:
     return (-candidate.gpus, -candidate.tasks, candidate.index)
 
 
-#: In which order nodes are tried for `[a*2&b*4]`; the later ones where the first leaves too little room.
+#: orders in which nodes are tried for `[a*2&b*4]`; the later ones in case the first leaves too little room
 _GROUP_ORDERS = (_in_order, _most_tasks, _most_gpus)
 
 
 def _group_nodes(candidates: list[Candidate], choice: Choice, required: frozenset[int]) -> frozenset[int] | None:
-    """Required nodes, and the first `count` that have each feature; None if there are too few."""
+    """Required nodes, and the first `count` of each feature; None if there are too few."""
     taken = set(required)
     for members, count in sorted(choice.groups, key=lambda group: len(group[0])):
         able = [each.index for each in candidates if each.index in members and each.index not in taken]
@@ -505,7 +509,7 @@ def assign_all(
 ) -> tuple[Allocation | None, int]:
     """The allocation, or the index of the node on which its portion does not fit."""
     nodes = []
-    # Nodes that are alike give alike.
+    # Equal nodes give equal allocations.
     given: dict[tuple[object, ...], NodeAllocation] = {}
     counted = len(portions) > 1 and depends_on_free(request)
     for portion in portions:
@@ -532,7 +536,7 @@ def assign_all(
 
 
 def could_serve(table: NodeTable, request: Request, nodes: Ints) -> bool:
-    """Could any of these nodes (indexes) carry even one task of the request now?"""
+    """Whether any of these nodes (indexes) could carry even one task of the request now."""
     if len(nodes) > FEW:
         return bool(capacity_columns(table, request, nodes)[0].any())
     for index in nodes.tolist():

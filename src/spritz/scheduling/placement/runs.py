@@ -1,6 +1,6 @@
 """The usual choice of nodes in array form: `select` for requests that name no nodes and want no special order.
 
-Its scalar reference is `select.select`, with which it agrees wherever it answers.
+Its scalar reference is `select.select`; the two agree wherever this one gives an answer.
 
 Source: select/cons_tres, best fit among runs of consecutive nodes.
 """
@@ -22,15 +22,15 @@ _LARGE = np.iinfo(np.int64).max
 
 
 def plain(request: Request) -> bool:
-    """Is the order of the nodes the usual one?"""
+    """Whether the usual order of the nodes applies."""
     return not (request.gpu_types or request.contiguous or request.spread or request.least_loaded or request.node_list)
 
 
 def select_columns(
     nodes: Ints, tasks: Ints, gpus: Ints, weights: Ints, request: Request
 ) -> tuple[list[Portion] | None, bool]:
-    """Portions, and whether the answer is final: None may mean only that the slower `select` must look for a better
-    set.
+    """Portions, and whether the answer is final. None without finality means that the slower `select` must look for a
+    better set.
 
     `nodes` ascend; `tasks` and `gpus` are their capacities (0: cannot serve), `weights` their weights; all int64[n].
     """
@@ -51,7 +51,7 @@ def select_columns(
 
 
 def _in_order(nodes: Ints, tasks: Ints, gpus: Ints, weights: Ints, target: Target) -> list[int] | None:
-    """Positions of the nodes taken, or None if they do not suffice."""
+    """Positions of the nodes taken; None if they do not suffice."""
     chosen: list[int] = []
     missing = [target.nodes_wanted, target.tasks or 0, target.gpus]
     lowest, highest = int(weights.min()), int(weights.max())

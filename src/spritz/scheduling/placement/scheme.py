@@ -1,7 +1,7 @@
-"""What a request is in numbers alone, for the compiled choice of nodes: what `columns` and `runs` say, as sums.
+"""A request as plain numbers, for the compiled choice of nodes: what `columns` and `runs` compute, as sums.
 
-`scheme_of` says it where counts decide everything and the order of the nodes is the usual one; elsewhere arrays and
-rows do the same the long way. A test compares the two.
+`scheme_of` gives a scheme where counts decide everything and the usual order of nodes applies; otherwise arrays and
+rows do the work. A test compares the two.
 
 Source: as `columns` and `runs`; docs/decisions/0096.
 """
@@ -27,16 +27,17 @@ if TYPE_CHECKING:
     from spritz.scheduling.view.request import Request
     from spritz.scheduling.view.table import Bools, Ints, NodeTable
 
-#: Schemes kept at once.
+#: schemes cached
 SCHEMES_MAX = 8192
-#: of the compiled part
+#: limit of the compiled code
 TERMS_MAX = 16
 
 
 class Scheme(Struct, frozen=True):
-    """`columns` are places in `NodeRow.counts`, of each of which a node must have `least`. `tasks` and `gpus` are terms
-    of five numbers: place in `columns`, less, part, times, each: ((have - less) // part * times) // each; the least of
-    them, and of `most` for tasks, is what a node can take.
+    """A node must have `least` of each of `columns` (indexes in `NodeRow.counts`).
+
+    `tasks` and `gpus` are terms of five numbers: index in `columns`, less, part, times, each. A term is ((have - less)
+    // part * times) // each; the least of the terms (and, for tasks, of `most`) is what a node can carry.
     """
 
     columns: tuple[int, ...]
@@ -45,27 +46,27 @@ class Scheme(Struct, frozen=True):
     gpus: tuple[int, ...]
     target: Target
     most: int
-    #: nodes with fewer free CPUs than this are of no use to it now
+    #: nodes with fewer free CPUs than this cannot serve now
     floor: int
 
     @property
     def numbers(self) -> tuple[int, ...]:
-        """As the compiled part wants the target."""
+        """The target in the form that the compiled code takes."""
         target = self.target
         tasks = -1 if target.tasks is None else target.tasks
         numbers = (target.nodes_min, target.nodes_max, target.nodes_wanted, tasks, target.gpus, self.most)
         return tuple(min(number, FAR) for number in numbers)
 
     def portions(self, chosen: Sequence[int]) -> list[Portion] | None:
-        """What each of the chosen nodes carries: numbers of node, tasks and GPUs, one after the other."""
+        """What each chosen node carries. `chosen`: node index, tasks and GPUs, flattened."""
         picked = [Candidate(*chosen[place : place + 3]) for place in range(0, len(chosen), 3)]
         return portions_of(picked, self.target)
 
 
 def scheme_for(eligibility: Eligibility, table: NodeTable, request: Request, choice: Choice) -> Scheme | None:
-    """The scheme where the compiled part can choose among the nodes of the choice; else None.
+    """The scheme if the compiled code can choose among the nodes of the choice; else None.
 
-    Kept in `eligibility.derived`: all tables there are of the same nodes.
+    Cached in `eligibility.derived`, which is valid for all tables of the same nodes.
     """
     if not kernels.compiled or table.exclusive or choice.groups:
         return None
@@ -83,8 +84,9 @@ def scheme_for(eligibility: Eligibility, table: NodeTable, request: Request, cho
 
 
 def scheme_of(table: NodeTable, request: Request) -> Scheme | None:
-    """The scheme; None where more than counts decides, or another order. The same for tables of the same nodes
-    on which no job keeps others off."""
+    """The scheme; None where more than counts decides or another order applies. It is the same for all tables of the
+    same nodes on which no job keeps others off.
+    """
     target = target_of(request)
     least = least_counts(table, request, target.each if target.tasks is None else 1)
     if least is None or request.tmp_mib or request.at_end:
@@ -96,7 +98,7 @@ def scheme_of(table: NodeTable, request: Request) -> Scheme | None:
     threads = 1 if request.grain is Grain.CPU or not len(table.threads) else int(table.threads[0])
     used = min(threads, request.threads_used) if request.threads_used else threads
     cpus = places[0 if request.grain is Grain.CPU else 1]
-    # CPUs in whole grains, and those for which there is memory.
+    # CPUs in whole grains, and CPUs for which there is memory.
     sources = [(cpus, 0, threads)]
     if request.memory_per_cpu and request.memory_per_node is None:
         sources.append((places[2], 0, request.memory_per_cpu * threads))
@@ -147,12 +149,12 @@ def choose(
     until: float,
     tries: int,
 ) -> tuple[float, int, list[int] | None] | None:
-    """The first moment from `since` to `until` at which the job fits for so long, by counts, how many breakpoints were
-    tried, and what `Scheme.portions` reads (None: runs of neighbours do not suffice, and a better search must say).
-    None if it never does.
+    """The first time in [since, until] at which the job fits for `seconds`, by counts; the number of breakpoints tried;
+    and the input of `Scheme.portions` (None: runs of neighbours do not suffice, and a better search must decide). None
+    if it never fits.
 
-    `times` float64[node, moment] and `counts` int64[node, moment] as in `Profile`, in the order of `NodeRow.counts`.
-    `busy`: free CPUs as they are now; nodes with fewer than the request could use come first.
+    `times` float64[node, breakpoint] and `counts` int64[node, breakpoint] as in `Profile`, in the order of
+    `NodeRow.counts`. `busy`: free CPUs now; nodes with fewer than the request could use come first.
     """
     return kernels.choose_nodes(
         times,

@@ -2,8 +2,8 @@
 
 Works on capacities alone (lists in node order), so the same rules serve now, at a later time, and for an empty cluster.
 As in Slurm: required nodes first; low weight before high; the smallest run of neighbouring nodes that suffices, else
-the largest; within a run from its beginning. Where that takes too many nodes, the roomiest ones are taken instead, so
-nothing that fits is refused.
+the largest; within a run from its beginning. Where that takes too many nodes, the largest ones are taken instead, so
+that no request that fits is refused.
 
 Source: slurm.conf(5) Weight, LLN; sbatch(1) --nodes, --contiguous, --spread-job; select/cons_tres.
 """
@@ -22,9 +22,8 @@ if TYPE_CHECKING:
 
 
 class Candidate(Struct, frozen=True, gc=False):
-    """A node that could take part:
-
-    its index, its most tasks and GPUs (at least one each), its weight, and how full it is (0..1).
+    """A node that could take part: its index, its most tasks and GPUs (at least one task), its weight, and how full it
+    is (0..1).
     """
 
     index: int
@@ -32,12 +31,12 @@ class Candidate(Struct, frozen=True, gc=False):
     gpus: int = 0
     weight: int = 1
     load: float = 0.0
-    #: the turn of its leaf switch (-1: the network does not matter)
+    #: position of its leaf switch in the order of leaves (-1: the network does not matter)
     turn: int = -1
 
 
 class Portion(Struct, frozen=True, gc=False):
-    """What one node is to carry."""
+    """What one node carries."""
 
     index: int
     tasks: int
@@ -45,7 +44,7 @@ class Portion(Struct, frozen=True, gc=False):
 
 
 class Target(Struct, frozen=True, gc=False):
-    """How much all nodes together must carry. `tasks` None: `each` on every node. `gpus` 0: not counted in total."""
+    """What all nodes together must carry. `tasks` None: `each` on every node. `gpus` 0: no total."""
 
     nodes_min: int
     nodes_max: int
@@ -71,7 +70,7 @@ def target_of(request: Request) -> Target:
 def select(
     candidates: Sequence[Candidate], request: Request, required: frozenset[int] = frozenset()
 ) -> list[Portion] | None:
-    """Portions in node order, or None if these nodes cannot carry the job.
+    """Portions in node order; None if these nodes cannot carry the job.
 
     `candidates` are in node order. All of `required` (indexes) must be among them.
     """
@@ -92,7 +91,7 @@ def select(
 
 
 def _sums_suffice(chosen: Sequence[Candidate], target: Target) -> bool:
-    """Could these carry everything, were as many allowed as there are?"""
+    """Whether these could carry everything if the number of nodes were not limited."""
     if target.tasks is not None and sum(candidate.tasks for candidate in chosen) < target.tasks:
         return False
     return not target.gpus or sum(candidate.gpus for candidate in chosen) >= target.gpus
@@ -103,7 +102,7 @@ def _complete(chosen: Sequence[Candidate], target: Target) -> bool:
 
 
 class _Taking:
-    """Nodes taken so far, and what is still missing."""
+    """The nodes taken so far, and what is still missing."""
 
     def __init__(self, target: Target, first: Sequence[Candidate]) -> None:
         self.chosen: list[Candidate] = []
@@ -121,14 +120,14 @@ class _Taking:
         self.gpus -= candidate.gpus
 
     def is_full(self) -> bool:
-        """Nothing is missing, or nothing more may be taken."""
+        """Nothing is missing, or no more nodes may be taken."""
         return (self.nodes <= 0 and self.tasks <= 0 and self.gpus <= 0) or len(self.chosen) >= self.target.nodes_max
 
 
 def _in_order(
     first: list[Candidate], others: Sequence[Candidate], request: Request, target: Target
 ) -> list[Candidate] | None:
-    """Slurm's choice, or None if it ends incomplete."""
+    """Slurm's choice; None if it ends incomplete."""
     taking = _Taking(target, first)
     if request.least_loaded or request.spread:
         for candidate in sorted(others, key=lambda candidate: (candidate.weight, candidate.load, candidate.index)):
@@ -177,13 +176,13 @@ class _Run:
         self.gpus = sum(candidate.gpus for candidate in nodes)
 
     def rank(self, taking: _Taking) -> tuple[bool, int, int]:
-        """Least is best: the smallest that would end the taking, else the largest."""
+        """Least is best: the smallest run that would complete the choice, else the largest."""
         enough = len(self.nodes) >= taking.nodes and self.tasks >= taking.tasks and self.gpus >= taking.gpus
         return (not enough, self.tasks if enough else -self.tasks, self.nodes[0].index)
 
 
 def _roomiest(first: list[Candidate], others: Sequence[Candidate], target: Target) -> list[Candidate] | None:
-    """Some nodes that are large enough together, where the usual order took too many small ones."""
+    """Few nodes that are large enough together, where the usual order took too many small ones."""
     tasks = max(0, (target.tasks or 0) - sum(candidate.tasks for candidate in first))
     gpus = max(0, target.gpus - sum(candidate.gpus for candidate in first))
     sizes = [(candidate.tasks, candidate.gpus) for candidate in others]
@@ -198,7 +197,7 @@ def _roomiest(first: list[Candidate], others: Sequence[Candidate], target: Targe
 
 
 def _contiguous(candidates: Sequence[Candidate], required: frozenset[int], target: Target) -> list[Candidate] | None:
-    """The shortest stretch of neighbours that holds everything, required nodes included; the earliest of equals."""
+    """The shortest stretch of neighbours that holds everything, required nodes included; the first of equal ones."""
     best: list[Candidate] | None = None
     for run in _runs(candidates):
         stretch = _shortest_stretch(run, required, target)
@@ -208,7 +207,7 @@ def _contiguous(candidates: Sequence[Candidate], required: frozenset[int], targe
 
 
 def _shortest_stretch(run: list[Candidate], required: frozenset[int], target: Target) -> list[Candidate] | None:
-    """Two ends move along the run: `tasks` and `gpus` are the sums between them."""
+    """Two pointers move along the run; `tasks` and `gpus` are the sums between them."""
     first, last = min(required, default=run[-1].index), max(required, default=run[0].index)
     if first < run[0].index or last > run[-1].index:
         return None
@@ -235,7 +234,7 @@ def _shortest_stretch(run: list[Candidate], required: frozenset[int], target: Ta
 
 
 def portions_of(chosen: list[Candidate], target: Target) -> list[Portion] | None:
-    """Fill node after node, but leave one task (and GPU) for each that follows.
+    """Fill node after node, but leave one task (and GPU) for each node that follows.
 
     None if the tasks do not come out even, or are fewer than the nodes.
     """

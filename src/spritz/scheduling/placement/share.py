@@ -1,6 +1,7 @@
-"""The exact part of one node that a job is given: CPU mask, memory, device indexes.
+"""The exact part of one node that a job gets: CPU mask, memory, device indexes.
 
-`assign` decides which; how much is decided before (`capacity`, `select`). Devices come first, then CPUs near them.
+`assign` decides which CPUs and devices; how many is decided before (`view.capacity`, `select`). Devices come first,
+then CPUs near them.
 
 Source: slurm.conf(5) SelectTypeParameters (CR_CORE_DEFAULT_DIST_BLOCK); gres.conf(5) Cores; sbatch(1) --gres-flags,
 --distribution.
@@ -34,7 +35,7 @@ def assign(row: NodeRow, request: Request, tasks: int, gpus: int, prefer: int = 
     """This node's part of the allocation for `tasks` tasks and `gpus` of `gres_total`; None if they do not fit after
     all.
 
-    `prefer` is a mask of CPUs to take before others.
+    `prefer`: mask of CPUs to take before others.
     """
     needs = needs_of(request, tasks, gpus)
     devices = sum(count for (name, _kind), count in needs.items() if name == "gpu")
@@ -42,13 +43,13 @@ def assign(row: NodeRow, request: Request, tasks: int, gpus: int, prefer: int = 
     usable = usable_cpus(row, request, wanted)
     found = _assign_from(row, request, needs, usable, (tasks, devices, wanted), prefer)
     if found is None and request.share_rows:
-        # The first row with enough CPUs may have them on the wrong sockets; the roomiest has the best of what there is.
+        # The first share row with enough CPUs may have them on the wrong sockets; the largest row offers the most.
         found = _assign_from(row, request, needs, usable_cpus(row, request), (tasks, devices, wanted), prefer)
     return found
 
 
 def depends_on_free(request: Request) -> bool:
-    """Does what `assign` finds depend on nothing of a row without shares but what is free there (`NodeRow.free`)?"""
+    """Whether the result of `assign`, on a row without shares, depends only on what is free there (`NodeRow.free`)."""
     return not request.share_rows and request.max_cpus_per_socket >= INFINITE
 
 
@@ -60,7 +61,7 @@ def _assign_from(
     counts: tuple[int, int, int],
     prefer: int,
 ) -> NodeAllocation | None:
-    """`assign` from these CPUs; `counts` of tasks, GPUs and CPUs."""
+    """`assign` with these CPUs. `counts`: tasks, GPUs and CPUs."""
     tasks, devices, wanted = counts
     gres, near = _choose_gres(row, request, needs, usable)
     if gres is None:
@@ -68,7 +69,7 @@ def _assign_from(
     if request.whole:
         gres = _all_gres(row, gres)
         if any(mask_of(one.indexes or "0") & ~row.gres_free.get(one.name, -1) for one in gres):
-            # A job that was stopped for others keeps its devices.
+            # A job that is suspended for another keeps its devices.
             return None
         cpus = usable
     else:
@@ -125,10 +126,7 @@ def _memory(row: NodeRow, request: Request, cpus: int, gpus: int) -> int:
 
 
 def _all_gres(row: NodeRow, chosen: list[GresAllocation]) -> list[GresAllocation]:
-    """Everything on the node, since --exclusive gives all GRES as well as all CPUs;
-
-    shares only as far as they were asked for.
-    """
+    """Everything on the node, since --exclusive gives all GRES as well as all CPUs; shares only as far as requested."""
     shares = [gres for gres in chosen if row.hardware.pools[gres.name].shares]
     found = list(shares)
     for name, pool in sorted(row.hardware.pools.items()):
@@ -146,7 +144,7 @@ def _all_gres(row: NodeRow, chosen: list[GresAllocation]) -> list[GresAllocation
 def _choose_gres(
     row: NodeRow, request: Request, needs: dict[tuple[str, str], int], usable: int
 ) -> tuple[list[GresAllocation] | None, int]:
-    """Devices for `needs`, and the CPUs near them (0: no preference). None if they are not there."""
+    """Devices for `needs`, and the CPUs near them (0: no preference). None if they are not free."""
     chosen: list[GresAllocation] = []
     taken: dict[str, int] = {}
     near = 0
@@ -185,15 +183,16 @@ def _by_type(pool: GresPool, kind: str, mask: int) -> list[GresAllocation]:
 def _counted(
     row: NodeRow, chosen: list[GresAllocation], pool: GresPool, kind: str, count: int
 ) -> list[GresAllocation] | None:
-    """Resources that are only counted and have no indexes, beside those `chosen` for the same job; an entry for each
-    type, since of each type and of all together no more may be given than there are. None if not enough are left.
+    """GRES without indexes, in addition to those `chosen` for the same job. None if not enough are left.
+
+    One entry per type, since neither a type nor all types together may be overcommitted.
     """
     name, given = pool.name, {gres.type: gres.count for gres in chosen if gres.name == pool.name}
     left = row.counts_free.get((name, ""), 0) - sum(given.values())
     if left < count:
         return None
     free = {each: row.counts_free[name, each] - given.get(each, 0) for each in sorted(pool.counts) if each}
-    # Those without a type first: others may ask for the types.
+    # Those without a type first, so that other jobs can still ask for types.
     free = {kind: free.get(kind, 0)} if kind else {"": left - sum(free.values()), **free}
     found: list[GresAllocation] = []
     for each, some in free.items():
@@ -216,9 +215,10 @@ def _shared(row: NodeRow, request: Request, pool: GresPool, kind: str, count: in
 
 
 def _shares(row: NodeRow, request: Request, pool: GresPool, count: int) -> dict[int, int] | None:
-    """Device -> shares of it: all of one device, the fullest that has room (LL_SHARED_GRES: the emptiest).
+    """Device -> shares of it: all on one device, the fullest that has room (LL_SHARED_GRES: the emptiest).
 
-    Where each task has a device of its own, that many devices; where they may lie on several, as few as will do.
+    Where each task has a device of its own, one device per task; where shares may lie on several devices, as few as
+    possible.
     """
     free = row.shares_on_devices(pool.name)
 
@@ -258,9 +258,8 @@ def _shares(row: NodeRow, request: Request, pool: GresPool, count: int) -> dict[
 
 
 def _near_devices(pool: GresPool, free: int, count: int, usable: int) -> int:
-    """`count` of the free devices: from one locality if some has enough, the fullest such one;
-
-    else from as few as possible.
+    """`count` of the free devices: from the fullest locality that has enough, else from as few localities
+    as possible.
     """
     if len(pool.localities) == 1:
         return lowest_bits(free, count)
@@ -270,7 +269,7 @@ def _near_devices(pool: GresPool, free: int, count: int, usable: int) -> int:
         groups[local] = groups.get(local, 0) | 1 << device
     if len(groups) == 1:
         return lowest_bits(free, count)
-    # Devices next to CPUs that are free are worth more than others.
+    # Devices next to free CPUs are worth more than others.
     ranked = sorted(
         groups.items(),
         key=lambda item: (
@@ -289,7 +288,7 @@ def _near_devices(pool: GresPool, free: int, count: int, usable: int) -> int:
 
 
 def _kept_for(hardware: Hardware, gres: list[GresAllocation]) -> int:
-    """CPUs that are kept for these GPUs (RestrictedCoresPerGPU)."""
+    """CPUs that are reserved for these GPUs (RestrictedCoresPerGPU)."""
     devices = 0
     for one in gres:
         if one.name == "gpu" or SHARED_GRES.get(one.name) == "gpu":
@@ -300,8 +299,8 @@ def _kept_for(hardware: Hardware, gres: list[GresAllocation]) -> int:
 def _choose_cpus(
     hardware: Hardware, request: Request, usable: int, wanted: int, tasks: int, order: tuple[int, int, int]
 ) -> int:
-    """`wanted` of the usable CPUs, in whole cores. `order`: those near the devices first, then preferred ones, then the
-    rest; and those that are kept for other GPUs last of all.
+    """`wanted` of the usable CPUs, in whole cores. `order`: CPUs near the devices, preferred CPUs, then the others;
+    CPUs reserved for other GPUs come last.
     """
     near, prefer, kept = order
     if request.grain is Grain.SOCKET:
@@ -333,7 +332,7 @@ def _whole_sockets(hardware: Hardware, usable: int, wanted: int, near: int, pref
 
 
 def _limit_sockets(hardware: Hardware, request: Request, usable: int, tasks: int, wanted: int) -> int:
-    """The CPUs that `tasks` tasks take when each socket holds no more than --ntasks-per-socket of them."""
+    """The CPUs that `tasks` tasks take if each socket holds at most --ntasks-per-socket of them."""
     threads = unit_threads(hardware, request)
     kept = 0
     for most, cpus in tasks_by_socket(usable, hardware, request):
@@ -345,7 +344,7 @@ def _limit_sockets(hardware: Hardware, request: Request, usable: int, tasks: int
 
 
 def _spread(hardware: Hardware, request: Request, cpus: int, wanted: int) -> int:
-    """`wanted` CPUs: lowest first with block distribution, else a task's worth from each socket in turn."""
+    """`wanted` CPUs: lowest first with block distribution, else one task's CPUs from each socket in turn."""
     if request.block_cores or hardware.sockets == 1 or wanted >= cpus.bit_count():
         return lowest_bits(cpus, wanted)
     threads = unit_threads(hardware, request)
