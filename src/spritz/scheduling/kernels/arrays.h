@@ -1,4 +1,4 @@
-/* Arguments of compiled parts: arrays of 64 bits each, and what is said of wrong ones. */
+/* Arguments of the compiled loops: contiguous arrays of 64-bit values, and the error for wrong ones. */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
@@ -18,7 +18,7 @@ static int table_of(PyObject *array, Py_buffer *buffer, int dimensions)
         return -1;
     if (buffer->ndim != dimensions || buffer->itemsize != 8) {
         PyBuffer_Release(buffer);
-        wrong("an array of so many dimensions, of 64 bits each");
+        wrong("a contiguous array of 64-bit values with the expected number of dimensions");
         return -1;
     }
     return 0;

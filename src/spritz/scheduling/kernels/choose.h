@@ -1,7 +1,7 @@
-/* Which nodes a job takes, of those that could serve: `placement.runs` in C. See docs/decisions/0096.
+/* Which of the nodes that could serve a job takes: `placement.runs` in C. See docs/decisions/0096.
 
-Everything is in counts: a term says how many tasks (or GPUs) one quantity of a node is good for, and the least of a
-node's terms is what it can take.
+Everything is in counts: a term is the number of tasks (or GPUs) that one quantity of a node is enough for, and the
+least of a node's terms is what it can carry.
 */
 #include <stdint.h>
 #include <stdlib.h>
@@ -26,15 +26,15 @@ struct candidate {
 
 static inline int64_t amount(const struct term *terms, int count, int64_t most, const int64_t *have)
 {
-    int64_t found = most;
+    int64_t least = most;
     for (int each = 0; each < count; each++) {
         const struct term *term = &terms[each];
         int64_t value = have[term->column] - term->less;
         value = value < 0 ? 0 : value / term->part * term->times / term->each;
-        if (value < found)
-            found = value;
+        if (value < least)
+            least = value;
     }
-    return found;
+    return least;
 }
 
 struct run {
@@ -43,7 +43,7 @@ struct run {
     int used;
 };
 
-/* Nodes of one run from its start that supply what is missing. */
+/* How many nodes from the start of a run supply what is missing. */
 static Py_ssize_t supply(const struct candidate *from, Py_ssize_t room, const int64_t *missing)
 {
     int64_t tasks = 0, gpus = 0;
@@ -56,7 +56,8 @@ static Py_ssize_t supply(const struct candidate *from, Py_ssize_t room, const in
     return count;
 }
 
-/* Take from nodes of one weight (neighbours lie side by side): the smallest run that suffices, else the largest. */
+/* Take nodes of one weight, run by run (a run is a series of neighbours): the smallest run that suffices, else the
+   largest, and so on. */
 static int take_runs(const struct candidate *members, Py_ssize_t count, const struct target *target, int64_t *missing,
                      struct candidate *chosen, Py_ssize_t *taken)
 {
@@ -86,8 +87,8 @@ static int take_runs(const struct candidate *members, Py_ssize_t count, const st
             best = largest;
         best->used = 1;
         Py_ssize_t room = target->nodes_max - *taken < best->length ? (Py_ssize_t)(target->nodes_max - *taken) : best->length;
-        Py_ssize_t some = supply(members + best->first, room, missing);
-        for (Py_ssize_t each = best->first; each < best->first + some; each++) {
+        Py_ssize_t taken_here = supply(members + best->first, room, missing);
+        for (Py_ssize_t each = best->first; each < best->first + taken_here; each++) {
             missing[0]--;
             missing[1] -= members[each].tasks;
             missing[2] -= members[each].gpus;
@@ -98,8 +99,8 @@ static int take_runs(const struct candidate *members, Py_ssize_t count, const st
     return 0;
 }
 
-/* Put into `chosen` the nodes that are taken: how many, 0 if the candidates cannot carry the job, -1 if a better search
-   must say, -2 without memory. Candidates ascend by node. */
+/* Write the nodes taken into `chosen`. Returns their number; 0 if the candidates cannot carry the job; -1 if runs do not
+   suffice and a better search must decide; -2 if memory is lacking. Candidates ascend by node. */
 static Py_ssize_t choose_nodes(const struct candidate *candidates, Py_ssize_t count, const struct target *target,
                                struct candidate *chosen)
 {
@@ -122,15 +123,15 @@ static Py_ssize_t choose_nodes(const struct candidate *candidates, Py_ssize_t co
         struct candidate *members = malloc((size_t)count * sizeof *members);
         error = members == NULL ? -1 : 0;
         while (!error) {
-            Py_ssize_t some = 0;
+            Py_ssize_t member_count = 0;
             int64_t next = highest;
             for (Py_ssize_t each = 0; each < count; each++) {
                 if (candidates[each].weight == weight)
-                    members[some++] = candidates[each];
+                    members[member_count++] = candidates[each];
                 else if (candidates[each].weight > weight && candidates[each].weight < next)
                     next = candidates[each].weight;
             }
-            error = take_runs(members, some, target, missing, chosen, &taken);
+            error = take_runs(members, member_count, target, missing, chosen, &taken);
             if (weight == highest || taken >= target->nodes_max ||
                 (missing[0] <= 0 && missing[1] <= 0 && missing[2] <= 0))
                 break;

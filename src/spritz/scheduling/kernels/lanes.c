@@ -1,6 +1,6 @@
-/* Lanes of a forecast: which nodes are free first, and what is taken of them.
+/* Lanes of a forecast: which nodes are free first, and taking lanes of them.
 
-`kernels/lanes.py` says the same with numpy; tests compare the two. See docs/decisions/0096 and 0108.
+`kernels/lanes.py` does the same with numpy; tests compare the two. See docs/decisions/0096 and 0108.
 */
 #include "arrays.h"
 
@@ -9,7 +9,7 @@
 struct lanes {
     Py_buffer free_at[KINDS], cpus, up, nodes;
     int64_t need[KINDS];
-    const double *lane[KINDS]; /* the last one that is needed (NULL: none is) */
+    const double *lane[KINDS]; /* the last lane that is needed of each kind (NULL: none is) */
     int whole, opened, too_many;
     Py_ssize_t count;
     double now;
@@ -71,8 +71,9 @@ fail:
 
 PyDoc_STRVAR(lasting_doc,
              "lanes_free_at(times, counts, now, free_at)\n\n"
-             "Put into free_at (float64[lane, node]) from when on 1, 2 ... lanes of each node are free for good (inf: never).\n"
-             "`times` float64[node, moment] (inf: no more), `counts` int64[node, moment].");
+             "Write into free_at (float64[lane, node]) the times from which 1, 2 ... lanes of each node are free for good\n"
+             "(inf: never).\n"
+             "`times` float64[node, breakpoint] (inf: no more), `counts` int64[node, breakpoint].");
 
 static PyObject *lasting(PyObject *self, PyObject *const *arguments, Py_ssize_t count)
 {
@@ -87,19 +88,19 @@ static PyObject *lasting(PyObject *self, PyObject *const *arguments, Py_ssize_t 
         goto times;
     if (table_of(arguments[3], &out, 2) < 0)
         goto counts;
-    const Py_ssize_t nodes = times.shape[0], moments = times.shape[1], lanes = out.shape[0];
-    if (counts.shape[0] != nodes || counts.shape[1] != moments || out.shape[1] != nodes) {
-        wrong("as many moments of as many nodes");
+    const Py_ssize_t nodes = times.shape[0], breakpoints = times.shape[1], lanes = out.shape[0];
+    if (counts.shape[0] != nodes || counts.shape[1] != breakpoints || out.shape[1] != nodes) {
+        wrong("as many breakpoints of as many nodes");
         goto out;
     }
     for (Py_ssize_t node = 0; node < nodes; node++) {
-        const double *at = (const double *)times.buf + node * moments;
-        const int64_t *have = (const int64_t *)counts.buf + node * moments;
+        const double *at = (const double *)times.buf + node * breakpoints;
+        const int64_t *have = (const int64_t *)counts.buf + node * breakpoints;
         double *free_at = (double *)out.buf + node;
-        Py_ssize_t last = moments, done = lanes;
+        Py_ssize_t last = breakpoints, done = lanes;
         while (last > 0 && !(at[last - 1] < INFINITY))
             last--;
-        /* The most lanes first: fewer are free for good from an earlier moment on, or from the same. */
+        /* From the last breakpoint back: fewer lanes are free for good from an earlier breakpoint on, or from the same. */
         double from = INFINITY;
         int64_t least = INT64_MAX;
         while (last-- > 0) {
@@ -147,12 +148,12 @@ struct readiness {
     Py_ssize_t place;
 };
 
-static int by_time(const void *one, const void *other)
+static int by_time(const void *left, const void *right)
 {
-    const struct readiness *mine = one, *theirs = other;
-    if (mine->at != theirs->at)
-        return mine->at < theirs->at ? -1 : 1;
-    return mine->place < theirs->place ? -1 : mine->place > theirs->place;
+    const struct readiness *first = left, *second = right;
+    if (first->at != second->at)
+        return first->at < second->at ? -1 : 1;
+    return first->place < second->place ? -1 : first->place > second->place;
 }
 
 static void sift(struct readiness *heap, Py_ssize_t size, Py_ssize_t place)
@@ -172,9 +173,9 @@ static void sift(struct readiness *heap, Py_ssize_t size, Py_ssize_t place)
 
 PyDoc_STRVAR(soonest_doc,
              "lanes_soonest(free_at, need, whole, cpus, up, nodes, now, chosen, at)\n\n"
-             "Put into chosen (int64) and at (float64) those of `nodes` that can give what is needed first, and when\n"
-             "(inf: never): as many as there is room for, in order of time and of `nodes`. `free_at`: three arrays\n"
-             "float64[lane, node].");
+             "Write into chosen (int64) and at (float64) those of `nodes` that can give what is needed first, and when they\n"
+             "can (inf: never), in order of time and of `nodes`; the length of chosen says how many. `free_at`: three\n"
+             "arrays float64[lane, node].");
 
 static PyObject *soonest(PyObject *self, PyObject *const *arguments, Py_ssize_t count)
 {
@@ -201,14 +202,14 @@ static PyObject *soonest(PyObject *self, PyObject *const *arguments, Py_ssize_t 
     }
     const int64_t *nodes = lanes.nodes.buf;
     for (Py_ssize_t each = 0; each < all; each++) {
-        struct readiness one = {ready(&lanes, nodes[each]), each};
+        struct readiness candidate = {ready(&lanes, nodes[each]), each};
         if (size < wanted) {
-            heap[size++] = one;
+            heap[size++] = candidate;
             if (size == wanted)
                 for (Py_ssize_t place = size / 2; place-- > 0;)
                     sift(heap, size, place);
-        } else if (wanted && one.at < heap[0].at) {
-            heap[0] = one;
+        } else if (wanted && candidate.at < heap[0].at) {
+            heap[0] = candidate;
             sift(heap, size, 0);
         }
     }
@@ -230,22 +231,22 @@ lanes:
 
 #define SAMPLE 32
 
-/* A value a little above that of the rank, by a sample. */
+/* A value probably a little above that of the rank: a pivot, estimated from a sample. */
 static double near_rank(const double *values, Py_ssize_t count, Py_ssize_t rank)
 {
-    double some[SAMPLE];
+    double sample[SAMPLE];
     for (Py_ssize_t each = 0; each < SAMPLE; each++) {
         double value = values[each * count / SAMPLE];
         Py_ssize_t place = each;
-        for (; place > 0 && some[place - 1] > value; place--)
-            some[place] = some[place - 1];
-        some[place] = value;
+        for (; place > 0 && sample[place - 1] > value; place--)
+            sample[place] = sample[place - 1];
+        sample[place] = value;
     }
     Py_ssize_t place = rank * SAMPLE / count + 2;
-    return some[place < SAMPLE ? place : SAMPLE - 1];
+    return sample[place < SAMPLE ? place : SAMPLE - 1];
 }
 
-/* The value of that rank (0: the least) among so many; they are put in another order. */
+/* The value of that rank (0: the least) of `count` values, which are reordered (quickselect). */
 static double ranked(double *values, Py_ssize_t count, Py_ssize_t rank)
 {
     Py_ssize_t first = 0, last = count - 1;
@@ -276,8 +277,8 @@ static double ranked(double *values, Py_ssize_t count, Py_ssize_t rank)
 
 PyDoc_STRVAR(pool_doc,
              "lanes_pool(free_at, need, whole, cpus, up, nodes, now, chosen) -> (int, float)\n\n"
-             "Put into chosen (int64), in the order of `nodes`, those of them that can give what is needed first: as many\n"
-             "as there is room for. Returns how many of all nodes ever can, and when the first of the others can.");
+             "Write into chosen (int64), in the order of `nodes`, those of them that can give what is needed first; its\n"
+             "length says how many. Returns how many of all nodes ever can, and when the first of the others can.");
 
 static PyObject *pool(PyObject *self, PyObject *const *arguments, Py_ssize_t count)
 {
@@ -307,7 +308,7 @@ static PyObject *pool(PyObject *self, PyObject *const *arguments, Py_ssize_t cou
     }
     memcpy(at + all, at, (size_t)all * sizeof *at);
     double limit = ranked(at + all, all, width);
-    /* Of those that are ready at the limit as many of the first as there is room for. */
+    /* Of the nodes that are ready exactly at the limit, take the first ones while there is room. */
     Py_ssize_t room = width;
     for (Py_ssize_t each = 0; each < all; each++)
         room -= at[each] < limit;
@@ -324,8 +325,8 @@ lanes:
 }
 
 PyDoc_STRVAR(take_doc, "lanes_take(free_at, need, whole, cpus, up, nodes, now, until)\n\n"
-                       "The first lanes of these nodes are in use until (float64[node]) then: as many as are needed of\n"
-                       "each kind, all of the first kind if `whole`.");
+                       "Mark the first lanes of these nodes as in use until `until` (float64[node]): as many as are needed\n"
+                       "of each kind; all lanes of the first kind if `whole`.");
 
 static PyObject *take(PyObject *self, PyObject *const *arguments, Py_ssize_t count)
 {

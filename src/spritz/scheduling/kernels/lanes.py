@@ -38,10 +38,10 @@ def free_for_good(times: Floats, counts: Ints, lanes: int, now: float) -> Floats
     least = np.minimum.accumulate(least[:, ::-1], axis=1)[:, ::-1]
     found = np.full((lanes, len(times)), NEVER)
     begins = np.maximum(times, now)
-    for moment in reversed(range(times.shape[1])):
-        free = np.where(valid[:, moment], least[:, moment], 0)
+    for breakpoint in reversed(range(times.shape[1])):
+        free = np.where(valid[:, breakpoint], least[:, breakpoint], 0)
         held = np.arange(1, lanes + 1)[:, None] <= free[None, :]
-        found = np.where(held, begins[None, :, moment], found)
+        found = np.where(held, begins[None, :, breakpoint], found)
     return found
 
 

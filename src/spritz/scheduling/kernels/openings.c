@@ -1,9 +1,9 @@
-/* When could each node first carry its part of a job, for as long as the job lasts?
+/* When each node could first carry its part of a job for as long as the job lasts.
 
-The inner loop of `placement.earliest` over what nodes will have free (`view.profile`): a table of moments by node,
-ascending in time, and for each column of counts a table of the same shape. A node is able from a moment to the next
-where every count is at least what is asked for. It opens at each moment from which it stays able for so many seconds.
-`placement.openings.Openings` says the same with numpy; a test compares the two. See docs/decisions/0037.
+The inner loop of `placement.earliest` over the free resources of nodes (`view.profile`): a table of breakpoints by node,
+ascending in time, and for each column of counts a table of the same shape. A node is able between two breakpoints if
+every count is at least what the job needs. It opens at a time from which it stays able for the job's whole duration.
+`placement.openings.Openings` does the same with numpy; a test compares the two. See docs/decisions/0037.
 */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
@@ -17,9 +17,9 @@ where every count is at least what is asked for. It opens at each moment from wh
 
 struct search {
     Py_buffer times, nodes, counts[COLUMNS_MAX];
-    const int64_t *column[COLUMNS_MAX]; /* what is in `counts` */
+    const int64_t *column[COLUMNS_MAX]; /* the data of `counts` */
     int64_t least[COLUMNS_MAX];
-    Py_ssize_t columns, moments, rows;
+    Py_ssize_t columns, breakpoints, rows;
     double since, seconds;
 };
 
@@ -51,9 +51,9 @@ static int begin(struct search *search, PyObject *const *arguments)
         PyObject_GetBuffer(arguments[1], &search->nodes, PyBUF_ND | PyBUF_C_CONTIGUOUS) < 0)
         return fail(search, "");
     if (search->times.ndim != 2 || search->times.itemsize != 8 || search->nodes.itemsize != 8)
-        return fail(search, "times are float64[node, moment], nodes int64");
+        return fail(search, "times are float64[node, breakpoint], nodes int64");
     search->rows = search->times.shape[0];
-    search->moments = search->times.shape[1];
+    search->breakpoints = search->times.shape[1];
     for (Py_ssize_t column = 0; column < PyTuple_GET_SIZE(counts); column++) {
         Py_buffer *buffer = &search->counts[column];
         if (PyObject_GetBuffer(PyTuple_GET_ITEM(counts, column), buffer, PyBUF_ND | PyBUF_C_CONTIGUOUS) < 0)
@@ -61,8 +61,8 @@ static int begin(struct search *search, PyObject *const *arguments)
         search->columns++;
         search->least[column] = PyLong_AsLongLong(PyTuple_GET_ITEM(least, column));
         if (PyErr_Occurred() || buffer->itemsize != 8 || buffer->shape[0] != search->rows ||
-            (buffer->ndim == 2 ? buffer->shape[1] : 1) != search->moments)
-            return fail(search, "counts are int64[node, moment]");
+            (buffer->ndim == 2 ? buffer->shape[1] : 1) != search->breakpoints)
+            return fail(search, "counts are int64[node, breakpoint]");
         search->column[column] = buffer->buf;
     }
     search->since = PyFloat_AsDouble(arguments[4]);
@@ -84,29 +84,29 @@ static inline int is_able(const struct search *search, Py_ssize_t cell)
     return 1;
 }
 
-/* The end of the node's moment: where the next one begins. */
-static inline double end_of(const double *times, Py_ssize_t moments, Py_ssize_t moment)
+/* The end of the interval that begins at the breakpoint: the next breakpoint, or inf. */
+static inline double end_of(const double *times, Py_ssize_t breakpoints, Py_ssize_t breakpoint)
 {
-    return moment + 1 < moments ? times[moment + 1] : INFINITY;
+    return breakpoint + 1 < breakpoints ? times[breakpoint + 1] : INFINITY;
 }
 
 /* First time after `after` (-inf: any) at which the node opens; inf if it never does. */
 static double opens(const struct search *search, int64_t node, double after)
 {
-    const Py_ssize_t moments = search->moments;
-    const double *times = (const double *)search->times.buf + node * moments;
-    double last = -INFINITY; /* the node stays able until then, as far as is known */
-    for (Py_ssize_t moment = 0; moment < moments && times[moment] < INFINITY; moment++) {
-        if (end_of(times, moments, moment) <= search->since)
+    const Py_ssize_t breakpoints = search->breakpoints;
+    const double *times = (const double *)search->times.buf + node * breakpoints;
+    double last = -INFINITY; /* the node is known to stay able until then */
+    for (Py_ssize_t breakpoint = 0; breakpoint < breakpoints && times[breakpoint] < INFINITY; breakpoint++) {
+        if (end_of(times, breakpoints, breakpoint) <= search->since)
             continue;
-        double start = times[moment] > search->since ? times[moment] : search->since;
+        double start = times[breakpoint] > search->since ? times[breakpoint] : search->since;
         if (last <= start) {
-            Py_ssize_t next = moment;
-            while (next < moments && times[next] < INFINITY && is_able(search, node * moments + next))
+            Py_ssize_t next = breakpoint;
+            while (next < breakpoints && times[next] < INFINITY && is_able(search, node * breakpoints + next))
                 next++;
-            if (next == moment)
+            if (next == breakpoint)
                 continue;
-            last = next < moments ? times[next] : INFINITY;
+            last = next < breakpoints ? times[next] : INFINITY;
         }
         if (start > after && last - start >= search->seconds)
             return start;
@@ -115,7 +115,7 @@ static double opens(const struct search *search, int64_t node, double after)
 }
 
 PyDoc_STRVAR(first_doc, "openings_first(times, nodes, counts, least, since, seconds, out)\n\n"
-                        "Put into out (float64) when each node first opens; inf for never.");
+                        "Write into out (float64) when each node first opens; inf for never.");
 
 static PyObject *first(PyObject *self, PyObject *const *arguments, Py_ssize_t count)
 {
@@ -145,12 +145,12 @@ static PyObject *first(PyObject *self, PyObject *const *arguments, Py_ssize_t co
 }
 
 PyDoc_STRVAR(after_doc, "openings_after(times, nodes, counts, least, since, seconds, at)\n\n"
-                        "The first moment after `at` at which some node opens; inf if none does.");
+                        "The first time after `at` at which some node opens; inf if none does.");
 
 static PyObject *after(PyObject *self, PyObject *const *arguments, Py_ssize_t count)
 {
     struct search search;
-    double found = INFINITY, at = count == 7 ? PyFloat_AsDouble(arguments[6]) : 0.0;
+    double earliest = INFINITY, at = count == 7 ? PyFloat_AsDouble(arguments[6]) : 0.0;
     if (count != 7 || PyErr_Occurred() || begin(&search, arguments) < 0) {
         if (!PyErr_Occurred())
             PyErr_SetString(PyExc_TypeError, "seven arguments");
@@ -159,22 +159,22 @@ static PyObject *after(PyObject *self, PyObject *const *arguments, Py_ssize_t co
     const int64_t *nodes = search.nodes.buf;
     for (Py_ssize_t each = 0; each < search.nodes.len / 8; each++) {
         double opened = opens(&search, nodes[each], at);
-        if (opened < found)
-            found = opened;
+        if (opened < earliest)
+            earliest = opened;
     }
     release(&search);
-    return PyFloat_FromDouble(found);
+    return PyFloat_FromDouble(earliest);
 }
 
 PyDoc_STRVAR(open_doc, "openings_at(times, nodes, counts, least, since, seconds, at, out) -> int\n\n"
-                       "Put into out (int64) the places, in the flat tables, of the moments of nodes that are able at\n"
-                       "that time and stay so for long enough; returns how many there are. `at` is `since` or later.");
+                       "Write into out (int64) the indexes, in the flat tables, of the breakpoints of nodes that are able at\n"
+                       "`at` and stay so for long enough. Returns how many there are. `at` must not be before `since`.");
 
 static PyObject *open_at(PyObject *self, PyObject *const *arguments, Py_ssize_t count)
 {
     struct search search;
     Py_buffer out;
-    Py_ssize_t found = 0;
+    Py_ssize_t open_count = 0;
     double at = count == 8 ? PyFloat_AsDouble(arguments[6]) : 0.0;
     if (count != 8 || PyErr_Occurred() || begin(&search, arguments) < 0) {
         if (!PyErr_Occurred())
@@ -188,43 +188,43 @@ static PyObject *open_at(PyObject *self, PyObject *const *arguments, Py_ssize_t 
     if (out.len != search.nodes.len)
         PyErr_SetString(PyExc_ValueError, "one place a node");
     const int64_t *nodes = search.nodes.buf;
-    const Py_ssize_t moments = search.moments;
+    const Py_ssize_t breakpoints = search.breakpoints;
     for (Py_ssize_t each = 0; !PyErr_Occurred() && each < search.nodes.len / 8; each++) {
-        const double *times = (const double *)search.times.buf + nodes[each] * moments;
-        Py_ssize_t moment = 0;
-        while (moment + 1 < moments && times[moment + 1] <= at)
-            moment++;
-        Py_ssize_t next = moment;
-        while (next < moments && times[next] < INFINITY && times[next] - at < search.seconds &&
-               is_able(&search, nodes[each] * moments + next))
+        const double *times = (const double *)search.times.buf + nodes[each] * breakpoints;
+        Py_ssize_t breakpoint = 0;
+        while (breakpoint + 1 < breakpoints && times[breakpoint + 1] <= at)
+            breakpoint++;
+        Py_ssize_t next = breakpoint;
+        while (next < breakpoints && times[next] < INFINITY && times[next] - at < search.seconds &&
+               is_able(&search, nodes[each] * breakpoints + next))
             next++;
-        double last = next < moments ? times[next] : INFINITY;
-        if (next > moment && last - at >= search.seconds)
-            ((int64_t *)out.buf)[found++] = nodes[each] * moments + moment;
+        double last = next < breakpoints ? times[next] : INFINITY;
+        if (next > breakpoint && last - at >= search.seconds)
+            ((int64_t *)out.buf)[open_count++] = nodes[each] * breakpoints + breakpoint;
     }
     PyBuffer_Release(&out);
     release(&search);
-    return PyErr_Occurred() ? NULL : PyLong_FromSsize_t(found);
+    return PyErr_Occurred() ? NULL : PyLong_FromSsize_t(open_count);
 }
 
 /* First time at which the node opens; inf if not before `bound`. */
 static inline double opens_before(const struct search *search, int64_t node, double bound)
 {
-    const Py_ssize_t moments = search->moments;
-    const double *times = (const double *)search->times.buf + node * moments;
+    const Py_ssize_t breakpoints = search->breakpoints;
+    const double *times = (const double *)search->times.buf + node * breakpoints;
     double begun = INFINITY; /* the node has been able since then */
-    for (Py_ssize_t moment = 0; moment < moments && times[moment] < INFINITY; moment++) {
-        double end = end_of(times, moments, moment);
+    for (Py_ssize_t breakpoint = 0; breakpoint < breakpoints && times[breakpoint] < INFINITY; breakpoint++) {
+        double end = end_of(times, breakpoints, breakpoint);
         if (end <= search->since)
             continue;
-        if (begun == INFINITY && times[moment] >= bound)
+        if (begun == INFINITY && times[breakpoint] >= bound)
             return INFINITY;
-        if (!is_able(search, node * moments + moment)) {
+        if (!is_able(search, node * breakpoints + breakpoint)) {
             begun = INFINITY;
             continue;
         }
         if (begun == INFINITY) {
-            begun = times[moment] > search->since ? times[moment] : search->since;
+            begun = times[breakpoint] > search->since ? times[breakpoint] : search->since;
             if (begun >= bound)
                 return INFINITY;
         }
@@ -234,7 +234,7 @@ static inline double opens_before(const struct search *search, int64_t node, dou
     return INFINITY;
 }
 
-/* A heap of the earliest so many times, the latest of them on top. */
+/* A heap of the earliest `size` times with the latest of them on top: put `value` in at `place` and sift down. */
 static void heap_put(double *heap, Py_ssize_t size, Py_ssize_t place, double value)
 {
     for (;;) {
@@ -249,12 +249,12 @@ static void heap_put(double *heap, Py_ssize_t size, Py_ssize_t place, double val
     heap[place] = value;
 }
 
-/* Not before that time so many nodes have had an opening. */
-static int first_of_all(const struct search *search, const uint8_t *up, Py_ssize_t nodes_min, double *found)
+/* The earliest time by which `nodes_min` nodes have opened: no earlier start is possible. */
+static int first_of_all(const struct search *search, const uint8_t *up, Py_ssize_t nodes_min, double *result)
 {
     const int64_t *nodes = search->nodes.buf;
     Py_ssize_t count = search->nodes.len / 8, size = nodes_min > 0 ? nodes_min : 1;
-    *found = INFINITY;
+    *result = INFINITY;
     if (count < size)
         return 0;
     double *heap = malloc((size_t)size * sizeof *heap);
@@ -267,7 +267,7 @@ static int first_of_all(const struct search *search, const uint8_t *up, Py_ssize
         if (opened < heap[0])
             heap_put(heap, size, 0, opened);
     }
-    *found = heap[0];
+    *result = heap[0];
     free(heap);
     return 0;
 }
@@ -279,45 +279,45 @@ struct wanted {
     struct target target;
 };
 
-/* Nodes that are able at that time and stay so for long enough, with the least that they have meanwhile; `*enough`: would
-   what they have at first suffice? */
+/* Nodes that are able at `at` and stay so for long enough, with the least that they have during that time. Sets `*enough`
+   if what they have at first would suffice for the job. */
 static Py_ssize_t open_candidates(const struct search *search, const struct wanted *wanted, const uint8_t *up, double at,
                                   const int64_t *weights, const int64_t *busy, int64_t floor,
-                                  struct candidate *found, int *enough)
+                                  struct candidate *candidates, int *enough)
 {
     const int64_t *nodes = search->nodes.buf;
-    const Py_ssize_t moments = search->moments;
+    const Py_ssize_t breakpoints = search->breakpoints;
     int64_t have[COLUMNS_MAX], tasks = 0, gpus = 0;
     Py_ssize_t count = 0;
     for (Py_ssize_t each = 0; each < search->nodes.len / 8; each++) {
         int64_t node = nodes[each];
-        const double *times = (const double *)search->times.buf + node * moments;
-        Py_ssize_t moment = 0, next;
+        const double *times = (const double *)search->times.buf + node * breakpoints;
+        Py_ssize_t breakpoint = 0, next;
         if (!up[node])
             continue;
-        while (moment + 1 < moments && times[moment + 1] <= at)
-            moment++;
-        next = moment;
-        while (next < moments && times[next] < INFINITY && times[next] - at < search->seconds &&
-               is_able(search, node * moments + next))
+        while (breakpoint + 1 < breakpoints && times[breakpoint + 1] <= at)
+            breakpoint++;
+        next = breakpoint;
+        while (next < breakpoints && times[next] < INFINITY && times[next] - at < search->seconds &&
+               is_able(search, node * breakpoints + next))
             next++;
-        double last = next < moments ? times[next] : INFINITY;
-        if (next == moment || last - at < search->seconds)
+        double last = next < breakpoints ? times[next] : INFINITY;
+        if (next == breakpoint || last - at < search->seconds)
             continue;
         for (Py_ssize_t column = 0; column < search->columns; column++)
-            have[column] = search->column[column][node * moments + moment];
+            have[column] = search->column[column][node * breakpoints + breakpoint];
         tasks += amount(wanted->tasks, wanted->task_terms, wanted->most, have);
         if (wanted->target.gpus)
             gpus += amount(wanted->gpus, wanted->gpu_terms, INT64_MAX, have);
-        for (Py_ssize_t later = moment + 1; later < next; later++)
+        for (Py_ssize_t later = breakpoint + 1; later < next; later++)
             for (Py_ssize_t column = 0; column < search->columns; column++) {
-                int64_t value = search->column[column][node * moments + later];
+                int64_t value = search->column[column][node * breakpoints + later];
                 have[column] = value < have[column] ? value : have[column];
             }
-        found[count].node = node;
-        found[count].weight = busy == NULL ? weights[node] : 2 * weights[node] + (busy[node] >= floor);
-        found[count].tasks = amount(wanted->tasks, wanted->task_terms, wanted->most, have);
-        found[count].gpus = wanted->target.gpus ? amount(wanted->gpus, wanted->gpu_terms, INT64_MAX, have) : 0;
+        candidates[count].node = node;
+        candidates[count].weight = busy == NULL ? weights[node] : 2 * weights[node] + (busy[node] >= floor);
+        candidates[count].tasks = amount(wanted->tasks, wanted->task_terms, wanted->most, have);
+        candidates[count].gpus = wanted->target.gpus ? amount(wanted->gpus, wanted->gpu_terms, INT64_MAX, have) : 0;
         count++;
     }
     *enough = count >= wanted->target.nodes_min && (wanted->target.tasks <= 0 || tasks >= wanted->target.tasks) &&
@@ -328,7 +328,7 @@ static Py_ssize_t open_candidates(const struct search *search, const struct want
 static int numbers_of(PyObject *tuple, int64_t *out, Py_ssize_t least, Py_ssize_t most)
 {
     if (!PyTuple_Check(tuple) || PyTuple_GET_SIZE(tuple) < least || PyTuple_GET_SIZE(tuple) > most) {
-        PyErr_SetString(PyExc_TypeError, "a tuple of so many numbers");
+        PyErr_SetString(PyExc_TypeError, "a tuple of a fixed number of integers");
         return -1;
     }
     for (Py_ssize_t each = 0; each < PyTuple_GET_SIZE(tuple); each++) {
@@ -365,7 +365,7 @@ static int wanted_of(PyObject *const *arguments, struct wanted *wanted, Py_ssize
     return 0;
 }
 
-/* (at, tried, [node, tasks, GPUs, …]); the list is None where a better search must say. */
+/* (at, tried, [node, tasks, GPUs, …]); the list is None if a better search must decide. */
 static PyObject *answer(double at, Py_ssize_t tried, const struct candidate *chosen, Py_ssize_t count)
 {
     if (count < 0)
@@ -390,9 +390,9 @@ static PyObject *answer(double at, Py_ssize_t tried, const struct candidate *cho
 PyDoc_STRVAR(choose_doc,
              "choose_nodes(times, nodes, counts, least, since, seconds, until, up, tasks, gpus, target, weights, busy, floor,\n"
              "tries) -> (at, tried, [node, tasks, GPUs, ...] or None) or None\n\n"
-             "The first moment from since to until at which the job fits for all its time, by counts, and the nodes that\n"
-             "it takes, in no order; None for the nodes where runs of neighbours do not suffice and a better search must\n"
-             "say. `tasks` and `gpus` are terms of five numbers each: a place in counts, less, part, times, each.\n"
+             "The first time from since to until at which the job fits for its whole duration, by counts, and the nodes\n"
+             "that it takes, unordered; None for the nodes if runs of neighbours do not suffice and a better search must\n"
+             "decide. `tasks` and `gpus` are terms of five numbers each: an index in counts, less, part, times, each.\n"
              "`target`: nodes_min, nodes_max, nodes_wanted, tasks (-1: the least on each), gpus, most tasks on one node.\n"
              "`busy`: None, or free CPUs now: nodes with fewer than floor come first among those of one weight.");
 
@@ -402,7 +402,7 @@ static PyObject *choose(PyObject *self, PyObject *const *arguments, Py_ssize_t c
     struct wanted wanted;
     Py_buffer up, weights, busy;
     PyObject *result = NULL;
-    struct candidate *found = NULL;
+    struct candidate *candidates = NULL;
     if (count != 15) {
         PyErr_SetString(PyExc_TypeError, "fifteen arguments");
         return NULL;
@@ -426,23 +426,23 @@ static PyObject *choose(PyObject *self, PyObject *const *arguments, Py_ssize_t c
     if (first_of_all(&search, up.buf, wanted.target.nodes_min, &at) < 0)
         goto memory;
     if (at <= until && at < INFINITY) {
-        /* Candidates first, those that are chosen behind them. */
+        /* One block: the candidates, and behind them the chosen nodes. */
         Py_ssize_t most = search.nodes.len / 8;
-        found = malloc((size_t)(2 * most) * sizeof *found);
-        if (found == NULL)
+        candidates = malloc((size_t)(2 * most) * sizeof *candidates);
+        if (candidates == NULL)
             goto memory;
         const int64_t *nodes = search.nodes.buf;
         while (tried < tries && at <= until && at < INFINITY) {
             int enough;
-            Py_ssize_t some = open_candidates(&search, &wanted, up.buf, at, weights.buf, is_busy ? busy.buf : NULL, floor,
-                                              found, &enough);
+            Py_ssize_t open_count = open_candidates(&search, &wanted, up.buf, at, weights.buf, is_busy ? busy.buf : NULL, floor,
+                                              candidates, &enough);
             if (enough) {
                 tried++;
-                Py_ssize_t taken = choose_nodes(found, some, &wanted.target, found + most);
+                Py_ssize_t taken = choose_nodes(candidates, open_count, &wanted.target, candidates + most);
                 if (taken == -2)
                     goto memory;
                 if (taken) {
-                    result = answer(at, tried, found + most, taken);
+                    result = answer(at, tried, candidates + most, taken);
                     goto end;
                 }
             }
@@ -459,7 +459,7 @@ static PyObject *choose(PyObject *self, PyObject *const *arguments, Py_ssize_t c
 memory:
     PyErr_NoMemory();
 end:
-    free(found);
+    free(candidates);
     if (up.obj != NULL)
         PyBuffer_Release(&up);
     if (weights.obj != NULL)

@@ -1,28 +1,28 @@
-/* Arithmetic on what nodes will have free: a node worked out, a hold put into a profile, and the least
-of some time.
+/* Arithmetic on the free resources of nodes over time: compute a node's breakpoints, enter a hold into a profile, and
+find the least of an interval.
 
-`view/profile.py` says the same in Python; tests compare the two. See docs/decisions/0096.
+`view/profile.py` does the same in Python; tests compare the two. See docs/decisions/0096.
 */
 #include "arrays.h"
 
 #define COLUMNS_MAX 64
 
-/* The columns of a node that have special meaning; others are GRES. */
+/* Columns of a node with a special meaning, as in `NodeRow.counts`; the others are GRES. */
 enum { CPUS, CORES, MEMORY, IDLE };
 
-/* The place of that moment, or of the last before it; ascending times, the first -inf. */
-static Py_ssize_t place_of(const double *times, Py_ssize_t moments, double at)
+/* Index of the last breakpoint at or before `at`. Times ascend, and the first is -inf. */
+static Py_ssize_t place_of(const double *times, Py_ssize_t breakpoints, double at)
 {
     Py_ssize_t place = 0;
-    while (place + 1 < moments && times[place + 1] <= at)
+    while (place + 1 < breakpoints && times[place + 1] <= at)
         place++;
     return place;
 }
 
 PyDoc_STRVAR(hold_doc, "timeline_hold(times, counts, node, start, end, amounts) -> bool\n\n"
-                       "Take so much of the node from start to end: of each column of counts (int64[node, moment]), in\n"
-                       "their order; the fourth is set to 0 if its amount is not. False, and nothing is changed, where\n"
-                       "there is no room for the moments, or less than that of something.");
+                       "Subtract the amounts from the node between start and end, one amount for each column of counts\n"
+                       "(int64[node, breakpoint]). The fourth column, idle, becomes 0 if its amount is not 0. Returns\n"
+                       "False and changes nothing if there is no room for new breakpoints or too little of a quantity.");
 
 static PyObject *hold(PyObject *self, PyObject *const *arguments, Py_ssize_t count)
 {
@@ -47,7 +47,7 @@ static PyObject *hold(PyObject *self, PyObject *const *arguments, Py_ssize_t cou
             goto end;
         if (columns[opened].shape[0] != times.shape[0] || columns[opened].shape[1] != width) {
             opened++;
-            wrong("counts are int64[node, moment]");
+            wrong("counts are int64[node, breakpoint]");
             goto end;
         }
         amounts[opened] = PyLong_AsLongLong(PyTuple_GET_ITEM(arguments[5], opened));
@@ -57,35 +57,35 @@ static PyObject *hold(PyObject *self, PyObject *const *arguments, Py_ssize_t cou
         }
     }
     double *row = (double *)times.buf + node * width;
-    Py_ssize_t moments = 0;
-    while (moments < width && row[moments] < INFINITY)
-        moments++;
-    Py_ssize_t first = place_of(row, moments, start), last = place_of(row, moments, end);
+    Py_ssize_t breakpoints = 0;
+    while (breakpoints < width && row[breakpoints] < INFINITY)
+        breakpoints++;
+    Py_ssize_t first = place_of(row, breakpoints, start), last = place_of(row, breakpoints, end);
     int begins = row[first] < start, ends = row[last] < end;
-    int fits = moments > 0 && moments + begins + ends <= width;
-    for (Py_ssize_t moment = first; fits && moment <= last && row[moment] < end; moment++)
+    int fits = breakpoints > 0 && breakpoints + begins + ends <= width;
+    for (Py_ssize_t breakpoint = first; fits && breakpoint <= last && row[breakpoint] < end; breakpoint++)
         for (Py_ssize_t column = 0; column < number; column++)
             if (column != MEMORY && column != IDLE &&
-                ((int64_t *)columns[column].buf)[node * width + moment] < amounts[column])
+                ((int64_t *)columns[column].buf)[node * width + breakpoint] < amounts[column])
                 fits = 0;
     if (fits) {
-        /* The later moment first: places before it stay. */
+        /* Insert the later breakpoint first: indexes before it stay valid. */
         for (int turn = 0; turn < 2; turn++) {
             double at = turn ? start : end;
             Py_ssize_t before = turn ? first : last;
             if (!(turn ? begins : ends))
                 continue;
-            memmove(row + before + 2, row + before + 1, (size_t)(moments - before - 1) * sizeof *row);
+            memmove(row + before + 2, row + before + 1, (size_t)(breakpoints - before - 1) * sizeof *row);
             row[before + 1] = at;
             for (Py_ssize_t column = 0; column < number; column++) {
                 int64_t *values = (int64_t *)columns[column].buf + node * width;
-                memmove(values + before + 1, values + before, (size_t)(moments - before) * sizeof *values);
+                memmove(values + before + 1, values + before, (size_t)(breakpoints - before) * sizeof *values);
             }
-            moments++;
+            breakpoints++;
         }
-        for (Py_ssize_t moment = 0; moment < moments; moment++)
-            for (Py_ssize_t column = 0; row[moment] >= start && row[moment] < end && column < number; column++) {
-                int64_t *value = (int64_t *)columns[column].buf + node * width + moment;
+        for (Py_ssize_t breakpoint = 0; breakpoint < breakpoints; breakpoint++)
+            for (Py_ssize_t column = 0; row[breakpoint] >= start && row[breakpoint] < end && column < number; column++) {
+                int64_t *value = (int64_t *)columns[column].buf + node * width + breakpoint;
                 *value = column != IDLE ? *value - amounts[column] : amounts[column] ? 0 : *value;
             }
     }
@@ -97,7 +97,7 @@ end:
     return result;
 }
 
-/* -- what a node will have free */
+/* -- free resources of a node over time */
 
 #define EVENTS_MAX 256
 
@@ -107,10 +107,10 @@ struct event {
     PyObject *taken;
 };
 
-static int by_moment(const void *one, const void *other)
+static int by_time(const void *left, const void *right)
 {
-    double mine = ((const struct event *)one)->at, theirs = ((const struct event *)other)->at;
-    return mine < theirs ? -1 : mine > theirs;
+    double first = ((const struct event *)left)->at, second = ((const struct event *)right)->at;
+    return first < second ? -1 : first > second;
 }
 
 static int add(int64_t *state, const struct event *event, Py_ssize_t quantities)
@@ -125,25 +125,25 @@ static int add(int64_t *state, const struct event *event, Py_ssize_t quantities)
 }
 
 PyDoc_STRVAR(ahead_doc, "timeline_put(times, counts, node, now, events) -> int\n\n"
-                        "Put into the node's row of times and of each column of counts what it has now, and from every later\n"
-                        "moment on: as `changes.counts_ahead`. `now`: its counts; `events`: (when, 1 or -1, CPUs, memory,\n"
-                        "company and GRES that are given back or taken then). Returns how many moments there are, -1 where\n"
-                        "sums are not certain; nothing is put where there is no room for so many.");
+                        "Write the node's row of times, and of each column of counts its value now and from each breakpoint\n"
+                        "on, as `node_timeline.counts_ahead`. `now`: its counts; `events`: (when, 1 to release or -1 to take,\n"
+                        "(CPUs, memory, jobs, GRES...)). Returns the number of breakpoints, or -1 if sums are not exact. Writes\n"
+                        "nothing if there is no room for that many breakpoints.");
 
 static PyObject *ahead(PyObject *self, PyObject *const *arguments, Py_ssize_t count)
 {
     Py_buffer times, columns[COLUMNS_MAX];
     struct event events[EVENTS_MAX];
     int64_t state[COLUMNS_MAX] = {0};
-    Py_ssize_t opened = 0, moments = 0;
+    Py_ssize_t opened = 0, breakpoints = 0;
     PyObject *result = NULL;
     if (count != 5 || !PyTuple_Check(arguments[1]) || !PyList_Check(arguments[3]) || !PyList_Check(arguments[4]))
         return wrong("five arguments");
-    Py_ssize_t number = PyTuple_GET_SIZE(arguments[1]), quantities = number - 1, some = PyList_GET_SIZE(arguments[4]);
+    Py_ssize_t number = PyTuple_GET_SIZE(arguments[1]), quantities = number - 1, event_count = PyList_GET_SIZE(arguments[4]);
     Py_ssize_t node = PyLong_AsSsize_t(arguments[2]);
     if (number < IDLE + 1 || number > COLUMNS_MAX || PyList_GET_SIZE(arguments[3]) != number)
         return wrong("as many counts as columns");
-    if (some > EVENTS_MAX)
+    if (event_count > EVENTS_MAX)
         return PyLong_FromLong(-1);
     if (PyErr_Occurred() || table_of(arguments[0], &times, 2) < 0)
         return NULL;
@@ -157,11 +157,11 @@ static PyObject *ahead(PyObject *self, PyObject *const *arguments, Py_ssize_t co
             goto end;
         if (columns[opened].shape[0] != times.shape[0] || columns[opened].shape[1] != width) {
             opened++;
-            wrong("counts are int64[node, moment]");
+            wrong("counts are int64[node, breakpoint]");
             goto end;
         }
     }
-    for (Py_ssize_t each = 0; each < some; each++) {
+    for (Py_ssize_t each = 0; each < event_count; each++) {
         PyObject *item = PyList_GET_ITEM(arguments[4], each);
         if (!PyTuple_Check(item) || PyTuple_GET_SIZE(item) != 3 || !PyTuple_Check(PyTuple_GET_ITEM(item, 2)) ||
             PyTuple_GET_SIZE(PyTuple_GET_ITEM(item, 2)) != quantities) {
@@ -174,10 +174,11 @@ static PyObject *ahead(PyObject *self, PyObject *const *arguments, Py_ssize_t co
         if (PyErr_Occurred())
             goto end;
     }
-    qsort(events, (size_t)some, sizeof *events, by_moment);
-    /* Quantities are CPUs, memory, company and GRES; twice, the first time to see whether they are certain. */
+    qsort(events, (size_t)event_count, sizeof *events, by_time);
+    /* Quantities are CPUs, memory, jobs and GRES. Two passes: the first only checks that the sums are exact, so that
+       nothing is written otherwise. */
     for (int turn = 0; turn < 2; turn++) {
-        int64_t company = 0;
+        int64_t jobs = 0;
         for (Py_ssize_t each = 0; each < number; each++) {
             int64_t have = PyLong_AsLongLong(PyList_GET_ITEM(arguments[3], each));
             if (have == -1 && PyErr_Occurred())
@@ -187,15 +188,15 @@ static PyObject *ahead(PyObject *self, PyObject *const *arguments, Py_ssize_t co
             if (turn)
                 ((int64_t *)columns[each].buf)[node * width] = have;
         }
-        for (Py_ssize_t each = 0; each < some; each++)
-            company -= events[each].sign * PyLong_AsLongLong(PyTuple_GET_ITEM(events[each].taken, 2));
+        for (Py_ssize_t each = 0; each < event_count; each++)
+            jobs -= events[each].sign * PyLong_AsLongLong(PyTuple_GET_ITEM(events[each].taken, 2));
         if (PyErr_Occurred())
             goto end;
-        state[2] = company;
-        moments = 0;
-        for (Py_ssize_t each = 0; each < some; moments++) {
+        state[2] = jobs;
+        breakpoints = 0;
+        for (Py_ssize_t each = 0; each < event_count; breakpoints++) {
             double at = events[each].at;
-            for (; each < some && events[each].at == at; each++)
+            for (; each < event_count && events[each].at == at; each++)
                 if (add(state, &events[each], quantities) < 0)
                     goto end;
             int certain = state[0] >= 0;
@@ -207,22 +208,22 @@ static PyObject *ahead(PyObject *self, PyObject *const *arguments, Py_ssize_t co
             }
             if (!turn)
                 continue;
-            ((double *)times.buf)[node * width + moments + 1] = at;
+            ((double *)times.buf)[node * width + breakpoints + 1] = at;
             for (Py_ssize_t column = 0; column < number; column++) {
                 int64_t value = column == IDLE ? !state[2] : state[column < MEMORY ? 0 : column - 1];
-                ((int64_t *)columns[column].buf)[node * width + moments + 1] = value;
+                ((int64_t *)columns[column].buf)[node * width + breakpoints + 1] = value;
             }
         }
-        if (moments >= width)
+        if (breakpoints >= width)
             break;
     }
-    if (moments < width) {
+    if (breakpoints < width) {
         double *row = (double *)times.buf + node * width;
         row[0] = -INFINITY;
-        for (Py_ssize_t moment = moments + 1; moment < width; moment++)
-            row[moment] = INFINITY;
+        for (Py_ssize_t breakpoint = breakpoints + 1; breakpoint < width; breakpoint++)
+            row[breakpoint] = INFINITY;
     }
-    result = PyLong_FromSsize_t(moments);
+    result = PyLong_FromSsize_t(breakpoints);
 end:
     while (opened)
         PyBuffer_Release(&columns[--opened]);
@@ -231,8 +232,8 @@ end:
 }
 
 PyDoc_STRVAR(lowest_doc, "timeline_lowest(times, counts, nodes, start, until, columns)\n\n"
-                         "Put into each of columns, one number (or byte) a node, the least that the column of counts says of\n"
-                         "these nodes (int64) for any time from start to until.");
+                         "Write into each of columns (a number or byte per node) the least value that the same column of\n"
+                         "counts has for these nodes (int64) at any time from start to until.");
 
 static PyObject *lowest(PyObject *self, PyObject *const *arguments, Py_ssize_t count)
 {
@@ -259,7 +260,7 @@ static PyObject *lowest(PyObject *self, PyObject *const *arguments, Py_ssize_t c
     for (Py_ssize_t each = 0; each < number; each++)
         if (columns[each].len != times.len || (columns[number + each].itemsize != 8 && columns[number + each].itemsize != 1) ||
             columns[number + each].len != rows * columns[number + each].itemsize) {
-            wrong("counts are int64[node, moment], columns have one value a node");
+            wrong("counts are int64[node, breakpoint], columns have one value a node");
             goto end;
         }
     for (Py_ssize_t each = 0; each < nodes.shape[0]; each++) {
@@ -278,8 +279,8 @@ static PyObject *lowest(PyObject *self, PyObject *const *arguments, Py_ssize_t c
             const int64_t *values = (const int64_t *)columns[column].buf + node * width;
             const Py_buffer *out = &columns[number + column];
             int64_t least = INT64_MAX;
-            for (Py_ssize_t moment = first; moment < last; moment++)
-                least = values[moment] < least ? values[moment] : least;
+            for (Py_ssize_t breakpoint = first; breakpoint < last; breakpoint++)
+                least = values[breakpoint] < least ? values[breakpoint] : least;
             if (out->itemsize == 8)
                 ((int64_t *)out->buf)[node] = least;
             else
@@ -296,7 +297,7 @@ times:
     return result;
 }
 
-PyMethodDef moments_methods[] = {
+PyMethodDef timeline_methods[] = {
     {"timeline_put", (PyCFunction)(void (*)(void))ahead, METH_FASTCALL, ahead_doc},
     {"timeline_hold", (PyCFunction)(void (*)(void))hold, METH_FASTCALL, hold_doc},
     {"timeline_lowest", (PyCFunction)(void (*)(void))lowest, METH_FASTCALL, lowest_doc},
