@@ -103,7 +103,7 @@ def test_two_plans_together_do_not_give_a_partition_more_of_a_node_than_it_may_h
     (share,) = plan.starts[0].allocation.nodes
     elsewhere = replace(plan.starts[0].allocation, nodes=(replace(share, cpus="c"),))
     late = replace(plan, starts=(replace(plan.starts[0], job_id=second, allocation=elsewhere),), future_starts=())
-    site.follow(replace(plan, promises=()))
+    site.follow(replace(plan, future_starts=()))
     reply = site.send(ApplyPlan(plan=late)).reply
     assert isinstance(reply, Done)
     assert reply.messages == (f"job {second}: node n1: too many CPUs for partition p",)

@@ -71,8 +71,8 @@ class _Target:
         self._start_at = max(self._start_at, start_at)
         self._end_at = max(self._end_at, end_at)
         if self._left <= 0:
-            told, self._waiting = self._waiting, []
-            for tell in told:
+            callbacks, self._waiting = self._waiting, []
+            for tell in callbacks:
                 tell(self._start_at, self._end_at)
 
     def ask(self, tell: Callable[[float, float], None]) -> None:
@@ -193,8 +193,8 @@ class _Name:
         self._end_at[whole] = max(self._end_at.get(whole, 0.0), end_at)
         if not record.pending:
             self._since = max(self._since, end_at)
-        others = [one for one in self._latest if one[0] != whole]
-        self._latest = sorted([*others, (whole, self._end_at[whole])], key=lambda one: -one[1])[:2]
+        others = [entry for entry in self._latest if entry[0] != whole]
+        self._latest = sorted([*others, (whole, self._end_at[whole])], key=lambda entry: -entry[1])[:2]
 
     def _let_go(self, whole: int, at: float) -> None:
         """All jobs before it have ended; later ones may have started meanwhile."""
@@ -340,29 +340,35 @@ class Conditions:
     def _tasks_of(self, array: int) -> int:
         """All tasks that have not ended, as a mask."""
         tasks = self._records[array].tasks or 0
-        for one in self._arrays[array]:
-            tasks |= 1 << one.array_task_id if one.array_task_id is not None else 0
+        for member in self._arrays[array]:
+            tasks |= 1 << member.array_task_id if member.array_task_id is not None else 0
         return tasks
 
     def _target(self, number: int, task_id: int | None) -> _Target:
         if number not in self._arrays:
             task_id = None
-        found = self._targets.get((number, task_id))
-        if found is None:
+        target = self._targets.get((number, task_id))
+        if target is None:
             parts = self._members(number)
             if task_id is not None:
-                parts = [one for one in parts if one.array_task_id == task_id or (one.tasks or 0) >> task_id & 1]
+                parts = [
+                    member for member in parts if member.array_task_id == task_id or (member.tasks or 0) >> task_id & 1
+                ]
                 self._by_task.add(number)
-            self.wanted.update((one.id, one) for one in parts)
+            self.wanted.update((member.id, member) for member in parts)
             left = sum(map(parts_of, parts)) if task_id is None else len(parts)
-            found = self._targets[number, task_id] = _Target(left, self._now)
-        return found
+            target = self._targets[number, task_id] = _Target(left, self._now)
+        return target
 
     def _members(self, number: int) -> list[JobRecord]:
         if number in self._arrays:
             return self._arrays[number]
-        own = self._records.get(number)
-        if own is None:
+        record = self._records.get(number)
+        if record is None:
             return []
-        numbers = range(number, number + own.het_size) if own.het_job_id == number else (number,)
-        return [one for each in numbers if (one := self._records.get(each)) is not None and _is_alive(one)]
+        numbers = range(number, number + record.het_size) if record.het_job_id == number else (number,)
+        return [
+            member
+            for member_id in numbers
+            if (member := self._records.get(member_id)) is not None and _is_alive(member)
+        ]

@@ -34,18 +34,18 @@ def forecast(cycle: Cycle, *, held: bool) -> Forecast:
     """Expected starts: planned starts, and estimates for the other jobs."""
     snapshot, started = cycle.snapshot, cycle.started
     room = Room(cycle)
-    known = _waiting_for_room(cycle, room)
+    starts = _waiting_for_room(cycle, room)
     ineligible = snapshot.ineligible.values()
     if held and (cycle.held or cycle.capped or ineligible):
         turns = HeldJobs(snapshot, cycle.limits, cycle.licenses.pool, room, cycle.begun, cycle.notes.tasks_left)
         settled = started | cycle.backfill.planned_job_ids
         turns.hold(cycle.held.values(), settled)
         turns.cap(record for record in cycle.capped.values() if record.id not in settled)
-        turns.come(ineligible, known)
+        turns.come(ineligible, starts)
         later = turns.starts()
         together(later, {record.id: record.het_job_id for record in ineligible if record.het_job_id})
-        known += later
-    return as_arrays(known)
+        starts += later
+    return as_arrays(starts)
 
 
 class Room:
@@ -65,7 +65,7 @@ class Room:
 def _waiting_for_room(cycle: Cycle, room: Room) -> list[Starts]:
     backfill, started, gangs = cycle.backfill, cycle.started, cycle.snapshot.queue.gangs
     planned = ((record.id, item) for record, item in backfill.planned_jobs if record.id not in started)
-    known, told = planned_starts(planned)
+    starts, planned_ids = planned_starts(planned)
     shapes = [
         shape
         for shape in backfill.waiting.values()
@@ -73,7 +73,7 @@ def _waiting_for_room(cycle: Cycle, room: Room) -> list[Starts]:
         and not shape.request.reservation
         and not (shape.request.licenses and cycle.planned.licenses is not None)
     ]
-    others: Sequence[Starts] = estimated_starts(shapes, told | started, *room()) if shapes else []
+    others: Sequence[Starts] = estimated_starts(shapes, planned_ids | started, *room()) if shapes else []
     if gangs:
         together(others, {number: whole for whole, waiting in gangs.items() for number in waiting})
-    return [*known, *others]
+    return [*starts, *others]

@@ -86,8 +86,8 @@ class HeldJobs:
         #: `CHECKS` are used up
         self._spent = False
         self._running = dict(snapshot.array_running)
-        for one in begun:
-            array = one.record.array_job_id
+        for begun_job in begun:
+            array = begun_job.record.array_job_id
             if array:
                 self._running[array] = self._running.get(array, 0) + 1
         self._begun = begun
@@ -147,9 +147,9 @@ class HeldJobs:
 
     def _line(self, request: Request, record: JobRecord, array: int, most: int, *, held: bool) -> HeldGroup | None:
         """None: what holds the job back cannot be predicted, or is permanent."""
-        known = self._lines.get((request, array))
-        if known is not None or (request, array) in self._lines:
-            return known
+        group = self._lines.get((request, array))
+        if group is not None or (request, array) in self._lines:
+            return group
         party = None
         tres: Tres = ()
         if request.billed is not None:
@@ -178,14 +178,14 @@ class HeldJobs:
         """Report until when each running job, and each with an expected start, may hold its resources."""
         wanted = conditions.wanted
         begun: dict[int, list[Begun]] = {}
-        for one in self._begun:
-            begun.setdefault(one.record.id, []).append(one)
+        for begun_job in self._begun:
+            begun.setdefault(begun_job.record.id, []).append(begun_job)
         expected: dict[int, float] = {}
         if known:
-            job_ids = np.concatenate([each.job_ids for each in known])
-            start_at = np.concatenate([each.start_at for each in known])
-            some = np.isin(job_ids, np.fromiter(wanted, np.int64, len(wanted)))
-            for number, at in zip(job_ids[some].tolist(), start_at[some].tolist(), strict=True):
+            job_ids = np.concatenate([batch.job_ids for batch in known])
+            start_at = np.concatenate([batch.start_at for batch in known])
+            wanted_rows = np.isin(job_ids, np.fromiter(wanted, np.int64, len(wanted)))
+            for number, at in zip(job_ids[wanted_rows].tolist(), start_at[wanted_rows].tolist(), strict=True):
                 expected[number] = min(at, expected.get(number, at))
         for record in list(wanted.values()):
             tasks = 0 if record.tasks is None else record.tasks & ~self._tasks_left(record)
@@ -222,7 +222,7 @@ class HeldJobs:
         events = self._events
         while events and (self._waiting or self._arrivals):
             at = events[0][0]
-            some: dict[int, HeldGroup] = {}
+            groups: dict[int, HeldGroup] = {}
             while events and events[0][0] == at:
                 _at, _order, event = heappop(events)
                 if isinstance(event, Call):
@@ -230,8 +230,8 @@ class HeldJobs:
                     event.function(at)
                     continue
                 for line in self._stirred(event, at):
-                    some[id(line)] = line
-            self._let_in(list(some.values()), at)
+                    groups[id(line)] = line
+            self._let_in(list(groups.values()), at)
             if self._checks >= CHECKS and not self._spent:
                 self._spent = True
                 self._go_on(at)
@@ -242,7 +242,7 @@ class HeldJobs:
         if not self._waiting and not self._arrivals:
             return
         records, factor_of = self._snapshot.records, self._rules.usage_factor
-        found = [
+        ends = [
             (
                 max(ends_at, self._now),
                 JobEnd(
@@ -256,12 +256,13 @@ class HeldJobs:
             for ends_at, number in self._snapshot.ends
             if (record := records[number]).charge is not None or record.licenses or record.array_job_id
         ]
-        found += [(ends_at, JobEnd(charge, NOTHING, 0, ends_at, factor)) for ends_at, charge, factor in self._starting]
-        arrays = [one for one in self._begun if one.record.array_job_id]
-        found += [
-            (one.ends_at, JobEnd(NO_CHARGE, NOTHING, one.record.array_job_id, one.ends_at, 1.0)) for one in arrays
+        ends += [(ends_at, JobEnd(charge, NOTHING, 0, ends_at, factor)) for ends_at, charge, factor in self._starting]
+        arrays = [begun_job for begun_job in self._begun if begun_job.record.array_job_id]
+        ends += [
+            (begun_job.ends_at, JobEnd(NO_CHARGE, NOTHING, begun_job.record.array_job_id, begun_job.ends_at, 1.0))
+            for begun_job in arrays
         ]
-        self._events += [(at, next(self._order), end) for at, end in found]
+        self._events += [(at, next(self._order), end) for at, end in ends]
         heapify(self._events)
 
     def _stirred(self, event: JobEnd | Arrival | Recheck, at: float) -> Iterable[HeldGroup]:
@@ -303,20 +304,20 @@ class HeldJobs:
     def _requests(self, record: JobRecord) -> list[tuple[int, Request]]:
         """(PriorityTier, request) in each partition that would let it start; computed once for similar jobs."""
         key = replace(record.spec, **UNSEEN), record.any_switches, record.may_boot, record.het_job_id and record.id
-        found = self._asked.get(key)
-        if found is None:
-            found = self._asked[key] = [
+        requests = self._asked.get(key)
+        if requests is None:
+            requests = self._asked[key] = [
                 (tier, request)
                 for tier, request in requests_of(self._snapshot, record)
                 if not request.refusal and partition_verdict(self._snapshot, request) is None
             ]
-        return found
+        return requests
 
     def _reserved(self, record: JobRecord, request: Request, tasks: int, at: float) -> None:
         """Its nodes are those of the reservation, which is assumed to have room."""
-        found = self._snapshot.reserved.by_name.get(request.reservation)
-        if found is not None and at < found.end_at:
-            self._place(record, tasks, max(at, found.start_at), (), request)
+        reservation = self._snapshot.reserved.by_name.get(request.reservation)
+        if reservation is not None and at < reservation.end_at:
+            self._place(record, tasks, max(at, reservation.start_at), (), request)
 
     def _fits(self, line: HeldGroup, at: float) -> Mapping[str, int] | None:
         """The licenses that a job of the group gets; None if it must wait."""
@@ -398,24 +399,24 @@ class HeldJobs:
             first = line.first
             if first is not None:
                 heappush(queue, (first[0], number, line))
-        for line, some in admitted.values():
-            self._start(line, some, at)
+        for line, jobs in admitted.values():
+            self._start(line, jobs, at)
 
     def _start_all(self, line: HeldGroup, at: float) -> None:
         """Start the jobs that wait for resources only."""
-        some: list[Admitted] = []
+        jobs: list[Admitted] = []
         for entry in line.rest():
             while entry.left:
-                some.append((entry.record, entry.take(1), NO_CHARGE, NOTHING))
-        if some:
-            line.note(len(some), at)
-            self._start(line, some, at)
+                jobs.append((entry.record, entry.take(1), NO_CHARGE, NOTHING))
+        if jobs:
+            line.note(len(jobs), at)
+            self._start(line, jobs, at)
 
-    def _start(self, line: HeldGroup, some: Sequence[Admitted], at: float) -> None:
+    def _start(self, line: HeldGroup, jobs: Sequence[Admitted], at: float) -> None:
         """Give these jobs nodes from that time on."""
-        times, nodes = self._room(line.request, len(some), at)
-        self._waiting -= len(some)
-        for (record, tasks, charge, licenses), start_at, chosen in zip(some, times, nodes, strict=False):
+        times, nodes = self._room(line.request, len(jobs), at)
+        self._waiting -= len(jobs)
+        for (record, tasks, charge, licenses), start_at, chosen in zip(jobs, times, nodes, strict=False):
             self._place(record, tasks, start_at, chosen, line.request)
             if line.limited:
                 factor = line.party.usage_factor if line.party is not None else 1.0
@@ -469,12 +470,12 @@ class HeldJobs:
                 turn = line.last_at + pace
             elif before:
                 turn, pace = max(turn for turn, _pace in before), min(pace for _turn, pace in before)
-            some = [(entry.record, entry.left, entry.take(entry.left)) for entry in line.rest()]
-            times, nodes = self._room(line.request, len(some), turn)
-            for (record, number, tasks), room_at, chosen in zip(some, times, nodes, strict=False):
+            entries = [(entry.record, entry.left, entry.take(entry.left)) for entry in line.rest()]
+            times, nodes = self._room(line.request, len(entries), turn)
+            for (record, number, tasks), room_at, chosen in zip(entries, times, nodes, strict=False):
                 self._place(record, tasks, max(turn, room_at), chosen, line.request, pace * (number - 1))
                 turn += pace * number
-            self._waiting -= sum(number for _record, number, _tasks in some)
+            self._waiting -= sum(number for _record, number, _tasks in entries)
             busy.update((key, (turn, pace)) for key in line.keys)
 
 

@@ -93,12 +93,12 @@ class Lanes:
         there is no room for them. `since`: no start is earlier.
         """
         since = max(since, self._now)
-        found = self._first(group, len(seconds), since) if group.pool is not None else None
-        if found is None and self._new_pool(group, len(seconds), since):
-            found = self._first(group, len(seconds), since, any_limit=True)
-        if found is None:
+        first_nodes = self._first(group, len(seconds), since) if group.pool is not None else None
+        if first_nodes is None and self._new_pool(group, len(seconds), since):
+            first_nodes = self._first(group, len(seconds), since, any_limit=True)
+        if first_nodes is None:
             return np.zeros(0), np.zeros((0, group.need.nodes), np.int64)
-        chosen, ready = found
+        chosen, ready = first_nodes
         fine = ready < NEVER
         chosen, ready, lasts = chosen[fine], ready[fine], seconds[: len(ready)][fine]
         if len(chosen):

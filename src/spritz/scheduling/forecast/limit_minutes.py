@@ -68,7 +68,9 @@ class FutureMinutes:
             careful = min(limit_minutes, INFINITE) * 60.0 * (party.usage_factor if party.factor_safe else 1.0)
             counts = {name: count * party.usage_factor for name, count in tres}
             places = party.places
-            times = (one for place in places for one in self._times(place, wanted, counts, careful, limit_minutes, at))
+            times = (
+                time for place in places for time in self._times(place, wanted, counts, careful, limit_minutes, at)
+            )
             later = max(times, default=NEVER)
             if later >= NEVER or later <= at:
                 return NEVER
@@ -87,8 +89,8 @@ class FutureMinutes:
         """When each limit of the place lets it go. `counts`: what the job would use per second."""
         usage, committed = self._minutes.usage, self._minutes.committed
         if place.wall is not None:
-            own = min(limit_minutes, INFINITE) * 60.0 if self._safe else 0.0
-            left = max(own, brief(place.wall, 1, limit_minutes))
+            reserved_seconds = min(limit_minutes, INFINITE) * 60.0 if self._safe else 0.0
+            left = max(reserved_seconds, brief(place.wall, 1, limit_minutes))
             yield _below(usage, place.key, WALL, place.wall * 60.0 - left, at)
         for name, limit in place.used:
             left = brief(limit, counts.get(name, 0.0), limit_minutes)
@@ -127,5 +129,5 @@ def _below(usage: Usage, key: Key, name: str, most: float, at: float) -> float:
         return at
     if not constant or rate / constant >= most:
         return NEVER
-    rest = rate / constant
-    return at + log((amount - rest) / (most - rest)) / constant
+    ratio = rate / constant
+    return at + log((amount - ratio) / (most - ratio)) / constant

@@ -50,18 +50,18 @@ class ExpectedStarts:
     def starts(self) -> list[Starts]:
         return [
             Starts(
-                np.array([number for number, _at, _nodes in some], np.int64),
-                np.array([at for _number, at, _nodes in some], np.float64),
-                np.array([nodes for _number, _at, nodes in some], np.int64).reshape(len(some), size),
+                np.array([number for number, _at, _nodes in rows], np.int64),
+                np.array([at for _number, at, _nodes in rows], np.float64),
+                np.array([nodes for _number, _at, nodes in rows], np.int64).reshape(len(rows), size),
             )
-            for size, some in self._by_size.items()
+            for size, rows in self._by_size.items()
         ]
 
 
-def planned_starts(told: Iterable[tuple[int, FutureStart]]) -> tuple[list[Starts], set[int]]:
+def planned_starts(planned: Iterable[tuple[int, FutureStart]]) -> tuple[list[Starts], set[int]]:
     """Starts of jobs that have planned starts, the earliest if a job has several; and the ids of these jobs."""
     first: dict[int, FutureStart] = {}
-    for job_id, future_start in told:
+    for job_id, future_start in planned:
         if job_id not in first or future_start.start_at < first[job_id].start_at:
             first[job_id] = future_start
     by_size: dict[int, list[tuple[int, FutureStart]]] = {}
@@ -69,13 +69,13 @@ def planned_starts(told: Iterable[tuple[int, FutureStart]]) -> tuple[list[Starts
         by_size.setdefault(len(future_start.parts), []).append((job_id, future_start))
     starts = [
         Starts(
-            np.array([job_id for job_id, _ in some], np.int64),
-            np.array([future_start.start_at for _, future_start in some], np.float64),
-            np.array([index for _, future_start in some for index, _holder in future_start.parts], np.int64).reshape(
+            np.array([job_id for job_id, _ in rows], np.int64),
+            np.array([future_start.start_at for _, future_start in rows], np.float64),
+            np.array([index for _, future_start in rows for index, _holder in future_start.parts], np.int64).reshape(
                 -1, size
             ),
         )
-        for size, some in by_size.items()
+        for size, rows in by_size.items()
     ]
     return starts, set(first)
 
@@ -95,10 +95,10 @@ class Groups:
 
     def of(self, request: Request, fit: Request | None = None) -> Group:
         """The group of the request. `fit`: the request without its times, if known."""
-        found = self._of.get(request)
-        if found is None:
-            found = self._of[request] = self._find(request, fit if fit is not None else request)
-        return found
+        group = self._of.get(request)
+        if group is None:
+            group = self._of[request] = self._find(request, fit if fit is not None else request)
+        return group
 
     def _find(self, request: Request, fit: Request) -> Group:
         eligibility = self._eligibility
@@ -150,42 +150,42 @@ def estimated_starts(shapes: Sequence[Shape], known: Collection[int], lanes: Lan
         if first < end
     ]
     heapify(waiting)
-    found = []
+    starts = []
     while waiting:
         _turn, done, first, end, group = waiting[0]
         start_at, chosen = lanes.starts(group, seconds[done : min(end, done + max(8, 3 * (done - first)))])
         count = len(start_at)
-        found.append(Starts(job_ids[done : done + count], start_at, chosen))
+        starts.append(Starts(job_ids[done : done + count], start_at, chosen))
         done += count
         if count and done < end:
             heapreplace(waiting, (turn[done], done, first, end, group))
         else:
             heappop(waiting)
-    return found
+    return starts
 
 
 def together(starts: Sequence[Starts], wholes: Mapping[int, int]) -> None:
     """Components start together, with the last of them. `wholes`: heterogeneous job id by component id."""
     latest: dict[int, float] = {}
-    found: list[tuple[Starts, int, int]] = []
-    for each in starts:
-        for place, job_id in enumerate(each.job_ids.tolist()):
+    components: list[tuple[Starts, int, int]] = []
+    for batch in starts:
+        for place, job_id in enumerate(batch.job_ids.tolist()):
             whole = wholes.get(job_id)
             if whole is not None:
-                found.append((each, place, whole))
-                latest[whole] = max(latest.get(whole, 0.0), float(each.start_at[place]))
-    for each, place, whole in found:
-        each.start_at[place] = latest[whole]
+                components.append((batch, place, whole))
+                latest[whole] = max(latest.get(whole, 0.0), float(batch.start_at[place]))
+    for batch, place, whole in components:
+        batch.start_at[place] = latest[whole]
 
 
 def as_arrays(starts: Sequence[Starts]) -> Forecast:
     """In order of job ids; of several starts of a job the earliest."""
     if not starts:
         return Forecast(job_ids=b"", start_at=b"", ends=b"", nodes=b"")
-    job_ids = np.concatenate([each.job_ids for each in starts])
-    start_at = np.concatenate([each.start_at for each in starts])
-    nodes = np.concatenate([each.nodes.reshape(-1) for each in starts])
-    sizes = np.repeat([each.nodes.shape[1] for each in starts], [len(each.job_ids) for each in starts])
+    job_ids = np.concatenate([batch.job_ids for batch in starts])
+    start_at = np.concatenate([batch.start_at for batch in starts])
+    nodes = np.concatenate([batch.nodes.reshape(-1) for batch in starts])
+    sizes = np.repeat([batch.nodes.shape[1] for batch in starts], [len(batch.job_ids) for batch in starts])
     begins = np.cumsum(sizes) - sizes
     order = np.lexsort((start_at, job_ids))
     order = order[np.append(True, job_ids[order][1:] != job_ids[order][:-1])[: len(order)]]

@@ -200,14 +200,14 @@ def _tasks(cpus: Ints, threads: Ints, request: Request) -> Ints:
     most = min(request.tasks_per_node or PLENTY, request.tasks_per_node_max)
     if request.overcommit:
         return np.full(len(cpus), most, np.int64)
-    each = request.cpus_per_task
+    cpus_per_task = request.cpus_per_task
     cores = cpus // threads
     used = np.minimum(threads, request.threads_used) if request.threads_used else threads
     if not request.tasks_per_core:
-        tasks = cores * used // each
+        tasks = cores * used // cpus_per_task
     else:
-        within = cores * np.minimum(request.tasks_per_core, np.maximum(1, used // each))
-        tasks = np.where(used >= each, within, cores // -(-each // used))
+        within = cores * np.minimum(request.tasks_per_core, np.maximum(1, used // cpus_per_task))
+        tasks = np.where(used >= cpus_per_task, within, cores // -(-cpus_per_task // used))
     limited: Ints = np.minimum(tasks, most)
     return limited
 

@@ -43,8 +43,8 @@ def node_counts(request: Request, most: int, holds: Callable[[Request], bool]) -
             last = bisect_left(counts, True, key=lambda count: not holds(_any_of(request, count, counts[-1]))) - 1
         else:
             first = bisect_left(counts, True, key=lambda count: holds(_any_of(request, counts[0], count)))
-    found = counts[first : last + 1]
-    return (found[::-1] if request.nodes_want_max else found)[:TRIED_MAX]
+    tried = counts[first : last + 1]
+    return (tried[::-1] if request.nodes_want_max else tried)[:TRIED_MAX]
 
 
 def _any_of(request: Request, fewest: int, most: int) -> Request:
@@ -61,7 +61,7 @@ def _any_of(request: Request, fewest: int, most: int) -> Request:
     )
 
 
-def by_company(table: NodeTable, request: Request, eligibility: Eligibility) -> Iterator[Request]:
+def by_jobs_per_cpu(table: NodeTable, request: Request, eligibility: Eligibility) -> Iterator[Request]:
     """The request with an increasing number of jobs per CPU: CPUs of its own first, then as few sharers as may suffice.
     Unchanged if it shares no CPUs.
     """

@@ -23,9 +23,9 @@ def cover(sizes: Sequence[Size], count_max: int, tasks: int, gpus: int) -> list[
     """
     count_max = min(count_max, len(sizes))
     for share in _MIXTURES:
-        found = _largest(sizes, count_max, tasks, gpus, share)
-        if found is not None:
-            return found
+        positions = _largest(sizes, count_max, tasks, gpus, share)
+        if positions is not None:
+            return positions
     useful = _useful(sizes, count_max)
     if len(useful) * count_max * (tasks + 1) > CELLS_MAX:
         return None

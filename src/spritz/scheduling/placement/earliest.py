@@ -36,9 +36,9 @@ def earliest(
     `nodes`: the only nodes to use (None: any that may serve).
     """
     if nodes is None:
-        found, final = _by_counts(profile, request, eligibility, since, until)
+        start, final = _by_counts(profile, request, eligibility, since, until)
         if final:
-            return found
+            return start
         nodes = eligibility.nodes(request)
     target = target_of(request)
     if len(nodes) < target.nodes_min:
@@ -74,7 +74,7 @@ def _by_counts(
         return None, False
     profile.settle()
     seconds, nodes = request.seconds, choices[0].nodes
-    found = choose(
+    answer = choose(
         scheme,
         profile.times,
         profile.counts,
@@ -87,9 +87,9 @@ def _by_counts(
         until,
         BREAKPOINTS_MAX,
     )
-    if found is None:
+    if answer is None:
         return None, True
-    at, _tried, chosen = found
+    at, _tried, chosen = answer
     portions = None if chosen is None else scheme.portions(chosen)
     if portions is None:
         return None, False

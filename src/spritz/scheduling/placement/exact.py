@@ -29,8 +29,8 @@ def spares(rows: FutureRows, index_of: Mapping[str, int], allocation: Allocation
     """
     if request.whole or request.share_rows or request.exclusive:
         # These requests look at other jobs on a node, and planned starts count as such.
-        found = [rows[index_of[name]] for name in allocation.held if name in index_of]
-        return not any(job_id <= FUTURE for row in found for job_id in row.holders)
+        held_rows = [rows[index_of[name]] for name in allocation.held if name in index_of]
+        return not any(job_id <= FUTURE for row in held_rows for job_id in row.holders)
     return all(
         fits(rows[index], part, request.uid, flexible=rows.is_flexible(index))
         for index, part in ((index_of[part.node], part) for part in allocation.nodes)
@@ -104,10 +104,10 @@ def clash(holder: Holder, part: NodeAllocation) -> bool:
         return True
     if holder.memory_mib and part.memory_mib:
         return True
-    for mine in part.gres:
-        for theirs in holder.gres:
-            if mine.name == theirs.name and not (mask_of(mine.indexes) and mask_of(theirs.indexes)):
+    for wanted in part.gres:
+        for held in holder.gres:
+            if wanted.name == held.name and not (mask_of(wanted.indexes) and mask_of(held.indexes)):
                 return True
-            if mine.name == theirs.name and mask_of(mine.indexes) & mask_of(theirs.indexes):
+            if wanted.name == held.name and mask_of(wanted.indexes) & mask_of(held.indexes):
                 return True
     return False

@@ -67,15 +67,15 @@ class Workload:
         """`requests`: each with its number of jobs. `table` numbers parts of GPUs, as its forks do."""
         sets: dict[frozenset[str], int] = {}
         self._shares: dict[str, int] = {}
-        found = []
+        tasks = []
         for row in table.rows:
             pools = row.hardware.pools
             types = frozenset(kind for kind in pools["gpu"].counts if kind) if "gpu" in pools else frozenset()
-            found.append(sets.setdefault(types, len(sets)))
+            tasks.append(sets.setdefault(types, len(sets)))
             for name in SHARED_GRES:
                 if name in pools and pools[name].shares:
                     self._shares[name] = max(pools[name].shares.values())
-        self.model_of: Ints = np.array(found, np.int64)
+        self.model_of: Ints = np.array(tasks, np.int64)
         self.tasks = _typical(requests, list(sets), self._shares)
         self._numbers = table.gpu_parts
         #: by what a job takes of a node: states, ascending, and the points of each
@@ -83,13 +83,13 @@ class Workload:
 
     def is_like(self, other: Workload) -> bool:
         """Whether points would be nearly the same."""
-        mine, theirs = self.tasks, other.tasks
-        if mine is None or theirs is None or len(self.model_of) != len(other.model_of):
-            return mine is theirs
-        shares = _by_part(mine), _by_part(theirs)
+        mine, other_shares = self.tasks, other.tasks
+        if mine is None or other_shares is None or len(self.model_of) != len(other.model_of):
+            return mine is other_shares
+        shares = _by_part(mine), _by_part(other_shares)
         return (
             self._numbers is other._numbers
-            and mine.models.shape[1] == theirs.models.shape[1]
+            and mine.models.shape[1] == other_shares.models.shape[1]
             and sum(abs(shares[0].get(part, 0.0) - shares[1].get(part, 0.0)) for part in {**shares[0], **shares[1]})
             <= ALIKE
         )
@@ -111,8 +111,8 @@ class Workload:
             new = np.unique(state[strange])
             worth = np.concatenate(
                 [
-                    self._reckon(some, part, typical, whole=request.whole)
-                    for some in np.array_split(new, len(new) // 256 + 1)
+                    self._compute_points(states, part, typical, whole=request.whole)
+                    for states in np.array_split(new, len(new) // 256 + 1)
                 ]
             )
             if len(keys) > STATES_MAX:
@@ -124,10 +124,10 @@ class Workload:
             if (keys[at] != state).any():
                 # The cache was full and has just been emptied.
                 return self.points(table, request, nodes, typical)
-        found: Ints = points[at]
-        return found
+        node_points: Ints = points[at]
+        return node_points
 
-    def _reckon(self, states: Ints, part: tuple[int, int, int], typical: TypicalTasks, *, whole: bool) -> Ints:
+    def _compute_points(self, states: Ints, part: tuple[int, int, int], typical: TypicalTasks, *, whole: bool) -> Ints:
         cpus, gpus, milli = part
         numbers = states & ((1 << _PART_BITS) - 1)
         model = states >> _PART_BITS & ((1 << _MODEL_BITS) - 1)
@@ -153,10 +153,10 @@ class Workload:
 def _by_part(tasks: TypicalTasks) -> dict[tuple[object, ...], float]:
     """Share of each request in the workload."""
     rows = zip(tasks.cpu.tolist(), tasks.gpus.tolist(), tasks.milli.tolist(), tasks.models.tolist(), strict=True)
-    found: dict[tuple[object, ...], float] = {}
+    shares: dict[tuple[object, ...], float] = {}
     for (cpu, gpus, milli, models), share in zip(rows, tasks.share.tolist(), strict=True):
-        found[cpu, gpus, milli, tuple(models)] = share
-    return found
+        shares[cpu, gpus, milli, tuple(models)] = share
+    return shares
 
 
 def _typical(
@@ -203,8 +203,8 @@ def ranks(table: NodeTable, request: Request, nodes: Ints, weights: Ints, worklo
     typical = workload.tasks
     if typical is None or len(nodes) < 2:
         return weights
-    found: Ints = weights * 128 + (100 - workload.points(table, request, nodes, typical))
-    return found
+    node_ranks: Ints = weights * 128 + (100 - workload.points(table, request, nodes, typical))
+    return node_ranks
 
 
 def _after(free: Ints, gpus: int, milli: int) -> Ints:

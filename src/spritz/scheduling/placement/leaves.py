@@ -28,7 +28,7 @@ SETS_MAX = 2000
 Size = tuple[int, int, int]
 
 
-class Room:
+class LeafCapacity:
     """What the nodes below each leaf could carry.
 
     `sizes`: int64[leaf, 3]: nodes that could serve, tasks, GPUs. `holds` also considers single nodes, of which a job
@@ -65,7 +65,9 @@ class Room:
         )
 
 
-def leaf_sets(fabric: Fabric, room: Room, target: Target, must: Sequence[int], most: int) -> Iterator[list[int]]:
+def leaf_sets(
+    fabric: Fabric, room: LeafCapacity, target: Target, must: Sequence[int], most: int
+) -> Iterator[list[int]]:
     """Sets of leaves that could hold the job, best first, each in the order in which its leaves are to be filled.
 
     `must`: leaves in every set. `most`: most leaves of a set (0: any number).
@@ -80,7 +82,7 @@ def leaf_sets(fabric: Fabric, room: Room, target: Target, must: Sequence[int], m
                 yield leaves
 
 
-def _for_need(fabric: Fabric, room: Room, need: Size, must: Sequence[int]) -> Iterator[list[int]]:
+def _for_need(fabric: Fabric, room: LeafCapacity, need: Size, must: Sequence[int]) -> Iterator[list[int]]:
     totals = fabric.below @ room.sizes
     holding = (totals >= need).all(axis=1)
     if must:
@@ -94,19 +96,19 @@ def _for_need(fabric: Fabric, room: Room, need: Size, must: Sequence[int]) -> It
         yield from _spread_out(fabric, room, below, must)
         return
     for level in sorted({int(fabric.levels[switch]) for switch in below}):
-        found = []
+        suitable = []
         for switch, leaves in below.items():
             if fabric.levels[switch] == level:
                 few = _few(room, leaves.tolist(), need, must)
-                found.append((len(few), int(totals[switch, 0]), switch, few))
-        yield from (few for *_rank, few in sorted(found))
+                suitable.append((len(few), int(totals[switch, 0]), switch, few))
+        yield from (few for *_rank, few in sorted(suitable))
     # Where sums by leaf cannot decide (tasks and GPUs must meet on nodes, or counts per feature): all leaves of a
     # switch.
     for switch in sorted(below, key=lambda switch: (fabric.levels[switch], totals[switch, 0], switch)):
         yield below[switch].tolist()
 
 
-def _spread_out(fabric: Fabric, room: Room, below: dict[int, Ints], must: Sequence[int]) -> Iterator[list[int]]:
+def _spread_out(fabric: Fabric, room: LeafCapacity, below: dict[int, Ints], must: Sequence[int]) -> Iterator[list[int]]:
     """The one leaf with the least room that suffices; else all leaves of a switch, the lowest switch first."""
     totals = fabric.below @ room.sizes
     for switch in sorted(below, key=lambda switch: (fabric.levels[switch], totals[switch, 0], switch)):
@@ -115,24 +117,26 @@ def _spread_out(fabric: Fabric, room: Room, below: dict[int, Ints], must: Sequen
             yield leaves
 
 
-def _few(room: Room, leaves: list[int], need: Size, must: Sequence[int]) -> list[int]:
+def _few(room: LeafCapacity, leaves: list[int], need: Size, must: Sequence[int]) -> list[int]:
     """The fewest of these leaves that hold the job."""
     if len(leaves) == 1:
         return leaves
-    found = fewest({leaf: _size(room.sizes[leaf]) for leaf in leaves}, need, must)
-    if room.holds(found, need):
-        return found
+    smallest = fewest({leaf: _size(room.sizes[leaf]) for leaf in leaves}, need, must)
+    if room.holds(smallest, need):
+        return smallest
     # The largest leaves have too many small nodes: try all sets, unless there are too many.
     first = [leaf for leaf in must if leaf in leaves]
     others = [leaf for leaf in leaves if leaf not in must]
     tried = 0
-    for count in range(max(0, len(found) - len(first)), len(others)):
+    for count in range(max(0, len(smallest) - len(first)), len(others)):
         tried += comb(len(others), count)
         if tried > SETS_MAX:
             break
-        sets = [[*first, *some] for some in combinations(others, count) if room.holds([*first, *some], need)]
+        sets = [
+            [*first, *leaf_set] for leaf_set in combinations(others, count) if room.holds([*first, *leaf_set], need)
+        ]
         if sets:
-            return min(sets, key=lambda some: (int(room.sizes[some, 0].sum()), some))
+            return min(sets, key=lambda leaf_set: (int(room.sizes[leaf_set, 0].sum()), leaf_set))
     return [*first, *others]
 
 
@@ -144,21 +148,21 @@ def _size(numbers: Ints) -> Size:
 def fewest(sizes: dict[int, Size], need: Size, must: Sequence[int] = ()) -> list[int]:
     """The fewest of these leaves that reach `need` together (all of them do), with those of `must` first."""
     chosen = [leaf for leaf in must if leaf in sizes]
-    rest = {leaf: size for leaf, size in sizes.items() if leaf not in must}
+    others = {leaf: size for leaf, size in sizes.items() if leaf not in must}
     missing = _minus(need, _total(sizes[leaf] for leaf in chosen))
     if not any(missing):
         return chosen
     kinds = [kind for kind in range(3) if missing[kind]]
-    least = max(_reach([size[kind] for size in rest.values()], missing[kind]) for kind in kinds)
+    least = max(_reach([size[kind] for size in others.values()], missing[kind]) for kind in kinds)
     best: list[int] | None = None
     for kind in (*kinds, None) if len(kinds) > 1 else kinds:
-        found = _greedy(rest, missing, kind)
-        if best is None or len(found) < len(best):
-            best = found
+        leaf_set = _greedy(others, missing, kind)
+        if best is None or len(leaf_set) < len(best):
+            best = leaf_set
         if len(best) == least:
             break
     assert best is not None
-    return [*chosen, *(_searched(rest, missing, least, len(best)) or best)]
+    return [*chosen, *(_searched(others, missing, least, len(best)) or best)]
 
 
 def _greedy(sizes: dict[int, Size], missing: Size, kind: int | None) -> list[int]:
@@ -170,7 +174,7 @@ def _greedy(sizes: dict[int, Size], missing: Size, kind: int | None) -> list[int
         size = sizes[leaf]
         if kind is not None:
             return (-size[kind], -sum(size), leaf)
-        part = sum(min(some, wanted) / wanted for some, wanted in zip(size, missing, strict=True) if wanted)
+        part = sum(min(value, wanted) / wanted for value, wanted in zip(size, missing, strict=True) if wanted)
         return (-part, -sum(size), leaf)
 
     order = sorted(sizes, key=rank)
@@ -199,13 +203,13 @@ def _searched(sizes: dict[int, Size], missing: Size, low: int, high: int) -> lis
         tried += comb(len(sizes), count)
         if tried > SETS_MAX:
             return None
-        found = [
+        sets = [
             (_total(sizes[leaf] for leaf in leaves), leaves)
             for leaves in combinations(sorted(sizes), count)
             if _covers(_total(sizes[leaf] for leaf in leaves), missing)
         ]
-        if found:
-            return sorted(min(found)[1], key=lambda leaf: (-sizes[leaf][0], leaf))
+        if sets:
+            return sorted(min(sets)[1], key=lambda leaf: (-sizes[leaf][0], leaf))
     return None
 
 
@@ -227,9 +231,9 @@ def _total(sizes: Iterator[Size] | Sequence[Size]) -> Size:
     return nodes, tasks, gpus
 
 
-def _minus(some: Size, other: Size) -> Size:
-    return max(0, some[0] - other[0]), max(0, some[1] - other[1]), max(0, some[2] - other[2])
+def _minus(size: Size, other: Size) -> Size:
+    return max(0, size[0] - other[0]), max(0, size[1] - other[1]), max(0, size[2] - other[2])
 
 
-def _covers(some: tuple[int, ...], other: Size) -> bool:
-    return some[0] >= other[0] and some[1] >= other[1] and some[2] >= other[2]
+def _covers(size: tuple[int, ...], other: Size) -> bool:
+    return size[0] >= other[0] and size[1] >= other[1] and size[2] >= other[2]

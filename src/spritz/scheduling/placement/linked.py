@@ -26,13 +26,13 @@ def linked_devices(pool: GresPool, free: int, count: int, usable: int) -> int:
     """Mask of `count` of the `free` devices (there are at least as many). `usable`: CPUs that the job may have."""
     devices = list(mask_ids(free))
 
-    def rank(some: Sequence[int]) -> tuple[int, int, int, int, tuple[int, ...]]:
-        chosen = set(some)
-        inside = sum(pool.link(one, other) for one, other in combinations(sorted(some), 2))
-        outside = sum(pool.link(one, other) for one in some for other in devices if other not in chosen)
-        busy = sum(bool(local) and not local & usable for local in (pool.local.get(one, 0) for one in some))
-        places = len({pool.local.get(one, 0) for one in some})
-        return (-inside, busy, places, outside, tuple(sorted(some)))
+    def rank(chosen_set: Sequence[int]) -> tuple[int, int, int, int, tuple[int, ...]]:
+        chosen = set(chosen_set)
+        inside = sum(pool.link(one, other) for one, other in combinations(sorted(chosen_set), 2))
+        outside = sum(pool.link(one, other) for one in chosen_set for other in devices if other not in chosen)
+        busy = sum(bool(local) and not local & usable for local in (pool.local.get(one, 0) for one in chosen_set))
+        places = len({pool.local.get(one, 0) for one in chosen_set})
+        return (-inside, busy, places, outside, tuple(sorted(chosen_set)))
 
     sets: Iterable[Sequence[int]] = combinations(devices, count)
     if comb(len(devices), count) > SETS_MAX:

@@ -47,9 +47,9 @@ def mixed_portions(
     choices = [[by_index[portion.index] for portion in usual]] if usual else []
     greedy = None if request.contiguous else _covering(able, have, wanted, request, required)
     for chosen in [*choices, *([greedy] if greedy else [])]:
-        found = _dealt(table, request, chosen, have, wanted)
-        if found is not None:
-            return found
+        portions = _dealt(table, request, chosen, have, wanted)
+        if portions is not None:
+            return portions
     return None
 
 
@@ -85,7 +85,7 @@ def _useful(left: Counts, counts: Counts) -> int:
 
 
 def _minus(left: Counts, counts: Counts) -> Counts:
-    return tuple(max(0, some - other) for some, other in zip(left, counts, strict=True))
+    return tuple(max(0, count - other) for count, other in zip(left, counts, strict=True))
 
 
 def _dealt(
@@ -101,7 +101,7 @@ def _dealt(
     for later, candidate in zip(range(len(chosen) - 1, -1, -1), chosen, strict=True):
         ahead = tuple(map(int.__sub__, ahead, have[candidate.index]))
         devices = candidate.gpus
-        share = [max(0, some - other) for some, other in zip(left, ahead, strict=True)]
+        share = [max(0, left_count - other) for left_count, other in zip(left, ahead, strict=True)]
         spare = min(devices, sum(left) - later) - sum(share)
         for kind, count in enumerate(have[candidate.index]):
             more = min(count - share[kind], left[kind] - share[kind], spare)
@@ -111,16 +111,20 @@ def _dealt(
         if not any(share) or sum(share) > devices or any(map(int.__gt__, share, have[candidate.index])):
             return None
         left = _minus(left, tuple(share))
-        own = _of_node(request, tuple(share))
-        tasks, _gpus = capacity(table.rows[candidate.index], own)
-        parts.append((Candidate(candidate.index, tasks, sum(share)), own))
+        node_request = _of_node(request, tuple(share))
+        tasks, _gpus = capacity(table.rows[candidate.index], node_request)
+        parts.append((Candidate(candidate.index, tasks, sum(share)), node_request))
     if any(left) or not all(candidate.tasks for candidate, _own in parts):
         return None
     target = target_of(request)
     if target.tasks is None and any(candidate.tasks < target.each for candidate, _own in parts):
         return None
     portions = portions_of([candidate for candidate, _own in parts], target)
-    return None if portions is None else [(portion, own) for portion, (_c, own) in zip(portions, parts, strict=True)]
+    return (
+        None
+        if portions is None
+        else [(portion, node_request) for portion, (_c, node_request) in zip(portions, parts, strict=True)]
+    )
 
 
 def _of_node(request: Request, share: Counts) -> Request:

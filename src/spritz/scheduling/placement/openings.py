@@ -64,9 +64,9 @@ class QuickOpenings:
         """Earliest time by which `nodes_min` nodes have opened."""
         if self._count < nodes_min:
             return NEVER
-        found: Floats = np.empty(self._count, np.float64)
-        kernels.openings_first(*self._search, found)
-        return float(np.partition(found, nodes_min - 1)[nodes_min - 1])
+        opens: Floats = np.empty(self._count, np.float64)
+        kernels.openings_first(*self._search, opens)
+        return float(np.partition(opens, nodes_min - 1)[nodes_min - 1])
 
     def after(self, at: float) -> float:
         """The next time at which some node opens."""
@@ -74,11 +74,11 @@ class QuickOpenings:
 
     def at(self, at: float) -> Cells | None:
         """Cells that are open at that time and long enough; None if together they cannot carry the job, by sums."""
-        found: Ints = np.empty(self._count, np.int64)
-        count = kernels.openings_at(*self._search, at, found)
+        places: Ints = np.empty(self._count, np.int64)
+        count = kernels.openings_at(*self._search, at, places)
         if count < target_of(self._request).nodes_min:
             return None
-        return _enough(self._profile, self._request, self._profile.cells_at(found[:count]))
+        return _enough(self._profile, self._request, self._profile.cells_at(places[:count]))
 
 
 class Openings:
@@ -96,16 +96,16 @@ class Openings:
             member = np.zeros(len(profile.table.rows), np.bool_)
             member[nodes] = True
             able &= member[cells.node]
-        some = _able(profile, request, cells, np.flatnonzero(able), least)
+        able_cells = _able(profile, request, cells, np.flatnonzero(able), least)
         if horizon < NEVER:
             # All breakpoints count for the nodes that may serve by then: they must stay able for the job's whole
             # duration.
-            node = cells.node[some]
+            node = cells.node[able_cells]
             cells = profile.cells(NEVER, node[_firsts(node)])
-            some = _able(profile, request, cells, np.flatnonzero(cells.ends > since), least)
+            able_cells = _able(profile, request, cells, np.flatnonzero(cells.ends > since), least)
         self.cells = cells
         able = np.zeros(len(cells.node), np.bool_)
-        able[some] = True
+        able[able_cells] = True
         # An able node stays able until its next cell that is not, or for ever after its last cell.
         last = np.append(cells.node[1:] != cells.node[:-1], True) | ~np.append(able[1:], True)
         every = np.arange(len(able))
@@ -132,11 +132,13 @@ class Openings:
 
     def at(self, at: float) -> Cells | None:
         """Cells that are open at that time and long enough; None if together they cannot carry the job, by sums."""
-        cells, found = self.cells, self.open
-        found = found[(cells.begins[found] <= at) & (at < cells.ends[found]) & (self.lasts[found] - at >= self.seconds)]
-        if len(found) < self.target.nodes_min:
+        cells, places = self.cells, self.open
+        places = places[
+            (cells.begins[places] <= at) & (at < cells.ends[places]) & (self.lasts[places] - at >= self.seconds)
+        ]
+        if len(places) < self.target.nodes_min:
             return None
-        return _enough(self._profile, self._request, cells_of(cells, found))
+        return _enough(self._profile, self._request, cells_of(cells, places))
 
 
 def _firsts(nodes: Ints) -> Bools:
@@ -144,14 +146,14 @@ def _firsts(nodes: Ints) -> Bools:
     return np.append(True, nodes[1:] != nodes[:-1])[: len(nodes)]
 
 
-def _able(profile: Profile, request: Request, cells: Cells, some: Ints, least: int) -> Ints:
-    """Those of `some` of the cells that could carry at least what every node of the job must."""
+def _able(profile: Profile, request: Request, cells: Cells, candidates: Ints, least: int) -> Ints:
+    """Those of `candidates` of the cells that could carry at least what every node of the job must."""
     flat = profile.flat()
     for column, count in needed(flat, request):
-        some = some[column[cells.place[some]] >= count]
-    tasks, _gpus = capacity_columns(flat, request, cells.place[some])
-    found: Ints = some[tasks >= least]
-    return found
+        candidates = candidates[column[cells.place[candidates]] >= count]
+    tasks, _gpus = capacity_columns(flat, request, cells.place[candidates])
+    able_cells: Ints = candidates[tasks >= least]
+    return able_cells
 
 
 def _enough(profile: Profile, request: Request, cells: Cells) -> Cells | None:

@@ -20,9 +20,9 @@ from msgspec.structs import replace
 
 from spritz.model.resources import Allocation, NodeAllocation
 from spritz.scheduling.placement.columns import capacity_columns, counts_suffice, needed
-from spritz.scheduling.placement.counts import by_company, node_counts
+from spritz.scheduling.placement.counts import by_jobs_per_cpu, node_counts
 from spritz.scheduling.placement.fragment import ranks, workload_of
-from spritz.scheduling.placement.leaves import Room, leaf_sets
+from spritz.scheduling.placement.leaves import LeafCapacity, leaf_sets
 from spritz.scheduling.placement.mixed import mixed_portions
 from spritz.scheduling.placement.runs import plain, select_columns
 from spritz.scheduling.placement.scheme import choose, scheme_for
@@ -67,8 +67,8 @@ def place(
     """
     if request.node_counts:
         return _place_some(table, request, eligibility, prefer, within)
-    for each in by_company(table, request, eligibility):
-        allocation = _place_as_asked(table, each, eligibility, prefer, within)
+    for narrowed in by_jobs_per_cpu(table, request, eligibility):
+        allocation = _place_as_asked(table, narrowed, eligibility, prefer, within)
         if allocation is not None:
             return allocation
     return None
@@ -79,10 +79,10 @@ def _place_some(
 ) -> Allocation | None:
     """Try each permitted number of nodes."""
 
-    def at(one: Request) -> Allocation | None:
-        return place(table, one, eligibility, prefer, within)
+    def at(narrowed: Request) -> Allocation | None:
+        return place(table, narrowed, eligibility, prefer, within)
 
-    for count in node_counts(request, len(table.up), lambda one: at(one) is not None):
+    for count in node_counts(request, len(table.up), lambda narrowed: at(narrowed) is not None):
         allocation = at(replace(request, nodes_min=count, nodes_max=count, node_counts=()))
         if allocation is not None:
             return allocation
@@ -148,7 +148,7 @@ def _place_on(
     if exact and (exclusive := table.exclusive):
         tasks, gpus = _let_in(table, request, choice.nodes, exclusive, tasks, gpus)
     if fabric is not None:
-        return _place_near(table, request, _Able(choice, tasks, gpus, exact), required, prefer, fabric)
+        return _place_near(table, request, _UsableNodes(choice, tasks, gpus, exact), required, prefer, fabric)
     weights = _weights(table, choice)
     if prefer is not None:
         # Of nodes of equal weight, prefer busy ones, so that other jobs may use the free ones meanwhile.
@@ -183,10 +183,10 @@ def _choose(
         counts[IDLE] = table.idle.astype(np.int64)
     busy = None if prefer is None else prefer.cpus
     times = np.zeros((len(table.up), 1))
-    found = choose(scheme, times, counts, nodes, table.up, table.weight, busy, 0.0, 1.0, 0.0, 1)
-    if found is None:
+    choice = choose(scheme, times, counts, nodes, table.up, table.weight, busy, 0.0, 1.0, 0.0, 1)
+    if choice is None:
         return None, True
-    portions = None if found[2] is None else scheme.portions(found[2])
+    portions = None if choice[2] is None else scheme.portions(choice[2])
     return portions, portions is not None
 
 
@@ -244,7 +244,7 @@ def _place_grouped(
     return None
 
 
-class _Able(Struct, frozen=True):
+class _UsableNodes(Struct, frozen=True):
     """Nodes of a choice, with the tasks and GPUs that they could carry; upper bounds unless `exact`."""
 
     choice: Choice
@@ -256,7 +256,7 @@ class _Able(Struct, frozen=True):
 def _place_near(
     table: NodeTable,
     request: Request,
-    able: _Able,
+    able: _UsableNodes,
     required: frozenset[int],
     prefer: NodeTable | None,
     fabric: Fabric,
@@ -269,14 +269,14 @@ def _place_near(
         for position in tasks.nonzero()[0].tolist():
             row = table.rows[int(choice.nodes[position])]
             tasks[position], gpus[position] = capacity(row, request)
-    some = (tasks >= (target.each if target.tasks is None else 1)).nonzero()[0]
-    weights = _weights(table, choice)[some]
-    named = np.isin(choice.nodes[some], list(required)) if required else np.zeros(len(some), np.bool_)
+    usable = (tasks >= (target.each if target.tasks is None else 1)).nonzero()[0]
+    weights = _weights(table, choice)[usable]
+    named = np.isin(choice.nodes[usable], list(required)) if required else np.zeros(len(usable), np.bool_)
     # As in Slurm, weight goes before nearness: consider heavier nodes only when the lighter ones do not suffice.
     for weight in np.unique(weights).tolist():
-        light = some[(weights <= weight) | named]
+        light = usable[(weights <= weight) | named]
         if len(light) >= target.nodes_min:
-            part = _Able(choice.only(light), tasks[light], gpus[light], exact=True)
+            part = _UsableNodes(choice.only(light), tasks[light], gpus[light], exact=True)
             allocation = _place_in_leaves(table, request, part, required, prefer, fabric)
             if allocation is not None:
                 return allocation
@@ -286,7 +286,7 @@ def _place_near(
 def _place_in_leaves(
     table: NodeTable,
     request: Request,
-    able: _Able,
+    able: _UsableNodes,
     required: frozenset[int],
     prefer: NodeTable | None,
     fabric: Fabric,
@@ -297,7 +297,7 @@ def _place_in_leaves(
         able = _in_segments(able, fabric, request, required)
         nodes = able.choice.nodes
         leaf_of = fabric.leaf_of[nodes]
-    room = Room(fabric, nodes, able.tasks, able.gpus, target)
+    room = LeafCapacity(fabric, nodes, able.tasks, able.gpus, target)
     must = sorted({int(fabric.leaf_of[index]) for index in required})
     for leaves in islice(leaf_sets(fabric, room, target, must, request.switches), LEAF_SETS_MAX):
         turn = np.full(fabric.below.shape[1], -1, np.int64)
@@ -310,7 +310,7 @@ def _place_in_leaves(
             for candidate in _candidates(table, request, part, able.tasks[near], able.gpus[near], weights, exact=True)
         ]
         if fabric.spread and len(leaves) > 1:
-            candidates = _in_turns(candidates)
+            candidates = _leaf_by_leaf(candidates)
         allocation = _place_grouped(table, request, part, candidates, required, prefer)
         if allocation is not None and (
             (request.segment == 1 and not request.segments_spread) or _is_segmented(table, allocation, fabric, request)
@@ -319,22 +319,22 @@ def _place_in_leaves(
     return None
 
 
-def _in_turns(candidates: list[Candidate]) -> list[Candidate]:
+def _leaf_by_leaf(candidates: list[Candidate]) -> list[Candidate]:
     """One node of each leaf in turn."""
     taken: Counter[int] = Counter()
     leaves = 1 + max(candidate.turn for candidate in candidates) if candidates else 0
-    found = []
+    ordered = []
     for candidate in candidates:
-        found.append(replace(candidate, turn=taken[candidate.turn] * leaves + candidate.turn))
+        ordered.append(replace(candidate, turn=taken[candidate.turn] * leaves + candidate.turn))
         taken[candidate.turn] += 1
-    return found
+    return ordered
 
 
 def _has_segments(request: Request) -> bool:
     return request.segment > 1 or request.segments_spread
 
 
-def _in_segments(able: _Able, fabric: Fabric, request: Request, required: frozenset[int]) -> _Able:
+def _in_segments(able: _UsableNodes, fabric: Fabric, request: Request, required: frozenset[int]) -> _UsableNodes:
     """On each leaf, as many nodes as make whole segments, or one node: required ones first, else the first."""
     segment = request.segment
     most = 1 if request.segments_spread else len(able.choice.nodes)
@@ -342,9 +342,10 @@ def _in_segments(able: _Able, fabric: Fabric, request: Request, required: frozen
     for position in sorted(range(len(able.choice.nodes)), key=lambda at: int(able.choice.nodes[at]) not in required):
         leaves.setdefault(int(fabric.leaf_of[able.choice.nodes[position]]), []).append(position)
     kept = np.array(
-        sorted(at for some in leaves.values() for at in some[: min(len(some) // segment, most) * segment]), np.int64
+        sorted(at for members in leaves.values() for at in members[: min(len(members) // segment, most) * segment]),
+        np.int64,
     )
-    return _Able(able.choice.only(kept), able.tasks[kept], able.gpus[kept], exact=True)
+    return _UsableNodes(able.choice.only(kept), able.tasks[kept], able.gpus[kept], exact=True)
 
 
 def _is_segmented(table: NodeTable, allocation: Allocation, fabric: Fabric, request: Request) -> bool:
@@ -390,18 +391,18 @@ def _confirmed(table: NodeTable, request: Request, candidates: list[Candidate]) 
     """The candidates with as many tasks and GPUs as can be assigned on each. All nodes together, since correcting one
     at a time would need a new choice of nodes for each.
     """
-    known: dict[tuple[object, ...], tuple[int, int]] = {}
-    found = []
+    confirmed_sizes: dict[tuple[object, ...], tuple[int, int]] = {}
+    confirmed = []
     for candidate in candidates:
         row = table.rows[candidate.index]
         alike = depends_on_free(request) and not row.shares_free
         key = (candidate.tasks, candidate.gpus, *(row.free() if alike else (candidate.index,)))
-        if key not in known:
-            known[key] = _most(row, request, candidate)
-        tasks, gpus = known[key]
+        if key not in confirmed_sizes:
+            confirmed_sizes[key] = _most(row, request, candidate)
+        tasks, gpus = confirmed_sizes[key]
         if tasks:
-            found.append(replace(candidate, tasks=tasks, gpus=gpus))
-    return found
+            confirmed.append(replace(candidate, tasks=tasks, gpus=gpus))
+    return confirmed
 
 
 def _most(row: NodeRow, request: Request, candidate: Candidate) -> tuple[int, int]:
@@ -425,12 +426,12 @@ def _place_mixed(
     prefer: NodeTable | None,
 ) -> Allocation | None:
     """Place GPUs of several types: ask each node for its own devices."""
-    found = mixed_portions(table, request, candidates, required)
-    parts = [assign_all(table.rows, own, [portion], prefer)[0] for portion, own in found or ()]
+    portions = mixed_portions(table, request, candidates, required)
+    parts = [assign_all(table.rows, node_request, [portion], prefer)[0] for portion, node_request in portions or ()]
     nodes = tuple(node for part in parts if part is not None for node in part.nodes)
-    if found is None or len(nodes) < len(found):
+    if portions is None or len(nodes) < len(portions):
         return None
-    tasks = tuple(portion.tasks for portion, _own in found)
+    tasks = tuple(portion.tasks for portion, _own in portions)
     return Allocation(
         partition=request.partition,
         nodes=nodes,
@@ -465,15 +466,15 @@ def _candidates(
     give the order in which nodes are taken.
     """
     weighted = request.least_loaded or request.spread
-    found = []
+    candidates = []
     for position in tasks.nonzero()[0].tolist():
         index = int(choice.nodes[position])
         row = table.rows[index]
         most, devices = (int(tasks[position]), int(gpus[position])) if exact else capacity(row, request)
         if most:
             load = 1.0 - row.free_cpus.bit_count() / max(1, row.hardware.cpus.bit_count()) if weighted else 0.0
-            found.append(Candidate(index, most, devices, int(weights[position]), load))
-    return found
+            candidates.append(Candidate(index, most, devices, int(weights[position]), load))
+    return candidates
 
 
 def _in_order(candidate: Candidate) -> tuple[int, ...]:
@@ -496,7 +497,9 @@ def _group_nodes(candidates: list[Candidate], choice: Choice, required: frozense
     """Required nodes, and the first `count` of each feature; None if there are too few."""
     taken = set(required)
     for members, count in sorted(choice.groups, key=lambda group: len(group[0])):
-        able = [each.index for each in candidates if each.index in members and each.index not in taken]
+        able = [
+            candidate.index for candidate in candidates if candidate.index in members and candidate.index not in taken
+        ]
         missing = max(0, count - len(members & required))
         if missing > len(able):
             return None
@@ -520,10 +523,10 @@ def assign_all(
         if like is not None:
             node = NodeAllocation(node=row.name, cpus=like.cpus, memory_mib=like.memory_mib, gres=like.gres)
         else:
-            found = assign(row, request, portion.tasks, portion.gpus, busy)
-            if found is None:
+            share = assign(row, request, portion.tasks, portion.gpus, busy)
+            if share is None:
                 return None, portion.index
-            node = given[key] = found
+            node = given[key] = share
         nodes.append(node)
     allocation = Allocation(
         partition=request.partition,

@@ -74,12 +74,12 @@ def scheme_for(eligibility: Eligibility, table: NodeTable, request: Request, cho
         return None
     if not request.flat and request.partition in eligibility.fabrics:
         return None
-    known = eligibility.derived
-    if request not in known:
-        if len(known) >= SCHEMES_MAX:
-            known.clear()
-        known[request] = scheme_of(table, request)
-    scheme = known[request]
+    cache = eligibility.derived
+    if request not in cache:
+        if len(cache) >= SCHEMES_MAX:
+            cache.clear()
+        cache[request] = scheme_of(table, request)
+    scheme = cache[request]
     return scheme if isinstance(scheme, Scheme) else None
 
 

@@ -41,11 +41,11 @@ def assign(row: NodeRow, request: Request, tasks: int, gpus: int, prefer: int = 
     devices = sum(count for (name, _kind), count in needs.items() if name == "gpu")
     wanted = cpus_wanted(row.hardware, request, tasks, devices)
     usable = usable_cpus(row, request, wanted)
-    found = _assign_from(row, request, needs, usable, (tasks, devices, wanted), prefer)
-    if found is None and request.share_rows:
+    share = _assign_from(row, request, needs, usable, (tasks, devices, wanted), prefer)
+    if share is None and request.share_rows:
         # The first share row with enough CPUs may have them on the wrong sockets; the largest row offers the most.
-        found = _assign_from(row, request, needs, usable_cpus(row, request), (tasks, devices, wanted), prefer)
-    return found
+        share = _assign_from(row, request, needs, usable_cpus(row, request), (tasks, devices, wanted), prefer)
+    return share
 
 
 def depends_on_free(request: Request) -> bool:
@@ -68,7 +68,7 @@ def _assign_from(
         return None
     if request.whole:
         gres = _all_gres(row, gres)
-        if any(mask_of(one.indexes or "0") & ~row.gres_free.get(one.name, -1) for one in gres):
+        if any(mask_of(item.indexes or "0") & ~row.gres_free.get(item.name, -1) for item in gres):
             # A job that is suspended for another keeps its devices.
             return None
         cpus = usable
@@ -78,8 +78,8 @@ def _assign_from(
         near = 0 if request.disable_binding else near
         kept = 0
         if row.hardware.gpu_cores:
-            own = _kept_for(row.hardware, gres)
-            prefer, kept = prefer | own, row.hardware.gpu_cores & ~own
+            reserved_cpus = _kept_for(row.hardware, gres)
+            prefer, kept = prefer | reserved_cpus, row.hardware.gpu_cores & ~reserved_cpus
         cpus = _choose_cpus(row.hardware, request, usable, wanted, tasks, (near, prefer, kept))
     if cpus.bit_count() < wanted:
         return None
@@ -128,7 +128,7 @@ def _memory(row: NodeRow, request: Request, cpus: int, gpus: int) -> int:
 def _all_gres(row: NodeRow, chosen: list[GresAllocation]) -> list[GresAllocation]:
     """Everything on the node, since --exclusive gives all GRES as well as all CPUs; shares only as far as requested."""
     shares = [gres for gres in chosen if row.hardware.pools[gres.name].shares]
-    found = list(shares)
+    everything = list(shares)
     for name, pool in sorted(row.hardware.pools.items()):
         if pool.shares:
             continue
@@ -137,8 +137,8 @@ def _all_gres(row: NodeRow, chosen: list[GresAllocation]) -> list[GresAllocation
             mask = pool.typed_mask(kind) & ~divided
             count = mask.bit_count() if pool.indexed else pool.typed_count(kind)
             if count:
-                found.append(GresAllocation(name=name, type=kind, count=count, indexes=mask_text(mask)))
-    return found
+                everything.append(GresAllocation(name=name, type=kind, count=count, indexes=mask_text(mask)))
+    return everything
 
 
 def _choose_gres(
@@ -172,12 +172,14 @@ def _choose_gres(
 
 def _by_type(pool: GresPool, kind: str, mask: int) -> list[GresAllocation]:
     """One entry per type, since a record names the type of its devices."""
-    found = []
-    for each, devices in pool.exactly:
-        part = mask & devices if not kind or each == kind else 0
+    entries = []
+    for gres_type, devices in pool.exactly:
+        part = mask & devices if not kind or gres_type == kind else 0
         if part:
-            found.append(GresAllocation(name=pool.name, type=each, count=part.bit_count(), indexes=mask_text(part)))
-    return found
+            entries.append(
+                GresAllocation(name=pool.name, type=gres_type, count=part.bit_count(), indexes=mask_text(part))
+            )
+    return entries
 
 
 def _counted(
@@ -191,16 +193,20 @@ def _counted(
     left = row.counts_free.get((name, ""), 0) - sum(given.values())
     if left < count:
         return None
-    free = {each: row.counts_free[name, each] - given.get(each, 0) for each in sorted(pool.counts) if each}
+    free = {
+        gres_type: row.counts_free[name, gres_type] - given.get(gres_type, 0)
+        for gres_type in sorted(pool.counts)
+        if gres_type
+    }
     # Those without a type first, so that other jobs can still ask for types.
     free = {kind: free.get(kind, 0)} if kind else {"": left - sum(free.values()), **free}
-    found: list[GresAllocation] = []
-    for each, some in free.items():
-        some = min(some, count)
-        if some > 0:
-            found.append(GresAllocation(name=name, type=each, count=some))
-            count -= some
-    return None if count else found
+    entries: list[GresAllocation] = []
+    for gres_type, amount in free.items():
+        amount = min(amount, count)
+        if amount > 0:
+            entries.append(GresAllocation(name=name, type=gres_type, count=amount))
+            count -= amount
+    return None if count else entries
 
 
 def _shared(row: NodeRow, request: Request, pool: GresPool, kind: str, count: int) -> list[GresAllocation] | None:
@@ -209,8 +215,8 @@ def _shared(row: NodeRow, request: Request, pool: GresPool, kind: str, count: in
     if taken is None:
         return None
     return [
-        GresAllocation(name=pool.name, type=kind, count=some, indexes=mask_text(1 << device))
-        for device, some in sorted(taken.items())
+        GresAllocation(name=pool.name, type=kind, count=shares, indexes=mask_text(1 << device))
+        for device, shares in sorted(taken.items())
     ]
 
 
@@ -226,17 +232,17 @@ def _shares(row: NodeRow, request: Request, pool: GresPool, count: int) -> dict[
         room = [(left, device) for device, left in free.items() if left >= size]
         if not room:
             return None
-        return (min(room, key=lambda one: (-one[0], one[1])) if request.least_loaded_shares else min(room))[1]
+        return (min(room, key=lambda option: (-option[0], option[1])) if request.least_loaded_shares else min(room))[1]
 
     taken: dict[int, int] = {}
-    each = sum(need.count for need in request.gres_task if need.name == pool.name)
-    if request.shares_over == "task" and each:
+    per_task = sum(need.count for need in request.gres_task if need.name == pool.name)
+    if request.shares_over == "task" and per_task:
         fixed = sum(need.count for need in request.gres_node if need.name == pool.name)
-        for _task in range((count - fixed) // each):
-            device = best(each)
+        for _task in range((count - fixed) // per_task):
+            device = best(per_task)
             if device is None:
                 return None
-            taken[device] = each
+            taken[device] = per_task
             free[device] = -1
         if fixed:
             free = {device: left - taken.get(device, 0) for device, left in row.shares_on_devices(pool.name).items()}
@@ -251,9 +257,9 @@ def _shares(row: NodeRow, request: Request, pool: GresPool, count: int) -> dict[
     if not request.shares_over:
         return None
     for device, left in sorted(free.items(), key=lambda item: (-item[1], item[0])):
-        some = min(left, count - sum(taken.values()))
-        if some > 0:
-            taken[device] = some
+        amount = min(left, count - sum(taken.values()))
+        if amount > 0:
+            taken[device] = amount
     return taken if sum(taken.values()) == count else None
 
 
@@ -290,9 +296,9 @@ def _near_devices(pool: GresPool, free: int, count: int, usable: int) -> int:
 def _kept_for(hardware: Hardware, gres: list[GresAllocation]) -> int:
     """CPUs that are reserved for these GPUs (RestrictedCoresPerGPU)."""
     devices = 0
-    for one in gres:
-        if one.name == "gpu" or SHARED_GRES.get(one.name) == "gpu":
-            devices |= mask_of(one.indexes)
+    for item in gres:
+        if item.name == "gpu" or SHARED_GRES.get(item.name) == "gpu":
+            devices |= mask_of(item.indexes)
     return sum(mask for device, mask in hardware.gpu_cores_of.items() if devices >> device & 1)
 
 
