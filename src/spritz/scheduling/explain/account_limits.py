@@ -1,8 +1,8 @@
-"""Limits of associations and QOS: each bound that a waiting job is under, what of it is used, by whom, and whose end
-would make room under it.
+"""Limits of associations and QOS: each bound that applies to a waiting job, what is used of it and by which jobs, and
+whose end would make room under it.
 
-The bounds are told in the order in which `model.limits.check` looks at them; whether they hold the job back is asked
-there.
+The bounds are listed in the order in which `model.limits.check` looks at them, which also decides whether they hold the
+job back.
 
 Source: squeue(1) JOB REASON CODES; https://slurm.schedmd.com/resource_limits.html.
 """
@@ -34,12 +34,12 @@ if TYPE_CHECKING:
     from spritz.scheduling.view.records import JobRecord
     from spritz.scheduling.view.request import Request
 
-#: of a bound on the number of jobs, not on a TRES
+#: the resource of a bound on the number of jobs
 JOBS = "jobs"
 
 
 class Bound(Struct, frozen=True):
-    """One limit. `key`: where use counts towards it (None: each job for itself). `least`: no less may be asked for."""
+    """One limit. `key`: where use counts towards it (None: per job). `least`: a minimum for each request."""
 
     reason: Reason
     subject: str
@@ -50,7 +50,7 @@ class Bound(Struct, frozen=True):
 
 
 def account_limits(view: PlanView, job: Job, record: JobRecord, requests: tuple[Request, ...]) -> Iterator[Limit]:
-    """For each partition in which the job waits; the same bound once."""
+    """Limits in each partition in which the job waits, without repetition."""
     told: set[Bound] = set()
     for request in requests:
         party = _party(view, request)
@@ -66,7 +66,7 @@ def account_limits(view: PlanView, job: Job, record: JobRecord, requests: tuple[
 
 
 def limit_holders(view: PlanView, record: JobRecord) -> list[int]:
-    """Running jobs that must end for the limits to let the job start: those that end first; none if that is no help."""
+    """Running jobs that must end for the limits to let the job start, those that end first; empty if no end helps."""
     best: list[int] | None = None
     for _key, shape in record.entries:
         found = _holders(view, record, shape.request)
@@ -76,13 +76,13 @@ def limit_holders(view: PlanView, record: JobRecord) -> list[int]:
 
 
 def over_own(view: PlanView, record: JobRecord) -> bool:
-    """In every partition the job alone is more than some limit allows."""
+    """Whether the job alone exceeds some limit in every partition."""
     requests = [shape.request for _key, shape in record.entries]
     return bool(requests) and all(over_alone(view, record.spec, request) for request in requests)
 
 
 def over_alone(view: PlanView, spec: JobSpec, request: Request) -> bool:
-    """One job of this request is more than some limit allows."""
+    """Whether one job of this request alone exceeds some limit."""
     party = _party(view, request)
     minutes, nodes = request.time_limit_minutes, request.nodes_min
     if party is None:
@@ -94,7 +94,7 @@ def over_alone(view: PlanView, spec: JobSpec, request: Request) -> bool:
 
 
 def bounds(party: Party) -> list[Bound]:
-    """All bounds on what may run, in the order in which Slurm looks at them; one in another's place hides it."""
+    """All bounds that apply, in Slurm's order; a bound that replaces another hides it."""
     seen: set[tuple[str, str]] = set()
     found = []
     for bound, place in _all_bounds(party):
@@ -105,7 +105,7 @@ def bounds(party: Party) -> list[Bound]:
 
 
 def _all_bounds(party: Party) -> Iterator[tuple[Bound, tuple[str, str]]]:
-    """Each with what it stands for: bounds for the same follow each other, the first counts."""
+    """Each bound with what it limits. Bounds on the same follow each other, and the first counts."""
     for qos in party.qos:
         name, own = f"QOS {qos.name}", qos.record
         if own.max_wall is not None:
@@ -136,7 +136,7 @@ def _all_bounds(party: Party) -> Iterator[tuple[Bound, tuple[str, str]]]:
             yield from _tres("assoc_job", name, one.per_job, None, "job")
             if one.max_jobs is not None:
                 yield Bound(Reason.ASSOC_MAX_JOBS, name, JOBS, one.max_jobs, key), ("max jobs", "")
-        # A group limit of a QOS hides those of all accounts; theirs hold side by side.
+        # A group limit of a QOS hides those of all accounts; the limits of accounts all apply.
         hidden = {what for qos in party.qos for what, _limit in qos.grp}
         if record.grp_jobs is not None and not any(qos.record.grp_jobs is not None for qos in party.qos):
             yield Bound(Reason.ASSOC_GRP_JOBS, name, JOBS, record.grp_jobs, key), (f"grp jobs {record.id}", "")
@@ -193,7 +193,7 @@ def _told(view: PlanView, bound: Bound, wanted: Mapping[str, int], request: Requ
 
 
 def _amount(what: str, number: int) -> str:
-    """So much of a TRES."""
+    """An amount of a TRES, as text."""
     if what == JOBS:
         return count(number, "job")
     if what == "time":
@@ -205,13 +205,13 @@ def _amount(what: str, number: int) -> str:
 
 
 def _use(view: PlanView, bound: Bound) -> tuple[int, tuple[tuple[str, int], ...]]:
-    """What of it is in use, and by whom."""
+    """How much of it is in use, and by which jobs."""
     if bound.key is None:
         return 0, ()
     use = view.in_use.use(bound.key)
     used = use.jobs if bound.what == JOBS else use.tres.get(bound.what, 0)
     if bound.what == "node":
-        used = len(use.nodes)  # one that several jobs are on counts once
+        used = len(use.nodes)  # a node with several jobs counts once
     if not used:
         return 0, ()
     sums: dict[str, int] = {}

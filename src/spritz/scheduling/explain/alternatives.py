@@ -1,7 +1,7 @@
-"""Requests that would start sooner: each is put in the job's place, as `scontrol update` would, and planned for.
+"""Requests that would start sooner: each takes the job's place, as with `scontrol update`, and is planned for.
 
-Whatever is told here was planned by a full cycle over the whole queue. Which requests are tried is only a guess at what
-its user may be willing to change: shorter, smaller, elsewhere.
+Everything reported was planned by a full cycle over the whole queue. Which requests to try is only a guess at what the
+user may be willing to change: a shorter time, a smaller size, another partition.
 
 Source: sbatch(1); scontrol(1) update.
 """
@@ -31,20 +31,22 @@ if TYPE_CHECKING:
     from spritz.model.resources import GresRequest
     from spritz.scheduling.view.projection import Projection
 
-#: Requests that are tried for one job, and waiting jobs that all of these cycles may look at together.
+#: most requests tried for one job, and most waiting jobs that all of these cycles may consider together
 TRIES_MAX = 18
 WORK_MAX = 60_000
 TRIES_MIN = 4
 
-#: A start that is so much earlier is worth telling, seconds.
+#: only a start that is earlier by this much is reported, seconds
 SOONER_SECONDS = 60.0
 
-#: Told at most.
+#: most alternatives reported
 TOLD_MAX = 5
 
 
 class Change(Struct, frozen=True):
-    """A request in the job's stead. Changes of one `family` are ordered: each takes away more than the one before."""
+    """A request that could replace the job's. Changes of one `family` are ordered: each gives up more than the one
+    before.
+    """
 
     family: str
     text: str
@@ -59,10 +61,10 @@ def try_others(
     now: float,
     acceptable: Callable[[JobSpec], bool],
 ) -> tuple[tuple[Alternative, ...], int]:
-    """Those that would start sooner than what `told` expects, least change first; and how many were tried.
+    """Alternatives that would start sooner than `told` expects, least change first; and how many were tried.
 
-    `projection` must not be used for anything else afterwards. `acceptable`: would the core take this request from the
-    job's owner?
+    `projection` must not be used for anything else afterwards. `acceptable`: whether the core would take this request
+    from the job's owner.
     """
     budget = max(TRIES_MIN, min(TRIES_MAX, WORK_MAX // max(1, len(projection.queue))))
     base = told.expected.start_at if told.expected is not None and told.expected.start_at else float("inf")
@@ -86,13 +88,13 @@ def try_others(
 
 
 def plan_for(projection: Projection, job: Job, now: float) -> Start | None:
-    """When the job would start if it were like this: by a full cycle over everything that waits."""
+    """When the job would start with this request: by a full cycle over all waiting jobs."""
     record = job_records.put(projection, job)
     return start_of(_planned(projection, now), record)
 
 
 def once_free(projection: Projection, job: Job, now: float) -> Expected:
-    """When the job would start if it were held, kept for later or dependent no more."""
+    """When the job would start if no hold, begin time or dependency held it back."""
     record = job_records.put(projection, freed(job, now))
     told = expected(_planned(projection, now), record)
     job_records.put(projection, job)
@@ -108,7 +110,7 @@ def _planned(projection: Projection, now: float) -> PlanView:
 
 
 def freed(job: Job, now: float) -> Job:
-    """The job as if nothing but resources kept it back."""
+    """The job as if only resources held it back."""
     return replace(
         job,
         hold=Hold.NONE,
@@ -121,7 +123,7 @@ def freed(job: Job, now: float) -> Job:
 
 
 def _in_turns(families: Iterable[list[Change]]) -> Iterator[Change]:
-    """The first of each family, then the second of each …"""
+    """The first change of each family, then the second of each, and so on."""
     left = [family for family in families if family]
     for place in range(max(map(len, left), default=0)):
         for family in left:
@@ -130,7 +132,7 @@ def _in_turns(families: Iterable[list[Change]]) -> Iterator[Change]:
 
 
 def changes(spec: JobSpec, told: Explanation, projection: Projection, now: float) -> list[list[Change]]:
-    """What is worth trying, by family: only what stands in the way is made smaller."""
+    """Changes worth trying, by family: only what stands in the way is reduced."""
     tests = [test for view in told.partitions for test in view.tests]
     short = {what for test in tests for what in test.what}
     failed = {test.test for test in tests}
@@ -157,7 +159,7 @@ def changes(spec: JobSpec, told: Explanation, projection: Projection, now: float
 
 
 def _starts_of_others(told: Explanation, projection: Projection, now: float) -> list[float]:
-    """Until when what is free now may be used: the next planned starts and reservations."""
+    """Times until which resources that are free now may be used: the next planned starts and reservations."""
     starts = {other.start_at for other in told.ahead.first} | set(projection.reserved.starts())
     return sorted(at for at in starts if at > now)[:4]
 
@@ -166,7 +168,7 @@ def _shorter(spec: JobSpec, minutes: int, most: int, until: Iterable[float], now
     wanted = {1440, 240, 60} if minutes >= INFINITE else {minutes // 2, minutes // 4, 60, 15}
     if minutes > most:
         wanted.add(most)
-    # As long as what is kept for others is not needed by them.
+    # Run times that end before other jobs need the resources planned for them.
     wanted |= {int((at - now) // 60) for at in until}
     for choice in sorted(wanted, reverse=True):
         if 0 < choice < minutes:
@@ -178,7 +180,7 @@ def _shorter(spec: JobSpec, minutes: int, most: int, until: Iterable[float], now
 def _elsewhere(spec: JobSpec, projection: Projection) -> Iterator[Change]:
     for name, partition in sorted(projection.partitions.items()):
         if name not in spec.partitions and not partition.hidden:
-            # Each is a family of its own: none is more of a change than another.
+            # Each partition is a family of its own: none is a greater change than another.
             changed = replace(spec, partitions=(name,))
             yield Change(f"partition {name}", f"partition {name} (--partition={name})", changed, f"Partition={name}")
 
@@ -186,7 +188,7 @@ def _elsewhere(spec: JobSpec, projection: Projection) -> Iterator[Change]:
 def _fewer_nodes(spec: JobSpec, home: Partition | None) -> Iterator[Change]:
     most = home.max_nodes if home is not None else INFINITE
     if spec.nodes_min <= most < (spec.nodes_max or 0):
-        # The partition leaves a job whose range goes beyond its limit waiting.
+        # The partition holds back a job whose range of nodes exceeds its limit.
         sizes = str(most) if spec.nodes_min == most else f"{spec.nodes_min}-{most}"
         text = f"at most {count(most, 'node')} (--nodes={sizes})"
         yield Change("nodes", text, replace(spec, nodes_max=most), f"NumNodes={sizes}")
@@ -265,7 +267,7 @@ def _fewer_tasks(spec: JobSpec) -> Iterator[Change]:
 
 
 def _fewer_licenses(spec: JobSpec, told: Explanation) -> Iterator[Change]:
-    """As many as are free, where the job asks for one kind."""
+    """As many licenses as are free, if the job asks for one kind."""
     held = [rule for rule in told.limits if rule.kind == "Licenses" and rule.holds]
     if len(held) != 1 or held[0].subject != spec.licenses.partition(":")[0]:
         return
@@ -282,7 +284,7 @@ def _any_switches(spec: JobSpec) -> Iterator[Change]:
 
 
 def _fewer_together(spec: JobSpec) -> Iterator[Change]:
-    """Fewer nodes, and fewer of the GPUs that are asked for in all."""
+    """Fewer nodes, and fewer of the GPUs requested in total."""
     if not spec.nodes_given or spec.nodes_min < 2 or spec.node_list or len(spec.gpus) != 1 or spec.tasks_given:
         return
     one = spec.gpus[0]

@@ -1,10 +1,11 @@
-"""Which running jobs must end before a job can start: on the nodes of its planned start, or anywhere if no job is
-ahead.
+"""Which running jobs must end before a job can start: on the nodes of its planned start, or anywhere if no waiting job
+is ahead.
 
-They suffice once the jobs ahead have started: without them `place` finds a place on the present table, and licenses and
-limits allow the start. None of them can be spared (up to `MINIMISE_MAX` jobs; beyond that a few may be too many).
+The blockers suffice once the jobs ahead have started: without them `place` finds an allocation on the present table,
+and licenses and limits permit the start. None of them can be spared (up to `MINIMISE_MAX` jobs; with more, a few may be
+superfluous).
 
-Source: squeue(1) --start; `backfill.earliest`.
+Source: squeue(1) --start; `placement.earliest`.
 """
 
 from __future__ import annotations
@@ -35,14 +36,14 @@ if TYPE_CHECKING:
     from spritz.scheduling.view.request import Request
     from spritz.scheduling.view.table import Ints, NodeTable
 
-#: How many jobs are tried one by one for being superfluous.
+#: how many jobs are tried for being superfluous
 MINIMISE_MAX = 64
 
 
 class Room:
-    """The jobs that must leave nodes for one request. `start_at`: end of the last of them (inf: no end helps).
+    """The running jobs that must leave nodes for one request. `start_at`: end of the last of them (inf: no end helps).
 
-    `own`: the planned start of the job, or those of all components; then only its nodes are considered. Without it, the
+    `own`: the planned start of the job, or those of all components; only its nodes are then considered. Without it, the
     jobs are found as if no other job waited.
     """
 
@@ -55,7 +56,7 @@ class Room:
         if self._fits(_with_mates(view, request)) or (own is not None and self._beside_others(own)):
             return
         self._within = None
-        # A profile of its own, without what is planned to others.
+        # A new profile, without the planned starts of other jobs.
         found = earliest(Profile(view.table.fork()), request, view.snapshot.eligibility, view.now)
         if found is None:
             self.start_at = float("inf")
@@ -68,7 +69,7 @@ class Room:
         self._choose(numbers, ends)
 
     def _beside_others(self, own: Planned) -> bool:
-        """Those who stand in the way of what is planned; False if that is not only running jobs."""
+        """Find the jobs in the way of the planned start; False if more than running jobs is in its way."""
         self._within = np.array(sorted({index for index, _holder in own.parts}), np.int64)
         ends = self._ends()
         numbers = [number for number, ends_at in ends.items() if ends_at <= own.start_at]
@@ -86,7 +87,7 @@ class Room:
         return place(table, self._request, self._view.snapshot.eligibility, within=self._within) is not None
 
     def _ends(self) -> dict[int, float]:
-        """When each job on a node that could serve gives back what it has there."""
+        """When each job on a node that could serve releases what it holds there."""
         ends: dict[int, float] = {}
         rows = self._view.table.rows
         nodes = self._view.snapshot.eligibility.nodes(self._request) if self._within is None else self._within
@@ -113,7 +114,7 @@ class Room:
         return self._fits(table)
 
     def _fewest(self, numbers: list[int]) -> list[int]:
-        """Without those that need not end; latest ends are spared first."""
+        """`numbers` without jobs that need not end; those that end last are spared first."""
         table = self._view.table.fork()
         for number in numbers:
             release(table, self._view, number)
@@ -128,7 +129,9 @@ class Room:
 
 
 def _with_mates(view: PlanView, request: Request) -> NodeTable:
-    """As it is, but for what is free and planned to components that start together with this one."""
+    """The present table with the free resources that are planned for components starting together with this
+    one taken.
+    """
     if not request.component:
         return view.table
     table = view.table.fork()
@@ -147,7 +150,7 @@ def _is_free(row: NodeRow, holder: Holder) -> bool:
 
 
 def release(table: NodeTable, view: PlanView, number: int) -> None:
-    """The job is gone from every node."""
+    """Remove the job from every node."""
     for index in _nodes_of(view, number):
         table.release(index, number)
 
@@ -170,7 +173,7 @@ def _charge_again(table: NodeTable, view: PlanView, number: int) -> list[int]:
 
 
 def blockers(view: PlanView, record: JobRecord, room: Room | None) -> tuple[Blocker, ...]:
-    """Everybody who must end, in the order in which they will. `room`: for its nodes."""
+    """All running jobs that must end, in the order in which they will. `room`: those on nodes."""
     found = {number: _blocker(view, number) for number in (room.numbers if room is not None else ())}
     for number in _license_holders(view, record):
         found.setdefault(number, _blocker(view, number, "licenses"))
@@ -182,7 +185,7 @@ def blockers(view: PlanView, record: JobRecord, room: Room | None) -> tuple[Bloc
 
 
 def victims(view: PlanView, record: JobRecord) -> tuple[Blocker, ...]:
-    """Those whom the plan has make room for the job."""
+    """The jobs that the plan preempts for the job."""
     room = view.preemptions.get(record.id)
     return tuple(_blocker(view, victim.job_id, "preemption") for victim in (room.victims if room is not None else ()))
 
@@ -215,7 +218,7 @@ def _blocker(view: PlanView, number: int, why: str = "nodes") -> Blocker:
 
 
 class _Held:
-    """What a job holds, added up over its nodes."""
+    """What a job holds, summed over its nodes."""
 
     def __init__(self) -> None:
         self.cpus = self.memory_mib = 0
@@ -239,7 +242,7 @@ class _Held:
 
 
 def _license_holders(view: PlanView, record: JobRecord) -> list[int]:
-    """Jobs whose licenses are missing: those that end first, as many as it takes, of the choice that takes fewest."""
+    """Jobs that hold the missing licenses: those that end first, for the choice of licenses that needs fewest."""
     choices = license_choices(record.spec.licenses)
     if any(map(view.licenses.available, choices)):
         return []

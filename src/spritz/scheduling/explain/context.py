@@ -1,4 +1,4 @@
-"""What an explanation reads: the snapshot as it will be once the plan's starts are taken, and what the plan planned
+"""What an explanation reads: the snapshot as it will be once the plan's starts are taken, and the plan's planned
 starts.
 
 Source: DESIGN, snapshot -> plan.
@@ -30,12 +30,12 @@ if TYPE_CHECKING:
     from spritz.scheduling.view.request import Request
     from spritz.scheduling.view.snapshot import Snapshot
 
-#: starts of the plan hold with numbers of their own from here down
+#: starts of the plan are holders with numbers from here downwards
 STARTING = -(1 << 44)
 
 
 class Planned:
-    """A planned start: what it takes, from when on, and whose it is."""
+    """A planned start: what it takes, from when on, and for which job."""
 
     __slots__ = ("end_at", "names", "parts", "request", "start_at")
 
@@ -49,12 +49,12 @@ class Planned:
         self.parts = parts
 
 
-#: stands for jobs and people of whom the caller is not to know
+#: stands for jobs and users that the caller may not see
 PRIVATE = "(private)"
 
 
 class PlanView:
-    """`table` and `licenses` are as after the plan's starts; `jobs` and `nodes` are the core's records.
+    """`table` and `licenses` are those after the plan's starts; `jobs` and `nodes` are the core's records.
 
     `result` must be that of a full cycle over `snapshot`, which must not have changed since.
     """
@@ -82,9 +82,9 @@ class PlanView:
         self.notes: dict[int, PendingNote] = {note.job_id: note for note in plan.notes}
         self.table = snapshot.table.fork()
         self.licenses = snapshot.licenses.copy()
-        #: who stands behind a holder's number that is no job's: (label, user)
+        #: (label, user) by holder number, for holders that are no jobs
         self.starting: dict[int, tuple[str, str]] = {}
-        #: limits of associations and QOS: what is used, and by which running job
+        #: limits of associations and QOS: what is in use, and by which running job
         self.in_use = snapshot.in_use.fork()
         self.charges = charges_of(self)
         self._take_starts()
@@ -111,7 +111,7 @@ class PlanView:
                 self.licenses.take(self.licenses.choose(request.licenses) or {})
 
     def _planned_starts(self) -> list[Planned]:
-        """All that hold after the plan."""
+        """All planned starts that hold after the plan."""
         if self.plan.future_starts is None:
             return [
                 Planned(item.start_at, item.end_at, request, item.allocation.names, list(item.parts))
@@ -137,23 +137,23 @@ class PlanView:
         return None
 
     def who(self, number: int) -> tuple[str, str]:
-        """Id and user behind a holder's number."""
+        """Label and user of a holder."""
         if number in self.starting:
             return self.starting[number]
         record = self.snapshot.records[number]
         return self.named(record, record_label(record))
 
     def named(self, record: JobRecord, shown: str) -> tuple[str, str]:
-        """Id and user of a job, if they may be told."""
+        """Label and user of a job, if the viewer may see them."""
         return (shown, record.spec.user) if self.viewer in (None, record.spec.user) else (PRIVATE, PRIVATE)
 
     def reason(self, record: JobRecord) -> tuple[Reason, str]:
-        """Why it waits, by this plan: what it notes of the job, or what was said before and still holds."""
+        """Why the job waits, by this plan: its note for the job, or the earlier reason if that still holds."""
         note = self.notes.get(record.id)
         return (note.reason, note.detail) if note is not None else (record.reason, record.reason_detail)
 
     def forecast(self, job_id: int) -> tuple[float, tuple[str, ...]]:
-        """Expected start and nodes of a waiting job, by this plan; 0.0 if it tells none."""
+        """Expected start and nodes of a waiting job, by this plan; 0.0 if it has none."""
         if self.plan.forecast is None:
             return 0.0, ()
         if self._forecast is None:

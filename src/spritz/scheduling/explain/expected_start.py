@@ -1,4 +1,4 @@
-"""When and where a job starts by one plan, and how sure that is. `scontrol explain` and `sbatch --test-only` read it.
+"""When and where a job starts by one plan, and how sure that is. Serves `scontrol explain` and `sbatch --test-only`.
 
 Source: squeue(1) --start; slurm.conf(5) SchedulerParameters bf_window, bf_max_job_test.
 """
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from spritz.scheduling.explain.context import PlanView
     from spritz.scheduling.view.records import JobRecord
 
-#: Reasons that no end of a running job does away with.
+#: reasons that no end of a running job removes
 NEVER_REASONS = frozenset(
     {
         Reason.ACCOUNT_NOT_ALLOWED,
@@ -56,7 +56,7 @@ _UNKNOWN = {
 }
 
 
-#: How rough a start is that waits for something else than room.
+#: by reason other than resources, how rough the estimate is
 _ESTIMATES = {
     Reason.DEPENDENCY: "an estimate: what it depends on is taken to come true, with all jobs running to their limits;"
     " nothing is kept for it yet",
@@ -66,7 +66,7 @@ _ESTIMATES = {
 
 
 class Start(Struct, frozen=True):
-    """`at` is seconds since the epoch; `now`: in this plan. `partition` is "" where an estimate does not tell it."""
+    """`at`: seconds since the epoch; `now`: the plan starts it. `partition` is "" if an estimate does not name one."""
 
     at: float
     names: tuple[str, ...]
@@ -76,7 +76,7 @@ class Start(Struct, frozen=True):
 
 
 def start_of(view: PlanView, record: JobRecord) -> Start | None:
-    """What the plan says of the job's start (of the first task of an array); None if it cannot tell one."""
+    """The plan's start of the job (of the first task of an array); None if it has none."""
     starts = view.starts.get(record.id)
     if starts:
         allocation = starts[0].allocation
@@ -122,8 +122,8 @@ def expected(view: PlanView, record: JobRecord) -> Expected:
 
 
 def _spared(view: PlanView, record: JobRecord, before: float) -> str:
-    """When, before that time, the first exempt time ends that keeps the job from preempting others or reclaiming its
-    guarantee. Whether that suffices is only known then.
+    """When, before `before`, the first exempt time ends that keeps the job from preempting others or reclaiming its
+    guarantee. Whether that suffices is known only then.
     """
     requests = {shape.request for _key, shape in record.entries}
     untils = [

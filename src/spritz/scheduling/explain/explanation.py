@@ -1,4 +1,4 @@
-"""All that is to be said of one job, put together: from the plan the verdict, from the snapshot the figures.
+"""Puts the explanation of one job together: the verdict from the plan, the figures from the snapshot.
 
 Source: squeue(1) JOB REASON CODES.
 """
@@ -76,9 +76,9 @@ def explain(view: PlanView, job: Job) -> Explanation:
 
 
 def past(job: Job) -> Explanation:
-    """A job that does not wait: it runs, or it has ended."""
+    """Explanation of a job that does not wait: it runs, or it has ended."""
     active = job.state.active
-    # A job that is cancelled while it waits has a time of start, but never had a node.
+    # A job that is cancelled while it waits has a start time, but never had a node.
     ran = active or job.allocation is not None
     return Explanation(
         job=job_label(job),
@@ -108,7 +108,7 @@ def _past_text(job: Job) -> str:
 
 
 def requests_of(view: PlanView, record: JobRecord) -> tuple[Request, ...]:
-    """What it asks of each of its partitions, in the order in which they are tried."""
+    """Its request in each of its partitions, in the order in which they are tried."""
     if record.entries:
         return tuple(shape.request for _key, shape in sorted(record.entries, key=lambda entry: entry[0]))
     snapshot = view.snapshot
@@ -116,7 +116,9 @@ def requests_of(view: PlanView, record: JobRecord) -> tuple[Request, ...]:
 
 
 def _room(view: PlanView, record: JobRecord, requests: Sequence[Request], own: Planned | None) -> Room | None:
-    """Of the partition where it could start first; None if it does not wait for room. `own`: what it is planned."""
+    """The blockers in the partition where it could start first; None if it does not wait for resources. `own`: its
+    planned start.
+    """
     if not record.entries or record.id in view.starts or record.id in view.preemptions:
         return None
     if own is not None:
@@ -132,7 +134,7 @@ def _verdict(reason: Reason, when: Expected, *, over: bool) -> str:
 
 
 def _with_components(view: PlanView, record: JobRecord, summary: str, kept: bool) -> str:
-    """A component starts when there is room for all of them at once."""
+    """The summary for a component: it starts when there is room for all of them together."""
     if not record.het_job_id or record.id in view.starts:
         return summary
     snapshot = view.snapshot
@@ -148,7 +150,7 @@ def _with_components(view: PlanView, record: JobRecord, summary: str, kept: bool
 
 
 def _beyond_guarantee(view: PlanView, record: JobRecord, requests: Sequence[Request]) -> str:
-    """Why a job of a guaranteed account must wait like any other; "" where that is not so."""
+    """Why a job of an account with a guarantee must wait like any other; "" if that is not so."""
     if record.id in view.preemptions:
         return ""
     for request in requests:
@@ -162,7 +164,7 @@ def _beyond_guarantee(view: PlanView, record: JobRecord, requests: Sequence[Requ
 
 
 def _lacks_room(view: PlanView, record: JobRecord) -> bool:
-    """The jobs that must end first: on the nodes of its planned start, or anywhere."""
+    """Whether resources are lacking: on the nodes of its planned start, or anywhere."""
     own = view.planned_start_of(record)
     if own is not None:
         return Room(view, own.request, own).start_at > view.now
@@ -213,7 +215,7 @@ def _summary(
 
 
 def _scarce(views: Sequence[PartitionView]) -> list[str]:
-    """Resources that are short on most nodes, if what is free does not do."""
+    """Resources that are short on most nodes, if the free resources do not suffice."""
     counts: dict[str, int] = {}
     for view in views:
         for test in view.tests:

@@ -1,6 +1,6 @@
-"""Who is looked at before a waiting job, and what puts them there: PriorityTier, parts of the priority, or their age.
+"""Which jobs are considered before a waiting job, and why: PriorityTier, factors of the priority, or submission time.
 
-Parts come from `priority.Pricing`, as sprio shows them.
+The factors come from `view.priority`, as sprio shows them.
 
 Source: slurm.conf(5) PriorityTier; sprio(1).
 """
@@ -25,15 +25,15 @@ if TYPE_CHECKING:
     from spritz.scheduling.explain.context import PlanView
     from spritz.scheduling.view.records import JobRecord, Rank, Shape, SortKey
 
-#: The foremost, who are shown.
+#: how many of the first jobs are shown
 SHOWN_MAX = 5
 
-#: Parts of a difference that are told.
+#: how many factors of a difference are shown
 PARTS_MAX = 2
 
 
 def ahead(view: PlanView, record: JobRecord) -> Ahead:
-    """All that wait before this job for some node that it could use, and could start if there were room."""
+    """All jobs ahead of this one that wait for a node it could use and could start if resources were free."""
     snapshot = view.snapshot
     found: dict[int, tuple[Rank, JobRecord, Shape, Shape]] = {}
     limits = Limits(snapshot)
@@ -54,7 +54,7 @@ def ahead(view: PlanView, record: JobRecord) -> Ahead:
             if not before:
                 continue
             others = snapshot.eligibility.nodes(shape.request)
-            # Equal questions are answered with the very same array.
+            # Equal requests share one array, so its identity serves as a key.
             kind = id(others)
             if kind not in meets:
                 meets[kind] = bool(np.isin(nodes, others).any())
@@ -85,14 +85,14 @@ def ahead(view: PlanView, record: JobRecord) -> Ahead:
 
 
 def _count_before(keys: list[SortKey], own_key: Rank, *, within: bool, own_within: bool) -> int:
-    """How many of them go before the job. In a PriorityTier those within a guarantee go before those that are not."""
+    """How many of them go before the job. In a PriorityTier, jobs within a guarantee go before those that are not."""
     if within == own_within:
         return bisect_left(keys, own_key)
     return bisect_left(keys, (own_key[0] + within,))
 
 
 def _could_start(view: PlanView, shape: Shape) -> bool:
-    """Nothing but room keeps jobs of this shape back."""
+    """Whether only resources hold back jobs of this shape."""
     snapshot = view.snapshot
     if (
         partition_verdict(snapshot, shape.request) is not None
@@ -148,7 +148,7 @@ def _because(view: PlanView, record: JobRecord, other: JobRecord, partition: str
 
 
 def weighted(view: PlanView, factors: PriorityFactors) -> dict[str, float]:
-    """What each part adds to the priority."""
+    """What each factor adds to the priority."""
     weights = view.snapshot.pricing.weights
     parts = {
         "age": weights.age * factors.age,

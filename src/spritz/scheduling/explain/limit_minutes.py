@@ -1,7 +1,7 @@
-"""Limits in minutes that a waiting job is under: what was used of them, what running jobs may still use, and when usage
-that fades makes room.
+"""Limits in minutes that apply to a waiting job: what is used, what running jobs may still use, and when decaying usage
+makes room.
 
-The same figures as `model.limits.minutes` decides by. Source: sacctmgr(1) GrpTRESMins, GrpTRESRunMins, GrpWall,
+The figures are those that `model.limits.minutes` decides by. Source: sacctmgr(1) GrpTRESMins, GrpTRESRunMins, GrpWall,
 MaxTRESMinsPerJob, UsageThreshold.
 """
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 def minute_limits(view: PlanView, job: Job, record: JobRecord, requests: tuple[Request, ...]) -> Iterator[Limit]:
-    """For each partition in which the job waits; the same limit once."""
+    """Limits in each partition in which the job waits, without repetition."""
     told: set[str] = set()
     for request in requests:
         if request.billed is None:
@@ -121,7 +121,7 @@ def _used(
 
 
 def _reached(view: PlanView, record: JobRecord) -> Iterator[tuple[Place, str]]:
-    """What is used up that the job is under, in every partition in which it waits."""
+    """Limits that apply to the job and are used up, in every partition in which it waits."""
     usage, now = view.snapshot.minutes.usage, view.now
     for _key, shape in record.entries:
         if shape.request.billed is None:
@@ -138,14 +138,14 @@ def _reached(view: PlanView, record: JobRecord) -> Iterator[tuple[Place, str]]:
 
 
 def used_up_for_good(view: PlanView, record: JobRecord) -> bool:
-    """Some of the minutes are used up, and time does not bring them back."""
+    """Whether some limit is used up and time does not bring the minutes back."""
     if view.snapshot.settings.priority_policy.reset_period.upper() not in ("NONE", "NOW"):
         return False
     return any(not view.snapshot.minutes.usage.constant(place.key) for place, _name in _reached(view, record))
 
 
 def fades(view: PlanView, record: JobRecord) -> bool:
-    """Some of the minutes are used up, and will be less so."""
+    """Whether some limit is used up and its usage decays."""
     return any(True for _found in _reached(view, record))
 
 

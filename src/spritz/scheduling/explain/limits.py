@@ -1,7 +1,7 @@
-"""The rules that a waiting job is under, each with its figures and with who uses it.
+"""The limits and rules that apply to a waiting job, each with its figures and its users.
 
-`SOURCES` is the list of them: a function a kind, each of which reads the view and tells what there is. Whoever adds a
-rule that may hold jobs back adds its function here.
+`SOURCES` lists one function for each kind of rule; it reads the view and yields what applies. A new rule that may hold
+jobs back gets a function here.
 
 Source: squeue(1) JOB REASON CODES; sbatch(1) --dependency, --begin, --hold, --licenses, --array.
 """
@@ -45,9 +45,9 @@ if TYPE_CHECKING:
 
 
 def limits(view: PlanView, job: Job, record: JobRecord, requests: tuple[Request, ...]) -> tuple[Limit, ...]:
-    """All of them; those that hold the job back first."""
+    """All limits, those that hold the job back first."""
     found = [limit for source in SOURCES for limit in source(view, job, record, requests)]
-    # Limits of accounts and on minutes are looked at in one order.
+    # Limits of accounts and limits on minutes share one order.
     ranked = iter(
         sorted((one for one in found if rank_of(one.kind) is not None), key=lambda one: rank_of(one.kind) or (0, 0))
     )
@@ -93,7 +93,7 @@ def _reservation(view: PlanView, job: Job, record: JobRecord, requests: tuple[Re
 
 
 def _reserved(view: PlanView, job: Job, record: JobRecord, requests: tuple[Request, ...]) -> Iterator[Limit]:
-    """Reservations of others that the job would cross."""
+    """Reservations for other users that the job would run into."""
     reason, detail = view.reason(record)
     if reason is not Reason.NODES_NOT_AVAILABLE or detail not in (MAINTENANCE, OTHERS):
         return
@@ -140,7 +140,7 @@ def _dependencies(view: PlanView, job: Job, record: JobRecord, requests: tuple[R
 
 
 def _met_at(view: PlanView, item: Dependency) -> float:
-    """When the condition on a single job that runs comes true at the latest, if it does; 0.0: not known here."""
+    """When the condition on a single running job comes true at the latest, if it does; 0.0: not known here."""
     other = view.jobs.get(item.job_id)
     if item.due_at or other is None or item.kind in ("singleton", "after") or item.state == "failed":
         return item.due_at
@@ -149,7 +149,7 @@ def _met_at(view: PlanView, item: Dependency) -> float:
 
 
 def _some(labels: list[str]) -> str:
-    """The first few by name, the others counted."""
+    """The first few by name, and how many more there are."""
     more = len(labels) - USERS_MAX
     return listed(labels if more < 2 else [*labels[:USERS_MAX], f"{more} more"])
 
@@ -301,7 +301,7 @@ def _array(view: PlanView, job: Job, record: JobRecord, requests: tuple[Request,
         )
 
 
-#: Every kind of rule. A source yields nothing where its rule says nothing about the job.
+#: every kind of rule; a source yields nothing if its rule does not concern the job
 SOURCES: list[Source] = [
     _hold,
     _begin,

@@ -1,9 +1,9 @@
-"""Which test each node fails for one request: the first of them, counted, with figures.
+"""For one request, the first test that each node fails, counted, with figures.
 
 A node passes all tests (`able`) exactly if `capacity` gives it the least part of the job; every other answer is derived
-from the same functions that `capacity` is made of.
+from the functions that `capacity` is made of.
 
-Source: squeue(1) JOB REASON CODES; `placement.capacity`.
+Source: squeue(1) JOB REASON CODES; `view.capacity`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from spritz.scheduling.view.nodes import Holder, NodeRow
     from spritz.scheduling.view.request import Request
 
-#: The order in which tests are made, and shown.
+#: the order in which tests are made and shown
 TESTS = (
     "partition",
     "excluded",
@@ -55,7 +55,7 @@ class Short(Struct, frozen=True, gc=False):
 
 
 class Finding(Struct, frozen=True):
-    """The first test that a node fails. Nodes with equal `test`, `text` and names of `short` are told together."""
+    """The first test that a node fails. Nodes with equal `test`, `text` and names of `short` are shown together."""
 
     test: str
     text: str = ""
@@ -63,7 +63,7 @@ class Finding(Struct, frozen=True):
 
 
 def least_portion(request: Request) -> tuple[int, int]:
-    """Tasks, and GPUs of `gres_total`, that a node must be able to take to be of any use."""
+    """Tasks, and GPUs of `gres_total`, that a node must be able to carry to be of any use."""
     target = target_of(request)
     alone = target.nodes_max == 1
     if target.tasks is None:
@@ -74,14 +74,14 @@ def least_portion(request: Request) -> tuple[int, int]:
 
 
 def whole_portion(request: Request) -> tuple[int, int]:
-    """The same that one node must take to be enough alone."""
+    """Tasks and GPUs that one node must carry to hold the whole job."""
     target = target_of(request)
     tasks = target.each if target.tasks is None else target.tasks
     return (tasks, target.gpus) if target.nodes_min == 1 else (1 << 30, 0)
 
 
 def fewest_nodes(view: PlanView, request: Request, serving: Iterable[int]) -> int:
-    """How many of the largest nodes hold the whole job, all of them empty; `nodes_min` if all together do not."""
+    """How many of the largest nodes hold the whole job when empty; `nodes_min` if all together do not."""
     target = target_of(request)
     sums = [target.tasks or 0, target.gpus]
     if max(sums) <= target.nodes_min:
@@ -108,13 +108,13 @@ def _emptied(row: NodeRow) -> NodeRow:
 
 
 def able(row: NodeRow, request: Request, least: tuple[int, int]) -> bool:
-    """Can the node take the least part of the job as it is now?"""
+    """Whether the node can carry the least part of the job as it is now."""
     tasks, gpus = capacity(row, request)
     return tasks >= least[0] and gpus >= least[1]
 
 
 def partition_view(view: PlanView, request: Request, own: Planned | None = None) -> PartitionView:
-    """All nodes of the cluster, as this request finds them. `own`: what is planned to the job itself."""
+    """All nodes of the cluster as this request finds them. `own`: the job's planned start."""
     groups: dict[tuple[int, str, tuple[str, ...]], list[tuple[str, Finding]]] = {}
     snapshot = view.snapshot
     least = least_portion(request)
@@ -146,7 +146,7 @@ def named_alone(request: Request) -> frozenset[str]:
 
 
 def nodes_wanted(view: PlanView, request: Request) -> list[int]:
-    """Indexes of the nodes that could ever be the job's."""
+    """Indexes of the nodes that could ever serve the job."""
     named, rows = named_alone(request), view.table.rows
     return [
         index for index in view.snapshot.eligibility.nodes(request).tolist() if not named or rows[index].name in named
@@ -239,7 +239,7 @@ def _test(
 
 
 def _build(row: NodeRow, request: Request) -> str:
-    """What of a node's build does not do, where no amount is short."""
+    """What in the node's hardware does not suit the job, other than an amount."""
     if row.hardware.tmp_mib < request.tmp_mib:
         return f"local disk too small ({amount('disk', request.tmp_mib)} needed)"
     if not fits_hardware(row.hardware, request):
@@ -248,7 +248,7 @@ def _build(row: NodeRow, request: Request) -> str:
 
 
 def _not_reserved(view: PlanView, row: NodeRow, request: Request) -> str:
-    """The node is not one of the job's reservation, or one floats before the job for ever."""
+    """Why reservations rule the node out: it is not in the job's reservation, or a floating one always comes first."""
     reserved = view.snapshot.reserved
     mine = reserved.by_name.get(request.reservation)
     if mine is not None and not mine.flexible and row.name not in mine.nodes:
@@ -258,7 +258,7 @@ def _not_reserved(view: PlanView, row: NodeRow, request: Request) -> str:
 
 
 def _reserved(view: PlanView, row: NodeRow, request: Request) -> tuple[str, list[Holder]] | None:
-    """Reservations that begin before the job would be over, and what they take of the node."""
+    """The reservation that begins before the job would end, and what it takes of the node."""
     names: dict[str, None] = {}
     holders = []
     for booking in view.snapshot.reserved.met(request, view.now):
@@ -324,7 +324,7 @@ _FLAG_WORDS = (
 
 
 def state_text(view: PlanView, row: NodeRow) -> str:
-    """Why no job may start on the node: its state and the reason that an administrator gave."""
+    """Why no job may start on the node: its state and the administrator's reason."""
     node = view.nodes.get(row.name)
     if node is None:
         return "down"
@@ -342,7 +342,7 @@ def state_text(view: PlanView, row: NodeRow) -> str:
 
 
 def starts_together(view: PlanView, request: Request, other: Request) -> bool:
-    """Are both of components of one heterogeneous job?"""
+    """Whether both are components of one heterogeneous job."""
     if not request.component or not other.component:
         return False
     records = view.snapshot.records
@@ -350,7 +350,7 @@ def starts_together(view: PlanView, request: Request, other: Request) -> bool:
 
 
 def _kept_by_node(view: PlanView, request: Request, own: Planned | None) -> dict[int, list[Planned]]:
-    """Planned starts to others that begin before this job would be over, by node."""
+    """By node, planned starts of other jobs that begin before this job would end."""
     found: dict[int, list[Planned]] = {}
     ends_at = view.now + request.seconds
     for future_start in view.future_starts:

@@ -1,4 +1,4 @@
-"""Plain words for requests, counts and spans. No numbers are made here."""
+"""Plain words for requests, counts and spans. Computes no figures."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from spritz.scheduling.view.records import JobRecord
     from spritz.scheduling.view.request import Request
 
-#: Users of anything that are named.
+#: how many users of a resource are named
 USERS_MAX = 5
 
 
@@ -31,7 +31,7 @@ def listed(words: Sequence[str], last: str = "and") -> str:
 
 
 def largest(sums: dict[str, int]) -> tuple[tuple[str, int], ...]:
-    """The users that have most, largest first."""
+    """The largest users, largest first."""
     return tuple(sorted(sums.items(), key=lambda item: (-item[1], item[0]))[:USERS_MAX])
 
 
@@ -77,14 +77,14 @@ def label(job_id: int, array_job_id: int, task_id: int | None, tasks: int | None
 
 
 def record_label(record: JobRecord) -> str:
-    """The same of a record of the scheduler."""
+    """The id of a scheduler record, as `label`."""
     if record.het_job_id:
         return f"{record.het_job_id}+{record.id - record.het_job_id}"
     return label(record.id, record.array_job_id, record.array_task_id, record.tasks)
 
 
 def job_label(job: Job) -> str:
-    """The same of a record of the core."""
+    """The id of a core record, as `label`."""
     if job.het_job_id:
         return f"{job.het_job_id}+{job.het_offset}"
     return label(job.id, job.array_job_id, job.array_task_id, int(job.array.pending, 16) if job.array else None)
