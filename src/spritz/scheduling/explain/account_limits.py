@@ -51,15 +51,15 @@ class Bound(Struct, frozen=True):
 
 def account_limits(view: PlanView, job: Job, record: JobRecord, requests: tuple[Request, ...]) -> Iterator[Limit]:
     """Limits in each partition in which the job waits, without repetition."""
-    told: set[Bound] = set()
+    seen: set[Bound] = set()
     for request in requests:
         party = _party(view, request)
         if party is None:
             continue
         wanted = dict(wanted_by(record.spec, request))
         for bound in bounds(party):
-            if bound not in told:
-                told.add(bound)
+            if bound not in seen:
+                seen.add(bound)
                 limit = _told(view, bound, wanted, request)
                 if limit is not None:
                     yield limit
@@ -69,9 +69,9 @@ def limit_holders(view: PlanView, record: JobRecord) -> list[int]:
     """Running jobs that must end for the limits to let the job start, those that end first; empty if no end helps."""
     best: list[int] | None = None
     for _key, shape in record.entries:
-        found = _holders(view, record, shape.request)
-        if found is not None and (best is None or len(found) < len(best)):
-            best = found
+        holders = _holders(view, record, shape.request)
+        if holders is not None and (best is None or len(holders) < len(best)):
+            best = holders
     return best or []
 
 
@@ -96,12 +96,12 @@ def over_alone(view: PlanView, spec: JobSpec, request: Request) -> bool:
 def bounds(party: Party) -> list[Bound]:
     """All bounds that apply, in Slurm's order; a bound that replaces another hides it."""
     seen: set[tuple[str, str]] = set()
-    found = []
+    applying = []
     for bound, place in _all_bounds(party):
         if place not in seen:
             seen.add(place)
-            found.append(bound)
-    return sorted(found, key=lambda bound: rank_of(bound.reason.value) or (0, 0))
+            applying.append(bound)
+    return sorted(applying, key=lambda bound: rank_of(bound.reason.value) or (0, 0))
 
 
 def _all_bounds(party: Party) -> Iterator[tuple[Bound, tuple[str, str]]]:
@@ -126,21 +126,21 @@ def _all_bounds(party: Party) -> Iterator[tuple[Bound, tuple[str, str]]]:
         yield from _tres("qos_grp", name, qos.grp, group, "grp")
         yield from _tres("qos_account", f"{name}, account {party.account}", qos.per_account, account, "account")
         yield from _tres("qos_user", f"{name}, user {party.user}", qos.per_user, user, "user")
-    for place, one in enumerate(party.chain):
-        record = one.record
+    for place, association in enumerate(party.chain):
+        record = association.record
         name = f"user {record.user} in account {record.account}" if record.user else f"account {record.account}"
         key = ("a", record.id)
         if not place:
-            if one.max_wall is not None:
-                yield Bound(Reason.ASSOC_MAX_WALL, name, "time", one.max_wall), ("wall", "")
-            yield from _tres("assoc_job", name, one.per_job, None, "job")
-            if one.max_jobs is not None:
-                yield Bound(Reason.ASSOC_MAX_JOBS, name, JOBS, one.max_jobs, key), ("max jobs", "")
+            if association.max_wall is not None:
+                yield Bound(Reason.ASSOC_MAX_WALL, name, "time", association.max_wall), ("wall", "")
+            yield from _tres("assoc_job", name, association.per_job, None, "job")
+            if association.max_jobs is not None:
+                yield Bound(Reason.ASSOC_MAX_JOBS, name, JOBS, association.max_jobs, key), ("max jobs", "")
         # A group limit of a QOS hides those of all accounts; the limits of accounts all apply.
         hidden = {what for qos in party.qos for what, _limit in qos.grp}
         if record.grp_jobs is not None and not any(qos.record.grp_jobs is not None for qos in party.qos):
             yield Bound(Reason.ASSOC_GRP_JOBS, name, JOBS, record.grp_jobs, key), (f"grp jobs {record.id}", "")
-        left = tuple((what, limit) for what, limit in one.grp if what not in hidden)
+        left = tuple((what, limit) for what, limit in association.grp if what not in hidden)
         yield from _tres("assoc_grp", name, left, key, f"grp {record.id}")
 
 

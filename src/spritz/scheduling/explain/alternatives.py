@@ -57,21 +57,25 @@ class Change(Struct, frozen=True):
 def try_others(
     projection: Projection,
     job: Job,
-    told: Explanation,
+    explanation: Explanation,
     now: float,
     acceptable: Callable[[JobSpec], bool],
 ) -> tuple[tuple[Alternative, ...], int]:
-    """Alternatives that would start sooner than `told` expects, least change first; and how many were tried.
+    """Alternatives that would start sooner than `explanation` expects, least change first; and how many were tried.
 
     `projection` must not be used for anything else afterwards. `acceptable`: whether the core would take this request
     from the job's owner.
     """
     budget = max(TRIES_MIN, min(TRIES_MAX, WORK_MAX // max(1, len(projection.queue))))
-    base = told.expected.start_at if told.expected is not None and told.expected.start_at else float("inf")
+    base = (
+        explanation.expected.start_at
+        if explanation.expected is not None and explanation.expected.start_at
+        else float("inf")
+    )
     best: dict[str, float] = {}
-    found: list[Alternative] = []
+    sooner: list[Alternative] = []
     tried = 0
-    for change in _in_turns(changes(job.spec, told, projection, now)):
+    for change in _in_turns(changes(job.spec, explanation, projection, now)):
         if tried >= budget:
             break
         if best.get(change.family, base) <= now or not acceptable(change.spec):
@@ -82,9 +86,9 @@ def try_others(
             continue
         best[change.family] = start.at
         update = f"JobId={job.id} {change.update}" if change.update else ""
-        found.append(Alternative(change=change.text, start_at=start.at, now=start.now, update=update))
+        sooner.append(Alternative(change=change.text, start_at=start.at, now=start.now, update=update))
     job_records.put(projection, job)
-    return tuple(sorted(found, key=lambda item: item.start_at)[:TOLD_MAX]), tried
+    return tuple(sorted(sooner, key=lambda item: item.start_at)[:TOLD_MAX]), tried
 
 
 def plan_for(projection: Projection, job: Job, now: float) -> Start | None:
@@ -96,9 +100,9 @@ def plan_for(projection: Projection, job: Job, now: float) -> Start | None:
 def once_free(projection: Projection, job: Job, now: float) -> Expected:
     """When the job would start if no hold, begin time or dependency held it back."""
     record = job_records.put(projection, freed(job, now))
-    told = expected(_planned(projection, now), record)
+    start = expected(_planned(projection, now), record)
     job_records.put(projection, job)
-    return told
+    return start
 
 
 def _planned(projection: Projection, now: float) -> PlanView:
@@ -131,9 +135,9 @@ def _in_turns(families: Iterable[list[Change]]) -> Iterator[Change]:
                 yield family[place]
 
 
-def changes(spec: JobSpec, told: Explanation, projection: Projection, now: float) -> list[list[Change]]:
+def changes(spec: JobSpec, explanation: Explanation, projection: Projection, now: float) -> list[list[Change]]:
     """Changes worth trying, by family: only what stands in the way is reduced."""
-    tests = [test for view in told.partitions for test in view.tests]
+    tests = [test for view in explanation.partitions for test in view.tests]
     short = {what for test in tests for what in test.what}
     failed = {test.test for test in tests}
     names = spec.partitions
@@ -143,7 +147,7 @@ def changes(spec: JobSpec, told: Explanation, projection: Projection, now: float
         minutes = limit_minutes(spec, home)
         most = longest_minutes(spec, home, projection.rules.placing(spec.qos))
     return [
-        list(_shorter(spec, minutes, most, _starts_of_others(told, projection, now), now)),
+        list(_shorter(spec, minutes, most, _starts_of_others(explanation, projection, now), now)),
         list(_elsewhere(spec, projection)),
         list(_fewer_nodes(spec, home)),
         list(_fewer_gpus(spec)) if any(what.startswith("gres/") for what in short) else [],
@@ -152,15 +156,15 @@ def changes(spec: JobSpec, told: Explanation, projection: Projection, now: float
         list(_fewer_tasks(spec)) if short & {"cpus", "memory"} else [],
         list(_less_memory(spec)) if "memory" in short else [],
         list(_sharing(spec)),
-        list(_fewer_licenses(spec, told)),
+        list(_fewer_licenses(spec, explanation)),
         list(_any_switches(spec)),
         list(_fewer_together(spec)) if any(what.startswith("gres/") for what in short) else [],
     ]
 
 
-def _starts_of_others(told: Explanation, projection: Projection, now: float) -> list[float]:
+def _starts_of_others(explanation: Explanation, projection: Projection, now: float) -> list[float]:
     """Times until which resources that are free now may be used: the next planned starts and reservations."""
-    starts = {other.start_at for other in told.ahead.first} | set(projection.reserved.starts())
+    starts = {other.start_at for other in explanation.ahead.first} | set(projection.reserved.starts())
     return sorted(at for at in starts if at > now)[:4]
 
 
@@ -246,9 +250,9 @@ def _anywhere(spec: JobSpec, failed: set[str]) -> Iterator[Change]:
 
 
 def _fewer_cpus(spec: JobSpec) -> Iterator[Change]:
-    each = spec.cpus_per_task or 1
-    for cpus in sorted({each // 2, 1}, reverse=True):
-        if 0 < cpus < each:
+    cpus_per_task = spec.cpus_per_task or 1
+    for cpus in sorted({cpus_per_task // 2, 1}, reverse=True):
+        if 0 < cpus < cpus_per_task:
             yield Change(
                 "cpus",
                 f"{count(cpus, 'CPU')} a task (--cpus-per-task={cpus})",
@@ -266,9 +270,9 @@ def _fewer_tasks(spec: JobSpec) -> Iterator[Change]:
             yield Change("tasks", text, replace(spec, tasks=tasks), f"NumTasks={tasks}")
 
 
-def _fewer_licenses(spec: JobSpec, told: Explanation) -> Iterator[Change]:
+def _fewer_licenses(spec: JobSpec, explanation: Explanation) -> Iterator[Change]:
     """As many licenses as are free, if the job asks for one kind."""
-    held = [rule for rule in told.limits if rule.kind == "Licenses" and rule.holds]
+    held = [rule for rule in explanation.limits if rule.kind == "Licenses" and rule.holds]
     if len(held) != 1 or held[0].subject != spec.licenses.partition(":")[0]:
         return
     free = (held[0].limit or 0) - (held[0].used or 0)
@@ -287,13 +291,13 @@ def _fewer_together(spec: JobSpec) -> Iterator[Change]:
     """Fewer nodes, and fewer of the GPUs requested in total."""
     if not spec.nodes_given or spec.nodes_min < 2 or spec.node_list or len(spec.gpus) != 1 or spec.tasks_given:
         return
-    one = spec.gpus[0]
+    gres = spec.gpus[0]
     for nodes in sorted({spec.nodes_min // 2, 1}, reverse=True):
-        number = one.count * nodes // spec.nodes_min
+        number = gres.count * nodes // spec.nodes_min
         if number:
-            value = f"{one.type}:{number}" if one.type else str(number)
-            fewer = replace(spec, nodes_min=nodes, nodes_max=nodes, gpus=(replace(one, count=number),))
-            gpus = gres_noun("gpu", one.type, number)
+            value = f"{gres.type}:{number}" if gres.type else str(number)
+            fewer = replace(spec, nodes_min=nodes, nodes_max=nodes, gpus=(replace(gres, count=number),))
+            gpus = gres_noun("gpu", gres.type, number)
             yield Change("both", f"{count(nodes, 'node')} and {gpus} in all (--nodes={nodes} --gpus={value})", fewer)
 
 

@@ -40,42 +40,42 @@ if TYPE_CHECKING:
 MINIMISE_MAX = 64
 
 
-class Room:
+class NodeBlockers:
     """The running jobs that must leave nodes for one request. `start_at`: end of the last of them (inf: no end helps).
 
     `own`: the planned start of the job, or those of all components; only its nodes are then considered. Without it, the
     jobs are found as if no other job waited.
     """
 
-    def __init__(self, view: PlanView, request: Request, own: Planned | None = None) -> None:
+    def __init__(self, view: PlanView, request: Request, planned: Planned | None = None) -> None:
         self._view = view
         self._request = request
         self._within: Ints | None = None
         self.numbers: list[int] = []
         self.start_at = view.now
-        if self._fits(_with_mates(view, request)) or (own is not None and self._beside_others(own)):
+        if self._fits(_with_mates(view, request)) or (planned is not None and self._clear_planned(planned)):
             return
         self._within = None
         # A new profile, without the planned starts of other jobs.
-        found = earliest(Profile(view.table.fork()), request, view.snapshot.eligibility, view.now)
-        if found is None:
+        start = earliest(Profile(view.table.fork()), request, view.snapshot.eligibility, view.now)
+        if start is None:
             self.start_at = float("inf")
             return
-        self.start_at, allocation = found
+        self.start_at, allocation = start
         ends = self._ends()
         numbers = [number for number in self._in_the_way(allocation) if ends[number] <= self.start_at]
         if not self._suffices(numbers):
             numbers = [number for number, ends_at in ends.items() if ends_at <= self.start_at]
         self._choose(numbers, ends)
 
-    def _beside_others(self, own: Planned) -> bool:
+    def _clear_planned(self, planned: Planned) -> bool:
         """Find the jobs in the way of the planned start; False if more than running jobs is in its way."""
-        self._within = np.array(sorted({index for index, _holder in own.parts}), np.int64)
+        self._within = np.array(sorted({index for index, _holder in planned.parts}), np.int64)
         ends = self._ends()
-        numbers = [number for number, ends_at in ends.items() if ends_at <= own.start_at]
+        numbers = [number for number, ends_at in ends.items() if ends_at <= planned.start_at]
         if not numbers or self._suffices([]) or not self._suffices(numbers):
             return False
-        self.start_at = own.start_at
+        self.start_at = planned.start_at
         self._choose(numbers, ends)
         return True
 
@@ -100,12 +100,12 @@ class Room:
         """Jobs that hold what the allocation needs, or keep other jobs off its nodes."""
         table, request = self._view.table, self._request
         alone = request.whole or request.exclusive
-        found: dict[int, None] = {}
+        blocking: dict[int, None] = {}
         for part in allocation.nodes:
             for number, holder in table.rows[table.index_of[part.node]].holders.items():
                 if alone or clash(holder, part):
-                    found[number] = None
-        return list(found)
+                    blocking[number] = None
+        return list(blocking)
 
     def _suffices(self, numbers: Iterable[int]) -> bool:
         table = self._view.table.fork()
@@ -163,25 +163,25 @@ def _nodes_of(view: PlanView, number: int) -> list[int]:
 
 
 def _charge_again(table: NodeTable, view: PlanView, number: int) -> list[int]:
-    found = []
+    charged = []
     for index in _nodes_of(view, number):
         holder = view.table.rows[index].holders.get(number)
         if holder is not None:
             table.charge(index, holder)
-            found.append(index)
-    return found
+            charged.append(index)
+    return charged
 
 
-def blockers(view: PlanView, record: JobRecord, room: Room | None) -> tuple[Blocker, ...]:
+def blockers(view: PlanView, record: JobRecord, room: NodeBlockers | None) -> tuple[Blocker, ...]:
     """All running jobs that must end, in the order in which they will. `room`: those on nodes."""
-    found = {number: _blocker(view, number) for number in (room.numbers if room is not None else ())}
+    by_number = {number: _blocker(view, number) for number in (room.numbers if room is not None else ())}
     for number in _license_holders(view, record):
-        found.setdefault(number, _blocker(view, number, "licenses"))
+        by_number.setdefault(number, _blocker(view, number, "licenses"))
     for number in limit_holders(view, record):
-        found.setdefault(number, _blocker(view, number, "limit"))
+        by_number.setdefault(number, _blocker(view, number, "limit"))
     for number in _array_tasks(view, record):
-        found.setdefault(number, _blocker(view, number, "array"))
-    return tuple(sorted(found.values(), key=lambda item: (item.ends_at, item.job)))
+        by_number.setdefault(number, _blocker(view, number, "array"))
+    return tuple(sorted(by_number.values(), key=lambda item: (item.ends_at, item.job)))
 
 
 def victims(view: PlanView, record: JobRecord) -> tuple[Blocker, ...]:

@@ -118,15 +118,15 @@ class PlanView:
                 for request, items in self.snapshot.ledger.by_request.items()
                 for item in items
             ]
-        found = []
+        planned = []
         for number, item in enumerate(self.plan.future_starts):
             record = self.snapshot.records[item.job_id]
             request = self.request_in(record, item.allocation)
             if request is None:
                 continue
             parts = holders_of(item.allocation, request, FUTURE - 1 - number, record.spec.uid, self.table, item.end_at)
-            found.append(Planned(item.start_at, item.end_at, request, item.allocation.names, parts))
-        return found
+            planned.append(Planned(item.start_at, item.end_at, request, item.allocation.names, parts))
+        return planned
 
     @staticmethod
     def request_in(record: JobRecord, allocation: Allocation) -> Request | None:

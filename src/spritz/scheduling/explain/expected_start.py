@@ -127,9 +127,9 @@ def _spared(view: PlanView, record: JobRecord, before: float) -> str:
     """
     requests = {shape.request for _key, shape in record.entries}
     untils = [
-        found.spared_until
-        for (request, _guarantees), found in {**view.snapshot.memory.no_room, **view.findings.no_room}.items()
-        if request in requests and view.now < found.spared_until < before
+        no_room.spared_until
+        for (request, _guarantees), no_room in {**view.snapshot.memory.no_room, **view.findings.no_room}.items()
+        if request in requests and view.now < no_room.spared_until < before
     ]
     if not untils:
         return ""

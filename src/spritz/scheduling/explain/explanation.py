@@ -13,7 +13,7 @@ from spritz.model.reasons import Reason
 from spritz.model.states import JobState
 from spritz.notation.hostlist import compress
 from spritz.scheduling.explain.account_limits import over_own
-from spritz.scheduling.explain.blockers import Room, blockers, victims
+from spritz.scheduling.explain.blockers import NodeBlockers, blockers, victims
 from spritz.scheduling.explain.expected_start import NEVER_REASONS, expected
 from spritz.scheduling.explain.jobs_ahead import ahead
 from spritz.scheduling.explain.limits import limits
@@ -39,20 +39,20 @@ def explain(view: PlanView, job: Job) -> Explanation:
     record = view.snapshot.records[job.id]
     requests = requests_of(view, record)
     reason, detail = view.reason(record)
-    own = view.planned_start_of(record)
-    views = tuple(partition_view(view, request, own) for request in requests)
+    planned = view.planned_start_of(record)
+    views = tuple(partition_view(view, request, planned) for request in requests)
     when = expected(view, record)
     rules = limits(view, job, record, requests)
-    who = ahead(view, record) if record.entries and when.sure != "now" else Ahead()
+    jobs_ahead = ahead(view, record) if record.entries and when.sure != "now" else Ahead()
     reserved = any(test.test == "reserved" for part in views for test in part.tests)
-    room = _room(view, record, requests, own if who.count or reserved or record.het_job_id else None)
+    room = _room(view, record, requests, planned if jobs_ahead.count or reserved or record.het_job_id else None)
     verdict = _verdict(reason, when, over=reason in LIMIT_REASONS and over_own(view, record))
-    whom = blockers(view, record, room) if verdict == "waits" else victims(view, record)
+    blocking = blockers(view, record, room) if verdict == "waits" else victims(view, record)
     limited = any(rule.holds and rule.kind != "Reserved" for rule in rules)
     fits = room is not None and room.start_at <= view.now
-    kept = fits and not (whom or limited) and verdict == "waits"
-    summary = _with_components(view, record, _summary(reason, detail, when, rules, views, who, kept), kept)
-    if verdict == "waits" and whom and not limited:
+    kept = fits and not (blocking or limited) and verdict == "waits"
+    summary = _with_components(view, record, _summary(reason, detail, when, rules, views, jobs_ahead, kept), kept)
+    if verdict == "waits" and blocking and not limited:
         summary += _beyond_guarantee(view, record, requests)
     return Explanation(
         job=job_label(job),
@@ -68,9 +68,9 @@ def explain(view: PlanView, job: Job) -> Explanation:
         asks=asks(requests[0]) if requests else (),
         partitions=views,
         limits=rules,
-        blockers=whom,
+        blockers=blocking,
         room_is_kept=kept,
-        ahead=who,
+        ahead=jobs_ahead,
         expected=when,
     )
 
@@ -115,15 +115,17 @@ def requests_of(view: PlanView, record: JobRecord) -> tuple[Request, ...]:
     return tuple(request_of(snapshot, record, name) for name in record.spec.partitions if name in snapshot.partitions)
 
 
-def _room(view: PlanView, record: JobRecord, requests: Sequence[Request], own: Planned | None) -> Room | None:
-    """The blockers in the partition where it could start first; None if it does not wait for resources. `own`: its
+def _room(
+    view: PlanView, record: JobRecord, requests: Sequence[Request], planned: Planned | None
+) -> NodeBlockers | None:
+    """The blockers in the partition where it could start first; None if it does not wait for resources. `planned`: its
     planned start.
     """
     if not record.entries or record.id in view.starts or record.id in view.preemptions:
         return None
-    if own is not None:
-        return Room(view, own.request, own)
-    rooms = [Room(view, request) for request in requests if not request.refusal]
+    if planned is not None:
+        return NodeBlockers(view, planned.request, planned)
+    rooms = [NodeBlockers(view, request) for request in requests if not request.refusal]
     return min(rooms, key=lambda room: (room.start_at, len(room.numbers)), default=None)
 
 
@@ -145,8 +147,8 @@ def _with_components(view: PlanView, record: JobRecord, summary: str, kept: bool
     lacking = [record_label(other) for other in others if _lacks_room(view, other)]
     if kept and lacking:
         return f"There is room for it, but not for {listed(lacking)}, with which it starts."
-    told = listed([record_label(other) for other in others])
-    return f"{summary} It starts together with {told}." if others else summary
+    names = listed([record_label(other) for other in others])
+    return f"{summary} It starts together with {names}." if others else summary
 
 
 def _beyond_guarantee(view: PlanView, record: JobRecord, requests: Sequence[Request]) -> str:
@@ -155,20 +157,24 @@ def _beyond_guarantee(view: PlanView, record: JobRecord, requests: Sequence[Requ
         return ""
     for request in requests:
         spec, rules = record.spec, view.snapshot.rules
-        own = rules.party(spec.account, spec.user, request.partition, spec.qos).guarantees if request.guaranteed else ()
-        wanted = dict(guaranteed_pairs(view.snapshot.eligibility, spec, request)) if own else {}
-        asked = [one for one in own if any(wanted.get(name) for name, _count in one.tres)]
-        if asked and not any(one.has_room(view.in_use.use(("a", one.id)).tres, wanted) for one in asked):
+        guarantees = (
+            rules.party(spec.account, spec.user, request.partition, spec.qos).guarantees if request.guaranteed else ()
+        )
+        wanted = dict(guaranteed_pairs(view.snapshot.eligibility, spec, request)) if guarantees else {}
+        asked = [guarantee for guarantee in guarantees if any(wanted.get(name) for name, _count in guarantee.tres)]
+        if asked and not any(
+            guarantee.has_room(view.in_use.use(("a", guarantee.id)).tres, wanted) for guarantee in asked
+        ):
             return f" It exceeds the guarantee of account {asked[0].account}, so nothing is preempted for it."
     return ""
 
 
 def _lacks_room(view: PlanView, record: JobRecord) -> bool:
     """Whether resources are lacking: on the nodes of its planned start, or anywhere."""
-    own = view.planned_start_of(record)
-    if own is not None:
-        return Room(view, own.request, own).start_at > view.now
-    return all(place(view.table, one, view.snapshot.eligibility) is None for one in requests_of(view, record))
+    planned = view.planned_start_of(record)
+    if planned is not None:
+        return NodeBlockers(view, planned.request, planned).start_at > view.now
+    return all(place(view.table, request, view.snapshot.eligibility) is None for request in requests_of(view, record))
 
 
 def _summary(
@@ -177,7 +183,7 @@ def _summary(
     when: Expected,
     rules: Sequence[Limit],
     views: Sequence[PartitionView],
-    who: Ahead,
+    jobs_ahead: Ahead,
     kept: bool,
 ) -> str:
     if when.sure == "now":
@@ -201,15 +207,15 @@ def _summary(
     if reason is Reason.NODES_NOT_AVAILABLE or detail:
         return "Nodes that it cannot do without are down or drained."
     if kept:
-        if reserved and not who.count:
+        if reserved and not jobs_ahead.count:
             return "There is room, but it is reserved."
-        if who.count:
-            return f"There is room, but it is kept for {count(who.count, 'job')} ahead of it."
+        if jobs_ahead.count:
+            return f"There is room, but it is kept for {count(jobs_ahead.count, 'job')} ahead of it."
         return "There is room, but starting now would delay a job whose start is promised."
-    first = not who.count
+    first = not jobs_ahead.count
     short = _scarce(views)
-    line = "It is next in line" if first else f"{count(who.count, 'job')} want the same nodes and go first"
-    if who.count == 1:
+    line = "It is next in line" if first else f"{count(jobs_ahead.count, 'job')} want the same nodes and go first"
+    if jobs_ahead.count == 1:
         line = "1 job wants the same nodes and goes first"
     return f"{line}; {listed(short)} {'are' if short != ['memory'] else 'is'} short." if short else f"{line}."
 

@@ -35,15 +35,15 @@ PARTS_MAX = 2
 def ahead(view: PlanView, record: JobRecord) -> Ahead:
     """All jobs ahead of this one that wait for a node it could use and could start if resources were free."""
     snapshot = view.snapshot
-    found: dict[int, tuple[Rank, JobRecord, Shape, Shape]] = {}
+    jobs: dict[int, tuple[Rank, JobRecord, Shape, Shape]] = {}
     limits = Limits(snapshot)
     # Components of a heterogeneous job have one place in the queue.
     mode = parameters_of(snapshot.settings).gang_priority
     gangs = {gang.records[0].het_job_id: gang.key for gang in gangs_of(snapshot, mode, lambda _shape, key: key)}
-    for key_alone, own in record.entries:
+    for key_alone, own_shape in record.entries:
         own_key = gangs.get(record.het_job_id, key_alone)
-        own_within = limits.within(own)
-        nodes = snapshot.eligibility.nodes(own.request)
+        own_within = limits.within(own_shape)
+        nodes = snapshot.eligibility.nodes(own_shape.request)
         meets: dict[int, bool] = {}
         for shape in snapshot.queue.shapes.values():
             within = limits.within(shape)
@@ -66,21 +66,21 @@ def ahead(view: PlanView, record: JobRecord) -> Ahead:
                     continue
                 if view.starts.get(other.id) and not other.tasks:
                     continue
-                first, *rest = gangs.get(other.het_job_id, key)
-                rank: Rank = (first, not within, *rest)
-                if other.id not in found or rank < found[other.id][0]:
-                    found[other.id] = rank, other, shape, own
+                first, *later = gangs.get(other.het_job_id, key)
+                rank: Rank = (first, not within, *later)
+                if other.id not in jobs or rank < jobs[other.id][0]:
+                    jobs[other.id] = rank, other, shape, own_shape
     users: dict[str, int] = {}
-    for _key, other, _shape, _own in found.values():
+    for _key, other, _shape, _own in jobs.values():
         user = view.named(other, "")[1]
         users[user] = users.get(user, 0) + 1
-    foremost = sorted(found.values(), key=lambda item: item[0])[:SHOWN_MAX]
+    foremost = sorted(jobs.values(), key=lambda item: item[0])[:SHOWN_MAX]
     best = max((snapshot.pricing.priority(record, shape.request.partition, view.now) for _key, shape in record.entries))
     return Ahead(
-        count=len(found),
+        count=len(jobs),
         priority=best,
         users=largest(users),
-        first=tuple(_told(view, record, other, shape, own) for _key, other, shape, own in foremost),
+        first=tuple(_told(view, record, other, shape, own_shape) for _key, other, shape, own_shape in foremost),
     )
 
 
@@ -106,7 +106,7 @@ def _could_start(view: PlanView, shape: Shape) -> bool:
     return not shape.request.licenses or view.licenses.choose(shape.request.licenses) is not None
 
 
-def _told(view: PlanView, record: JobRecord, other: JobRecord, shape: Shape, own: Shape) -> AheadJob:
+def _told(view: PlanView, record: JobRecord, other: JobRecord, shape: Shape, own_shape: Shape) -> AheadJob:
     partition = shape.request.partition
     pricing = view.snapshot.pricing
     job, user = view.named(other, record_label(other))
@@ -115,7 +115,7 @@ def _told(view: PlanView, record: JobRecord, other: JobRecord, shape: Shape, own
         user=user,
         partition=partition,
         priority=pricing.priority(other, partition, view.now),
-        because=_because(view, record, other, partition, own.request.partition),
+        because=_because(view, record, other, partition, own_shape.request.partition),
         start_at=view.forecast(other.id)[0],
     )
 
@@ -135,13 +135,13 @@ def _because(view: PlanView, record: JobRecord, other: JobRecord, partition: str
         limits.within(shape) for _key, shape in record.entries
     ):
         return f"within the guarantee of account {other.spec.account}"
-    theirs = snapshot.pricing.factors(other, partition, view.now)
-    mine = snapshot.pricing.factors(record, own_partition, view.now)
-    if theirs.priority == mine.priority:
+    other_factors = snapshot.pricing.factors(other, partition, view.now)
+    own_factors = snapshot.pricing.factors(record, own_partition, view.now)
+    if other_factors.priority == own_factors.priority:
         return "submitted earlier" if other.submitted_at < record.submitted_at else "lower job number"
-    if theirs.by_hand or mine.by_hand:
-        return "priority set by hand" if theirs.by_hand else "this job's priority was set by hand"
-    parts, own_parts = weighted(view, theirs), weighted(view, mine)
+    if other_factors.by_hand or own_factors.by_hand:
+        return "priority set by hand" if other_factors.by_hand else "this job's priority was set by hand"
+    parts, own_parts = weighted(view, other_factors), weighted(view, own_factors)
     gains = {name: parts[name] - own_parts[name] for name in parts if parts[name] - own_parts[name] >= 0.5}
     best = sorted(gains.items(), key=lambda item: (-item[1], item[0]))[:PARTS_MAX]
     return listed([f"{name} +{gain:.0f}" for name, gain in best])

@@ -32,15 +32,15 @@ if TYPE_CHECKING:
 
 def minute_limits(view: PlanView, job: Job, record: JobRecord, requests: tuple[Request, ...]) -> Iterator[Limit]:
     """Limits in each partition in which the job waits, without repetition."""
-    told: set[str] = set()
+    seen: set[str] = set()
     for request in requests:
         if request.billed is None:
             continue
         account, user, qos, exempt = request.billed
         party = view.snapshot.rules.party(account, user, request.partition, qos, exempt)
         for limit in (*_minutes(view, party, record, request), *_threshold(view, party, request)):
-            if limit.text not in told:
-                told.add(limit.text)
+            if limit.text not in seen:
+                seen.add(limit.text)
                 yield limit
 
 
@@ -160,7 +160,7 @@ def _noun(name: str) -> str:
 
 def _subject(party: Party, place: Place) -> str:
     if place.key[0] == "a":
-        record = next(one.record for one in party.chain if one.record.id == place.key[1])
+        record = next(association.record for association in party.chain if association.record.id == place.key[1])
         return f"user {record.user} in account {record.account}" if record.user else f"account {record.account}"
     words = f"QOS {place.key[1]}"
     if place.key[0] == "q":

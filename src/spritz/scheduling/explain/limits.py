@@ -46,13 +46,13 @@ if TYPE_CHECKING:
 
 def limits(view: PlanView, job: Job, record: JobRecord, requests: tuple[Request, ...]) -> tuple[Limit, ...]:
     """All limits, those that hold the job back first."""
-    found = [limit for source in SOURCES for limit in source(view, job, record, requests)]
+    applying = [limit for source in SOURCES for limit in source(view, job, record, requests)]
     # Limits of accounts and limits on minutes share one order.
     ranked = iter(
-        sorted((one for one in found if rank_of(one.kind) is not None), key=lambda one: rank_of(one.kind) or (0, 0))
+        sorted((one for one in applying if rank_of(one.kind) is not None), key=lambda one: rank_of(one.kind) or (0, 0))
     )
-    found = [one if rank_of(one.kind) is None else next(ranked) for one in found]
-    return tuple(sorted(found, key=lambda limit: not limit.holds))
+    applying = [one if rank_of(one.kind) is None else next(ranked) for one in applying]
+    return tuple(sorted(applying, key=lambda limit: not limit.holds))
 
 
 def _hold(view: PlanView, job: Job, record: JobRecord, requests: tuple[Request, ...]) -> Iterator[Limit]:
@@ -83,13 +83,13 @@ def _begin(view: PlanView, job: Job, record: JobRecord, requests: tuple[Request,
 
 def _reservation(view: PlanView, job: Job, record: JobRecord, requests: tuple[Request, ...]) -> Iterator[Limit]:
     for name in filter(None, job.spec.reservation.split(",")):
-        found = view.snapshot.reserved.by_name.get(name)
-        if found is None:
+        reservation = view.snapshot.reserved.by_name.get(name)
+        if reservation is None:
             yield Limit(kind="Reservation", subject=name, text=f"there is no reservation {name}", holds=True)
-        elif found.active(view.now) or found.flexible:
-            yield Limit(kind="Reservation", subject=name, text="the job runs inside it", at=found.end_at)
+        elif reservation.active(view.now) or reservation.flexible:
+            yield Limit(kind="Reservation", subject=name, text="the job runs inside it", at=reservation.end_at)
         else:
-            yield Limit(kind="Reservation", subject=name, text="it has not begun", holds=True, at=found.start_at)
+            yield Limit(kind="Reservation", subject=name, text="it has not begun", holds=True, at=reservation.start_at)
 
 
 def _reserved(view: PlanView, job: Job, record: JobRecord, requests: tuple[Request, ...]) -> Iterator[Limit]:
@@ -97,18 +97,18 @@ def _reserved(view: PlanView, job: Job, record: JobRecord, requests: tuple[Reque
     reason, detail = view.reason(record)
     if reason is not Reason.NODES_NOT_AVAILABLE or detail not in (MAINTENANCE, OTHERS):
         return
-    rows, told = view.snapshot.table.rows, set[str]()
+    rows, seen = view.snapshot.table.rows, set[str]()
     serving = {index for request in requests for index in nodes_wanted(view, request)}
-    for booking in (one for request in requests for one in view.snapshot.reserved.met(request, view.now)):
-        found = booking.reservation
-        if found.name not in told and not serving.isdisjoint(index for index, _holder in booking.parts):
-            told.add(found.name)
+    for booking in (occurrence for request in requests for occurrence in view.snapshot.reserved.met(request, view.now)):
+        reservation = booking.reservation
+        if reservation.name not in seen and not serving.isdisjoint(index for index, _holder in booking.parts):
+            seen.add(reservation.name)
             nodes = compress([rows[index].name for index, _holder in booking.parts])
-            kind = "maintenance" if found.maintenance else "reservation"
+            kind = "maintenance" if reservation.maintenance else "reservation"
             begun = booking.start_at <= view.now
-            text = f"{kind} {found.name} {'has' if begun else 'begins on'} {nodes}"
+            text = f"{kind} {reservation.name} {'has' if begun else 'begins on'} {nodes}"
             text += "" if begun else " before the job would be over"
-            yield Limit(kind="Reserved", subject=found.name, text=text, holds=True, at=booking.end_at)
+            yield Limit(kind="Reserved", subject=reservation.name, text=text, holds=True, at=booking.end_at)
 
 
 _WAITS_FOR = {

@@ -46,7 +46,7 @@ TESTS = (
 )
 
 
-class Short(Struct, frozen=True, gc=False):
+class Shortage(Struct, frozen=True, gc=False):
     """A resource of which a node has less than the least part of the job needs."""
 
     what: str
@@ -54,12 +54,12 @@ class Short(Struct, frozen=True, gc=False):
     free: int
 
 
-class Finding(Struct, frozen=True):
+class FailedTest(Struct, frozen=True):
     """The first test that a node fails. Nodes with equal `test`, `text` and names of `short` are shown together."""
 
     test: str
     text: str = ""
-    short: tuple[Short, ...] = ()
+    short: tuple[Shortage, ...] = ()
 
 
 def least_portion(request: Request) -> tuple[int, int]:
@@ -90,7 +90,7 @@ def fewest_nodes(view: PlanView, request: Request, serving: Iterable[int]) -> in
     empty = [capacity(_emptied(view.table.rows[index]), request) for index in serving]
     for place, wanted in enumerate(sums):
         count, left = 0, wanted
-        for held in sorted((each[place] for each in empty), reverse=True):
+        for held in sorted((sizes[place] for sizes in empty), reverse=True):
             if left <= 0 or not held:
                 break
             count, left = count + 1, left - held
@@ -113,18 +113,18 @@ def able(row: NodeRow, request: Request, least: tuple[int, int]) -> bool:
     return tasks >= least[0] and gpus >= least[1]
 
 
-def partition_view(view: PlanView, request: Request, own: Planned | None = None) -> PartitionView:
-    """All nodes of the cluster as this request finds them. `own`: the job's planned start."""
-    groups: dict[tuple[int, str, tuple[str, ...]], list[tuple[str, Finding]]] = {}
+def partition_view(view: PlanView, request: Request, planned: Planned | None = None) -> PartitionView:
+    """All nodes of the cluster as this request finds them. `planned`: the job's planned start."""
+    groups: dict[tuple[int, str, tuple[str, ...]], list[tuple[str, FailedTest]]] = {}
     snapshot = view.snapshot
     least = least_portion(request)
     inside = frozenset(snapshot.eligibility.partition_nodes.get(request.partition, ()))
     serving = frozenset(snapshot.eligibility.nodes(request).tolist())
-    kept = _kept_by_node(view, request, own)
+    kept = _kept_by_node(view, request, planned)
     named = named_alone(request)
     for index, row in enumerate(view.table.rows):
         if index not in inside:
-            finding = Finding("partition", f"not in partition {request.partition}")
+            finding = FailedTest("partition", f"not in partition {request.partition}")
         else:
             finding = _test(view, row, request, least, index in serving, named, kept.get(index, ()))
         key = (TESTS.index(finding.test), finding.text, tuple(short.what for short in finding.short))
@@ -153,7 +153,7 @@ def nodes_wanted(view: PlanView, request: Request) -> list[int]:
     ]
 
 
-def _told(members: list[tuple[str, Finding]]) -> NodeTest:
+def _told(members: list[tuple[str, FailedTest]]) -> NodeTest:
     finding = members[0][1]
     text = finding.text
     needed = most = 0
@@ -192,29 +192,29 @@ def _test(
     serves: bool,
     named: frozenset[str],
     kept: Iterable[Planned],
-) -> Finding:
+) -> FailedTest:
     if row.name in request.exclude:
-        return Finding("excluded", "excluded by the job (--exclude)")
+        return FailedTest("excluded", "excluded by the job (--exclude)")
     if not serves:
         if row.external and not request.external:
-            return Finding("external", "another system runs it: for external jobs alone")
+            return FailedTest("external", "another system runs it: for external jobs alone")
         apart = _not_reserved(view, row, request)
         if apart:
-            return Finding("reservation", apart)
+            return FailedTest("reservation", apart)
         if request.boots_later and to_activate(request.boots, row.features, row.changeable):
-            return Finding("features", f"not rebooted for {request.features} yet (--delay-boot)")
+            return FailedTest("features", f"not rebooted for {request.features} yet (--delay-boot)")
         if request.extra and not says(request.extra, row.extra):
-            return Finding("features", f"its extra data is not as asked for: {request.extra}")
-        return Finding("features", f"without the features {request.features}")
+            return FailedTest("features", f"its extra data is not as asked for: {request.extra}")
+        return FailedTest("features", f"without the features {request.features}")
     bare = _emptied(row)
     if not able(bare, request, least):
         short = shortages(bare, request, least)
         text = f"too little of {listed([resource(item.what) for item in short])}" if short else _build(bare, request)
-        return Finding("too_small", text, short)
+        return FailedTest("too_small", text, short)
     if not row.up:
-        return Finding("state", state_text(view, row))
+        return FailedTest("state", state_text(view, row))
     if named and row.name not in named:
-        return Finding("not_named", "not among the nodes the job names (--nodelist)")
+        return FailedTest("not_named", "not among the nodes the job names (--nodelist)")
     if not able(row, request, least):
         return _busy(row, request, least)
     held = row.copy()
@@ -224,18 +224,18 @@ def _test(
                 held.charge(holder)
     if held.holders.keys() - row.holders.keys() and not able(held, request, least):
         if all(starts_together(view, request, future_start.request) for future_start in kept):
-            return Finding("kept", "free, but kept for a component that starts with it")
+            return FailedTest("kept", "free, but kept for a component that starts with it")
         first = min(future_start.start_at for future_start in kept)
         wait = "from now on" if first <= view.now else "soon"
-        return Finding("kept", f"free, but {wait} kept for jobs ahead of it")
+        return FailedTest("kept", f"free, but {wait} kept for jobs ahead of it")
     taken = _reserved(view, row, request)
     if taken is not None:
         held = row.copy()
         for holder in taken[1]:
             held.charge(holder)
         if not able(held, request, least):
-            return Finding("reserved", taken[0])
-    return Finding("able", f"can take {'it' if able(row, request, whole_portion(request)) else 'a part of it'} now")
+            return FailedTest("reserved", taken[0])
+    return FailedTest("able", f"can take {'it' if able(row, request, whole_portion(request)) else 'a part of it'} now")
 
 
 def _build(row: NodeRow, request: Request) -> str:
@@ -250,9 +250,9 @@ def _build(row: NodeRow, request: Request) -> str:
 def _not_reserved(view: PlanView, row: NodeRow, request: Request) -> str:
     """Why reservations rule the node out: it is not in the job's reservation, or a floating one always comes first."""
     reserved = view.snapshot.reserved
-    mine = reserved.by_name.get(request.reservation)
-    if mine is not None and not mine.flexible and row.name not in mine.nodes:
-        return f"not in reservation {mine.name}"
+    reservation = reserved.by_name.get(request.reservation)
+    if reservation is not None and not reservation.flexible and row.name not in reservation.nodes:
+        return f"not in reservation {reservation.name}"
     floating = [name for name in reserved.too_long(request) if row.name in reserved.by_name[name].nodes]
     return f"reserved: {listed(floating)}, which always begins before the job could end" if floating else ""
 
@@ -270,37 +270,37 @@ def _reserved(view: PlanView, row: NodeRow, request: Request) -> tuple[str, list
     return (f"reserved: {listed(sorted(names))}", holders) if holders else None
 
 
-def _busy(row: NodeRow, request: Request, least: tuple[int, int]) -> Finding:
+def _busy(row: NodeRow, request: Request, least: tuple[int, int]) -> FailedTest:
     if not open_to(row, request):
         if request.whole:
-            return Finding("busy", "not empty (the job wants whole nodes)")
+            return FailedTest("busy", "not empty (the job wants whole nodes)")
         if any(holder.whole for holder in row.holders.values()):
-            return Finding("busy", "given whole to another job")
-        return Finding("busy", "in use by another user (nodes are one user's at a time)")
+            return FailedTest("busy", "given whole to another job")
+        return FailedTest("busy", "in use by another user (nodes are one user's at a time)")
     short = shortages(row, request, least)
     if not short:
-        return Finding("busy", "what is free does not go together as asked for (cores, sockets, devices)")
-    return Finding("busy", f"{listed([resource(item.what) for item in short])} in use", short)
+        return FailedTest("busy", "what is free does not go together as asked for (cores, sockets, devices)")
+    return FailedTest("busy", f"{listed([resource(item.what) for item in short])} in use", short)
 
 
-def shortages(row: NodeRow, request: Request, least: tuple[int, int]) -> tuple[Short, ...]:
+def shortages(row: NodeRow, request: Request, least: tuple[int, int]) -> tuple[Shortage, ...]:
     """What the node has too little of for the least part of the job: GRES, memory, CPUs."""
     tasks, gpus = least
-    found = []
+    lacking = []
     needs = needs_of(request, tasks, gpus)
     for (name, kind), needed in sorted(needs.items()):
         free = row.count_free(name, kind)
         if free < needed:
-            found.append(Short(f"gres/{name}:{kind}" if kind else f"gres/{name}", needed, free))
+            lacking.append(Shortage(f"gres/{name}:{kind}" if kind else f"gres/{name}", needed, free))
     devices = sum(number for (name, _kind), number in needs.items() if name == "gpu")
     cpus = max(1, cpus_wanted(row.hardware, request, tasks, devices))
     memory = _memory_needed(row, request, cpus, devices)
     if memory > memory_free(row, request):
-        found.append(Short("memory", memory, memory_free(row, request)))
+        lacking.append(Shortage("memory", memory, memory_free(row, request)))
     usable = usable_cpus(row, request).bit_count()
     if usable < cpus:
-        found.append(Short("cpus", cpus, usable))
-    return tuple(found)
+        lacking.append(Shortage("cpus", cpus, usable))
+    return tuple(lacking)
 
 
 def _memory_needed(row: NodeRow, request: Request, cpus: int, gpus: int) -> int:
@@ -349,12 +349,12 @@ def starts_together(view: PlanView, request: Request, other: Request) -> bool:
     return records[request.component].het_job_id == records[other.component].het_job_id
 
 
-def _kept_by_node(view: PlanView, request: Request, own: Planned | None) -> dict[int, list[Planned]]:
+def _kept_by_node(view: PlanView, request: Request, planned: Planned | None) -> dict[int, list[Planned]]:
     """By node, planned starts of other jobs that begin before this job would end."""
-    found: dict[int, list[Planned]] = {}
+    by_node: dict[int, list[Planned]] = {}
     ends_at = view.now + request.seconds
     for future_start in view.future_starts:
-        if future_start is not own and future_start.start_at < ends_at:
+        if future_start is not planned and future_start.start_at < ends_at:
             for index, _holder in future_start.parts:
-                found.setdefault(index, []).append(future_start)
-    return found
+                by_node.setdefault(index, []).append(future_start)
+    return by_node

@@ -109,11 +109,11 @@ def _size(request: Request) -> Iterable[str]:
     else:
         nodes = f"{request.nodes_min} to {most} nodes"
     yield nodes + (", whole" if request.whole else "")
-    each = count(request.cpus_per_task, "CPU")
+    cpus = count(request.cpus_per_task, "CPU")
     if request.tasks is not None:
-        yield f"{count(request.tasks, 'task')} of {each}"
+        yield f"{count(request.tasks, 'task')} of {cpus}"
     else:
-        yield f"{count(request.tasks_per_node_fixed, 'task')} a node of {each}"
+        yield f"{count(request.tasks_per_node_fixed, 'task')} a node of {cpus}"
     if request.memory_per_node is not None:
         yield "all memory of each node" if not request.memory_per_node else f"{memory(request.memory_per_node)} a node"
     elif request.memory_per_cpu:
