@@ -1,4 +1,5 @@
-"""What `sacctmgr` asks of the daemon besides the book and jobs: events, its own state, archives, changes of records.
+"""sacctmgr requests that are not about associations or job listings: events, the daemon's state, archives, changes of
+records.
 
 Source: sacctmgr(1); slurmdbd(8).
 """
@@ -36,12 +37,12 @@ if TYPE_CHECKING:
 
 
 async def _nothing() -> None:
-    """The daemon's part, where a test has no daemon."""
+    """Default for `stop` and `reload` in tests that have no daemon."""
 
 
 class AdminRequests:
-    """`store` runs work on the one thread that writes, `read` on one of those that read; `reload` reads slurmdbd.conf
-    again, and `stop` ends the daemon.
+    """`store` runs work on the single thread that writes, `read` on a thread that reads; `reload` reads slurmdbd.conf
+    again; `stop` ends the daemon.
     """
 
     def __init__(
@@ -56,13 +57,13 @@ class AdminRequests:
         self._read = read
         self.statistics = statistics
         self._since = api.now()
-        #: Set by the daemon; a test has none.
+        #: Set by the daemon; None in tests.
         self.settings: DbdSettings | None = None
         self.reload: Callable[[], Awaitable[None]] = _nothing
         self.stop: Callable[[], None] = lambda: None
 
     def handlers(self) -> dict[type[Struct], Handler]:
-        """For the table of requests."""
+        """Entries for the table of requests."""
         return {
             model.SelectEvents: self.events,
             model.GetDatabaseConfiguration: self.configuration,
@@ -76,7 +77,7 @@ class AdminRequests:
             model.ArchiveLoad: self.archive_load,
         }
 
-    # -- who
+    # Authorization
 
     async def _is(self, call: Call, *levels: str) -> bool:
         if self._api.is_admin(call):
@@ -90,14 +91,14 @@ class AdminRequests:
             return str(connection.execute(select(users.c.admin).where(users.c.name == name, ~users.c.deleted)).scalar())
 
     async def need(self, call: Call, *levels: str) -> None:
-        """Raises SpritzError (ESLURM_ACCESS_DENIED) for callers with none of these AdminLevels."""
+        """Raises SpritzError (ESLURM_ACCESS_DENIED) unless the caller has one of these AdminLevels."""
         if not await self._is(call, *levels):
             raise SpritzError(Rejection(code="ESLURM_ACCESS_DENIED").text, code="ESLURM_ACCESS_DENIED")
 
-    # -- reading
+    # Queries
 
     async def events(self, request: model.SelectEvents, call: Call) -> AsyncIterator[model.EventRecords]:
-        """As fast as the caller reads; PrivateData=events keeps them for operators."""
+        """Streamed at the caller's pace. PrivateData=events restricts them to operators."""
         self._api.uid(call)
         if self.settings is not None and "events" in self.settings.words("PrivateData"):
             await self.need(call, "Operator", "Administrator")
@@ -106,7 +107,7 @@ class AdminRequests:
             yield piece
 
     async def configuration(self, request: model.GetDatabaseConfiguration, call: Call) -> model.DatabaseConfiguration:
-        """Everybody may know it: passwords are not in it."""
+        """Open to every caller: it contains no passwords."""
         self._api.uid(call)
         rows: list[tuple[str, str]] = []
         if self.settings is not None:
@@ -118,7 +119,7 @@ class AdminRequests:
         return model.DatabaseConfiguration(now=self._api.now(), rows=rows)
 
     async def call_statistics(self, request: model.GetCallStatistics, call: Call) -> model.CallCounts:
-        """By kind and by user."""
+        """Call counts by kind and by user."""
         await self.need(call, "Operator", "Administrator")
         return model.CallCounts(
             now=self._api.now(),
@@ -129,10 +130,10 @@ class AdminRequests:
             connections=self.statistics.connections(),
         )
 
-    # -- the daemon
+    # Control of the daemon
 
     async def clear_statistics(self, request: model.ClearStatistics, call: Call) -> Done:
-        """Counters begin anew."""
+        """Reset the counters to zero."""
         await self.need(call, "Administrator")
         self.statistics.clear()
         self._api.rounds.clear()
@@ -140,30 +141,30 @@ class AdminRequests:
         return Done()
 
     async def reconfigure(self, request: model.ReconfigureDatabase, call: Call) -> Done:
-        """slurmdbd.conf again. Raises SpritzError for mistakes in it, and then the old one stays."""
+        """Read slurmdbd.conf again. Raises SpritzError for mistakes in it; the configuration in force then stays."""
         await self.need(call, "Administrator")
         await self.reload()
         return Done()
 
     def shutdown(self, request: model.ShutdownDatabase, call: Call) -> Done:
-        """End in order."""
+        """Stop the daemon in order."""
         self._api.need_admin(call)
         self._api.log.info("daemon.shutdown_requested", uid=self._api.uid(call))
-        # After the answer has left.
+        # after the answer has been sent
         asyncio.get_running_loop().call_soon(self.stop)
         return Done()
 
-    # -- changing what was recorded
+    # Changes of records
 
     async def fix_runaway(self, request: model.FixRunaway, call: Call) -> model.Changed:
-        """End jobs that their controller no longer knows."""
+        """End jobs that are open in the database but unknown to their controller."""
         await self.need(call, "Operator", "Administrator")
         ended = await self._store(self._changing, end_runaway, self._api.engine, request.cluster, request.numbers)
         self._api.log.info("runaway.fixed", cluster=request.cluster, jobs=len(ended), uid=self._api.uid(call))
         return model.Changed(names=tuple(map(str, ended)))
 
     async def modify(self, request: model.ModifyJobs, call: Call) -> model.Changed:
-        """Comments and codes of ended jobs."""
+        """Change comments and codes of ended jobs."""
         need_few(request.picks)
         operator = await self._is(call, "Operator", "Administrator")
         await self._api.links.catch_up((request.cluster,))
@@ -174,14 +175,14 @@ class AdminRequests:
         return model.Changed(names=tuple(found))
 
     def _changing(self, work: Callable[..., Any], *arguments: Any) -> Any:
-        """On the storing thread; what it remembers of jobs is not true afterwards."""
+        """Run `work` on the storing thread, then drop its cached jobs: they may be out of date."""
         try:
             return work(*arguments)
         finally:
             self._api.forget()
 
     async def archive_dump(self, request: model.ArchiveDump, call: Call) -> model.Changed:
-        """Purge now, with archives."""
+        """Purge now, writing archives first."""
         self._api.need_admin(call)
         upkeep = self.asked_upkeep(request)
         files: list[str] = []
@@ -189,7 +190,7 @@ class AdminRequests:
         return model.Changed(names=tuple(files))
 
     def asked_upkeep(self, request: model.ArchiveDump) -> purge.Upkeep:
-        """slurmdbd.conf's, and what the request has in its place. Raises SpritzError."""
+        """Purge and archive settings of slurmdbd.conf, overridden by those of the request. Raises SpritzError."""
         upkeep = purge.wanted(self.settings) if self.settings is not None else purge.Upkeep(periods={})
         periods = dict(upkeep.periods)
         for key, text in request.periods.items():
@@ -212,7 +213,7 @@ class AdminRequests:
         )
 
     async def archive_load(self, request: model.ArchiveLoad, call: Call) -> model.Changed:
-        """An archive's records back."""
+        """Load the records of an archive file into the database."""
         self._api.need_admin(call)
         added = await self._store(self._changing, lambda: archive.load(self._api.engine, request.path, self._api.now()))
         return model.Changed(names=tuple(f"{name}: {count}" for name, count in added.items()))

@@ -1,4 +1,4 @@
-"""Changes of what was recorded, at a person's word: runaway jobs are ended, comments and codes of ended jobs set.
+"""Manual changes of records: end runaway jobs, set comments and codes of ended jobs.
 
 These are the only rows that do not follow from events alone. Source: sacctmgr(1) RunawayJobs, modify job.
 """
@@ -19,12 +19,12 @@ from spritz.model.resources import mask_of
 if TYPE_CHECKING:
     from spritz.model.accounting_admin import ModifyJobs
 
-#: What a job's owner may change himself.
+#: what the owner of a job may change
 _OWN = frozenset({"comment", "derived_exit_status", "extra"})
 
 
 def end_runaway(engine: Engine, cluster: str, numbers: tuple[int, ...]) -> list[int]:
-    """End lives that have not: COMPLETED at the moment when they began, or could have. Their job ids."""
+    """Set open lives of these jobs to COMPLETED, ended when they started (or became eligible). Returns their job ids."""
     jobs, steps = schema.jobs, schema.steps
     with database_errors(), engine.begin() as connection:
         cluster_id = connection.execute(select(schema.clusters.c.id).where(schema.clusters.c.name == cluster)).scalar()
@@ -51,14 +51,17 @@ def end_runaway(engine: Engine, cluster: str, numbers: tuple[int, ...]) -> list[
             )
             .values(state="COMPLETED", ended_at=steps.c.started_at)
         )
-        # What they seemed to use since then is to be rolled up again.
+        # Usage counted for them since then must be rolled up again.
         clusters = schema.clusters
         connection.execute(update(clusters).where(clusters.c.id == cluster_id).values(rolled_until=set_back(since)))
         return sorted(job_id for _, job_id in found)
 
 
 def modify_jobs(engine: Engine, request: ModifyJobs, uid: int, *, operator: bool) -> list[str]:
-    """Set what is given on the newest lives of ended jobs; their ids. Raises SpritzError, and then changes nothing."""
+    """Set the given values on the newest life of each ended job. Returns their ids.
+
+    Raises SpritzError, and then changes nothing.
+    """
     names = ("derived_exit_status", "comment", "admin_comment", "system_comment", "extra", "wckey")
     values: dict[str, Any] = {name: given for name in names if (given := getattr(request, name)) is not None}
     if not operator and not values.keys() <= _OWN:

@@ -1,6 +1,6 @@
-"""Every request that `slurmdbd` takes: who may ask, what is done with the database, what is answered.
+"""Every request that `slurmdbd` takes: authorization, database work and answer.
 
-Storing is done by one thread, in order; questions by others, each on a connection of its own, and never more than
+One thread does all writing, in order. Queries run on other threads, each with a connection of its own, at most
 `engine.READERS` at a time. Later requests join `handlers`.
 """
 
@@ -46,13 +46,12 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-#: As `tls.CONTROLLER`: a slurmdbd of one machine imports no TLS.
+#: Same as `tls.CONTROLLER`: a slurmdbd that serves one machine must not import TLS.
 _CONTROLLER = "controller"
 
 
 class Api:
-    """Answers requests. `slurm_uid`: SlurmUser's number; that user, root and our own are administrators.
-
+    """Answers requests. `slurm_uid`: SlurmUser's number; that user, root and the daemon's own user are administrators.
     `private`: PrivateData.
     """
 
@@ -68,10 +67,10 @@ class Api:
         self.private = private
         #: unless DisableCoordDBD
         self.coordinators_change = True
-        #: keys of slurmdbd.conf that are on, and DefaultQOS, as `Book` has them
+        #: keys of slurmdbd.conf that are on, and DefaultQOS, in the form that `Book` has
         self.book_options: tuple[str, ...] = ()
         self.default_qos = "normal"
-        #: MessageTimeout, seconds: within which a controller takes a policy
+        #: MessageTimeout, seconds: how long a controller may take to accept a policy
         self.message_timeout = 10.0
         #: MaxQueryTimeRange, seconds
         self.longest_window: int | None = None
@@ -82,7 +81,7 @@ class Api:
         self.reading = asyncio.Semaphore(engines.READERS)
         self.started_at = clock.now()
         self.statistics_of_calls = CallStatistics()
-        #: periodic work, by name
+        #: counters of periodic work, by name
         self.rounds: dict[str, RollupCount] = {}
         self.debug_flags = DebugFlags(self)
         self.admin = AdminRequests(self, self._store_by, self._read_by, self.statistics_of_calls)
@@ -111,16 +110,16 @@ class Api:
         }
 
     async def prepare(self) -> None:
-        """Give an empty database root and the default QOS: `sacctmgr add cluster` comes before any controller."""
+        """Add root and the default QOS to an empty database: `sacctmgr add cluster` comes before any controller."""
         await self._store_by(ensure, self.engine, "", self._clock.now(), (), self.default_qos)
 
     def close(self) -> None:
-        """Finish what is being stored. Blocks."""
+        """Finish the write in progress. Blocks."""
         self.directory.close()
         self._writer.shutdown(wait=True)
         self._readers.shutdown(wait=True, cancel_futures=True)
 
-    # -- who asks
+    # Callers
 
     def _uid(self, call: Call) -> int:
         """Raises SpritzError if the peer cannot be identified."""
@@ -137,7 +136,7 @@ class Api:
         return self._uid(call)
 
     async def user_name(self, call: Call) -> str:
-        """The caller's name; its number where the system has none. Raises SpritzError."""
+        """The caller's login name, or its number if the system has no name. Raises SpritzError."""
         uid = self._uid(call)
         return await self.directory.answer(user_name_of, uid) or str(uid)
 
@@ -146,33 +145,39 @@ class Api:
         return self._clock.now()
 
     def monotonic(self) -> float:
-        """Seconds that never go back."""
+        """Seconds of a clock that is never set back."""
         return self._clock.monotonic()
 
     async def sleep(self, seconds: float) -> None:
-        """By the daemon's clock."""
+        """Wait, by the daemon's clock."""
         await self._clock.sleep(seconds)
 
     def is_admin(self, call: Call) -> bool:
-        """Root, SlurmUser, or who runs the daemon; and a controller on another machine, which has the cluster's key."""
+        """True for root, SlurmUser and the daemon's user, and for a controller on another machine: it has the cluster's
+        key.
+        """
         if call.caller is None and call.machine is not None:
             return call.machine.role == _CONTROLLER
         return self._uid(call) in self._admins
 
     def need_admin(self, call: Call) -> None:
-        """Raises SpritzError (ESLURM_ACCESS_DENIED) for everybody else."""
+        """Raises SpritzError (ESLURM_ACCESS_DENIED) unless the caller is an administrator."""
         if not self.is_admin(call):
             raise SpritzError(Rejection(code="ESLURM_ACCESS_DENIED").text, code="ESLURM_ACCESS_DENIED")
 
     async def restricted(self, call: Call, *words: str) -> Rights | None:
-        """Whose records the caller may see, if PrivateData has any of `words`; None: everybody's."""
+        """Rights of a caller that may see only its own records; None if it may see all.
+
+        PrivateData restricts the records if it has any of `words`.
+        """
         if self.is_admin(call) or self.private.isdisjoint(words):
             return None
         rights: Rights = await self._read_by(read_rights, self._store.engine, await self.user_name(call))
         return None if rights.operator else rights
 
     async def check_window(self, call: Call, starts_at: float | None, ends_at: float | None) -> None:
-        """Raises SpritzError (ESLURM_DB_QUERY_TOO_WIDE) if it is longer than MaxQueryTimeRange; operators may ask all.
+        """Raises SpritzError (ESLURM_DB_QUERY_TOO_WIDE) for a window longer than MaxQueryTimeRange, unless the caller
+        is an operator.
 
         Source: slurmdbd.conf(5).
         """
@@ -184,13 +189,13 @@ class Api:
             if not rights.operator:
                 raise SpritzError(Rejection(code="ESLURM_DB_QUERY_TOO_WIDE").text, code="ESLURM_DB_QUERY_TOO_WIDE")
 
-    # -- the outbox of controllers
+    # Requests of controllers
 
     async def _store_by(self, work: Callable[..., T], *arguments: Any) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._writer, lambda: work(*arguments))
 
     async def register(self, request: model.RegisterCluster, call: Call) -> model.ClusterRegistered:
-        """A controller: from which event on shall it send?"""
+        """Register a controller, and answer from which event on it must send."""
         self.need_admin(call)
         try:
             sequence, odd = await self._store_by(self._store.register, request, self._clock.now())
@@ -204,14 +209,14 @@ class Api:
         return model.ClusterRegistered(sequence=sequence, set_aside=set_aside)
 
     async def store_events(self, request: model.StoreEvents, call: Call) -> model.EventsStored:
-        """A batch; answered when it is committed."""
+        """Store a batch; answered after the commit."""
         self.need_admin(call)
         link = self.links.of(request.cluster, call.channel)
         try:
             sequence = await self._store_by(
                 self._store.ingest, request.cluster, request.journal, request.groups, request.documents
             )
-        except SpritzError as error:  # the controller sends them again
+        except SpritzError as error:  # the controller sends the batch again
             self.links.refused.add(request.cluster)
             self._log.error("events.not_stored", cluster=request.cluster, after=link.stored, error=error.message)
             raise
@@ -221,7 +226,7 @@ class Api:
         return model.EventsStored(sequence=sequence, set_aside=link.set_aside)
 
     async def store_state(self, request: model.StoreState, call: Call) -> model.EventsStored:
-        """What a controller holds, where events are gone."""
+        """Store the state of a controller whose older events are gone."""
         self.need_admin(call)
         link = self.links.of(request.cluster, call.channel)
         before = link.stored
@@ -241,14 +246,14 @@ class Api:
         self.links.refused.discard(link.cluster)
         link.advance(sequence)
 
-    # -- forgetting
+    # Purging
 
     def forget(self) -> None:
-        """The storing thread looks at the database again before it believes what it remembers."""
+        """Drop cached records, so that the storing thread reads the database again."""
         self._store.forget()
 
     async def purge_hourly(self) -> None:
-        """Forget what is older than it shall be, now and at the start of every hour."""
+        """Purge old records now and at the start of every hour."""
         while True:
             now = self._clock.now()
             if self.upkeep.periods:
@@ -259,8 +264,8 @@ class Api:
             await self._clock.sleep(next_hour(now) - now)
 
     async def purge_once(self, upkeep: Upkeep, files: list[str]) -> None:
-        """One piece at a time between batches; `files` gets the archives' paths. Raises SpritzError."""
-        # What goes has its part in usage first.
+        """One transaction at a time between batches; `files` collects the archives' paths. Raises SpritzError."""
+        # Records must be rolled up into usage before they are purged.
         await self.usage.roll_due()
         now, began = self._clock.now(), self._clock.monotonic()
         pieces = purge(self._store.engine, upkeep, now, files)
@@ -278,21 +283,22 @@ class Api:
             self.count_round("purge", now, self._clock.monotonic() - began)
 
     def count_round(self, name: str, at: float, seconds: float) -> None:
-        """Some work was done once more: for `sacctmgr show stats`."""
+        """Count one more run of periodic work, for `sacctmgr show stats`."""
         took = int(seconds * 1e6)
         before = self.rounds.get(name) or RollupCount(name, 0.0, 0, 0, 0, 0)
         self.rounds[name] = RollupCount(
             name, at, took, max(took, before.longest), before.total + took, before.count + 1
         )
 
-    # -- questions
+    # Queries
 
     async def select_jobs(self, request: model.SelectJobs, call: Call) -> AsyncIterator[model.JobRecords]:
-        """Jobs and their steps, as fast as the caller reads. With PrivateData=jobs, of others only operators', and
-        those of accounts that the caller coordinates.
+        """Jobs and their steps, streamed at the caller's pace.
+
+        With PrivateData=jobs, other users' jobs are for operators and for coordinators of the account.
         """
         need_few(request.picks)
-        if not request.picks:  # as in Slurm: jobs that are named are found whatever the time window
+        if not request.picks:  # as in Slurm: jobs asked for by id are found regardless of the time window
             await self.check_window(call, request.starts_at, request.ends_at)
         rights = await self.restricted(call, "jobs")
         if rights is not None:
@@ -305,20 +311,20 @@ class Api:
             yield model.JobRecords(now=self._clock.now(), jobs=piece)
 
     async def stream(self, pieces: Iterator[T]) -> AsyncIterator[T]:
-        """What a reading in a thread gives, piece by piece."""
+        """Run a blocking iterator on reading threads, item by item."""
         async with self.reading:
             try:
                 while (piece := await self._read_by(next, pieces, None)) is not None:
                     yield piece
             finally:
-                # In a thread too: it rolls back, and gives the connection back.
+                # On a thread too: closing rolls back and returns the connection to the pool.
                 await asyncio.shield(self._read_by(_close, pieces))
 
     async def _read_by(self, work: Callable[..., T], *arguments: Any) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._readers, lambda: work(*arguments))
 
     async def ask_history(self, request: model.AskHistory, call: Call) -> model.Histories:
-        """What happened to jobs. With PrivateData=jobs, of others as `select_jobs`."""
+        """Histories of jobs. PrivateData=jobs applies as in `select_jobs`."""
         uid = self._uid(call)
         need_few(request.picks)
         rights = await self.restricted(call, "jobs")
@@ -331,7 +337,7 @@ class Api:
         return model.Histories(now=self._clock.now(), lives=lives)
 
     async def get_documents(self, request: model.GetDocuments, call: Call) -> AsyncIterator[model.Documents]:
-        """Scripts and environments, one after the other: their owners' and administrators' only."""
+        """Scripts and environments, one at a time, for the jobs' owners and administrators only."""
         uid, admin = self._uid(call), self.is_admin(call)
         need_few(request.picks)
         await self.links.catch_up(request.clusters)
@@ -340,7 +346,7 @@ class Api:
             yield model.Documents(documents=[document])
 
     def _documents(self, query: model.SelectJobs, environment: bool, uid: int) -> Iterator[model.Document]:
-        """Of jobs of `uid` (-1: of everybody's)."""
+        """Documents of `uid`'s jobs (-1: of all users)."""
         for piece in read_jobs(self._store.engine, query):
             for job in (one.job for one in piece if uid in (-1, one.job.uid)):
                 key = job.environment_key if environment else job.script_key
@@ -348,10 +354,10 @@ class Api:
                     body = document_of(connection, key) if key else None
                 yield model.Document(cluster=job.cluster, job=job, body=body)
 
-    # -- about the daemon
+    # The daemon itself
 
     def ping(self, request: Ping, call: Call) -> Pong:
-        """Are you there?"""
+        """Liveness check."""
         return Pong(
             host=os.uname().nodename,
             pid=os.getpid(),
@@ -362,7 +368,7 @@ class Api:
         )
 
     def statistics(self, request: Statistics, call: Call) -> Counters:
-        """Counters since the start."""
+        """Counters since the start of the daemon."""
         self.need_admin(call)
         return Counters(values={**self._counts, "clusters.connected_count": float(len(self.links.by_cluster))})
 

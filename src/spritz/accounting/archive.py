@@ -1,13 +1,13 @@
-"""Archives: records that are purged, kept in files first, and put back.
+"""Archive files: records are written to them before they are purged, and can be loaded again.
 
-A file holds a line of JSON for each record, `["jobs", {column: value}]`, between a line that says what it is and one
-that says how many there were. The lines are on disk before the transaction that deletes their rows is committed: a
-daemon that is killed between the two leaves rows that are archived twice, and loading passes over what is there
-already. A line that was cut off by a kill belongs to rows that are still in the database. Half of a copied file looks
-the same: what there is of it is loaded, and that there is no end is said.
+A file has a header line, one line of JSON for each record, `["jobs", {column: value}]`, and a last line with the number
+of records. The lines are on disk before the transaction that deletes their rows commits. A daemon that is killed
+between the two archives the rows again later, and loading skips records that exist. A line cut off by a kill belongs to
+rows that are still in the database. A file copied in part looks the same: its records are loaded, and the missing end
+is reported.
 
-An archive of an older database revision gets empty values for columns that came later. An archive of a later release is
-refused, and so is a column that this release does not have: loading it would drop values.
+Records of an older database revision get empty values in newer columns. An archive of a later release, or with a column
+unknown to this release, is refused: loading it would drop values.
 
 Source: slurmdbd.conf(5) ArchiveDir (names of files, 50,000 records a file); sacctmgr(1) archive. The form is ours.
 """
@@ -33,16 +33,16 @@ from spritz.model.errors import SpritzError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-#: Records of one file; further ones go to another, with a number behind its name.
+#: Records of one file. Further records go to another file, with a number appended to its name.
 RECORDS_MAX = 50_000
 
-#: Records of one transaction of loading.
+#: Records of one transaction while loading.
 _ROWS = 500
 
 _FORMAT = 1
 _MARK, _END = "spritz-archive", "spritz-archive-end"
 
-#: What lines may be called, in the order in which they are loaded.
+#: Table names in archive lines, in the order in which they are loaded.
 TABLES: dict[str, Table] = {
     "jobs": schema.jobs,
     "steps": schema.steps,
@@ -57,12 +57,12 @@ TABLES: dict[str, Table] = {
     "transactions": association_tables.transactions,
 }
 
-#: What a file has in the place of a holder's number.
+#: Columns that replace a holder's number in a file.
 HOLDER = ("account", "user", "wckey", "qos")
 
 _USAGE = ("holder_usage", "cluster_usage", "job_sizes")
 
-#: Row of a table by its name there.
+#: A row, with its table's name in the file.
 Line = tuple[str, dict[str, Any]]
 
 
@@ -74,7 +74,7 @@ class ArchiveError(SpritzError):
 
 
 class Archivist:
-    """Writes the files of one round of purging. `kinds`: word for a file's name by the purge key that it is for."""
+    """Writes the files of one purge. `kinds`: for each purge key, the word in a file's name."""
 
     def __init__(self, directory: str, kinds: dict[str, str]) -> None:
         self._directory = directory
@@ -84,17 +84,17 @@ class Archivist:
         self.files: list[str] = []
 
     def keeps(self, key: str) -> bool:
-        """Are such records archived?"""
+        """Whether records of this purge key are archived."""
         return key in self._kinds
 
     def new_documents(self, keys: Iterable[str]) -> list[str]:
-        """Those that this round has not written yet."""
+        """The keys whose documents this purge has not written yet."""
         fresh = sorted(set(keys) - self._documents - {""})
         self._documents.update(fresh)
         return fresh
 
     def write(self, key: str, cluster: str, begins: float, ends: float, lines: Iterable[Line]) -> None:
-        """Add records of one cluster, and have them on disk. Raises ArchiveError."""
+        """Append records of one cluster and sync them to disk. Raises ArchiveError."""
         kind = self._kinds[key]
         try:
             stream, count = self._open.get((kind, cluster)) or (self._begin(kind, cluster, begins, ends), 0)
@@ -133,7 +133,7 @@ class Archivist:
         return stream
 
     def close(self) -> None:
-        """No more records. Raises ArchiveError."""
+        """Write the last lines. Raises ArchiveError."""
         try:
             for stream, count in self._open.values():
                 _end(stream, count)
@@ -156,14 +156,14 @@ def _text_of(value: Any) -> str:
     return base64.b64encode(bytes(value)).decode("ascii")
 
 
-# -- loading
+# Loading
 
 
 def load(engine: Engine, path: str, now: float) -> dict[str, int]:
-    """Put a file's records back; how many of each table were missing. Raises ArchiveError, DatabaseError.
+    """Load a file's records. Returns, by table, how many were missing. Raises ArchiveError, DatabaseError.
 
-    What is there already, by its key, stays as it is: loading twice changes nothing. Of a file without its end, what
-    there is of it is loaded, and then ArchiveError raised.
+    Records that exist, by their key, stay as they are: loading twice changes nothing. Of a file without its last line,
+    all complete records are loaded, and then ArchiveError is raised.
     """
     added: dict[str, int] = {}
     cluster, lines = _read(path)
@@ -193,7 +193,7 @@ def load(engine: Engine, path: str, now: float) -> dict[str, int]:
 
 
 def _settle_usage(connection: Connection, cluster_id: int, until: int) -> None:
-    """Usage that was loaded stays as it is, whatever records of its time there are."""
+    """Protect loaded usage from later roll-ups of the same time."""
     table = schema.clusters
     connection.execute(
         update(table).where(table.c.id == cluster_id, table.c.purged_until < until).values(purged_until=until)
@@ -202,7 +202,7 @@ def _settle_usage(connection: Connection, cluster_id: int, until: int) -> None:
 
 def _read(path: str) -> tuple[str, _Lines]:
     try:
-        stream = open(path, "rb")  # noqa: SIM115 - the lines are read from it later, and close it
+        stream = open(path, "rb")  # noqa: SIM115 - the generator reads and closes it
     except OSError as error:
         raise ArchiveError(f"{path}: {error.strerror}") from error
     try:
@@ -224,16 +224,16 @@ def _read(path: str) -> tuple[str, _Lines]:
 
 
 def _knows(revision: object) -> bool:
-    """Is it the revision of a database of this release, or of an earlier one?"""
+    """Whether this is the revision of a database of this release or an earlier one."""
     if revision == schema.REVISION:
         return True
-    from spritz.accounting import migrations  # which costs more to import than all the rest
+    from spritz.accounting import migrations  # costs more to import than everything else here
 
     return revision in migrations.revisions()
 
 
 class _Lines:
-    """Records of a file, in order. `complete`, once all were read: there was an end, or the release wrote none."""
+    """Records of a file, in order. `complete` is set at the end: the last line was there, or the release wrote none."""
 
     def __init__(self, stream: IO[bytes], path: str, *, ended: bool) -> None:
         self._stream, self._path = stream, path
@@ -245,7 +245,7 @@ class _Lines:
         with self._stream:
             for number, text in enumerate(self._stream, 2):
                 if not text.endswith(b"\n"):
-                    return  # cut off: after a kill its row was never deleted
+                    return  # cut off by a kill: its row was never deleted
                 try:
                     name, row = json.decode(text, type=tuple[str, dict[str, Any]])
                 except (DecodeError, UnicodeDecodeError) as error:
@@ -260,7 +260,7 @@ class _Lines:
 
 
 def _row(path: str, table: Table, found: dict[str, Any], cluster_id: int) -> dict[str, Any]:
-    """The row with columns that this release has; what an older one lacked is empty. Raises ArchiveError."""
+    """The row with this release's columns; missing ones are empty. Raises ArchiveError."""
     row: dict[str, Any] = {}
     unknown = found.keys() - table.columns.keys()
     if unknown:
@@ -278,9 +278,9 @@ def _row(path: str, table: Table, found: dict[str, Any], cluster_id: int) -> dic
 
 
 def _put(connection: Connection, name: str, rows: list[dict[str, Any]]) -> int:
-    """Insert those that are not there."""
+    """Insert the rows that do not exist."""
     table = TABLES[name]
-    # A transaction's number says nothing in another database: it is known by all that it says.
+    # A transaction's number means nothing in another database: all its other columns identify it.
     names = [c.name for c in table.columns if c.name != "id"] if name == "transactions" else _keys(table)
     columns = [table.c[name] for name in names]
     wanted = {tuple(row[name] for name in names): row for row in rows}
@@ -308,7 +308,7 @@ def _cluster(connection: Connection, name: str, now: float) -> int:
 
 
 def _make_room(connection: Connection, cluster_id: int) -> None:
-    """What the cluster sends from now on gets places behind those of the archive."""
+    """Raise the cluster's base, so that new events get places after those of the archive."""
     table = schema.clusters
     row = connection.execute(select(table.c.base, table.c.sequence).where(table.c.id == cluster_id)).one()
     from sqlalchemy import func

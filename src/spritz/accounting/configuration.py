@@ -1,4 +1,4 @@
-"""slurmdbd.conf as the daemon needs it: where it is, who may read it, and the database's URL.
+"""slurmdbd.conf: its path, the check of its permissions, and the database's URL.
 
 Source: slurmdbd.conf(5).
 """
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from spritz.config.loaded import DbdSettings
 
 _USUAL_PORTS = {"mysql": 3306, "postgresql": 5432}
-#: where distributions have MySQL's and MariaDB's socket
+#: where distributions put the socket of MySQL and MariaDB
 _MYSQL_SOCKETS = ("/run/mysqld/mysqld.sock", "/var/lib/mysql/mysql.sock")
 
 #: Seconds that StoragePassScript may take.
@@ -27,7 +27,7 @@ _SCRIPT_SECONDS = 30
 
 
 def find_slurmdbd_conf() -> str:
-    """slurmdbd.conf in the directory of the slurm.conf in force, or where that would be. Raises SpritzError."""
+    """The path of slurmdbd.conf: in the directory of the slurm.conf in force. Raises SpritzError."""
     paths = [os.path.join(os.path.dirname(os.path.abspath(path)), "slurmdbd.conf") for path in candidates()]
     for path in paths:
         if os.path.exists(path):
@@ -40,7 +40,7 @@ def find_slurmdbd_conf() -> str:
 
 
 def check_permissions(path: str, slurm_uid: int) -> None:
-    """Refuse a file, which may hold a password, that other users can read or write. Raises SpritzError."""
+    """Refuse a file that other users can read or write: it may hold a password. Raises SpritzError."""
     found = os.stat(path)
     if found.st_uid not in (slurm_uid, 0):
         raise SpritzError(f"slurmdbd.conf not owned by SlurmUser {found.st_uid}!={slurm_uid}")
@@ -53,8 +53,8 @@ def check_permissions(path: str, slurm_uid: int) -> None:
 
 
 def database_url(settings: DbdSettings) -> URL:
-    """The database that the Storage keys say. Raises SpritzError."""
-    # Costly to import: the daemon has its pid file before this.
+    """The URL that the Storage keys make. Raises SpritzError."""
+    # Slow to import: the daemon must have its pid file before.
     from sqlalchemy.engine import URL
 
     from spritz.accounting.engine import parse_url
@@ -86,9 +86,9 @@ def database_url(settings: DbdSettings) -> URL:
 
 
 def _socket(settings: DbdSettings, kind: str) -> dict[str, str]:
-    """The Unix socket that StorageHost means, as the URL says it; empty where TCP is meant.
+    """The URL's options for the Unix socket that StorageHost means; empty for TCP.
 
-    A path is one (PostgreSQL: its directory). For localhost MySQL's own library, which Slurm uses, takes its socket.
+    A path is a socket (PostgreSQL: its directory). For localhost, MySQL's library, which Slurm uses, takes its socket.
     """
     host = settings.text("StorageHost")
     if kind == "postgresql":
@@ -117,7 +117,7 @@ def _password(settings: DbdSettings) -> str | None:
 
 
 def _encryption(settings: DbdSettings, kind: str) -> dict[str, str]:
-    """StorageParameters=SSL_CA=…,SSL_CERT=…,SSL_KEY=…"""
+    """The URL's options for StorageParameters=SSL_CA=…,SSL_CERT=…,SSL_KEY=…"""
     names = (
         {"ssl_ca": "ssl_ca", "ssl_cert": "ssl_cert", "ssl_key": "ssl_key"}
         if kind == "mysql"

@@ -1,7 +1,7 @@
-"""slurmdbd, assembled: opens and migrates the database, listens, and stops in order.
+"""The slurmdbd process: opens and migrates the database, listens, and stops in order.
 
-The order of stopping: no new connections; the batch that is being stored is finished and answered; the connections
-close. What was not acknowledged, controllers send again.
+The order of stopping: new connections are refused; the batch in progress is stored and answered; the connections close.
+Controllers send again what was not acknowledged.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ if TYPE_CHECKING:
 #: Seconds that reading slurmdbd.conf again may take.
 READ_SECONDS = 60.0
 
-#: A database that is not there yet (a machine that starts) is waited for, at most so long between attempts.
+#: Longest pause, seconds, between attempts to connect to a database that is not up yet (as at boot).
 RETRY_SECONDS_MAX = 30.0
 
-#: A copy of SQLite's file without its log lacks no more than this.
+#: Seconds between checkpoints. A copy of SQLite's file without its log lacks no more than this.
 CHECKPOINT_SECONDS = 60.0
 
-#: Exit status of `serve` when another slurmdbd may serve by now: start again, to stand by.
+#: Exit status of `serve` after the lock was lost: another slurmdbd may serve, so restart as the standby.
 STAND_BY = 75
 
 _IGNORED_SIGNALS = (signal.SIGUSR1, signal.SIGPIPE, signal.SIGTSTP, signal.SIGXCPU, signal.SIGQUIT, signal.SIGALRM)
@@ -118,7 +118,7 @@ async def serve(
                 tasks.cancel_all()
             server.stop_listening()
             if lost.is_set():
-                return STAND_BY  # what is being stored waits for a database that does not answer
+                return STAND_BY  # a write that waits for a dead database must not block the switch
             await loop.run_in_executor(None, api.close)
             if lock is not None:
                 await thread.run(lock.drop)
@@ -130,7 +130,7 @@ async def serve(
 
 
 async def _stand_by(lock: DatabaseLock, thread: Worker, startup: Startup, log: Logger, stopping: asyncio.Event) -> bool:
-    """Until no other slurmdbd serves, or told to stop. Whether that took a while, and the start was over before."""
+    """Wait for the lock, or for the signal to stop. Returns whether it stood by, and so reported its start already."""
     reported = ""
     while not stopping.is_set():
         try:
@@ -159,7 +159,7 @@ async def _stand_by(lock: DatabaseLock, thread: Worker, startup: Startup, log: L
 async def _watch_lock(
     lock: DatabaseLock, thread: Worker, log: Logger, lost: asyncio.Event, stopping: asyncio.Event
 ) -> None:
-    """Have it all stop when the lock is another one's to take."""
+    """Stop the daemon once the lock is lost."""
     while True:
         await asyncio.sleep(LOOK_SECONDS)
         try:
@@ -172,7 +172,7 @@ async def _watch_lock(
 
 
 async def _open_database(store: Store, log: Logger, stopping: asyncio.Event) -> bool:
-    """Connect and bring the tables up to date. False: told to stop. Raises DatabaseError where that is final."""
+    """Connect and upgrade the tables. False: told to stop. Raises DatabaseError for permanent failures."""
     wait = 0.5
     while not stopping.is_set():
         try:
@@ -203,7 +203,7 @@ async def _checkpoint_always(store: Store, log: Logger) -> None:
 
 
 def _take_machines(server: Server, membership: Membership, tasks: Supervisor, log: Logger) -> None:
-    """Other machines of clusters that have our key."""
+    """Accept machines that hold a certificate of a cluster whose key this machine has."""
     from spritz.client.hub import Hub
     from spritz.runtime import tls
 
@@ -215,7 +215,7 @@ def _take_machines(server: Server, membership: Membership, tasks: Supervisor, lo
             await clock.sleep(3600.0)
             try:
                 tls.renew(context, membership.keys("", tls.DATABASE, clock.now()))
-            except (SpritzError, OSError) as error:  # ssl.SSLError is one
+            except (SpritzError, OSError) as error:  # ssl.SSLError is an OSError
                 log.error("certificate.not_renewed", error=error)
 
     server.secure(context, Hub(membership, "", clock, tasks, server.complaints, server.take))
@@ -239,7 +239,7 @@ async def _listen(server: Server, settings: DbdSettings, log: Logger) -> None:
 
 
 def _configure(api: Api, settings: DbdSettings) -> None:
-    """What may change while the daemon runs."""
+    """Apply the settings that may change while the daemon runs."""
     api.private = frozenset(settings.words("PrivateData"))
     longest = settings["MaxQueryTimeRange"]
     api.longest_window = longest if isinstance(longest, int) and longest < INFINITE else None
@@ -253,7 +253,7 @@ def _configure(api: Api, settings: DbdSettings) -> None:
 
 
 async def _reload(api: Api, reader: Worker, path: str, log: Logger) -> None:
-    """slurmdbd.conf again. Raises SpritzError, and then everything stays as it is."""
+    """Read slurmdbd.conf again. Raises SpritzError, and then changes nothing."""
     from spritz.config.load import load_slurmdbd
 
     settings = await reader.run(load_slurmdbd, path, seconds=READ_SECONDS)
@@ -268,7 +268,7 @@ async def _reload(api: Api, reader: Worker, path: str, log: Logger) -> None:
 
 
 async def _reload_or_log(api: Api, reader: Worker, path: str, log: Logger) -> None:
-    """At SIGHUP no request waits for an answer."""
+    """For SIGHUP, where no request waits for the error."""
     try:
         await _reload(api, reader, path, log)
     except SpritzError as error:

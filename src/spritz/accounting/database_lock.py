@@ -1,9 +1,8 @@
-"""Which of two slurmdbds serves, where they stand by for each other over one database (DbdBackupHost).
+"""A database lock that lets one of two slurmdbds over the same database serve (DbdBackupHost).
 
-The one that serves holds a lock of the database, by a session of its own: a database server gives such a lock back when
-the session ends. It looks at the session each second, and stops serving where that does not answer. The database
-ends a session that is silent for `SILENT_SECONDS`, so one that was cut off holds the lock no longer than that, and has
-stopped before.
+The serving slurmdbd holds the lock in a database session of its own; the server releases it when the session ends. It
+checks the session every second, and stops serving if the session does not answer. The database ends a session that is
+silent for `SILENT_SECONDS`. A slurmdbd that is cut off therefore loses the lock only after it has stopped serving.
 
 Source: slurmdbd.conf(5) DbdBackupHost; https://www.postgresql.org/docs/current/explicit-locking.html (advisory locks);
 https://mariadb.com/kb/en/get_lock/; docs/decisions/0202.
@@ -20,10 +19,10 @@ from spritz.accounting.engine import DatabaseError, database_errors
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Engine
 
-#: Seconds between looks at the session, and the longest that the database may take to answer one.
+#: Seconds between checks of the session, and the longest that the database may take to answer one.
 LOOK_SECONDS, ANSWER_SECONDS = 1.0, 5.0
 
-#: Seconds after which the database ends a session that has said nothing.
+#: Seconds of silence after which the database ends the session.
 SILENT_SECONDS = 10
 
 _PREPARE = {
@@ -37,7 +36,7 @@ _TAKE = {
 
 
 class DatabaseLock:
-    """One slurmdbd's part in it. All methods block; use them from one thread."""
+    """One slurmdbd's session and lock. All methods block; call them from one thread."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -52,11 +51,11 @@ class DatabaseLock:
             )
 
     def take(self) -> bool:
-        """Whether we serve now. Raises DatabaseError."""
+        """Try to take the lock. Raises DatabaseError."""
         return bool(self._ask(_TAKE[self._kind]))
 
     def hold(self) -> None:
-        """Raises DatabaseError if the session, and so the lock, is gone."""
+        """Check the session. Raises DatabaseError if it is gone, and with it the lock."""
         if self._session is None:
             raise DatabaseError("the session with the lock is gone")
         self._ask("SELECT 1")
@@ -66,7 +65,7 @@ class DatabaseLock:
             with database_errors():
                 if self._session is None:
                     session = self._engine.connect().execution_options(isolation_level="AUTOCOMMIT")
-                    session.detach()  # else the pool might hand it on
+                    session.detach()  # else the pool might give the session to a query
                     session.execute(text(_PREPARE[self._kind]))
                     self._session = session
                 return self._session.execute(text(statement)).scalar()
@@ -75,10 +74,10 @@ class DatabaseLock:
             raise
 
     def drop(self) -> None:
-        """End the session; another slurmdbd may serve."""
+        """End the session and so release the lock."""
         session, self._session = self._session, None
         if session is not None:
             try:
                 session.close()
-            except Exception:  # whatever a driver says of a connection that is broken
+            except Exception:  # drivers raise all sorts of errors for a broken connection
                 return

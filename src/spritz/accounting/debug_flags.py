@@ -1,4 +1,4 @@
-"""DebugFlags of slurmdbd.conf: statements of SQL by what they are about, and requests. Values are never logged.
+"""DebugFlags of slurmdbd.conf: logs SQL statements by the tables that they use, and requests. Values are never logged.
 
 Source: slurmdbd.conf(5) DebugFlags.
 """
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from spritz.accounting.api import Api
 
-#: flag -> the tables whose statements it shows; DB_QUERY those of all, transactions included
+#: flag -> tables whose statements it logs; DB_QUERY logs all statements and transactions
 _TABLES = {
     "DB_ASSOC": ("accounts", "associations", "coordinators", "users"),
     "DB_EVENT": ("node_events",),
@@ -28,12 +28,12 @@ _TABLES = {
     "DB_USAGE": ("usage_holders", "holder_usage", "cluster_usage", "job_sizes"),
     "DB_WCKEY": ("wckeys",),
 }
-#: Longest statement that is logged whole, characters.
+#: Characters of a statement that are logged.
 _SHOWN_MAX = 4_000
 
 
 class DebugFlags:
-    """`put` says which are in force."""
+    """Installs and removes the logging hooks for the flags in force."""
 
     def __init__(self, api: Api) -> None:
         self._api = api
@@ -41,10 +41,10 @@ class DebugFlags:
         event.listen(api.engine, "before_cursor_execute", self._statement)
 
     def put(self, flags: Iterable[str]) -> None:
-        """These and no others."""
+        """Replace the flags in force."""
         wanted = set(flags)
         tables = [name for flag, names in _TABLES.items() if flag in wanted for name in names]
-        # Not where a column is named like a table: qos.
+        # A table's name must follow a keyword: some columns are called like tables (qos).
         pattern = "" if "DB_QUERY" in wanted else rf"\b(FROM|INTO|JOIN|UPDATE) ({'|'.join(tables)})\b"
         self._about = re.compile(pattern) if tables or not pattern else None
         self._api.statistics_of_calls.heard = self._request if "AuditRPCs" in wanted else None

@@ -1,7 +1,7 @@
-"""From a URL to an engine of SQLAlchemy, with what each kind of database needs, and its errors in words.
+"""SQLAlchemy engines: from a URL, with the options that each kind of database needs, and with readable errors.
 
 Kinds: `sqlite:///PATH`, `postgresql://…` (psycopg), `mysql://…` and `mariadb://…` (PyMySQL). A URL without a driver
-gets ours. Source: https://docs.sqlalchemy.org/en/20/dialects/.
+gets the one in parentheses. Source: https://docs.sqlalchemy.org/en/20/dialects/.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ _DRIVERS = {
     "sqlite": "sqlite",
 }
 
-#: The extra that installs a database's driver.
+#: the extra of this package that installs a database's driver
 _EXTRAS = {"postgresql": "postgresql", "mysql": "mariadb", "mariadb": "mariadb"}
 
-#: Connections for queries, in addition to the one that stores events.
+#: Connections for queries, in addition to the writer's.
 READERS = 8
 
 
 class DatabaseError(SpritzError):
-    """The database refused, or is not there. `temporary`: trying again may help."""
+    """The database refused, or cannot be reached. `temporary`: a later attempt may succeed."""
 
     def __init__(self, message: str, *, hint: str = "", temporary: bool = True) -> None:
         super().__init__(message, code="ESLURM_DB_CONNECTION", hint=hint)
@@ -49,14 +49,14 @@ class DatabaseError(SpritzError):
 
 
 class ValueRefused(DatabaseError):
-    """The database works, but cannot hold what it was given: the same statement fails every time."""
+    """The database works but cannot hold the value: the same statement fails every time."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message, temporary=False)
 
 
 def parse_url(text: str) -> URL:
-    """A database's URL with one of our drivers. Raises DatabaseError."""
+    """A database's URL, with a driver. Raises DatabaseError."""
     try:
         url = make_url(text)
     except ArgumentError as error:
@@ -76,13 +76,12 @@ def parse_url(text: str) -> URL:
 
 
 def open_engine(url: URL, backup_host: str = "") -> Engine:
-    """An engine; nothing is connected yet. `backup_host`: connected to where the URL's host is not to be reached.
-
-    Raises DatabaseError if the driver is missing.
+    """An engine, not yet connected. `backup_host`: used when the URL's host cannot be reached. Raises DatabaseError if
+    the driver is missing.
     """
     options: dict[str, Any] = {}
     if url.get_backend_name() == "sqlite":
-        # Connections go from thread to thread, one at a time.
+        # Threads share connections, but never use one at the same time.
         options["connect_args"] = {"check_same_thread": False, "timeout": 30.0}
     else:
         options |= {"pool_pre_ping": True, "pool_recycle": 3600}
@@ -94,9 +93,9 @@ def open_engine(url: URL, backup_host: str = "") -> Engine:
         raise DatabaseError(f"no driver for {url.drivername}: {error}", hint=hint, temporary=False) from error
     if url.get_backend_name() == "sqlite":
         event.listen(engine, "connect", _prepare_sqlite)
-        if url.database and not url.database.startswith("file:"):  # a SQLite URI names a database that is there
+        if url.database and not url.database.startswith("file:"):  # a SQLite URI names an existing database
             path = url.database
-            # As SlurmUser, which slurmdbd becomes before it connects.
+            # The process is SlurmUser by the time it connects.
             event.listen(engine, "do_connect", lambda *_: _create_private(path))
     elif backup_host:
         event.listen(engine, "do_connect", _or_to(backup_host))
@@ -105,19 +104,16 @@ def open_engine(url: URL, backup_host: str = "") -> Engine:
 
 
 def _create_private(path: str) -> None:
-    """Create SQLite's file, which holds everybody's jobs, for its owner alone; its log takes the same mode."""
+    """Create SQLite's file with mode 600: it holds all users' jobs. Its log takes the same mode."""
     try:
         os.makedirs(os.path.dirname(os.path.abspath(path)), mode=0o700, exist_ok=True)
         os.close(os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
     except OSError:
-        pass  # connecting says what is wrong, in the database's words
+        pass  # the connection will fail with a better message
 
 
 def _or_to(host: str) -> Any:
-    """Connecting to the host of the URL or, where it is away, to this one.
-
-    Source: slurmdbd.conf(5) StorageBackupHost.
-    """
+    """Connects to the URL's host or, if it cannot be reached, to `host`. Source: slurmdbd.conf(5) StorageBackupHost."""
 
     def connect(dialect: Any, _record: object, arguments: Any, options: dict[str, Any]) -> Any:
         try:
@@ -137,10 +133,10 @@ def _prepare_sqlite(connection: Any, _record: object) -> None:
 
 
 def checkpoint(engine: Engine) -> None:
-    """Have SQLite move what is in its log (`acct.db-wal`) into the file itself, as far as readers allow.
+    """Move SQLite's write-ahead log (`acct.db-wal`) into the file, as far as readers allow.
 
-    It does so by itself for each 4 MiB alone: until then a copy of the file without its log is empty or old. Nothing is
-    waited for. Raises DatabaseError. Source: https://sqlite.org/pragma.html#pragma_wal_checkpoint.
+    SQLite does so by itself only every 4 MiB; until then a copy of the file alone is old or empty. Does not wait.
+    Raises DatabaseError. Source: https://sqlite.org/pragma.html#pragma_wal_checkpoint.
     """
     if engine.dialect.name == "sqlite":
         with database_errors(), engine.connect() as connection:
@@ -148,7 +144,7 @@ def checkpoint(engine: Engine) -> None:
 
 
 def _renew(context: ExceptionContext) -> None:
-    """After an operating error no connection is kept: one that was made while the database was read-only stays so."""
+    """Drop pooled connections after an operating error: one opened while the database was read-only stays read-only."""
     known = context.dialect.loaded_dbapi
     if isinstance(context.original_exception, (known.OperationalError, known.InternalError)):
         context.is_disconnect = context.invalidate_pool_on_disconnect = True
@@ -156,7 +152,7 @@ def _renew(context: ExceptionContext) -> None:
 
 @contextmanager
 def database_errors() -> Iterator[None]:
-    """Raise the database's errors as DatabaseError, in its own words but without its address.
+    """Raise the driver's errors as DatabaseError with the database's message, without its address.
 
     Values that the database cannot hold raise ValueRefused. SQLite's driver reports an integer of more than 64 bits as
     a plain OverflowError.
@@ -178,14 +174,14 @@ def database_errors() -> Iterator[None]:
 def _words(error: DBAPIError) -> str:
     cause = error.orig
     arguments: tuple[Any, ...] = getattr(cause, "args", ())
-    # PyMySQL's have a number first.
+    # PyMySQL's arguments start with a number.
     text = str(arguments[1] if len(arguments) > 1 and isinstance(arguments[0], int) else cause).strip()
     words = text.splitlines()[0] if text else type(cause).__name__
-    # Slurm's text is for what was not reached; what refused a statement or a commit was.
+    # Slurm's text is for a database that was not reached; one that refused a statement or a commit was.
     reached = error.statement is not None or getattr(cause, "sqlstate", None) or hasattr(cause, "sqlite_errorcode")
     return f"{'Database error' if reached else ESLURM['ESLURM_DB_CONNECTION'][1]}: {words}"
 
 
 def describe(url: URL) -> str:
-    """The database in words, for logs: without the password."""
+    """The URL without its password, for logs."""
     return url.render_as_string(hide_password=True)

@@ -1,4 +1,4 @@
-"""Groups of a controller's journal as events, and errors in slurmdbd's words. Nothing is skipped.
+"""Decodes the event groups of a controller's journal. An unreadable event is an error, never skipped.
 
 Source: `model.events.codec`.
 """
@@ -21,7 +21,7 @@ HINT = "slurmctld is of a later release than slurmdbd: upgrade slurmdbd first; n
 
 
 class UnreadableEvents(SpritzError):
-    """A later release wrote the events, or they are damaged. They stay in the controller's journal."""
+    """The events are damaged, or of a later release. The controller keeps them in its journal."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message, code="SLURM_PROTOCOL_VERSION_ERROR", hint=HINT)

@@ -1,10 +1,10 @@
-"""Events to records, in memory: what the tables will say after a batch.
+"""Turns events into accounting records, in memory, before the store writes them.
 
-Pure: `Ledger.apply(place, event)` changes the records that it holds and remembers which; the store loads what a batch
-needs beforehand (`needed`), and writes what has changed afterwards (`changes`). Applying the same events in other
-batches gives the same records.
+Pure. `Ledger.apply(place, event)` changes the records that it holds and remembers which. The store loads the records
+that a batch needs beforehand (`needed`) and writes the changed ones afterwards (`changes`). The split of events into
+batches does not affect the result.
 
-Source: sacct(1) for what each value means; `core.apply` for what each event says.
+Source: sacct(1) for the meaning of each value; `core.apply` for the meaning of each event.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 class Changes:
-    """What a batch has changed, for the store to write."""
+    """The records that a batch changed, for the store to write."""
 
     __slots__ = ("jobs", "node_events", "reasons", "reservations", "since", "steps", "suspensions")
 
@@ -48,39 +48,39 @@ class Changes:
         self.suspensions: dict[tuple[int, float], SuspensionRecord] = {}
         self.node_events: dict[int, NodeEventRecord] = {}
         self.reservations: dict[int, ReservationRecord] = {}
-        #: the earliest time of which something is known now that was not
+        #: earliest time whose usage the batch changed
         self.since = math.inf
 
 
-#: Events that nojobs leaves out.
+#: events that `nojobs` leaves out
 _OF_JOBS = frozenset({job_events.__name__, step_events.__name__})
 
 
 class Ledger:
-    """The records of one cluster that recent events were about.
+    """Records of one cluster that recent events concern.
 
-    `jobs` has the newest life of each job by its number of the controller's; None: it is known that there is none.
-    `keep`: AccountingStoreFlags, and of AccountingStorageEnforce what is not to be kept: nojobs, nosteps.
+    `jobs` holds the newest life of each job by the controller's job number; None: known to have none. `keep`:
+    AccountingStoreFlags, and the words nojobs and nosteps of AccountingStorageEnforce.
     """
 
     def __init__(self) -> None:
         self.jobs: dict[int, JobRecord | None] = {}
-        #: open steps of those jobs: number -> step id -> record
+        #: open steps of those jobs: job number -> step id -> record
         self.steps: dict[int, dict[int, StepRecord]] = {}
-        #: open node events by node; None before they were loaded
+        #: open node events by node; None until loaded
         self.node_events: dict[str, NodeEventRecord] | None = None
-        #: reservations that may yet change, by name
+        #: reservations that may still change, by name
         self.reservations: dict[str, ReservationRecord] = {}
         self.keep = frozenset[str]()
         self.changes = Changes()
 
     def take_changes(self) -> Changes:
-        """What has changed since the last call."""
+        """The changes since the last call."""
         changes, self.changes = self.changes, Changes()
         return changes
 
     def needed(self, events: Iterable[Event]) -> list[int]:
-        """Jobs whose newest life must be known before these events are applied, and is not."""
+        """Jobs whose newest life must be loaded before these events are applied."""
         wanted: dict[int, None] = {}
         created: set[int] = set()
         known = self.jobs
@@ -94,13 +94,13 @@ class Ledger:
         return list(wanted)
 
     def put_job(self, job_id: int, record: JobRecord | None, steps: Iterable[StepRecord] = ()) -> None:
-        """What the database holds of a job: its newest life, and that one's open steps."""
+        """Supply a job's newest life and its open steps, as the database has them."""
         self.jobs[job_id] = record
         if record is not None:
             self.steps[record.number] = {step.step_id: step for step in steps}
 
     def apply(self, place: int, event: Event) -> None:
-        """Take one event. One about a job that was never heard of changes nothing."""
+        """Apply one event. An event about an unknown job changes nothing."""
         applier = _APPLIERS.get(type(event))
         if applier is not None:
             if "nojobs" in self.keep and type(event).__module__ in _OF_JOBS:
@@ -109,30 +109,30 @@ class Ledger:
                 self.changes.since = event.at
             applier(self, place, event)
 
-    # -- used by the appliers
+    # Used by the appliers below
 
     def job(self, job_id: int) -> JobRecord | None:
-        """The newest life, marked as changed."""
+        """The job's newest life, marked as changed."""
         record = self.jobs.get(job_id)
         if record is not None:
             self.changes.jobs[record.number] = record
         return record
 
     def begin(self, record: JobRecord) -> None:
-        """A new life."""
+        """Start a new life of a job."""
         self.jobs[record.job_id] = record
         self.steps[record.number] = {}
         self.changes.jobs[record.number] = record
 
     def begin_step(self, record: StepRecord) -> None:
-        """A step began."""
+        """Add a step."""
         if "nosteps" in self.keep:
             return
         self.steps[record.number][record.step_id] = record
         self.changes.steps[record.number, record.step_id] = record
 
     def open_step(self, job_id: int, step_id: int) -> StepRecord | None:
-        """A step that has not ended, marked as changed."""
+        """The open step, marked as changed."""
         job = self.jobs.get(job_id)
         if job is None:
             return None
@@ -142,12 +142,12 @@ class Ledger:
         return record
 
     def rewrite(self, at: float) -> None:
-        """What is known of the time since `at` is another thing now (0.0: of no time)."""
+        """Usage since `at` must be rolled up again (0.0: of no time)."""
         if 0.0 < at < self.changes.since:
             self.changes.since = at
 
     def note(self, place: int, record: JobRecord, at: float, reason: str, detail: str) -> None:
-        """The job waits for something else now."""
+        """Record that the job now waits for another reason."""
         if (record.reason, record.reason_detail) == (reason, detail):
             return
         record.reason, record.reason_detail = reason, detail
@@ -197,7 +197,7 @@ def _split(ledger: Ledger, place: int, event: job_events.ArrayTaskSplit) -> None
     array = ledger.job(event.array_job_id)
     if array is None:
         return
-    if event.job_id == event.array_job_id:  # the last one has the array's own number
+    if event.job_id == event.array_job_id:  # the last task to start has the array's own job id
         array.array_task_id, array.array_tasks = event.task_id, ""
         return
     if array.array_tasks:
@@ -216,7 +216,7 @@ def _tasks_cancelled(ledger: Ledger, place: int, event: job_events.ArrayTasksCan
     gone.array_tasks, gone.state, gone.cancelled_by = event.tasks, "CANCELLED", event.by_uid
     gone.started_at = gone.ended_at = event.at
     gone.aside = True
-    # Not the array's newest run: a second row under the same job id.
+    # must not become the array's newest life: the job id would have a second row
     ledger.changes.jobs[place] = gone
 
 
@@ -233,13 +233,13 @@ def _updated(ledger: Ledger, place: int, event: job_events.JobUpdated) -> None:
 
 
 def _reserved(ledger: Ledger, record: JobRecord) -> None:
-    """The number of its reservation; of several, that of the first, as in Slurm."""
+    """Set the reservation's number; of several, that of the first, as in Slurm."""
     found = ledger.reservations.get(record.reservation.partition(",")[0])
     record.reservation_id = found.reservation_id if found is not None else 0
 
 
 def _charged(record: JobRecord) -> tuple[object, ...]:
-    """What decides to whom a job's time is charged, and how much of it there is."""
+    """The fields that decide to whom a job's time is charged, and how much."""
     return (
         *(record.account, record.user, record.wckey, record.qos, record.reservation),
         *(record.eligible_at, record.requested_cpus, record.tres_allocated),
@@ -287,7 +287,7 @@ def _started(ledger: Ledger, place: int, event: job_events.JobStarted) -> None:
     record = ledger.job(event.job_id)
     if record is None:
         return
-    # The last thing that it waited for stays in the record, as in Slurm: sacct's Reason.
+    # The last reason stays in the record, as in Slurm: sacct's Reason.
     record.state, record.flags = "RUNNING", 0
     record.started_at, record.ended_at = event.at, 0.0
     record.eligible_at = record.eligible_at or event.at
@@ -307,7 +307,7 @@ def _started(ledger: Ledger, place: int, event: job_events.JobStarted) -> None:
 
 
 def _nodes_up(ledger: Ledger, place: int, event: job_events.JobNodesUp) -> None:
-    """Its time begins only now."""
+    """The nodes are up: the job's time begins now."""
     record = ledger.job(event.job_id)
     if record is not None:
         record.started_at = event.at
@@ -355,15 +355,15 @@ def _ended(ledger: Ledger, place: int, event: job_events.JobEnded) -> None:
         return
     _end_suspension(ledger, record, event.at)
     if record.state == "PENDING":
-        record.started_at = event.at  # as Slurm has it: it ran for no time
+        record.started_at = event.at  # as in Slurm: a run time of zero
     elif event.reason is not Reason.NONE:
         record.reason, record.reason_detail = event.reason.value, text(event.reason_detail)
     record.state, record.ended_at = event.state.value, event.at
-    # Where the clock was set back meanwhile it ran for no time, rather than for less than none.
+    # If the clock was set back, the run time is zero, not negative.
     record.started_at = min(record.started_at, event.at)
     record.exit_status, record.derived_exit_status = event.exit_status, event.derived_exit_status
     if event.state is JobState.PREEMPTED:
-        record.exit_status = 0  # as Slurm has it
+        record.exit_status = 0  # as in Slurm
     record.cancelled_by = event.by_uid
     record.failed_node = event.failed_node or record.failed_node
 
@@ -382,7 +382,7 @@ def _requeued(ledger: Ledger, place: int, event: job_events.JobRequeued) -> None
     new.nodes, new.node_count, new.cpus, new.tres_allocated = "", 0, 0, ""
     new.priority = event.priority
     new.reason, new.reason_detail = event.reason.value, text(event.reason_detail)
-    # Steps of the life before may report their end yet: they stay reachable through it.
+    # Steps of the previous life may still report their end: they stay reachable through it.
     open_steps = ledger.steps.get(old.number, {})
     ledger.begin(new)
     ledger.steps[new.number] = dict(open_steps)
@@ -391,7 +391,7 @@ def _requeued(ledger: Ledger, place: int, event: job_events.JobRequeued) -> None
     )
 
 
-# Any: each function takes its own kind of event.
+# Any: each function takes its own event type.
 _APPLIERS: dict[type[Event], Callable[[Ledger, int, Any], None]] = {
     job_events.JobQueued: _queued,
     job_events.ArrayTaskSplit: _split,
@@ -422,7 +422,7 @@ _APPLIERS: dict[type[Event], Callable[[Ledger, int, Any], None]] = {
     reservation_events.ReservationDeleted: reservations.deleted,
 }
 
-#: Events that change no record: what they say is of the moment, or said again by those that do.
+#: Events that change no record: they are transient, or another event repeats what they say.
 NOT_RECORDED = frozenset(
     {
         "CrontabChanged",
@@ -439,7 +439,7 @@ NOT_RECORDED = frozenset(
         "NodeUpdated",
         "NodesCreated",  # NodeRegistered or NodeStateChanged follows
         "NodesDeleted",
-        "NodesNotResumed",  # NodeStateChanged says it
+        "NodesNotResumed",  # NodeStateChanged repeats it
         "NodesPowered",
         "NodesRebooting",
         "PartitionCreated",
@@ -450,7 +450,7 @@ NOT_RECORDED = frozenset(
         "PolicyChanged",
         "PowerPaced",
         "PowerProgramBegan",
-        "ReservationBegan",  # as its record says
+        "ReservationBegan",  # the reservation's record says it
         "TimeSliceEnded",
         "TriggerSet",
         "TriggersCleared",
@@ -463,5 +463,5 @@ NOT_RECORDED = frozenset(
 
 
 def recorded() -> frozenset[str]:
-    """Kinds of events that change records."""
+    """Names of the event types that change records."""
     return frozenset(kind.__name__ for kind in _APPLIERS)

@@ -1,9 +1,9 @@
-"""The controllers that are connected, and reading what they have written.
+"""Connected controllers, and the wait of a query for their newest events.
 
-A question about jobs is answered from the database once it holds every event that was durable when the question came:
-each connected controller is asked for its last one, and waited for. So a job is seen as soon as its submission was
-acknowledged. A controller that is away, or far behind, does not hold an answer up for longer than `PATIENCE_SECONDS`,
-and one whose events the database refuses not at all.
+A query reads the database only after it holds every event that was durable when the query came: each connected
+controller is asked for its last event number, and the query waits for it. A job is therefore visible as soon as its
+submission was acknowledged. The wait is at most `PATIENCE_SECONDS`, and a controller whose events the database refuses
+is not waited for.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ if TYPE_CHECKING:
     from spritz.client.channel import Channel
     from spritz.runtime.log import Logger
 
-#: How long a question waits for the newest events.
+#: Longest wait of a query for the newest events.
 PATIENCE_SECONDS = 5.0
 
 
 class Link:
-    """One controller's connection. `stored` is the last of its events in the database; `set_aside` counts those that
-    could not be stored.
+    """One controller's connection.
 
-    `policy_version` is that of the policy which it was told, and `book_version` that of the book which this is still
-    true of (an edit may be about other clusters alone); 0: it is to be told all. `telling`: one at a time.
+    `stored`: the number of its last event in the database. `set_aside`: how many of its events could not be stored.
+    `policy_version`: the policy that was sent to it. `book_version`: the version of the book that this policy still
+    matches (an edit may concern other clusters only); 0: send the whole policy. `telling`: a lock, one send at a time.
     """
 
     def __init__(self, cluster: str, channel: Channel, stored: int) -> None:
@@ -40,7 +40,7 @@ class Link:
         self._waiting: list[tuple[int, asyncio.Future[None]]] = []
 
     def advance(self, sequence: int) -> None:
-        """Events up to `sequence` are stored."""
+        """Events up to `sequence` are stored; wakes queries that wait for them."""
         self.stored = sequence
         left = []
         for wanted, future in self._waiting:
@@ -52,7 +52,7 @@ class Link:
         self._waiting = left
 
     async def reach(self, sequence: int) -> None:
-        """Return when events up to `sequence` are stored."""
+        """Wait until events up to `sequence` are stored."""
         if sequence > self.stored:
             future = asyncio.get_running_loop().create_future()
             self._waiting.append((sequence, future))
@@ -64,34 +64,34 @@ class Links:
 
     def __init__(self, log: Logger) -> None:
         self.by_cluster: dict[str, Link] = {}
-        #: clusters whose last batch the database refused: queries do not wait for their newest events
+        #: clusters whose last batch the database refused: queries do not wait for them
         self.refused: set[str] = set()
-        #: why a cluster could not register, which it tries again and again: said once
+        #: why a cluster could not register: logged once, although it retries
         self._kept_out: dict[str, str] = {}
         self._log = log
 
     def connect(self, cluster: str, channel: Channel, stored: int) -> Link:
-        """A controller has registered; an earlier connection of its cluster counts no more."""
+        """Register a controller's connection; it replaces an earlier one of the same cluster."""
         self._kept_out.pop(cluster, None)
         link = self.by_cluster[cluster] = Link(cluster, channel, stored)
         channel.on_close(lambda: self._gone(link))
         return link
 
     def keep_out(self, cluster: str, why: str) -> None:
-        """A controller could not be registered; it comes again."""
+        """Log, once, that a controller could not register. It tries again."""
         if self._kept_out.get(cluster) != why:
             self._kept_out[cluster] = why
             self._log.error("cluster.not_registered", cluster=cluster, error=why)
 
     def of(self, cluster: str, channel: Channel) -> Link:
-        """The link of this very connection. Raises SpritzError if a later one has taken over."""
+        """The link of this connection. Raises SpritzError if a later connection has replaced it."""
         link = self.by_cluster.get(cluster)
         if link is None or link.channel is not channel:
             raise SpritzError(f"cluster {cluster} is not registered on this connection", code="ESLURM_CLUSTER_DELETED")
         return link
 
     async def catch_up(self, clusters: tuple[str, ...]) -> list[str]:
-        """Have the newest events stored; the clusters for which that was not possible in time."""
+        """Wait for the newest events. Returns the clusters for which the wait ended without them."""
         links = [link for name, link in self.by_cluster.items() if not clusters or name in clusters]
         behind = [name for name in clusters if name not in self.by_cluster]
         behind += [link.cluster for link in links if link.cluster in self.refused]

@@ -1,4 +1,4 @@
-"""`slurmdbd`: from the command line to a serving daemon, and to its exit status.
+"""The `slurmdbd` command: reads options and configuration, starts the daemon, returns the exit status.
 
 Source: slurmdbd(8); slurmdbd.conf(5) SlurmUser, PidFile, LogFile, DebugLevel.
 """
@@ -21,17 +21,17 @@ if TYPE_CHECKING:
     from spritz.runtime.privilege import User
 
 
-#: As `daemon.STAND_BY`, which takes long to import.
+#: Same as `daemon.STAND_BY`, whose module takes long to import.
 _STAND_BY = 75
 
 
 def entry() -> None:
-    """The installed command."""
+    """Entry point of the installed command."""
     sys.exit(main(sys.argv[1:]))
 
 
 def main(argv: list[str]) -> int:
-    """Run the daemon, or (without -D) start it and return when it serves."""
+    """Run the daemon in the foreground (-D), or start it and return once it serves."""
     return run_daemon("slurmdbd", argv, parse, USAGE, _start)
 
 
@@ -63,7 +63,7 @@ def _start(options: Options) -> int:
 
 
 def _stand_by(options: Options, path: str) -> None:
-    """Begin again as a standby, in this process, without what waits for the database. Does not return."""
+    """Replace this process with a new standby, without threads that wait for the database. Does not return."""
     given = sys.argv[1:]
     words = ["--systemd"] if options.systemd else ["-D"]
     words += ["-f", path, *(["-v"] * options.verbose)]
@@ -71,7 +71,7 @@ def _stand_by(options: Options, path: str) -> None:
 
 
 def _run(options: Options, settings: DbdSettings, membership: Membership | None, startup: Startup, user: User) -> int:
-    """In the process that will serve."""
+    """Runs in the process that serves."""
     from spritz.accounting.configuration import database_url
     from spritz.runtime import log
     from spritz.runtime.limits import allow_many_files
@@ -83,7 +83,7 @@ def _run(options: Options, settings: DbdSettings, membership: Membership | None,
         make_directory(os.path.dirname(path), owner=user)
     with held_pid_file("slurmdbd", "PidFile", pid_path, user) as pid_file:
         url = database_url(settings)
-        # Imported before root is given up: SlurmUser may not be able to read where we are installed.
+        # Imported before root is given up: SlurmUser may not be able to read the installation.
         from spritz.accounting.daemon import serve
         from spritz.accounting.engine import open_engine
         from spritz.accounting.store import Store

@@ -1,4 +1,4 @@
-"""What events say of nodes: when they could not be used, and why; and what the cluster had. Pure; used by `ledger`.
+"""Node events as records: when and why a node was out of service, and what the cluster had. Pure; used by `ledger`.
 
 Source: sacctmgr(1) show event.
 """
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from spritz.model.events import cluster as events
     from spritz.model.node import NodeConfig
 
-#: Flags under which a node takes no new jobs.
+#: flags under which a node takes no new jobs
 _OUT: int = (NodeFlag.DRAIN | NodeFlag.FAIL).value
 
 
 def configured(ledger: Ledger, place: int, event: events.ClusterConfigured) -> None:
-    """What the cluster has from now on; nodes that are gone are no longer out of service."""
+    """Record the cluster's new resources; close the open events of nodes that no longer exist."""
     names = [node.name for node in event.nodes]
     total = tres.format([*_total(event.nodes), *licenses.pairs(event.settings.licenses)])
     before = _open(ledger).get("")
@@ -56,7 +56,7 @@ def _pairs(node: NodeConfig) -> list[tuple[str, int]]:
 
 
 def _each(nodes: Iterable[NodeConfig]) -> str:
-    """Nodes that are alike together."""
+    """Resources of nodes as text, with equal nodes grouped."""
     alike: dict[str, list[str]] = {}
     for node in nodes:
         alike.setdefault(tres.format(_pairs(node), convert=False), []).append(node.name)
@@ -64,7 +64,7 @@ def _each(nodes: Iterable[NodeConfig]) -> str:
 
 
 def tres_by_node(record: NodeEventRecord) -> dict[str, tuple[tuple[str, int], ...]]:
-    """What each node has, of the record of a whole cluster."""
+    """The resources of each node, from the record of a whole cluster."""
     found: dict[str, tuple[tuple[str, int], ...]] = {}
     for item in record.node_tres.split(";") if record.node_tres else ():
         text, _, nodes = item.partition("@")
@@ -73,7 +73,7 @@ def tres_by_node(record: NodeEventRecord) -> dict[str, tuple[tuple[str, int], ..
 
 
 def changed(ledger: Ledger, place: int, event: events.NodeRegistered | events.NodeStateChanged) -> None:
-    """A node went out of service, came back, or is out of it for another reason."""
+    """A node went out of service, came back, or is out for another reason."""
     known = _open(ledger).get(event.name)
     out = event.state is NodeState.DOWN or bool(event.flags & _OUT)
     if known is not None:

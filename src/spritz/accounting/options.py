@@ -1,6 +1,6 @@
-"""`slurmdbd`'s command line. Options that Slurm has and we have not are refused by name.
+"""`slurmdbd`'s command line. Slurm's options that are not supported are refused by name.
 
-Source: slurmdbd(8). `-f` is ours, as slurmctld's.
+Source: slurmdbd(8). Differs: `-f` is ours, the same as slurmctld's.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ _GRAMMAR = Grammar(program="slurmdbd", usage=USAGE, flags="DhsvV", with_value="f
 
 @dataclass(frozen=True, kw_only=True)
 class Options(Common):
-    """What was asked for."""
+    """Parsed options."""
 
     change_directory: bool = False
 
 
 def parse(argv: list[str]) -> Options:
-    """Raises SpritzError for what slurmdbd does not have."""
+    """Raises SpritzError for unknown options."""
     given, common = read(argv, _GRAMMAR)
     return Options(**vars(common), change_directory="s" in given)

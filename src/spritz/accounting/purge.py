@@ -1,7 +1,7 @@
-"""Forgetting what is older than Purge*After says: at the start of every hour, some thousand rows at a time.
+"""Deletes records older than Purge*After: at the start of every hour, some thousand rows a transaction.
 
-A job goes with its steps, suspensions and reasons; a script or environment when no job names it any more. What shall be
-archived is written to files (`archive`) before its rows are deleted, or ArchiveScript has fetched it.
+A job goes with its steps, suspensions and reasons; a script or environment goes when no job refers to it. Records to
+archive are written to files (`archive`), or fetched by ArchiveScript, before their rows are deleted.
 
 Source: slurmdbd.conf(5) PurgeJobAfter and its kin: ages count from the start of this hour, day or month.
 """
@@ -27,16 +27,16 @@ if TYPE_CHECKING:
 
     from spritz.config.loaded import DbdSettings
 
-#: Rows of one transaction: storing waits no longer than this takes.
+#: Rows of one transaction: storing never waits longer than one takes.
 ROWS = 2_000
 
 #: Hours, days or months of usage of one transaction.
 _SPANS = 200
 
-#: 2 January 1970: nothing is older, in any zone.
+#: 2 January 1970: no record is older, in any time zone.
 _FIRST_DAY = datetime(1970, 1, 2).toordinal()
 
-#: key -> the key that wants an archive of the same records first, and the word for it in a file's name
+#: purge key -> the key that turns on archiving of the same records, and the word in a file's name
 PERIODS = {
     "PurgeEventAfter": ("ArchiveEvents", "event"),
     "PurgeSuspendAfter": ("ArchiveSuspend", "suspend"),
@@ -49,12 +49,12 @@ PERIODS = {
     "PurgeUsageAfter": ("ArchiveUsage", "usage"),
 }
 
-#: An ArchiveScript may take so long, seconds.
+#: Seconds that an ArchiveScript may take.
 _SCRIPT_SECONDS = 3600
 
 
 class Upkeep(Struct, frozen=True, kw_only=True):
-    """What is forgotten when, and what is archived of it: periods by purge key, and purge keys."""
+    """What is purged and when, and what is archived: periods by purge key, and a set of purge keys."""
 
     periods: dict[str, str]
     archived: frozenset[str] = frozenset()
@@ -65,7 +65,7 @@ class Upkeep(Struct, frozen=True, kw_only=True):
 
 
 def wanted(settings: DbdSettings) -> Upkeep:
-    """slurmdbd.conf's wishes."""
+    """The settings of slurmdbd.conf."""
     periods = {key: settings.text(key) for key in PERIODS if settings.text(key)}
     archived = frozenset(key for key in periods if PERIODS[key][0] and settings[PERIODS[key][0]] is True)
     return Upkeep(
@@ -78,7 +78,7 @@ def wanted(settings: DbdSettings) -> Upkeep:
 
 
 def cutoff(period: str, now: float) -> float:
-    """What ended before this is forgotten. `period` as `schema.slurmdbd` has it: `6hour`, `30day`, `12month`."""
+    """Records that ended before this time are purged. `period` as in `schema.slurmdbd`: `6hour`, `30day`, `12month`."""
     digits = period.rstrip("hourdaymnt")
     count, unit = int(digits), period[len(digits) :]
     local = datetime.fromtimestamp(now)
@@ -92,14 +92,14 @@ def cutoff(period: str, now: float) -> float:
 
 
 def next_hour(now: float) -> float:
-    """When to look again."""
+    """When to purge next."""
     return datetime.fromtimestamp(now + 3600).replace(minute=0, second=0, microsecond=0).timestamp()
 
 
 def purge(engine: Engine, upkeep: Upkeep, now: float, files: list[str] | None = None) -> Iterator[tuple[str, int]]:
-    """Do it piece by piece: (key, rows) for each transaction. `files` gets the paths of archives.
+    """Purge in steps: yields (key, rows) for each transaction. `files` collects the paths of archives.
 
-    Raises DatabaseError and ArchiveError; what was not archived then is still there.
+    Raises DatabaseError and ArchiveError; records that could not be archived are still in the database.
     """
     limits = {key: cutoff(upkeep.periods[key], now) for key in PERIODS if key in upkeep.periods}
     archived = upkeep.archived & limits.keys()
@@ -147,7 +147,7 @@ def _repeated(engine: Engine, key: str, work: Callable[[Connection], int]) -> It
 
 
 class _Batch:
-    """One transaction of one key: what ended before `before` goes."""
+    """One transaction for one purge key: deletes records that ended before `before`."""
 
     def __init__(self, connection: Connection, key: str, before: float, archivist: Archivist, rows: int) -> None:
         self.connection = connection
@@ -162,7 +162,7 @@ class _Batch:
         self.archivist.write(self.key, name or "slurmdbd", begins, self.before, lines)
 
     def settle_usage(self, cluster_ids: set[int]) -> None:
-        """Usage of the time that was purged is not rolled up again: the records that it was made of are gone."""
+        """Exclude the purged time from later roll-ups: the records are gone."""
         table = schema.clusters
         self.connection.execute(
             update(table)
@@ -240,7 +240,7 @@ def _purge_transactions(batch: _Batch) -> int:
 
 
 def _purge_usage(batch: _Batch) -> int:
-    """Hours, days and months that began before; as many rows of each table as they have."""
+    """Purge usage of hours, days and months that began before; whole spans at a time."""
     count = 0
     changed: set[int] = set()
     for table in (schema.holder_usage, schema.cluster_usage, schema.job_sizes):
@@ -261,7 +261,7 @@ def _purge_usage(batch: _Batch) -> int:
 
 
 def _named_usage(batch: _Batch, doomed: ColumnElement[bool]) -> list[Line]:
-    """With holders' names: their numbers say nothing in another database."""
+    """Usage lines with holders' names: their numbers mean nothing in another database."""
     table, who = schema.holder_usage, schema.usage_holders
     names = [*(str(column.name) for column in table.columns if column.name != "holder_id"), *HOLDER]
     columns = [*(column for column in table.columns if column.name != "holder_id"), *(who.c[name] for name in HOLDER)]

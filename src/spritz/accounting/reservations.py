@@ -1,7 +1,7 @@
-"""What events say of reservations: from when to when, for whom, and what they kept. Pure; used by `ledger`.
+"""Reservation events as records: time span, holders and reserved resources. Pure; used by `ledger`.
 
-A reservation that is changed after it began is two records: what it was until then, and what it is from then on.
-Source: sacctmgr(1) show reservation; scontrol(1) RESERVATIONS.
+A reservation that changes after its start becomes two records: one up to the change and one from then on. Source:
+sacctmgr(1) show reservation; scontrol(1) RESERVATIONS.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 
 
 def created(ledger: Ledger, place: int, event: events.ReservationCreated) -> None:
-    """One was made."""
+    """Record a new reservation."""
     _put(ledger, _record(ledger, place, event.reservation))
 
 
 def updated(ledger: Ledger, place: int, event: events.ReservationUpdated) -> None:
-    """It is another now, or its next occurrence came up."""
+    """The reservation was changed, or its next occurrence came up."""
     new = _record(ledger, place, event.reservation)
     old = ledger.reservations.get(new.name)
     if old is None:
@@ -46,7 +46,7 @@ def updated(ledger: Ledger, place: int, event: events.ReservationUpdated) -> Non
 
 
 def deleted(ledger: Ledger, place: int, event: events.ReservationDeleted) -> None:
-    """It is over, or was deleted; one that had not begun never was."""
+    """The reservation ended or was deleted. One that had not started leaves no record."""
     old = ledger.reservations.pop(event.name, None)
     if old is not None:
         old.ended_at, old.closed = max(old.started_at, min(old.ended_at, event.at)), True
@@ -78,7 +78,7 @@ def _names(names: tuple[str, ...], *, denied: bool) -> str:
 
 
 def _kept(ledger: Ledger, reservation: Reservation) -> list[tuple[str, int]]:
-    """What it keeps: whole nodes, or CPUs of them alone."""
+    """What it reserves: whole nodes, or only CPUs of them."""
     cluster = (ledger.node_events or {}).get("")
     if reservation.cpus:
         cpus = sum(mask_of(mask).bit_count() for _, mask in reservation.cpus)

@@ -1,8 +1,7 @@
 """The tables, one column for each field of the records in `model.accounting`.
 
-What a database of this release looks like; how it came to be so is `migrations/`, and a test compares the two.
-Names that are compared or indexed are short and compared byte by byte on every kind of database; other texts have no
-bound that matters.
+Describes a database of this release; `migrations/` creates it, and a test compares the two. Names that are compared or
+indexed are short and compared byte by byte on every kind of database; other texts have no practical bound.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ if TYPE_CHECKING:
     from msgspec import Struct
     from sqlalchemy import Connection
 
-#: The newest script of `migrations/versions`, which makes these tables.
+#: The newest script of `migrations/versions`, which leads to these tables.
 REVISION = "0017"
 
 metadata = MetaData()
@@ -48,12 +47,12 @@ metadata = MetaData()
 #: MariaDB's TEXT ends at 64 KiB.
 LONG_TEXT = Text().with_variant(mysql.MEDIUMTEXT(), "mysql", "mariadb")
 BLOB = LargeBinary().with_variant(mysql.LONGBLOB(), "mysql", "mariadb")
-#: MariaDB compares without regard to case otherwise, and its latin1 cannot hold every name.
+#: MariaDB's default ignores case, and its latin1 cannot hold every name.
 _OPTIONS: dict[str, Any] = {"mysql_charset": "utf8mb4", "mysql_collate": "utf8mb4_bin", "mysql_engine": "InnoDB"}
 _OPTIONS |= {key.replace("mysql", "mariadb"): value for key, value in _OPTIONS.items()}
 OPTIONS = _OPTIONS
 
-#: Texts that conditions and indexes are made of.
+#: Texts used in conditions and indexes.
 _SHORT = frozenset(
     {"user", "group", "account", "qos", "wckey", "partition", "reservation", "name", "state", "reason", "failed_node"}
     | {"script_key", "environment_key", "sharing", "layout", "node", "scheduler", "mcs_label"}
@@ -87,9 +86,9 @@ clusters = Table(
     metadata,
     Column("id", Integer, primary_key=True, autoincrement=True),
     Column("name", String(255), nullable=False, unique=True),
-    #: what was added to the journal's sequence numbers to get places
+    #: added to the journal's sequence numbers to get places
     Column("base", BigInteger, nullable=False),
-    #: the journal that these sequence numbers are of, and the last one stored
+    #: the journal that sequence numbers refer to, and the last stored one
     Column("journal", BigInteger, nullable=False),
     Column("sequence", BigInteger, nullable=False),
     Column("term", BigInteger, nullable=False),
@@ -99,13 +98,13 @@ clusters = Table(
     Column("store", String(255), nullable=False),
     Column("created_at", Double, nullable=False),
     Column("registered_at", Double, nullable=False),
-    #: events that never came: the controller kept them no longer
+    #: number of events that the controller had dropped before they were stored
     Column("lost", BigInteger, nullable=False),
-    #: usage is rolled up to this time (0: not at all); what is stored of an earlier time sets it back
+    #: usage is rolled up to this time (0: not at all); a late event rewinds it
     Column("rolled_until", BigInteger, nullable=False, server_default="0"),
-    #: jobs by size are known from the first day on that begins then or later
+    #: jobs by size are known from the first day that begins at or after this time
     Column("sizes_since", BigInteger, nullable=False, server_default="0"),
-    #: records that ended before were purged: usage of the time before is all that is known, and stays as it is
+    #: records that ended before were purged: usage of that time is final
     Column("purged_until", BigInteger, nullable=False, server_default="0"),
     **_OPTIONS,
 )
@@ -120,7 +119,7 @@ documents = Table(
     "documents", metadata, Column("key", String(64), primary_key=True), Column("body", BLOB, nullable=False), **_OPTIONS
 )
 
-# Events that the database could not store: kept whole, so that a later release may repair them.
+# Events that the database could not store, kept whole so that a later release may repair them.
 events_set_aside = Table(
     "events_set_aside",
     metadata,
@@ -140,17 +139,17 @@ Index("jobs_by_array", jobs.c.cluster_id, jobs.c.array_job_id)
 Index("jobs_by_het", jobs.c.cluster_id, jobs.c.het_job_id)
 Index("jobs_by_user", jobs.c.cluster_id, jobs.c.uid, jobs.c.ended_at)
 Index("jobs_by_account", jobs.c.cluster_id, jobs.c.account, jobs.c.ended_at)
-# What lived at some time ended after it and began before it: both are found without a look at the jobs themselves.
+# A job that lived at some time ended after it and began before it: the index alone finds both.
 Index("jobs_by_life", jobs.c.cluster_id, jobs.c.ended_at, jobs.c.started_at, jobs.c.eligible_at)
-# Which documents does a job still name?
+# finds the documents that jobs still refer to
 Index("jobs_by_script", jobs.c.script_key)
 Index("jobs_by_environment", jobs.c.environment_key)
 Index("steps_open", steps.c.cluster_id, steps.c.job_id, steps.c.ended_at)
 Index("node_events_open", node_events.c.cluster_id, node_events.c.ended_at)
 Index("reservations_by_end", reservations.c.cluster_id, reservations.c.ended_at)
 
-# Usage in spans of an hour, a day and a month (`rollup`): of clusters, associations and wckeys.
-#: who: an account, a user of it ("": time that was reserved for the account), a wckey, a QOS
+# Usage of clusters, associations and wckeys by hour, day and month (`rollup`).
+#: who is charged: an account, a user of it ("": reserved time of the account), a wckey, a QOS
 usage_holders = Table(
     "usage_holders",
     metadata,
@@ -175,7 +174,7 @@ holder_usage = Table(
     metadata,
     *(Column(name, kind, primary_key=True, autoincrement=False) for name, kind in _SPAN),
     Column("holder_id", Integer, primary_key=True, autoincrement=False),
-    #: count of each TRES times seconds; memory in MiB (`rollup.amounts`)
+    #: TRES count times seconds; memory in MiB (`rollup.amounts`)
     Column("tres", LONG_TEXT, nullable=False),
     **_OPTIONS,
 )
@@ -191,7 +190,7 @@ cluster_usage = Table(
     ),
     **_OPTIONS,
 )
-# Jobs by what they were given, in days and months (`rollup.sizes`).
+# Jobs by size, by day and month (`rollup.sizes`).
 job_sizes = Table(
     "job_sizes",
     metadata,
@@ -200,10 +199,10 @@ job_sizes = Table(
     Column("wckey", String(120), primary_key=True),
     Column("partition", String(120), primary_key=True),
     Column("cpus", BigInteger, primary_key=True, autoincrement=False),
-    #: jobs that ran when it began, and jobs that began in it
+    #: jobs that ran at its beginning, and jobs that began in it
     Column("running", BigInteger, nullable=False),
     Column("begun", BigInteger, nullable=False),
-    #: how long they ran, together; and count of each TRES times seconds
+    #: their total run time; TRES count times seconds
     Column("seconds", BigInteger, nullable=False),
     Column("used", LONG_TEXT, nullable=False),
     **_OPTIONS,

@@ -1,7 +1,7 @@
-"""Questions about jobs, as SQL; answers streamed, so that a million rows need no more memory than a hundred.
+"""Job queries, as SQL; answers are streamed, so a million rows need no more memory than a hundred.
 
-A `Reading` holds one connection and gives one piece after the other; conditions that SQL cannot state (hostlists, task
-masks) are checked on the way. Source: sacct(1) DEFAULT TIME WINDOW and --state; the states' times as 22.05 has them.
+A `Reading` holds one connection and yields one piece after another. Conditions that SQL cannot state (hostlists, task
+masks) are checked on the way. Source: sacct(1) DEFAULT TIME WINDOW and --state; times of states as in 22.05.
 """
 
 from __future__ import annotations
@@ -36,21 +36,21 @@ from spritz.notation import hostlist
 if TYPE_CHECKING:
     from sqlalchemy import ColumnElement, Connection, Row, Select
 
-#: Jobs of one piece, and steps; of one job alone there may be more.
+#: Jobs of one piece, and steps; a single job may have more.
 PIECE = 500
 STEPS_MAX = 5_000
 
-#: Reasons for which every job waits.
+#: Reasons that apply to every waiting job.
 _ORDINARY = ("None", "Priority", "Resources")
 
-#: Jobs that are asked for by their numbers in one statement.
+#: Most job ids in one statement.
 NAMED_MAX = 5_000
 
 _jobs, _steps = schema.jobs.c, schema.steps.c
 
 
 def need_few(picks: tuple[JobPick, ...]) -> None:
-    """Raises SpritzError for more jobs than one question may name: what is asked is held in memory."""
+    """Raises SpritzError if a query names too many jobs: the request is held in memory."""
     if len(picks) > PICKS_MAX:
         raise SpritzError(
             f"{len(picks)} jobs are named in one question",
@@ -60,7 +60,7 @@ def need_few(picks: tuple[JobPick, ...]) -> None:
 
 
 def read_jobs(engine: Engine, query: SelectJobs) -> Iterator[list[JobWithSteps]]:
-    """Jobs that match, by cluster and job id, in pieces. Holds a connection until it is exhausted or closed.
+    """Matching jobs, by cluster and job id, in pieces. Holds a connection until exhausted or closed.
 
     Raises DatabaseError.
     """
@@ -86,7 +86,7 @@ class Choice:
         self._picks = _by_job(query)
 
     def fits(self, job: JobRecord) -> bool:
-        """Do they hold?"""
+        """Whether the job satisfies them."""
         if self._nodes and not (job.nodes and self._nodes.intersection(hostlist.expand(job.nodes))):
             return False
         if not self._constraints <= set(job.constraints.split("&")):
@@ -129,7 +129,7 @@ class _Reading:
             yield from self._with_steps(held)
 
     def _parts(self, connection: Connection) -> Iterator[tuple[Sequence[Row[Any]], bool]]:
-        """Rows by job id, and whether some may follow."""
+        """Rows by job id, and whether more may follow."""
         if len(self._query.picks) > NAMED_MAX:
             yield from self._parts_of_many(connection)
             return
@@ -141,7 +141,9 @@ class _Reading:
             rows.close()
 
     def _parts_of_many(self, connection: Connection) -> Iterator[tuple[Sequence[Row[Any]], bool]]:
-        """Jobs that are there are found by their numbers first: databases take some thousand numbers, no million."""
+        """As `_parts`, for many job ids: first finds the existing ones, as databases take thousands of parameters, not
+        millions.
+        """
         here = _jobs.cluster_id == self._cluster_id
         last = connection.execute(select(func.max(_jobs.job_id)).where(here)).scalar() or 0
         ids = sorted({pick.job_id for pick in self._query.picks if pick.job_id <= last})
@@ -159,12 +161,12 @@ class _Reading:
 
     def _statement(self, query: SelectJobs, *more: ColumnElement[bool]) -> Select[Any]:
         found = [*conditions(query, self._cluster_id), *more]
-        # A sum is in no index: without statistics SQLite would walk all jobs in order to save the sorting of a few.
+        # The "+ 0" keeps SQLite from walking the whole index just to avoid sorting a few rows.
         order = _jobs.job_id + 0 if len(found) > 1 else _jobs.job_id
         return select(schema.jobs).where(_jobs.cluster_id == self._cluster_id, *found).order_by(order, _jobs.number)
 
     def _blocked(self, jobs: list[JobRecord]) -> None:
-        """Let each job's `reason` be the last one for which it waited, but for Priority and Resources, as in sacct."""
+        """Set each job's `reason` to the last one other than Priority and Resources, as sacct shows it."""
         table = schema.pending_reasons.c
         statement = (
             select(table.number, table.reason)
@@ -186,7 +188,7 @@ class _Reading:
         if not self._query.steps:
             yield [JobWithSteps(job=job) for job in jobs]
             return
-        # On a connection of its own: the one that streams is in the middle of its answer.
+        # On a second connection: the first is in the middle of a stream.
         with self._engine.connect() as connection:
             for some in self._portions(connection, jobs):
                 by_number: dict[int, list[StepRecord]] = {}
@@ -201,7 +203,7 @@ class _Reading:
                 ]
 
     def _portions(self, connection: Connection, jobs: list[JobRecord]) -> Iterator[list[JobRecord]]:
-        """The jobs in order, in batches whose steps are at most `STEPS_MAX`."""
+        """The jobs in order, in batches with at most `STEPS_MAX` steps."""
         statement = (
             select(_steps.number, func.count())
             .where(_steps.cluster_id == self._cluster_id, _steps.number.in_([job.number for job in jobs]))
@@ -222,7 +224,7 @@ class _Reading:
 
 
 def _in_arrays(job: JobRecord) -> tuple[int, bool, int, int, int]:
-    """Tasks of an array by their indexes, what is left of it at the end: the last task to start has the array's id."""
+    """Sort key for array tasks: by index, the remainder last, as the last task to start has the array's id."""
     task = job.array_task_id
     return job.array_job_id or job.job_id, task is None, task or 0, job.job_id, job.number
 
@@ -240,7 +242,7 @@ def _by_job(query: SelectJobs) -> dict[int, list[tuple[int, int | None]]]:
 
 
 def _newest_lives(records: list[JobRecord]) -> list[JobRecord]:
-    """Leave in `records` the last life of each job; what may yet be followed by a later one is taken out, returned."""
+    """Reduce `records` to the last life of each job. Lives that a later piece may replace are removed and returned."""
     held: list[JobRecord] = []
     if records:
         last_id = records[-1].job_id
@@ -260,9 +262,9 @@ def _newest_lives(records: list[JobRecord]) -> list[JobRecord]:
 
 
 def conditions(query: SelectJobs, cluster_id: int) -> list[ColumnElement[bool]]:
-    """What SQL can check, within one cluster."""
+    """Conditions that SQL can check, within one cluster."""
     found = matching(query, cluster_id)
-    # As Slurm has it, a requeued job is a new record only once it may run again; until then its last life is shown.
+    # In Slurm a requeued job becomes a new record once it may run again; until then its last life is shown.
     runnable = _jobs.eligible_at > 0.0
     if query.ends_at:
         runnable = _jobs.eligible_at.between(0.1, query.ends_at)
@@ -276,7 +278,7 @@ def conditions(query: SelectJobs, cluster_id: int) -> list[ColumnElement[bool]]:
 
 
 def matching(query: SelectJobs, cluster_id: int) -> list[ColumnElement[bool]]:
-    """As `conditions`, whatever the time and the state."""
+    """As `conditions`, without those on time and state."""
     found: list[ColumnElement[bool]] = []
     if query.owner is not None:
         found.append(or_(_jobs.uid == query.owner, _jobs.account.in_(query.owner_accounts)))
@@ -314,14 +316,14 @@ def matching(query: SelectJobs, cluster_id: int) -> list[ColumnElement[bool]]:
 
 
 def _any_of(cluster_id: int, each: Callable[[Any], Iterable[ColumnElement[bool]]]) -> ColumnElement[bool]:
-    """`or`, as a union of what each condition finds by an index of its own, which not every planner sees by itself."""
+    """`or` written as a union, so that each condition uses its own index; not every planner does that by itself."""
     inner = schema.jobs.alias().c
     found = [select(inner.number).where(inner.cluster_id == cluster_id, one) for one in each(inner)]
     return _jobs.number.in_(union(*found))
 
 
 def _written(numbers: Sequence[int]) -> Any:
-    """Numbers that are written into the statement: as parameters they would be too many for SQLite and PostgreSQL."""
+    """Numbers written into the statement: SQLite and PostgreSQL limit the number of parameters."""
     return bindparam(None, numbers, expanding=True, literal_execute=True)
 
 
@@ -331,7 +333,7 @@ def _window(query: SelectJobs, cluster_id: int) -> ColumnElement[bool] | None:
         return or_(*(_in_state(state, start, end) for state in query.states))
     parts: list[ColumnElement[bool]] = []
     if start:
-        # One user's or account's jobs are few, and found by that; everybody's are found by when they ended.
+        # Jobs of one user or account are few and found by that index; all users' jobs are found by their end.
         narrow = query.users or query.accounts or query.picks
         if narrow:
             parts.append(or_(_jobs.ended_at == 0.0, _jobs.ended_at >= start))
@@ -364,10 +366,10 @@ def _in_state(state: str, start: float | None, end: float | None) -> ColumnEleme
     times = [and_(began <= start, over >= start, over > 0.0)]
     if end:
         times.append(began.between(start, end))
-        # Nothing that was over at once was ever in the state.
+        # A job that was over at once was never in that state.
         times[-1] = and_(times[-1], or_(over == 0.0, over > began))
     if end and state == "PENDING":
-        live = and_(live, began <= end)  # not yet one that waits for its --begin
+        live = and_(live, began <= end)  # not for a job that still waits for its --begin
     return and_(began > 0.0, or_(live, *times))
 
 
@@ -381,7 +383,7 @@ def _ended_within(start: float | None, end: float | None) -> list[ColumnElement[
 
 
 def histories(engine: Engine, query: SelectJobs) -> list[JobHistory]:
-    """Lives of jobs with everything that is kept of them. Raises DatabaseError."""
+    """All lives of jobs with all records about them. Raises DatabaseError."""
     found: list[JobHistory] = []
     for piece in read_jobs(engine, query):
         numbers = [one.job.number for one in piece]
@@ -422,7 +424,7 @@ def _by_number(
 
 
 def document_of(connection: Connection, key: str) -> bytes | None:
-    """A script or environment, if it was kept."""
+    """A script or environment, if it was stored."""
     table = schema.documents
     found: Any = connection.execute(select(table.c.body).where(table.c.key == key)).scalar()
     return found if found is None else bytes(found)

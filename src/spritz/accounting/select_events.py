@@ -1,4 +1,4 @@
-"""Questions about node events, as SQL; answers streamed. Source: sacctmgr(1) LIST/SHOW EVENT."""
+"""Node event queries, as SQL; answers are streamed. Source: sacctmgr(1) LIST/SHOW EVENT."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PIECE = 500
 
 
 def read_events(engine: Engine, query: SelectEvents) -> Iterator[EventRecords]:
-    """Events that match, by cluster, in pieces. Holds a connection until exhausted or closed. Raises DatabaseError."""
+    """Matching events, by cluster, in pieces. Holds a connection until exhausted or closed. Raises DatabaseError."""
     clusters, table = schema.clusters, schema.node_events
     fields = NodeEventRecord.__struct_fields__
     with database_errors(), engine.connect() as connection:
@@ -51,7 +51,7 @@ def read_events(engine: Engine, query: SelectEvents) -> Iterator[EventRecords]:
 
 
 class _Had:
-    """What nodes had at the time: the cluster's own records say so."""
+    """Resources of nodes at a given time, from the cluster's own records."""
 
     def __init__(self, connection: Connection, cluster_id: int) -> None:
         table = schema.node_events
@@ -63,13 +63,13 @@ class _Had:
         )
         self._records = [NodeEventRecord(**dict(zip(fields, row, strict=True))) for row in rows]
         self._starts = [record.started_at for record in self._records]
-        #: of the record that was asked last
+        #: resources in the record that was looked up last
         self._known: tuple[int, dict[str, Pairs]] = (-1, {})
 
     def with_tres(self, event: NodeEventRecord) -> NodeEventRecord:
-        """With the node's resources, where they are known."""
+        """Add the node's resources, if they are known."""
         if event.node:
-            # A node that was down when the cluster's first record came had then what it says.
+            # A node that was down before the cluster's first record has the resources of that record.
             place = max(0, bisect_right(self._starts, event.started_at) - 1)
             if self._records and self._known[0] != place:
                 self._known = place, tres_by_node(self._records[place])

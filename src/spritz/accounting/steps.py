@@ -1,6 +1,6 @@
-"""What events say of steps. Pure; used by `ledger`.
+"""Step events as records. Pure; used by `ledger`.
 
-A batch script's step begins with its job; every other one opens by an event of its own.
+A batch script's step begins with its job; every other step has an event of its own.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def begin_batch(ledger: Ledger, job: JobRecord, event: job_events.JobStarted) -> None:
-    """The batch script's step, on the job's first node."""
+    """Open the batch script's step, on the job's first node."""
     first = event.allocation.nodes[0]
     given = job_tres.pairs_of((first,))
     ledger.begin_step(
@@ -42,25 +42,25 @@ def begin_batch(ledger: Ledger, job: JobRecord, event: job_events.JobStarted) ->
 
 
 def opened(ledger: Ledger, place: int, event: events.StepOpened) -> None:
-    """A step was laid out."""
+    """Open a step."""
     job = ledger.jobs.get(event.step.job_id)
     if job is not None:
         ledger.begin_step(step_record_of(job.number, event.step))
 
 
 def launched(ledger: Ledger, place: int, event: events.StepLaunched) -> None:
-    """All tasks of one node run: nothing of it is kept."""
+    """Nothing to record: all tasks of one node have started."""
 
 
 def cancelled(ledger: Ledger, place: int, event: events.StepCancelled) -> None:
-    """Somebody asked for its end."""
+    """Record who cancelled the step."""
     step = ledger.open_step(event.job_id, event.step_id)
     if step is not None:
         step.cancelled_by = event.by_uid
 
 
 def node_ended(ledger: Ledger, place: int, event: events.StepNodeEnded) -> None:
-    """One of its nodes is done."""
+    """Add what one of its nodes reported."""
     step = ledger.open_step(event.job_id, event.step_id)
     if step is not None:
         usage.add(step, event.node, event.usage)
@@ -68,17 +68,17 @@ def node_ended(ledger: Ledger, place: int, event: events.StepNodeEnded) -> None:
 
 
 def ended(ledger: Ledger, place: int, event: events.StepEnded) -> None:
-    """The last one is."""
+    """Close the step."""
     step = ledger.open_step(event.job_id, event.step_id)
     if step is None:
         return
     if event.node:
         usage.add(step, event.node, event.usage)
     step.state, step.ended_at = event.state.value, event.at
-    step.started_at = min(step.started_at, event.at)  # as of its job
+    step.started_at = min(step.started_at, event.at)  # the same for its job
     step.exit_status = event.exit_status
     step.oom = step.oom or event.oom
     if step.state == "FAILED" and event.exit_status & 0x7F and not step.oom:
-        step.state = "CANCELLED"  # slurmdbd's state of a step that any signal ended
+        step.state = "CANCELLED"  # slurmdbd's state for a step that ended by any signal
     usage.average(step)
     del ledger.steps[ledger.jobs[event.job_id].number][event.step_id]  # type: ignore[union-attr]  # as above

@@ -1,6 +1,6 @@
-"""The database: batches of events in, each in one transaction with the place that it leads to.
+"""The store: writes batches of events, each in one transaction with the place that it reaches.
 
-Used by one thread for storing; `select` reads on connections of its own.
+One thread does all writing; `select` reads on connections of its own.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ if TYPE_CHECKING:
 #: Jobs in memory after which a ledger is emptied between batches.
 LEDGER_JOBS_MAX = 20_000
 
-#: Names of one IN list.
+#: Parameters of one IN list.
 _IN = 500
 
 
 class Cluster:
-    """One cluster as the database has it. `place` = `base` + sequence number."""
+    """A cluster's row. `place` = `base` + sequence number."""
 
     __slots__ = ("base", "id", "journal", "ledger", "name", "sequence", "store")
 
@@ -66,7 +66,7 @@ class Cluster:
 class Store:
     """The database behind one engine. Methods raise DatabaseError; a failed batch changes nothing.
 
-    An event that cannot be stored must not keep back those after it: it goes to `events_set_aside`, whole, and
+    An event that cannot be stored must not block the events after it: it goes to `events_set_aside`, whole, and
     `take_set_aside` reports it once.
     """
 
@@ -76,18 +76,18 @@ class Store:
         self._set_aside: list[SetAside] = []
 
     def migrate(self) -> tuple[str | None, str | None]:
-        """Bring the tables to this release; the revisions before and after."""
+        """Upgrade the tables to this release. Returns the revisions before and after."""
         with database_errors(), self.engine.begin() as connection:
             before = schema.revision(connection)
             if before == schema.REVISION:
                 return before, before
-            from spritz.accounting import migrations  # which costs more to import than all the rest
+            from spritz.accounting import migrations  # costs more to import than everything else here
 
             migrations.upgrade(connection)
             return before, schema.revision(connection)
 
     def forget(self) -> None:
-        """Know nothing but what the database says: after a failure."""
+        """Drop all cached state after a failure: the database alone counts."""
         self._clusters.clear()
 
     def cluster(self, name: str) -> Cluster:
@@ -102,7 +102,7 @@ class Store:
         return known
 
     def register(self, request: RegisterCluster, now: float) -> tuple[int, str]:
-        """Take note of a controller; the last stored event of its journal, and what is odd about it ("": nothing).
+        """Register a controller. Returns the last stored event of its journal, and a warning ("": none).
 
         Raises UnreadableEvents for a controller whose events this release may not understand.
         """
@@ -130,26 +130,26 @@ class Store:
                 return 0, odd
             sequence = row.sequence
             if row.journal != request.journal:
-                # Sequences begin anew: places go on behind the last one.
+                # Sequence numbers restart; places continue after the last one.
                 odd = "another journal: its state was cleared"
                 fresh |= {"journal": request.journal, "base": row.base + row.sequence, "sequence": 0}
                 sequence = 0
             elif row.sequence > request.last_sequence:
-                # The state directory was restored from a backup: what it does from here on is another story.
+                # The state directory was restored from a backup: events after this one differ from those stored.
                 odd = f"its journal was set back from event {row.sequence} to {request.last_sequence}"
                 sequence = request.last_sequence
                 fresh |= {"base": row.base + row.sequence - sequence, "sequence": sequence}
             connection.execute(update(table).where(table.c.id == row.id).values(**fresh))
         return sequence, odd
 
-    # -- storing
+    # Storing events
 
     def ingest(
         self, name: str, journal: int, groups: Iterable[EventGroup], documents: Mapping[str, bytes] | None = None
     ) -> int:
-        """Store events; the last one that is stored. Those that are already are passed over.
+        """Store events. Returns the last stored one. Events that are stored already are skipped.
 
-        Raises DatabaseError, also when events are missing before the first one.
+        Raises DatabaseError, also if events are missing before the first one.
         """
         cluster = self.cluster(name)
         if cluster.journal != journal:
@@ -172,7 +172,7 @@ class Store:
     def _store(self, name: str, events: list[tuple[int, Event]], sequence: int, documents: Mapping[str, bytes]) -> None:
         """Store events up to `sequence`, in one transaction if possible.
 
-        Where a value is refused the batch is halved until the event at fault is alone, which is then set aside.
+        If a value is refused, the batch is halved until the faulty event is alone, which is then set aside.
         """
         try:
             self._store_together(name, events, sequence, documents)
@@ -208,7 +208,7 @@ class Store:
 
     @contextmanager
     def _transaction(self) -> Iterator[Connection]:
-        """A transaction for what a controller sent. A failure forgets what was read and raises DatabaseError."""
+        """A transaction for data of a controller. On failure cached state is dropped and DatabaseError raised."""
         try:
             with database_errors(), self.engine.begin() as connection:
                 yield connection
@@ -220,7 +220,7 @@ class Store:
         self, connection: Connection, cluster: Cluster, place: int, what: Event | Job, refused: ValueRefused
     ) -> None:
         kind = type(what).__name__
-        # The message may quote the very text that the database could not hold.
+        # The message may quote the text that the database could not hold.
         error = refused.message.encode("ascii", "backslashreplace").decode().replace("\0", "\\0")
         at = what.submitted_at if isinstance(what, Job) else what.at
         row = {"cluster_id": cluster.id, "place": place, "at": at, "kind": kind, "error": error}
@@ -228,12 +228,12 @@ class Store:
         self._set_aside.append(SetAside(cluster=cluster.name, place=place, kind=kind, error=error))
 
     def take_set_aside(self) -> list[SetAside]:
-        """What was set aside since the last call."""
+        """Events set aside since the last call."""
         taken, self._set_aside = self._set_aside, []
         return taken
 
     def count_set_aside(self, name: str) -> int:
-        """Events of a cluster that were ever set aside."""
+        """Number of events of a cluster that were ever set aside."""
         table = schema.events_set_aside
         with database_errors(), self.engine.connect() as connection:
             found = connection.execute(
@@ -242,9 +242,10 @@ class Store:
             return int(found.scalar() or 0)
 
     def _advance(self, connection: Connection, cluster: Cluster, sequence: int, since: float) -> None:
-        """Move the cluster's place, unless somebody else has: then this daemon's ledger is not to be believed.
+        """Move the cluster's place, unless another daemon has: then this daemon's ledger is out of date and the batch
+        fails.
 
-        Usage that was rolled up beyond `since` is to be rolled up again.
+        Usage rolled up beyond `since` is to be rolled up again.
         """
         table = schema.clusters
         done = connection.execute(
@@ -267,7 +268,7 @@ class Store:
         return self._write(connection, cluster)
 
     def _write(self, connection: Connection, cluster: Cluster) -> float:
-        """The earliest time of which it writes something."""
+        """Write the ledger's changes. Returns the earliest time whose usage they affect."""
         changes = cluster.ledger.take_changes()
         written = (
             (schema.jobs, changes.jobs.values()),
@@ -319,9 +320,9 @@ class Store:
         upsert(connection, schema.documents, [{"key": key, "body": body} for key, body in documents.items()])
 
     def adopt(self, request: StoreState) -> int:
-        """Take the state of a controller whose older events are gone; the last stored event.
+        """Take over the state of a controller whose older events are gone. Returns the last stored event.
 
-        Jobs that the database does not have get places from the range of the lost events: each began with one of those.
+        Jobs that the database lacks get places from the range of the lost events: one of those began each of them.
         """
         cluster = self.cluster(request.cluster)
         if cluster.journal != request.journal:
@@ -343,7 +344,9 @@ class Store:
         return cluster.sequence
 
     def _adopt_jobs(self, name: str, jobs: Sequence[Job], steps: Mapping[int, list[Step]]) -> None:
-        """Store jobs with their steps; where a value is refused, halves, down to the job that is set aside."""
+        """Store jobs with their steps. If a value is refused, halves the list until the faulty job is alone and set
+        aside.
+        """
         try:
             self._adopt_together(name, jobs, steps)
         except ValueRefused as refused:
@@ -392,20 +395,20 @@ class Store:
         return max(cluster.base + cluster.sequence, *taken) + 1
 
     def ping(self) -> float:
-        """Ask the database something trivial; how long that took, seconds."""
+        """Round-trip time of a trivial query, seconds."""
         began = time.perf_counter()
         with database_errors(), self.engine.connect() as connection:
             connection.execute(select(func.count()).select_from(schema.clusters))
         return time.perf_counter() - began
 
     def describe(self) -> str:
-        """The database in words."""
+        """The database's URL without its password."""
         return describe(self.engine.url)
 
 
 @contextmanager
 def _faults() -> Iterator[None]:
-    """Turn an exception of our own code into ValueRefused: the events that it cannot handle are set aside."""
+    """Turns an exception of our own code into ValueRefused, so that the event at fault is set aside."""
     try:
         yield
     except (SpritzError, MemoryError):
@@ -415,10 +418,10 @@ def _faults() -> Iterator[None]:
 
 
 def set_back(since: float) -> Any:
-    """Up to when usage is rolled up, once something of the time since then is news."""
+    """The new end of the roll-up after records since `since` changed."""
     column, purged = schema.clusters.c.rolled_until, schema.clusters.c.purged_until
     hour = spans.floor(spans.HOUR, since) if since < 1e12 else 1 << 62
-    # Records of the time before are gone: what was made of them is not made again.
+    # Records before that are purged: their usage is not computed again.
     first = case((purged > hour, purged), else_=hour)
     return case((column > first, first), else_=column)
 

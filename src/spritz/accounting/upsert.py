@@ -1,4 +1,4 @@
-"""Insert rows, many at once, or replace those that are there, on each kind of database."""
+"""Inserts rows in bulk, or replaces existing ones, on each kind of database."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from sqlalchemy import Connection, Table
 from sqlalchemy.dialects import mysql, postgresql, sqlite
 
-#: Rows of one statement: as many as a packet and a parser take without notice.
+#: Rows of one statement, well below the packet and parser limits of all databases.
 ROWS = 500
 
 
@@ -28,7 +28,7 @@ def _statement(dialect: str, table: Table) -> Any:
 
 
 def upsert(connection: Connection, table: Table, rows: list[dict[str, Any]]) -> None:
-    """Write rows; a row with the same key is replaced, but for columns written `once`. No key may come twice."""
+    """Write rows. A row with the same key is replaced, except for columns marked `once`. No key may come twice."""
     statement = _statement(connection.dialect.name, table)
     for start in range(0, len(rows), ROWS):
         connection.execute(statement, rows[start : start + ROWS])
@@ -37,7 +37,7 @@ def upsert(connection: Connection, table: Table, rows: list[dict[str, Any]]) -> 
 class Inserter:
     """Inserts rows of one table, all its columns in their order, as tuples.
 
-    For tables with a million rows: SQLAlchemy's statements take three times as long for each of them.
+    For tables with a million rows: three times as fast as SQLAlchemy's own statements.
     """
 
     def __init__(self, connection: Connection, table: Table) -> None:
@@ -50,13 +50,13 @@ class Inserter:
         self._rows: list[tuple[Any, ...]] = []
 
     def add(self, row: tuple[Any, ...]) -> None:
-        """Hold it; some thousand are written together."""
+        """Buffer a row; some thousand are written together."""
         self._rows.append(row)
         if len(self._rows) >= 10 * ROWS:
             self.flush()
 
     def flush(self) -> None:
-        """Write what is held."""
+        """Write the buffered rows."""
         if self._rows:
             self._connection.exec_driver_sql(self._statement, self._rows)
             self._rows = []

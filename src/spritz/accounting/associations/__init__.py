@@ -1,5 +1,6 @@
-"""Who may use how much: the book of accounts, users, associations and QOS, edited by `sacctmgr`.
+"""Associations: accounts, users, coordinators, associations and QOS, as `sacctmgr` edits them.
 
-`tables` its tables; `book` reads and writes them, an edit in one transaction; `rules` what must hold, and who may
-change what; `requests` the requests, and telling the controllers.
+`tables` defines the tables. `store` reads them and applies an edit in one transaction. `rules` says what must hold,
+`permissions` who may change what, `rights` who may see what. `requests` answers sacctmgr and sends policies to
+controllers. `recompute_usage` adds up usage from the records of jobs.
 """

@@ -1,9 +1,10 @@
-"""What is deleted from the book, and whether it may be.
+"""Deleted association records, and whether a record may be deleted.
 
-A record of more than a day, or one that a job ran under, stays marked in its table, without its limits: `withdeleted`
-shows it, and it has its number again when it is added again. Others are gone. Coordinators are always gone.
+A record that is older than a day, or that a job ran under, stays in its table, marked as deleted and without its
+limits: `withdeleted` shows it, and it gets its number back if it is added again. Other records, and all coordinators,
+are removed.
 
-Source: sacctmgr(1) WithDeleted; what 22.05's slurmdbd does.
+Source: sacctmgr(1) WithDeleted; behaviour of slurmdbd 22.05.
 """
 
 from __future__ import annotations
@@ -23,17 +24,17 @@ if TYPE_CHECKING:
 
     from sqlalchemy import ColumnElement
 
-#: What is younger, and had no job, leaves nothing behind.
+#: A younger record without jobs is removed, not marked.
 DAY = 86_400.0
 
-#: Running jobs that a refusal names, at most.
+#: Most running jobs named in a refusal.
 NAMED_MAX = 100
 
 _JOBS = schema.jobs.c
 
 
 def read_deleted(connection: Connection) -> tuple[Record, ...]:
-    """All that is marked."""
+    """All records marked as deleted."""
     found: list[Record] = []
     for kind, table in tables.TABLES.items():
         if "deleted" in table.c:
@@ -45,7 +46,7 @@ def read_deleted(connection: Connection) -> tuple[Record, ...]:
 def split_clusters(
     known: Iterable[ClusterRow], associations: Iterable[Association], deleted: Iterable[Record]
 ) -> tuple[tuple[ClusterRow, ...], tuple[ClusterRow, ...]]:
-    """Clusters that have a tree, and those that had one. `known`: those that have ever registered."""
+    """Clusters that have associations, and those that had some. `known`: clusters that have ever registered."""
     rows = {one.name: one for one in known}
     live = {association.cluster for association in associations}
     gone = ({one.cluster for one in deleted if isinstance(one, Association)} | rows.keys()) - live
@@ -57,7 +58,7 @@ def split_clusters(
 
 
 def number_of(connection: Connection, record: Association | Qos) -> int | None:
-    """The number that it had before it was deleted, if it ever was there."""
+    """The number of a deleted record; None if there was none."""
     table = tables.TABLES[type(record)]
     names = ("cluster", "account", "user", "partition") if isinstance(record, Association) else ("name",)
     same = and_(table.c.deleted, *(table.c[name] == getattr(record, name) for name in names))
@@ -66,7 +67,7 @@ def number_of(connection: Connection, record: Association | Qos) -> int | None:
 
 
 def drop(connection: Connection, record: Record, now: float) -> None:
-    """Mark it or delete it."""
+    """Mark the record as deleted, or remove it."""
     table = tables.TABLES[type(record)]
     mine = and_(*(table.c[name] == getattr(record, name) for name in tables.KEYS[type(record)]))
     created = None
@@ -80,7 +81,7 @@ def drop(connection: Connection, record: Record, now: float) -> None:
 
 
 def _bare(record: Record) -> Record:
-    """Limits do not come back with what they limited."""
+    """The record without limits: they are not restored when it is added again."""
     if isinstance(record, Association):
         names = ("id", "cluster", "account", "user", "partition", "parent")
         return Association(**{name: getattr(record, name) for name in names})
@@ -90,7 +91,7 @@ def _bare(record: Record) -> Record:
 
 
 def _used(connection: Connection, record: Record, since: float) -> bool:
-    """Did a job run under it since then?"""
+    """Whether a job ran under the record after `since`."""
     if isinstance(record, Account):
         mine = _JOBS.account == record.name
     elif isinstance(record, User):
@@ -122,7 +123,7 @@ def _under(association: Association) -> ColumnElement[bool]:
 
 
 def check_idle(connection: Connection, drops: Sequence[Record]) -> None:
-    """No job may wait or run under associations that go. Raises SpritzError that names the jobs."""
+    """Raises SpritzError, which names the jobs, if jobs wait or run under associations to be deleted."""
     lines: list[str] = []
     for record in drops:
         if not isinstance(record, Association):
@@ -138,6 +139,6 @@ def check_idle(connection: Connection, drops: Sequence[Record]) -> None:
 
 
 def row_of(record: Record, now: float) -> dict[str, Any]:
-    """A new or changed record as its table has it; `created_at` stays where the row is there."""
+    """The table's row for a new or changed record; an existing row keeps its `created_at`."""
     row = asdict(record)
     return {**row, "deleted": False, "created_at": now} if "deleted" in tables.TABLES[type(record)].c else row

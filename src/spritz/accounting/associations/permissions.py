@@ -1,6 +1,7 @@
-"""Who may change what in the book. Pure.
+"""Who may change which association records. Pure.
 
-Source: sacctmgr(1): AdminLevel, coordinators; what 22.05 grants. Differs: a coordinator cannot give an account away.
+Source: sacctmgr(1): AdminLevel, coordinators; rights as slurmdbd 22.05 grants them. Differs: a coordinator cannot move
+an account out of its own accounts.
 """
 
 from __future__ import annotations
@@ -29,10 +30,10 @@ def check_right(
     admin: bool,
     coordinators: bool = True,
 ) -> None:
-    """May this person do that? Raises SpritzError (ESLURM_ACCESS_DENIED).
+    """Raises SpritzError (ESLURM_ACCESS_DENIED) unless the user `name` may make this edit.
 
-    Operators: users, accounts and what belongs to them. Coordinators: users of their accounts and of those below, and
-    the accounts below. Everybody: his own defaults.
+    Operators may edit users, accounts and their associations. Coordinators may edit the accounts below theirs, and the
+    users of all of these. Every user may set their own defaults.
     """
     level = next((user.admin for user in book.users if user.name == name), "None")
     if admin or level == "Administrator":
@@ -47,7 +48,7 @@ def check_right(
 
 
 def _operated(book: Book, puts: Sequence[Record], drops: Sequence[Record]) -> bool:
-    """Neither QOS, resources nor whole clusters; operators may be made, but not of users that there are."""
+    """Whether an operator may do it: no QOS, no resources, no whole clusters, and no new AdminLevel for existing users."""
     levels = {user.name: (user.admin,) for user in book.users}
     clusters = {association.cluster for association in book.associations}
     for one in (*puts, *drops):
@@ -61,7 +62,7 @@ def _operated(book: Book, puts: Sequence[Record], drops: Sequence[Record]) -> bo
 
 
 def _own_defaults(book: Book, name: str, puts: Sequence[Record]) -> bool:
-    """Nothing but which of his own accounts, QOS and wckeys are this person's defaults."""
+    """Whether it only changes the user's own default account, QOS or wckey."""
     people = {user.name: user for user in book.users if user.name == name}
     there = {association.id: association for association in book.associations if association.user == name}
     for record in puts:
@@ -76,7 +77,7 @@ def _own_defaults(book: Book, name: str, puts: Sequence[Record]) -> bool:
 
 
 class _Coordinated:
-    """What one coordinator may do."""
+    """The edits that one coordinator may make."""
 
     def __init__(self, book: Book, name: str) -> None:
         self._book = book
@@ -90,7 +91,7 @@ class _Coordinated:
         self._there = {association.id: association for association in book.associations}
 
     def all(self, puts: Sequence[Record], drops: Sequence[Record]) -> bool:
-        """May he do all of it together?"""
+        """Whether the coordinator may make all of these changes together."""
         gone = {record.name for record in drops if isinstance(record, User)}
         placed = {record.account for record in puts if isinstance(record, Association)}
         if any(isinstance(record, Account) and record.name not in placed for record in puts):
@@ -99,13 +100,14 @@ class _Coordinated:
 
     def _put(self, record: Record) -> bool:
         if isinstance(record, Association):
-            # What stands under a number now must be his as well: no other account's record is taken over.
+            # The record that this number has now must be within the coordinator's accounts too: no other account's
+            # record is taken over.
             old = self._there.get(record.id)
             return self._holds(record) and (old is None or self._holds(old)) and self._may_give(record, old)
         if isinstance(record, User):
             return record.admin == "None" and all(user.name != record.name for user in self._book.users)
         if isinstance(record, Account):
-            # Its association says where it goes, and whether that is his.
+            # The account's association says where it goes, and whether the coordinator may put it there.
             return all(account.name != record.name for account in self._book.accounts)
         return isinstance(record, Coordinator) and record.account in self._mine
 
@@ -121,11 +123,13 @@ class _Coordinated:
         return isinstance(record, Association | Coordinator) and bool(record.user) and record.account in self._mine
 
     def _holds(self, association: Association) -> bool:
-        """A user of his accounts, or an account below one of them."""
+        """Whether this is a user in the coordinator's accounts, or an account below one of them."""
         return (association.account if association.user else association.parent) in self._mine
 
     def _may_give(self, new: Association, old: Association | None) -> bool:
-        """A coordinator may give only QOS that he has there himself, or that users already had."""
+        """A coordinator may give only QOS that the coordinator has in that account, or that the association already
+        had.
+        """
         if new.qos is None or (old is not None and new.qos == old.qos):
             return True
         mine = tuple(association for association in self._book.associations if association.cluster == new.cluster)

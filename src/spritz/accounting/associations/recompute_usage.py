@@ -1,8 +1,6 @@
-"""Usage reckoned again from the records of jobs: the same arithmetic as the controllers', over what they recorded.
+"""Usage recomputed from the records of jobs, with the same arithmetic as the controllers'.
 
-One pass over the cluster's jobs that ran late enough to matter, streamed.
-
-Source: model.limits.usage.
+One streamed pass over the cluster's jobs that ran late enough to matter. Source: model.limits.usage.
 """
 
 from __future__ import annotations
@@ -25,7 +23,7 @@ if TYPE_CHECKING:
     from spritz.model.limits.ledger import Key
     from spritz.model.limits.records import Policy
 
-#: After this many half-lives nothing is left that a float would show.
+#: Half-lives after which decayed usage is too small for a float to show.
 HALF_LIVES = 64
 _PIECE = 2_000
 _JOBS = schema.jobs.c
@@ -36,7 +34,7 @@ _COLUMNS = (
 
 
 def reckon(engine: Engine, request: ReckonUsage, policy: Policy) -> Reckoned:
-    """Raises DatabaseError."""
+    """Usage of all associations and QOS of a cluster. Raises DatabaseError."""
     rules = Rules(policy, request.partition_qos, request.weights, request.largest)
     lasting = frozenset(qos_record.name for qos_record in rules.qos.values() if "NoDecay" in qos_record.flags)
     sums: dict[Key, dict[str, float]] = {}
@@ -57,7 +55,7 @@ def reckon(engine: Engine, request: ReckonUsage, policy: Policy) -> Reckoned:
 def _rows(
     connection: Connection, cluster: int, request: ReckonUsage, *, lasting: bool
 ) -> Iterator[tuple[Any, list[tuple[float, float]]]]:
-    """Jobs with the times at which they were stopped."""
+    """Rows of jobs, each with the intervals in which it was suspended."""
     oldest = request.since
     if request.half_life_seconds and not lasting:
         oldest = max(oldest, request.at - HALF_LIVES * request.half_life_seconds)
@@ -99,13 +97,14 @@ def _add(
     request: ReckonUsage,
     lasting: frozenset[str],
 ) -> int:
-    """What one job used; 1 if it counts anywhere."""
+    """Add one job's usage. Returns 1 if it counts anywhere, else 0."""
     keys = [key for key in rules.party(row.account, row.user, row.partition, row.qos).keys if key[0] in ("a", "q")]
     if not keys:
         return 0
     pairs = (*parse(row.tres_allocated), *_licenses(row.licenses))
     recorded = dict(pairs).get("billing", 0)
-    # The record has whole numbers; where they agree, the weights say what was cut off.
+    # The record has whole numbers. If they agree with the weights, the exact billing is used in place of the rounded
+    # one.
     exact = rules.billing(row.partition, pairs)
     billing = exact if exact is not None and int(exact) == recorded else float(recorded)
     rates = rates_of(pairs, billing, rules.usage_factor(row.qos))
@@ -126,7 +125,7 @@ def _add(
 
 
 def _licenses(text: str) -> Iterator[tuple[str, int]]:
-    """`matlab:2,ansys` as it was held."""
+    """`matlab:2,ansys` -> ("matlab", 2), ("ansys", 1)."""
     for item in text.split(",") if text else ():
         name, _, count = item.partition(":")
         if name and (not count or count.isdigit()):
@@ -134,7 +133,7 @@ def _licenses(text: str) -> Iterator[tuple[str, int]]:
 
 
 def _spans(row: Any, stops: Iterable[tuple[float, float]], request: ReckonUsage) -> Iterator[tuple[float, float]]:
-    """When it ran: from its start to its end or to now, without the times at which it was stopped."""
+    """The intervals in which the job ran: from start to end (or now), without suspensions."""
     at, end = row.started_at, min(row.ended_at or request.at, request.at)
     for began, ended in stops:
         if began < at:

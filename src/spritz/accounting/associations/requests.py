@@ -1,4 +1,4 @@
-"""Requests about the book, and telling the controllers what holds: when they register, and after every edit."""
+"""Requests about associations, and policies for controllers: sent when a controller registers and after every edit."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ if TYPE_CHECKING:
     from spritz.accounting.links import Link
     from spritz.client.handling import Call, Handler
 
-#: From the lower one to the higher.
+#: lowest first
 LEVELS = ("Operator", "Administrator")
 
 
 class BookRequests:
-    """`store` runs work on the one thread that writes; `read` on one of those that read."""
+    """`store` runs work on the single thread that writes; `read` on a thread that reads."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class BookRequests:
         self._read = read
 
     def handlers(self) -> dict[type[Struct], Handler]:
-        """For the table of requests."""
+        """Entries for the table of requests."""
         return {
             GetBook: self.get_book,
             EditBook: self.edit,
@@ -65,8 +65,8 @@ class BookRequests:
         }
 
     async def get_book(self, request: GetBook, call: Call) -> Book:
-        """All that the caller may see (PrivateData=accounts,users). Raises SpritzError where
-        it is for operators alone.
+        """All records that the caller may see (PrivateData=accounts,users). Raises SpritzError if they are for
+        operators only.
         """
         if request.level:
             if request.level not in LEVELS:
@@ -82,11 +82,11 @@ class BookRequests:
         )
 
     def _as_set(self, book: Book) -> Book:
-        """With what slurmdbd.conf says of it."""
+        """The book with the options of slurmdbd.conf."""
         return replace(book, options=self._api.book_options, default_qos=self._api.default_qos)
 
     async def reckon(self, request: ReckonUsage, call: Call) -> Reckoned:
-        """What the records say of usage, the newest events included."""
+        """Usage by the records, the newest events included."""
         self._api.need_admin(call)
         await self._api.links.catch_up((request.cluster,))
         found: Reckoned = await self._read(self._reckoned, request)
@@ -96,11 +96,11 @@ class BookRequests:
         return reckon(self._api.engine, request, policy_of(self._as_set(read_book(self._api.engine)), request.cluster))
 
     async def edit(self, request: EditBook, call: Call) -> BookEdited:
-        """Change it (or see whether that could be), tell every connected controller, and then answer."""
+        """Make (or only check) an edit, send it to every connected controller, then answer."""
         actor, admin = await self._api.user_name(call), self._api.is_admin(call)
         now = self._api.now()
         if gone := {record.cluster for record in request.drops if isinstance(record, Association)}:
-            await self._api.links.catch_up(tuple(sorted(gone)))  # jobs that are there now hold them
+            await self._api.links.catch_up(tuple(sorted(gone)))  # running jobs may still use these associations
         coordinators, options = self._api.coordinators_change, self._api.book_options
         edit: Edit = await self._store(
             lambda: edit_book(
@@ -112,7 +112,7 @@ class BookRequests:
         return edit.done
 
     async def ask_policy(self, request: AskPolicy, call: Call) -> Done:
-        """A controller has registered: its cluster has a root, and it hears what holds before it has its answer."""
+        """A controller has registered: add its cluster's root association and send its policy before the answer."""
         self._api.need_admin(call)
         now, default_qos = self._api.now(), self._api.default_qos
         await self._store(lambda: ensure(self._api.engine, request.cluster, now, request.tres, default_qos))
@@ -120,8 +120,9 @@ class BookRequests:
         return Done()
 
     async def tell(self, link: Link, edit: Edit | None = None) -> None:
-        """One controller hears what an edit changed for it, or all of its policy where it does not have what was before
-        that; one that is away hears all when it registers again.
+        """Send a controller what an edit changed for it, or its whole policy if it lacks the version before.
+
+        A controller that is not connected gets the whole policy when it registers again.
         """
         async with link.telling:
             try:
@@ -154,7 +155,7 @@ class BookRequests:
         link.book_version = link.policy_version = book.version
 
     def _not_told(self, link: Link, error: Exception) -> None:
-        """The next edit tells it all."""
+        """Record the failure: the next edit sends the whole policy."""
         link.book_version = 0
         self._api.log.error("policy.not_told", cluster=link.cluster, error=str(error))
 

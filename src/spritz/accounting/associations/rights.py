@@ -1,6 +1,6 @@
-"""What callers may see of the book, and whose records besides their own, where PrivateData keeps something from them.
+"""Which association records, and which other users' job records, a caller may see under PrivateData.
 
-Operators and administrators see everything; coordinators, what belongs to their accounts and to those below them.
+Operators and administrators see everything; coordinators see their accounts and those below.
 
 Source: slurmdbd.conf(5) PrivateData; sacctmgr(1) AdminLevel, coordinators.
 """
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class Rights(Struct, frozen=True):
-    """Of a person: name, whether operator or administrator, and the accounts coordinated."""
+    """A user's name, whether it is operator or administrator, and the accounts that it coordinates."""
 
     name: str
     operator: bool = False
@@ -37,7 +37,7 @@ class Rights(Struct, frozen=True):
 
 
 def read_rights(engine: Engine, name: str) -> Rights:
-    """As the book has them. Raises DatabaseError."""
+    """Rights by the association tables. Raises DatabaseError."""
     users, coordinators, associations = (TABLES[kind].c for kind in (User, Coordinator, Association))
     with database_errors(), engine.connect() as connection:
         level = connection.execute(select(users.admin).where(users.name == name, ~users.deleted)).scalar()
@@ -51,7 +51,7 @@ def read_rights(engine: Engine, name: str) -> Rights:
 
 
 def shown(book: Book, rights: Rights, private: AbstractSet[str]) -> Book:
-    """What is left of the book. `private`: words of PrivateData; accounts and users matter here."""
+    """The part of the book that may be seen. `private`: words of PrivateData; only accounts and users matter here."""
     if rights.operator:
         return book
 
@@ -74,7 +74,7 @@ def shown(book: Book, rights: Rights, private: AbstractSet[str]) -> Book:
 
 
 def _above(book: Book, name: str) -> frozenset[tuple[str, str]]:
-    """(cluster, account) of which this person is a user, and of those above: limits on the way hold for him."""
+    """(cluster, account) of the user's accounts and all above them: their limits apply to the user."""
     parents = {
         (association.cluster, association.account): (association.cluster, association.parent)
         for association in book.associations

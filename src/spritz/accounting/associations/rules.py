@@ -1,4 +1,4 @@
-"""What must hold in the book. Pure."""
+"""Constraints that association records must satisfy, one by one and together. Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from spritz.notation.tres import parse
 if TYPE_CHECKING:
     from spritz.model.limits.records import Book
 
-#: Longest name of anything; longer ones would be cut by some databases.
+#: Longest name: some databases would cut longer ones.
 NAME_LENGTH = 120
 
 _TRES_FIELDS = frozenset(
@@ -24,21 +24,21 @@ _TRES_FIELDS = frozenset(
     | {"grp_tres_mins", "grp_tres_run_mins", "max_tres_mins", "max_tres_mins_pj"}
     | {"max_tres_run_mins_pu", "max_tres_run_mins_pa"}
 )
-#: TRES that there are anywhere, and kinds of those with a name; sites name which of the latter they have
+#: TRES of every site, and prefixes of named ones; each site says which names exist
 _TRES = frozenset({"billing", "cpu", "energy", "fs/disk", "mem", "node", "pages", "vmem"})
 _TRES_KINDS = ("bb/", "gres/", "ic/", "license/")
 _COUNT_MAX = 0x7FFFFFFF
 
 
 class BookError(SpritzError):
-    """The edit would leave the book in a state that it must not be in."""
+    """The edit would break a constraint."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message, code="ESLURM_INVALID_ACCOUNT")
 
 
 def check_record(record: Record) -> None:
-    """The record by itself. Raises BookError."""
+    """Check one record alone. Raises BookError."""
     for field in record.__struct_fields__:
         value = getattr(record, field)
         if isinstance(value, str) and field in _TRES_FIELDS:
@@ -78,7 +78,7 @@ def _bad_qos(name: str, book: Book) -> BookError:
 
 
 def check_book(book: Book) -> None:
-    """All of it together: everything named is there, and the tree is one. Raises BookError."""
+    """Check all records together: every reference exists, and the accounts form one tree. Raises BookError."""
     accounts, users = {account.name for account in book.accounts}, {user.name for user in book.users}
     qos = {qos_record.name for qos_record in book.qos}
     for level in book.qos:
@@ -128,7 +128,7 @@ def check_book(book: Book) -> None:
 
 
 def _check_resources(book: Book) -> None:
-    """No more than all of a resource is given away."""
+    """No resource may be allocated beyond 100 % or its count."""
     unit = "" if "AllResourcesAbsolute" in book.options else "%"
     wholes = {(resource.name, resource.server): 100 if unit else resource.count for resource in book.resources}
     given = dict.fromkeys(wholes, 0)
@@ -142,7 +142,7 @@ def _check_resources(book: Book) -> None:
 
 
 def _check_federations(book: Book) -> None:
-    """Every member is of a federation that there is, with a number of its own in it and a state that there is."""
+    """Every member belongs to an existing federation, with a number of its own and a valid state."""
     names = {federation.name for federation in book.federations}
     taken: set[tuple[str, int]] = set()
     for member in book.federation_members:
@@ -176,7 +176,7 @@ def _check_tree(cluster: str, parents: dict[str, str]) -> None:
 
 
 def under(accounts: Sequence[tuple[str, str]], names: set[str]) -> set[str]:
-    """These accounts and all below them. `accounts`: (account, parent) each."""
+    """These accounts and all below them. `accounts`: pairs (account, parent)."""
     found = set(names)
     grown = True
     while grown:
@@ -187,7 +187,7 @@ def under(accounts: Sequence[tuple[str, str]], names: set[str]) -> set[str]:
 
 
 def named(record: Record) -> str:
-    """The record in a transaction's words."""
+    """The record as the transaction list shows it."""
     if isinstance(record, Association):
         return f"id_assoc={record.id}" if record.id > 0 else f"{record.account} {record.user}".strip()
     if isinstance(record, Coordinator):
@@ -201,12 +201,12 @@ _NOUNS |= {"Federation": "Federations", "FederationMember": "Clusters"}
 
 
 def action(verb: str, record: Record) -> str:
-    """`Add Users`, as sacctmgr's list of transactions has it."""
+    """`Add Users`, as the transaction list of sacctmgr words it."""
     return f"{verb} {_NOUNS[type(record).__name__]}"
 
 
 def difference(old: Record | None, new: Record) -> str:
-    """Fields that are not as they were."""
+    """The changed fields, as text for the transaction list."""
     fields: Iterable[str] = new.__struct_fields__
     return ", ".join(
         f"{field}='{value}'" if isinstance(value, str) else f"{field}={value}"

@@ -1,7 +1,7 @@
-"""The book in the database: read as a whole, changed in one transaction or not at all.
+"""The association tables as one `Book`: read as a whole, changed in one transaction or not at all.
 
-An edit names the version that it was made for; if somebody else was quicker, nothing is done and the editor looks
-again. The version is written with every edit, so that several slurmdbd may share one database.
+An edit names the version that it was made for. If another edit came first, nothing changes and the editor reads again.
+Every edit writes the version, so several slurmdbds may share one database.
 """
 
 from __future__ import annotations
@@ -40,15 +40,15 @@ from spritz.model.limits.records import (
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-#: TRES that every cluster has, and that have numbers of their own
+#: TRES that every cluster has, with fixed numbers
 USUAL_TRES = ("cpu", "mem", "energy", "node", "billing", "fs/disk", "vmem", "pages")
 
-#: Transactions that are shown, the newest.
+#: Newest transactions to show.
 TRANSACTIONS_MAX = 10_000
 
 
 def read_book(engine: Engine, *, transactions: bool = False, with_deleted: bool = False) -> Book:
-    """All of it. Raises DatabaseError."""
+    """All association records. Raises DatabaseError."""
     with database_errors(), engine.connect() as connection:
         return _read(connection, transactions=transactions, with_deleted=with_deleted)
 
@@ -96,7 +96,7 @@ def _read(connection: Connection, *, transactions: bool = False, with_deleted: b
 
 
 def policy_of(book: Book, cluster: str) -> Policy:
-    """What that cluster's controllers need of it."""
+    """The part of the book that a cluster's controllers need."""
     return Policy(
         version=book.version,
         associations=tuple(association for association in book.associations if association.cluster == cluster),
@@ -122,7 +122,7 @@ def _licenses(book: Book, cluster: str) -> tuple[tuple[str, int], ...]:
 
 
 class Edit(Struct, frozen=True, kw_only=True):
-    """What came of an edit: the answer, and the book before and after (None: nothing was done)."""
+    """Result of an edit: the answer, and the book before and after (None if nothing was changed)."""
 
     done: BookEdited
     before: Book
@@ -139,8 +139,10 @@ def edit_book(
     coordinators: bool = True,
     options: tuple[str, ...] = (),
 ) -> Edit:
-    """Put and drop. Raises SpritzError, and then nothing has changed. `coordinators`: they have rights of their own;
-    `options`: as `Book` has them.
+    """Apply the puts and drops of `request` in one transaction.
+
+    Raises SpritzError, and then nothing has changed. `coordinators`: whether they may edit; `options`: as `Book` has
+    them.
     """
     with database_errors(), engine.begin() as connection:
         book = replace(_read(connection), options=options)
@@ -158,8 +160,7 @@ def edit_book(
 def ensure(engine: Engine, cluster: str, now: float, tres: Iterable[str] = (), default_qos: str = "normal") -> bool:
     """Add what is missing of root, the QOS of `default_qos`, the cluster's root associations and the names of its TRES.
 
-    `cluster` "" stands for none: what every database needs before its first cluster. Returns whether a record of the
-    book was added.
+    `cluster` "": only what a database needs before its first cluster. Returns whether an association record was added.
     """
     with database_errors(), engine.begin() as connection:
         known = {*connection.execute(select(tables.tres.c.name)).scalars(), *USUAL_TRES}
@@ -188,9 +189,9 @@ def ensure(engine: Engine, cluster: str, now: float, tres: Iterable[str] = (), d
 
 
 def _edit(connection: Connection, book: Book, request: EditBook, actor: str, now: float) -> Book:
-    """The book afterwards."""
+    """Apply the edit to the tables. Returns the book afterwards."""
     last = connection.execute(select(tables.book.c.last_id)).scalar() or 0
-    # QOS, wckeys and associations are numbered apart, as in Slurm.
+    # Numbers of QOS, wckeys and associations are separate sequences, as in Slurm.
     last_qos, last_key = (
         connection.execute(select(func.max(tables.TABLES[kind].c.id))).scalar() or 0 for kind in (Qos, WcKey)
     )
@@ -267,7 +268,7 @@ def _records(book: Book) -> Iterable[Record]:
 
 
 def applied(book: Book, puts: Iterable[Record], drops: Iterable[Record]) -> Book:
-    """The book as it would be."""
+    """The book that would result from an edit."""
     left = _by_key(book)
     for record in drops:
         left.pop(_key(record), None)

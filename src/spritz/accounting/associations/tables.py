@@ -1,4 +1,4 @@
-"""The book's tables: one column for each field of the records in `model.limits.records`."""
+"""Association tables: one column for each field of the records in `model.limits.records`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from spritz.model.limits import records
 if TYPE_CHECKING:
     from msgspec import Struct
 
-#: Texts without a bound that matters; other texts are names.
+#: Long texts without an index; other texts are names.
 _LONG = frozenset(
     {"description", "organization", "qos", "flags", "grp_tres", "max_tres", "max_tres_per_node", "info", "where"}
     | {"preempt", "guarantee", "max_tres_pj", "max_tres_pn", "max_tres_pu", "max_tres_pa", "min_tres_pj"}
@@ -21,7 +21,7 @@ _LONG = frozenset(
     | {"max_tres_run_mins_pu", "max_tres_run_mins_pa", "features"}
 )
 
-#: Longest name of anything.
+#: Longest name, characters.
 NAME_LENGTH = 120
 
 
@@ -49,7 +49,7 @@ def _table(name: str, record: type[Struct], *keys: str, kept: bool = True) -> Ta
     return Table(name, metadata, *columns, **OPTIONS)
 
 
-#: What a record is in the database, and what names it there.
+#: For each record type, the columns that identify a record.
 KEYS: dict[type[records.Record], tuple[str, ...]] = {
     records.Account: ("name",),
     records.User: ("name",),
@@ -74,7 +74,7 @@ TABLES: dict[type[records.Record], Table] = {
     records.Federation: _table("federations", records.Federation, "name", kept=False),
     records.FederationMember: _table("federation_members", records.FederationMember, "cluster", kept=False),
 }
-#: one row: how often the book was changed, and the last number given
+#: one row: the number of edits so far, and the last number given out
 book = Table(
     "book",
     metadata,
@@ -104,5 +104,5 @@ transactions = Table(
 
 
 def records_of(kind: type[records.Record]) -> Select[Any]:
-    """The columns that make a record."""
+    """A query for the columns of a record type."""
     return select(*(TABLES[kind].c[name] for name in kind.__struct_fields__))

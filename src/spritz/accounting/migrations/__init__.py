@@ -1,4 +1,4 @@
-"""Alembic's scripts, and how they are run. A released script never changes again: what comes after it is a new one."""
+"""Alembic scripts and the code that runs them. A released script never changes; later changes get a new script."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from spritz.accounting.migrations.repeatable import repeatable
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
-#: Theirs are tables of the schema too.
+#: Association tables belong to the schema too.
 BOOK = tables.TABLES
 
 
@@ -27,12 +27,14 @@ def _config() -> Config:
 
 
 def revisions() -> list[str]:
-    """All revisions, the first one first."""
+    """All revisions, oldest first."""
     return [script.revision for script in ScriptDirectory.from_config(_config()).walk_revisions()][::-1]
 
 
 def upgrade(connection: Connection, revision: str = "head") -> str | None:
-    """Bring the database to a revision; where it stood before. Raises DatabaseError for one of a later release."""
+    """Upgrade the database to a revision; returns the previous one. Raises DatabaseError for a database of a later
+    release.
+    """
     before = schema.revision(connection)
     if before is not None and before not in revisions():
         raise DatabaseError(

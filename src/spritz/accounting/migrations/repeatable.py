@@ -1,8 +1,8 @@
-"""Scripts that are interrupted: what they did is undone, or may be done again.
+"""Makes interrupted migration scripts safe: their changes are rolled back, or can be repeated.
 
-PostgreSQL undoes it by itself, and SQLite where the transaction was begun in so many words: Python's driver begins none
-for changes of tables. MariaDB commits each of these at once, and takes none back; there, what exists is not made again,
-and what is gone not dropped again, so a script that is begun anew gets to its end.
+PostgreSQL rolls back by itself. SQLite does if the transaction was begun explicitly: Python's driver begins none for
+changes of tables. MariaDB commits each such change at once; there, existing objects are not created again and missing
+ones not dropped again, so a restarted script reaches its end.
 
 Source: MariaDB's ALTER TABLE, CREATE INDEX, DROP TABLE: IF [NOT] EXISTS; Python's sqlite3, transaction control.
 """
@@ -26,7 +26,7 @@ _FORMS = (
 
 @contextmanager
 def repeatable(connection: Connection) -> Iterator[None]:
-    """Changes of tables are undone with their transaction, or may be made again, for as long as the block lasts."""
+    """Within the block, changes of tables are rolled back with their transaction, or can be repeated."""
     if connection.dialect.name == "sqlite" and not getattr(
         connection.connection.dbapi_connection, "in_transaction", False
     ):

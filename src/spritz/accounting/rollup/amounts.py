@@ -1,7 +1,7 @@
-"""Sums of several TRES as one text, `cpu=3600,mem=14400000`: what tables of usage hold. Pure.
+"""Sums of several TRES as one text, `cpu=3600,mem=14400000`, as the usage tables hold them. Pure.
 
 Names are those of `notation.tres`, which hold neither "=" nor ","; amounts are whole numbers, memory in MiB times
-seconds. One row for all of a holder's TRES is a quarter of the rows that one for each would be.
+seconds. One row for all of a holder's TRES needs a quarter of the rows that one for each TRES would.
 """
 
 from __future__ import annotations
@@ -13,24 +13,24 @@ Amounts = dict[str, int]
 
 
 def text_of(sums: Amounts) -> str:
-    """In the order in which they came."""
+    """The sums in their own order."""
     return _template(tuple(sums)) % tuple(sums.values())
 
 
 @lru_cache(4096)
 def _template(names: tuple[str, ...]) -> str:
-    """Nearly all sums are of the same few names: this is three times as quick as putting each together."""
+    """A cached format string: nearly all sums have the same few names, and this is three times as fast as joining."""
     return ",".join([name.replace("%", "%%") + "=%d" for name in names])
 
 
 def add_text(into: Amounts, text: str) -> None:
-    """Add what `text_of` wrote."""
+    """Add a text made by `text_of` to `into`."""
     for item in text.split(",") if text else ():
         name, _, amount = item.partition("=")
         into[name] = into.get(name, 0) + int(amount)
 
 
 def add(into: Amounts, more: Iterable[tuple[str, int]], times: int = 1) -> None:
-    """Add each amount, times a factor."""
+    """Add each amount, multiplied by `times`."""
     for name, amount in more:
         into[name] = into.get(name, 0) + amount * times

@@ -1,16 +1,15 @@
-"""What jobs, reservations and nodes did in each hour of a window. Pure.
+"""Use of the cluster in each hour of a window, from records of jobs, reservations and nodes. Pure.
 
-`Window` is filled with records that overlap it and then says, hour by hour, what the cluster's resources were doing
-and who had used them. Times count in whole seconds, TRES in count times seconds (memory in MiB).
+`Window` takes the records that overlap it and then tells, for each hour, the state of the cluster's resources and their
+use by holder. Times are whole seconds, amounts are TRES count times seconds (memory in MiB).
 
 The hour of a resource is divided in this order: allocated (jobs, and reservations as a whole), planned down (MAINT
-reservations), down, planned (CPUs that waiting jobs could have had; what they wanted beyond that is `over`), idle.
-A suspended job gives up its CPUs alone.
-A drained node is down once its last job has left it. Time that was reserved and not used is charged in equal parts to
-those for whom it was reserved. IGNORE_JOBS reservations are not counted.
+reservations), down, planned (CPUs that waiting jobs could have had; their demand beyond that is `over`), idle. A
+suspended job gives up only its CPUs. A drained node is down once its last job has left. Reserved time that was not used
+is charged in equal parts to the reservation's holders. IGNORE_JOBS reservations are not counted.
 
-Source: sreport(1) REPORT DESCRIPTION; what slurmdbd 22.05 makes of the same records. Differs: that release takes the
-jobs of a reservation twice from what it calls unused, and gives nodes a row of their own.
+Source: sreport(1) REPORT DESCRIPTION; results of slurmdbd 22.05 for the same records. Differs: that release subtracts
+the jobs of a reservation twice from its unused time, and gives nodes a row of their own.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ _FOREVER = 1 << 60
 
 
 class Holder(NamedTuple):
-    """Who is charged."""
+    """The account, user, wckey or QOS that is charged."""
 
     account: str
     user: str
@@ -45,9 +44,9 @@ class Holder(NamedTuple):
 
 
 class Used(NamedTuple):
-    """What of one job is needed here. Times in whole seconds, 0: not yet. `tasks`: pending array tasks, or 1.
+    """What the roll-up needs of one job.
 
-    `cpus`: given to it; 0 if it was given nothing.
+    Times in whole seconds, 0: not yet. `tasks`: pending array tasks, or 1. `cpus`: allocated; 0 without an allocation.
     """
 
     holder: Holder
@@ -59,7 +58,7 @@ class Used(NamedTuple):
     tasks: int
     tres: str
     nodes: str
-    #: when it was suspended
+    #: intervals of suspension
     suspended: tuple[Interval, ...] = ()
     #: joules; charged to the hour in which it ended
     energy: int = 0
@@ -87,7 +86,7 @@ def pairs_of(text: str) -> Pairs:
 
 
 def overlap(start: int, end: int, low: int, high: int) -> int:
-    """Seconds that two spans have in common."""
+    """Seconds that two intervals share."""
     return max(0, min(end, high) - max(start, low))
 
 
@@ -103,17 +102,17 @@ class _Reserved:
         self.nodes = frozenset(hostlist.expand(record.nodes)) if record.nodes else frozenset[str]()
         self.maintenance = "MAINT" in record.flags.split(",")
         self.holders = holders
-        #: hour -> TRES -> what its jobs used
+        #: hour -> TRES -> use by its jobs
         self.used: dict[int, dict[str, int]] = {}
 
 
 class Window:
-    """Hours from `start` to `end`, both beginnings of hours an hour apart from each other."""
+    """Hours from `start` to `end`; both are beginnings of hours."""
 
     def __init__(self, start: int, end: int) -> None:
         self.start, self.end = start, end
-        # Of most jobs all TRES run for the same time. Those are counted in seconds of a kind, (holder, TRES), hour by
-        # hour, and multiplied when they are asked for; `_holders` and `_allocated` have the others.
+        # Most jobs use all their TRES for the same time. They are counted in seconds by kind, (holder, TRES), hour by
+        # hour, and multiplied only when asked for; `_holders` and `_allocated` have the other jobs.
         self._kinds: dict[tuple[Holder, str], int] = {}
         self._kind_names: list[tuple[Holder, str]] = []
         self._kind_pairs: list[Pairs] = []
@@ -122,16 +121,16 @@ class Window:
         #: hour -> holder -> TRES -> used
         self._holders: dict[int, dict[Holder, Amounts]] = {}
         self._allocated: dict[int, Amounts] = {}
-        #: for each hour: CPU seconds that waiting jobs wanted, under 0 (as `_plain`, of a single kind)
+        #: for each hour: CPU seconds demanded by waiting jobs, under key 0 (the layout of `_plain`, with a single kind)
         self._wanted: list[dict[int, int]] = [{} for _ in range(start, end, _HOUR)]
         self._reserved: dict[str, list[_Reserved]] = {}
-        #: by node, when it drained: (place of the record, from, to)
+        #: drains by node: (place of the record, from, to)
         self._drains: dict[str, list[tuple[int, int, int]]] = {}
-        #: place of such a record -> when the last job that was there had left the node
+        #: place of such a record -> when the last job left the node
         self._busy: dict[int, int] = {}
 
     def _hours(self, start: int, end: int) -> Iterator[tuple[int, int]]:
-        """(hour, seconds of it) of a span."""
+        """Split a span into (hour, seconds)."""
         start, end = max(start, self.start), min(end, self.end)
         if start >= end:
             return
@@ -158,23 +157,23 @@ class Window:
         sums = into[last]
         sums[kind] = sums.get(kind, 0) + (end - last * _HOUR) * times
 
-    # -- filling it
+    # Input
 
     def reserve(self, record: ReservationRecord, holders: list[Holder]) -> None:
-        """A reservation; all of them before the jobs. `holders`: those for whom it is kept."""
+        """Add a reservation; all of them before any job. `holders`: who is charged for its unused time."""
         if "IGNORE_JOBS" not in record.flags.split(","):
             self._reserved.setdefault(record.name, []).append(_Reserved(record, holders))
 
     def watch(self, trouble: Iterable[NodeEventRecord]) -> None:
-        """What nodes had; before the jobs."""
+        """Add node records; before any job."""
         for record in trouble:
             if record.state != "DOWN":
                 span = (record.place, int(record.started_at), int(record.ended_at) or _FOREVER)
                 self._drains.setdefault(record.node, []).append(span)
 
     def add(self, job: Used) -> None:
-        """A job."""
-        # Jobs of a reservation wait for that.
+        """Add a job."""
+        # Jobs of a reservation wait for the reservation.
         if job.eligible_at and not job.reservation:
             self._wait(job)
         if not job.started_at or not job.tres:
@@ -201,10 +200,10 @@ class Window:
                         self._busy[place] = max(self._busy.get(place, 0), end)
 
     def _add_odd(self, job: Used, end: int) -> None:
-        """One that was suspended or belongs to a reservation."""
+        """Add a job that was suspended or belongs to a reservation."""
         pairs = pairs_of(job.tres)
         for hour, seconds in self._hours(job.started_at, end):
-            # Others may have its CPUs meanwhile; everything else it keeps.
+            # During a suspension other jobs may have its CPUs; it keeps everything else.
             pause = sum(
                 overlap(max(low, job.started_at), min(high or _FOREVER, end), hour, hour + _HOUR)
                 for low, high in job.suspended
@@ -225,18 +224,18 @@ class Window:
             (one for one in self._reserved.get(name, ()) if overlap(one.start, one.end, hour, hour + _HOUR)), None
         )
 
-    # -- asking it
+    # Results
 
     def holders(self, hour: int) -> dict[Holder, Amounts]:
-        """Who used what in that hour, with reserved time that was not used."""
+        """Use by holder in that hour, unused reserved time included."""
         return self.expanded(self.counted(hour), self.uncounted(hour))
 
     def counted(self, hour: int) -> dict[int, int]:
-        """Most of it: seconds by kind. Those of several hours may be added up before they are `expanded`."""
+        """Seconds by kind: the bulk of it. Several hours may be added up before `expanded`."""
         return self._plain[(hour - self.start) // _HOUR]
 
     def expanded(self, counted: dict[int, int], rest: dict[Holder, Amounts]) -> dict[Holder, Amounts]:
-        """What seconds by kind come to, added to `rest`."""
+        """The amounts for these seconds by kind, added to `rest`."""
         names, pairs = self._kind_names, self._kind_pairs
         for kind, seconds in counted.items():
             holder = names[kind][0]
@@ -248,7 +247,7 @@ class Window:
         return rest
 
     def uncounted(self, hour: int) -> dict[Holder, Amounts]:
-        """The rest of the hour."""
+        """What `counted` leaves out of that hour."""
         found = {holder: dict(sums) for holder, sums in self._holders.get(hour, {}).items()}
         for one in (one for several in self._reserved.values() for one in several):
             seconds = overlap(one.start, one.end, hour, hour + _HOUR)
@@ -266,7 +265,7 @@ class Window:
     def cluster(
         self, hour: int, configured: list[NodeEventRecord], trouble: list[NodeEventRecord], by_node: dict[str, Pairs]
     ) -> list[ClusterHour]:
-        """What the cluster's resources did. `configured`: the cluster's own records, `trouble` those of nodes."""
+        """State of the cluster's resources. `configured`: the cluster's own records, `trouble`: those of nodes."""
         total: dict[str, int] = {}
         counts: dict[str, int] = {}
         for record in configured:
@@ -323,7 +322,7 @@ def _divide(
     for source in (allocated, planned_down, down):
         parts.append(min(source.get(name, 0), room))
         room -= parts[-1]
-    # Only CPUs are known to be waited for: what else a job will need depends on where it runs.
+    # Demand is known for CPUs only: the other needs of a job depend on its nodes.
     demand = wanted if name == "cpu" else 0
     planned = min(demand, room)
     return ClusterHour(

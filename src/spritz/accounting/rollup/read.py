@@ -1,4 +1,4 @@
-"""What the tables say of a window of time: the records that roll-up is made of."""
+"""Reads the records that the roll-up of a window needs."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from spritz.model.resources import mask_of
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
-#: Characters of a name that count.
+#: Characters of a name that are significant.
 NAME_MAX = 120
-#: Jobs fetched at once.
+#: Jobs per fetch.
 _FETCH = 2_000
 
 
@@ -40,7 +40,7 @@ def _record(kind: Any, row: Any) -> Any:
 
 
 def holders_of(connection: Connection, cluster: str, record: ReservationRecord) -> list[Holder]:
-    """For whom it is kept: its users in its accounts, its accounts, or its users in every account of theirs."""
+    """Who is charged for a reservation: its users in its accounts, its accounts, or its users in all their accounts."""
     users, accounts = (
         [] if text.startswith("-") else [name for name in text.split(",") if name]
         for text in (record.users, record.accounts)
@@ -117,7 +117,7 @@ def jobs(connection: Connection, cluster_id: int, start: int, end: int) -> Itera
 
 
 def _energy(connection: Connection, cluster_id: int, start: int, end: int) -> dict[int, int]:
-    """Joules of jobs that ended in the window, by their numbers: what script or steps saw, whichever is more."""
+    """Joules of jobs that ended in the window, by job number: the larger of the script's and the steps' figures."""
     job, step = schema.jobs.c, schema.steps.c
     ended = select(job.number).where(job.cluster_id == cluster_id, job.ended_at >= start, job.ended_at < end)
     rows = connection.execute(
@@ -137,7 +137,7 @@ def _energy(connection: Connection, cluster_id: int, start: int, end: int) -> di
 
 
 def suspensions(connection: Connection, lives: Any, end: int) -> dict[int, tuple[tuple[int, int], ...]]:
-    """When jobs that fulfil the condition were suspended, up to `end`: (from, to or 0), by their numbers."""
+    """Suspensions of the jobs that `lives` selects, up to `end`: (from, to or 0), by job number."""
     job, table = schema.jobs.c, schema.suspensions.c
     rows = connection.execute(
         select(table.number, table.started_at, table.ended_at)

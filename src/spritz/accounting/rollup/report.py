@@ -1,7 +1,7 @@
-"""Questions about usage, as SQL.
+"""Usage queries, as SQL.
 
-A span of time is put together from as few months, days and hours as cover it (`spans.cover`), so a year costs no more
-than a week. Source: sreport(1).
+A query reads the fewest months, days and hours that cover its span (`spans.cover`), so a year costs no more than a
+week. Source: sreport(1).
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ _FETCH = 2_000
 
 
 def usage_of(engine: Engine, query: AskUsage, only_user: str | None = None) -> Iterator[UsageReport]:
-    """Usage, cluster by cluster. `only_user`: of this user alone. Raises DatabaseError."""
+    """Usage, cluster by cluster. `only_user`: restricts it to this user. Raises DatabaseError."""
     with database_errors(), engine.connect() as connection:
         for cluster_id, name, rolled in clusters(connection, query.clusters):
-            # Nothing is older than the first day of 1970, whatever is asked.
+            # No record is older than the first day of 1970.
             runs = spans.cover(spans.floor(spans.HOUR, max(86_400, query.starts_at)), min(query.ends_at, rolled))
             yield UsageReport(clusters=list(_whole(connection, cluster_id, name, runs)))
             if query.holders:
@@ -49,7 +49,7 @@ def usage_of(engine: Engine, query: AskUsage, only_user: str | None = None) -> I
 
 
 def clusters(connection: Connection, names: tuple[str, ...]) -> list[tuple[int, str, int]]:
-    """Number, name and the time up to which usage is rolled up; no names: every cluster."""
+    """(number, name, end of the roll-up) of the named clusters, or of all."""
     table = schema.clusters.c
     statement = select(table.id, table.name, table.rolled_until).order_by(table.name)
     if names:
@@ -110,11 +110,11 @@ def _holders(
                 yield HolderUsage(cluster=name, tres=tres, seconds=seconds, **whose)
 
 
-# -- reservations
+# Reservations
 
 
 def reservations(engine: Engine, query: AskReservations, now: float) -> list[ReservationUsage]:
-    """Reservations that held in the span, in the order of their beginnings. Raises DatabaseError."""
+    """Reservations that overlap the span, by start time. Raises DatabaseError."""
     table = schema.reservations
     found: list[ReservationUsage] = []
     wanted = frozenset(query.nodes)

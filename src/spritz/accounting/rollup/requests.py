@@ -1,4 +1,4 @@
-"""Requests about usage, and rolling it up: at the start of every hour, and before a question is answered."""
+"""Requests about usage, and the schedule of the roll-up: at the start of every hour and before an answer."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
     from spritz.accounting.api import Api
     from spritz.client.handling import Call, Handler
 
-#: How often is looked whether news of the past is to be rolled up again.
+#: Seconds between checks for late events that rewound the roll-up.
 LOOK_SECONDS = 60.0
-#: Most pieces of the roll-up that an answer waits for: twenty years.
+#: Most pieces of roll-up that an answer waits for: twenty years.
 PIECES_MAX = 1_100
 
 
 class UsageRequests:
-    """`store` runs work on the one thread that writes; `read` on one of those that read."""
+    """`store` runs work on the single thread that writes; `read` on a thread that reads."""
 
     def __init__(
         self,
@@ -42,13 +42,13 @@ class UsageRequests:
         self._read = read
 
     def handlers(self) -> dict[type[Struct], Handler]:
-        """For the table of requests."""
+        """Entries for the table of requests."""
         return {AskUsage: self.usage, AskJobSizes: self.job_sizes, AskReservations: self.reservations}
 
-    # -- rolling up
+    # Roll-up
 
     async def roll_always(self) -> None:
-        """For ever: what is due, now, and soon after it becomes so."""
+        """Runs for ever: rolls up what is due, now and whenever more becomes due."""
         while True:
             try:
                 await self.roll_due()
@@ -58,7 +58,7 @@ class UsageRequests:
             await self._api.sleep(min(LOOK_SECONDS, max(1.0, next_hour(now) - now)))
 
     async def roll_due(self) -> None:
-        """All that is due, a piece at a time between batches of events."""
+        """Roll up all that is due, one piece at a time between batches of events."""
         hours: dict[str, int] = {}
         now, began = self._api.now(), self._api.monotonic()
         for _ in range(PIECES_MAX):
@@ -71,18 +71,18 @@ class UsageRequests:
         if hours:
             self._api.count_round("roll-up", now, self._api.monotonic() - began)
 
-    # -- questions
+    # Queries
 
     async def _catch_up(self, clusters: tuple[str, ...]) -> None:
-        """Have what the controllers know, and roll up what is due."""
+        """Wait for the controllers' newest events, and roll up what is due."""
         await self._api.links.catch_up(clusters)
         try:
             await self.roll_due()
-        except SpritzError as error:  # what is rolled up is still worth an answer
+        except SpritzError as error:  # what is rolled up so far is still worth an answer
             self._api.log.error("usage.not_rolled", error=error.message)
 
     async def usage(self, request: AskUsage, call: Call) -> AsyncIterator[UsageReport]:
-        """Usage of clusters, accounts and users. With PrivateData=usage only operators see that of other users."""
+        """Usage of clusters, accounts and users. With PrivateData=usage only operators see other users' usage."""
         rights = await self._api.restricted(call, "usage")
         only = None if rights is None else rights.name
         await self._catch_up(request.clusters)
@@ -90,7 +90,7 @@ class UsageRequests:
             yield piece
 
     async def job_sizes(self, request: AskJobSizes, call: Call) -> JobSizes:
-        """Jobs by size. With PrivateData=jobs, of others only operators'."""
+        """Jobs by size. With PrivateData=jobs only operators see other users' jobs."""
         uid = self._api.uid(call)
         need_few(request.picks)
         if not request.picks:
@@ -104,7 +104,7 @@ class UsageRequests:
             return JobSizes(sizes=await self._read(job_sizes, self._api.engine, request, self._api.now()))
 
     async def reservations(self, request: AskReservations, call: Call) -> ReservationReport:
-        """Reservations; with PrivateData=reservations, for operators alone. Raises SpritzError."""
+        """Reservations. With PrivateData=reservations for operators only. Raises SpritzError."""
         if await self._api.restricted(call, "reservations") is not None:
             raise SpritzError(Rejection(code="ESLURM_ACCESS_DENIED").text, code="ESLURM_ACCESS_DENIED")
         await self._api.links.catch_up(request.clusters)

@@ -1,9 +1,9 @@
-"""Rolling up: from the records of jobs, reservations and nodes to usage by hour, day and month.
+"""The roll-up: from records of jobs, reservations and nodes to usage by hour, day and month.
 
-`roll` does one piece: some hours from where the cluster's usage ends, in one transaction with the new end. It may be
-repeated at will: a piece replaces what its hours held. What is stored of an earlier time sets the end back
-(`Store._advance`), so late events, restored backups and replayed journals lead to the same usage as punctual ones.
-A day or month is summed up when its last hour is done.
+`roll` processes one piece: some hours from the end of the cluster's usage, in one transaction with the new end. A piece
+replaces its hours, so it may be repeated. A late event rewinds the end (`Store._advance`), so the affected hours are
+computed again: late events, restored backups and replayed journals give the same usage as punctual events. A day or
+month is summed up when its last hour is done.
 
 Source: slurmdbd(8), which rolls up at the start of every hour.
 """
@@ -24,14 +24,14 @@ from spritz.accounting.rollup.write import Piece
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
-#: Hours of one piece: a week. A cluster that is up to date has one.
+#: Hours of one piece: a week. A cluster that is up to date has one hour to do.
 HOURS_MAX = 168
 
 _HOUR = 3600
 
 
 def roll(engine: Engine, now: float) -> tuple[str, int] | None:
-    """One piece of what is due at `now`: the cluster, and the hours that were done; None: nothing is.
+    """Process one piece of what is due at `now`. Returns the cluster and the number of hours; None if nothing is due.
 
     Raises DatabaseError.
     """
@@ -53,12 +53,12 @@ def roll(engine: Engine, now: float) -> tuple[str, int] | None:
 
 
 def _roll_one(engine: Engine, row: Any, due: int) -> int:
-    """One piece of one cluster's; the hours that were done."""
+    """Process one piece of one cluster. Returns the number of hours."""
     table = schema.clusters.c
     with engine.connect() as connection:
         start: int = row.rolled_until or min(due, max(row.purged_until, _first(connection, row.id, due)))
         end = start + HOURS_MAX * _HOUR
-        # Whole days, so that none has to be read again by the next piece.
+        # Whole days, so that the next piece need not read any of them again.
         end = spans.floor(spans.DAY, end) if end < due else due
         if start < end:
             _roll_hours(connection, row.id, row.name, start, end)
@@ -67,7 +67,7 @@ def _roll_one(engine: Engine, row: Any, due: int) -> int:
             .where(table.id == row.id, table.rolled_until == row.rolled_until)
             .values(rolled_until=end)
         )
-        if done.rowcount != 1:  # another slurmdbd was quicker, or knows of something earlier
+        if done.rowcount != 1:  # another slurmdbd was faster, or an earlier event arrived
             connection.rollback()
             return 0
         connection.commit()
@@ -75,7 +75,7 @@ def _roll_one(engine: Engine, row: Any, due: int) -> int:
 
 
 def _first(connection: Connection, cluster_id: int, due: int) -> int:
-    """The hour in which the cluster's story begins."""
+    """The hour of the cluster's first record."""
     events, jobs = schema.node_events.c, schema.jobs.c
     found = [
         connection.execute(select(func.min(column)).where(owner == cluster_id, column > 0)).scalar()
@@ -91,7 +91,7 @@ def _roll_hours(connection: Connection, cluster_id: int, name: str, start: int, 
         window.reserve(record, read.holders_of(connection, name, record))
     configured, trouble, by_node = read.node_events(connection, cluster_id, start, end)
     window.watch(trouble)
-    # The day that ends first may have begun before the piece.
+    # The first day that ends in the piece may have begun before it.
     ending = days_ending(start, end)
     days = Days(ending)
     for job in read.jobs(connection, cluster_id, min([start, *ending]), end):

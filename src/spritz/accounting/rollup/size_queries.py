@@ -1,7 +1,7 @@
-"""Questions about jobs by size.
+"""Queries about jobs by size.
 
-Whole days that are rolled up are read from there (`stored`). What is asked of some users, groups, nodes or jobs, and
-days that are cut by an end of the span, is counted from the jobs. Source: sreport(1) job reports.
+Whole days that are rolled up come from `stored`. Days that the span cuts, and queries restricted to users, groups,
+nodes or jobs, are counted from the jobs. Source: sreport(1) job reports.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _FETCH = 2_000
 
 
 def job_sizes(engine: Engine, query: AskJobSizes, now: float) -> list[JobSize]:
-    """Jobs that ran in the span, grouped by what they were given. Raises DatabaseError."""
+    """Jobs that ran in the span, grouped by size. Raises DatabaseError."""
     found: list[JobSize] = []
     table = schema.clusters.c
     chosen = select(table.id, table.name, table.rolled_until, table.sizes_since).order_by(table.name)
@@ -54,11 +54,11 @@ def job_sizes(engine: Engine, query: AskJobSizes, now: float) -> list[JobSize]:
 
 
 def _whole_days(query: AskJobSizes, rolled: int, since: int) -> tuple[int, int]:
-    """The part of the span that is stored: whole days, from and to; to = from: none."""
+    """The stored part of the span: whole days, from and to; equal if there is none."""
     low, high = query.starts_at, spans.floor(spans.DAY, min(query.ends_at, rolled))
     if query.picks or query.users or query.groups or query.nodes:
         return low, low
-    # Nothing is older than the first day of 1970, whatever is asked.
+    # No record is older than the first day of 1970.
     first = spans.floor(spans.DAY, max(86_400, low, since))
     if first < max(low, since):
         first = spans.following(spans.DAY, first)
@@ -77,7 +77,7 @@ def _chosen(query: AskJobSizes) -> SelectJobs:
 
 
 class _Asking:
-    """One cluster's jobs. All times are cut to whole seconds, as those that are rolled up."""
+    """A query about one cluster. All times are cut to whole seconds, as in the roll-up."""
 
     def __init__(self, connection: Connection, cluster_id: int, query: AskJobSizes, now: int) -> None:
         self._connection = connection
@@ -87,7 +87,7 @@ class _Asking:
         self._now = now
 
     def sums(self, first: int, after: int) -> Sums:
-        """All of the span; from `first` to `after` it is stored."""
+        """Sums of the whole span; the part from `first` to `after` is stored."""
         low, high = self._query.starts_at, self._query.ends_at
         parts: list[Sums] = []
         if low < first:
@@ -107,10 +107,10 @@ class _Asking:
         return [column.in_(names) for column, names in pairs if names]
 
     def _counted(self, low: int, high: int) -> Sums:
-        """From the jobs themselves."""
+        """Sums counted from the jobs themselves."""
         found: Sums = {}
         wanted = and_(self._ran(low, high), *matching(self._chosen, self._cluster_id))
-        # Lists of nodes and array tasks are no conditions of SQL's: then job by job.
+        # Lists of nodes and array tasks cannot be conditions in SQL: they are checked job by job.
         query = self._query
         if not query.nodes and not any(pick.tasks or pick.het_offset is not None for pick in query.picks):
             paused = schema.jobs.c.number.in_(self._paused(low, high))
@@ -131,7 +131,7 @@ class _Asking:
         )
 
     def _paused(self, low: int, high: int) -> Any:
-        """Numbers of jobs that were suspended at some time of the span."""
+        """Numbers of jobs that were suspended within the span."""
         table = schema.suspensions.c
         return select(table.number).where(
             table.cluster_id == self._cluster_id,
@@ -140,7 +140,7 @@ class _Asking:
         )
 
     def _whole(self, column: Any) -> Any:
-        # Only SQLite's CAST cuts; and only SQLite may have no floor().
+        # Only SQLite's CAST truncates, and only SQLite may lack floor().
         return cast(column, Integer) if self._connection.dialect.name == "sqlite" else func.floor(column)
 
     def _together(self, wanted: Any, low: int, high: int) -> Sums:

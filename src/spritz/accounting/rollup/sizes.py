@@ -1,8 +1,8 @@
-"""Jobs by what they were given, day by day. Pure.
+"""Jobs by allocated CPUs, day by day. Pure.
 
-A job runs in several days, so days cannot be added up as numbers of jobs. For each day is kept how many jobs began in
-it, and how many ran already when it began: the jobs of a span are those that ran at its beginning and all that began in
-it. Seconds and TRES add up.
+A job may run on several days, so the numbers of jobs of several days cannot be added up. Each day therefore has two
+counts: jobs that ran already when it began, and jobs that began in it. The jobs of a span are those that ran at its
+beginning and all that began in it. Seconds and TRES add up.
 
 Source: sreport(1) job reports.
 """
@@ -24,7 +24,7 @@ _FOREVER = 1 << 60
 
 
 class Size(NamedTuple):
-    """By what jobs are told apart: who pays for them, where they ran, and the CPUs that they were given."""
+    """What jobs are grouped by: account and user, partition, and allocated CPUs."""
 
     account: str
     wckey: str
@@ -38,9 +38,9 @@ class Sum:
     __slots__ = ("begun", "running", "seconds", "used")
 
     def __init__(self) -> None:
-        #: those that ran when it began, and those that began in it
+        #: jobs that ran at its beginning, and jobs that began in it
         self.running = self.begun = 0
-        #: how long they ran, together
+        #: total run time of these jobs
         self.seconds = 0
         #: count of each TRES times seconds
         self.used: Amounts = {}
@@ -50,7 +50,7 @@ Sums = dict[Size, Sum]
 
 
 def merge(into: Sums, more: Sums, *, follows: bool) -> None:
-    """Put a span behind those before it. `follows`: it is not the first, and what runs at its beginning is known."""
+    """Append a span. `follows`: an earlier span precedes it, so jobs that ran at its beginning are counted already."""
     for size, one in more.items():
         known = into.setdefault(size, Sum())
         known.running += 0 if follows else one.running
@@ -60,7 +60,7 @@ def merge(into: Sums, more: Sums, *, follows: bool) -> None:
 
 
 def days_ending(start: int, end: int) -> list[int]:
-    """Beginnings of the days that end after `start` and not after `end`, and the end of the last; [] if none does."""
+    """Beginnings of the days that end after `start` and not after `end`, and the end of the last; [] if there is none."""
     first = spans.floor(spans.DAY, start)
     found = [first]
     while (after := spans.following(spans.DAY, found[-1])) <= end:
@@ -69,7 +69,7 @@ def days_ending(start: int, end: int) -> list[int]:
 
 
 class Days:
-    """Days that follow each other; `bounds`: their beginnings and the end of the last."""
+    """Consecutive days; `bounds`: their beginnings and the end of the last."""
 
     def __init__(self, bounds: list[int]) -> None:
         self._bounds = bounds
@@ -77,16 +77,16 @@ class Days:
         self._found: list[dict[tuple[Size, str], list[int]]] = [{} for _ in bounds[1:]]
 
     def add(self, job: Used) -> None:
-        """A job; as in Slurm, one that was over within its first second is none."""
+        """Add a job. As in Slurm, a job that ended within its first second does not count."""
         if job.started_at and job.cpus and job.ended_at != job.started_at:
             size = Size(job.holder.account, job.holder.wckey, job.partition, job.cpus)
             self.count((size, job.tres), job.started_at, job.ended_at or _FOREVER, job.suspended)
 
     def count(self, key: tuple[Size, str], started: int, ended: int, suspended: tuple[tuple[int, int], ...]) -> None:
-        """The same, by its size, its TRES and times."""
+        """The same, given its size, TRES and times."""
         first = bisect_right(self._bounds, started) - 1
         if not suspended and 0 <= first < len(self._found) and ended <= self._bounds[first + 1]:
-            sums = self._found[first].get(key)  # nearly all jobs are of one day
+            sums = self._found[first].get(key)  # fast path: nearly all jobs run within one day
             if sums is None:
                 sums = self._found[first][key] = [0, 0, 0]
             sums[1] += 1
@@ -105,13 +105,13 @@ class Days:
             sums[2] += max(0, seconds)
 
     def each(self) -> Iterator[tuple[int, Sums]]:
-        """Each day's beginning, and its jobs."""
+        """Each day's beginning, and its sums."""
         for low, found in zip(self._bounds, self._found, strict=False):
             yield low, summed(found.items())
 
 
 def summed(rows: Iterable[tuple[tuple[Size, str], Iterable[int]]]) -> Sums:
-    """From ((size, TRES), (running, begun, seconds)); a size may come several times."""
+    """Sums of rows ((size, TRES), (running, begun, seconds)); a size may come several times."""
     found: Sums = {}
     for (size, tres), (running, begun, seconds) in rows:
         one = found.setdefault(size, Sum())

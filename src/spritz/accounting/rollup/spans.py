@@ -17,7 +17,7 @@ _QUARTER_SECONDS = 900
 
 
 def floor(period: int, at: float) -> int:
-    """When the span that holds `at` began."""
+    """The beginning of the span that holds `at`."""
     whole = int(at)
     clock = time.localtime(whole)
     if period == HOUR:
@@ -27,7 +27,7 @@ def floor(period: int, at: float) -> int:
 
 
 def _day(year: int, month: int, day: int) -> int:
-    """The first second of a date; months and days beyond the last count on. Midnight may come twice, or not at all."""
+    """The first second of a date; out-of-range months and days carry over. Midnight may come twice, or not at all."""
     date = time.localtime(time.mktime((year, month, day, 12, 0, 0, 0, 0, -1)))[:3]
     start = int(time.mktime((*date, 0, 0, 0, 0, 0, -1)))
     while time.localtime(start)[:3] != date:
@@ -38,7 +38,7 @@ def _day(year: int, month: int, day: int) -> int:
 
 
 def following(period: int, start: int) -> int:
-    """When the span after the one that began at `start` begins."""
+    """The beginning of the next span after the one that begins at `start`."""
     if period == HOUR:
         return start + _HOUR_SECONDS
     clock = time.localtime(start)
@@ -48,7 +48,9 @@ def following(period: int, start: int) -> int:
 
 
 def cover(start: int, end: int) -> list[tuple[int, int, int]]:
-    """[start, end) in as few whole spans as possible: (period, first, after the last). Both are hours' beginnings."""
+    """[start, end) in as few whole spans as possible: (period, first, after the last). Both must be beginnings of
+    hours.
+    """
     runs: list[tuple[int, int, int]] = []
     at = start
     while at < end:

@@ -1,4 +1,4 @@
-"""Jobs by size as they are stored: days and months. `sizes` says what the numbers mean."""
+"""Stored sums of jobs by size, by day and month. `sizes` says what the numbers mean."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _FETCH = 2_000
 def sizes_within(
     connection: Connection, cluster_id: int, period: int, first: int, after: int, *conditions: ColumnElement[bool]
 ) -> Sums:
-    """Days or months from `first` to before `after`, as one span."""
+    """Days or months from `first` to before `after`, summed to one span."""
     table = schema.job_sizes.c
     rows = connection.execute(
         select(

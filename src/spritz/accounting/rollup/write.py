@@ -1,4 +1,4 @@
-"""Usage of a piece of time into its tables: hours, and the days and months that end in it."""
+"""Writes the usage of a piece of time: its hours, and the days and months that end in it."""
 
 from __future__ import annotations
 
@@ -26,8 +26,9 @@ _HOUR = 3600
 
 
 class Piece:
-    """Hours from `start` to `end` of one cluster. What the tables hold of them, and of days and months that end in
-    them, is replaced."""
+    """Hours from `start` to `end` of one cluster. Replaces the rows of these hours, and of days and months that end in
+    them.
+    """
 
     def __init__(self, connection: Connection, cluster_id: int, start: int, end: int) -> None:
         self._connection = connection
@@ -47,16 +48,16 @@ class Piece:
         )
 
     def _ending(self, period: int) -> Iterator[tuple[int, int]]:
-        """Days or months that end in the piece: when they begin, and when the next one does."""
+        """Days or months that end in the piece: their beginnings and ends."""
         first = spans.floor(period, self._start)
         while (after := spans.following(period, first)) <= self._end:
             yield first, after
             first = after
 
-    # -- by association and wckey
+    # Usage by association and wckey
 
     def write_holders(self, window: Window) -> None:
-        """What `window` says of them. Hours are added to days on the way; months are made of days."""
+        """Write the window's usage by holder. Hours are added up to days here; months are made of days."""
         table = schema.holder_usage
         numbers = Holders(self._connection, self._cluster_id)
         rows = Inserter(self._connection, table)
@@ -105,7 +106,7 @@ class Piece:
         for number, amounts in sums.items():
             rows.add((self._cluster_id, period, first, number, text_of(amounts)))
 
-    # -- of the cluster
+    # Usage of the cluster
 
     def write_cluster(
         self,
@@ -114,7 +115,7 @@ class Piece:
         trouble: list[NodeEventRecord],
         by_node: dict[str, Pairs],
     ) -> None:
-        """What `window` says of the cluster's resources, given what the nodes had."""
+        """Write the state of the cluster's resources, given the records of the cluster and of its nodes."""
         table = schema.cluster_usage
         self._forget(table, spans.HOUR, self._start, self._end)
         rows = Inserter(self._connection, table)
@@ -142,10 +143,10 @@ class Piece:
         )
         self._connection.execute(insert(table).from_select([*names, *(one.name for one in sums)], made))
 
-    # -- of jobs by size
+    # Jobs by size
 
     def write_sizes(self, days: Days) -> None:
-        """Jobs of the days that end in the piece, and of months."""
+        """Write the jobs of the days that end in the piece, and of months."""
         table = schema.job_sizes
         rows = Inserter(self._connection, table)
         for first, sums in days.each():
@@ -165,7 +166,7 @@ class Piece:
 
 
 class _Day:
-    """What holders used in a day, hour by hour: seconds by kind, and what is not counted so (`Window`)."""
+    """Use by holder in a day, hour by hour: seconds by kind, and what `Window` does not count that way."""
 
     def __init__(self, stored: dict[int, Amounts]) -> None:
         self._stored = stored
@@ -173,7 +174,7 @@ class _Day:
         self._rest: dict[Holder, Amounts] = {}
 
     def add(self, counted: dict[int, int], rest: dict[Holder, Amounts]) -> None:
-        """An hour of it."""
+        """Add an hour."""
         sums = self._counted
         for kind, seconds in counted.items():
             sums[kind] = sums.get(kind, 0) + seconds
@@ -181,14 +182,14 @@ class _Day:
             add(self._rest.setdefault(holder, {}), amounts.items())
 
     def sums(self, window: Window, numbers: Holders) -> dict[int, Amounts]:
-        """All of it. Once."""
+        """The day's sums by holder number. May be called once."""
         for holder, amounts in window.expanded(self._counted, self._rest).items():
             add(self._stored.setdefault(numbers.of(holder), {}), amounts.items())
         return self._stored
 
 
 class Holders:
-    """Numbers of holders; new ones are written at once."""
+    """Numbers of holders; a new holder gets a row at once."""
 
     def __init__(self, connection: Connection, cluster_id: int) -> None:
         self._connection = connection

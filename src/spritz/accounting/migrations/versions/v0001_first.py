@@ -1,4 +1,4 @@
-"""The first tables: jobs, steps, what they waited for, suspensions, node events, documents."""
+"""The first tables: jobs, steps, pending reasons, suspensions, node events, documents."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _LONG_TEXT = sa.Text().with_variant(mysql.MEDIUMTEXT(), "mysql", "mariadb")
 
 
 def upgrade() -> None:
-    """Make them."""
+    """Create the tables."""
     op.create_table(
         "clusters",
         sa.Column("id", sa.Integer(), autoincrement=True, nullable=False),

@@ -1,4 +1,4 @@
-"""The book: accounts, users, coordinators, wckeys, associations, QOS, and who changed them."""
+"""Association tables: accounts, users, coordinators, wckeys, associations, QOS, and transactions."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _LONG_TEXT = sa.Text().with_variant(mysql.MEDIUMTEXT(), "mysql", "mariadb")
 
 
 def upgrade() -> None:
-    """Make them."""
+    """Create the tables."""
     op.create_table(
         "accounts",
         sa.Column("name", sa.String(120), autoincrement=False, nullable=False),

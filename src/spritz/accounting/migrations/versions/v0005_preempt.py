@@ -1,4 +1,4 @@
-"""QOS that preempt others, and what accounts are guaranteed."""
+"""Preemption between QOS, and guarantees of accounts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Limits on TRES minutes, wall clock time and jobs that grow older; usage factors and thresholds."""
+"""Limits on TRES minutes, wall-clock time and jobs that accrue age; usage factors and thresholds."""
 
 from __future__ import annotations
 

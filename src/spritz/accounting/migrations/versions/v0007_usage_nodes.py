@@ -1,4 +1,4 @@
-"""What steps used on each of several nodes."""
+"""Usage of steps by node."""
 
 from __future__ import annotations
 
@@ -11,5 +11,5 @@ down_revision = "0006"
 
 
 def upgrade() -> None:
-    """A column that may be empty: tables of steps are long, and none is written anew."""
+    """The column may be empty: step tables are long, and are not rewritten."""
     op.add_column("steps", sa.Column("usage_nodes", sa.Text().with_variant(mysql.MEDIUMTEXT(), "mysql", "mariadb")))

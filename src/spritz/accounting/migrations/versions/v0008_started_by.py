@@ -1,4 +1,4 @@
-"""What started a job, and its association; resources and what clusters have of them; names of TRES."""
+"""The scheduler pass that started a job, and its association; resources and their shares per cluster; names of TRES."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _LONG_TEXT = sa.Text().with_variant(mysql.MEDIUMTEXT(), "mysql", "mariadb")
 
 
 def upgrade() -> None:
-    """Of jobs of before, neither is known."""
+    """Unknown for older jobs."""
     op.add_column("jobs", sa.Column("scheduler", sa.String(length=255), nullable=False, server_default=""))
     op.add_column("jobs", sa.Column("association_id", sa.BigInteger(), nullable=False, server_default="0"))
     op.create_table(

@@ -1,4 +1,6 @@
-"""One row for all that a holder used in a span; jobs by size by day and month; up to when records were purged."""
+"""One row for all of a holder's usage in a span; jobs by size by day and month; the time up to which records were
+purged.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ _OPTIONS: Any = {
 
 _LONG_TEXT = sa.Text().with_variant(mysql.MEDIUMTEXT(), "mysql", "mariadb")
 
-#: `cpu=3600,mem=14400000` of rows with a TRES each
+#: joins rows with a TRES each into `cpu=3600,mem=14400000`
 _TOGETHER = {
     "sqlite": "group_concat(tres || '=' || seconds)",
     "postgresql": "string_agg(tres || '=' || seconds, ',')",
@@ -37,7 +39,7 @@ def _span() -> list[sa.Column[Any]]:
 
 
 def upgrade() -> None:
-    """Usage is kept as it is: the records that it was made of may be gone."""
+    """Existing usage is converted, not recomputed: its records may be gone."""
     op.create_table(
         "holder_usage",
         *_span(),
@@ -46,7 +48,7 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("cluster_id", "period", "started_at", "holder_id"),
         **_OPTIONS,
     )
-    if sa.inspect(op.get_bind()).has_table("usage"):  # else an interrupted upgrade of MariaDB got further than this
+    if sa.inspect(op.get_bind()).has_table("usage"):  # else an interrupted upgrade of MariaDB got past this point
         _take_over()
     op.create_table(
         "job_sizes",

@@ -1,4 +1,4 @@
-"""What was deleted from the book stays where jobs of it may have run, marked; and since when there is what is there."""
+"""Marks for deleted association records that jobs may have used, and the time at which records were created."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _TABLES = ("accounts", "users", "wckeys", "associations", "qos", "resources", "r
 
 
 def upgrade() -> None:
-    """What is there is taken for old, so that its deletion leaves it behind."""
+    """Existing records count as old, so deleting them leaves a mark."""
     for table in _TABLES:
         op.add_column(table, sa.Column("deleted", sa.Boolean(), nullable=False, server_default=sa.false()))
         op.add_column(table, sa.Column("created_at", sa.Double(), nullable=False, server_default="0"))

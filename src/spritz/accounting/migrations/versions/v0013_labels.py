@@ -1,4 +1,4 @@
-"""What kept a job apart from others, and the number of its reservation."""
+"""The MCS label of a job, and the number of its reservation."""
 
 from __future__ import annotations
 
@@ -10,6 +10,6 @@ down_revision = "0010"
 
 
 def upgrade() -> None:
-    """Of jobs of before, neither is known."""
+    """Unknown for older jobs."""
     op.add_column("jobs", sa.Column("mcs_label", sa.String(length=255), nullable=False, server_default=""))
     op.add_column("jobs", sa.Column("reservation_id", sa.BigInteger(), nullable=False, server_default="0"))

@@ -1,4 +1,4 @@
-"""Events that could not be stored, set aside."""
+"""A table for events that could not be stored."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _OPTIONS: Any = {
 
 
 def upgrade() -> None:
-    """A table of its own; nothing else changes."""
+    """Create the table."""
     op.create_table(
         "events_set_aside",
         sa.Column("cluster_id", sa.Integer(), primary_key=True, autoincrement=False),

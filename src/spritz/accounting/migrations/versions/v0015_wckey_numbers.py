@@ -10,7 +10,7 @@ down_revision = "0014"
 
 
 def upgrade() -> None:
-    """Those that are there are numbered in the order in which they were made."""
+    """Existing wckeys are numbered in the order of their creation."""
     op.add_column("wckeys", sa.Column("id", sa.BigInteger(), nullable=False, server_default="0"))
     table = sa.table("wckeys", *(sa.column(name) for name in ("cluster", "name", "user", "created_at", "id")))
     keys = (table.c.cluster, table.c.name, table.c.user)

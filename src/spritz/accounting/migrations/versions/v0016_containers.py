@@ -1,4 +1,4 @@
-"""The OCI bundle of a job, and of a step."""
+"""The OCI bundle of a job and of a step."""
 
 from __future__ import annotations
 
@@ -13,6 +13,6 @@ _LONG_TEXT = sa.Text().with_variant(mysql.MEDIUMTEXT(), "mysql", "mariadb")
 
 
 def upgrade() -> None:
-    """Of before, none is known. Not every database lets a text have a default."""
+    """Unknown for older jobs. The columns may be empty: not every database allows a default for a text."""
     for table in ("jobs", "steps"):
         op.add_column(table, sa.Column("container", _LONG_TEXT, nullable=True))

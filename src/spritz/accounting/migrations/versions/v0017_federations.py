@@ -1,4 +1,4 @@
-"""Federations, and how clusters stand in them."""
+"""Federations and their member clusters."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _LONG_TEXT = sa.Text().with_variant(mysql.MEDIUMTEXT(), "mysql", "mariadb")
 
 
 def upgrade() -> None:
-    """Tables of their own; nothing else changes."""
+    """Create the tables."""
     op.create_table("federations", sa.Column("name", sa.String(length=120), primary_key=True), **_OPTIONS)
     op.create_table(
         "federation_members",
