@@ -24,7 +24,7 @@ _OWN = frozenset({"comment", "derived_exit_status", "extra"})
 
 
 def end_runaway(engine: Engine, cluster: str, numbers: tuple[int, ...]) -> list[int]:
-    """Set open lives of these jobs to COMPLETED, ended when they started (or became eligible). Returns their job ids."""
+    """Complete the open lives of these jobs, as ended when they started (or became eligible). Returns their job ids."""
     jobs, steps = schema.jobs, schema.steps
     with database_errors(), engine.begin() as connection:
         cluster_id = connection.execute(select(schema.clusters.c.id).where(schema.clusters.c.name == cluster)).scalar()

@@ -1,8 +1,8 @@
-"""Scripts and environments: stored once per content, on disk before any event names them, forgotten when no job does.
+"""Scripts and environments: stored once per content, durable before any event names them, removed when no job does.
 
-`BlobStore` owns which keys the journal has, what is on its way there, and how much of it each user has. The single
-writer takes `take_unsent()` along with each group, so that a blob and the event that names it become durable together.
-`BlobCollector` removes what no job names any more.
+`BlobStore` knows the keys in the journal, the blobs on their way there, and the bytes of each user. The single writer
+adds `take_unsent()` to each group, so a blob and the event that names it become durable together. `BlobCollector`
+removes blobs that no job names any more.
 """
 
 from __future__ import annotations
@@ -20,27 +20,27 @@ if TYPE_CHECKING:
     from spritz.controller.context import Context
     from spritz.model.job import Job
 
-#: Bytes of recently used blobs that are kept in memory: a burst of submissions launches without reading them back.
+#: Bytes of recently used blobs kept in memory, so that a burst of submissions launches without reading them back.
 CACHE_BYTES_MAX = 8 * 1024 * 1024
 
-#: Bytes of distinct scripts and environments that the jobs of one user may hold. Root and SlurmUser have no limit.
+#: Bytes of distinct scripts and environments that one user's jobs may hold. No limit for root and SlurmUser.
 USER_BYTES_MAX = 2 * 1024**3
 
 #: Seconds between two collections.
 COLLECT_SECONDS = 30.0
 
-#: Bytes that the journal removes in one transaction: commits wait for it, and its log must not grow.
+#: Bytes removed in one transaction: commits wait for it, and it grows the journal's log.
 REMOVED_BYTES_MAX = 4 * 1024 * 1024
 
 
 class BlobStore:
-    """Blobs by content. `put` before handing the command over; `get` when launching."""
+    """Blobs by content. Call `put` before handing over the command that names a blob; `get` at a launch."""
 
     def __init__(self, journal: Journal, reader: JournalReader | None = None) -> None:
         self._reader = reader or JournalReader(journal)
         #: bytes by key
         self._known = journal.blob_sizes()
-        #: the user whose job brought a blob, and the bytes of all blobs of a user
+        #: the user whose job brought a blob, and the total bytes of each user's blobs
         self._owners: dict[str, int] = {}
         self._held: dict[int, int] = {}
         self._unsent: dict[str, bytes] = {}
@@ -52,7 +52,7 @@ class BlobStore:
         return len(self._known)
 
     def attribute(self, jobs: Iterable[Job]) -> None:
-        """Count the blobs of recovered jobs for their users."""
+        """Attribute the blobs of recovered jobs to their users."""
         for job in jobs:
             for key in (job.spec.script_key, job.spec.environment_key):
                 if key in self._known:
@@ -61,7 +61,7 @@ class BlobStore:
     def put(self, body: bytes, uid: int = -1) -> str:
         """Key of the blob; it will be durable with the next group. Empty content has the empty key.
 
-        A new blob counts for the user `uid`.
+        A new blob counts towards the limit of user `uid`.
         """
         if not body:
             return ""
@@ -74,9 +74,9 @@ class BlobStore:
         return key
 
     async def get(self, key: str, *, seconds: float | None = None) -> bytes:
-        """The blob of a key that some job names: at once from memory, or read from the journal.
+        """The blob that a job names: from memory, or read from the journal.
 
-        Raises JournalCorrupt if the journal does not have it, and WorkerTimeout if it cannot be read in `seconds`.
+        Raises JournalCorrupt if the journal lacks it, and WorkerTimeout if reading takes longer than `seconds`.
         """
         if not key:
             return b""
@@ -108,21 +108,21 @@ class BlobStore:
                 del self._held[uid]
 
     def take_unsent(self) -> dict[str, bytes]:
-        """What the next group must carry. Readable here until `committed`."""
+        """The blobs that the next group must carry. They can be read here until `committed`."""
         self._committing, self._unsent = self._unsent, {}
         return self._committing
 
     def committed(self) -> None:
-        """The group that took the last blobs is durable."""
+        """The group with the last unsent blobs is durable."""
         self._committing = {}
 
     @property
     def known(self) -> set[str]:
-        """Keys of everything that is stored, or will be with the next group."""
+        """Keys of all blobs that are stored or will be with the next group."""
         return set(self._known)
 
     def collect(self, live: set[str]) -> dict[str, int]:
-        """Keys that the journal may remove because no job names them, and their bytes; from now on they are unknown."""
+        """Keys and sizes of blobs that no job names. The journal may remove them; from now on they count as unknown."""
         garbage = self._known.keys() - live - self._unsent.keys() - self._committing.keys()
         sizes = {key: self._known[key] for key in sorted(garbage)}
         for key in sizes:
@@ -145,29 +145,29 @@ class BlobStore:
 
 
 class BlobCollector:
-    """Removes scripts and environments that no job names, every `COLLECT_SECONDS`.
+    """Removes unused scripts and environments every `COLLECT_SECONDS`.
 
-    Where accounting stores them (AccountingStoreFlags), a blob stays until slurmdbd has read the events that name it:
-    `needed_after` gives the last event that it has read.
+    If accounting stores them (AccountingStoreFlags), a blob stays until slurmdbd has read the events that name it:
+    `needed_after` returns the last event read.
     """
 
     def __init__(self, context: Context) -> None:
         self._context = context
         self.needed_after: Callable[[], int] | None = None
-        #: keys that no job named when event `_unnamed_at` was the last
+        #: keys that no job named at event number `_unnamed_at`
         self._unnamed: set[str] = set()
         self._unnamed_at = 0
-        #: the last event of the last collection: without a new one there is nothing to do
+        #: number of the last event at the last collection: without new events there is nothing to do
         self._looked_at = -1
 
     async def run(self) -> None:
-        """Collect for as long as the daemon lives."""
+        """Runs for as long as the daemon lives."""
         while True:
             await self._context.clock.sleep(COLLECT_SECONDS)
             self.collect()
 
     def collect(self) -> None:
-        """Remove now what is superfluous."""
+        """Remove unused blobs now."""
         context = self._context
         sequence = context.writer.last_sequence
         if sequence == self._looked_at and not self._unnamed:
@@ -179,11 +179,11 @@ class BlobCollector:
             named.add(job.spec.environment_key)
         garbage = context.blobs.collect(named | self._unread(named))
         if garbage:
-            # A crash must not find the jobs without their scripts: their end is durable first.
+            # The jobs' ends must be durable first: after a crash a job must still find its script.
             context.writer.when_durable(lambda: self._remove(garbage))
 
     def _unread(self, named: set[str]) -> set[str]:
-        """Keys that no job names any more, but that an event may name which slurmdbd has yet to read."""
+        """Unused keys that may occur in an event which slurmdbd has not read yet."""
         if self.needed_after is None:
             return set()
         known = self._context.blobs.known

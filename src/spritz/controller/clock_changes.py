@@ -1,4 +1,4 @@
-"""Tells at once when the machine's clock was set. Source: timerfd_create(2) TFD_TIMER_CANCEL_ON_SET."""
+"""Notices at once when the machine's clock is set. Source: timerfd_create(2) TFD_TIMER_CANCEL_ON_SET."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from collections.abc import Callable, Iterator
 _CLOCK_REALTIME = 0
 _ABSTIME_CANCEL_ON_SET = 1 | 2
 
-#: An end that never comes; the kernel needs one.
+#: a time that never comes; the kernel needs one
 _NEVER_SECONDS = 2**33
 
 
 @contextlib.contextmanager
 def watch_clock(on_set: Callable[[], None]) -> Iterator[None]:
-    """Call `on_set` in the running loop whenever the clock is set. Where the kernel cannot tell, nothing is called."""
+    """Call `on_set` in the running loop whenever the clock is set. Does nothing if the kernel cannot report it."""
     # os.timerfd_create came with Python 3.13.
     library = ctypes.CDLL(None)
     descriptor = library.timerfd_create(_CLOCK_REALTIME, os.O_CLOEXEC | os.O_NONBLOCK)
@@ -26,7 +26,7 @@ def watch_clock(on_set: Callable[[], None]) -> Iterator[None]:
         return
 
     def told() -> None:
-        with contextlib.suppress(OSError):  # ECANCELED: that is the news
+        with contextlib.suppress(OSError):  # ECANCELED is the notification
             os.read(descriptor, 8)
         on_set()
 

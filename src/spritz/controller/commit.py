@@ -1,8 +1,8 @@
 """Group commit: a thread that writes the journal, so that the loop never waits for the disk.
 
-Owns the order of what is done to the journal: one job at a time, first come first served. While one group syncs, the
-loop gathers the next. A journal that fails is told once, by `on_failure`; nothing is done after that. Why the loop does
-not sync by itself, even where the disk is quick: docs/decisions/0152.
+Owns the order of operations on the journal: one at a time, first come first served. While one group syncs, the loop
+gathers the next. A failure of the journal is reported once, to `on_failure`; no operation runs after that. Why the loop
+does not sync by itself, even on a fast disk: docs/decisions/0152.
 """
 
 from __future__ import annotations
@@ -15,24 +15,24 @@ from typing import Protocol
 
 from spritz.controller.journal import JournalError, JournalFailed
 
-#: Work on the journal, run in the thread. Raises JournalError.
+#: An operation on the journal, run in the thread. Raises JournalError.
 Work = Callable[[], None]
 
 
 class Committer(Protocol):
-    """Runs work on the journal in order and reports back in the loop."""
+    """Runs journal operations in order and reports back in the loop."""
 
     def put(self, work: Work, done: Callable[[], None]) -> None:
-        """Run `work` after what was put before it; then `done()` in the loop, unless it failed."""
+        """Run `work` after all earlier work; then call `done()` in the loop, unless the journal failed."""
         ...
 
     def close(self) -> None:
-        """Finish what was put, then end. Blocks."""
+        """Finish all work, then end. Blocks."""
         ...
 
 
 class CommitThread:
-    """`Committer` with a thread of its own: a sync that takes long holds up its group, and nothing else."""
+    """`Committer` with a thread of its own: a slow sync delays its group and nothing else."""
 
     def __init__(self, on_failure: Callable[[JournalError], None]) -> None:
         self._loop = asyncio.get_running_loop()
@@ -80,7 +80,7 @@ class CommitThread:
         try:
             self._loop.call_soon_threadsafe(callback)
         except RuntimeError:
-            pass  # the loop has ended, and with it all that waited for this
+            pass  # the loop has ended, and so has everything that waited for this
 
 
 class InlineCommitter:

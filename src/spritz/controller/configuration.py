@@ -1,7 +1,7 @@
-"""The configuration in force: read whole, checked whole, and replaced whole or not at all.
+"""The configuration in force: read, checked and replaced as a whole or not at all.
 
-Owns what the shell needs of slurm.conf (paths, ports, users, log levels); what decisions need goes to the core as a
-`Configure` command. A file that is not usable changes nothing.
+Owns the settings that the daemon itself needs (paths, ports, users, log levels). Settings that decisions need go to the
+core as a `Configure` command. A faulty file changes nothing.
 
 Source: slurm.conf(5); scontrol(1) reconfigure.
 """
@@ -31,17 +31,17 @@ if TYPE_CHECKING:
     from spritz.controller.scheduling_log import SchedulingLog
 
 
-#: Seconds of the lease where SlurmctldTimeout is not set, and the least that it may be.
+#: Seconds of the lease if SlurmctldTimeout is not set, and its minimum.
 LEASE_SECONDS, LEASE_SECONDS_MIN = 6.0, 2.0
 
 
 class Configuration(Struct, frozen=True, kw_only=True):
-    """One reading of the files."""
+    """The files, as read once."""
 
     loaded: LoadedConfig
     settings: ClusterSettings
     nodes: tuple[NodeConfig, ...]
-    #: With the numbers of their groups.
+    #: with the numbers of their groups
     partitions: tuple[Partition, ...]
     #: SlurmUser and SlurmdUser in the passwd database.
     slurm_user_entry: User | None
@@ -65,7 +65,7 @@ class Configuration(Struct, frozen=True, kw_only=True):
 
     @property
     def hosts(self) -> tuple[tuple[str, str], ...]:
-        """The hosts that daemons and commands of the cluster connect to, each after its key of slurm.conf."""
+        """Hosts that daemons and commands of the cluster connect to, each after its key in slurm.conf."""
         settings = self.loaded.settings
         found = [(settings.controller_key, address) for address in settings.controller_addresses]
         keys = ("AccountingStorageHost", "AccountingStorageBackupHost")
@@ -74,7 +74,7 @@ class Configuration(Struct, frozen=True, kw_only=True):
 
     @property
     def databases(self) -> tuple[tuple[str, int], ...]:
-        """Host and port of slurmdbd, and of the one that stands by for it; none where there is none."""
+        """Host and port of slurmdbd and of its standby; empty if there is none."""
         settings = self.loaded.settings
         if settings.text("AccountingStorageType") != "accounting_storage/slurmdbd":
             return ()
@@ -84,14 +84,14 @@ class Configuration(Struct, frozen=True, kw_only=True):
 
     @property
     def journal_url(self) -> str:
-        """SlurmctldParameters=journal=URL: where controllers that stand by for each other keep the journal; or ""."""
+        """SlurmctldParameters=journal=URL: the database for the journal of several controllers; or ""."""
         return self.loaded.settings.option("SlurmctldParameters", "journal") or ""
 
     @property
     def lease_seconds(self) -> float:
-        """Seconds without a sign of life after which a standby takes over: SlurmctldTimeout where it is set.
+        """Seconds without a heartbeat after which a standby takes over: SlurmctldTimeout if it is set.
 
-        Differs: Slurm's 120 seconds do not hold where the key is not set (docs/decisions/0184).
+        Differs: without the key the default is not Slurm's 120 seconds (docs/decisions/0184).
         """
         settings = self.loaded.settings
         if not settings.given("SlurmctldTimeout"):
@@ -99,7 +99,7 @@ class Configuration(Struct, frozen=True, kw_only=True):
         return max(LEASE_SECONDS_MIN, float(settings.integer("SlurmctldTimeout")))
 
     def own_host(self, name: str) -> tuple[int, str]:
-        """Number and name of the SlurmctldHost that this process is: `name`, or this machine. Raises SpritzError."""
+        """Index and name of this process's SlurmctldHost: `name`, or this machine's. Raises SpritzError."""
         hosts = self.loaded.settings.hosts
         here = socket.gethostname()
         wanted = (name,) if name else (here, here.partition(".")[0])
@@ -112,7 +112,7 @@ class Configuration(Struct, frozen=True, kw_only=True):
         )
 
     def listen_host(self, index: int) -> str:
-        """The address to listen at, "" for all: controllers that share a machine have a loopback address each."""
+        """The address to listen at, "" for all. Controllers on the same machine use a loopback address each."""
         address = self.addresses[index]
         return address if len(self.addresses) > 1 and address.startswith("127.") else ""
 
@@ -123,7 +123,7 @@ class Configuration(Struct, frozen=True, kw_only=True):
 
     @property
     def log_file(self) -> str:
-        """SlurmctldLogFile; empty if there is none."""
+        """SlurmctldLogFile, or ""."""
         return self._path("SlurmctldLogFile")
 
     @property
@@ -133,7 +133,7 @@ class Configuration(Struct, frozen=True, kw_only=True):
 
     @property
     def slurmd_user(self) -> str:
-        """SlurmdUser: the user that node daemons run as; jobs of others run only under root's."""
+        """SlurmdUser: the user of node daemons. Only root's daemons can run other users' jobs."""
         return _slurmd_user(self.loaded)
 
     @property
@@ -142,12 +142,12 @@ class Configuration(Struct, frozen=True, kw_only=True):
         return self.loaded.settings.text("SlurmctldDebug")
 
     def tell(self, log: SchedulingLog) -> None:
-        """SlurmSchedLogFile and SlurmSchedLogLevel."""
+        """Apply SlurmSchedLogFile and SlurmSchedLogLevel to the scheduling log."""
         settings = self.loaded.settings
         log.put(self._path("SlurmSchedLogFile"), settings.integer("SlurmSchedLogLevel"), settings.text("LogTimeFormat"))
 
     def command(self) -> Configure:
-        """What the core is told."""
+        """The settings that the core needs."""
         return Configure(settings=self.settings, nodes=self.nodes, partitions=self.partitions)
 
     def _path(self, key: str) -> str:
@@ -155,7 +155,7 @@ class Configuration(Struct, frozen=True, kw_only=True):
 
 
 def read_configuration(path: str) -> Configuration:
-    """Read the files and look their users and groups up. Blocks. Raises ConfigError with every fault in all of them."""
+    """Read the files and look up their users and groups. Blocks. Raises ConfigError with all faults of all files."""
     loaded = load(path)
     return Configuration(
         loaded=loaded,

@@ -1,4 +1,4 @@
-"""The parts of a running controller, as the api and the drivers see them."""
+"""The parts of a running controller, as the API and the drivers use them."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ if TYPE_CHECKING:
 
 
 class MachineView(Protocol):
-    """The core (`core.Machine`) to all but the single writer: it can be read and asked, and nothing can be recorded."""
+    """Read-only access to the core (`core.Machine`) for all but the single writer."""
 
     @property
     def state(self) -> State:
-        """To be read, not changed."""
+        """The state; must not be changed."""
         ...
 
     def check(self, command: Struct, now: float, caller: Caller = ...) -> Outcome:
@@ -66,58 +66,58 @@ class MachineView(Protocol):
 
 
 class Context:
-    """Set once, by `controller.daemon`. Parts refer to each other through it, so that none needs to be made first."""
+    """Filled once, by `controller.daemon`. The parts find each other here, so they can be created in any order."""
 
     machine: MachineView
     journal: Journal
-    #: Reads of the journal while the daemon serves.
+    #: reads of the journal while the daemon serves
     reader: JournalReader
     blobs: BlobStore
     collector: BlobCollector
     writer: SingleWriter
     identity: Identity
-    #: Requests that users may make: rl_enable; None for no limits.
+    #: limits on users' requests (rl_enable); None: no limits
     limits: RateLimits | None = None
-    #: Callers that are known by a token: auth/jwt.
+    #: callers identified by a token (auth/jwt)
     tokens: TokenRequests
     nodes: NodeLinks
-    #: Which SlurmctldHost this is.
+    #: index of this controller's SlurmctldHost
     own_index: int = 0
-    #: Other machines; None where the cluster has no keys for them.
+    #: other machines; None if the cluster has no keys for them
     machines: Machines | None = None
     configuration: Configuration
-    #: Current priorities and expected starts.
+    #: current priorities and expected starts
     forecasts: Forecasts
-    #: JobSubmitPlugins; None for none.
+    #: JobSubmitPlugins; None: none
     submit_plugins: SubmitPlugins | None = None
-    #: Fair share of every association.
+    #: fair share of every association
     shares: Shares
-    #: Usage by accounting's records.
+    #: usage by accounting's records
     recorded: RecordedUsage
     clock: Clock
     log: Logger
     tasks: Supervisor
-    #: When the daemon began to serve, epoch seconds.
+    #: when the daemon began to serve, epoch seconds
     started_at: float
-    #: Stop the daemon; True: node daemons are told to stop first.
+    #: stops the daemon; True: tells node daemons to stop first
     request_stop: Callable[[bool], None]
-    #: Could placement ever serve this request? (ESLURM name, words) if not.
+    #: Whether any set of nodes could ever serve this request; if not, (ESLURM name, text).
     check_request: Callable[[JobSpec], tuple[str, str] | None]
-    #: The same of components that are to run beside each other.
+    #: the same for all components of a heterogeneous job together
     check_whole: Callable[[Sequence[JobSpec]], tuple[str, str] | None]
-    #: No job is started while this is set (`PauseScheduling`).
+    #: no job is started while this is set (`PauseScheduling`)
     scheduling_paused: bool = False
-    #: Figures for sdiag.
+    #: figures for sdiag
     counting: Counting
-    #: Subjects that the log tells everything of.
+    #: subjects that are logged in full
     debug_flags: DebugFlags
-    #: What the scheduler decides, in a file of its own.
+    #: the scheduler's decisions, in a file of their own
     scheduling_log: SchedulingLog
-    #: Writes log files other than the daemon's own; units are lines.
+    #: writes log files other than the daemon's own; units are lines
     log_files: Worker
-    #: More counters for `Statistics`: each returns name -> value.
+    #: more counters for `Statistics`: each function returns name -> value
     counters: list[Callable[[], dict[str, float]]]
-    #: Awaited when the daemon ends, before its asyncio tasks are cancelled, for a few seconds at most.
+    #: awaited when the daemon ends, before its asyncio tasks are cancelled, for a few seconds at most
     at_end: list[Callable[[], Awaitable[None]]]
-    #: The last event that each of these does not need any more: what comes after it stays in the journal.
+    #: Each returns the last event that its owner no longer needs: later events stay in the journal.
     events_needed: list[Callable[[], int]]

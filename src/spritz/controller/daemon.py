@@ -1,8 +1,8 @@
-"""The controller, assembled: opens the journal, recovers, listens, runs, and stops in order.
+"""The slurmctld process: opens the journal, recovers, listens, runs, and stops in order.
 
-The order of stopping is the promise of `scontrol shutdown`: no new connections; what was handed in is made durable and
-answered; an image; the journal's lock is given back; only then are the connections closed. Who sees its connection
-close knows that the daemon has stopped.
+`scontrol shutdown` relies on the order of stopping: new connections are refused; accepted requests become durable and
+are answered; an image is written; the journal's lock is released; only then do the connections close. A client whose
+connection closes therefore knows that the daemon has stopped.
 """
 
 from __future__ import annotations
@@ -77,22 +77,22 @@ if TYPE_CHECKING:
     from spritz.runtime.log import Logger
     from spritz.runtime.pidfile import PidFile
 
-#: Seconds that node daemons get to acknowledge `scontrol shutdown`.
+#: Seconds for node daemons to acknowledge `scontrol shutdown`.
 STOP_DAEMONS_SECONDS = 5.0
 
-#: Exit status of `serve` when another controller leads, or the journal's database is away: start again, to stand by.
+#: Exit status of `serve` if another controller leads or the journal's database is away: restart as a standby.
 STAND_BY = 75
 
 #: Seconds that SlurmctldPrimaryOnProg and SlurmctldPrimaryOffProg may take.
 PRIMARY_PROGRAM_SECONDS = 10.0
 
-#: Seconds that what is under way at the end (`Context.at_end`) may take together.
+#: Seconds that all of `Context.at_end` may take together.
 FINISH_SECONDS = 5.0
 
-#: Lines of other log files (SlurmSchedLogFile, JobCompLoc) that wait for a disk; more are dropped and counted.
+#: Lines of other log files (SlurmSchedLogFile, JobCompLoc) queued for a slow disk; more are dropped and counted.
 LOG_LINES_MAX = 100_000
 
-#: The journal's thread gets the interpreter within this time of asking: its wait is every submitter's wait.
+#: Longest time that the journal's thread waits for the interpreter lock: every submitter waits for this thread.
 SWITCH_SECONDS = 0.001
 
 _IGNORED_SIGNALS = (signal.SIGUSR1, signal.SIGTSTP, signal.SIGXCPU, signal.SIGQUIT, signal.SIGALRM)
@@ -136,9 +136,9 @@ class _Daemon:
         self._stop_nodes = False
         self._failure: SpritzError | None = None
         self._tasks_failed = 0
-        #: Whether several controllers stand by for each other.
+        #: whether the cluster has several controllers
         self._standing_by = bool(configuration.journal_url)
-        #: Whether it got as far as serving.
+        #: whether it has begun to serve
         self.served = False
 
     async def run(self, startup: Startup, pid_file: PidFile) -> int:
@@ -203,10 +203,10 @@ class _Daemon:
         self._log.info("daemon.stopped", last_sequence=context.writer.last_sequence)
         return 0
 
-    # -- parts
+    # Parts
 
     async def _lead(self, startup: Startup) -> tuple[Journal, Recovered] | None:
-        """The journal and the state, once this controller leads; None if it was stopped while it stood by."""
+        """The journal and the state once this controller leads; None if it was stopped while standing by."""
         if not self._configuration.journal_url:
             return open_state(self._options, self._configuration, self._log)
         from spritz.controller.standby import Standby
@@ -224,7 +224,7 @@ class _Daemon:
         return led
 
     async def _run_program(self, key: str) -> None:
-        """SlurmctldPrimaryOnProg or SlurmctldPrimaryOffProg."""
+        """Run SlurmctldPrimaryOnProg or SlurmctldPrimaryOffProg."""
         program = self._configuration.loaded.settings.text(key)
         if program:
             variables = {"PATH": os.environ.get("PATH", "/usr/bin:/bin"), "SLURM_CONF": self._configuration.path}
@@ -256,7 +256,7 @@ class _Daemon:
                 "requests.refused_count": float(limits.refused),
             }
         )
-        context.at_end = [lambda: log_files.run(lambda: None)]  # after all that was written before
+        context.at_end = [lambda: log_files.run(lambda: None)]  # after all lines written so far
         context.request_stop = self._request_stop
         return context
 
@@ -286,7 +286,7 @@ class _Daemon:
         context.scheduling_log = SchedulingLog(context)
         self._configuration.tell(context.scheduling_log)
         writer.listeners.add("scheduling_log", context.scheduling_log.listen, Loss.IGNORE)
-        # Hooks run in this order: the scheduler first, so that its starts join the group of what made them possible.
+        # Order of hooks: the scheduler first, so that a start joins the group of the event that made it possible.
         self._scheduler = SchedulerDriver(context)
         context.recorded = RecordedUsage(context)
         self._shares = context.shares = Shares(context, self._scheduler.take_fairshare)
@@ -306,9 +306,11 @@ class _Daemon:
                 await server.listen_unix(name)
             except AddressInUse:
                 stranger = self._stranger_at(name)
-                if stranger is None and not self._standing_by:  # a deposed controller of this machine may be stopped
+                # a deposed controller of this machine may be in a stopped state
+                if stranger is None and not self._standing_by:
                     raise
-                # Whoever holds the name is believed by nobody. Our own port is as good: the kernel vouches there too.
+                # No client trusts a foreign process behind this socket name. The controller's own TCP port serves as
+                # well: the kernel identifies its peers too.
                 self._log.error(
                     "socket.taken", name=name.replace("\0", "@"), uid=stranger, action="serving by TCP alone"
                 )
@@ -321,7 +323,7 @@ class _Daemon:
             ) from error
 
     def _stranger_at(self, name: str) -> int | None:
-        """uid of whoever listens at a Unix socket, unless it is one of those who may be the controller."""
+        """The uid of a process that listens at a Unix socket, unless that user may run the controller."""
         probe = socket.socket(socket.AF_UNIX)
         try:
             probe.settimeout(1.0)
@@ -334,7 +336,7 @@ class _Daemon:
         return holder.uid if holder and holder.uid not in (0, self._slurm_uid, os.geteuid()) else None
 
     def _begin(self, context: Context, cluster: ClusterQueries, recovered: Recovered) -> None:
-        """Tell the core the configuration, and start what runs beside the requests."""
+        """Give the core its configuration, and start the background tasks."""
         reply = context.writer.handle_own(self._first_configure(context))
         if isinstance(reply, Rejection):
             raise SpritzError(f"{self._configuration.path}: {reply.text}", code=reply.code, hint=reply.hint)
@@ -364,7 +366,7 @@ class _Daemon:
         )
 
     def _happened(self) -> tuple[str, ...]:
-        """What triggers see in that this controller leads now."""
+        """Triggers that fire because this controller now leads."""
         if not self._standing_by:
             return ("primary_slurmctld_resumed_operation",)
         if self._configuration.own_host(self._options.host)[0]:
@@ -378,21 +380,21 @@ class _Daemon:
         state = context.machine.state
         return with_power(with_partitions(command, state.partitions), state.settings.power)
 
-    # -- the end
+    # Stopping
 
     def _request_stop(self, stop_nodes: bool) -> None:
         self._stop_nodes = self._stop_nodes or stop_nodes
         self._stopping.set()
 
     def _journal_failed(self, context: Context, error: JournalError) -> None:
-        """Nothing has been released that was not durable, and nothing more will be."""
+        """Stop: only durable events have been released, and no others will be."""
         context.writer.stop()
         self._failure = error
         self._log.error("journal.failed", error=error.message)
         self._stopping.set()
 
     def _core_failed(self, error: Exception) -> None:
-        """The memory has facts that the journal will never have, or lacks some: end, and start from the journal."""
+        """Stop and recover from the journal: the state in memory and the journal differ."""
         self._failure = SpritzError(
             f"slurmctld cannot go on with what it has in memory: {error!r}; what was acknowledged is in the journal",
             hint="this is a fault of Spritz; the log has its traceback",
@@ -415,7 +417,7 @@ class _Daemon:
             try:
                 self._images.write_now()
             except JournalError as error:
-                # Nothing is lost: the events are all there, and the next start replays them.
+                # No loss: the journal has all events, and the next start replays them.
                 self._log.error("image.failed", error=error.message)
         context.journal.close()
 
@@ -437,7 +439,7 @@ class _Daemon:
         self._moments.look_again()
         self._scheduler.clock_set()
 
-    # -- signals
+    # Signals
 
     def _watch_signals(self, context: Context, cluster: ClusterQueries) -> None:
         loop = asyncio.get_running_loop()

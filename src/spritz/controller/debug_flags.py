@@ -1,8 +1,7 @@
-"""DebugFlags: subjects of which the log says everything, whatever its level.
+"""DebugFlags: subjects that are logged in full at any log level.
 
-Facts of a subject are the events that the core made, with who and what they are about and never with scripts or
-environments; requests and full cycles are no events and are told of by those who count them. Source: slurm.conf(5)
-DebugFlags, scontrol(1) setdebugflags.
+For most subjects the log shows the core's events, never with scripts or environments. Requests and full cycles are not
+events; their counters report them. Source: slurm.conf(5) DebugFlags, scontrol(1) setdebugflags.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
 
 _POWER = (cluster.NodesPowered, cluster.PowerProgramBegan, cluster.NodesNotResumed, cluster.NodeKept, job.JobNodesUp)
 
-#: flag -> the events that it shows
+#: flag -> the events that it logs
 EVENTS: dict[str, tuple[type[Event], ...]] = {
     "Accrue": (job.JobAccrued,),
     "Dependency": (job.DependenciesChanged, job.JobBecameEligible),
@@ -38,12 +37,12 @@ EVENTS: dict[str, tuple[type[Event], ...]] = {
     "Steps": (step.StepOpened, step.StepLaunched, step.StepNodeEnded, step.StepEnded, step.StepCancelled),
 }
 
-#: what is told of an event, where it has it
+#: fields of an event that are logged, if it has them
 _FIELDS = ("job_id", "step_id", "node", "nodes", "name", "state", "exit_status", "error")
 
 
 class DebugFlags:
-    """`flags` are in force; `listen` sees every event, `request` and `full_cycle` hear of those."""
+    """`flags` are in force. `listen` gets every event; `request` and `full_cycle` are called for those."""
 
     def __init__(self, context: Context) -> None:
         self._log = context.log
@@ -52,20 +51,20 @@ class DebugFlags:
         self._kinds: frozenset[type] = frozenset()
 
     def put(self, flags: Iterable[str]) -> None:
-        """These and no others. Those that show nothing here are left out: the configuration warns of them."""
+        """Replace the flags in force. Flags without effect here are left out: the configuration warns of them."""
         self.flags = frozenset(flags) & HONOURED["DebugFlags"]
         self._kinds = frozenset(kind for flag in self.flags for kind in EVENTS.get(flag, ()))
         self._counting.calls.heard = self.request if self.flags & {"AuditRPCs", "Protocol"} else None
         self._counting.full.heard = self.full_cycle if "Backfill" in self.flags else None
 
     def change(self, flag: str, on: bool) -> None:
-        """One more or one less. Raises SpritzError for a flag that shows nothing."""
+        """Add or remove a flag. Raises SpritzError for a flag without effect."""
         if flag not in HONOURED["DebugFlags"]:
             raise SpritzError(f"DebugFlags={flag} is not supported by Spritz", code="ESLURM_NOT_SUPPORTED")
         self.put(self.flags | {flag} if on else self.flags - {flag})
 
     def listen(self, events: Sequence[Event]) -> None:
-        """Those of the subjects."""
+        """Log the events of the subjects in force."""
         if not self._kinds:
             return
         for event in events:
@@ -73,11 +72,11 @@ class DebugFlags:
                 self._log.info(f"debug.{type(event).__name__}", **_told(event))
 
     def request(self, kind: str, uid: int, seconds: float) -> None:
-        """A request was answered."""
+        """Log a request that was answered."""
         self._log.info("debug.request", kind=kind, uid=uid, milliseconds=round(seconds * 1e3, 3))
 
     def full_cycle(self, seconds: float, *, depth: int, tried: int, queue: int) -> None:
-        """A full cycle, which backfills, is over."""
+        """Log a finished full (backfill) cycle."""
         self._log.info("debug.full_cycle", seconds=round(seconds, 6), depth=depth, tried=tried, pending=queue)
 
 

@@ -1,6 +1,6 @@
 """Figures about the controller itself, for sdiag: jobs that came and went, cycles, requests.
 
-Counters are of memory alone: they begin anew with the daemon, and when an administrator says so. Source: sdiag(1).
+Counters live in memory: they restart at zero with the daemon and by `sdiag --reset`. Source: sdiag(1).
 """
 
 from __future__ import annotations
@@ -25,32 +25,32 @@ _COMPLETED = JobState.COMPLETED
 _CANCELLED = JobState.CANCELLED
 
 
-#: Prefix of the counters (`Context.counters`) of failures that were contained: what comes after it says where.
+#: Prefix of the counters (`Context.counters`) of contained failures; the rest of the name says where.
 FAILURE = "failure."
 
 
 class HearsCycles(Protocol):
-    """Is told of a cycle when it is over."""
+    """Receives each finished cycle."""
 
     def __call__(self, seconds: float, *, depth: int, tried: int, queue: int) -> None: ...
 
 
 class Cycles:
-    """Cycles of one kind: how many, how long, how far they looked. Seconds here, microseconds where they are told."""
+    """Counts and durations of one kind of cycle. Seconds here, microseconds on the wire."""
 
     def __init__(self) -> None:
-        #: is told of each cycle, if somebody wants to know
+        #: receives each cycle, if set
         self.heard: HearsCycles | None = None
         self.clear()
 
     def clear(self) -> None:
-        """Begin anew."""
+        """Reset to zero."""
         self.count = 0
         self.last_at = self.last = self.longest = self.total = 0.0
         self.depth = self.depth_total = self.tried = self.tried_total = self.queue = self.queue_total = 0
 
     def note(self, at: float, seconds: float, *, depth: int, tried: int, queue: int) -> None:
-        """One more."""
+        """Count a cycle."""
         self.count += 1
         self.last_at, self.last = at, seconds
         self.longest = max(self.longest, seconds)
@@ -80,7 +80,7 @@ class Cycles:
 
 
 class Counting:
-    """Counts; `listen` sees every event."""
+    """Counters of jobs and cycles; `listen` gets every event."""
 
     def __init__(self, since: float) -> None:
         self.calls = CallStatistics()
@@ -91,7 +91,7 @@ class Counting:
         self.clear(since)
 
     def clear(self, now: float) -> None:
-        """Begin anew."""
+        """Reset to zero."""
         self.since = now
         self.calls.clear()
         self.quick.clear()
@@ -100,13 +100,13 @@ class Counting:
         self.submitted = self.started = self.completed = self.cancelled = self.failed = 0
 
     def listen(self, events: Sequence[Event]) -> None:
-        """Jobs that come, start and end."""
+        """Count jobs that arrive, start and end."""
         for event in events:
             kind = type(event)
             if kind is job_events.JobStarted:
                 self.started += 1
             elif kind is job_events.JobEnded:
-                state = event.state  # type: ignore[attr-defined]  # it is a JobEnded
+                state = event.state  # it is a JobEnded
                 if state is _COMPLETED:
                     self.completed += 1
                 elif state is _CANCELLED:
@@ -117,12 +117,12 @@ class Counting:
                 self.submitted += 1
 
     def note_backfilled(self, jobs: int) -> None:
-        """A full cycle has started so many."""
+        """A full cycle started this many jobs."""
         self.backfilled += jobs
         self.backfilled_since += jobs
 
     def told(self, context: Context) -> Diagnostics:
-        """All of it, now."""
+        """All figures as of now."""
         if self._latency < 0:
             began = perf_counter()
             for _ in range(1000):

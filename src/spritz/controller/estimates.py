@@ -1,7 +1,7 @@
-"""Expected starts of jobs that limits, licenses, begin times or other jobs hold back: worked out when a listing asks.
+"""Expected starts of jobs held back by limits, licenses, begin times or other jobs: computed when a listing asks.
 
-No scheduling pass needs them, and with long queues they take longer than the pass itself. So a forked child works them
-out by a full cycle of its own, once for all who ask at the same time, and the answer serves for a while.
+No scheduling pass needs them, and with long queues they take longer than the pass itself. A forked child computes them
+by a full cycle of its own, once for all concurrent requests, and the result is reused for a while.
 
 Source: squeue(1) --start; docs/decisions/0165.
 """
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
     from spritz.controller.context import Context
     from spritz.model.job import Job
 
-#: An answer serves for so long, for jobs that were there when it was found.
+#: Seconds for which a result is reused for jobs that existed when it was computed.
 KEPT_SECONDS = 10.0
 
-#: A listing waits for it no longer than this; what is not known by then is told as unknown.
+#: Longest wait of a listing; starts that are unknown by then are shown as unknown.
 WAIT_SECONDS = 5.0
 
-#: Why jobs wait that no scheduling pass expects a start of.
+#: Reasons of jobs for which no scheduling pass computes a start.
 HELD_BACK = LIMIT_REASONS | {Reason.DEPENDENCY, Reason.BEGIN_TIME, Reason.LICENSES, Reason.ARRAY_TASK_LIMIT}
 
 _encode = Encoder().encode
@@ -41,18 +41,18 @@ _decode = Decoder(tuple[Forecast | None, list[str]]).decode
 
 
 class Estimates:
-    """One child at a time."""
+    """Runs at most one child at a time."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        #: set when the child that is under way has ended
+        #: set when the current child has ended
         self._ended: asyncio.Event | None = None
-        #: on the monotonic clock; jobs with smaller numbers were there
+        #: on the monotonic clock; jobs with smaller ids existed then
         self._asked_at = float("-inf")
         self._jobs_below = 0
 
     async def prepare(self, jobs: Iterable[Job]) -> None:
-        """Have estimates for those of the jobs that are held back, if they can be had soon."""
+        """Have estimates for those of the jobs that are held back, waiting a bounded time."""
         last = max((job.id for job in jobs if self._is_wanted(job)), default=None)
         if last is None:
             return
@@ -80,7 +80,7 @@ class Estimates:
 
         def work() -> bytes:
             forecast = full_cycle.run(projection.snapshot(at), held=True).plan.forecast
-            # The snapshot may have made the table anew.
+            # the snapshot may have rebuilt the table
             return _encode((forecast, [row.name for row in projection.table.rows]))
 
         def done(result: bytes | None) -> None:
@@ -90,7 +90,7 @@ class Estimates:
                 context.forecasts.adopt_held(forecast, names)
             ended.set()
 
-        # Asked in vain it is not asked again at once, either.
+        # after a failed request, too, the next attempt waits
         self._asked_at, self._jobs_below = now, context.machine.state.next_job_id
         try:
             Child("estimates", work, done, context.log, nice=0)

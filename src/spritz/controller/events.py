@@ -1,4 +1,4 @@
-"""Groups of the journal as events, and errors in the journal's words.
+"""Decodes event groups of the journal; errors name the journal's events.
 
 Source: `model.events.codec`.
 """

@@ -1,8 +1,8 @@
-"""Orders for many nodes at once: who is told directly, and what it passes on (TreeWidth).
+"""Messages for many nodes: splits the nodes into branches of a forwarding tree (TreeWidth).
 
-Pure. An order goes to at most `width` daemons; each heads a branch, carries the order out on its own nodes, and passes
-it on in the same way. Branches are runs of nodes in the order that they were given in, which is that of the allocation
-and so of slurm.conf: neighbours share a branch, and its head is one of them.
+Pure. A message goes to at most `width` daemons. Each heads a branch, executes the message for its own nodes, and
+forwards it to its branch in the same way. A branch is a run of consecutive nodes in the order of the allocation, which
+is the order of slurm.conf: neighbours share a branch, and its head is one of them.
 
 Source: slurm.conf(5) TreeWidth; docs/decisions/0193.
 """
@@ -19,7 +19,7 @@ from spritz.model import branches
 from spritz.model.branches import Branches
 from spritz.model.launch import Branch
 
-#: Effects that are told to many nodes as one order.
+#: Effects that go to many nodes as one message.
 FORWARDED: tuple[type[Effect], ...] = (
     core_effects.LaunchPrologOn,
     core_effects.LaunchStepOn,
@@ -31,9 +31,9 @@ FORWARDED: tuple[type[Effect], ...] = (
 
 
 class Daemon(Struct, frozen=True, kw_only=True):
-    """A node daemon that an order is for. `nodes` are those of its nodes that are meant.
+    """A node daemon that gets the message. `nodes`: those of its nodes that the message concerns.
 
-    `alone`: other nodes cannot reach it.
+    `alone`: other daemons cannot reach it.
     """
 
     address: str
@@ -43,14 +43,16 @@ class Daemon(Struct, frozen=True, kw_only=True):
 
 
 def heads(daemons: Sequence[Daemon], width: int) -> list[tuple[Branch, Branches]]:
-    """Whom to tell, and whom each of them passes it on to: at most `width`, beside those that stand alone."""
+    """The heads of branches, each with the daemons below it: at most `width`, plus those that other daemons cannot
+    reach.
+    """
     told = [(Branch(address=daemon.address, port=daemon.port, nodes=daemon.nodes), daemon.alone) for daemon in daemons]
     tree = branches.tree([branch for branch, alone in told if not alone], max(1, width))
     return [*((branch, ()) for branch, alone in told if alone), *branches.split(tree)]
 
 
 def orders(effects: Iterable[Effect]) -> list[list[Effect]]:
-    """Effects that differ in their node alone, together; each node's stay in their order."""
+    """Groups effects that differ only in their node; the order of effects for each node is kept."""
     groups: list[list[Effect]] = []
     joined: dict[Effect, int] = {}
     last: dict[str, int] = {}

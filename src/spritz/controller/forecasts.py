@@ -1,8 +1,7 @@
 """Current priorities and expected starts of pending jobs, which their records do not have.
 
-Neither is journaled: priorities are computed on request, by the scheduler's own rule, and expected starts are those of
-the last full pass. Those of jobs that limits, licenses or other jobs hold back are in no pass: `estimates` has them
-worked out when a listing asks.
+Neither is journaled. Priorities are computed on request by the scheduler's rule; expected starts come from the last
+full pass. For jobs held back by limits, licenses or other jobs, `estimates` computes them when a listing asks.
 
 Source: squeue(1) --start, sprio(1).
 """
@@ -26,19 +25,19 @@ if TYPE_CHECKING:
     from spritz.model.priority import PriorityFactors, PriorityWeights
     from spritz.scheduling.view.projection import Projection
 
-#: Fields of a job that come from the last full pass. `FIELDS`: these and those computed on request.
+#: Fields that come from the last full pass. `FIELDS`: these and those computed on request.
 EXPECTED = frozenset({"expected_start_at", "expected_nodes"})
 FIELDS = EXPECTED | {"priority"}
 
 
 class Forecasts:
-    """Made and updated by the scheduler driver."""
+    """Created and updated by the scheduler driver."""
 
     def __init__(self, projection: Projection) -> None:
         self._projection = projection
-        #: of the last full pass; and of jobs that are held back, when that was last asked
+        #: from the last full pass; and, for jobs held back, from the last estimate
         self._planned = self._held = _Starts()
-        #: changes whenever an expected start or its nodes do
+        #: increases whenever an expected start or its nodes change
         self.version = 0
 
     @property
@@ -48,12 +47,12 @@ class Forecasts:
 
     @property
     def multifactor(self) -> bool:
-        """Whether priorities may differ from those in the records (PriorityType=priority/multifactor)."""
+        """Whether current priorities may differ from the records' (PriorityType=priority/multifactor)."""
         return self._projection.pricing.weights.multifactor
 
     @property
     def projection(self) -> Projection:
-        """The scheduler's own. For forked children, whose copy it is; nothing else may change it."""
+        """The scheduler's own projection. Only for forked children, which have a copy of it; read-only elsewhere."""
         return self._projection
 
     def adopt(self, forecast: Forecast) -> None:
@@ -63,13 +62,13 @@ class Forecasts:
         self._planned = _Starts(forecast, [row.name for row in self._projection.table.rows])
 
     def adopt_held(self, forecast: Forecast, names: list[str]) -> None:
-        """Take over expected starts of jobs that are held back, on nodes that were `names` in order."""
+        """Take over estimates for jobs held back; `names`: the nodes in the order of the forecast."""
         if not self._held.is_same(forecast):
             self.version += 1
         self._held = _Starts(forecast, names)
 
     def is_planned(self, job: Job) -> bool:
-        """Has the last full pass told when it starts?"""
+        """Whether the last full pass computed a start for the job."""
         return self._planned.of(job.id)[0] > 0.0
 
     def of(self, job: Job, now: float) -> Job:
@@ -86,18 +85,18 @@ class Forecasts:
         return replace(job, priority=priority, expected_start_at=max(start_at, now), expected_nodes=nodes)
 
     def has_planned(self, node: str) -> bool:
-        """Whether a pending job has a promised start on this node (state PLANNED)."""
+        """Whether a pending job has a planned start on this node (state PLANNED)."""
         projection = self._projection
         index = projection.table.index_of.get(node)
         for hold, _holder in projection.profile.holds.get(index, ()) if index is not None else ():
-            # The next pass clears away the promises of jobs that no longer wait.
+            # The next pass removes planned starts of jobs that no longer wait.
             shape = projection.queue.shapes.get(hold.request) if isinstance(hold, FutureStart) else None
             if shape is not None and any(record.waiting for record in shape.jobs.values()):
                 return True
         return False
 
     def priority_of(self, job: Job, now: float) -> int:
-        """The current priority; of a pending job the highest over its partitions. That of a running job changes with
+        """The current priority; for a pending job the highest over its partitions. A running job's changes with
         CALCULATE_RUNNING.
         """
         if job.allocation is not None and job.state in (JobState.RUNNING, JobState.SUSPENDED):
@@ -108,7 +107,7 @@ class Forecasts:
         return max(pricing.priority(job, name, now) for name in job.spec.partitions or (job.partition,))
 
     def factors(self, job: Job, now: float) -> list[PriorityFactors]:
-        """The factors of its priority, one item a partition; none for a job that may not start yet."""
+        """The factors of its priority, one item a partition; empty for a job that may not start yet."""
         if job.state is not JobState.PENDING or job.hold is not Hold.NONE:
             return []
         waits = 0.0 < job.eligible_at <= now or self._projection.settings.priority_policy.accrue_always
@@ -121,7 +120,7 @@ class Forecasts:
 
 
 class _Starts:
-    """A forecast, as arrays. `names`: of its nodes, in the order of the table that it was made on."""
+    """A forecast, as arrays. `names`: the nodes in the order of the table that it was computed on."""
 
     def __init__(self, forecast: Forecast | None = None, names: Sequence[str] = ()) -> None:
         self._forecast = forecast
@@ -132,7 +131,7 @@ class _Starts:
         self._nodes = np.frombuffer(forecast.nodes if forecast else b"", np.int32)
 
     def is_same(self, forecast: Forecast) -> bool:
-        """Does the other one say the same of starts and nodes?"""
+        """Whether the other forecast has the same starts and nodes."""
         known = self._forecast
         return known is not None and (known.start_at, known.nodes) == (forecast.start_at, forecast.nodes)
 

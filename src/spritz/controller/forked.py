@@ -1,10 +1,10 @@
-"""Long work on the present state, in a forked child: a frozen copy of the state for the price of a fork.
+"""Runs long computations on the current state in a forked child: a fork is a cheap frozen copy of the state.
 
-Owns the fork, the pipe that brings the result back, and reaping. The child must do pure work and touch nothing that the
-parent has open (journal, loop, sockets): its descriptors are closed first. It never returns into the caller's code.
+Owns the fork, the pipe for the result, and reaping. The child must do pure work and use nothing that the parent has
+open (journal, loop, sockets): it closes these descriptors first. It never returns into the caller's code.
 
-A fork in a process with other threads (the journal's, the log's, those of lookups) is safe here because the child needs
-none of the locks that they may hold: it computes, writes to its own descriptors, and leaves by `os._exit`.
+Forking a process with other threads (journal, log, lookups) is safe here because the child needs none of the locks that
+they may hold: it computes, writes to its own descriptors, and ends by `os._exit`.
 
 Source: docs/decisions/0008.
 """
@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from spritz.runtime.log import Logger
 
-#: Loaded before any fork: in a child another thread's lock may be held for ever.
+#: Loaded before any fork: in a child, another thread's lock may be held for ever.
 _prctl = ctypes.CDLL(None).prctl
 _PR_SET_PDEATHSIG = 1
 
@@ -31,7 +31,7 @@ Work = Callable[[], bytes]
 
 
 class Child:
-    """A piece of work under way. `done(result)` is called in the loop; None if the child failed.
+    """A computation in progress. `done(result)` is called in the loop; None if the child failed.
 
     Raises OSError if the system refuses the fork.
     """
@@ -70,12 +70,12 @@ class Child:
             self._close_gate()
 
     def kill(self) -> None:
-        """End it; `done(None)` follows, unless it had finished."""
+        """Kill the child; `done(None)` follows, unless it had finished."""
         try:
             os.kill(self.pid, signal.SIGKILL)
         except ProcessLookupError:
             pass
-        # Not before: a child that waits at its gate would go on, and might finish before the signal.
+        # Only now: a child waiting at its gate would go on, and might finish before the signal.
         self._close_gate()
 
     def _close_gate(self) -> None:
@@ -101,7 +101,7 @@ class Child:
         self._done(None if status else bytes(self._received))
 
 
-#: In the child: the read end of the parent's gate.
+#: in the child: the read end of the parent's gate
 _gate_of_child = -1
 
 
@@ -111,15 +111,15 @@ def wait_for_go() -> bool:
 
 
 def _run_child(work: Work, gate: int, result: int, nice: int, parent: int) -> None:
-    """Everything the child does. Never returns.
+    """Runs in the child. Never returns.
 
-    It dies with its parent: it bears the controller's command line, so that `spritz up` and administrators would take
-    it for a controller that lives, and start none until its work is done.
+    It dies with its parent: it has the controller's command line, so `spritz up` and administrators would take it for a
+    running controller.
     """
     status = 1
     try:
         _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != parent:  # killed before that
+        if os.getppid() != parent:  # the parent died before the prctl
             os._exit(status)
         global _gate_of_child
         _gate_of_child = gate
@@ -144,7 +144,7 @@ def _run_child(work: Work, gate: int, result: int, nice: int, parent: int) -> No
 
 
 def _close_others(keep: set[int]) -> None:
-    """Close every descriptor but these: a child must not hold the parent's lock, connections or listeners."""
+    """Close all other descriptors: the child must not hold the parent's lock, connections or listeners."""
     low = 0
     for descriptor in sorted(keep):
         os.closerange(low, descriptor)

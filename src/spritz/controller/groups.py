@@ -1,7 +1,7 @@
-"""Numbers of the groups that a partition is open or closed to: the core looks at numbers, names are looked up before.
+"""Group ids of AllowGroups and DenyGroups: names are looked up here, because the core compares numbers.
 
-The functions take the lookup as `gid_of(name)`, which returns None for a group that does not exist: the system's own
-while a configuration is read (off the loop), answers from memory for a request (`api.identity`).
+The functions take the lookup as `gid_of(name)`, which returns None for an unknown group. While a configuration is read
+(off the loop) it is the system's lookup; for a request it is a cache (`api.identity`).
 
 Source: slurm.conf(5) AllowGroups, DenyGroups.
 """
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     GidOf = Callable[[str], int | None]
 
 
-#: Stands for the groups of a partition that is open to groups none of which exists: no user has it.
+#: Stands for AllowGroups of which no group exists: no user has this gid.
 _NO_GROUP = -1
 
 
@@ -45,13 +45,13 @@ def _allowed(names: tuple[str, ...], gid_of: GidOf) -> tuple[int, ...]:
 
 
 def changed_groups(changes: Mapping[str, object]) -> tuple[str, ...]:
-    """Names of all groups in changes of a partition."""
+    """Names of all groups in the changes of a partition."""
     lists = (changes.get("allow_groups"), changes.get("deny_groups"))
     return tuple(str(name) for names in lists if isinstance(names, (list, tuple)) for name in names)
 
 
 def with_changed_numbers(changes: Mapping[str, object], gid_of: GidOf) -> dict[str, object]:
-    """Changes of a partition, with the numbers of the groups that they name."""
+    """Changes of a partition, with group names resolved to numbers."""
     made = dict(changes)
     for names, numbers, look_up in (
         ("allow_groups", "allow_gids", _allowed),

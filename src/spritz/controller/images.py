@@ -1,8 +1,8 @@
-"""Images: the state as a whole, written now and then, so that a restart replays only what came after.
+"""Images: periodic copies of the whole state, so that a restart replays only later events.
 
-Owns when an image is due, and forgetting what it makes superfluous: older events beyond `EVENTS_KEPT`. The image is
-encoded and written by a forked child, so the loop pays for the fork alone. It becomes visible only when every event in
-it is durable: the child waits for the parent's word.
+Decides when an image is due, and prunes events that it makes superfluous, except the last `EVENTS_KEPT`. A forked child
+encodes and writes the image, so the loop pays only for the fork. The image becomes visible only when every event in it
+is durable: the child waits for the parent's signal.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from spritz.controller.journal import Image
 if TYPE_CHECKING:
     from spritz.controller.context import Context
 
-#: Events after the last image at which the next one is due, at least; half as many as that image held jobs, if that is
-#: more, so that large states are not written over and over, and a replay stays shorter than reading the image.
+#: Events after the last image before the next is due; half the number of its jobs if that is more, so that large states
+#: are not written over and over, and a replay stays shorter than reading the image.
 EVENTS_BETWEEN = 5_000
 
-#: Events that stay readable for watchers after an image has made them superfluous for restarts.
+#: Events that stay readable for watchers after an image made them superfluous for restarts.
 EVENTS_KEPT = 100_000
 
 
 class ImageKeeper:
-    """Watches the journal grow. `last` is the number of the newest image's last event."""
+    """Watches the journal grow. `last`: number of the last event in the newest image."""
 
     def __init__(self, context: Context, last: int) -> None:
         self._context = context
@@ -36,14 +36,14 @@ class ImageKeeper:
         context.counters.append(lambda: {"image.written_count": float(self._written)})
 
     def look(self) -> None:
-        """Begin an image if one is due and none is under way."""
+        """Start an image if one is due and none is in progress."""
         context = self._context
         grown = context.writer.last_sequence - self._last
         if self._child is None and grown >= max(EVENTS_BETWEEN, self._jobs_in_last // 2):
             self._begin()
 
     def write_now(self) -> None:
-        """Write an image of the state and wait for it: for a clean end, when everything is durable."""
+        """Write an image of the state and wait for it: for a clean stop, when everything is durable."""
         context = self._context
         if self._child is not None:
             self._child.kill()
@@ -54,7 +54,7 @@ class ImageKeeper:
             self._last = sequence
 
     def _needed_after(self, sequence: int) -> int:
-        """The last event that nobody needs any more."""
+        """The last event that no part of the controller needs any more."""
         return min([sequence - EVENTS_KEPT, *(needed() for needed in self._context.events_needed)])
 
     def _begin(self) -> None:
@@ -77,7 +77,7 @@ class ImageKeeper:
 
     def _written_by_child(self, sequence: int, result: bytes | None) -> None:
         self._child = None
-        # A failed one is due again only after as many events: a full disk must not make us fork for ever.
+        # After a failure the next attempt waits for as many events: a full disk must not make the loop fork for ever.
         self._last = sequence
         if not result or result == b"0":
             return

@@ -1,4 +1,4 @@
-"""What programs that slurmctld runs are told of a job: PrologSlurmctld, EpilogSlurmctld and MailProg. Pure.
+"""The job's variables for programs that slurmctld runs: PrologSlurmctld, EpilogSlurmctld and MailProg. Pure.
 
 Source: slurm.conf(5) PROLOG AND EPILOG SCRIPTS, MailProg; the variables are those of 22.05.
 """
@@ -13,7 +13,7 @@ from spritz.notation import hostlist, taskcounts
 
 
 def job_facts(job: Job, others: Sequence[Job], cluster_name: str, slurm_conf: str) -> dict[str, str]:
-    """`others`: the other components of the heterogeneous job that it is part of."""
+    """Variables by name. `others`: the other components of its heterogeneous job."""
     nodes = job.allocation.nodes if job.allocation is not None else ()
     found = site_variables(job, cluster_name, slurm_conf) | array_variables(job)
     found |= {"SLURM_JOB_NODELIST": hostlist.compress([node.node for node in nodes]), "SLURM_NNODES": str(len(nodes))}

@@ -1,16 +1,17 @@
-"""The journal: what must hold of the store that keeps events, blobs and images.
+"""The journal's contract: the store of events, blobs and images.
 
-Owns the contract (`Journal`) and its records. Knows nothing of what an event means: a group is a run of consecutive
-events that became durable together, already encoded (`controller.events`). Implementations: `journal_sqlite` for one
-controller, `journal_memory` for tests and simulation. `tests/conformance/test_journal.py` is the contract, executable.
+Owns the contract (`Journal`) and its records. Knows nothing about the meaning of events: a group is a run of
+consecutive events that became durable together, already encoded (`controller.events`). Implementations:
+`journal_sqlite` for one controller, `journal_memory` for tests and simulation. `tests/conformance/test_journal.py` is
+the contract, executable.
 
 Rules that every implementation keeps
 -------------------------------------
 - `append` returns only when the whole group and its blobs are durable; a failed one leaves nothing of the group behind.
 - Sequence numbers are contiguous from 1; a group that does not follow the last one is refused.
-- One controller at a time: opening takes a lock and raises `term` by one; an `append` after somebody else raised the
-  term is refused (`JournalFenced`).
-- Damage is found and told (`JournalCorrupt`), never skipped.
+- One controller at a time: opening takes a lock and raises `term` by one; an `append` after another controller raised the term
+  is refused (`JournalFenced`).
+- Damage is detected and reported (`JournalCorrupt`), never skipped.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from spritz.model.errors import SpritzError
 
 
 class JournalError(SpritzError):
-    """The journal cannot be used; the controller must stop, for nothing can be acknowledged any more."""
+    """The journal cannot be used. The controller must stop: it can acknowledge nothing any more."""
 
 
 class JournalBusy(JournalError):
@@ -34,15 +35,15 @@ class JournalBusy(JournalError):
 
 
 class JournalFenced(JournalError):
-    """A later controller has taken over (its term is higher): this one must not write."""
+    """A later controller has taken over (its term is higher): this controller must not write."""
 
 
 class JournalCorrupt(JournalError):
-    """What was read is not what was written."""
+    """The data read differs from the data written."""
 
 
 class JournalNewer(JournalError):
-    """A later release wrote the journal. It is not damaged: `-i`, which sets damage aside, does not apply."""
+    """A later release wrote the journal. It is not damaged, so `-i`, which drops damage, does not apply."""
 
     def __init__(self, message: str) -> None:
         super().__init__(
@@ -53,11 +54,11 @@ class JournalNewer(JournalError):
 
 
 class JournalFailed(JournalError):
-    """The disk refused a write: full, read-only, gone."""
+    """The disk refused a write: full, read-only or gone."""
 
 
 class Group(Struct, frozen=True, kw_only=True, gc=False):
-    """Events `first` to `last`, committed together at `at` (epoch seconds); `payload` is theirs, encoded."""
+    """Events `first` to `last`, committed together at `at` (epoch seconds); `payload` holds them, encoded."""
 
     first: int
     last: int
@@ -66,7 +67,7 @@ class Group(Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def checksum(self) -> int:
-        """CRC of numbers and payload: what was read is what was written, and in its place."""
+        """CRC of numbers and payload: detects changed and misplaced groups."""
         return crc32(self.payload, crc32(b"%d-%d" % (self.first, self.last)))
 
 
@@ -87,12 +88,12 @@ class Journal(Protocol):
 
     @property
     def term(self) -> int:
-        """This controller's reign: one higher than that of any before it."""
+        """This controller's term: one higher than that of any controller before it."""
         ...
 
     @property
     def identity(self) -> int:
-        """A number of its own, drawn when the journal was made: sequence numbers are unique together with it."""
+        """A random number drawn when the journal was created: makes sequence numbers unique across journals."""
         ...
 
     @property
@@ -101,13 +102,13 @@ class Journal(Protocol):
         ...
 
     def append(self, group: Group, blobs: Mapping[str, bytes]) -> None:
-        """Make a group and the blobs that its events name durable, both or neither.
+        """Make a group and the blobs that its events name durable, atomically.
 
         Raises JournalFenced, or JournalFailed when the disk refuses.
         """
         ...
 
-    # `groups`, `blob` and `blob_sizes` block: while the daemon serves, they are called by `journal_reader` alone.
+    # `groups`, `blob` and `blob_sizes` block: while the daemon serves, only `journal_reader` calls them.
 
     def groups(self, after: int) -> Generator[Group]:
         """Groups that hold events later than `after`, in order; the first may begin earlier. Raises JournalCorrupt."""
@@ -115,7 +116,7 @@ class Journal(Protocol):
 
     @property
     def oldest_sequence(self) -> int:
-        """Number of the first event that is kept; 0 for none."""
+        """Number of the oldest event kept; 0 for none."""
         ...
 
     def blob(self, key: str) -> bytes | None:
@@ -123,34 +124,34 @@ class Journal(Protocol):
         ...
 
     def blob_sizes(self) -> dict[str, int]:
-        """Bytes of all stored blobs by key."""
+        """Size in bytes of all stored blobs by key."""
         ...
 
     def remove_blobs(self, keys: set[str]) -> None:
-        """Forget blobs that no record names any more, and give their room back."""
+        """Remove blobs that no record names any more, and free their space."""
         ...
 
     def write_image(self, image: Image) -> None:
-        """Keep an image durably. May be called in a forked child: it uses nothing that the parent has open."""
+        """Store an image durably. May be called in a forked child: it uses nothing that the parent has open."""
         ...
 
     def images(self) -> Iterator[Image]:
-        """Readable images, newest first; damaged ones are left out (older ones and the groups make up for them)."""
+        """Readable images, newest first. Damaged images are skipped: older ones and the groups replace them."""
         ...
 
     def prune(self, keep_after: int) -> None:
-        """Forget images but the newest two, and groups that end at or before `keep_after` and the older image kept."""
+        """Remove all images but the newest two, and groups that end at or before both `keep_after` and the older image."""
         ...
 
     @property
     def wants_tidying(self) -> bool:
-        """Whether `tidy` should be called: nothing depends on it, but that `append` stays quick."""
+        """Whether `tidy` should be called. Only the speed of `append` depends on it."""
         ...
 
     def tidy(self) -> None:
-        """What `append` would have to do now and then, and would take long for it."""
+        """Maintenance that `append` would otherwise have to do now and then, slowly."""
         ...
 
     def close(self) -> None:
-        """Give the lock back. Idempotent."""
+        """Release the lock. Idempotent."""
         ...

@@ -1,6 +1,6 @@
-"""A journal in memory, for tests and simulation: "durable" is what the `MemoryStore` holds when its journal is gone.
+"""A journal in memory, for tests and simulation: "durable" means held by the `MemoryStore`, which outlives its journal.
 
-Passes the same conformance suite as the real ones. Never offered to a site.
+Passes the same conformance suite as the real journals. Not available to sites.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from spritz.controller.journal import (
 
 
 class MemoryStore:
-    """The "disk": survives the journals that use it, one after the other."""
+    """The "disk": outlives the journals that use it one after another."""
 
     def __init__(self) -> None:
         self.term = 0

@@ -1,18 +1,18 @@
 """The journal in a schema of a PostgreSQL database, for controllers that stand by for each other.
 
-Owns the tables, the lease and the fence. The table `meta` has one row: the term, who holds it (`holder`, `address`, and
-the database session `pid`, `started`), and a counter `beat` that the holder raises while it lives. Every write to the
-journal is one transaction that locks this row and compares the term: whoever takes the lease raises the term, so the
-deposed controller's next write finds no row and changes nothing. A group with its scripts is one statement, so one
-round trip, and never leaves a transaction open on a connection that lingers.
+Owns the tables, the lease and the fence. The table `meta` has one row: the term, its holder (`holder`, `address`, and
+the database session `pid`, `started`), and a heartbeat counter `beat` that the holder increments. Every write to the
+journal is one transaction that locks this row and compares the term. Taking the lease raises the term, so the deposed
+controller's next write finds no row and changes nothing. A group with its scripts is one statement, so it needs one
+round trip and never leaves a transaction open on a stale connection.
 
-No clock is compared between machines. A standby takes the lease when the holder has given it back, when the holder's
-session has been gone for `GONE_SECONDS`, or when it has seen no beat for the lease's seconds, by its own monotonic
-clock and only while the database answers (`controller.standby`). A holder that has reached the database for none of
-its own lease's seconds stops.
+Clocks of different machines are never compared. A standby takes the lease when the holder has released it, when the
+holder's session has been gone for `GONE_SECONDS`, or when it has seen no heartbeat for the lease's seconds, by its own
+monotonic clock and only while the database answers (`controller.standby`). A holder that could not reach the database
+for the lease's seconds stops.
 
-A connection that breaks is made again, and the write is tried again, until the lease is over. Whether the first attempt
-was committed is told by the number of the group's last event, which is the table's key.
+After a broken connection the write is retried on a new one until the lease is over. The number of the group's last
+event, which is the table's key, tells whether the first attempt was committed.
 
 Source: https://www.postgresql.org/docs/current/transaction-iso.html (READ COMMITTED, rows locked FOR SHARE are checked
 again after a wait); `controller.journal` for the contract; docs/decisions/0184.
@@ -50,18 +50,18 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-#: Of the tables. What groups and images hold has a number of its own (model.stored).
+#: Version of the tables. The content of groups and images has a version of its own (model.stored).
 _LAYOUT = 2
 #: Seconds for which a holder's session must be gone before another controller takes the lease: the holder may be
-#: connecting again.
+#: reconnecting.
 GONE_SECONDS = 2.0
-#: Seconds between attempts to reach a database that is away.
+#: Seconds between attempts to reach the database.
 _RETRY_SECONDS = 0.2
-#: Seconds that one attempt to connect may take.
+#: Seconds for one attempt to connect.
 _CONNECT_SECONDS = 3
 #: Bytes of one row of an image.
 _PART_BYTES = 16 * 1024 * 1024
-#: Groups that one question brings.
+#: Groups fetched by one query.
 _PAGE_GROUPS = 64
 
 _TABLES = f"""
@@ -91,7 +91,7 @@ _TABLES = f"""
     ALTER TABLE images ALTER body SET STORAGE EXTERNAL;
 """
 
-#: From the layout before to this one.
+#: From the previous layout to this one.
 _UPGRADE = f"""
     CREATE TABLE kept (name text PRIMARY KEY, body bytea NOT NULL);
     UPDATE meta SET layout = {_LAYOUT};
@@ -134,7 +134,7 @@ _MINE = """
 
 
 class Lease(Struct, frozen=True, kw_only=True, gc=False):
-    """Who leads, as the database has it. `alive`: the holder's session is there. `last`: the newest event's number."""
+    """The lease as the database has it. `alive`: the holder's session exists. `last`: number of the newest event."""
 
     term: int
     beat: int
@@ -145,14 +145,14 @@ class Lease(Struct, frozen=True, kw_only=True, gc=False):
 
 
 def shown(url: str) -> str:
-    """The URL without what may be a password."""
+    """The URL without its password."""
     return re.sub(r"(://[^/@:]*):[^@/]*@", r"\1:…@", re.sub(r"(password=)[^&]*", r"\1…", url))
 
 
 class Store:
-    """A connection to the schema of one cluster, made again when it breaks. Not thread-safe.
+    """A reconnecting connection to the schema of one cluster. Not thread-safe.
 
-    `patience_seconds`: how long one piece of work goes on being tried while the database is away.
+    `patience_seconds`: how long an operation is retried while the database is away.
     """
 
     def __init__(self, url: str, cluster: str, *, patience_seconds: float) -> None:
@@ -175,7 +175,7 @@ class Store:
             self._parameters = conninfo.make_conninfo(
                 url.replace("postgresql+psycopg://", "postgresql://"),
                 connect_timeout=min(bound, _CONNECT_SECONDS),
-                # A peer that has vanished is noticed within the lease.
+                # notices a vanished peer within the lease
                 keepalives_idle=1,
                 keepalives_interval=1,
                 keepalives_count=max(2, bound - 1),
@@ -184,18 +184,18 @@ class Store:
             )
         except psycopg.Error as error:
             raise SpritzError(f"SlurmctldParameters: journal={self.name}: {_line(error)}") from error
-        #: Called with each new connection but the first.
+        #: called with each new connection except the first
         self.on_again: Callable[[Connection], object] | None = None
 
     def connect(self) -> Connection:
-        """The connection of this moment. Raises psycopg.Error."""
+        """The current connection, opened if needed. Raises psycopg.Error."""
         database = self._database
         if database is not None and not database.closed:
             return database
         again = database is not None
         self._database = database = self._psycopg.connect(self._parameters, autocommit=True)
         with database.cursor() as cursor:
-            # What the site has as default for speed would make "acknowledged" mean less than "durable".
+            # A site default chosen for speed would make "acknowledged" weaker than "durable".
             cursor.execute(
                 "SELECT set_config('search_path', %s, false), set_config('synchronous_commit', 'on', false)",
                 (self.schema,),
@@ -205,7 +205,7 @@ class Store:
         return database
 
     def run(self, work: Callable[[Connection], T]) -> T:
-        """`work` with a connection; once more with a new one whenever that breaks, while patience lasts.
+        """Run `work` with a connection, and again with a new one whenever it breaks, for `patience_seconds`.
 
         Raises JournalFailed, or what `work` raises.
         """
@@ -220,19 +220,19 @@ class Store:
             sleep(_RETRY_SECONDS)
 
     def _may_help(self, error: Exception) -> bool:
-        """Whether a new connection may do better: this one broke, or the server starts, stops or only reads."""
+        """Whether a new connection may succeed: this one broke, or the server is starting, stopping or read-only."""
         state = getattr(error, "sqlstate", None)
         database = self._database
         broken = database is None or database.closed or database.broken
         return broken or state in ("25006",) or (state is not None and state.startswith("57P"))
 
     def drop(self) -> None:
-        """Close the connection; the next work makes another."""
+        """Close the connection; the next operation opens another."""
         if self._database is not None:
             self._database.close()
 
     def abandon(self) -> None:
-        """Have work that waits for the database fail now. May be called from another thread."""
+        """Make an operation that waits for the database fail now. May be called from another thread."""
         self._abandoned = True
         database = self._database
         if database is None or database.closed:
@@ -243,10 +243,10 @@ class Store:
         except (OSError, self._psycopg.Error):
             pass  # closed meanwhile
 
-    # -- reading
+    # Reading
 
     def prepare(self) -> None:
-        """Make what is missing: the schema and its tables. Raises JournalNewer."""
+        """Create the schema and its tables if missing. Raises JournalNewer."""
         self.run(self._prepare)
 
     def _prepare(self, database: Connection) -> None:
@@ -269,7 +269,7 @@ class Store:
             )
 
     def lease(self) -> Lease:
-        """Who leads, and how far the journal has got. Raises JournalFailed."""
+        """The current lease, with the number of the last event. Raises JournalFailed."""
 
         def ask(database: Connection) -> Lease:
             row = database.execute(
@@ -328,8 +328,8 @@ class Store:
 class PostgresJournal:
     """`Journal` in a schema of a database; opening takes the lease and raises the term.
 
-    `holder` and `address` say who leads to those who ask. Without `seen` the lease is taken if it is free, or its
-    holder's session is gone; with `seen`, if it is still as it was seen (`forced`: even if its holder lives).
+    `holder` and `address` are shown to clients that ask for the leader. Without `seen` the lease is taken if it is free
+    or its holder's session is gone; with `seen`, if it has not changed since (`forced`: even if its holder lives).
     Raises JournalBusy, JournalCorrupt, JournalNewer or JournalFailed.
     """
 
@@ -373,10 +373,10 @@ class PostgresJournal:
             self._writer.drop()
             raise
 
-    # -- the lease
+    # Lease
 
     def beat(self) -> bool:
-        """Tell the standby controllers that we live; False if another one leads. One attempt. Raises JournalFailed."""
+        """Write a heartbeat, in one attempt; False if another controller leads. Raises JournalFailed."""
         return self._beats.run(
             lambda database: (
                 database.execute("UPDATE meta SET beat = beat + 1 WHERE term = %s", (self.term,), prepare=True).rowcount
@@ -385,7 +385,7 @@ class PostgresJournal:
         )
 
     def fenced(self) -> JournalFenced:
-        """The error of a controller that another one has deposed."""
+        """The error of a deposed controller, naming its successor."""
         try:
             lease = self._beats.lease()
         except JournalError:
@@ -395,11 +395,11 @@ class PostgresJournal:
         )
 
     def abandon(self) -> None:
-        """Wait for the database no longer: from another thread, when the lease is over."""
+        """Stop waiting for the database. Called from another thread when the lease is over."""
         self._writer.abandon()
         self._reader.abandon()
 
-    # -- writing
+    # Writing
 
     def append(self, group: Group, blobs: Mapping[str, bytes]) -> None:
         """See `Journal.append`."""
@@ -422,7 +422,7 @@ class PostgresJournal:
     def _insert(self, database: Connection, statement: str, row: tuple[object, ...], group: Group) -> None:
         if database.execute(statement, row, prepare=True).rowcount == 1:
             return
-        # The term is another one, or an earlier attempt whose answer was lost was committed.
+        # Another term, or an earlier attempt was committed although its answer was lost.
         with database.transaction():
             self._check_term(database)
             found = database.execute(
@@ -447,7 +447,7 @@ class PostgresJournal:
         self._writer.run(remove)
 
     def write_image(self, image: Image) -> None:
-        """See `Journal.write_image`: over a connection of its own."""
+        """See `Journal.write_image`; uses a connection of its own."""
         payload = image.payload
         parts = [payload[start : start + _PART_BYTES] for start in range(0, max(1, len(payload)), _PART_BYTES)]
         checksum = crc32(payload)
@@ -485,7 +485,7 @@ class PostgresJournal:
         self.oldest_sequence = self._oldest()
 
     def kept(self, name: str) -> bytes | None:
-        """What is kept beside the journal under this name, for the controller that leads. Raises JournalFailed."""
+        """A document stored next to the journal under this name, for the leading controller. Raises JournalFailed."""
         with self._reading:
             row = self._reader.run(
                 lambda database: database.execute(
@@ -495,7 +495,7 @@ class PostgresJournal:
         return None if row is None else bytes(row[0])
 
     def keep(self, name: str, body: bytes) -> None:
-        """Replace it; durable when this returns. Raises JournalFenced, JournalFailed."""
+        """Replace the document; durable on return. Raises JournalFenced, JournalFailed."""
 
         def write(database: Connection) -> None:
             with database.transaction():
@@ -510,13 +510,13 @@ class PostgresJournal:
 
     @property
     def wants_tidying(self) -> bool:
-        """Never: PostgreSQL does that by itself."""
+        """Never: PostgreSQL maintains itself."""
         return False
 
     def tidy(self) -> None:
         """See `Journal.tidy`."""
 
-    # -- reading
+    # Reading
 
     def groups(self, after: int) -> Generator[Group]:
         """See `Journal.groups`."""
@@ -559,10 +559,10 @@ class PostgresJournal:
         assert row is not None
         return int(row[0])
 
-    # -- the end
+    # Closing
 
     def close(self) -> None:
-        """See `Journal.close`: gives the lease back, if the database answers at once."""
+        """See `Journal.close`: releases the lease if the database answers at once."""
         if not self._open:
             return
         self._open = False
@@ -574,19 +574,19 @@ class PostgresJournal:
                 )
             )
         except JournalError:
-            pass  # the session's end says as much
+            pass  # the end of the session has the same effect
         for store in (self._writer, self._reader, self._beats):
             store.drop()
 
 
 def _line(error: Exception) -> str:
-    """The first line of the database's words."""
+    """The first line of the database's message."""
     text = str(error).strip()
     return text.splitlines()[0] if text else type(error).__name__
 
 
 def set_aside(store: Store) -> str:
-    """`-c`: rename the schema and begin a new one, whose term goes on rising. The old one's new name; "" for none.
+    """`-c`: rename the schema and create a new one with the next term. Returns the old schema's new name, "" for none.
 
     Raises JournalBusy while a controller leads.
     """

@@ -1,8 +1,8 @@
-"""Reads of the journal while the daemon serves: in a thread, so that a disk that is stuck stops no query.
+"""Reads the journal while the daemon serves, in a thread, so that a stuck disk blocks no other query.
 
-The rule: once the daemon serves, only `JournalReader` calls `Journal.groups` and `Journal.blob`. (Recovery calls them
-before.) One thread does the reads in order, on the journal's connection for reading; the request that needs one waits
-for it, and nothing else does. Each read is bounded, so that no cursor stays open between two of them.
+Once the daemon serves, only `JournalReader` may call `Journal.groups` and `Journal.blob` (recovery calls them before).
+One thread reads in order, on the journal's connection for reading; only the request that needs the data waits. Each
+read is bounded, so no cursor stays open between reads.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ from spritz.runtime.worker import Worker
 if TYPE_CHECKING:
     from spritz.controller.journal import Group, Journal
 
-#: Bytes and groups of one read, unless it says otherwise: the first group that exceeds them is the last.
+#: Default bounds of one read: the first group beyond them is the last.
 READ_BYTES = 1024 * 1024
 READ_GROUPS = 2_000
 
 
 class JournalReader:
-    """Reads for one daemon. Without `seconds` a read waits as long as the disk takes."""
+    """Reads for one daemon. Without `seconds` a read may take any time."""
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
         self._worker = Worker("journal reader", waiting_max=100_000)
 
     async def groups(self, after: int, *, bytes_max: int = READ_BYTES, groups_max: int = READ_GROUPS) -> list[Group]:
-        """The next groups that hold events later than `after`, at least one if there is any. Raises JournalError."""
+        """The next groups with events later than `after`, at least one if there is any. Raises JournalError."""
         return await self._worker.run(self._groups, after, bytes_max, groups_max)
 
     async def blob(self, key: str, *, seconds: float | None = None) -> bytes | None:

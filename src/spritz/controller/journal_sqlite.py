@@ -1,9 +1,9 @@
 """The journal in one SQLite database (WAL, synchronous=FULL), images in files beside it.
 
 Layout of the state directory: `journal.db` (tables `meta`, `groups`, `blobs`), `image.SEQUENCE` (whole states), `term`
-(the last term, which must go on rising when the rest is cleared), `slurmctld.lock` (flock, held while open).
-One row holds a whole group: committing a thousand events costs one insert and one sync, and the thread that does it
-needs the interpreter lock for microseconds.
+(the last term, which must keep rising when the rest is cleared), `slurmctld.lock` (flock, held while open). One row
+holds a whole group: committing a thousand events costs one insert and one sync, and needs the interpreter lock for
+microseconds.
 
 Source: https://www.sqlite.org/wal.html; `controller.journal` for the contract.
 """
@@ -34,18 +34,18 @@ from spritz.controller.journal import (
 from spritz.runtime.disk import sync_directory, write_atomically
 from spritz.runtime.randomness import SystemRandomness
 
-#: "SPRZ": tells our database from any other file of that name.
+#: "SPRZ": tells the journal from other SQLite files.
 _APPLICATION_ID = 0x5350525A
-#: Of the tables, and of the head of an image file. What groups and images hold has a number of its own (model.stored).
+#: Version of the tables and of the header of image files. Groups and images have a version of their own (model.stored).
 _LAYOUT = 1
-#: As far as SQLite writes its log before it begins anew: wal_autocheckpoint pages, their headers, and a large group.
+#: Size to which SQLite's log grows before it restarts: wal_autocheckpoint pages, their headers, and a large group.
 _LOG_BYTES = 1000 * (4096 + 24) + 512 * 1024
-#: At so many pages in the log they are moved to the database, before SQLite would do it in the middle of an append. So
-#: many are taken for a group and a byte: too many rather than too few.
+#: Estimated pages in the log at which they are moved to the database, before SQLite would do so in the middle of an
+#: append. The estimate per group and byte is on the high side.
 _TIDY_PAGES, _PAGES_A_GROUP, _PAGES_A_BYTE = 600, 1.5, 1 / 4000
-#: Pages that one removal of blobs gives back to the file system, at most.
+#: Most pages that one removal of blobs returns to the file system.
 _GIVEN_BACK_PAGES = 1024
-#: Seconds that closing waits for a read that is under way.
+#: Seconds that closing waits for a read in progress.
 _CLOSE_SECONDS = 5.0
 _IMAGE_MARK = b"spritz image "
 _IMAGE_HEAD = _IMAGE_MARK + b"%d\n" % _LAYOUT
@@ -54,10 +54,10 @@ _LOCAL = (
     "the file system may lack locks or shared memory, as network file systems do: "
     "StateSaveLocation (of `spritz up` its --dir) belongs on a disk of this machine"
 )
-#: by the code of SQLite's error
+#: hint by the code of SQLite's error
 _HINTS = dict.fromkeys((sqlite3.SQLITE_IOERR, sqlite3.SQLITE_PROTOCOL), _LOCAL)
 
-#: Nothing is inserted once a later controller has begun its term.
+#: Inserts nothing once a later controller has begun its term.
 _INSERT = """
     INSERT INTO groups (last, first, at, checksum, payload)
     SELECT ?, ?, ?, ?, ? WHERE (SELECT value FROM meta WHERE key = 'term') = ?
@@ -101,26 +101,26 @@ class SqliteJournal:
             self._lock = -1
             raise
 
-    # -- writing
+    # Writing
 
     def _reserve_log(self) -> None:
-        """Have the write-ahead log's blocks before they are needed.
+        """Allocate the blocks of the write-ahead log in advance.
 
-        A sync of a file that grows waits for the file system's own journal, and with it for what other programs have
-        written; one of blocks that are there does not. What lies behind the last frame means nothing to SQLite: its
-        salt is not the log's. After a checkpoint the log is written over from its beginning.
+        Syncing a growing file waits for the file system's own journal, and so for writes of other programs; syncing
+        allocated blocks does not. SQLite ignores data after the last frame, because its salt differs. After a
+        checkpoint the log is overwritten from its beginning.
         """
         try:
             descriptor = os.open(f"{self._path}-wal", os.O_WRONLY | os.O_CLOEXEC)
         except FileNotFoundError:
-            return  # nothing was written yet, on a read-only disk for one
+            return  # nothing was written yet, as on a read-only disk
         try:
             size = os.fstat(descriptor).st_size
             zeros = bytes(max(0, _LOG_BYTES - size))
             if zeros and os.pwrite(descriptor, zeros, size) == len(zeros):
                 os.fsync(descriptor)
         except OSError:
-            pass  # a full disk: what is really written will say so
+            pass  # a full disk will be reported by a real write
         finally:
             os.close(descriptor)
 
@@ -144,15 +144,17 @@ class SqliteJournal:
         self.oldest_sequence = self.oldest_sequence or group.first
 
     def _insert(self, row: tuple[object, ...]) -> None:
-        """One statement, which is a transaction by itself where there is none: each further one would wait again for
-        the interpreter's lock. Raises JournalFenced."""
+        """One statement, which is its own transaction: each further statement would wait for the interpreter lock
+        again. Raises JournalFenced.
+        """
         if self._writer.execute(_INSERT, (*row, self.term)).rowcount != 1:
             self._check_term(self._writer)
             raise JournalFailed(f"{self._path} does not take events")
 
     def seed(self, sequence: int, blobs: Mapping[str, bytes]) -> None:
-        """Begin an empty journal after event `sequence`, with these blobs: for a state that was saved from a damaged
-        one. An image of that number must follow."""
+        """Start an empty journal after event `sequence`, with these blobs: for a state salvaged from a damaged journal.
+        An image of that number must follow.
+        """
         if self.last_sequence:
             raise JournalError(f"{self._path} holds events already")
         with self._told(), self._transaction() as database:
@@ -166,8 +168,8 @@ class SqliteJournal:
             self._check_term(database)
             database.executemany("DELETE FROM blobs WHERE key = ?", [(key,) for key in sorted(keys)])
         with self._told():
-            # A database that was made without auto_vacuum keeps its pages for later blobs.
-            # As a script: `execute` would stop after the first page.
+            # A database created without auto_vacuum keeps its pages for later blobs. Run as a script: `execute` would
+            # stop after the first page.
             self._writer.executescript(f"PRAGMA incremental_vacuum({_GIVEN_BACK_PAGES})")
         self.tidy()
 
@@ -206,7 +208,7 @@ class SqliteJournal:
             database.execute("DELETE FROM groups WHERE last <= ?", (limit,))
             self.oldest_sequence = _oldest(database)
 
-    # -- reading
+    # Reading
 
     def groups(self, after: int) -> Generator[Group]:
         """See `Journal.groups`."""
@@ -253,7 +255,7 @@ class SqliteJournal:
         return self._log_pages > _TIDY_PAGES
 
     def tidy(self) -> None:
-        """Move the log's pages to the database: as SQLite does by itself with a longer log."""
+        """Checkpoint: move the log's pages to the database, as SQLite does by itself with a longer log."""
         self._log_pages = 0.0
         with self._told():
             self._writer.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
@@ -262,14 +264,14 @@ class SqliteJournal:
         """See `Journal.close`. The last connection's close folds the WAL into the database."""
         if self._lock < 0:
             return
-        if self._reading.acquire(timeout=_CLOSE_SECONDS):  # a read that hangs keeps its connection
+        if self._reading.acquire(timeout=_CLOSE_SECONDS):  # a hanging read keeps its connection
             self._reader.close()
             self._reading.release()
         self._writer.close()
         os.close(self._lock)
         self._lock = -1
 
-    # -- parts
+    # Parts
 
     def _begin_term(self) -> int:
         path = self._directory / "term"
@@ -284,7 +286,7 @@ class SqliteJournal:
         return term
 
     def _room_wanted(self) -> str:
-        """What a full disk needs: to begin a term, all that the log holds goes into the database."""
+        """Hint for a full disk: starting a term needs room for all pages of the log in the database."""
         try:
             log = os.stat(f"{self._path}-wal").st_size
         except OSError:
@@ -307,7 +309,7 @@ class SqliteJournal:
             )
 
     def _refuse_a_missing_database(self) -> None:
-        """Images without their database mean lost events; starting empty would hide that."""
+        """Images without a database mean lost events; an empty start would hide that."""
         if not self._path.exists() and _image_paths(self._directory):
             raise JournalCorrupt(
                 f"{self._path} is missing although images of the state are there",
@@ -328,7 +330,7 @@ class SqliteJournal:
 
     @contextmanager
     def _told(self) -> Iterator[None]:
-        """SQLite's errors as ours, with the path."""
+        """Raises SQLite's errors as journal errors that name the path."""
         try:
             yield
         except sqlite3.OperationalError as error:
@@ -342,7 +344,7 @@ class SqliteJournal:
 
 
 def _connect(path: Path) -> sqlite3.Connection:
-    # Explicit transactions only; connections are used by one thread at a time, which SQLite is told to trust.
+    # Explicit transactions only. Threads use a connection one at a time, so SQLite's own check is off.
     database = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=10.0)
     try:
         _set_up(database, path)
@@ -353,12 +355,12 @@ def _connect(path: Path) -> sqlite3.Connection:
 
 
 def _set_up(database: sqlite3.Connection, path: Path) -> None:
-    """Make the tables of a new journal; check those of an old one. Raises JournalCorrupt, JournalNewer."""
+    """Create the tables of a new journal; check those of an existing one. Raises JournalCorrupt, JournalNewer."""
     (application,) = database.execute("PRAGMA application_id").fetchone()
     (tables,) = database.execute("SELECT count(*) FROM sqlite_master").fetchone()
     if application not in (0, _APPLICATION_ID) or (tables and application != _APPLICATION_ID):
         raise JournalCorrupt(f"{path} is not a journal of Spritz")
-    if not tables:  # it cannot be set later
+    if not tables:  # cannot be set later
         database.execute("PRAGMA auto_vacuum = INCREMENTAL")
     database.execute("PRAGMA journal_mode = WAL")
     database.execute("PRAGMA synchronous = FULL")
@@ -374,7 +376,7 @@ def _set_up(database: sqlite3.Connection, path: Path) -> None:
 
 
 def _oldest(database: sqlite3.Connection) -> int:
-    # By the key, not min(first): that would read every row.
+    # By the key: min(first) would read every row.
     row = database.execute("SELECT first FROM groups ORDER BY last LIMIT 1").fetchone()
     return int(row[0]) if row else 0
 
@@ -411,7 +413,7 @@ def _image_paths(directory: Path) -> list[Path]:
 
 
 def read_images(directory: Path) -> Iterator[Image]:
-    """Images that can be read, newest first; needs no journal. Raises JournalNewer."""
+    """Readable images, newest first; needs no open journal. Raises JournalNewer."""
     for path in _image_paths(directory):
         image = _read_image(path)
         if image is not None:
@@ -435,7 +437,7 @@ def _read_image(path: Path) -> Image | None:
 
 
 def take_lock(directory: Path) -> int:
-    """An open, locked descriptor of the state directory's lock. Raises JournalBusy if another process has it."""
+    """An open, locked descriptor of the state directory's lock file. Raises JournalBusy if another process holds it."""
     path = directory / "slurmctld.lock"
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)

@@ -1,8 +1,8 @@
-"""Keeps the lease of a controller that leads, and says when it is lost.
+"""Renews the lease of the leading controller, and reports its loss.
 
-A thread of its own tells the database that this controller lives, whether the loop and the journal's writer are busy or
-not; a process that is stopped tells nothing. The lease is lost when another controller has raised the term, or when the
-database could not be told for the lease's seconds: another may lead by then, and what memory says may be out of date.
+A thread of its own writes heartbeats to the database, also while the loop and the journal's writer are busy; a stopped
+process writes none. The lease is lost when another controller has raised the term, or when no heartbeat could be
+written for the lease's seconds: by then another controller may lead, and the state in memory may be out of date.
 
 Source: `controller.journal_postgresql`; docs/decisions/0184.
 """
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from spritz.controller.journal_postgresql import PostgresJournal
 
-#: Beats within the lease's seconds, at least; and the longest pause between two.
+#: Heartbeats within the lease's seconds, at least; and the longest pause between two.
 _BEATS, _PAUSE_SECONDS_MAX = 6, 1.0
 
 

@@ -1,8 +1,8 @@
-"""Listeners: the parts of the controller that follow the events, and what it means when one of them fails.
+"""Listeners: the parts of the controller that follow events, and the consequences when one of them fails.
 
-Owns calling them in order and containing their failures: a listener that raises is logged and counted (`sdiag`), the
-others get the events all the same, and nothing that was journaled is lost. Each declares at its registration what its
-own loss means (`Loss`).
+Calls listeners in order and contains their failures: the failure is logged and counted (`sdiag`), the other listeners
+still get the events, and no journaled event is lost. Each listener declares at its registration what follows from its
+loss (`Loss`).
 """
 
 from __future__ import annotations
@@ -16,30 +16,30 @@ if TYPE_CHECKING:
     from spritz.runtime.clock import Clock
     from spritz.runtime.log import Logger
 
-#: Gets the events of one command, in order. Must not hand in commands, nor block.
+#: Gets the events of one command, in order. Must neither hand in commands nor block.
 Listen = Callable[["Sequence[Event]"], None]
 
-#: Seconds after a listener could not be rebuilt, before the next attempt.
+#: Seconds after a failed rebuild before the next attempt.
 REBUILD_SECONDS = 5.0
 
-#: Seconds between two log lines about the same listener: one that fails may fail for every event.
+#: Seconds between two log lines about the same listener: it may fail for every event.
 LOG_SECONDS = 10.0
 
 
 class Loss(Enum):
-    """What it means that a listener has missed events."""
+    """What follows when a listener has missed events."""
 
-    #: Its memory is made again from the state, by the function that it gave. Until that works it gets no events.
+    #: Its function rebuilds its memory from the state. Until that succeeds it gets no events.
     REBUILD = "rebuild"
-    #: Its memory cannot be made again, and the controller must not go on without it: the daemon ends, and takes up
-    #: again what the journal says.
+    #: Its memory cannot be rebuilt, and the controller must not run without it: the daemon ends and recovers from the
+    #: journal.
     STOP = "stop"
-    #: What it would have said of these events is not said, and nothing else depends on it.
+    #: Its output for these events is lost; nothing else depends on it.
     IGNORE = "ignore"
 
 
 class _Listener:
-    """`rebuild_at`: when it may be rebuilt at the earliest (monotonic seconds); None: it has missed nothing."""
+    """`rebuild_at`: earliest time of the next rebuild (monotonic seconds); None: it has missed no event."""
 
     __slots__ = ("listen", "logged_at", "loss", "name", "rebuild", "rebuild_at")
 
@@ -53,9 +53,9 @@ class _Listener:
 
 
 class Listeners:
-    """All listeners of the single writer. `failures` counts what each has failed, by "listener.NAME".
+    """All listeners of the single writer. `failures` counts failures by "listener.NAME".
 
-    `on_stop(error)` is called when a listener has failed that the controller must not go on without.
+    `on_stop(error)` is called when a listener with Loss.STOP has failed.
     """
 
     def __init__(
@@ -66,16 +66,16 @@ class Listeners:
         self._failures = failures
         self._on_stop = on_stop
         self._listeners: list[_Listener] = []
-        #: Events are being told of.
+        #: events are being delivered
         self.informing = False
 
     def add(self, name: str, listen: Listen, loss: Loss, rebuild: Callable[[], None] | None = None) -> None:
-        """Have `listen` called from now on. `rebuild` makes its memory from the state; for Loss.REBUILD alone."""
+        """Register `listen`. `rebuild` restores its memory from the state; only for Loss.REBUILD."""
         assert (loss is Loss.REBUILD) is (rebuild is not None), f"listener {name}: {loss} with rebuild={rebuild}"
         self._listeners.append(_Listener(name, listen, loss, rebuild))
 
     def inform(self, events: Sequence[Event]) -> None:
-        """Tell all of them. The state holds these events already. Raises nothing."""
+        """Deliver events to all listeners. The state holds these events already. Raises nothing."""
         self.informing = True
         for listener in self._listeners:
             if listener.rebuild_at is not None:

@@ -1,13 +1,13 @@
-"""The single writer: commands one after the other, and nothing observable before it is durable.
+"""The single writer: runs commands one after the other, and releases nothing before it is durable.
 
-Owns the order of the daemon. A command changes the state in memory at once (`Machine.handle`, no `await` in between).
-Its events, its reply and its effects join the group that is being gathered; then the listeners see the events. At the
-end of each turn of the loop the hooks run (a scheduling pass, parked requests), then the group is handed to the
-committer, unless an earlier group is still on its way to the disk: then the group goes on gathering. So one command
-alone waits for one sync, and a thousand at once for the same one.
+A command changes the state in memory at once (`Machine.handle`, without an `await`). Its events, reply and effects join
+the current group; then the listeners get the events. At the end of each turn of the loop the hooks run (a scheduling
+pass, parked requests). Then the group goes to the committer, unless an earlier group is still being written: in that
+case the group collects further commands. A single command therefore waits for one sync, and a thousand concurrent
+commands share one.
 
-Groups are released in the order in which they were gathered: a group's replies and effects leave when it is the oldest
-that has not left, and is on disk. See docs/decisions/0152.
+Groups are released in order: the replies and effects of a group leave when the group is on disk and all earlier groups
+have been released. See docs/decisions/0152.
 
 Must not do I/O itself. Source: the caller's duties of a replicated log, in the same order: persist, then send.
 """
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from spritz.runtime.clock import Clock
     from spritz.runtime.log import Logger
 
-#: What a command is answered: a Struct (a Rejection too), or None.
+#: The answer to a command: a Struct (possibly a Rejection), or None.
 Reply = Struct | None
 
 
@@ -52,14 +52,14 @@ class OutcomeLike(Protocol):
 
 
 class StateLike(Protocol):
-    """What the writer looks at in the machine's state."""
+    """The part of the machine's state that the writer uses."""
 
     @property
     def version(self) -> int: ...
 
 
 class MachineLike(Protocol):
-    """What the writer needs of `core.Machine`."""
+    """The part of `core.Machine` that the writer uses."""
 
     @property
     def state(self) -> StateLike: ...
@@ -68,7 +68,7 @@ class MachineLike(Protocol):
 
 
 class _Group:
-    """Events that are journaled together, and what waits until they are durable and all earlier groups released."""
+    """Events that are journaled together, and the callbacks that wait for the group's release."""
 
     __slots__ = ("durable", "effects", "events", "on_release")
 
@@ -82,10 +82,10 @@ class _Group:
 class SingleWriter:
     """Hands commands to the machine and events to the journal. Everything here runs in the loop's thread.
 
-    `listeners` get the events of each command at once, before they are durable: projections of the same memory.
-    `hooks` run at the end of every turn in which something happened, and may hand in commands themselves.
-    `on_effects` gets effects once durable. `on_broken` is told when the daemon must end, and take up again what the
-    journal says: the state in memory can no longer be trusted, or a listener is lost that it needs.
+    `listeners` get the events of each command at once, before they are durable: they are projections of the same state.
+    `hooks` run at the end of every turn in which something happened, and may hand in commands themselves. `on_effects`
+    gets effects once durable. `on_broken` is called when the daemon must end and recover from the journal: the state in
+    memory can no longer be trusted, or a necessary listener is lost.
     """
 
     def __init__(
@@ -110,7 +110,7 @@ class SingleWriter:
         self._on_broken = on_broken
         self._loop = asyncio.get_running_loop()
         self._gathering = _Group()
-        #: Groups that have not been released, oldest first. Only the last may still be on its way to the disk.
+        #: Groups not yet released, oldest first. Only the last may still be on its way to the disk.
         self._unreleased: deque[_Group] = deque()
         self._syncing = False
         self._turn_due = False
@@ -123,23 +123,23 @@ class SingleWriter:
         #: Counters for `Statistics`.
         self.commands = 0
         self.groups = 0
-        #: Contained failures by where they happened: "listener.NAME", "hook", "reply", "effects".
+        #: contained failures by place: "listener.NAME", "hook", "reply", "effects"
         self.failures: dict[str, int] = {}
         self.listeners = Listeners(clock, log, self.failures, on_stop=self._break)
 
     def handle(self, command: Struct, caller: Caller, then: Callable[[Reply], None] | None = None) -> Reply:
-        """Decide a command now. `then(reply)` is called when all that the reply tells is durable.
+        """Decide a command now. `then(reply)` is called when everything that the reply reveals is durable.
 
-        The returned reply is for callers that need no durability: the controller's own commands.
+        The returned reply is for the controller's own commands, which need not wait for durability.
         """
-        # A listener must not: those behind it would get the events of its command before the ones that it got.
+        # A command from within a listener would reach the later listeners before the events that they are still to get.
         assert not self.listeners.informing, f"a listener has handed in {type(command).__name__}"
         outcome = self._decide(command, caller)
         self.commands += 1
         group = self._gathering
         events = outcome.events
         reply = outcome.reply
-        # The group is complete before any listener runs: whatever becomes of these, the reply and the effects leave.
+        # The group is complete before any listener runs: even if listeners fail, the reply and the effects leave.
         group.events.extend(events)
         group.effects.extend(outcome.effects)
         if then is not None:
@@ -156,8 +156,8 @@ class SingleWriter:
         try:
             return machine.handle(command, self._clock.now(), caller)
         except Exception as error:
-            # A fault of the core that has changed nothing is this request's misfortune. One that has left events in
-            # memory which nobody will journal must not be built upon.
+            # A fault of the core that changed nothing fails this request alone. If it left events in memory that will
+            # never be journaled, the daemon must end.
             if machine.state.version != before:
                 self._log.fatal("core.failed", exception=error, command=type(command).__name__)
                 self._break(error)
@@ -168,7 +168,7 @@ class SingleWriter:
         return self.handle(command, SYSTEM)
 
     def when_durable(self, callback: Callable[[], None]) -> None:
-        """Call back when everything that is in memory now is on disk; at once if it is."""
+        """Call back when everything that is in memory now is on disk; at once if it already is."""
         if self._gathering.events:
             self._gathering.on_release.append(callback)
         elif self._syncing:
@@ -177,29 +177,29 @@ class SingleWriter:
             callback()
 
     def maintain(self, work: Callable[[], None]) -> None:
-        """Have the journal tidied in its own thread, after the groups that are on their way."""
+        """Run maintenance of the journal in its thread, after the groups in progress."""
         self._committer.put(work, lambda: None)
 
     def turn(self) -> None:
-        """Have the hooks run, and what was gathered committed, at the end of this turn of the loop."""
+        """At the end of this turn of the loop, run the hooks and commit the current group."""
         if not self._turn_due and not self._stopped:
             self._turn_due = True
             self._loop.call_soon(self._end_turn)
 
     @property
     def idle(self) -> bool:
-        """Whether nothing is gathered, on its way to the disk, or waits to be released."""
+        """Whether no group is open, being written or waiting to be released."""
         return not self._unreleased and not self._gathering.events and not self._turn_due
 
     async def durable(self) -> None:
-        """Return when everything that is in memory now is on disk; without giving way if it is."""
+        """Return when everything in memory now is on disk; without yielding if it already is."""
         if self._gathering.events or self._syncing:
             reached: asyncio.Future[None] = self._loop.create_future()
             self.when_durable(lambda: None if reached.done() else reached.set_result(None))
             await reached
 
     async def drain(self) -> None:
-        """Return when all that was handed in so far is durable and released, or nothing will be: after `stop`."""
+        """Return when everything handed in so far is durable and released, or, after `stop`, never will be."""
         while not self.idle and not self._stopped:
             reached: asyncio.Future[None] = self._loop.create_future()
             self._drains.add(reached)
@@ -217,11 +217,11 @@ class SingleWriter:
             if not reached.done():
                 reached.set_result(None)
 
-    # -- groups
+    # Groups
 
     def _end_turn(self) -> None:
         if not self._stopped:
-            # What hooks hand in joins this very turn, and so this very group.
+            # Commands that hooks hand in belong to this turn, and so to this group.
             for hook in self.hooks:
                 self._contained("hook", hook)
         self._turn_due = False
@@ -229,7 +229,7 @@ class SingleWriter:
             self._commit()
 
     def _commit(self) -> None:
-        """Send the gathered group to the disk; a group without events needs none."""
+        """Send the current group to the disk; a group without events needs no write."""
         group, self._gathering = self._gathering, _Group()
         self._unreleased.append(group)
         if not group.events:
@@ -238,7 +238,7 @@ class SingleWriter:
             return
         try:
             payload = encode_events(group.events)
-        except Exception as error:  # a number of more than 64 bits, for one
+        except Exception as error:  # such as a number of more than 64 bits
             kinds = ",".join(sorted({type(event).__name__ for event in group.events}))
             self._log.fatal("events.unwritable", exception=error, events=kinds)
             self._break(error)
@@ -263,7 +263,7 @@ class SingleWriter:
             return
         if self._journal.wants_tidying:
             self.maintain(self._journal.tidy)
-        # The next group sets off first: the disk works while the answers of this one are sent.
+        # The next group is sent first: the disk works while this group's answers leave.
         if self._gathering.events and not self._turn_due:
             self._commit()
         self._release_durable()
@@ -271,21 +271,21 @@ class SingleWriter:
             self.turn()
 
     def _release_durable(self) -> None:
-        """Release groups from the oldest on, up to the first that is not durable."""
+        """Release groups, oldest first, up to the first that is not durable."""
         while self._unreleased and self._unreleased[0].durable and not self._stopped:
             self._release(self._unreleased.popleft())
 
     def _release(self, group: _Group) -> None:
-        """Answers first: a registration's answer opens the way for the effects that it caused."""
+        """Replies first: the reply to a registration opens the link for the effects that it caused."""
         for callback in group.on_release:
             self._contained("reply", callback)
         if group.effects:
             self._contained("effects", lambda: self._on_effects(group.effects))
 
-    # -- failures
+    # Failures
 
     def _contained(self, where: str, callback: Callable[[], None]) -> None:
-        """A callback that fails must not keep the others back."""
+        """Run a callback; its failure must not stop the others."""
         try:
             callback()
         except Exception as error:
@@ -293,6 +293,6 @@ class SingleWriter:
             self._log.error("release.failed", exception=error, where=where, error=repr(error))
 
     def _break(self, error: Exception) -> None:
-        """The memory is not what the journal says, or a listener is lost that the controller needs."""
+        """The state in memory differs from the journal, or a necessary listener is lost: end the daemon."""
         self.stop()
         self._on_broken(error)

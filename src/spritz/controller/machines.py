@@ -1,8 +1,8 @@
-"""Other machines: tokens, certificates, the configuration that they are given, and the links that they make.
+"""Other machines of the cluster: tokens, certificates, their configuration, and the links that they open.
 
-Only where slurm.conf has a cluster key beside it (`client.membership`); a cluster of one machine has none of this.
-Tokens and the machines that joined by them are kept in StateSaveLocation/machines.json, or beside the journal in
-PostgreSQL, where a controller that takes over finds them.
+Active only if a cluster key lies next to slurm.conf (`client.membership`); a cluster of one machine needs none. Tokens
+and the machines that joined with them are stored in StateSaveLocation/machines.json, or with the journal in PostgreSQL,
+where a controller that takes over finds them.
 
 Source: docs/decisions/0175, 0176; slurm.conf(5) SlurmctldParameters=enable_configless.
 """
@@ -74,38 +74,38 @@ StepRequest = TypeVar("StepRequest", bound=CreateStep | CreateHetStep | AttachSt
 
 FILE = "machines.json"
 
-#: Tokens that can be used at once.
+#: Most tokens that are valid at the same time.
 TOKENS_MAX = 1000
 
-#: Configuration files are sent whole; larger ones are refused.
+#: Largest configuration file, bytes: files are sent whole.
 FILE_BYTES_MAX = 4 * 1024 * 1024
 
 _HOST = re.compile(r"[a-z0-9]([a-z0-9-]{0,62})$")
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,100}$")
 
-#: Of a token, before base64: id, secret, the authority's fingerprint.
+#: parts of a token before base64: id, secret, the authority's fingerprint
 _ID_BYTES, _SECRET_BYTES, _PRINT_BYTES = 4, 16, 16
 
 
 class _Kept(Struct, frozen=True, kw_only=True):
-    """A token as it is kept: of the secret only a hash."""
+    """A stored token; only a hash of the secret is stored."""
 
     token: Token
     secret_hash: bytes
 
 
 class _File(Struct, frozen=True, kw_only=True):
-    """`machines.json`."""
+    """The content of `machines.json`."""
 
     format: int = 1
     tokens: tuple[_Kept, ...] = ()
     machines: tuple[JoinedMachine, ...] = ()
-    #: machines whose certificates are worth nothing any more
+    #: machines whose certificates are no longer accepted
     revoked: tuple[str, ...] = ()
 
 
 class Machines:
-    """The controller's part of a cluster that spans machines."""
+    """The controller's side of a cluster that spans machines."""
 
     def __init__(self, context: Context, membership: Membership) -> None:
         self._context = context
@@ -121,24 +121,24 @@ class Machines:
         self._streams = streams_socket_name(controller_socket_name(self.cluster, context.configuration.ports[0]))
         self._listening: asyncio.Server | None = None
         loaded = context.configuration.loaded
-        #: the files as they were when they were last found good
+        #: the files at the last reading without faults
         self._served = ConfigurationFiles(digest=loaded.digest, files=_read_files(loaded.path, loaded.files_read))
-        #: calls that wait for another configuration
+        #: calls that wait for a changed configuration
         self._waiting: list[tuple[FetchConfiguration, Call]] = []
         self.tls: ssl.SSLContext
         self.hub: Hub
 
     def own_keys(self) -> tls.Keys:
-        """A controller's certificate. Raises SpritzError."""
+        """The controller's own certificate and key. Raises SpritzError."""
         return self.membership.keys(self.cluster, tls.CONTROLLER, self._context.clock.now())
 
     def secure_database(self) -> Secure:
-        """For a slurmdbd on another machine."""
-        # It may serve several clusters, which then have the same key.
+        """TLS for connections to a slurmdbd on another machine."""
+        # slurmdbd may serve several clusters, which then share a key
         return Secure(lambda: tls.client_context(self.own_keys()), "", tls.DATABASE)
 
     def begin(self, server: Server) -> None:
-        """Have the server take other machines. Raises SpritzError."""
+        """Accept connections from other machines. Raises SpritzError."""
         context, membership = self._context, self.membership
         self.tls = tls.server_context(self.own_keys())
         self.hub = Hub(membership, self.cluster, context.clock, context.tasks, server.complaints, server.take)
@@ -149,23 +149,23 @@ class Machines:
             self.hub.unseal = munged.unseal
         server.secure(self.tls, self.hub)
         context.tasks.spawn(self._renew_own(), name="certificate")
-        # Users of this machine reach a slurmdbd on another one by way of us, as they do of sackd on login hosts.
+        # As sackd does on login hosts, the controller relays users of this machine to a slurmdbd on another one.
         users = Member(membership, self.cluster, tls.LOGIN, (), context.configuration.ports[0], context.clock)
         self._users = users.relay_database(context.tasks, context.log, context.configuration.databases)
 
     def _makers(self) -> set[int]:
-        """Who runs daemons on other machines."""
+        """Users that daemons on other machines run as."""
         entry = self._context.configuration.slurmd_user_entry
         return {0, *((entry.uid,) if entry is not None else ())}
 
     async def listen_streams(self) -> None:
-        """Lead supervisors of this machine to clients on others."""
+        """Relay streams between supervisors of this machine and clients on other machines."""
         from spritz.client.relay import listen_here
 
         self._listening = await listen_here(self._streams, self.hub, self._context.tasks)
 
     def stop_listening(self) -> None:
-        """Lead no more supervisors and users."""
+        """Stop relaying streams and users."""
         self._users.close()
         if self._listening is not None:
             self._listening.close()
@@ -175,11 +175,11 @@ class Machines:
             await self._context.clock.sleep(3600.0)
             try:
                 tls.renew(self.tls, self.own_keys())
-            except (SpritzError, OSError) as error:  # ssl.SSLError is one
+            except (SpritzError, OSError) as error:  # ssl.SSLError is an OSError
                 self._context.log.error("certificate.not_renewed", error=error)
 
     def table(self) -> dict[type[Struct], Handler]:
-        """Requests of machines, and of administrators about them."""
+        """Handlers of requests from machines, and from administrators about machines."""
         context = self._context
         return {
             FetchAuthority: self.fetch_authority,
@@ -196,14 +196,14 @@ class Machines:
             },
         }
 
-    # -- who may
+    # Authorization
 
     def is_welcome(self, machine: Machine) -> bool:
-        """Whether a machine's certificate still counts."""
+        """Whether the machine's certificate is still accepted."""
         return machine.cluster == self.cluster and machine.host not in self._file.revoked
 
     def need_node(self, call: Call, name: str = "") -> None:
-        """Raises SpritzError unless a node's daemon asks, on the machine of the node `name`."""
+        """Raises SpritzError unless the caller is a node daemon on the machine of node `name`."""
         machine = call.machine
         if machine is None or machine.role != tls.NODE or not self.is_welcome(machine):
             raise _denied("only machines that have joined as nodes may report")
@@ -215,10 +215,10 @@ class Machines:
             self.hub.complain(machine.host, f"it reports for node {name}, which is another machine's")
             raise _denied(f"node {name} is not {machine.host}'s: its NodeHostname is {host}")
 
-    # -- tokens
+    # Tokens
 
     async def create_token(self, request: CreateToken, call: Call) -> TokenCreated:
-        """Make one; it is on disk when the answer leaves. Raises SpritzError."""
+        """Create a token; it is on disk before the answer leaves. Raises SpritzError."""
         self._need_admin(call)
         if self.membership.site is not None:
             raise _wrong("TLSType=tls/s2n: the site makes the machines' certificates, and the cluster none by tokens")
@@ -250,20 +250,20 @@ class Machines:
         self._context.log.info("token.created", id=token.id, role=token.role, expires_at=token.expires_at)
         return TokenCreated(
             id=token.id,
-            # Never begins with what a command takes for an option.
+            # never begins with "-", which a command would take for an option
             token="spz" + base64.urlsafe_b64encode(text).decode().rstrip("="),
             address=f"{self._address()}:{self._context.configuration.ports[0]}",
         )
 
     def list_tokens(self, request: ListTokens, call: Call) -> Tokens:
-        """Those that can be used, and who has joined."""
+        """Valid tokens, and the machines that joined."""
         self._need_admin(call)
         now = self._context.clock.now()
         usable = tuple(kept.token for kept in self._file.tokens if _is_usable(kept.token, now))
         return Tokens(tokens=usable, machines=self._file.machines)
 
     async def revoke_token(self, request: RevokeToken, call: Call) -> Done:
-        """Forget a token, or a machine. Raises SpritzError if there is none."""
+        """Revoke a token or a machine. Raises SpritzError if there is none."""
         self._need_admin(call)
         file = self._file
         if request.host:
@@ -284,14 +284,14 @@ class Machines:
         self._context.log.info("token.revoked", id=request.id, host=request.host)
         return Done()
 
-    # -- machines
+    # Machines
 
     def fetch_authority(self, request: FetchAuthority, call: Call) -> AuthorityCertificate:
-        """Anyone may ask: it is in every handshake."""
+        """Public: the certificate is in every handshake."""
         return AuthorityCertificate(cluster=self.cluster, certificate=self.membership.authorities[0].certificate)
 
     async def join(self, request: JoinCluster, call: Call) -> MachineJoined:
-        """A certificate for a token. Raises SpritzError, with the reason."""
+        """Issue a certificate for a token. Raises SpritzError with the reason."""
         peer, log = call.channel.pipe.peer_name, self._context.log
         try:
             kept = self._token_of(request)
@@ -315,7 +315,7 @@ class Machines:
         return joined
 
     async def renew(self, request: RenewCertificate, call: Call) -> MachineJoined:
-        """The next certificate of a machine. Raises SpritzError."""
+        """Issue the next certificate of a machine. Raises SpritzError."""
         machine = call.machine
         if machine is None or not self.is_welcome(machine) or machine.role not in (tls.NODE, tls.LOGIN):
             raise _denied("only machines that have joined can renew")
@@ -376,10 +376,10 @@ class Machines:
             return kept
         raise _denied("the token is not one of this cluster's, or was revoked")
 
-    # -- configuration
+    # Configuration
 
     def fetch_configuration(self, request: FetchConfiguration, call: Call) -> ConfigurationFiles | Deferred:
-        """Parked while the caller knows the present one."""
+        """Parked while the caller already has the current configuration."""
         machine = call.machine
         if machine is None or not self.is_welcome(machine):
             raise _denied("the configuration is for machines that have joined")
@@ -400,7 +400,7 @@ class Machines:
         return ConfigurationFiles(digest=loaded.digest, files=files)
 
     def serve(self, files: ConfigurationFiles) -> None:
-        """Give these files from now on, and to those that wait for others than they have."""
+        """Serve these files from now on, also to parked calls that have others."""
         self._served = files
         waiting, self._waiting = self._waiting, []
         for request, call in waiting:
@@ -409,10 +409,10 @@ class Machines:
             else:
                 call.reply(self._served)
 
-    # -- steps
+    # Steps
 
     def signed(self, message: Struct) -> Struct:
-        """A launch with its credential, as it goes to another machine; other messages as they are."""
+        """A launch message for another machine with its credential; other messages unchanged."""
         if not isinstance(message, LaunchBatch | LaunchStep | LaunchProlog):
             return message
         job, now = message.job, self._context.clock.now()
@@ -439,7 +439,7 @@ class Machines:
         )
 
     def order_credential(self, order: Order, body: bytes, nodes: Iterable[str]) -> tuple[bytes, bytes]:
-        """Credential and signature of an order that nodes pass on to each other; `body` is the order as it travels."""
+        """Credential and signature of a forwarded message; `body` is the message as it travels."""
         job_id, restart_count, step_id, uid, gid = subject_of(order)
         now = self._context.clock.now()
         content = launch_content(
@@ -462,7 +462,7 @@ class Machines:
         return content, self._signer.sign(content)
 
     def reachable(self, command: StepRequest, call: Call) -> StepRequest:
-        """A request for a step, with the machine that its client is on."""
+        """A step request with the machine of its client."""
         host = call.origin or self.membership.host
 
         def at(address: str) -> str:
@@ -477,10 +477,11 @@ class Machines:
             return structs.replace(command, parts=parts)
         return structs.replace(command, spec=structs.replace(command.spec, io_address=at(command.spec.io_address)))
 
-    # -- parts
+    # Parts
 
     def _need_admin(self, call: Call) -> None:
-        # A relayed user is one that another machine's root vouches for; auth/jwt was verified here (slurmrestd).
+        # Trusted callers: relayed users, vouched for by root of another machine; and auth/jwt, verified here
+        # (slurmrestd).
         trusted = call.channel.pipe.is_same_machine or (call.caller is not None and call.caller.via == "jwt")
         if not trusted or not self._context.identity.is_admin(call):
             raise _denied("tokens are for administrators on the controller's machine: root, SlurmUser")
@@ -498,7 +499,7 @@ class Machines:
 
 
 class _OnDisk:
-    """Tokens and machines in StateSaveLocation."""
+    """Storage of tokens and machines in StateSaveLocation."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -512,12 +513,12 @@ class _OnDisk:
             return _File()
 
     def write(self, file: _File) -> None:
-        """On disk when this returns."""
+        """Write the file; it is on disk on return."""
         write_private(self._path, msgspec.json.encode(file))
 
 
 class _InJournal:
-    """Beside the journal in PostgreSQL, for whichever controller leads. What a file had from before is taken over."""
+    """Storage with the journal in PostgreSQL, for the leading controller. An existing file is taken over."""
 
     def __init__(self, journal: PostgresJournal, path: str) -> None:
         self._journal = journal
@@ -529,7 +530,7 @@ class _InJournal:
         return self._before.read() if found is None else _decoded(found, f"{self._journal.name}: {FILE}")
 
     def write(self, file: _File) -> None:
-        """Durable when this returns. Raises JournalFenced, JournalFailed."""
+        """Write the record; it is durable on return. Raises JournalFenced, JournalFailed."""
         self._journal.keep(FILE, msgspec.json.encode(file))
 
 
@@ -544,7 +545,7 @@ def _decoded(data: bytes, name: str) -> _File:
 
 
 def _read_files(path: str, names: tuple[str, ...]) -> dict[str, bytes]:
-    """Of slurm.conf's own directory alone. Raises SpritzError."""
+    """Read files of slurm.conf's directory only. Raises SpritzError."""
     directory = os.path.dirname(os.path.abspath(path))
     found = {}
     for name in (path, *names):

@@ -1,8 +1,8 @@
-"""Mail about jobs (`--mail-type`): runs MailProg when a job begins, ends, fails, is queued again or nears its limit.
+"""Mail about jobs (`--mail-type`): runs MailProg when a job begins, ends, fails, is requeued or nears its limit.
 
-Owns when a mail is due (`mail_limits`: near a limit) and the processes that send it; what it says is `mail_text`'s. A
-mail follows the event's commit; one that is lost with the daemon is not sent again. At most `AT_ONCE` programs run; the
-rest wait, and beyond `WAITING_MAX` they are dropped and counted in the log.
+Decides when a mail is due (`mail_limits`: near a limit) and runs the processes that send it; `mail_text` makes its
+text. A mail is sent after the event's commit, and is not sent again if the daemon dies. At most `AT_ONCE` programs run;
+others wait, and beyond `WAITING_MAX` mails are dropped and counted in the log.
 
 Source: sbatch(1) --mail-type; slurm.conf(5) MailProg, MailDomain.
 """
@@ -32,10 +32,10 @@ if TYPE_CHECKING:
     from spritz.model.events import Event
     from spritz.model.job import Job
 
-#: Mail programs that run at once.
+#: mail programs that run at once
 AT_ONCE = 4
 
-#: Mails that wait for one of them to end.
+#: mails that wait for a program to end
 WAITING_MAX = 1000
 
 #: Seconds after which a mail program is killed.
@@ -43,14 +43,14 @@ SECONDS_MAX = 60.0
 
 
 class _Group:
-    """What the events of one commit say together."""
+    """Mails about the events of one commit."""
 
     def __init__(self) -> None:
         self.started: set[int] = set()
         self.requeued: set[int] = set()
-        #: what is queued again for the loss of a node is told as a failure too
+        #: a requeue after the loss of a node is also reported as a failure
         self.lost_nodes: set[int] = set()
-        #: jobs whose life ended -> from when to when it ran
+        #: job whose life ended -> start and end of that life
         self.lives: dict[int, tuple[float, float]] = {}
 
 
@@ -62,9 +62,9 @@ class Mailer:
         self._waiting = 0
         self._room = asyncio.Semaphore(AT_ONCE)
         self._limits = LimitWatch(context, moments, lambda kind, job: self._send(kind, job, [job]))
-        #: arrays whose beginning has been told
+        #: arrays whose beginning has been reported
         self._begun: set[int] = set()
-        #: jobs that run -> since when: what is queued again has forgotten it
+        #: running jobs -> start time: the record of a requeued job no longer has it
         self._running: dict[int, float] = {}
         self._handlers: dict[type[Event], Callable[[Event, Job, _Group], None]] = {
             job_events.JobStarted: self._started,
@@ -78,7 +78,7 @@ class Mailer:
         context.writer.listeners.add("mail", self._listen, Loss.REBUILD, self._rebuild)
 
     def _rebuild(self) -> None:
-        """What runs now. Mails for events that were missed are not sent."""
+        """Read the running jobs. Mails for missed events are not sent."""
         state = self._context.machine.state
         running = [state.jobs[number] for number in state.running]
         self._running = {job.id: job.started_at for job in running}
@@ -94,7 +94,7 @@ class Mailer:
                 continue
             whole = isinstance(event, (job_events.JobQueued, job_events.JobUpdated))
             job = jobs.get(event.job.id if whole else event.job_id)  # type: ignore[attr-defined]
-            # The leader speaks for a heterogeneous job.
+            # the leader represents a heterogeneous job
             if job is not None and job.spec.mail_types and not job.het_offset:
                 handler(event, job, group)
 
@@ -112,7 +112,7 @@ class Mailer:
                 group.requeued.add(event.job_id)
         return group
 
-    # -- what is due
+    # Due mails
 
     def _started(self, event: Event, job: Job, group: _Group) -> None:
         self._limits.watch(job)
@@ -128,7 +128,7 @@ class Mailer:
 
     def _ended(self, event: Event, job: Job, group: _Group) -> None:
         if job.id in group.requeued:
-            # What ends only to be queued again is told as that.
+            # An end for a requeue is reported as a requeue.
             return
         if job.state is JobState.TIMEOUT and "TIME_LIMIT" in job.spec.mail_types:
             self._send("TIME_LIMIT", job, [job])
@@ -160,7 +160,7 @@ class Mailer:
             self._send("INVALID_DEPEND", job, [job])
 
     def _has_begun(self, job: Job, group: _Group) -> bool:
-        """Whether another task of the array began earlier. Looked up once an array; then it is known."""
+        """Whether another task of the array began earlier. Looked up once for each array, then remembered."""
         if job.array_job_id in self._begun:
             return True
         self._begun.add(job.array_job_id)
@@ -168,7 +168,7 @@ class Mailer:
         others = set(state.arrays.get(job.array_job_id, {}).values()) - group.started
         return any(state.jobs[number].started_at for number in others if number in state.jobs)
 
-    # -- sending
+    # Sending
 
     def _send(self, kind: str, job: Job, members: list[Job], *, summary: bool = False) -> None:
         context = self._context

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from spritz.controller.timers import Moments
     from spritz.model.job import Job
 
-#: How often a suspended job is looked at, whose limit comes no nearer.
+#: Seconds between looks at a suspended job: its limit comes no nearer.
 SUSPENDED_SECONDS = 60.0
 
 
@@ -28,12 +28,12 @@ class LimitWatch:
         self._context = context
         self._moments = moments
         self._send = send
-        #: (job, restart count, kind) that is still to be told -> the next look at it
+        #: pending mails (job, restart count, kind) -> time of the next look
         self._looks: dict[tuple[int, int, str], float] = {}
 
     def watch(self, job: Job) -> None:
-        """It began, or was changed: its limit, or what is to be told of it. What is over already is not told, unless a
-        change of the limit made it so.
+        """The job began or was changed (limit or mail types). A threshold already passed is reported only if a change
+        of the limit caused it.
         """
         if not job.ends_at or not job.spec.mail_types:
             return
@@ -50,7 +50,9 @@ class LimitWatch:
         self._moments.at(moment, partial(self._look, key, moment))
 
     def _look(self, key: tuple[int, int, str], looked_at: float) -> None:
-        """Tell it if that part is over, else look again: suspension and `scontrol update` move the end."""
+        """Report the threshold if it has passed, else look again later: suspension and `scontrol update`
+        move the end.
+        """
         if self._looks.get(key) != looked_at:
             return
         del self._looks[key]
@@ -71,5 +73,5 @@ class LimitWatch:
 
 
 def _moment(job: Job, part: float) -> float:
-    """When that part of the time from start to limit is over."""
+    """When this part of the time from start to limit has passed."""
     return job.started_at + (job.ends_at - job.started_at) * part

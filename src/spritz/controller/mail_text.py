@@ -1,4 +1,4 @@
-"""What a mail about a job says: which kinds are due for an event, subject line, and environment of the mail program.
+"""Texts of mails about jobs: the kinds due for an event, the subject line, and the mail program's environment.
 
 Pure. Source: sbatch(1) --mail-type; slurm.conf(5) MailProg; wording as slurmctld's.
 """
@@ -27,20 +27,20 @@ _WORDS = {
     "TIME_LIMIT_50": "Reached 50% of time limit",
 }
 
-#: Kind -> part of the time limit after which it is due.
+#: kind -> part of the time limit after which it is due
 TIME_LIMIT_PARTS = {"TIME_LIMIT_50": 0.5, "TIME_LIMIT_80": 0.8, "TIME_LIMIT_90": 0.9, "TIME_LIMIT": 1.0}
 
-#: Variables that are not there without a value.
+#: variables that are left out when they have no value
 _UNSET = ("SLURM_JOB_STDIN", "SLURM_JOB_STDOUT", "SLURM_JOB_STDERR")
 
-#: Ends that count as success or as somebody's wish, and are told as END.
+#: Ends that are reported as END: success or cancellation.
 _GOOD_ENDS = frozenset({JobState.COMPLETED, JobState.CANCELLED})
 
 
 def end_kind(job: Job, members: Sequence[Job]) -> str:
-    """The mail that an end calls for: FAIL, END or "" for none. A failure is told as END where FAIL was not asked.
+    """The mail for the end of a job: FAIL, END or "" for none. A failure is reported as END if FAIL was not requested.
 
-    Differs: 22.05 tells nothing of a failure where only END was asked.
+    Differs: 22.05 sends nothing for a failure if only END was requested.
     """
     wanted = job.spec.mail_types
     if "FAIL" in wanted and any(member.state not in _GOOD_ENDS for member in members):
@@ -49,7 +49,7 @@ def end_kind(job: Job, members: Sequence[Job]) -> str:
 
 
 def recipient(job: Job, domain: str) -> str:
-    """Who gets the mail: --mail-user as it stands there, or the submitter in MailDomain."""
+    """The recipient: --mail-user as given, or the submitter in MailDomain."""
     if job.spec.mail_user:
         return job.spec.mail_user
     user = job.spec.user
@@ -57,7 +57,7 @@ def recipient(job: Job, domain: str) -> str:
 
 
 def subject(kind: str, job: Job, members: Sequence[Job], now: float, *, summary: bool) -> str:
-    """The subject line. `members` are the records that it is about; `summary`: a whole array at once."""
+    """The subject line. `members`: the records that it covers; `summary`: for a whole array."""
     if summary:
         who = f"Slurm Array Summary Job_id={job.array_job_id}_* ({job.array_job_id})"
     elif job.array_task_id is not None:
@@ -71,7 +71,7 @@ def subject(kind: str, job: Job, members: Sequence[Job], now: float, *, summary:
 
 
 def _seconds(kind: str, members: Sequence[Job], now: float) -> float | None:
-    """Time queued at a start, time run otherwise; None if there is none to tell."""
+    """Time queued at a start, run time otherwise; None if unknown."""
     begun = [member.started_at for member in members if member.started_at]
     if kind == "BEGIN":
         return begun[0] - members[0].submitted_at if begun else None
@@ -103,13 +103,13 @@ def _ending(members: Sequence[Job], *, summary: bool) -> str:
 
 
 def environment(kind: str, job: Job, members: Sequence[Job], now: float, facts: dict[str, str]) -> dict[str, str]:
-    """Variables of the mail program, nothing of the job's own environment; `facts` are those of any site program."""
+    """The mail program's variables, without the job's own environment; `facts`: as for any site program."""
     found = {name: value for name, value in facts.items() if value or name not in _UNSET}
     found |= {"SLURM_JOB_STATE": job.state.value, "SLURM_JOB_MAIL_TYPE": _WORDS[kind]}
     seconds = _seconds(kind, members, now)
     if seconds is not None:
         text = format_duration(int(seconds))
-        # The manual's own spelling, and Slurm's own.
+        # the spelling of the manual page and of Slurm
         keys = ("SLURM_JOB_QEUEUED_TIME", "SLURM_JOB_QUEUED_TIME") if kind == "BEGIN" else ("SLURM_JOB_RUN_TIME",)
         found |= dict.fromkeys(keys, text)
     if kind in ("END", "FAIL"):

@@ -1,6 +1,7 @@
-"""`slurmctld`: from the command line to a serving daemon, and to its exit status.
+"""The `slurmctld` command: from the command line to a serving daemon and its exit status.
 
-Owns options, configuration search, users, pid file, log and detaching; what it serves is `controller.daemon`.
+Owns options, the search for the configuration, users, pid file, log and detaching; `controller.daemon` does the
+serving.
 
 Source: slurmctld(8); slurm.conf(5) SlurmUser, SlurmctldPidFile, SlurmctldLogFile.
 """
@@ -17,7 +18,7 @@ from spritz.model.errors import SpritzError
 from spritz.runtime.daemon_command import run_daemon
 from spritz.runtime.service import held_pid_file, make_directory, open_log, serve_detached, set_nice
 
-#: As `daemon.STAND_BY`, which takes long to import.
+#: Same as `daemon.STAND_BY`, whose module takes long to import.
 _STAND_BY = 75
 
 if TYPE_CHECKING:
@@ -28,12 +29,13 @@ if TYPE_CHECKING:
 
 
 def entry() -> None:
-    """The installed command.
+    """Entry point of the installed command.
 
-    Leaves without taking the interpreter apart: who saw the last connection close expects the process gone, and freeing
-    a large state takes a while.
+    Exits without the interpreter's clean-up: a client that saw its connection close expects the process to be gone, and
+    freeing a large state takes a while.
 
-    What is imported and recovered stays: it is not searched for garbage meanwhile (`recovery` begins that).
+    Imported modules and recovered records live as long as the process, so garbage collection is off until `recovery`
+    turns it on.
     """
     gc.disable()
     status = main(sys.argv[1:])
@@ -43,7 +45,7 @@ def entry() -> None:
 
 
 def main(argv: list[str]) -> int:
-    """Run the daemon, or (without -D) start it and return when it serves."""
+    """Run the daemon in the foreground (-D), or start it and return once it serves."""
     return run_daemon("slurmctld", argv, parse, USAGE, _start)
 
 
@@ -68,7 +70,7 @@ def _start(options: Options) -> int:
 
 
 def _check_hosts(options: Options, configuration: Configuration) -> None:
-    """Several controllers need a journal that fences: refuse them without."""
+    """Refuse several controllers without a journal that fences."""
     url, hosts = configuration.journal_url, configuration.addresses
     if not url:
         if len(hosts) > 1:
@@ -91,7 +93,7 @@ def _check_hosts(options: Options, configuration: Configuration) -> None:
 
 
 def _stand_by(options: Options, configuration: Configuration) -> None:
-    """Begin again as a standby, in this process: whatever memory and connections held is gone. Does not return."""
+    """Replace this process with a new standby: its memory and connections are dropped. Does not return."""
     given = sys.argv[1:]
     words = ["--systemd"] if options.systemd else ["-D"]
     words += ["-f", configuration.path, *(["-v"] * options.verbose)]
@@ -102,7 +104,7 @@ def _stand_by(options: Options, configuration: Configuration) -> None:
 
 
 def _confirm_clear(options: Options, configuration: Configuration) -> None:
-    """-c forgets every job: ask whoever sits at a terminal."""
+    """-c deletes all jobs: ask for confirmation on a terminal."""
     if not options.clear or options.ignore_errors or not sys.stdin.isatty():
         return
     sys.stderr.write(
@@ -114,7 +116,7 @@ def _confirm_clear(options: Options, configuration: Configuration) -> None:
 
 
 def _run(options: Options, configuration: Configuration, membership: Membership | None, startup: Startup) -> int:
-    """In the process that will serve."""
+    """Runs in the process that serves."""
     from spritz.runtime import log
     from spritz.runtime.limits import allow_many_files
     from spritz.runtime.privilege import UnknownUser, is_root, lookup_user
@@ -132,9 +134,9 @@ def _run(options: Options, configuration: Configuration, membership: Membership 
     _prepare_directories(configuration, log_file, user)
     set_nice(options.nice)
     with held_pid_file("slurmctld", "SlurmctldPidFile", configuration.pid_file, user) as pid_file:
-        # numpy's linear algebra, which nothing here uses, starts threads; forked children must find but the journal's.
+        # numpy's linear algebra, unused here, would start threads; at a fork only the journal's thread may exist
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-        # Everything is imported before root is given up: SlurmUser may not be able to read where we are installed.
+        # Imported before root is given up: SlurmUser may not be able to read the installation.
         from spritz.controller.daemon import serve
         from spritz.runtime.privilege import become
         from spritz.runtime.tasks import run
@@ -163,21 +165,21 @@ def _run(options: Options, configuration: Configuration, membership: Membership 
 
 
 def _import_loop() -> None:
-    """The loop that `run` will choose, which it imports later."""
+    """Import the event loop that `run` will choose."""
     try:
-        import uvloop  # noqa: F401  # for its place in sys.modules
+        import uvloop  # imported early so that `run` finds it in sys.modules
     except ImportError:
         pass
 
 
 def _prepare_directories(configuration: Configuration, log_file: str, user: User) -> None:
-    """Make what is missing of the directories and the log that the daemon writes to, and give them to SlurmUser."""
+    """Create missing directories and the log file, and give them to SlurmUser."""
     make_directory(str(configuration.state_directory), 0o700, user)
     make_directory(os.path.dirname(configuration.pid_file), owner=user)
     if log_file:
         make_directory(os.path.dirname(os.path.abspath(log_file)), owner=user)
     if log_file and os.geteuid() == 0 and user.uid != 0:
-        # Root may write to directories that SlurmUser may not: give it the file, as Slurm does.
+        # Root may write to directories that SlurmUser may not: hand over the file, as Slurm does.
         try:
             os.close(os.open(log_file, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC, 0o640))
             os.chown(log_file, user.uid, user.gid)
@@ -186,7 +188,7 @@ def _prepare_directories(configuration: Configuration, log_file: str, user: User
 
 
 def _change_directory(options: Options, configuration: Configuration, log_file: str) -> None:
-    """-s: to the log's directory, else the state's, else /var/tmp."""
+    """-s: change to the log's directory, else the state's, else /var/tmp."""
     if not options.change_directory:
         return
     for path in (os.path.dirname(log_file), str(configuration.state_directory), "/var/tmp"):

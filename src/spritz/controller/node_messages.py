@@ -1,7 +1,7 @@
-"""Effects as messages: what `core` wants done, worded for a node daemon from the state of the moment it is sent.
+"""Makes the message for an effect: for a node daemon, from the state at the time of sending.
 
-Pure but for reading scripts from the blob store, which may take a while. An effect whose job has moved on (requeued,
-ended, forgotten) makes no message: the state of now would derive another one.
+Pure except for reading scripts from the blob store, which may take a while. An effect whose job has moved on (requeued,
+ended, purged) makes no message: the current state would derive another effect.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def components_of(state: State, job: Job) -> tuple[Component, ...]:
-    """All components of a heterogeneous job as they are now; none of another."""
+    """All components of a heterogeneous job as they are now; empty for other jobs."""
     if not job.het_job_id:
         return ()
     return tuple(Component(job=member, task_counts=job_task_counts(member)) for member in het.members(state, job))
@@ -55,16 +55,17 @@ class NodeMessages:
         }
 
     async def message(self, effect: Effect) -> Struct | None:
-        """What to send to `effect.node`; None if it is out of date. Raises JournalCorrupt if a script is missing.
+        """The message for `effect.node`; None if the effect is out of date. Raises JournalCorrupt if a script is
+        missing.
 
-        Does not give way to others unless a script must be read from the journal.
+        Does not yield unless a script must be read from the journal.
         """
         if isinstance(effect, core_effects.LaunchBatchOn):
             return await self._launch_batch(effect)
         return self._writers[type(effect)](effect)
 
     def are_due(self, effect: Effect, nodes: Sequence[str]) -> bool:
-        """Whether an effect is still for all of these nodes, if it is for one (`message`)."""
+        """Whether an effect that is valid for one of these nodes is valid for all of them (`message`)."""
         job = self._state().jobs.get(getattr(effect, "job_id", 0))
         waiting: tuple[str, ...] = ()
         if isinstance(effect, core_effects.LaunchPrologOn):
@@ -134,8 +135,8 @@ class NodeMessages:
     def _terminate_job(self, effect: core_effects.TerminateJobOn) -> Struct | None:
         job = self._state().jobs.get(effect.job_id)
         if job is None or (job.completing and effect.node not in job.completing):
-            return None  # it has left the node by now
-        # A requeued job's record is of its next life already; the node must end the one that it knows.
+            return None  # the job has left the node
+        # A requeued job's record is already its next life; the node must end the previous one.
         return launch.TerminateJob(
             term=self._term,
             node=effect.node,

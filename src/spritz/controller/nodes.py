@@ -1,15 +1,16 @@
-"""Node daemons: which connection leads to which node, sending them effects, and noticing that they are gone.
+"""Node daemons: their connections, delivery of effects to them, and detection of lost nodes.
 
-Owns the links (node -> channel), the heartbeat table, and the delivery of effects. An effect is sent until `Accepted`:
-again after a pause while the connection lives. An effect for a node without a link is counted, logged and dropped, and
-so is the rest when a connection breaks: what is still to be done is derived from the state when the node links. A later
-registration of a node replaces the earlier connection. Passing effects (signals, attach, notify) are tried once.
+Owns the links (node -> channel), the heartbeat table, and the delivery of effects. An effect is sent until it is
+`Accepted`, with pauses, while the connection lives. An effect for a node without a link is counted, logged and dropped,
+as are the remaining ones when a connection breaks: when the node registers again, its effects are derived from the
+state. A later registration of a node replaces the earlier connection. Transient effects (signals, attach, notify) are
+tried once.
 
-What is for many nodes goes as one order to a few daemons, which pass it on to others (`fanout`). Nodes that it has not
-reached are told over their own links. No effect overtakes an earlier one for its node: it waits while an order for that
-node is on its way through others, and is sent over the link while an earlier one there is not accepted.
+A message for many nodes is sent to a few daemons, which forward it to others (`fanout`). A node that it did not reach
+gets it over its own link. No effect overtakes an earlier one for the same node: it waits while a forwarded message for
+that node is in progress, and goes over the link while an earlier one there is not accepted.
 
-Source: slurm.conf(5) SlurmdTimeout, TreeWidth; `core.effects` for what may be repeated.
+Source: slurm.conf(5) SlurmdTimeout, TreeWidth; `core.effects` for effects that may be repeated.
 """
 
 from __future__ import annotations
@@ -48,20 +49,20 @@ T = TypeVar("T", bound=Struct)
 #: Seconds to wait for an `Accepted` before the message is sent again.
 ACCEPT_SECONDS = 10.0
 
-#: Seconds that a daemon may be away (it restarts, or we have) before nothing new is started on its nodes.
+#: Seconds of absence (a restart of the daemon or of the controller) before no new jobs are started on its nodes.
 SILENT_SECONDS = 5.0
 
-#: Seconds by which a node's clock may differ before it is told: more than a message takes on its way.
+#: Difference of clocks, seconds, that is reported: more than a message takes on its way.
 CLOCK_SECONDS_MAX = 10.0
 
 #: Seconds between a refusal by a busy daemon and the next attempt.
 RETRY_SECONDS = 1.0
 
-#: Seconds between looks at who is silent, at most; SlurmdTimeout / 3 when that is shorter.
+#: Most seconds between checks for silent daemons; SlurmdTimeout / 3 if that is shorter.
 PATROL_SECONDS_MAX = 30.0
 
 
-#: Seconds for which a daemon that other nodes could not reach is told everything over its own link.
+#: Seconds for which a daemon that other daemons could not reach gets all messages over its own link.
 ALONE_SECONDS = 600.0
 
 
@@ -73,26 +74,26 @@ class NodeLinks:
         self._letters = messages
         self._links: dict[str, Channel] = {}
         self._names: dict[Channel, dict[str, None]] = {}
-        #: channel or node -> when it was last heard of, monotonic seconds
+        #: channel or node -> time of the last message, monotonic seconds
         self._heard: dict[Channel, float] = {}
         self._silent_since: dict[str, float] = {}
-        #: nodes that the core was told are lost, until they register again
+        #: nodes that were reported lost to the core, until they register again
         self._declared: set[str] = set()
-        #: nodes whose registration was refused last, and why
+        #: node whose last registration was refused -> reason
         self._refusals: dict[str, str] = {}
         self._started = context.clock.monotonic()
         #: node -> newest heartbeat
         self.samples: dict[str, NodeSample] = {}
         #: nodes that have not accepted the last ReloadNode
         self._reload_owed: set[str] = set()
-        #: where other nodes reach the daemon, and until when (monotonic seconds) they are not to try
+        #: the address for forwarding to the daemon, and until when (monotonic seconds) it is not used
         self._where: dict[Channel, tuple[str, int]] = {}
         self._alone: dict[Channel, float] = {}
-        #: daemons of earlier releases, which pass nothing on
+        #: daemons of earlier releases, which do not forward
         self._plain: set[Channel] = set()
-        #: node -> done when the newest order that is on its way to it through others has come to an end
+        #: node -> done when the newest forwarded message for it has been delivered or has failed
         self._forwarding: dict[str, asyncio.Future[None]] = {}
-        #: node -> effects for its own link: all of them, and those that wait for no order through others
+        #: node -> number of effects for its own link: all, and those not waiting for a forwarded message
         self._direct: Counter[str] = Counter()
         self._under_way: Counter[str] = Counter()
         self._sent = 0
@@ -111,16 +112,16 @@ class NodeLinks:
             }
         )
 
-    # -- registration
+    # Registration
 
     def register(self, report: RegisterNode, call: Call) -> None:
-        """Hand the registration over; when it is durable, answer, and lead effects for the node to this connection."""
+        """Register a node. Once that is durable, answer, and route effects for the node to this connection."""
         context = self._context
         channel = call.channel
 
         def registered(reply: Struct | None) -> None:
             if isinstance(reply, Rejection):
-                if self._refusals.get(report.name) != reply.text:  # once, however often its daemon tries
+                if self._refusals.get(report.name) != reply.text:  # logged once, however often the daemon retries
                     self._refusals[report.name] = reply.text
                     context.log.error("node.refused", node=report.name, reason=reply.text, peer=channel.pipe.peer_name)
                 call.reply(reply)
@@ -142,7 +143,7 @@ class NodeLinks:
         context.writer.handle(report, SYSTEM, registered)
 
     def _skew(self, report: RegisterNode) -> str:
-        """How far the node's clock is from ours, in words for both logs; "" where it is near enough."""
+        """The difference between the node's clock and the controller's, as text for both logs; "" if it is small."""
         if report.sample is None or not report.sample.sampled_at:
             return ""
         seconds = report.sample.sampled_at - self._context.clock.now()
@@ -166,16 +167,16 @@ class NodeLinks:
         self.heard(channel)
 
     def _catch_up(self, name: str) -> None:
-        """Send what the node may have missed: derived from the state of now, so that no lost message matters."""
+        """Send all effects that the current state derives for the node: it may have missed some."""
         effects = self._context.machine.pending_effects(name)
         if name in self._reload_owed:
             effects.append(core_effects.ReloadNode(node=name))
         if effects:
-            # The state may hold events that are not on disk yet.
+            # the state may hold events that are not on disk yet
             self._context.writer.when_durable(lambda: self.carry_out(effects))
 
     def _lost(self, channel: Channel) -> None:
-        """The connection ended. The nodes keep their jobs; they have SlurmdTimeout to come back."""
+        """The connection ended. The nodes keep their jobs, and have SlurmdTimeout to come back."""
         names = self._names.pop(channel, {})
         self._where.pop(channel, None)
         self._alone.pop(channel, None)
@@ -190,12 +191,12 @@ class NodeLinks:
             self._context.tasks.spawn_contained(self._notice_silence(tuple(names)), name="node.silence")
 
     def heard(self, channel: Channel) -> None:
-        """The daemon behind this connection is alive."""
+        """Note a sign of life of the daemon behind this connection."""
         if channel in self._names:
             self._heard[channel] = self._context.clock.monotonic()
 
     def take_samples(self, report: NodeSamples, channel: Channel) -> None:
-        """A heartbeat for all nodes of a daemon."""
+        """Store a heartbeat, which covers all nodes of a daemon."""
         self.heard(channel)
         samples = self.samples
         for sample in report.samples:
@@ -203,16 +204,16 @@ class NodeLinks:
                 samples[sample.name] = sample
 
     async def ask(self, node: str, message: Struct, reply: type[T], timeout: float) -> T:
-        """Ask a node daemon something. Raises SpritzError: it is away, does not answer, or refuses."""
+        """Send a request to a node daemon. Raises SpritzError if it is away, does not answer, or refuses."""
         channel = self._links.get(node)
         if channel is None or not channel.is_open:
             raise SpritzError(f"{node} does not respond", code="SLURM_COMMUNICATIONS_CONNECTION_ERROR")
         return await channel.call(message, reply, timeout=timeout)
 
-    # -- effects
+    # Effects
 
     def carry_out(self, effects: Iterable[Effect]) -> None:
-        """Send each effect to its node, in this order for each node. Effects for nodes without a link are dropped."""
+        """Send each effect to its node, in order for each node. Effects for nodes without a link are dropped."""
         unlinked: list[Effect] = []
         for together in fanout.orders(effects):
             linked: list[Effect] = []
@@ -236,7 +237,7 @@ class NodeLinks:
             )
 
     def _deliver_soon(self, effects: Iterable[Effect]) -> None:
-        """Over the nodes' own links, after what is on its way to them through others."""
+        """Send effects over the nodes' own links, after forwarded messages in progress for them."""
         for effect in effects:
             channel = self._links.get(effect.node)
             if channel is not None:
@@ -260,7 +261,7 @@ class NodeLinks:
                     del counted[effect.node]
 
     def _fan_out(self, effects: Sequence[Effect]) -> None:
-        """Effects that differ in their node alone, as one order: to a few daemons, which pass it on."""
+        """Send effects that differ only in their node as one message through the tree."""
         width = self._context.configuration.loaded.settings.integer("TreeWidth")
         names: dict[Channel, list[str]] = {}
         direct: list[Effect] = []
@@ -285,7 +286,9 @@ class NodeLinks:
             self._context.tasks.spawn_contained(work, name="effect.forward")
 
     def _daemon(self, channel: Channel, nodes: Sequence[str]) -> fanout.Daemon:
-        """As others see it. Only nodes of the controller's machine are reached without keys, and by those alone."""
+        """The daemon as others can reach it. Without keys, only daemons of the controller's machine can be reached, and
+        only from there.
+        """
         address, port = self._where.get(channel, ("", 0))
         here = channel.pipe.machine is None and self._context.machines is not None
         until = self._alone.get(channel, 0.0)
@@ -300,14 +303,14 @@ class NodeLinks:
         before: set[asyncio.Future[None]],
         done: asyncio.Future[None],
     ) -> None:
-        """Send an order to the head of a branch; then tell those whom it has not reached."""
+        """Send a message to the head of a branch; then send it directly to the nodes that it did not reach."""
         missed: tuple[str, ...] = ()
         nodes = all_nodes((head, *below))
         try:
             for earlier in before:
                 await asyncio.shield(earlier)
             if any(name in self._under_way for name in nodes) or not self._letters.are_due(order.effect, nodes):
-                missed = nodes  # each is looked at by itself
+                missed = nodes  # on an error: every node is checked individually
             else:
                 missed = await self._pass_on(order, head, below)
                 if missed:
@@ -317,12 +320,12 @@ class NodeLinks:
             for name in nodes:
                 if self._forwarding.get(name) is done:
                     del self._forwarding[name]
-            # Before those that wait for us.
+            # Queued before effects that wait for this message.
             self._deliver_soon(structs.replace(order.effect, node=name) for name in missed)
             done.set_result(None)
 
     async def _pass_on(self, order: _Order, head: Branch, below: Branches) -> tuple[str, ...]:
-        """Nodes that must be told over their own links."""
+        """Send the message to the head. Returns the nodes that must get it over their own links."""
         nodes = all_nodes((head, *below))
         channel = self._links.get(head.nodes[0])
         if channel is None:
@@ -353,7 +356,7 @@ class NodeLinks:
         return self._missed(order.effect, head, answer)
 
     def _missed(self, effect: Effect, head: Branch, answer: Forwarded) -> tuple[str, ...]:
-        """Whom a branch has not reached. A passing effect is not sent again to those who may have it."""
+        """The nodes that a branch did not reach. A transient effect is not sent again to nodes that may have it."""
         missed = answer.unreached
         until = self._context.clock.monotonic() + ALONE_SECONDS
         passing = isinstance(effect, core_effects.PASSING)
@@ -366,7 +369,7 @@ class NodeLinks:
         return missed
 
     async def _written(self, order: _Order) -> ForwardOrder | None:
-        """The order as it travels; None if it is out of date."""
+        """The message as it travels; None if it is out of date."""
         if order.message is None:
             effect = structs.replace(order.effect, node=order.nodes[0])
             message = await self._letters.message(effect)
@@ -414,9 +417,9 @@ class NodeLinks:
                 return
 
     def _refused(self, effect: Effect, error: str) -> bool:
-        """It cannot be done there. A launch that is refused has failed; the core decides what follows.
+        """Handle a refusal by the node. A refused launch has failed, and the core decides what follows.
 
-        Returns whether nothing is left to be tried.
+        Returns whether the effect is finished.
         """
         context = self._context
         context.log.error("effect.refused", effect=type(effect).__name__, node=effect.node, error=error)
@@ -438,11 +441,11 @@ class NodeLinks:
         return isinstance(effect, core_effects.PASSING)
 
     def reload(self) -> None:
-        """Have every daemon read the configuration again."""
+        """Make every daemon read the configuration again."""
         self.carry_out(core_effects.ReloadNode(node=next(iter(names))) for names in self._names.values() if names)
 
     def dismiss(self, names: Iterable[str]) -> None:
-        """These nodes are configured no more. Their daemons must connect anew; they are refused, and end what runs."""
+        """Disconnect nodes that are no longer configured. Their daemons reconnect, are refused, and end their jobs."""
         names = list(names)
         self._reload_owed.difference_update(names)
         channels = {self._links[name]: None for name in names if name in self._links}
@@ -450,7 +453,7 @@ class NodeLinks:
             channel.pipe.abort()
 
     async def stop_daemons(self, timeout: float) -> None:
-        """`scontrol shutdown`: tell every daemon to end. Jobs go on."""
+        """`scontrol shutdown`: stop every daemon. Jobs continue."""
         message = StopDaemon(term=self._context.journal.term)
         try:
             async with asyncio.timeout(timeout):
@@ -462,10 +465,10 @@ class NodeLinks:
         except TimeoutError:
             self._context.log.error("node.stop_failed", reason="not all node daemons answered in time")
 
-    # -- silence
+    # Silence
 
     async def _notice_silence(self, names: tuple[str, ...]) -> None:
-        """Unless they are back soon, have nothing new started on nodes whose daemon has gone."""
+        """Unless they return soon, stop starting jobs on nodes whose daemon is gone."""
         await self._context.clock.sleep(SILENT_SECONDS)
         nodes = self._context.machine.state.nodes
         away = tuple(name for name in names if name not in self._links and name in nodes and is_expected(nodes[name]))
@@ -474,7 +477,7 @@ class NodeLinks:
             self._context.writer.handle_own(NodeSilent(names=away))
 
     async def patrol(self) -> None:
-        """For ever: ping daemons, and tell the core of nodes that have been silent for SlurmdTimeout."""
+        """Runs for ever: pings daemons, and reports nodes that were silent for SlurmdTimeout."""
         known = tuple(self._context.machine.state.nodes)
         self._context.tasks.spawn_contained(self._notice_silence(known), name="node.silence")
         while True:
@@ -495,7 +498,7 @@ class NodeLinks:
         self.take_samples(answer, channel)
 
     def _declare_lost(self, limit: float) -> None:
-        """Tell of nodes without a sign of life for `limit` seconds, connected or not; of each once."""
+        """Report nodes without a sign of life for `limit` seconds, connected or not, once each."""
         now = self._context.clock.monotonic()
         lost = []
         stuck: dict[Channel, None] = {}
@@ -516,12 +519,13 @@ class NodeLinks:
             self._context.log.error("node.lost", nodes=",".join(lost[:20]), count=len(lost), silent_seconds=limit)
             self._context.writer.handle_own(NodeLost(names=tuple(lost)))
         for channel in stuck:
-            # A daemon that was only stopped must register again before its nodes are used: it connects anew.
+            # A daemon that was only stopped must register again before its nodes are used: cutting the connection
+            # forces it to.
             channel.pipe.abort()
 
 
 class _Order:
-    """One order for many nodes, written when the first of them can have it."""
+    """A message for many nodes, created when the first of them can have it."""
 
     def __init__(self, effect: Effect, nodes: tuple[str, ...]) -> None:
         self.effect = effect
@@ -530,11 +534,13 @@ class _Order:
 
 
 def is_expected(node: Node) -> bool:
-    """Should its daemon be heard? Not while it is powered down, and never where another system runs the node."""
+    """Whether the node's daemon should report: not while it is powered down, and never if another system
+    runs the node.
+    """
     return not is_away(node) and not node.flags & NodeFlag.EXTERNAL
 
 
 def _origin(peer_name: str) -> str:
-    """Address of a peer by TCP; "" for one on this machine that the kernel names."""
+    """A TCP peer's address; "" for a peer of this machine identified by the kernel."""
     host, colon, _port = peer_name.rpartition(":")
     return host.strip("[]").removeprefix("::ffff:") if colon else ""

@@ -1,4 +1,4 @@
-"""`slurmctld`'s command line. Options that Slurm has and we have not are refused by name.
+"""`slurmctld`'s command line. Slurm's options that are not supported are refused by name.
 
 Source: slurmctld(8).
 """
@@ -32,19 +32,19 @@ _GRAMMAR = Grammar(program="slurmctld", usage=USAGE, flags="cDdhirRsvV", with_va
 
 @dataclass(frozen=True, kw_only=True)
 class Options(Common):
-    """What was asked for."""
+    """Parsed options."""
 
     clear: bool = False
     ignore_errors: bool = False
     log_file: str = ""
     recover_partitions: bool = False
     change_directory: bool = False
-    #: which SlurmctldHost it is; "": found by the name of this machine
+    #: the SlurmctldHost to run as; "": found by the machine's name
     host: str = ""
 
 
 def parse(argv: list[str]) -> Options:
-    """Raises SpritzError for what slurmctld does not have."""
+    """Raises SpritzError for unknown options."""
     given, common = read(argv, _GRAMMAR)
     return Options(
         **vars(common),

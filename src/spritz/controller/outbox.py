@@ -1,10 +1,10 @@
-"""The outbox to slurmdbd: the journal's groups, sent on as they are, and kept until slurmdbd has stored them.
+"""The outbox to slurmdbd: sends the journal's groups unchanged, and keeps them until slurmdbd has stored them.
 
-Owns the connection to AccountingStorageHost and how far it has got. Nothing is kept twice: the journal is the outbox.
-While slurmdbd is away the cluster runs on; events that it has not acknowledged stay in the journal, at most
-`EVENTS_MAX` (MaxDBDMsgs) of them. If older ones had to go, the state of every known job is sent in their place.
+Owns the connection to AccountingStorageHost and its position in the journal: the journal itself is the outbox. While
+slurmdbd is away the cluster runs on; unacknowledged events stay in the journal, at most `EVENTS_MAX` (MaxDBDMsgs). If
+older ones had to be pruned, the state of every known job is sent in their place.
 
-slurmdbd may ask for the newest events at once (`FlushEvents`); otherwise those of a moment go together.
+slurmdbd may request the newest events at once (`FlushEvents`); otherwise events are sent in batches.
 
 Source: slurm.conf(5) AccountingStorageType, AccountingStorageHost, MaxDBDMsgs, AccountingStoreFlags.
 """
@@ -46,29 +46,29 @@ if TYPE_CHECKING:
     from spritz.controller.context import Context
     from spritz.model.events import Event
 
-#: Events kept for a slurmdbd that is away, unless MaxDBDMsgs says otherwise.
+#: Unacknowledged events kept, unless MaxDBDMsgs says otherwise.
 EVENTS_MAX = 5_000_000
 
-#: Events are sent together that come within this time of each other.
+#: Seconds for which events are collected into one batch.
 GATHER_SECONDS = 0.1
 
-#: Bytes and groups of one message, at which it is sent.
+#: Bytes and groups at which a batch is sent.
 MESSAGE_BYTES = 1024 * 1024
 MESSAGE_GROUPS = 2_000
 
-#: A batch must be stored within this time; a database may be slow, but not dead.
+#: Seconds in which a batch must be stored: a database may be slow.
 STORE_SECONDS = 120.0
 
-#: Jobs of one piece of the state.
+#: Jobs of one piece when the state is sent.
 _PIECE = 1_000
 
-#: Wait after a refusal (a database that is full, or away), before the next attempt.
+#: Seconds after a refusal (database full or away) before the next attempt.
 _REFUSED_SECONDS = 2.0
 
-#: Wait after a fault of the outbox itself, before it begins again.
+#: Seconds after an error of the outbox itself before it starts again.
 _FAULT_SECONDS = 10.0
 
-#: Wait after a connection was lost.
+#: Seconds after the loss of a connection.
 _PAUSE_SECONDS = 0.02
 
 _HEAVY = frozenset({"job_script", "job_env"})
@@ -77,7 +77,7 @@ _HEAVY = frozenset({"job_script", "job_env"})
 class Outbox:
     """Sends the journal to slurmdbd, if AccountingStorageType says so.
 
-    `acknowledged` is the last event that slurmdbd needs no more; `set_aside` counts those that it could not store.
+    `acknowledged`: the last event that slurmdbd no longer needs; `set_aside`: how many events it could not store.
     """
 
     def __init__(self, context: Context) -> None:
@@ -108,7 +108,7 @@ class Outbox:
         context.tasks.spawn(self._run(), name="outbox")
 
     def needed_after(self) -> int:
-        """The last event that the journal may forget."""
+        """The last event that the journal may prune."""
         return max(self.acknowledged, self._context.writer.durable_sequence - self._limit)
 
     def _counters(self) -> dict[str, float]:
@@ -132,12 +132,12 @@ class Outbox:
         return EventsFlushed(sequence=self._context.writer.durable_sequence)
 
     def _set_policy(self, request: SetPolicy | ChangePolicy, call: Call) -> Deferred:
-        """slurmdbd says what associations, QOS and limits hold, or what of it differs; answered when durable."""
+        """slurmdbd sends associations, QOS and limits, or a change of them; answered when durable."""
         self._context.writer.handle(request, SYSTEM, call.reply)
         return DEFERRED
 
     async def _run(self) -> None:
-        """Serve for ever. After a fault begin again: the events are in the journal, and the cluster runs on."""
+        """Runs for ever. After an error it starts again: the events are in the journal."""
         while True:
             try:
                 await self._serve()
@@ -172,7 +172,7 @@ class Outbox:
                         await context.clock.sleep(_REFUSED_SECONDS)
                         channel.close()
                     await channel.wait_closed()
-                    # The link must have its turn to notice, or it would hand out the same connection for ever.
+                    # The link must first notice the loss, or it would return the same connection for ever.
                     await context.clock.sleep(_PAUSE_SECONDS)
 
     async def _register(self, channel: Channel) -> None:
@@ -194,14 +194,14 @@ class Outbox:
         self.acknowledged, self.set_aside = reply.sequence, reply.set_aside
         await self._ask_policy(channel)
         context.recorded.channel = channel
-        # A state directory that is new to the database: what its cluster had used before is in the records alone.
+        # A state directory that is new to the database: usage of earlier times is only in the records.
         self._unaware = reply.sequence == 0 and not context.machine.state.usage.entries
         context.log.info(
             "outbox.connected", acknowledged=reply.sequence, behind_events=request.last_sequence - reply.sequence
         )
 
     async def _ask_policy(self, channel: Channel) -> None:
-        """Hear what associations and limits hold now; without an answer those of before go on."""
+        """Request the current associations and limits; without an answer the previous ones stay."""
         try:
             await channel.call(AskPolicy(cluster=self._database.cluster_name, tres=counted_tres(self._context)), Done)
         except ClientError as error:
@@ -209,10 +209,10 @@ class Outbox:
                 raise
             self._context.log.error("policy.not_heard", error=error.message)
 
-    # -- sending
+    # Sending
 
     async def _send_from(self, channel: Channel) -> None:
-        """Send what follows `acknowledged`, for as long as the connection holds. Raises ClientError."""
+        """Send events after `acknowledged` for as long as the connection holds. Raises ClientError."""
         context = self._context
         channel.on_close(self._moved.set)
         if self.acknowledged + 1 < context.journal.oldest_sequence:
@@ -230,7 +230,7 @@ class Outbox:
             self._note_set_aside(reply.set_aside)
 
     async def _wait(self, channel: Channel) -> None:
-        """Return when there are events to send, all of a moment together."""
+        """Return when there are events to send, after a pause that collects more of them."""
         self._moved.clear()
         self._hurry.clear()
         if not channel.is_open:
@@ -247,7 +247,7 @@ class Outbox:
         await self._context.writer.durable()
 
     async def _next_message(self) -> StoreEvents:
-        """The next groups, as they lie in the journal; scripts and environments with them, if they are kept."""
+        """The next groups, unchanged, with scripts and environments if accounting stores them."""
         context = self._context
         heavy = bool(_HEAVY.intersection(self._keep))
         groups: list[EventGroup] = []
@@ -281,10 +281,10 @@ class Outbox:
         return size
 
     async def _send_state(self, channel: Channel) -> None:
-        """Events that slurmdbd lacks are gone: send what is known of every job instead."""
+        """Some events that slurmdbd lacks are pruned: send the state of every known job instead."""
         context = self._context
         await context.writer.durable()
-        # No await between this and the copy: the state is that of the last durable event.
+        # No await between this and the copy: the state must be that of the last durable event.
         sequence, state = context.writer.durable_sequence, context.machine.state
         jobs = sorted(state.jobs.values(), key=lambda job: job.id)
         steps = [step for found in state.steps.values() for step in found.values()]
@@ -313,6 +313,6 @@ class Outbox:
 
 
 def begin_outbox(context: Context) -> Outbox | None:
-    """The outbox, if this cluster keeps accounts."""
+    """The outbox; None if this cluster has no accounting."""
     kind = context.configuration.loaded.settings.text("AccountingStorageType")
     return Outbox(context) if kind == "accounting_storage/slurmdbd" else None

@@ -39,12 +39,12 @@ What `next` answers, the first line that holds:
       this turn's events have not left for the disk
     a quick pass is due                               Quick
     a full pass is due                                Full
-    else                                              WaitUntil(the moment at which the earlier of them is due)
+    else                                              WaitUntil(the time at which the earlier of them is due)
 
 A quick pass is due when it is wanted, or sched_interval after the last one, but not before its pause and the burst of
 submissions are over. A full pass is due bf_interval after the last one began, or when it is wanted and its pause is
-over. No pass begins while a plan is being applied: it would give away what the rest of the plan gives to jobs that may
-rank higher.
+over. No pass begins while a plan is being applied: it would give away resources that the rest of the plan gives to
+higher-ranked jobs.
 
 Bursts: a batch job that comes within `BURST_GAP_SECONDS` of the one before belongs to a burst. While the burst goes on
 quick passes wait, at most `burst_seconds_max` after it began or the last pass looked at it (docs/decisions/0151).
@@ -63,26 +63,26 @@ from msgspec import Struct
 
 from spritz.scheduling.view.parameters import Parameters
 
-#: Part of the loop's time that quick passes may take.
+#: Share of the loop's time that quick passes may take.
 SHARE = 0.33
 
-#: A quick pass that has taken so long starts and tests nothing more; the next one goes on from there, since requests
-#: that failed need not be tested again.
+#: Time limit of a quick pass, seconds: after that it tests no more jobs, and the next one continues there, since
+#: requests that failed need not be tested again.
 QUICK_SECONDS = 0.008
 
-#: After a quick pass that took longer, the next one waits until the events of its turn have left for the disk.
+#: After a quick pass longer than this, the next one waits until the events of its turn have left for the disk.
 INLINE_SECONDS = 0.002
 
-#: Pause after a full pass before one that is wanted; as long as the pass took, if that is longer.
+#: Pause, seconds, between a full pass and a requested one; the length of the pass if that is longer.
 FULL_PAUSE_SECONDS = 1.0
 
-#: Longest pause that a pass earns by the time it took: more says less of the pass than of the clock.
+#: Longest pause derived from the length of a pass: anything longer comes from a jump of the clock.
 PAUSE_SECONDS_MAX = 60.0
 
 #: Pause after a pass that failed.
 RETRY_SECONDS = 5.0
 
-#: Batch submissions that are no further apart belong to one burst.
+#: Batch submissions no further apart than this belong to one burst.
 BURST_GAP_SECONDS = 0.02
 
 NEVER = float("inf")
@@ -90,21 +90,21 @@ _LONG_AGO = float("-inf")
 
 
 class Outcome(Enum):
-    """What became of a pass."""
+    """How a pass ended."""
 
-    #: its plan was applied, apart from what had become stale
+    #: its plan was applied, except for stale items
     APPLIED = auto()
-    #: its plan, or the rest of it, was made for a state of affairs that is over
+    #: its plan, or the rest of it, no longer matches the state
     DISCARDED = auto()
-    #: it ended with an error, without a plan or in the middle of applying it
+    #: it ended with an error, without a plan or while applying it
     FAILED = auto()
 
 
-# -- events
+# Events
 
 
 class Submission(Struct, frozen=True, gc=False):
-    """A job that may start has joined the queue. `batch`: nobody waits for it at a terminal."""
+    """A job that may start has joined the queue. `batch`: no user waits for it at a terminal."""
 
     batch: bool
 
@@ -114,7 +114,7 @@ class PassWanted(Struct, frozen=True, gc=False):
 
 
 class LookAgain(Struct, frozen=True, gc=False):
-    """By the last plan, a job may be able to start at that moment."""
+    """According to the last plan, a job may be able to start at that time."""
 
     at: float
 
@@ -124,16 +124,16 @@ class ClockSet(Struct, frozen=True, gc=False):
 
 
 class ParametersChanged(Struct, frozen=True):
-    """Other SchedulerParameters are in force."""
+    """SchedulerParameters changed."""
 
     parameters: Parameters
 
 
 class QuickEnded(Struct, frozen=True, kw_only=True, gc=False):
-    """The quick pass is over, and its plan applied or given up.
+    """The quick pass is over, and its plan was applied or dropped.
 
-    `seconds`: of the loop's time that it took, applying included. `cut_off`: it left jobs untested. `progressed`: it
-    tested some. `full_wanted`: it leaves work to a full pass for another reason.
+    `seconds`: loop time that it took, including applying. `cut_off`: it left jobs untested. `progressed`: it tested
+    some. `full_wanted`: it leaves work to a full pass for another reason.
     """
 
     outcome: Outcome
@@ -156,11 +156,11 @@ class FullEnded(Struct, frozen=True, gc=False):
 Event = Submission | PassWanted | LookAgain | ClockSet | ParametersChanged | QuickEnded | FullPlanned | FullEnded
 
 
-# -- questions and answers
+# Questions and answers
 
 
 class Turn(Struct, frozen=True, gc=False):
-    """A turn of the loop ends. `waiting`: there are pending jobs; `paused`: PauseScheduling."""
+    """End of a turn of the loop. `waiting`: there are pending jobs; `paused`: PauseScheduling."""
 
     waiting: bool
     paused: bool = False
@@ -175,7 +175,7 @@ class Full(Struct, frozen=True, gc=False):
 
 
 class WaitUntil(Struct, frozen=True, gc=False):
-    """Ask again after the next event, or at this moment, whichever comes first (NEVER: only after an event)."""
+    """Ask again after the next event, or at this time, whichever comes first (NEVER: only after an event)."""
 
     at: float
 
@@ -183,11 +183,11 @@ class WaitUntil(Struct, frozen=True, gc=False):
 Action = Quick | Full | WaitUntil
 
 
-# -- the state
+# State
 
 
 class FullPass(Enum):
-    """Where the full pass is."""
+    """Phase of the full pass."""
 
     IDLE = auto()
     PLANNING = auto()
@@ -195,19 +195,19 @@ class FullPass(Enum):
 
 
 class Pacer(Struct):
-    """All that the policy remembers. Moments are seconds of the clock that `next` is given."""
+    """The policy's state. Times are seconds of the clock passed to `next`."""
 
     parameters: Parameters
-    #: when it was last told or asked something
+    #: time of the last call
     now: float = _LONG_AGO
 
-    #: earliest moment for which a quick pass is wanted (NEVER: none is)
+    #: earliest time for which a quick pass is wanted (NEVER: none)
     wanted_at: float = NEVER
-    #: the same by the last plan; an earlier pass does not make up for it
+    #: the same, requested by the last plan; an earlier pass does not replace it
     look_again_at: float = NEVER
-    #: a user waits at a terminal: bursts of batch submissions do not hold up the pass
+    #: a user waits at a terminal: the pass is not delayed by bursts of batch submissions
     interactive: bool = False
-    #: the last batch submission, and when the burst that it belongs to began or was last looked at
+    #: time of the last batch submission; time when its burst began or was last processed
     submitted_at: float = _LONG_AGO
     burst_began_at: float = _LONG_AGO
     in_burst: bool = False
@@ -224,16 +224,16 @@ class Pacer(Struct):
     full: FullPass = FullPass.IDLE
     full_wanted: bool = False
     full_began_at: float = _LONG_AGO
-    #: end of the pause after it, for one that is wanted
+    #: end of the pause after it, for a requested pass
     full_not_before: float = _LONG_AGO
 
     def note(self, event: Event, now: float) -> None:
-        """Something has happened. What follows from it is answered at the end of the turn."""
+        """Record an event. Its consequences are answered at the end of the turn."""
         self._at(now)
         _HANDLERS[type(event)](self, event, now)
 
     def next(self, turn: Turn, now: float) -> Action:
-        """What to do at the end of this turn. After Quick or Full, ask again: the other may be due as well."""
+        """What to do at the end of this turn. After Quick or Full, ask again: the other pass may be due as well."""
         self._at(now)
         if not turn.waiting:
             self._nothing_wanted(now)
@@ -252,7 +252,7 @@ class Pacer(Struct):
         return WaitUntil(min(quick_at, full_at))
 
     def _at(self, now: float) -> None:
-        """A clock that has gone back takes what is remembered with it, so that no wait becomes longer."""
+        """If the clock went back, shift all remembered times with it, so that no wait becomes longer."""
         if now < self.now:
             for name in _MOMENTS:
                 setattr(self, name, getattr(self, name) + now - self.now)
@@ -260,7 +260,7 @@ class Pacer(Struct):
 
     @property
     def applying(self) -> bool:
-        """A plan is being applied: no pass may begin."""
+        """Whether a plan is being applied: no pass may begin."""
         return self.quick_running or self.full is FullPass.APPLYING
 
     def _quick_due_at(self) -> float:
@@ -286,7 +286,7 @@ class Pacer(Struct):
         self._nothing_wanted(now)
 
     def _nothing_wanted(self, now: float) -> None:
-        """All that could start a job by now has been looked at."""
+        """Everything that could start a job by now has been tested."""
         self.wanted_at, self.interactive = NEVER, False
         if self.look_again_at <= now:
             self.look_again_at = NEVER
@@ -299,7 +299,7 @@ class Pacer(Struct):
     def _want(self, at: float) -> None:
         self.wanted_at = min(self.wanted_at, at)
 
-    # -- events
+    # Events
 
     def _on_submission(self, event: Submission, now: float) -> None:
         parameters = self.parameters
@@ -364,7 +364,7 @@ class Pacer(Struct):
         self.full_not_before = now + max(seconds, min(now - self.full_began_at, PAUSE_SECONDS_MAX))
 
 
-#: Fields that move with the clock.
+#: fields that are times
 _MOMENTS = (
     "wanted_at",
     "look_again_at",

@@ -1,7 +1,7 @@
-"""The other controllers of the cluster, asked on behalf of users whose machine cannot reach them.
+"""Requests to the other controllers of the cluster, on behalf of users whose machine cannot reach them.
 
-A command reaches daemons of its own machine alone. So the controller that leads asks those that stand by on other
-machines: whether they are there, to take over, to stop. It shows a controller's certificate, which they believe.
+A command reaches only daemons of its own machine. So the leading controller forwards requests to the standbys on other
+machines: ping, takeover, shutdown. It identifies itself with a controller's certificate.
 
 Source: scontrol(1) ping, takeover, shutdown; docs/decisions/0201.
 """
@@ -28,12 +28,12 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-#: Seconds that another controller has to be reached and to answer.
+#: Seconds to reach another controller and get its answer.
 PEER_SECONDS = 2.0
 
 
 def need_administrator(context: Context, call: Call) -> None:
-    """Raises SpritzError for anybody else: Slurm says "Invalid user id" here."""
+    """Raises SpritzError for callers that are no administrators, with Slurm's text "Invalid user id"."""
     if not administers(context.machine.state, context.identity.caller(call)):
         raise SpritzError(Rejection(code="ESLURM_USER_ID_MISSING").text, code="ESLURM_USER_ID_MISSING")
 
@@ -45,13 +45,13 @@ class Peers:
         self._context = context
 
     async def ping(self, request: PingControllers, call: Call) -> ControllerPongs:
-        """Each SlurmctldHost's answer, as slurm.conf has them; None where there is none."""
+        """The answer of each SlurmctldHost, in the order of slurm.conf; None if it did not answer."""
         self._context.identity.caller(call)
         count = len(self._context.configuration.addresses)
         return ControllerPongs(pongs=tuple(await asyncio.gather(*map(self._ping, range(count)))))
 
     async def take_over(self, request: TakeOver, call: Call) -> Done | Rejection:
-        """Have another controller lead. Administrators."""
+        """Make another controller lead. For administrators."""
         need_administrator(self._context, call)
         index = request.index
         if not 0 <= index < len(self._context.configuration.addresses):
@@ -61,7 +61,7 @@ class Peers:
         return await self._ask(index, TakeOver(), Done)
 
     async def shut_down(self) -> None:
-        """Stop those that stand by, so that none takes over from us; those that do not answer are passed over."""
+        """Stop the standbys, so that none takes over during the shutdown; unreachable ones are skipped."""
 
         async def stop(index: int) -> None:
             try:
@@ -92,7 +92,7 @@ class Peers:
             return None
 
     async def _ask(self, index: int, request: Struct, reply: type[T]) -> T:
-        """Raises SpritzError, or what the other one refuses with."""
+        """Raises SpritzError, or the other controller's refusal."""
         context = self._context
         configuration = context.configuration
         machines = context.machines

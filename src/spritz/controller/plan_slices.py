@@ -1,9 +1,9 @@
-"""A plan cut into slices of bounded work, so that the loop can answer requests while a large plan is applied.
+"""Cuts a plan into slices of bounded work, so that the loop can answer requests while a large plan is applied.
 
-Each slice becomes an `ApplyPlan` command of its own, which the core checks against the state of its moment. The order
-is the plan's: starts from the highest rank down, then preemptions, then notes. Components of a heterogeneous job stay
-in one slice, since they start together or not at all. So do all preemptions, since the core judges them by one look at
-who stands within a guarantee. Pure.
+Each slice becomes an `ApplyPlan` command of its own, which the core checks against the state at that time. The order is
+the plan's: starts by descending rank, then preemptions, then notes. Components of a heterogeneous job stay in one
+slice: they start together or not at all. All preemptions stay in one slice too: the core checks them against one view
+of the guarantees. Pure.
 
 Source: docs/decisions/0158.
 """
@@ -21,17 +21,17 @@ if TYPE_CHECKING:
     from spritz.core.state import State
     from spritz.model.plan import PlannedStart
 
-#: Most starts of one slice, nodes of their allocations together, and notes: some milliseconds each. A heterogeneous
-#: job, or a start on more nodes, is a slice by itself.
+#: Most starts, allocated nodes and notes of one slice: some milliseconds each. A heterogeneous job, or a start on more
+#: nodes, is a slice by itself.
 STARTS_MAX = 64
 NODES_MAX = 256
 NOTES_MAX = 1000
 
 
 def slices(plan: Plan, state: State) -> list[Plan]:
-    """What of the plan is for the core, in order; no slice if there is nothing.
+    """The slices for the core, in order; none if the plan has nothing for it.
 
-    `state` says which jobs are components of which heterogeneous job.
+    `state` tells the components of heterogeneous jobs.
     """
     starts = list(_slices_of_starts(plan.starts, state))
     notes = [plan.notes[first : first + NOTES_MAX] for first in range(0, len(plan.notes), NOTES_MAX)]

@@ -1,9 +1,9 @@
 """ResumeProgram, SuspendProgram and ResumeFailProgram: run here as SlurmUser, with a hostlist.
 
-Owns their processes and the file that SLURM_RESUME_FILE names; when nodes go up and down is the core's
-(`core.decide.power`). A program is started once the events that want it are durable, and as soon as it has been started
-that is journaled too, so that a controller that starts again does not call it twice; one that was killed between the
-two does. Programs have no time limit, and outlive the daemon.
+Owns their processes and the file that SLURM_RESUME_FILE names; the core decides when nodes go up and down
+(`core.decide.power`). A program starts once the events that request it are durable, and its start is journaled, so that
+a restarted controller does not run it again. Only a controller killed between the two runs it twice. Programs have no
+time limit, and outlive the daemon.
 
 Source: slurm.conf(5) ResumeProgram, SuspendProgram, ResumeFailProgram; the Power Saving Guide for the file.
 """
@@ -50,7 +50,7 @@ class PowerPrograms:
             self._call(tuple(names), up, at)
 
     def _rebuild(self) -> None:
-        """Call the programs that have not been called, as after a restart: one that is being started now runs twice."""
+        """As after a restart, run the programs that have not been run; one that is being started now runs twice."""
         for (up, at), names in _uncalled(self._context.machine.state).items():
             self._powered(cluster_events.NodesPowered(at=at, names=tuple(names), up=up))
 
@@ -62,7 +62,7 @@ class PowerPrograms:
 
     def _powered(self, event: cluster_events.NodesPowered) -> None:
         if event.up:
-            # A daemon that never went away would not register again by itself.
+            # A daemon that stayed up would not register again by itself.
             self._context.nodes.dismiss(event.names)
         self._context.writer.when_durable(lambda: self._call(event.names, event.up, event.at))
 
@@ -94,7 +94,7 @@ class PowerPrograms:
         path = self._resume_file(names) if up else ""
         process = await self._start(key, names, {"SLURM_RESUME_FILE": path} if path else {})
         try:
-            # What could not be started is not tried again: the timeout says what becomes of the nodes.
+            # A failed start is not retried: the nodes' timeout decides what follows.
             self._context.writer.handle_own(PowerProgramStarted(names=names, up=up, began_at=at))
             await self._end(key, process)
         finally:
@@ -153,7 +153,7 @@ class PowerPrograms:
 
 
 def _uncalled(state: State) -> dict[tuple[bool, float], list[str]]:
-    """Nodes whose program was not started before we were: by direction and beginning of their way."""
+    """Nodes whose program the previous controller had not started, by direction and start time."""
     found: dict[tuple[bool, float], list[str]] = {}
     for node in state.nodes.values():
         if node.power_called:
@@ -166,7 +166,7 @@ def _uncalled(state: State) -> dict[tuple[bool, float], list[str]]:
 
 
 def resume_file(state: State, names: Sequence[str]) -> dict[str, object]:
-    """Which jobs wait for which of the nodes that are called up."""
+    """For the nodes to be resumed, which jobs wait for which of them."""
     wanted = set(names)
     jobs = {number: state.jobs[number] for name in names for number in state.uses[name].jobs}
     return {
@@ -191,7 +191,7 @@ def _job_entry(state: State, job: Job, wanted: set[str]) -> dict[str, object]:
 
 
 def _oversubscribe(state: State, job: Job) -> str:
-    """As `scontrol show job` has it."""
+    """The value that `scontrol show job` shows."""
     if job.allocation is not None and job.allocation.whole_nodes:
         return "NO"
     if job.spec.sharing in (Sharing.MCS, Sharing.TOPO):

@@ -1,13 +1,12 @@
-"""How many requests a user may make: a bucket of tokens for each user (SlurmctldParameters=rl_enable).
+"""Rate limits on users' requests: a token bucket for each user (SlurmctldParameters=rl_enable).
 
 Every request takes a token; a bucket holds `rl_bucket_size` and gains `rl_refill_rate` each `rl_refill_period`. A
-request without a token waits for its own, in order; one that would wait longer than commands do is refused.
-Administrators (root, SlurmUser) and daemons are not limited.
+request without a token waits for one, in order; one that would wait longer than commands do is refused. Administrators
+(root, SlurmUser) and daemons are not limited.
 
 Differs: Slurm refuses at once, and its commands try again each second. Here the daemon waits, so that commands of any
-release do the right thing.
-Source: slurm.conf(5) SlurmctldParameters=rl_enable, rl_bucket_size, rl_log_freq, rl_refill_period, rl_refill_rate,
-rl_table_size.
+release do the right thing. Source: slurm.conf(5) SlurmctldParameters=rl_enable, rl_bucket_size, rl_log_freq,
+rl_refill_period, rl_refill_rate, rl_table_size.
 """
 
 from __future__ import annotations
@@ -20,12 +19,12 @@ if TYPE_CHECKING:
     from spritz.config.settings import Settings
     from spritz.runtime.log import Logger
 
-#: A request whose token is further off is refused: commands wait for MessageTimeout, 10 s where it is not set.
+#: A request whose token is further away is refused: commands wait for MessageTimeout, 10 s by default.
 WAIT_SECONDS_MAX = 8.0
 
 
 class RateRule(Struct, frozen=True, kw_only=True):
-    """The parameters. Seconds; `log_seconds` None: nothing is logged."""
+    """The parameters, in seconds. `log_seconds` None: no logging."""
 
     bucket: int = 30
     refill: int = 2
@@ -35,7 +34,7 @@ class RateRule(Struct, frozen=True, kw_only=True):
 
 
 def rate_rule(settings: Settings) -> RateRule | None:
-    """What slurm.conf says; None without rl_enable."""
+    """The parameters of slurm.conf; None without rl_enable."""
     if not settings.has_option("SlurmctldParameters", "rl_enable"):
         return None
 
@@ -60,20 +59,21 @@ class RateLimits:
         self.refused = 0
         self.delayed = 0
         self._log = log
-        #: uid -> (tokens, when they were counted), least recently used first. Tokens below 0 are promised ones.
+        #: uid -> (tokens, time of the count), least recently used first. A negative count: tokens promised to waiting
+        #: requests.
         self._buckets: dict[int, tuple[float, float]] = {}
         self._logged: dict[int, float] = {}
 
     def wait(self, uid: int, now: float) -> float | None:
-        """Take a token: seconds until it is there, 0.0 for at once; None, and no token taken, for a refusal.
+        """Take a token. Returns the seconds until it is available (0.0: now); None for a refusal, which takes no token.
 
-        `now` is of a clock that does not jump.
+        `now` must come from a clock that does not jump.
         """
         rule = self.rule
         if rule is None:
             return 0.0
         tokens, counted = self._buckets.pop(uid, (float(rule.bucket), now))
-        # Tokens come each period, not in between.
+        # Tokens are added once a period, not continuously.
         periods = int((now - counted) / rule.period_seconds)
         tokens = min(float(rule.bucket), tokens + periods * rule.refill)
         counted = now if tokens == rule.bucket else counted + periods * rule.period_seconds

@@ -1,4 +1,4 @@
-"""What `scontrol update` has made of partitions and power saving, and outlives that the files are read again.
+"""Changes by `scontrol update` to partitions and power saving that survive a new reading of the files.
 
 Source: slurmctld(8) -R; slurm.conf(5) ReconfigFlags.
 """
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def apply_reconfig_flags(command: Configure, state: State, flags: tuple[str, ...]) -> Configure:
-    """The new configuration, with what ReconfigFlags keep of what is in force."""
+    """The new configuration, with the current values that ReconfigFlags keep."""
     words = {flag.lower() for flag in flags}
     present = state.partitions
     if "keeppowersavesettings" in words:
@@ -36,7 +36,7 @@ def apply_reconfig_flags(command: Configure, state: State, flags: tuple[str, ...
 
 
 def with_power(command: Configure, present: PowerPolicy) -> Configure:
-    """The new configuration, with what power saving leaves up at present, as far as it is there."""
+    """The new configuration, with the current exemptions from power saving, for nodes that still exist."""
     nodes, partitions = {node.name for node in command.nodes}, {partition.name for partition in command.partitions}
     kept = ((tuple(name for name in names if name in nodes), count) for names, count in present.kept)
     power = replace(
@@ -49,7 +49,7 @@ def with_power(command: Configure, present: PowerPolicy) -> Configure:
 
 
 def with_partitions(command: Configure, present: Mapping[str, Partition]) -> Configure:
-    """The new configuration, with the partitions in force as they are; of their nodes those that there are."""
+    """The new configuration, with the current partitions, restricted to nodes that still exist."""
     configured = {partition.name: partition for partition in command.partitions}
     nodes = {node.name for node in command.nodes}
     found = {name: _on_nodes(one, configured.get(name), nodes) for name, one in present.items()}
@@ -60,5 +60,5 @@ def with_partitions(command: Configure, present: Mapping[str, Partition]) -> Con
 
 def _on_nodes(kept: Partition, configured: Partition | None, nodes: set[str]) -> Partition:
     if configured is not None and configured.nodes_text == kept.nodes_text:
-        return replace(kept, nodes=configured.nodes)  # ALL, or a node set, may be other nodes now
+        return replace(kept, nodes=configured.nodes)  # ALL, or a node set, may mean other nodes now
     return replace(kept, nodes=tuple(name for name in kept.nodes if name in nodes))

@@ -1,8 +1,8 @@
-"""From what is on disk to the state of the last acknowledged moment.
+"""Recovery: from the journal on disk to the state after its last event.
 
-Newest readable image first, then every event after it, in order and without gaps; anything else is damage and stops
-the start. So does an image or event of a later release, which is no damage: an older release must not go on without
-what it cannot read. Source: `controller.journal`.
+Loads the newest readable image, then applies every later event, in order and without gaps. Anything else is damage and
+stops the start. So does an image or event of a later release, although that is no damage: an older release must not go
+on without it. Source: `controller.journal`.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from spritz.model.stored import UnsupportedFormat
 if TYPE_CHECKING:
     from spritz.model.cluster import ClusterSettings
 
-#: Records live long and are in no cycles: looking at all of them holds up requests by tenths of a second. So objects
-#: are looked at while they are young, and all of them once a million more have come to stay.
+#: Records live long and form no cycles, and scanning all of them delays requests by tenths of a second. So young
+#: objects are scanned, and all objects only after a million more have survived.
 GC_THRESHOLDS = (10_000, 5, 20)
 
 
 class Recovered(Struct, frozen=True, kw_only=True):
-    """The machine as it was; `image_sequence` is where the image stood, `replayed` how many events came after."""
+    """The recovered machine; `image_sequence`: last event of the image; `replayed`: number of later events."""
 
     machine: Machine
     image_sequence: int
@@ -35,7 +35,7 @@ class Recovered(Struct, frozen=True, kw_only=True):
 
 
 class Reading(Protocol):
-    """What recovery needs of a journal."""
+    """The part of a journal that recovery uses."""
 
     @property
     def last_sequence(self) -> int: ...
@@ -50,7 +50,7 @@ def recover(journal: Reading, settings: ClusterSettings) -> Recovered:
 
     Raises JournalNewer, or JournalCorrupt if that state cannot be known for certain.
     """
-    # Replay makes nothing but long-lived records: collecting them while they come is time lost (`main` says the same).
+    # Replay creates only long-lived records: collecting garbage meanwhile wastes time (`main` does the same).
     gc.disable()
     try:
         machine, image_sequence = _from_image(journal, settings)
@@ -75,7 +75,7 @@ def _from_image(journal: Reading, settings: ClusterSettings) -> tuple[Machine, i
         except JournalNewer:
             raise
         except Exception as error:
-            # An older image and the events after it make up for this one; if there is none, the cause is told.
+            # An older image and the events after it replace this one; if there is none, this cause is reported.
             problem = error
     if problem is not None and journal.oldest_sequence > 1:
         raise JournalCorrupt(f"no image of the state can be used: {problem!r}") from problem
@@ -83,7 +83,7 @@ def _from_image(journal: Reading, settings: ClusterSettings) -> tuple[Machine, i
 
 
 def machine_of(image: Image) -> Machine:
-    """The state in an image. Raises JournalNewer, or anything else for one that makes no state."""
+    """The state in an image. Raises JournalNewer; any other exception means that the image is damaged."""
     try:
         return Machine.from_image(image.payload)
     except UnsupportedFormat as error:
@@ -110,7 +110,7 @@ def _replay(journal: Reading, machine: Machine, after: int) -> int:
 
 
 def replay_after(journal: Reading, machine: Machine, after: int) -> int:
-    """Apply the events later than `after` to a state that holds all up to there; how many there were.
+    """Apply the events later than `after` to a state that holds all earlier ones. Returns their number.
 
     Raises JournalNewer, or JournalCorrupt if some are missing or damaged.
     """
@@ -118,7 +118,8 @@ def replay_after(journal: Reading, machine: Machine, after: int) -> int:
 
 
 def best_image(images: Iterable[Image], unreadable: Callable[[str], None]) -> Machine | None:
-    """The first image that makes a state; None if none does. `unreadable` is told, in words, of those that do not.
+    """The state of the first usable image; None if there is none. `unreadable` is called with a text about each damaged
+    one.
 
     Raises JournalNewer.
     """
@@ -127,15 +128,15 @@ def best_image(images: Iterable[Image], unreadable: Callable[[str], None]) -> Ma
             return machine_of(image)
         except JournalNewer:
             raise
-        except Exception as error:  # `-i` asks for what can be read, and that cannot
+        except Exception as error:  # for `-i`, which skips what cannot be read
             unreadable(f"the image of event {image.sequence}: {error!r}")
     return None
 
 
 def replay_readable(journal: Journal, machine: Machine, unreadable: Callable[[str], None]) -> None:
-    """`-i`: apply what follows the image, up to the first event that is missing, damaged or does not fit.
+    """`-i`: apply the events after the image, up to the first that is missing, damaged or does not fit.
 
-    `unreadable` is told, in words, what was there. Raises JournalNewer.
+    `unreadable` is called with a text about that event. Raises JournalNewer.
     """
     try:
         _replay(journal, machine, machine.state.version)

@@ -1,7 +1,7 @@
-"""ResvProlog and ResvEpilog: the site's programs when a reservation begins and when it ends, run here as SlurmUser.
+"""ResvProlog and ResvEpilog: site programs at the start and end of a reservation, run here as SlurmUser.
 
-The name is their only argument. A beginning or end that is lost with the daemon is not made up for. Nothing waits for
-them.
+Their only argument is the reservation's name. A program missed because the daemon died is not run later. Nothing waits
+for them.
 
 Source: slurm.conf(5) ResvProlog, ResvEpilog.
 """
@@ -26,7 +26,7 @@ class ReservationPrograms:
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        #: those that have begun and not ended
+        #: reservations that have begun and not ended
         self._begun = self._begun_now()
         context.writer.listeners.add("reservation_programs", self._listen, Loss.REBUILD, self._rebuild)
 
@@ -34,7 +34,7 @@ class ReservationPrograms:
         return {name for name, item in self._context.machine.state.reservations.items() if item.began}
 
     def _rebuild(self) -> None:
-        """Run what is due for reservations that have begun or ended unheard."""
+        """Run the programs for starts and ends that were missed."""
         begun = self._begun_now()
         for name in sorted(self._begun - begun):
             self._over(name)
@@ -50,7 +50,7 @@ class ReservationPrograms:
             elif isinstance(event, reservation_events.ReservationDeleted):
                 self._over(event.name)
             elif isinstance(event, reservation_events.ReservationUpdated) and not event.reservation.began:
-                # It goes on to its next occurrence.
+                # the reservation goes on to its next occurrence
                 self._over(event.reservation.name)
 
     def _over(self, name: str) -> None:

@@ -1,10 +1,10 @@
-"""Runs scheduling passes and applies their plans. When a pass runs is decided by `pacing`, what it decides by
-`scheduling.plan.cycle`, and what of its plan is carried out by the core.
+"""Runs scheduling passes and applies their plans.
 
-Owns the projection. A quick pass runs at the end of a turn of the loop, so that a start joins the group of the
-submission that made it possible. A full pass runs in a forked child, on the child's copy of the projection. Plans are
-applied in slices (`plan_slices`), one a turn, so that requests are answered meanwhile; until the last slice is applied
-no other pass begins, and what has become stale by then is dropped by the core.
+`pacing` decides when a pass runs, `scheduling.plan.cycle` makes the plan, and the core decides which of its items are
+carried out. This module owns the projection. A quick pass runs at the end of a turn of the loop, so that a start joins
+the group of the submission that made it possible. A full pass runs in a forked child, on the child's copy of the
+projection. Plans are applied in slices (`plan_slices`), one a turn, so that requests are answered meanwhile. No other
+pass begins until the last slice is applied; the core drops items that have become stale by then.
 
 Source: slurm.conf(5) SchedulerParameters; docs/decisions/0158.
 """
@@ -62,26 +62,26 @@ if TYPE_CHECKING:
     from spritz.scheduling.view.parameters import Parameters
     from spritz.scheduling.view.table import NodeTable
 
-#: Placements that a quick pass tries, unless default_queue_depth says otherwise.
+#: Placements that a quick pass tries, unless default_queue_depth sets another number.
 QUICK_PLACEMENTS = 64
 
-#: Waiting jobs whose priorities have changed by themselves that one quick pass moves.
+#: Waiting jobs, with priorities that changed over time, that one quick pass re-sorts.
 REORDERED_MAX = 500
 
-#: With no more waiting jobs than this, a full pass follows when one more has to wait, so that its expected start is
-#: known soon.
+#: With at most this many waiting jobs, a full pass follows whenever another job has to wait, so that its expected start
+#: is known soon.
 SHORT_QUEUE = 1000
 
-#: How much the clock of plans (time of day) and that of pacing may differ over a wait.
+#: Tolerated difference, seconds, between the clock of plans (time of day) and that of pacing over a wait.
 CLOCK_SECONDS = 0.01
 
-#: Nodes whose free resources over time are worked out in one go; and while more than `MANY_STALE` are left, the next
-#: follow after the pause.
+#: Nodes whose free resources over time are computed at once. While more than `MANY_STALE` remain, the next batch
+#: follows after the pause.
 SETTLED_AT_ONCE = 64
 MANY_STALE = 256
 SETTLE_PAUSE_SECONDS = 0.02
 
-#: Events after which a job may be able to start that could not before. `JobQueued` has rules of its own.
+#: Events after which another job may be able to start. `JobQueued` has rules of its own.
 _PASS_WANTED: frozenset[type[Event]] = frozenset(
     {
         job_events.JobUpdated,
@@ -113,7 +113,7 @@ _PASS_WANTED: frozenset[type[Event]] = frozenset(
     }
 )
 
-#: Events that may bring other guarantees.
+#: Events that may change guarantees.
 _GUARANTEES_IN = (cluster_events.PolicyChanged, cluster_events.PolicyAmended, cluster_events.ClusterConfigured)
 
 _encode_plan = Encoder().encode
@@ -124,13 +124,13 @@ class _Application(Struct):
     """A plan that is being applied."""
 
     plan: Plan
-    #: what is left of it for the core
+    #: remaining slices for the core
     slices: deque[Plan]
     #: the nodes that it was made for
     table: NodeTable
-    #: called once, when all of it has been applied or the rest has been given up
+    #: called once, when the whole plan has been applied or the rest has been dropped
     ended: Callable[[_Application, Outcome], None]
-    #: of the loop's time that it has taken so far
+    #: loop time used so far, seconds
     seconds: float = 0.0
     #: jobs started by it
     started: int = 0
@@ -145,16 +145,16 @@ class SchedulerDriver:
         self._projection = Projection()
         context.forecasts = Forecasts(self._projection)
         self._pacer = Pacer(self._policy)
-        #: False: the projection has missed an event, and is made again from the records before the next pass
+        #: False: the projection has missed an event, and is rebuilt from the records before the next pass
         self._trusted = False
         self._trust()
-        #: plans that are being applied, one after the other
+        #: plans being applied, in order
         self._applications: deque[_Application] = deque()
-        #: the full pass under way
+        #: the full pass in progress
         self._child: Child | None = None
-        #: with INCR_ONLY: when the priorities that jobs keep are journaled next
+        #: with INCR_ONLY: time of the next journaling of changed priorities
         self._priorities_due_at = 0.0
-        #: the next turn that has been asked for, and its moment
+        #: the next requested turn, and its time
         self._timer: asyncio.TimerHandle | None = None
         self._wake_at = NEVER
         self._settle_timer: asyncio.TimerHandle | None = None
@@ -173,7 +173,7 @@ class SchedulerDriver:
         context.check_whole = lambda specs: feasible.check_whole(specs, self._projection.snapshot(context.clock.now()))
 
     def stop(self) -> None:
-        """No more passes; what is left of plans is given up."""
+        """No more passes; the rest of current plans is dropped."""
         self._stopped = True
         self._applications.clear()
         for timer in (self._timer, self._settle_timer):
@@ -188,16 +188,16 @@ class SchedulerDriver:
         self._context.writer.turn()
 
     def take_fairshare(self, factors: dict[tuple[str, str], float], special: dict[tuple[str, str, str], float]) -> None:
-        """Take over new fair-share factors: by account and user, and those of one partition."""
+        """Take over new fair-share factors: by account and user, and those of single partitions."""
         known = self._projection.priority_inputs
-        # Minutes that were used up have faded meanwhile, and other jobs reach the thresholds of QOS.
+        # Used minutes have decayed, so other jobs reach the thresholds of QOS.
         self._projection.free_all()
         self._note(PassWanted())
         if known.fairshare == factors and known.partition_fairshare == special:
             return
         self._projection.set_priority_inputs(replace(known, fairshare=factors, partition_fairshare=special))
 
-    # -- events
+    # Events
 
     def _listen(self, events: Sequence[Event]) -> None:
         for event in events:
@@ -222,7 +222,7 @@ class SchedulerDriver:
         record = self._projection.records.get(event.job.id)
         if record is None or record.waiting:
             self._note(Submission(batch=event.job.spec.batch))
-        # else it is held, or kept back by something that ends with an event of its own
+        # else it is held, or waits for something that ends with an event of its own
 
     def _rules_changed(self) -> None:
         self._note(ParametersChanged(self._policy))
@@ -241,15 +241,15 @@ class SchedulerDriver:
     def _queue_is_short(self) -> bool:
         return len(self._context.machine.state.pending) <= SHORT_QUEUE
 
-    # -- the projection
+    # Projection
 
     def _distrust(self) -> None:
-        """The projection has missed something: have it made again before it is used."""
+        """The projection has missed an event: rebuild it before its next use."""
         self._trusted = False
         self._note(PassWanted())
 
     def _trust(self) -> None:
-        """Make the projection again from the records, if it has missed something."""
+        """Rebuild the projection from the records if it has missed an event."""
         if self._trusted:
             return
         self._note(ParametersChanged(self._policy))
@@ -267,8 +267,8 @@ class SchedulerDriver:
         self._trusted = True
 
     def _settle_some(self) -> None:
-        """Work out what a few nodes will have free; while many are left, some at a time, so that no request waits for
-        all of them.
+        """Compute the free resources of some nodes. While many remain, this is done in batches, so that no request
+        waits for all of them.
         """
         if self._settle_timer is not None:
             self._settle_timer.cancel()
@@ -277,7 +277,7 @@ class SchedulerDriver:
         many = len(profile.stale) > MANY_STALE and not self._stopped
         self._settle_timer = self._loop.call_later(SETTLE_PAUSE_SECONDS, self._settle_some) if many else None
 
-    # -- turns
+    # Turns
 
     def _at_end_of_turn(self) -> None:
         if self._stopped:
@@ -285,13 +285,14 @@ class SchedulerDriver:
         try:
             at = self._run_what_is_due()
         except Exception as error:
-            # Passes and plans that fail are contained where they run; after anything else there must be a next turn.
+            # Failures of passes and plans are contained where they run; after any other failure there must be a next
+            # turn.
             self._context.log.error("scheduler.failed", exception=error, error=repr(error))
             at = self._context.clock.monotonic() + RETRY_SECONDS
         self._wake(at)
 
     def _run_what_is_due(self) -> float:
-        """Apply a slice, or run passes; the moment of the next turn."""
+        """Apply a slice, or run passes. Returns the time of the next turn."""
         context = self._context
         if self._applications:
             self._apply_slice()
@@ -306,7 +307,7 @@ class SchedulerDriver:
                 return now if self._applications else action.at
 
     def _wake(self, at: float) -> None:
-        """Have a turn at that moment."""
+        """Have a turn at that time."""
         if self._timer is not None:
             if at == self._wake_at:
                 return
@@ -320,7 +321,7 @@ class SchedulerDriver:
         self._timer = None
         self._context.writer.turn()
 
-    # -- passes
+    # Passes
 
     def _quick_pass(self, began: float) -> None:
         context = self._context
@@ -343,7 +344,7 @@ class SchedulerDriver:
             self._apply_slice()
 
     def _quick_ended(self, queue: int, done: _Application, outcome: Outcome) -> None:
-        """`queue`: how many jobs were pending when the pass began."""
+        """`queue`: number of pending jobs when the pass began."""
         context, plan, seconds = self._context, done.plan, done.seconds
         self._note(
             QuickEnded(
@@ -351,7 +352,7 @@ class SchedulerDriver:
                 seconds=seconds,
                 cut_off=not plan.complete,
                 progressed=bool(plan.examined),
-                # A job that has just begun to wait is told its expected start soon, while the queue is short.
+                # While the queue is short, a job that has just begun to wait gets its expected start soon.
                 full_wanted=plan.victims_wanted or (bool(plan.notes) and self._queue_is_short()),
             )
         )
@@ -361,7 +362,7 @@ class SchedulerDriver:
         self._keep_priorities()
 
     def _keep_priorities(self) -> None:
-        """With INCR_ONLY, each PriorityCalcPeriod: priorities that jobs keep outlive the controller."""
+        """With INCR_ONLY, every PriorityCalcPeriod: journal priorities, so that they survive the controller."""
         policy, now = self._projection.settings.priority_policy, self._context.clock.monotonic()
         if not policy.incr_only or now < self._priorities_due_at:
             return
@@ -380,7 +381,7 @@ class SchedulerDriver:
 
         try:
             self._trust()
-            # Before the fork, so that it need not be done again in every child; the child does the rest for itself.
+            # Before the fork, so that not every child has to repeat it; the child computes the remaining nodes itself.
             self._settle_some()
             ended = partial(self._full_planned, began, self._projection.table)
             self._child = Child("cycle", work, ended, context.log, nice=0)
@@ -389,7 +390,7 @@ class SchedulerDriver:
             self._note(FullEnded(Outcome.FAILED))
 
     def _full_planned(self, began: float, table: NodeTable, result: bytes | None) -> None:
-        """`began`, and for which nodes; `result` is the plan (None: the child has failed)."""
+        """`began`: when the pass began, and for which nodes; `result`: the plan (None: the child failed)."""
         self._child = None
         if self._stopped:
             return
@@ -415,7 +416,7 @@ class SchedulerDriver:
         self._context.counting.note_backfilled(done.started)
         self._note(FullEnded(outcome))
 
-    # -- plans
+    # Plans
 
     def _apply(
         self,
@@ -424,18 +425,21 @@ class SchedulerDriver:
         table: NodeTable,
         seconds: float = 0.0,
     ) -> None:
-        """Have the plan applied, a slice a turn, after those that came before it.
+        """Queue the plan: it is applied one slice a turn, after earlier plans.
 
-        `table`: the nodes that it was made for; `seconds`: of the loop's time that it took to make.
+        `table`: the nodes that it was made for; `seconds`: loop time spent on making it.
         """
         left = deque(slices(plan, self._context.machine.state))
         if len(left) > 1:
-            # What the pass knew of failures holds for the projection as it left it; events will come between slices.
+            # What the pass learned about failed placements holds only for its own view of the projection; events arrive
+            # between slices.
             plan = replace(plan)
         self._applications.append(_Application(plan, left, table, ended, seconds=seconds))
 
     def _apply_slice(self) -> None:
-        """The next slice of the first plan; after the last one, what the plan says of jobs that go on waiting."""
+        """Apply the next slice of the first plan; after its last one, adopt the plan's results for jobs that keep
+        waiting.
+        """
         context, done = self._context, self._applications[0]
         began, started = context.clock.monotonic(), context.counting.started
         outcome = None
@@ -460,7 +464,7 @@ class SchedulerDriver:
             done.ended(done, outcome)
 
     def _adopt(self, plan: Plan) -> None:
-        """Take over promised and expected starts."""
+        """Take over planned and expected starts."""
         if self._trusted:
             try:
                 self._projection.adopt(plan)
@@ -468,7 +472,7 @@ class SchedulerDriver:
                 self._context.log.error("projection.failed", exception=error, error=repr(error))
                 self._distrust()
         if plan.look_again_at:
-            # Rather a moment late than early: an exempt time that has not ended is looked at in vain.
+            # Slightly late rather than early: just before the end of an exempt time the look would be in vain.
             pause = max(0.0, plan.look_again_at - self._context.clock.now()) + CLOCK_SECONDS
             self._note(LookAgain(self._context.clock.monotonic() + pause))
         if plan.forecast is not None:

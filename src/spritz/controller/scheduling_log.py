@@ -1,9 +1,8 @@
-"""SlurmSchedLogFile: what the scheduler decides, a line for each decision, beside slurmctld's own log.
+"""SlurmSchedLogFile: the scheduler's decisions, one line each, in a file separate from slurmctld's log.
 
-`Context.log_files`, a thread, opens the file for every batch of lines, so that it may be rotated away at any time.
-The first words of a line are Slurm's (`Allocate`, `JobId=`); reasons and victims are logged as well, which Slurm logs
-only when it debugs.
-Source: slurm.conf(5) SlurmSchedLogFile, SlurmSchedLogLevel; scontrol(1) schedloglevel.
+A thread, `Context.log_files`, opens the file for every batch of lines, so that it may be rotated at any time. Lines
+begin with Slurm's words (`Allocate`, `JobId=`); unlike Slurm, which does so only when debugging, they also have reasons
+and victims. Source: slurm.conf(5) SlurmSchedLogFile, SlurmSchedLogLevel; scontrol(1) schedloglevel.
 """
 
 from __future__ import annotations
@@ -25,29 +24,29 @@ if TYPE_CHECKING:
 
 
 class SchedulingLog:
-    """Off unless there is a file and the level is 1. `listen` sees every event."""
+    """Off unless there is a file and the level is 1. `listen` gets every event."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
         self._path = ""
         self._form = ""
-        #: the file could not be written, and that has been said
+        #: writing failed, and that was logged
         self._failed = False
         self.level = 0
 
     def put(self, path: str, level: int, form: str) -> None:
-        """As the configuration says; `form` is LogTimeFormat."""
+        """Apply the configuration; `form`: LogTimeFormat."""
         self._path, self._form, self.level, self._failed = path, form, level, False
 
     def set_level(self, level: int) -> None:
-        """Until the configuration is read again. Raises SpritzError without a file."""
+        """Set the level until the configuration is read again. Raises SpritzError without a file."""
         if not self._path:
             raise SpritzError("Requested operation is presently disabled", code="ESLURM_DISABLED")
         self.level = level
         self._write([f"Set scheduler log level to {level}"])
 
     def listen(self, events: Sequence[Event]) -> None:
-        """Those that the scheduler decided."""
+        """Log the events that the scheduler decided."""
         if not self.level or not self._path:
             return
         lines = [line for event in events if (tell := _TOLD.get(type(event))) for line in tell(self, event)]
@@ -89,7 +88,7 @@ class SchedulingLog:
         self._context.log_files.put(partial(self._append, self._path, data), units=len(lines))
 
     def _append(self, path: str, data: bytes) -> None:
-        """In the thread that writes."""
+        """Runs in the writing thread."""
         try:
             append(path, data, mode=0o640)
         except OSError as error:

@@ -1,8 +1,7 @@
-"""Fair share as the controller keeps it: figures of every association, reckoned every PriorityCalcPeriod and when the
-policy changes, and given to the scheduler; and the moments at which usage is set to 0.
+"""Fair share in the controller: recomputed every PriorityCalcPeriod and on policy changes; resets of usage.
 
-What was used is the core's (`State.usage`); the formulas are `scheduling.view.fairshare`. With few associations the
-figures are reckoned where they are asked for; with many in a forked child, and asked-for figures are the last ones.
+The core keeps the usage (`State.usage`); `scheduling.view.fairshare` has the formulas. With few associations the
+figures are computed on demand; with many, a forked child computes them, and requests get the last results.
 
 Source: slurm.conf(5) PriorityCalcPeriod, PriorityUsageResetPeriod; sshare(1).
 """
@@ -27,13 +26,13 @@ if TYPE_CHECKING:
     from spritz.controller.context import Context
     from spritz.model.events import Event
 
-#: So many associations take about 10 ms; more are reckoned in a child.
+#: This many associations take about 10 ms; more are computed in a child.
 INLINE_MAX = 800
 
-#: Fair share in priorities that are shown is no older: seconds. Reckoning it has the scheduler look at all jobs again.
+#: Greatest age, seconds, of fair share in displayed priorities. Recomputing it makes the scheduler re-sort all jobs.
 SHOWN_SECONDS = 5.0
 
-#: A clock that is set forward is noticed within so many seconds.
+#: Seconds within which a clock that was set forward is noticed.
 _SLEEP_MAX = 3600.0
 
 _NEWS = (
@@ -51,7 +50,7 @@ PartitionFactors = dict[tuple[str, str, str], float]
 
 
 class Shares:
-    """`figures`: by number of the association, reckoned at `at` (0.0: never). `taken` hears new factors."""
+    """`figures`: by association number, computed at `at` (0.0: never). `taken` is called with new factors."""
 
     def __init__(self, context: Context, taken: Callable[[Factors, PartitionFactors], None]) -> None:
         self._context = context
@@ -68,7 +67,7 @@ class Shares:
         self._reckon()
 
     def stop(self) -> None:
-        """No more reckoning."""
+        """Stop recomputing."""
         self._stopped = True
         for timer in (self._timer, self._reset_timer):
             if timer is not None:
@@ -77,7 +76,7 @@ class Shares:
             self._child.kill()
 
     def _rebuild(self) -> None:
-        """Reckon again, whatever was missed."""
+        """Recompute, as events were missed."""
         self._soon()
         self._loop.call_soon(self.keep_period)
 
@@ -90,21 +89,21 @@ class Shares:
                 self._loop.call_soon(self.keep_period, True)
 
     def _soon(self) -> None:
-        """After the events of this turn have been taken in by everybody."""
+        """Runs after all listeners have processed the events of this turn."""
         if self._timer is not None:
             self._timer.cancel()
         self._timer = self._loop.call_later(0.0, self._reckon)
 
-    # -- figures
+    # Figures
 
     def current(self) -> dict[int, Share]:
-        """Figures to be shown: of this moment, if there are few associations. Priorities stay as they were reckoned."""
+        """Figures for display: current ones if there are few associations. Priorities keep the last computed ones."""
         if len(self._context.machine.state.rules.policy.associations) <= INLINE_MAX:
             return self._work()
         return self.figures
 
     def refresh(self) -> None:
-        """Priorities are about to be shown: fair share in them is of this moment, or of a few seconds ago."""
+        """Before priorities are displayed: make fair share in them current, or a few seconds old."""
         few = len(self._context.machine.state.rules.policy.associations) <= INLINE_MAX
         if few and not 0 <= self._context.clock.now() - self.at < SHOWN_SECONDS:
             self._reckon()
@@ -159,7 +158,7 @@ class Shares:
     # -- PriorityUsageResetPeriod
 
     def keep_period(self, configured: bool = False) -> None:
-        """Set usage to 0 if that is due, and be there when it is due next. `configured`: the files were just read."""
+        """Reset usage to 0 if that is due, and schedule the next reset. `configured`: the files were just read."""
         if self._reset_timer is not None:
             self._reset_timer.cancel()
             self._reset_timer = None
@@ -173,7 +172,7 @@ class Shares:
                 context.writer.handle_own(ResetUsage())
             return
         if not state.usage_reset_at:
-            context.writer.handle_own(ResetUsage(keys=()))  # from here on it is counted
+            context.writer.handle_own(ResetUsage(keys=()))  # counted from here on
         elif state.usage_reset_at < period_start(period, now):
             context.writer.handle_own(ResetUsage())
         wait = min(period_end(period, now) - now + 0.01, _SLEEP_MAX)
@@ -181,17 +180,17 @@ class Shares:
 
 
 def period_start(period: str, now: float) -> float:
-    """The last moment up to `now` at which a period began, by local time: DAILY, WEEKLY (Sunday), MONTHLY …"""
+    """The last time up to `now` at which a period began, in local time: DAILY, WEEKLY (Sunday), MONTHLY …"""
     return _bounds(period, now)[0]
 
 
 def period_end(period: str, now: float) -> float:
-    """The first moment after `now` at which one begins."""
+    """The first time after `now` at which a period begins."""
     return _bounds(period, now)[1]
 
 
 def _bounds(period: str, now: float) -> tuple[float, float]:
-    # In local time without an offset: midnight is midnight on the days when clocks change, too.
+    # Local time without an offset: midnight is midnight also on days when clocks change.
     day = datetime.fromtimestamp(now).replace(hour=0, minute=0, second=0, microsecond=0)
     if period == "DAILY":
         return day.timestamp(), (day + timedelta(days=1)).timestamp()

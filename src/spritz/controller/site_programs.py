@@ -1,11 +1,11 @@
-"""PrologSlurmctld and EpilogSlurmctld: the site's programs around every job, run here as SlurmUser.
+"""PrologSlurmctld and EpilogSlurmctld: site programs before and after every job, run here as SlurmUser.
 
-Owns when they run and their processes; what follows from a prolog is the core's (`PrologEnded`). A prolog runs once its
-job's start is durable, and again after a restart of the daemon that came meanwhile; an epilog that is lost with the
-daemon is not run again. At most `AT_ONCE` run; others wait.
+Decides when they run, and owns their processes; the core decides what follows from a prolog (`PrologEnded`). A prolog
+runs once its job's start is durable, and again if the daemon restarts meanwhile; an epilog lost with the daemon is not
+run again. At most `AT_ONCE` run at a time; others wait.
 
-Differs: Slurm keeps a job COMPLETING until EpilogSlurmctld has ended; here it does not wait for it.
-Source: slurm.conf(5) PrologSlurmctld, EpilogSlurmctld, PrologEpilogTimeout, PROLOG AND EPILOG SCRIPTS.
+Differs: Slurm keeps a job COMPLETING until EpilogSlurmctld has ended; here the job does not wait for it. Source:
+slurm.conf(5) PrologSlurmctld, EpilogSlurmctld, PrologEpilogTimeout, PROLOG AND EPILOG SCRIPTS.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from spritz.model.events import Event
     from spritz.model.job import Job
 
-#: Programs that run at once, of each kind.
+#: programs of each kind that run at once
 AT_ONCE = 64
 
 
@@ -42,7 +42,7 @@ class SitePrograms:
         self._context = context
         self._prologs = asyncio.Semaphore(AT_ONCE)
         self._epilogs = asyncio.Semaphore(AT_ONCE)
-        #: jobs that hold an allocation, as they were when they got it
+        #: jobs with an allocation, as they were at its start
         self._running: dict[int, Job] = {}
         #: (job, restart count) of prologs that wait or run
         self._prologs_begun: set[tuple[int, int]] = set()
@@ -55,7 +55,7 @@ class SitePrograms:
         self._rebuild()
 
     def _rebuild(self) -> None:
-        """Run the prologs that jobs wait for, as after a restart. Epilogs of ends that were missed are not run."""
+        """As after a restart, run the prologs that jobs wait for. Epilogs of missed ends are not run."""
         state = self._context.machine.state
         self._running = {number: state.jobs[number] for number in state.running}
         for job in self._running.values():
@@ -77,7 +77,7 @@ class SitePrograms:
             self._context.writer.when_durable(lambda: self._begin_prolog(job))
 
     def _nodes_up(self, event: job_events.JobNodesUp) -> None:
-        """Its nodes had to be powered up first. Differs: Slurm runs the prolog meanwhile."""
+        """The job's nodes had to be powered up first. Differs: Slurm runs the prolog meanwhile."""
         job = self._context.machine.state.jobs.get(event.job_id)
         if job is not None and _configures(job):
             self._running[job.id] = job
@@ -144,6 +144,6 @@ class SitePrograms:
 
 
 def _configures(job: Job) -> bool:
-    """PrologSlurmctld is to run; the nodes' Prologs come after it."""
+    """Whether PrologSlurmctld is to run; the nodes' Prologs follow it."""
     waits = job.flags & (JobFlag.CONFIGURING | JobFlag.POWER_UP_NODE)
     return waits == JobFlag.CONFIGURING and job.prolog_nodes is None

@@ -1,8 +1,8 @@
-"""A controller until it leads: it follows the journal of whichever leads, answers that it stands by, and takes over.
+"""A standby controller: follows the leader's journal, answers that it stands by, and takes over.
 
-Owns when to take the lease (`Watch`, pure), and the state that is kept warm: an image, and each event as it comes.
-Every controller with a journal in PostgreSQL begins here, also the first. What is observed of the lease is compared
-with what was observed before; times are this process's monotonic clock's, and count only while the database answers.
+Decides when to take the lease (`Watch`, pure), and keeps the state up to date: an image, then each new event. Every
+controller with a journal in PostgreSQL begins here, also the first. Observations of the lease are compared with earlier
+ones; times are of this process's monotonic clock, and count only while the database answers.
 
 Source: slurm.conf(5) SlurmctldHost, SlurmctldTimeout; scontrol(1) takeover; docs/decisions/0184, 0185.
 """
@@ -43,25 +43,25 @@ if TYPE_CHECKING:
     from spritz.runtime.daemonize import Startup
     from spritz.runtime.log import Logger
 
-#: Seconds between two looks at the lease and the journal.
+#: Seconds between looks at the lease and the journal.
 LOOK_SECONDS = 0.25
 
-#: Seconds by which each further SlurmctldHost waits longer for a lease that is free: the first of them leads first.
+#: Additional seconds that each further SlurmctldHost waits for a free lease: the first of them shall lead.
 ORDER_SECONDS = 1.0
 
-#: Seconds that a standby goes on asking a database that does not answer before it says so.
+#: Seconds for which a standby retries a database that does not answer before it reports it.
 _PATIENCE_SECONDS = 2.0
 
 
-#: Seconds between looks at our certificate's age.
+#: Seconds between checks of the certificate's age.
 _RENEW_SECONDS = 3600.0
 
-#: As `tls.CONTROLLER`, which takes long to import.
+#: Same as `tls.CONTROLLER`, whose module takes long to import.
 _CONTROLLER = "controller"
 
 
 class NoUsers:
-    """In place of `StandbyUsers` where there is nobody to lead."""
+    """Stands for `StandbyUsers` if there are no users to relay."""
 
     async def __aenter__(self) -> NoUsers:
         return self
@@ -77,7 +77,7 @@ class NoUsers:
 
 
 class Watch:
-    """Decides from what was seen of the lease whether it may be taken. Pure; times are monotonic seconds."""
+    """Decides from observations of the lease whether it may be taken. Pure; times are monotonic seconds."""
 
     def __init__(self, lease_seconds: float, index: int) -> None:
         self._lease_seconds = lease_seconds
@@ -89,12 +89,12 @@ class Watch:
         self._first_at: float | None = None
 
     def unanswered(self) -> None:
-        """The database did not answer: a holder cannot have told that it lives. All waits begin again."""
+        """The database did not answer, so the holder could not renew the lease either. All waits restart."""
         self._seen = None
         self._held_at = self._first_at = None
 
     def may_take(self, lease: Lease, now: float) -> bool:
-        """Whether the holder has given the lease back, or is gone."""
+        """Whether the holder has released the lease, or is gone."""
         if self._first_at is None:
             self._first_at = now
         if self._seen != (lease.term, lease.beat):
@@ -108,12 +108,12 @@ class Watch:
 
 
 class _Follower:
-    """The journal as one that does not lead reads it, up to `last_sequence`. For `recovery`."""
+    """The leader's journal up to `last_sequence`, as a standby reads it. For `recovery`."""
 
     def __init__(self, store: Store, last: int) -> None:
         self._store = store
         self.last_sequence = last
-        #: `recovery` asks it of a journal without a usable image; what is missing is then seen by its number.
+        #: `recovery` asks for it if no image is usable; missing events are noticed by their numbers.
         self.oldest_sequence = 0
 
     def groups(self, after: int) -> Generator[Group]:
@@ -121,12 +121,12 @@ class _Follower:
         return self._store.groups(after, self.last_sequence)
 
     def images(self) -> Iterator[Image]:
-        """See `Journal.images`; those that the events reach."""
+        """See `Journal.images`; only those up to `last_sequence`."""
         return (image for image in self._store.images() if image.sequence <= self.last_sequence)
 
 
 class Standby:
-    """Stands by until it leads. `host`: which SlurmctldHost this is; `owners`: users who may have it take over."""
+    """Stands by until it leads. `host`: index of its SlurmctldHost; `owners`: users that may make it take over."""
 
     def __init__(
         self,
@@ -155,16 +155,17 @@ class Standby:
         self._at = 0
         self._wanted = asyncio.Event()
         self._stopping = asyncio.Event()
-        #: Set with either of the two.
+        #: set along with either of the two
         self._hurry = asyncio.Event()
         self._started_at = clock.now()
         self._tls: ssl.SSLContext | None = None
         self._renew_at = clock.monotonic() + _RENEW_SECONDS
 
     async def lead(self, startup: Startup) -> tuple[PostgresJournal, Recovered] | None:
-        """The journal with its lease and the state of its last event, once this controller leads; None when stopped.
+        """The journal, with its lease, and the state after its last event, once this controller leads; None when
+        stopped.
 
-        Raises SpritzError for what waiting does not help against: a journal of a later release, a damaged one.
+        Raises SpritzError for a journal that is damaged or of a later release: waiting would not help.
         """
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -197,7 +198,7 @@ class Standby:
             await self._worker.run(self._store.drop)
 
     def _led(self) -> StandbyUsers | NoUsers:
-        """Users of this machine, where the other controllers are elsewhere."""
+        """The relay for users of this machine, if the other controllers are elsewhere."""
         others = [address for index, address in enumerate(self._configuration.addresses) if index != self._index]
         if self._membership is None or not others or is_here(others):
             return NoUsers()
@@ -206,13 +207,13 @@ class Standby:
         return StandbyUsers(self._configuration, self._membership, self._host, self._clock, self._log)
 
     def _keep_certified(self) -> None:
-        """A standby may stand by for longer than its certificate is good for."""
+        """Renew the certificate: a standby may outlive it."""
         if self._tls is not None and self._membership is not None and self._clock.monotonic() > self._renew_at:
             from spritz.runtime import tls
 
             try:
                 tls.renew(self._tls, self._membership.keys(self._cluster, tls.CONTROLLER, self._clock.now()))
-            except (SpritzError, OSError) as error:  # ssl.SSLError is one
+            except (SpritzError, OSError) as error:  # ssl.SSLError is an OSError
                 self._log.error("certificate.not_renewed", error=error)
             self._renew_at = self._clock.monotonic() + _RENEW_SECONDS
 
@@ -240,7 +241,7 @@ class Standby:
             pass
 
     async def _look(self) -> tuple[PostgresJournal, Recovered] | None:
-        """Follow the journal to its end; take the lease if it may be taken. In a thread: replays and waits are long."""
+        """Follow the journal to its end; take the lease if allowed. Runs in a thread: replays and waits are long."""
         try:
             lease = await self._worker.run(self._follow)
         except JournalError as error:
@@ -264,10 +265,10 @@ class Standby:
         try:
             return await self._worker.run(self._take, lease, forced)
         except JournalBusy:
-            return None  # another standby was quicker, or the holder lives after all
+            return None  # another standby was faster, or the holder lives after all
 
     def _follow(self) -> Lease:
-        """In the thread."""
+        """Runs in the thread."""
         self._store.prepare()
         lease = self._store.lease()
         follower = _Follower(self._store, lease.last)
@@ -275,14 +276,14 @@ class Standby:
             try:
                 replay_after(follower, self._recovered.machine, self._at)
             except JournalCorrupt:
-                self._recovered = None  # what follows was pruned meanwhile: the image has it
+                self._recovered = None  # later events were pruned meanwhile: restart from an image
         if self._recovered is None:
             self._recovered = recover(follower, self._configuration.settings)
         self._at = lease.last
         return lease
 
     def _take(self, lease: Lease, forced: bool) -> tuple[PostgresJournal, Recovered]:
-        """In the thread: raise the term, then read what its former holder had still written."""
+        """Runs in the thread: raise the term, then read the last events of the former holder."""
         journal = PostgresJournal(
             self._url,
             self._cluster,
@@ -305,7 +306,7 @@ class Standby:
             replayed=recovered.replayed + replayed,
         )
 
-    # -- requests
+    # Requests
 
     def _leader(self) -> str:
         return self._lease.holder if self._lease is not None else ""
@@ -354,7 +355,7 @@ class Standby:
         self._hurry.set()
 
     def _may(self, call: Call) -> bool:
-        """Owners on this machine; and the controller that leads, which has asked who its caller is."""
+        """Allow owners on this machine, and the leading controller, which has checked its caller."""
         machine = call.machine
         if machine is not None:
             return machine.role == _CONTROLLER and machine.cluster == self._cluster

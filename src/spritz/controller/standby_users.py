@@ -1,7 +1,7 @@
-"""Users of the machine of a controller that stands by: led to the controller that leads, as sackd does on login hosts.
+"""Relays users on a standby controller's machine to the leading controller, as sackd does on login hosts.
 
-The standby has the cluster's key, so it makes itself the certificate of a login host. It gives the socket's name back
-before it leads. A slurmd on this machine leaves the users to the controller (`Member.has_controller`).
+The standby has the cluster's key, so it issues itself a login host's certificate. It releases the socket's name before
+it leads. A slurmd on the same machine leaves its users to the controller (`Member.has_controller`).
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
     from spritz.runtime.clock import Clock
     from spritz.runtime.log import Logger
 
-#: Looks at whether the socket's name is free again, and seconds between two.
+#: Number of checks whether the socket's name is free again, and seconds between them.
 _LOOKS, _LOOK_SECONDS = 100, 0.01
 
 
 class StandbyUsers:
-    """While the block runs, users here are led to whichever controller leads; `own` is the name of this one."""
+    """Relays users to the current leader while the block runs; `own`: the name of this controller."""
 
     def __init__(
         self, configuration: Configuration, membership: Membership, own: str, clock: Clock, log: Logger
@@ -48,7 +48,7 @@ class StandbyUsers:
 
     async def __aenter__(self) -> StandbyUsers:
         await self._tasks.__aenter__()
-        self._member.leading = lambda: self._leader  # type: ignore[method-assign]  # the journal says who leads
+        self._member.leading = lambda: self._leader  # the journal names the leader
         self._relay = self._member.relay(self._tasks, self._log, self._configuration.databases, at_once=False)
         return self
 
@@ -57,7 +57,7 @@ class StandbyUsers:
         await self._tasks.__aexit__(None, None, None)
 
     def follow(self, lease: Lease | None) -> None:
-        """Who leads now."""
+        """Set the current leader."""
         found: tuple[Address, ...] = ()
         if lease is not None and lease.holder and lease.holder != self._own and lease.address:
             found = ((lease.address, self._configuration.ports[0]),)
@@ -66,7 +66,7 @@ class StandbyUsers:
             self._relay.abandon()
 
     async def close(self) -> None:
-        """Lead nobody any more; returns when the socket's name is free."""
+        """Stop relaying; returns when the socket's name is free."""
         self._relay.close()
         self._relay.abandon()
         self._tasks.cancel_all()

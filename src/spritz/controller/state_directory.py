@@ -1,4 +1,4 @@
-"""StateSaveLocation at the start: whose cluster it is, what is recovered, what `-c` and `-i` do to it.
+"""StateSaveLocation at start-up: the check of its cluster, recovery, and the options `-c` and `-i`.
 
 Source: slurmctld(8) -c, -i; slurm.conf(5) StateSaveLocation, ClusterName.
 """
@@ -25,16 +25,16 @@ if TYPE_CHECKING:
 
 
 def open_state(options: Options, configuration: Configuration, log: Logger) -> tuple[SqliteJournal, Recovered]:
-    """The journal, locked, and the machine as it was.
+    """The journal, locked, and the recovered machine.
 
-    Raises SpritzError when it is not ours, damaged, or of a later release: `-i` takes what can be read of a damaged
-    journal, but never drops what only a later release can read.
+    Raises SpritzError if it belongs to another cluster, is damaged or of a later release. `-i` uses the readable part
+    of a damaged journal, but never drops records that only a later release can read.
     """
     directory = configuration.state_directory
     try:
         private_directory(directory, mode=0o755)
     except UnsafeDirectory as error:
-        # Sites have directories that groups may write to: worth a warning, not a refusal.
+        # Some sites let groups write to the directory: a warning, not a refusal.
         if not (directory.is_dir() and os.access(directory, os.W_OK | os.X_OK)):
             raise SpritzError(f"StateSaveLocation {directory} {error.strerror}") from error
         log.warning("state.unsafe_directory", directory=directory, detail=error.strerror)
@@ -62,7 +62,7 @@ def _open(directory: Path, configuration: Configuration) -> tuple[SqliteJournal,
 
 
 def _check_cluster_name(directory: Path, cluster: str) -> None:
-    """One directory, one cluster: the file says whose it is, as Slurm's does."""
+    """A directory serves one cluster: a file in it has the cluster's name, as in Slurm."""
     path = directory / "clustername"
     try:
         found = path.read_text(encoding="utf-8").strip()
@@ -81,11 +81,11 @@ def _check_cluster_name(directory: Path, cluster: str) -> None:
 
 
 def set_aside(directory: Path, why: str, log: Logger) -> None:
-    """Move the state into a directory of its own below, so that even `-c` loses nothing for good."""
+    """Move the state into a subdirectory of its own, so that even `-c` deletes nothing."""
     names = [path for path in directory.iterdir() if path.name.startswith(("journal.db", "image."))]
     if not names:
         return
-    # The lock is held for the moment of the move: a running controller must not lose its files.
+    # The lock is held during the move: a running controller must not lose its files.
     probe = take_lock(directory)
     try:
         number = 1
@@ -100,7 +100,7 @@ def set_aside(directory: Path, why: str, log: Logger) -> None:
 
 
 def _salvage(directory: Path, configuration: Configuration, log: Logger) -> tuple[SqliteJournal, Recovered]:
-    """Keep what can be read: an image and the events up to the first damage. The rest is set aside, not deleted."""
+    """Keep the readable part: an image and the events up to the first damage. The rest is moved aside, not deleted."""
     machine, scripts = _readable(
         directory, configuration, lambda what: log.error("state.unreadable", detail=what, action="left out")
     )

@@ -1,7 +1,7 @@
-"""What waits for a moment of the machine's clock, which may be set: nobody sleeps long without looking at it again.
+"""Timers for times of day: the clock may be set, so no sleep is long.
 
-`DeadlineTimer` wakes the core when something falls due: one timer, set to the machine's next deadline after every turn.
-`Moments` is for the rest.
+`DeadlineTimer` wakes the core at its next deadline; the timer is set again after every turn. `Moments` calls functions
+at given times.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ if TYPE_CHECKING:
     from spritz.controller.context import Context
     from spritz.runtime.clock import Clock
 
-#: Longest sleep: a clock that an administrator sets forward is noticed within this many seconds at the latest.
+#: Longest sleep, seconds: bounds the delay after which a clock that was set forward is noticed.
 SLEEP_SECONDS_MAX = 60.0
 
-#: Shortest: a deadline that a tick did not move must not make us spin.
+#: Shortest sleep: keeps the loop from spinning if a tick did not move its deadline.
 SLEEP_SECONDS_MIN = 0.001
 
-#: After a tick that failed.
+#: Seconds after a failed tick.
 RETRY_SECONDS = 5.0
 
 
 class DeadlineTimer:
-    """Sends `Tick` in time."""
+    """Hands in `Tick` when the core's next deadline comes."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -52,7 +52,7 @@ class DeadlineTimer:
         self._handle = self._loop.call_later(min(SLEEP_SECONDS_MAX, max(SLEEP_SECONDS_MIN, wait)), self._ring)
 
     def cancel(self) -> None:
-        """No more ticks."""
+        """Stop ticking."""
         if self._handle is not None:
             self._handle.cancel()
             self._handle = None
@@ -77,24 +77,24 @@ class DeadlineTimer:
 
 
 class Moments:
-    """Calls what is to be called at moments of the clock."""
+    """Calls functions at times of day."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._loop = asyncio.get_running_loop()
         self._numbers = count()
-        #: moment, number of the entry, what to call
+        #: (time, number of the entry, function)
         self._heap: list[tuple[float, int, Callable[[], None]]] = []
         self._handle: asyncio.TimerHandle | None = None
 
     def at(self, moment: float, callback: Callable[[], None]) -> None:
-        """Once, not before that moment; in a later turn of the loop even if it has passed."""
+        """Call `callback` once, not before that time; always in a later turn of the loop."""
         heapq.heappush(self._heap, (moment, next(self._numbers), callback))
         if self._heap[0][2] is callback:
             self._arm()
 
     def look_again(self) -> None:
-        """Call what is due. To be told when the clock was set."""
+        """Call everything that is due; used when the clock was set."""
         now = self._clock.now()
         due = []
         while self._heap and self._heap[0][0] <= now:
@@ -104,7 +104,7 @@ class Moments:
             callback()
 
     def cancel(self) -> None:
-        """No more calls."""
+        """Drop all calls."""
         if self._handle is not None:
             self._handle.cancel()
             self._handle = None

@@ -1,11 +1,10 @@
-"""Triggers: sees their events happen, and runs their programs on this machine, each as the user who set it.
+"""Triggers: notices their events and runs their programs on this machine, as the user who set the trigger.
 
-Owns which nodes were in which state when it last looked, what has happened since the last pull, and the programs'
-processes. Triggers themselves are the core's. A pull is journaled with its moment; the program is started once that is
-noted too, so it runs once at most.
+Owns the last observed states of nodes, the events since the last pull, and the programs' processes. The core owns the
+triggers themselves. A pull is journaled with its time before the program starts, so it runs at most once.
 
-Source: strigger(1). Differs: events are looked at after a second, not every fifteen; a job's other triggers go when it
-has ended.
+Source: strigger(1). Differs: events are processed after a second, not every fifteen; a job's other triggers are removed
+when it has ended.
 """
 
 from __future__ import annotations
@@ -49,13 +48,13 @@ if TYPE_CHECKING:
     from spritz.model.job import Job
     from spritz.model.triggers import Trigger
 
-#: Seconds in which events of one kind come together into one run of a program.
+#: Seconds for which events of a kind are collected into one run of a program.
 GATHER_SECONDS = 1.0
 
-#: Seconds between two looks at what no event tells: idle nodes, time limits, slurmdbd.
+#: Seconds between checks of conditions that no event reports: idle nodes, time limits, slurmdbd.
 LOOK_SECONDS = 1.0
 
-#: Seconds that a program has. Source: strigger(1) --program.
+#: Time limit of a program, seconds. Source: strigger(1) --program.
 PROGRAM_SECONDS = 300.0
 
 #: Programs that run at once; others wait.
@@ -69,7 +68,9 @@ class TriggerRequests:
         self._context = context
 
     def change(self, command: SetTrigger | ClearTriggers, call: Call) -> Rejection | Deferred:
-        """Whoever may have a program run here as himself: everybody where SlurmUser is root, else SlurmUser alone."""
+        """Allowed for callers that may run a program here as themselves: all users if SlurmUser is root, else only
+        SlurmUser.
+        """
         context = self._context
         caller = context.identity.caller(call)
         if isinstance(command, SetTrigger):
@@ -81,7 +82,7 @@ class TriggerRequests:
         return DEFERRED
 
     async def list(self, request: ListTriggers, call: Call) -> Triggers:
-        """Those that wait."""
+        """Triggers that have not fired."""
         del request, call
         await self._context.writer.durable()
         waiting = (
@@ -99,13 +100,13 @@ class TriggerWatch:
         self._context = context
         self._moments = moments
         self._room = asyncio.Semaphore(AT_ONCE)
-        #: node -> those of `NODE_EVENTS` but "up" that hold of it; empty while there are no triggers
+        #: node -> its states out of `NODE_EVENTS`, without "up"; empty while there are no triggers
         self._states: dict[str, frozenset[str]] = {}
-        #: event -> nodes to which it has happened; of daemons: no nodes
+        #: event -> nodes on which it happened; for events of daemons the value has no nodes
         self._happened: dict[str, set[str]] = {event: set() for event in happened}
-        #: nodes of which a permanent trigger has told that they are idle
+        #: permanent trigger -> idle nodes that it has reported
         self._idle_told: dict[int, frozenset[str]] = {}
-        #: start of the life of whose time limit a trigger has told
+        #: trigger -> start of the job's life whose time limit it has reported
         self._time_told: dict[int, float] = {}
         self._database: bool | None = None
         self._looking = False
@@ -122,7 +123,7 @@ class TriggerWatch:
         context.tasks.spawn(self._keep_looking(), name="triggers.look")
 
     def _rebuild(self) -> None:
-        """What was missed happened to nobody's knowledge."""
+        """Read the current states; missed events pull no trigger."""
         state = self._context.machine.state
         self._states = {name: _holds(state, name) for name in state.nodes} if state.triggers else {}
         for trigger in state.triggers.values():
@@ -192,7 +193,7 @@ class TriggerWatch:
             self._happened["primary_slurmdbd_resumed_operation" if there else "primary_slurmdbd_failure"] = set()
         self._database = there
 
-    # -- pulling
+    # Pulling
 
     def _look(self) -> None:
         """Pull every trigger whose event has happened."""
@@ -217,7 +218,7 @@ class TriggerWatch:
             context.writer.handle_own(PullTriggers(pulls=tuple(pulls), gone=tuple(gone)))
 
     def _argument(self, trigger: Trigger, happened: dict[str, set[str]], now: float) -> str:
-        """What the program is told; "" where nothing has happened."""
+        """The program's argument; "" if no event happened."""
         state = self._context.machine.state
         wanted: set[str] | None = None
         if trigger.job_id:
@@ -243,7 +244,7 @@ class TriggerWatch:
         return str(trigger.job_id) if trigger.job_id else hostlist.compress(sorted(names, key=_order(state)))
 
     def _time_has_come(self, trigger: Trigger, job: Job, now: float) -> bool:
-        """The end of its time limit is as near as the trigger says, for the first time in this life."""
+        """Whether the time limit is as near as the trigger says, for the first time in this life of the job."""
         if not job.state.active or not job.ends_at or now < job.ends_at + min(0, trigger.offset_seconds):
             return False
         told = self._time_told.get(trigger.id) == job.started_at
@@ -251,7 +252,7 @@ class TriggerWatch:
         return not told
 
     def _idle(self, trigger: Trigger, now: float) -> set[str]:
-        """Nodes that have been idle for long enough, and were not before."""
+        """Nodes that have been idle for long enough, and are not yet reported."""
         state = self._context.machine.state
         idle = frozenset(
             node.name
@@ -265,7 +266,7 @@ class TriggerWatch:
         self._idle_told[trigger.id] = idle
         return set(idle - told)
 
-    # -- firing
+    # Firing
 
     def _arm(self, pulls: Iterable[Pull]) -> None:
         for pull in pulls:
@@ -274,7 +275,7 @@ class TriggerWatch:
     def _fire(self, pull: Pull) -> None:
         trigger = self._context.machine.state.triggers.get(pull.id)
         if trigger is None or pull not in trigger.pulls:
-            return  # cleared
+            return  # the trigger was cleared
         self._context.writer.handle_own(FireTriggers(pulls=(pull,)))
         self._context.writer.when_durable(lambda: self._begin(trigger, pull))
 
@@ -305,7 +306,7 @@ class TriggerWatch:
 
 
 def _holds(state: State, name: str) -> frozenset[str]:
-    """Which of down, drained and fail hold of a node."""
+    """Which of down, drained and fail apply to a node."""
     node = state.nodes.get(name)
     if node is None:
         return frozenset()

@@ -1,5 +1,6 @@
-"""Usage by accounting's records: compared with what is kept here, and taken over where nothing is kept (a new state
-directory in front of an old database) or where an administrator says so.
+"""Usage recomputed from accounting's records: compared with the controller's own, and adopted if it has none.
+
+It is adopted for a new state directory in front of an old database, or by order of an administrator.
 
 Source: model.limits.records.ReckonUsage; `spritz usage`.
 """
@@ -17,19 +18,19 @@ if TYPE_CHECKING:
     from spritz.controller.context import Context
     from spritz.model.limits.ledger import Key
 
-#: A database with many years in it takes its time.
+#: A database with records of many years needs time.
 RECKON_SECONDS = 600.0
 
 
 class RecordedUsage:
-    """Asks slurmdbd over the connection that `outbox` has made (`channel`; None: there is none)."""
+    """Asks slurmdbd over the connection of `outbox` (`channel`; None: not connected)."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
         self.channel: Channel | None = None
 
     async def compare(self, request: CompareUsage) -> UsageCompared:
-        """Both figures of everything that has one. Raises ClientError."""
+        """Both figures for every association and QOS with usage. Raises ClientError."""
         at, found = await self._reckon()
         state, now = self._context.machine.state, self._context.clock.now()
         recorded = {tuple(row.key): row.amounts.get(RAW, 0.0) for row in found.rows}
@@ -44,7 +45,7 @@ class RecordedUsage:
         return UsageCompared(rows=rows, jobs=found.jobs, adopted=request.adopt)
 
     async def take_over(self) -> None:
-        """Nothing is kept: what the records say holds."""
+        """Adopt the usage by the records: the controller has none of its own."""
         try:
             at, found = await self._reckon()
         except ClientError as error:

@@ -48,7 +48,7 @@ def check_right(
 
 
 def _operated(book: Book, puts: Sequence[Record], drops: Sequence[Record]) -> bool:
-    """Whether an operator may do it: no QOS, no resources, no whole clusters, and no new AdminLevel for existing users."""
+    """Whether an operator may do it: no QOS, resources or whole clusters, and no new AdminLevel for existing users."""
     levels = {user.name: (user.admin,) for user in book.users}
     clusters = {association.cluster for association in book.associations}
     for one in (*puts, *drops):

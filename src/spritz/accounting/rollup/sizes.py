@@ -60,7 +60,7 @@ def merge(into: Sums, more: Sums, *, follows: bool) -> None:
 
 
 def days_ending(start: int, end: int) -> list[int]:
-    """Beginnings of the days that end after `start` and not after `end`, and the end of the last; [] if there is none."""
+    """Beginnings of the days that end after `start` and not after `end`, and the end of the last; [] if none does."""
     first = spans.floor(spans.DAY, start)
     found = [first]
     while (after := spans.following(spans.DAY, found[-1])) <= end:
