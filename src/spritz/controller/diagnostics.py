@@ -106,7 +106,7 @@ class Counting:
             if kind is job_events.JobStarted:
                 self.started += 1
             elif kind is job_events.JobEnded:
-                state = event.state  # it is a JobEnded
+                state = event.state  # type: ignore[attr-defined]  # it is a JobEnded
                 if state is _COMPLETED:
                     self.completed += 1
                 elif state is _CANCELLED:

@@ -9,8 +9,8 @@ Rules that every implementation keeps
 -------------------------------------
 - `append` returns only when the whole group and its blobs are durable; a failed one leaves nothing of the group behind.
 - Sequence numbers are contiguous from 1; a group that does not follow the last one is refused.
-- One controller at a time: opening takes a lock and raises `term` by one; an `append` after another controller raised the term
-  is refused (`JournalFenced`).
+- One controller at a time: opening takes a lock and raises `term` by one; an `append` after another
+  controller raised the term is refused (`JournalFenced`).
 - Damage is detected and reported (`JournalCorrupt`), never skipped.
 """
 
@@ -140,7 +140,9 @@ class Journal(Protocol):
         ...
 
     def prune(self, keep_after: int) -> None:
-        """Remove all images but the newest two, and groups that end at or before both `keep_after` and the older image."""
+        """Remove images except the newest two, and groups that end at or before both `keep_after` and the
+        older image.
+        """
         ...
 
     @property

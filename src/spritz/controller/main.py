@@ -167,7 +167,7 @@ def _run(options: Options, configuration: Configuration, membership: Membership 
 def _import_loop() -> None:
     """Import the event loop that `run` will choose."""
     try:
-        import uvloop  # imported early so that `run` finds it in sys.modules
+        import uvloop  # noqa: F401  # imported early so that `run` finds it in sys.modules
     except ImportError:
         pass
 

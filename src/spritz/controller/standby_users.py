@@ -48,7 +48,7 @@ class StandbyUsers:
 
     async def __aenter__(self) -> StandbyUsers:
         await self._tasks.__aenter__()
-        self._member.leading = lambda: self._leader  # the journal names the leader
+        self._member.leading = lambda: self._leader  # type: ignore[method-assign]  # the journal names the leader
         self._relay = self._member.relay(self._tasks, self._log, self._configuration.databases, at_once=False)
         return self
 

@@ -1,9 +1,9 @@
-"""What subscribers are told of an event: its public fields, as JSON, for those who may see what it is about.
+"""Events for subscribers: their public fields, as JSON, if the subscriber may see the object concerned.
 
-Nothing here is more than what squeue, sinfo and `scontrol show` print of the same job, node, partition or reservation:
-scripts and environments stay out. What concerns the controller alone (policy, usage, pacing) is no change.
+A change shows no more than squeue, sinfo and `scontrol show` print: no scripts, no environments. Events about the
+controller alone (policy, usage, pacing) are not sent.
 
-Rules of who sees what are PrivateData's (`controller.api.private`).
+Visibility follows PrivateData (`controller.api.private`).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _Body = dict[str, Any]
 #: Words of PrivateData that hide changes from some users.
 _PRIVATE = frozenset({"jobs", "nodes", "partitions", "reservations"})
 
-#: Kinds that concern jobs, steps … but tell a user nothing that another kind does not.
+#: Event types about jobs, steps … that tell a user no more than another event does.
 _INTERNAL = (
     job.JobAccrued, job.PrioritiesReached, job.EndSignalSent, job.KillRepeated, cluster.PowerProgramBegan,
     cluster.NodesNotResumed, cluster.NodeKept, cluster.PowerPaced, cluster.PolicyChanged, cluster.PolicyAmended,
@@ -55,7 +55,7 @@ def is_public(state: State) -> bool:
 
 
 def job_fields(found: Job) -> _Body:
-    """A job whole."""
+    """All public fields of a job."""
     spec = found.spec
     body: _Body = {
         "job_id": found.id,
@@ -170,7 +170,7 @@ def _step_end(event: step.StepNodeEnded | step.StepEnded) -> _Body:
 
 
 def _fields(**constant: Any) -> Callable[[Any], _Body]:
-    """The event's own fields, and what its kind means."""
+    """The event's own fields, and the kind of change."""
 
     def body(event: Event) -> _Body:
         own = {name: getattr(event, name) for name in event.__struct_fields__ if name != "at"}
@@ -179,7 +179,7 @@ def _fields(**constant: Any) -> Callable[[Any], _Body]:
     return body
 
 
-#: Any: each function takes its own kind of event; the table is what pairs them.
+#: Any: each function takes its own event type, which the table pairs with it.
 _SHAPES: dict[type[Event], tuple[str, Callable[[Any], _Body]]] = {
     job.JobQueued: ("job", lambda event: job_fields(event.job)),
     job.JobUpdated: ("job", lambda event: job_fields(event.job)),
@@ -240,7 +240,7 @@ assert {*_SHAPES, *_INTERNAL} == set(kinds.ALL_EVENTS.values()), "an event witho
 
 class Shaper:
     """Turns events into changes for one caller. `unknown_owner` is set when a job's change was left out because its
-    record is gone, and with it the word whose it was.
+    record, and so its owner, is gone.
     """
 
     def __init__(self, state: State, caller: Caller) -> None:
@@ -249,7 +249,7 @@ class Shaper:
         self.unknown_owner = False
 
     def change(self, sequence: int, event: Event) -> Change | None:
-        """The change, or None where there is nothing to tell the caller."""
+        """The change; None if the caller gets none."""
         found = _SHAPES.get(type(event))
         if found is None:
             return None
@@ -269,7 +269,7 @@ class Shaper:
         return Change(sequence=sequence, type=kind, job_ids=ids, data=data)
 
     def _identify(self, body: _Body) -> None:
-        """Whose job it is, for readers that have not seen it queued."""
+        """Add the job's owner and name, for subscribers that have not seen it queued."""
         job = self._state.jobs.get(body["job_id"])
         if job is not None and "user" not in body:
             body["user"], body["account"] = job.spec.user, job.spec.account
@@ -304,7 +304,7 @@ class Shaper:
             return found.spec.uid == caller.uid or others(found)
 
         if "jobs" in body:
-            # A purge names records that have gone: whose they were is not known, and their ends were told before.
+            # A purge names records that are gone: their owners are unknown, and their ends were sent before.
             if isinstance(event, job.JobsPurged):
                 return False
             body["jobs"] = [one for one in body["jobs"] if mine(one["job_id"])]

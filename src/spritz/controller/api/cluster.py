@@ -1,4 +1,4 @@
-"""About the daemon and the configuration: ping, show config, reconfigure, shutdown, setdebug, statistics.
+"""Requests about the daemon and the configuration: ping, show config, reconfigure, shutdown, setdebug, statistics.
 
 Source: scontrol(1).
 """
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 #: Seconds that reading the configuration again may take.
 READ_SECONDS = 60.0
 
-#: Keys that take a restart: the daemon has bound, opened or become what they name.
+#: Keys that need a restart: the daemon has bound, opened or become what they name.
 FIXED_KEYS = (
     "ClusterName",
     "SlurmUser",
@@ -77,7 +77,7 @@ class ClusterQueries:
         self.peers = Peers(context)
 
     def ping(self, request: Ping, call: Call) -> Pong:
-        """Answered to anybody, authenticated or not: it tells nothing that the port does not."""
+        """Open to every caller, authenticated or not: it reveals no more than the open port."""
         context = self._context
         return Pong(
             host=self._host,
@@ -89,7 +89,7 @@ class ClusterQueries:
         )
 
     def show_config(self, request: ShowConfig, call: Call) -> ConfigText:
-        """Every key as it is in force."""
+        """Every key with its value in force."""
         context = self._context
         context.identity.caller(call)
         configuration = context.configuration
@@ -107,7 +107,7 @@ class ClusterQueries:
         )
 
     def _live(self, configuration: Configuration) -> dict[str, str]:
-        """What only the running daemon knows, and the users with their ids."""
+        """Values that only the running daemon knows, and users with their ids."""
         return {
             "BOOT_TIME": "",
             "DebugFlags": ",".join(sorted(self._context.debug_flags.flags)) or "(null)",
@@ -124,7 +124,7 @@ class ClusterQueries:
         }
 
     async def reconfigure(self, request: Reconfigure, call: Call) -> Done:
-        """Read the files again; a broken one leaves everything as it is and is told in full."""
+        """Read the files again. With faults, nothing changes and all of them are reported."""
         self.administrators_only(call)
         messages = await self.reread()
         await renew_plugins(self._context, self._context.configuration)
@@ -132,8 +132,9 @@ class ClusterQueries:
         return Done(messages=messages)
 
     async def reread(self) -> tuple[str, ...]:
-        """Replace the configuration. Returns what the administrator should know. Raises SpritzError, and changes
-        nothing."""
+        """Replace the configuration. Returns warnings for the administrator. Raises SpritzError, and then changes
+        nothing.
+        """
         context = self._context
         fresh = await self._reader.run(read_configuration, context.configuration.path, seconds=READ_SECONDS)
         fixed = changed_fixed_keys(context.configuration, fresh)
@@ -156,7 +157,7 @@ class ClusterQueries:
             context.limits.rule = rate_rule(fresh.loaded.settings)
         context.identity.directory.expire()
         if context.machines is not None and files is not None:
-            context.machines.serve(files)  # nodes that are told below fetch these
+            context.machines.serve(files)  # nodes notified below fetch these
         context.nodes.reload()
         context.nodes.dismiss(sorted(before - {node.name for node in fresh.nodes}))
         warnings = tuple(item.text for item in fresh.loaded.warnings)
@@ -166,7 +167,7 @@ class ClusterQueries:
         return warnings
 
     async def shutdown(self, request: Shutdown, call: Call) -> Done:
-        """Stop, and those that stand by; the connection closes when everything is on disk."""
+        """Stop this controller and its standbys; the connection closes when everything is on disk."""
         self.administrators_only(call)
         if len(self._context.configuration.addresses) > 1:
             await self.peers.shut_down()
@@ -175,7 +176,7 @@ class ClusterQueries:
         return Done()
 
     def pause_scheduling(self, request: PauseScheduling, call: Call) -> Done:
-        """Start no jobs, or start them again."""
+        """Pause or resume starting jobs."""
         self.administrators_only(call)
         self._context.scheduling_paused = request.paused
         self._context.log.info("scheduler.paused" if request.paused else "scheduler.resumed")
@@ -183,7 +184,7 @@ class ClusterQueries:
         return Done()
 
     async def set_dampening(self, request: SetDampening, call: Call) -> Done:
-        """Another FairShareDampeningFactor until the configuration is read again."""
+        """Set FairShareDampeningFactor until the configuration is read again."""
         self.administrators_only(call)
         if not 1 <= request.factor <= 0xFFFF:
             raise SpritzError(f"invalid dampening factor: {request.factor}", code="ESLURM_NOT_SUPPORTED")
@@ -192,8 +193,8 @@ class ClusterQueries:
         return await self._settle(replace(state.settings, priority_policy=policy))
 
     async def set_power_exception(self, request: SetPowerException, call: Call) -> Done:
-        """Other nodes, partitions or states that power saving leaves up, until the configuration is read again (or
-        longer: ReconfigFlags=KeepPowerSaveSettings).
+        """Set nodes, partitions or states exempt from power saving until the configuration is read again (longer with
+        ReconfigFlags=KeepPowerSaveSettings).
         """
         self.administrators_only(call)
         state = self._context.machine.state
@@ -209,7 +210,7 @@ class ClusterQueries:
         return await self._settle(replace(state.settings, power=power))
 
     async def _settle(self, settings: ClusterSettings) -> Done:
-        """These hold from now on."""
+        """Apply changed settings."""
         state = self._context.machine.state
         nodes = tuple(node.config for node in state.nodes.values())
         partitions = tuple(state.partitions.values())
@@ -218,7 +219,7 @@ class ClusterQueries:
         return Done()
 
     def set_debug(self, request: SetDebug, call: Call) -> Done:
-        """Another log level until the next restart or re-reading of it."""
+        """Set the log level until the next restart or reading of the configuration."""
         self.administrators_only(call)
         try:
             set_levels(file_level=request.level, stderr_level=request.level)
@@ -228,21 +229,21 @@ class ClusterQueries:
         return Done()
 
     def set_scheduling_log(self, request: SetSchedulingLog, call: Call) -> Done:
-        """Scheduling is logged from now on, or no more."""
+        """Turn the scheduling log on or off."""
         self.administrators_only(call)
         self._context.scheduling_log.set_level(request.level)
         self._context.log.info("log.scheduling_level_set", level=request.level)
         return Done()
 
     def set_debug_flag(self, request: SetDebugFlag, call: Call) -> Done:
-        """One subject more or less in the log."""
+        """Turn a debug flag on or off."""
         self.administrators_only(call)
         self._context.debug_flags.change(request.flag, request.on)
         self._context.log.info("log.flag_set", flag=request.flag, on=request.on)
         return Done()
 
     def statistics(self, request: Statistics, call: Call) -> Counters:
-        """Counters since the start."""
+        """Counters since the start of the daemon."""
         context = self._context
         context.identity.caller(call)
         values = {f"request.{kind}_count": count for kind, (count, _) in context.counting.calls.kinds.items()}
@@ -254,12 +255,12 @@ class ClusterQueries:
         return Counters(values=values)
 
     def diagnostics(self, request: GetDiagnostics, call: Call) -> Diagnostics:
-        """Everybody may see these figures."""
+        """Open to every user."""
         self._context.identity.caller(call)
         return self._context.counting.told(self._context)
 
     def reset_diagnostics(self, request: ResetDiagnostics, call: Call) -> Done:
-        """Counters begin anew. Raises SpritzError for all but operators."""
+        """Reset the counters to zero. Raises SpritzError unless the caller is an operator."""
         context = self._context
         if not operates(context.machine.state, context.identity.caller(call)):
             raise SpritzError(Rejection(code="ESLURM_ACCESS_DENIED").text, code="ESLURM_ACCESS_DENIED")
@@ -267,12 +268,12 @@ class ClusterQueries:
         return Done()
 
     def administrators_only(self, call: Call) -> None:
-        """Raises SpritzError for anybody else."""
+        """Raises SpritzError unless the caller is an administrator."""
         need_administrator(self._context, call)
 
 
 def changed_fixed_keys(old: Configuration, new: Configuration) -> list[str]:
-    """Keys of FIXED_KEYS whose values differ."""
+    """The FIXED_KEYS whose values differ."""
     return [key for key in FIXED_KEYS if old.loaded.settings[key] != new.loaded.settings[key]]
 
 

@@ -1,6 +1,6 @@
-"""Requests that change state, as users send them: the caller and group names are looked up, then the writer decides.
+"""Requests that change state: looks up the caller and named groups, then hands the command to the writer.
 
-Policy (whose job may be cancelled by whom, what may be updated) is the core's. Source: `model.commands`.
+The core decides policy (who may cancel or update what). Source: `model.commands`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from spritz.model.cluster import Caller
     from spritz.runtime.directory import Question
 
-#: Commands that go to the core as they are.
+#: Commands that go to the core unchanged.
 PLAIN_COMMANDS: tuple[type[Struct], ...] = (
     job.CancelJobs,
     job.UpdateJob,
@@ -49,18 +49,20 @@ PLAIN_COMMANDS: tuple[type[Struct], ...] = (
     ResetUsage,
 )
 
-#: those that JobSubmitPlugins see as updates, as in Slurm
+#: commands that JobSubmitPlugins get as updates, as in Slurm
 MODIFYING = (job.UpdateJob, job.HoldJob, job.ReleaseJob)
 
 
 class Commands:
-    """Hands commands over."""
+    """Hands commands to the single writer."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
 
     def lookups(self, command: Struct, caller: Caller) -> list[Question]:
-        """Groups that a partition names, for callers with the right to change it; the user that plugins are told."""
+        """The lookups that a command needs: groups named for a partition, if the caller may change it; the user that
+        plugins get.
+        """
         context = self._context
         state = context.machine.state
         if isinstance(command, MODIFYING) and context.submit_plugins is not None:
@@ -74,7 +76,7 @@ class Commands:
         return [(gid_of, name) for name in names]
 
     def plain(self, command: Struct, call: Call) -> Deferred:
-        """Decide now, answer when durable."""
+        """Decide now, answer once durable."""
         context = self._context
         caller = context.identity.caller(call)
         if context.submit_plugins is not None and isinstance(command, MODIFYING):
@@ -92,7 +94,8 @@ class Commands:
             command = self._with_priority(command)
         elif isinstance(command, job.TopJob):
             command = self._with_priorities(command)
-        elif administers(self._context.machine.state, caller):  # the core refuses others, and their groups are unknown
+        # the core refuses other callers, so their groups are not needed
+        elif administers(self._context.machine.state, caller):
             known = self._context.identity.gid_of
             if isinstance(command, cluster.CreatePartition):
                 command = replace(command, partition=with_group_numbers(command.partition, known))
@@ -101,7 +104,7 @@ class Commands:
         self._context.writer.handle(command, caller, reply)
 
     def _with_priorities(self, command: job.TopJob) -> job.TopJob:
-        """Of all jobs that may change places."""
+        """The command with current priorities of all jobs that may change places."""
         context = self._context
         state, now = context.machine.state, context.clock.now()
         known: dict[int, int] = {}
@@ -113,7 +116,7 @@ class Commands:
         return replace(command, priorities=tuple(known.items()))
 
     def _with_priority(self, command: job.UpdateJob) -> job.UpdateJob:
-        """What is in force of the priority is known here, not in the core: users may only go below it."""
+        """The command with the job's current priority, unknown to the core: users may only lower it."""
         context = self._context
         found = context.machine.state.jobs.get(command.target.job_id) if "priority" in command.changes else None
         in_force = None if found is None else context.forecasts.of(found, context.clock.now()).priority

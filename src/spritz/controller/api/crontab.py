@@ -1,6 +1,6 @@
-"""Crontabs: reading them. They are written by `submit`, with their jobs.
+"""Reads crontabs; `submit` writes them, with their jobs.
 
-Source: scrontab(1): operators may list those of others.
+Source: scrontab(1): operators may read other users' crontabs.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Crontabs:
         self._context = context
 
     async def get(self, request: GetCrontab, call: Call) -> CrontabText | Rejection:
-        """The crontab as it was written."""
+        """The crontab's text as submitted."""
         context = self._context
         state, caller = context.machine.state, context.identity.caller(call)
         if not state.settings.crontabs:

@@ -1,15 +1,17 @@
-"""Requests that are answered when something happens: a job starts, a job ends, a step fits.
+"""Deferred requests: answered when a job starts, a job ends, or a step fits.
 
-Owns the parked requests and what follows when their callers go away. The core never waits; this does, and asks again.
+Owns parked requests, and cleans up when their callers go away. The core never waits; this module does, and asks the
+core again.
 
 - `AwaitAllocation`: answered when the job runs or has ended. If the caller goes away before, an interactive job is
-  cancelled: nobody is left to use it.
-- After the grant an interactive job is held by whoever was told of it. When the last of their connections closes, they
+  cancelled: no client could use it.
+- After the grant, the clients that got it hold the interactive job. When the last of their connections closes, they
   have `GRACE_SECONDS` to come back with another AwaitAllocation; after that the job is cancelled once their processes
-  (known by the kernel's word on a local socket) are gone. Who merely closed the connection and lives on keeps the job.
-  Where the kernel says of all of them that they have ended, nothing is waited for but the steps that end with them.
-- An interactive job that nobody has asked for, because its client died as soon as it was queued or while the controller
-  was away, is cancelled as well; running steps vouch for their client, with whom they end.
+  (which the kernel identifies on a local socket) are gone. A client that closed its connection but lives on keeps the
+  job. If all client processes are known to have ended, the grace time is skipped, and only their steps are waited
+  for.
+- An interactive job without a client, because the client died right after the submission or while the controller was
+  away, is cancelled too. Running steps prove that their client lives, since they end with it.
 - `AwaitEnd`: answered when the job, or every task of the array, has ended.
 - `CreateStep(wait=True)`: asked again, first come first served, whenever a step of that job ends.
 
@@ -45,20 +47,20 @@ if TYPE_CHECKING:
     from spritz.model.events import Event
     from spritz.model.job import Job
 
-#: Seconds that the caller of a granted interactive job has to connect again, and between looks at its process, unless
-#: InactiveLimit says otherwise.
+#: Seconds for the client of a granted interactive job to reconnect, and between checks of its process, unless
+#: InactiveLimit is set.
 GRACE_SECONDS = 10.0
 
-#: Seconds to the first look at processes whose connections have closed; each further one after twice as long.
+#: Seconds to the first check of processes whose connections have closed; the interval doubles with each check.
 _SOON_SECONDS = 0.02
 
-#: Seconds that clients have to come back after a restart, with the same proviso; they try every few seconds.
+#: Seconds for clients to come back after a restart, unless InactiveLimit is set; clients retry every few seconds.
 RETURN_SECONDS = 30.0
 
-#: Parked steps of one job that are tried each time one of its steps ends.
+#: Parked steps of a job that are tried whenever one of its steps ends.
 RETRIES_MAX = 16
 
-#: Refusals of a step that time will cure.
+#: Refusals of a step that pass with time.
 _BUSY = frozenset(("ESLURM_NODES_BUSY", "ESLURM_PROLOG_RUNNING", "ESLURM_PORTS_BUSY"))
 
 
@@ -67,13 +69,13 @@ class DeferredRequests:
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        #: job number -> what to do when an event about it has come; True when done with
+        #: job number -> what to call on an event about it; it returns True when finished
         self._parked: dict[int, list[Callable[[], bool]]] = {}
         self._steps: dict[int, list[tuple[CreateStep | CreateHetStep, Call]]] = {}
         self._touched: dict[int, None] = {}
-        #: interactive job -> who was told of its grant
+        #: interactive job -> clients that got its grant
         self._holders: dict[int, list[_Holder]] = {}
-        #: interactive jobs none of whose holders may be left
+        #: interactive jobs that may have lost all their clients
         self._expected: set[int] = set()
         context.writer.listeners.add("waiting", self._listen, Loss.REBUILD, self._rebuild)
         context.writer.hooks.append(self._look)
@@ -82,7 +84,7 @@ class DeferredRequests:
                 self._expect(job.id, context.configuration.settings.inactive_limit_seconds or RETURN_SECONDS)
         context.counters.append(lambda: {"waiting.requests_count": float(sum(map(len, self._parked.values())))})
 
-    # -- jobs
+    # Jobs
 
     def await_allocation(self, request: AwaitAllocation, call: Call) -> Struct | Deferred:
         """Park until the job is no longer pending."""
@@ -123,7 +125,7 @@ class DeferredRequests:
         return True
 
     def _grant(self, job_id: int, call: Call) -> None:
-        """The job as it is now: it may have moved on while its events went to disk."""
+        """The job as it is now: it may have changed while its events went to disk."""
         context = self._context
         state = context.machine.state
         job = state.jobs.get(job_id)
@@ -136,7 +138,7 @@ class DeferredRequests:
             if job.spec.interactive and job.state.active:
                 self._cancel(job_id, "its client went away before it was told of the grant")
             return
-        settings = replace(state.settings, topologies=())  # large, and no matter of clients
+        settings = replace(state.settings, topologies=())  # large, and irrelevant for clients
         call.reply(
             AllocationGranted(
                 job=job, settings=settings, node_addresses=addresses, components=components_of(state, job)
@@ -166,10 +168,10 @@ class DeferredRequests:
         self._context.writer.when_durable(lambda: call.reply(reply))
         return True
 
-    # -- who holds an interactive job
+    # Clients of interactive jobs
 
     def _hold(self, job_id: int, call: Call) -> None:
-        """Note who was told of the grant: salloc, but also every srun below it."""
+        """Remember a client that got the grant: salloc, but also every srun below it."""
         holders = self._holders.setdefault(job_id, [])
         holders[:] = [holder for holder in holders if holder.is_there()]
         holders.append(_Holder(call))
@@ -184,7 +186,7 @@ class DeferredRequests:
             self._holders.pop(job_id, None)
 
     async def _cancel_if_killed(self, job_id: int) -> None:
-        """A process that has ended comes back no more: look for that until the time of grace is over."""
+        """An ended process never comes back: check for that until the grace time is over."""
         seconds = _SOON_SECONDS
         while seconds < self._grace():
             await self._context.clock.sleep(seconds)
@@ -201,13 +203,13 @@ class DeferredRequests:
         return self._context.configuration.settings.inactive_limit_seconds or GRACE_SECONDS
 
     def _expect(self, job_id: int, seconds: float) -> None:
-        """Have the job cancelled unless somebody asks for it."""
+        """Cancel the job unless a client asks for it in time."""
         if job_id not in self._expected:
             self._expected.add(job_id)
             self._context.tasks.spawn_contained(self._expect_back(job_id, seconds), name="interactive.grace")
 
     async def _expect_back(self, job_id: int, seconds: float) -> None:
-        """Look now and then until somebody is connected again, or nobody is left."""
+        """Check repeatedly until a client is connected again, or none is left."""
         state = self._context.machine.state
         try:
             while True:
@@ -228,7 +230,7 @@ class DeferredRequests:
             self._expected.discard(job_id)
 
     def _has_steps(self, job: Job) -> bool:
-        """Steps vouch for their client, with whom they end."""
+        """Whether the job has running steps: these end with their client, so it lives."""
         state = self._context.machine.state
         return any(state.steps.get(member.id, {}).keys() - {STEP_EXTERN} for member in het.members(state, job))
 
@@ -237,7 +239,7 @@ class DeferredRequests:
         job_filter = JobFilter(targets=(JobTarget(job_id),))
         self._context.writer.handle(CancelJobs(filter=job_filter, comment=cause), SYSTEM)
 
-    # -- steps
+    # Steps
 
     def create_step(self, command: CreateStep | CreateHetStep, call: Call) -> Deferred:
         """Lay the step out now; with `wait`, park it while other steps hold the resources."""
@@ -252,7 +254,7 @@ class DeferredRequests:
         return DEFERRED
 
     def _try_step(self, command: CreateStep | CreateHetStep, call: Call) -> bool:
-        """Whether the request is settled, one way or the other."""
+        """Try a step. Returns whether the request is finished, granted or refused."""
         context = self._context
         caller = context.identity.caller(call)
         held: list[Struct | None] = []
@@ -274,10 +276,10 @@ class DeferredRequests:
             try:
                 is_settled = self._try_step(command, call)
             except Exception as error:
-                call.crashed(error)  # a fault of the core: it must not take the requests behind this one with it
+                call.crashed(error)  # a fault of the core must not affect the requests behind this one
                 continue
             if not is_settled:
-                # First come, first served: the requests behind it wait too. This one stands in front again.
+                # First come, first served: later requests wait too, and this one goes back to the front.
                 rest = parked[place + 1 :]
                 self._steps[job_id] += rest
                 return
@@ -286,20 +288,20 @@ class DeferredRequests:
             self._steps[job_id] = rest
             self._touched[job_id] = None
 
-    # -- what happened
+    # Events
 
     def _park(self, job_id: int, check: Callable[[], bool]) -> None:
         self._parked.setdefault(job_id, []).append(check)
 
     def _rebuild(self) -> None:
-        """Look again at every parked request, and at interactive jobs that need somebody to ask for them."""
+        """Check every parked request again, and interactive jobs that need a client."""
         self._touched.update(dict.fromkeys((*self._parked, *self._steps)))
         for job in self._context.machine.state.jobs.values():
             if job.spec.interactive and not job.state.ended and not job.het_offset:
                 self._expect(job.id, self._grace())
 
     def _listen(self, events: Sequence[Event]) -> None:
-        """Note which jobs with parked requests an event is about, and new jobs that somebody must ask for."""
+        """Note jobs with parked requests, and new jobs that need a client."""
         for event in events:
             if type(event) is JobQueued and event.job.spec.interactive and not event.job.het_offset:
                 self._expect(event.job.id, self._grace())
@@ -307,7 +309,7 @@ class DeferredRequests:
             return
         jobs = self._context.machine.state.jobs
         if self._steps and any(type(event) is StepEnded for event in events):
-            # The ports of a step are free for steps of other jobs too.
+            # A step's ports become free for steps of other jobs too.
             self._touched.update(dict.fromkeys(job_id for job_id, parked in self._steps.items() if _ask_ports(parked)))
         for event in events:
             job_id = getattr(event, "job_id", None)
@@ -322,7 +324,7 @@ class DeferredRequests:
                 self._touched[job.het_job_id] = None
 
     def _look(self) -> None:
-        """At the end of a turn: answer what can be answered now."""
+        """At the end of a turn: answer the requests that can be answered now."""
         if not self._touched:
             return
         touched, self._touched = self._touched, {}
@@ -341,7 +343,7 @@ def _ask_ports(parked: list[tuple[CreateStep | CreateHetStep, Call]]) -> bool:
 
 
 class _Holder:
-    """Somebody who was told of a grant: a connection, and the process behind it where the kernel names it."""
+    """A client that got a grant: its connection, and its process if the kernel identified it."""
 
     __slots__ = ("_began", "_channel", "_pid")
 
@@ -356,21 +358,21 @@ class _Holder:
         return self._channel.is_open
 
     def is_there(self) -> bool:
-        """Connected, or a living process that has merely closed its connection."""
+        """Whether it is connected, or its process lives and has merely closed the connection."""
         return self.is_connected or (self._began != "" and _process_began(self._pid) == self._began)
 
     def is_dead(self) -> bool:
-        """Its process has ended, by the kernel's word: of one on another machine nobody knows."""
+        """Whether its process is known to have ended; always False for a process on another machine."""
         return self._began != "" and not self.is_there()
 
 
 def _exit_code(job: Job) -> int:
-    """What `sbatch --wait` exits with for this job: its code, or 1 if a signal ended it."""
+    """The exit code of `sbatch --wait`: the job's exit code, or 1 if a signal ended it."""
     return 1 if job.exit_status & 0x7F else job.exit_status >> 8
 
 
 def _process_began(pid: int) -> str:
-    """Start time of a process in ticks, which tells it from a later one of the same number; "" if it is gone."""
+    """Start time of a process in ticks, which distinguishes reused process ids; "" if it is gone."""
     if not pid:
         return ""
     try:

@@ -1,7 +1,7 @@
-"""Nodes that slurm.conf does not have: made by hand, brought by their daemons, and deleted.
+"""Dynamic nodes, which slurm.conf does not have: created by command or by their daemons, and deleted.
 
-The line that describes one is read here, by the configuration in force; whether there may be such a node is the core's
-to say. Source: scontrol(1) create, delete; slurmd(8) -F, -Z.
+The node's line is parsed here, under the configuration in force; the core decides whether the node may exist. Source:
+scontrol(1) create, delete; slurmd(8) -F, -Z.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class DynamicNodes:
         self._context = context
 
     def create(self, command: CreateNodes, call: Call) -> Deferred:
-        """`scontrol create NodeName=…`. Raises ConfigError with every fault in the line."""
+        """`scontrol create NodeName=…`. Raises ConfigError with all faults of the line."""
         context = self._context
         caller = context.identity.caller(call)
         if not administers(context.machine.state, caller):
@@ -41,7 +41,7 @@ class DynamicNodes:
         return DEFERRED
 
     def delete(self, command: DeleteNodes, call: Call) -> Deferred:
-        """`scontrol delete NodeName=…`: their daemons are not listened to any more."""
+        """`scontrol delete NodeName=…`; disconnects the nodes' daemons."""
         context = self._context
 
         def deleted(reply: Struct | None) -> None:
@@ -53,7 +53,7 @@ class DynamicNodes:
         return DEFERRED
 
     def introduce(self, report: IntroduceNode, call: Call) -> Deferred:
-        """A daemon asks which node it is. Only node daemons get here. Raises ConfigError for a line with faults."""
+        """Tell a node daemon which node it is. Raises ConfigError for a faulty line."""
         context = self._context
         config = None
         if report.line:

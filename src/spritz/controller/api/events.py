@@ -1,8 +1,8 @@
-"""The stream of journaled events, for dashboards, exporters and whoever follows along.
+"""The stream of journaled events, for dashboards, exporters and other subscribers.
 
-Owns the watchers' places in the stream. Past events are read from the journal; a watcher that has caught up is fed
-from memory, after each commit. Only administrators may watch events as they are, which hold all users' requests
-(`WatchEvents`); `WatchChanges` is for all users, and tells what the caller may see (`changes`).
+Owns the subscribers' positions in the stream. Past events are read from the journal; after that a subscriber gets
+events from memory after each commit. Only administrators may get whole events, which contain all users' requests
+(`WatchEvents`); `WatchChanges` is for all users, and contains what the caller may see (`changes`).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from spritz.controller.context import Context
     from spritz.model.events import Event
 
-#: Recent events that are kept in memory while anybody watches; who falls further behind reads the journal again.
+#: Recent events kept in memory while there are subscribers; a subscriber further behind reads the journal again.
 RECENT_MAX = 10_000
 
 #: Events in one batch.
@@ -46,7 +46,7 @@ class EventStream:
         context.writer.listeners.add("event_stream", self._listen, Loss.REBUILD, self._rebuild)
 
     def _rebuild(self) -> None:
-        """Watchers read what was missed from the journal."""
+        """Subscribers read the missed events from the journal."""
         self._recent.clear()
         self._next_sequence = self._context.writer.last_sequence + 1
         self._moved.set()
@@ -73,12 +73,12 @@ class EventStream:
             yield EventBatch(events=[plain(number, event) for number, event in events])
 
     async def watch_changes(self, request: WatchChanges, call: Call) -> AsyncIterator[ChangeBatch]:
-        """What the caller may see of the events after `since`."""
+        """The parts that the caller may see of the events after `since`."""
         context, state = self._context, self._context.machine.state
         caller = context.identity.caller(call)
         latest, oldest = context.writer.durable_sequence, context.journal.oldest_sequence
         since = latest if request.since is None else request.since
-        # A number of the future is of another journal: the caller knows another cluster, or one that was restored.
+        # A number in the future belongs to another journal: another cluster, or one that was restored.
         incomplete = since + 1 < oldest or since > context.writer.last_sequence
         if incomplete:
             since = max(oldest - 1, 0) if since + 1 < oldest else latest
@@ -87,7 +87,7 @@ class EventStream:
         shaper = Shaper(state, caller)
         async for at, events in self._after(since, follow=request.follow):
             if state.settings.private_data != private:
-                # Who may see what is another now: the subscriber comes again, and is looked at again.
+                # Visibility has changed: the subscriber must connect and be checked again.
                 raise SpritzError("PrivateData has changed", code="ESLURM_ACCESS_DENIED", hint="subscribe again")
             shaped = (shaper.change(number, event) for number, event in events)
             changes = tuple(change for change in shaped if change is not None)
@@ -95,7 +95,7 @@ class EventStream:
             shaper.unknown_owner = False
 
     async def _after(self, at: int, *, follow: bool) -> AsyncIterator[tuple[int, _Numbered]]:
-        """Durable events after `at`, a batch at a time, with the number of the last; for ever if `follow`."""
+        """Durable events after `at`, in batches, each with the number of its last event; for ever if `follow`."""
         context = self._context
         self._watchers += 1
         try:
@@ -105,7 +105,7 @@ class EventStream:
                     yield at, batch
                 if not follow and at >= context.writer.durable_sequence:
                     return
-                # Caught up with the disk: follow the memory, as long as it reaches back to where we are.
+                # Caught up with the disk: read from memory as long as it reaches back far enough.
                 while True:
                     await self._wait_for_more(at)
                     await context.writer.durable()
@@ -124,7 +124,7 @@ class EventStream:
                 self._recent.clear()
 
     def _recent_after(self, at: int) -> _Numbered:
-        """Durable events from memory that follow `at` at once; empty if memory does not reach back that far."""
+        """Durable events from memory that directly follow `at`; empty if memory does not reach back that far."""
         if not self._recent or self._recent[0][0] > at + 1:
             return []
         durable = self._context.writer.durable_sequence
@@ -137,7 +137,7 @@ class EventStream:
             await self._moved.wait()
 
     async def _from_journal(self, after: int) -> AsyncIterator[_Numbered]:
-        """What is on disk after `after`. Groups are decoded one at a time, with turns of the loop between."""
+        """Events on disk after `after`. Groups are decoded one at a time, with turns of the loop in between."""
         while groups := await self._context.reader.groups(after):
             batch: _Numbered = []
             for group in groups:

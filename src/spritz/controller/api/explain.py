@@ -1,7 +1,6 @@
 """`scontrol explain`: why does this job wait? Answered from a forked copy of the state by a full cycle of its own.
 
-The verdict is that cycle's, the same that the controller's next full pass comes to; the copy then vanishes, spoilt by
-the requests that were tried out in it.
+The result is that of the controller's next full pass. The copy is then discarded: trying other requests changes it.
 
 Source: squeue(1) --start, JOB REASON CODES.
 """
@@ -43,10 +42,10 @@ if TYPE_CHECKING:
 _encode = Encoder().encode
 _decode = Decoder(Explanations).decode
 
-#: Explanations under way at once; more are told to come again.
+#: Explanations in progress at once; further callers are told to retry.
 CHILDREN_MAX = 4
 
-#: Records of one array that are told of.
+#: Records of an array that are explained.
 RECORDS_MAX = 20
 
 
@@ -58,12 +57,12 @@ class ExplainQueries:
         self._running: set[Child] = set()
 
     def lookups(self, request: ExplainJob, caller: Caller) -> list[Question]:
-        """The job's user, in whose name other requests are tried."""
+        """The job's user, on whose behalf other requests are tried."""
         found = matching_jobs(self._context.machine.state, JobFilter(targets=(request.target,)))
         return [] if isinstance(found, Rejection) or not found else [(person_of, found[0].spec.uid)]
 
     def explain(self, request: ExplainJob, call: Call) -> Struct | Deferred:
-        """At once for jobs that do not wait; else by a child."""
+        """Answer at once for jobs that do not wait; else from a child."""
         context = self._context
         caller = context.identity.caller(call)
         found = matching_jobs(context.machine.state, JobFilter(targets=(request.target,)))
@@ -78,7 +77,7 @@ class ExplainQueries:
             return DEFERRED
         if len(self._running) >= CHILDREN_MAX:
             return Rejection(code="ESLURM_MAX_JOB_COUNT", hint="too many explanations at once; ask again")
-        # Here: the child cannot look users up.
+        # Looked up here, since the child cannot.
         owner = context.identity.caller_of(jobs[0].spec.uid)
         viewer = caller.user if hides_jobs(context.machine.state, caller) else None
 
@@ -102,15 +101,17 @@ class ExplainQueries:
 def explanations(
     context: Context, jobs: list[Job], now: float, owner: Caller | None, viewer: str | None = None
 ) -> Explanations:
-    """In the child. `owner`: who would ask for another request (None: do not try any). `viewer`: the only user whose
-    jobs may be named (None: all).
+    """Runs in the child.
+
+    `owner`: on whose behalf other requests are tried (None: none are tried). `viewer`: the only user whose jobs may be
+    named (None: all).
     """
     state, projection = context.machine.state, context.forecasts.projection
     snapshot = projection.snapshot(now)
     view = PlanView(snapshot, full_cycle.run(snapshot, held=True), state.jobs, state.nodes, viewer)
     found = [explain(view, job) if job.state is JobState.PENDING else past(job) for job in jobs]
     if owner is not None:
-        # From here on the projection is spoilt.
+        # From here on the projection is changed.
         place = next(index for index, job in enumerate(jobs) if job.state is JobState.PENDING)
         found[place] = _with_others(context, projection, jobs[place], found[place], now, owner)
     return Explanations(now=now, explanations=found)

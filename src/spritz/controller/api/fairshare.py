@@ -1,4 +1,4 @@
-"""FairShares of associations. Source: sshare(1)."""
+"""Fair shares of associations. Source: sshare(1)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from spritz.model.limits.records import Association
     from spritz.scheduling.view.fairshare import Share
 
-#: Always counted, in this order; others of AccountingStorageTRES follow.
+#: Always counted, in this order; further ones of AccountingStorageTRES follow.
 _ALWAYS = ("cpu", "mem", "energy", "node", "billing", "fs/disk", "vmem", "pages")
 
 
@@ -38,7 +38,7 @@ class FairShareQueries:
         self._context = context
 
     async def compare_usage(self, request: CompareUsage, call: Call) -> Struct:
-        """Operators: usage as it is kept, and by the records."""
+        """For operators: usage as the controller keeps it, and by the records."""
         if not operates(self._context.machine.state, self._context.identity.caller(call)):
             return Rejection(code="ESLURM_ACCESS_DENIED")
         try:
@@ -47,7 +47,7 @@ class FairShareQueries:
             return Rejection(code=error.code, message=error.message)
 
     async def list_shares(self, request: ListFairShares, call: Call) -> FairShares:
-        """Everybody may see them; with PrivateData=usage no more than his own."""
+        """Open to all users; with PrivateData=usage only for the caller's own associations."""
         context = self._context
         caller = context.identity.caller(call)
         await context.writer.durable()
@@ -73,13 +73,13 @@ class FairShareQueries:
 
 
 def counted_tres(context: Context) -> tuple[str, ...]:
-    """Names of the TRES that are counted, as accounting shows them."""
+    """Names of the counted TRES, as accounting shows them."""
     given = context.configuration.loaded.settings.words("AccountingStorageTRES")
     return tuple(dict.fromkeys((*_ALWAYS, *given)))
 
 
 def in_order(associations: tuple[Association, ...]) -> list[Association]:
-    """Depth first; of one account its users first, then the accounts below, by name."""
+    """Depth first; below an account its users, then its accounts, by name."""
     accounts = {association.account: association for association in associations if not association.user}
     users: dict[str, list[Association]] = {}
     below: dict[str, list[Association]] = {}

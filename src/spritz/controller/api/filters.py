@@ -1,7 +1,7 @@
-"""Which jobs a `JobFilter` means, without looking at more of them than it must.
+"""Finds the jobs that match a `JobFilter`, using indexes.
 
-Everything given must match; what is empty does not restrict. Finished jobs stay in the state for MinJobAge, tens of
-thousands of them on a busy cluster, so a listing of live jobs goes by the indexes and never meets them.
+All given conditions must match; empty ones do not restrict. Finished jobs stay in the state for MinJobAge, tens of
+thousands of them on a busy cluster, so a listing of live jobs uses the indexes and never touches them.
 
 Source: squeue(1), scancel(1).
 """
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 
 
 def matching_jobs(state: State, job_filter: JobFilter) -> list[Job] | Rejection:
-    """Records that match, by number. A single target whose job never was is refused with Slurm's error."""
+    """Matching records, by number. A single target that never existed is refused with Slurm's error."""
     if job_filter.targets:
         found: dict[int, Job] = {}
         for target in job_filter.targets:
             found.update((job.id, job) for job in target_jobs(state, target))
         if not found and len(job_filter.targets) == 1:
             number = job_filter.targets[0].job_id
-            # A task that the array does not have is no error: it simply is not there.
+            # A task index that the array lacks is no error.
             if number not in state.jobs and number not in state.arrays:
                 return Rejection(code="ESLURM_INVALID_JOB_ID")
         candidates: Iterable[Job] = found.values()
@@ -41,7 +41,7 @@ def matching_jobs(state: State, job_filter: JobFilter) -> list[Job] | Rejection:
     if accepts.takes_all:
         chosen = list(candidates)
     elif accepts.takes_states:
-        # The usual `squeue`: ten thousand times as little as can be.
+        # The usual `squeue`: four orders of magnitude cheaper than a full scan.
         states, flags = tuple(state for state in JobState if state.value in accepts.states), accepts.flags
         chosen = [job for job in candidates if job.state in states or job.flags & flags]
     else:
@@ -51,7 +51,9 @@ def matching_jobs(state: State, job_filter: JobFilter) -> list[Job] | Rejection:
 
 
 def target_jobs(state: State, target: JobTarget) -> list[Job]:
-    """Records of one target: a job, a whole array, or some of its tasks (which may still be in the array's record)."""
+    """Records of one target: a job, a whole array, or some of its tasks (which may still be part of the array's
+    record).
+    """
     job = state.jobs.get(target.job_id)
     tasks = state.arrays.get(target.job_id)
     if target.component is not None:
@@ -89,14 +91,14 @@ def _candidates(state: State, job_filter: JobFilter) -> Iterable[Job]:
         numbers.update(state.pending)
     if with_flags or wanted & {"RUNNING", "SUSPENDED"}:
         numbers.update(state.running)
-    # A job that is still being cleared away counts as ended, and as COMPLETING.
+    # A completing job counts as ended, and as COMPLETING.
     if with_flags:
         numbers.update(state.completing)
     return [jobs[number] for number in numbers]
 
 
 class _Predicate:
-    """All conditions but the targets, prepared once."""
+    """All conditions except the targets, prepared once."""
 
     __slots__ = (
         "accounts",
@@ -164,7 +166,7 @@ class _Predicate:
 
     def _place_fits(self, job: Job) -> bool:
         if self.partitions:
-            # A pending job stands in each partition that it asks for.
+            # A pending job belongs to each partition that it requests.
             there = job.spec.partitions if job.state is JobState.PENDING and job.spec.partitions else (job.partition,)
             if self.partitions.isdisjoint(there):
                 return False

@@ -1,13 +1,12 @@
-"""Authentication: the kernel's word about a connection, turned into a `Caller`.
+"""Authentication: turns the kernel's credentials of a connection into a `Caller`.
 
-For a user on another machine the daemon there vouches (`client.hub`), and the credential's word takes the place of the
-kernel's. Any other peer may ask whether the daemon is there, and nothing else. Users and groups are looked up before a
-handler runs (`identified`), so that neither the handler nor the core waits for a directory service. Rules when it does
-not answer (`runtime.directory`):
+For a user on another machine the daemon there vouches (`client.hub`), with a credential in place of the kernel's. Any
+other peer may only ping. Users and groups are looked up before a handler runs (`identified`), so that neither the
+handler nor the core waits for a directory service. Rules if it does not answer (`runtime.directory`):
 
-- Users that are known go on as before.
-- A query, and any request of an administrator, goes on with what the kernel says: the number, without name and groups.
-- Any other request fails, and so does one that needs more (whose job it shall be, the groups of a partition).
+- Known users are served as before.
+- A query, and any request of an administrator, is served with the uid alone, without name and groups.
+- Any other request fails, and so does one that needs further lookups (a job's owner, the groups of a partition).
 - Node daemons need no lookup at all.
 
 Source: slurm.conf(5) SlurmUser, AuthType; getgrouplist(3).
@@ -42,12 +41,13 @@ if TYPE_CHECKING:
     from spritz.runtime.credentials import PeerCredentials
     from spritz.runtime.tasks import Supervisor
 
-#: `lookups(request, caller)`: what a handler looks up besides its caller.
+#: `lookups(request, caller)`: what a handler needs looked up in addition to its caller.
 Lookups = Callable[[Any, Caller], Iterable[Question]]
 
 
 class Identity:
-    """Authenticates calls. `slurm_uid` is SlurmUser's number; that user, root and our own are administrators.
+    """Authenticates calls. `slurm_uid`: SlurmUser's number; that user, root and the daemon's own user are
+    administrators.
 
     Its methods answer from memory. They raise DirectoryUnavailable for what was not looked up beforehand.
     """
@@ -59,15 +59,17 @@ class Identity:
 
     @property
     def owners(self) -> frozenset[int]:
-        """Users who may run the cluster's daemons: root, SlurmUser, our own."""
+        """Users that may run the cluster's daemons: root, SlurmUser, the daemon's own user."""
         return self._admins
 
     def is_admin(self, call: Call) -> bool:
-        """Whether the caller is root, SlurmUser or our own user. Raises SpritzError if nothing vouches for the peer."""
+        """Whether the caller is root, SlurmUser or the daemon's own user. Raises SpritzError for an
+        unidentified peer.
+        """
         return _credentials(call).uid in self._admins
 
     def knows(self, call: Call) -> bool:
-        """Whether `caller` has all that it needs. Raises SpritzError if nothing vouches for the peer."""
+        """Whether `caller` can answer from memory. Raises SpritzError for an unidentified peer."""
         credentials = _credentials(call)
         person = self.directory.recall(person_of, credentials.uid)
         if person is None:
@@ -76,12 +78,12 @@ class Identity:
         return not alone or self.directory.recall(group_name_of, credentials.gid) is not None
 
     def caller(self, call: Call) -> Caller:
-        """Who asks. Raises SpritzError (SLURM_PROTOCOL_AUTHENTICATION_ERROR) if nothing vouches for the peer."""
+        """The caller. Raises SpritzError (SLURM_PROTOCOL_AUTHENTICATION_ERROR) for an unidentified peer."""
         credentials = _credentials(call)
         return self.caller_of(credentials.uid, credentials.gid)
 
     def caller_of(self, uid: int, gid: int = -1) -> Caller:
-        """The Caller of an authenticated user number; `gid` is for users that have no entry, as in containers."""
+        """The Caller for an authenticated uid; `gid` serves users without an entry, as in containers."""
         try:
             person = self.person(uid, gid)
         except DirectoryUnavailable:
@@ -103,20 +105,20 @@ class Identity:
         return caller
 
     def person(self, uid: int, gid: int = -1) -> Person:
-        """A user's entry; one without an entry has its number for a name, and `gid`."""
+        """A user's entry. Without an entry the name is the number, and the group is `gid`."""
         person = self.directory.get(person_of, uid)
         return _stranger(uid, gid, self.group_name(gid)) if person is None else person
 
     def uid_of(self, user: str) -> int | None:
-        """Number of a user by name, or by number; None if there is none."""
+        """The uid of a user given by name or number; None if there is none."""
         return self.directory.get(uid_of, user)
 
     def gid_of(self, group: str) -> int | None:
-        """Number of a group; None if there is none."""
+        """The gid of a group; None if there is none."""
         return self.directory.get(gid_of, group)
 
     def group_name(self, gid: int) -> str:
-        """Name of a group; its number where it has no name, or none is known in time: names are for people."""
+        """A group's name; its number if it has no name, or the lookup takes too long."""
         if gid < 0:
             return ""
         try:
@@ -134,9 +136,9 @@ def identified(
     query: bool = False,
     limits: RateLimits | None = None,
 ) -> Handler:
-    """The handler, to be run when its caller and what `lookups` names are known: at once if they are.
+    """Wraps the handler: it runs once its caller and the results of `lookups` are known; at once if they already are.
 
-    `limits` may put a user's request off, or refuse it.
+    `limits` may delay or refuse a user's request.
     """
     directory = identity.directory
 
@@ -161,7 +163,7 @@ def identified(
     def granted(request: Struct, call: Call) -> Result:
         if identity.knows(call) and (lookups is None or not directory.missing(lookups(request, identity.caller(call)))):
             return handler(request, call)
-        call.counted = 0.0  # by `answer`, when its turn comes
+        call.counted = 0.0  # set by `answer` when its turn comes
         tasks.spawn_contained(later(request, call), name=f"identify.{call.kind}")
         return DEFERRED
 
@@ -200,7 +202,7 @@ def _credentials(call: Call) -> PeerCredentials:
 
 
 def _stranger(uid: int, gid: int, group: str) -> Person:
-    """A user without an entry, with the group that it came with."""
+    """A user without an entry, with the group from its credential."""
     groups = (gid,) if gid >= 0 else ()
     names = (group or str(gid),) if groups else ()
     return Person(uid=uid, gid=gid, user=str(uid), group="".join(names), groups=groups, group_names=names, known=False)

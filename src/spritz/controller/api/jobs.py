@@ -1,7 +1,7 @@
-"""Listing jobs, and giving out a job's script.
+"""Lists jobs, and returns a job's script.
 
-A listing is of one moment: the matching records (frozen) are gathered at once, and rows are made of them in slices
-with a turn of the loop in between, so that ten thousand jobs stall nobody.
+A listing is consistent: the matching records (frozen) are collected at once. Rows are made of them in slices, with a
+turn of the loop in between, so that ten thousand jobs delay no other request.
 
 Source: squeue(1), scontrol(1) show job, write batch_script.
 """
@@ -33,19 +33,19 @@ if TYPE_CHECKING:
     from spritz.model.cluster import Caller
     from spritz.model.commands.job import JobFilter
 
-#: From so many on, rows are kept for the next listing of the kind.
+#: Number of jobs from which rows are cached for the next listing of the kind.
 _MANY_JOBS = 200
 
 #: Rows made and encoded in one turn of the loop: about 2 ms.
 ROWS_PER_SLICE = 1000
 
-#: Seconds within which a script is read, or its request fails.
+#: Seconds in which a script must be read.
 READ_SECONDS = 8.0
 
-#: Low bits of a listing's version that count news of expected starts; the others count events.
+#: Low bits of a listing's version, which count changes of expected starts; the other bits count events.
 VERSION_BITS = 16
 
-#: Whole records in one turn: each is some fifty values.
+#: Whole records in one turn: each has some fifty values.
 RECORDS_PER_SLICE = 100
 
 
@@ -58,14 +58,14 @@ class JobQueries:
         self._estimates = Estimates(context)
 
     def follow(self) -> None:
-        """Hear from now on of jobs that are forgotten."""
+        """Register for events about jobs that are purged."""
         self._context.writer.listeners.add("listings", self._kept.listen, Loss.REBUILD, self._kept.clear)
 
     async def list_jobs(self, request: ListJobs, call: Call) -> AsyncIterator[Struct]:
         """Stream the jobs that match."""
         context = self._context
         caller = context.identity.caller(call)
-        # Fields are checked before anything is sent, so that a bad one is a plain failure.
+        # Fields are checked before anything is sent, so that a bad one fails the request.
         row = row_of(Job, request.fields) if request.fields else None
         asked = FIELDS if row is None else FIELDS.intersection(request.fields)
         state = context.machine.state
@@ -75,7 +75,7 @@ class JobQueries:
                 await self._estimates.prepare(waiting)
         now, version = context.clock.now(), state.version << VERSION_BITS
         if asked:
-            # What is said of their future changes without an event.
+            # Expected starts change without an event.
             version |= context.forecasts.version % (1 << VERSION_BITS)
         if request.unless_version == version and version:
             jobs: list[Job] | Rejection = []
@@ -87,7 +87,7 @@ class JobQueries:
             jobs = shown_jobs(state, request.filter, jobs, caller)
         await context.writer.durable()
         size = ROWS_PER_SLICE if row is not None else RECORDS_PER_SLICE
-        # What expected starts are changes with every look; single jobs are not worth keeping.
+        # Rows with expected starts change with every pass; few jobs are not worth caching.
         kept = None
         if len(jobs) >= _MANY_JOBS and row is not None and not asked & EXPECTED:
             kept = self._kept.of(request.fields)
@@ -111,7 +111,7 @@ class JobQueries:
             await context.clock.sleep(0)
 
     async def get_script(self, request: GetScript, call: Call) -> Script:
-        """The batch script, to its owner and to operators."""
+        """The batch script, for its owner and operators."""
         context = self._context
         caller = context.identity.caller(call)
         job = context.machine.state.jobs.get(request.job_id)
@@ -130,7 +130,7 @@ def _refusal(code: str) -> SpritzError:
 
 
 def shown_jobs(state: State, job_filter: JobFilter, jobs: list[Job], caller: Caller) -> list[Job]:
-    """`visible_jobs`; a single one that is hidden is refused, as one that never was."""
+    """`visible_jobs`; a single hidden one is refused as if it never existed."""
     visible = visible_jobs(state, jobs, caller)
     if jobs and not visible and len(job_filter.targets) == 1:
         raise _refusal("ESLURM_INVALID_JOB_ID")
@@ -138,7 +138,7 @@ def shown_jobs(state: State, job_filter: JobFilter, jobs: list[Job], caller: Cal
 
 
 def visible_jobs(state: State, jobs: list[Job], caller: Caller) -> list[Job]:
-    """Without the jobs of hidden partitions, and with PrivateData=jobs of others, unless they are the caller's own."""
+    """The jobs without those of hidden partitions and, with PrivateData=jobs, of other users."""
     if hides_jobs(state, caller):
         seen = may_see(state, caller)
         return [job for job in jobs if job.spec.uid == caller.uid or seen(job)]

@@ -1,4 +1,4 @@
-"""Limits of associations and QOS, and how far they are used up. Source: scontrol(1) show assoc_mgr."""
+"""Limits of associations and QOS, and their current usage. Source: scontrol(1) show assoc_mgr."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class LimitUsageQueries:
         self._context = context
 
     async def list_standings(self, request: ListStandings, call: Call) -> Standings:
-        """Everybody may see them, as sshare's; with PrivateData=usage or users of associations no more than his own."""
+        """Open to all users, like sshare; with PrivateData=usage or users only for the caller's own associations."""
         context = self._context
         caller = context.identity.caller(call)
         await context.writer.durable()
@@ -51,7 +51,7 @@ class LimitUsageQueries:
 
 
 def shown(state: State, caller: Caller, every: Standings) -> Standings:
-    """What of it the caller may see."""
+    """The part that the caller may see."""
     seen = own_associations(state, caller, "usage", "users")
     private = "users" in state.settings.private_data and not operates(state, caller)
     return replace(
@@ -71,7 +71,7 @@ def _without_others(qos_standing: QosStanding, caller: Caller) -> QosStanding:
 def standings(
     state: State, shares: Mapping[int, Share], request: ListStandings, now: float, tres: tuple[str, ...]
 ) -> Standings:
-    """What `request` asks for; the work grows with jobs and associations."""
+    """The requested figures; the cost grows with jobs and associations."""
     counts = _Counts(state, now)
     return Standings(
         cluster=state.settings.cluster_name,
@@ -83,7 +83,7 @@ def standings(
 
 
 class _Counts:
-    """What counts at any place, now."""
+    """Current counts of jobs and TRES."""
 
     def __init__(self, state: State, now: float) -> None:
         self._state = state

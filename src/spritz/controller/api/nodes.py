@@ -1,4 +1,4 @@
-"""Listing nodes, with what runs on them. MIXED and ALLOCATED are derived here.
+"""Lists nodes with their use. MIXED and ALLOCATED are derived here.
 
 Source: scontrol(1) show node, sinfo(1) NODE STATE CODES.
 """
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from spritz.model.resources import NodeCapacity
     from spritz.model.rules.node_use import NodeUse
 
-#: Flags in the order in which Slurm prints them after the base state.
+#: flags in the order in which Slurm prints them after the base state
 _FLAG_NAMES = (
     (NodeFlag.CLOUD, "CLOUD"),
     (NodeFlag.COMPLETING, "COMPLETING"),
@@ -51,7 +51,7 @@ _FLAG_NAMES = (
 )
 
 
-#: In one turn of the loop: each takes some 10 us to make and 5 to encode.
+#: Nodes in one turn of the loop: each takes some 10 us to make and 5 us to encode.
 NODES_PER_SLICE = 100
 
 
@@ -62,8 +62,9 @@ class NodeQueries:
         self._context = context
 
     def list_nodes(self, request: ListNodes, call: Call) -> AsyncIterator[Nodes] | Awaitable[Nodes]:
-        """Nodes in the order of the configuration; a name that is not there is refused. With PrivateData=nodes only
-        administrators see any. Which nodes there are is of one moment, what each does of the moment of its piece.
+        """Nodes in the order of the configuration; unknown names are refused. With PrivateData=nodes only
+        administrators see any. The list of nodes is consistent; the state of each node is that at the time of its
+        piece.
         """
         pieces = self._pieces(request, call)
         return pieces if request.pieces else _joined(pieces)
@@ -125,7 +126,7 @@ async def _joined(pieces: AsyncIterator[Nodes]) -> Nodes:
 
 
 def _owner(state: State, use: NodeUse) -> str:
-    """`user(uid)` whose jobs have the node for themselves: --exclusive=user, ExclusiveUser."""
+    """`user(uid)` if that user has the node exclusively: --exclusive=user, ExclusiveUser."""
     for job_id in use.jobs:
         job = state.jobs[job_id]
         partition = state.partitions.get(job.partition)
@@ -135,14 +136,14 @@ def _owner(state: State, use: NodeUse) -> str:
 
 
 def _is_hidden(node: Node) -> bool:
-    """Without PrivateData=cloud nobody sees cloud nodes that are powered down. Source: slurm.conf(5) PrivateData."""
+    """Powered-down cloud nodes are hidden without PrivateData=cloud. Source: slurm.conf(5) PrivateData."""
     return bool(node.flags & NodeFlag.CLOUD and node.flags & NodeFlag.POWERED_DOWN)
 
 
 def base_state(node: Node, use: NodeUse) -> NodeState:
-    """The state that people see: a node that is up is IDLE, MIXED or ALLOCATED by what runs there.
+    """The displayed state: a node that is up is IDLE, MIXED or ALLOCATED, depending on its jobs.
 
-    Jobs that are only being cleared away do not count: their node is IDLE with the flag COMPLETING.
+    Completing jobs do not count: their node is IDLE with the flag COMPLETING.
     """
     if node.state is not NodeState.IDLE:
         return node.state
@@ -152,9 +153,9 @@ def base_state(node: Node, use: NodeUse) -> NodeState:
 
 
 def gres_used(capacity: NodeCapacity, use: NodeUse, types: Sequence[str] = ()) -> tuple[tuple[str, str, int, str], ...]:
-    """(name, type, count, mask) in use, an item for each name and type, however many lines describe it.
+    """(name, type, count, mask) in use, one item for each name and type, even if several lines describe it.
 
-    `types`: of GresTypes; as Slurm tells it, a node that has none of one uses none.
+    `types`: GresTypes; as in Slurm, a node without a type has an item with count 0.
     """
     found: dict[tuple[str, str], tuple[int, int]] = {}
     for gres in capacity.gres:

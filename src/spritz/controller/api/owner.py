@@ -1,4 +1,4 @@
-"""Whose job a request is: by the kernel's word; administrators may name another."""
+"""The owner of a submitted job: the caller by the kernel's credentials; administrators may name another user."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 def owned(context: Context, spec: JobSpec, caller: Caller) -> JobSpec:
     """The spec with user and groups looked up."""
     uid = spec.uid if spec.uid >= 0 else caller.uid
-    # A user without an entry has the group that it came with.
+    # A user without an entry keeps the group of its credentials.
     person = context.identity.person(uid, caller.gid if uid == caller.uid else -1)
     gid, group = person.gid, person.group
     if spec.gid >= 0 and spec.gid != gid and (caller.admin or spec.gid in person.groups):

@@ -25,8 +25,8 @@ class PartitionQueries:
         self._context = context
 
     async def list_partitions(self, request: ListPartitions, call: Call) -> Partitions:
-        """Partitions in the order of the configuration; a name that is not there is refused. With
-        PrivateData=partitions only administrators see any.
+        """Partitions in the order of the configuration; unknown names are refused. With PrivateData=partitions only
+        administrators see any.
         """
         context = self._context
         caller = context.identity.caller(call)

@@ -1,6 +1,6 @@
-"""Requests on their way through JobSubmitPlugins: as descriptions there, as commands back.
+"""Sends requests through JobSubmitPlugins: converts commands to descriptions and back.
 
-What a caller has no right to is settled before plugins look, as in Slurm: they may give what a user may not take.
+As in Slurm, the caller's rights are checked before the plugins run: plugins may set values that the user may not.
 
 Source: slurm.conf(5) JobSubmitPlugins.
 """
@@ -30,17 +30,17 @@ if TYPE_CHECKING:
     from spritz.model.job import Job, JobSpec
 
 Reply = Callable[[Struct | None], None]
-#: for each component, the fields that plugins have set
+#: for each component, the fields set by plugins
 Granted = tuple[tuple[str, ...], ...]
-#: what goes on with the requests as they are then
+#: continues with the requests as the plugins left them
 Admit = Callable[[tuple[SubmitJob, ...], "Caller", Reply, Granted], Struct | Deferred]
 
-#: commands that are updates to plugins, and what they change
+#: commands that plugins see as updates, with the fields that they change
 STEERING: dict[type[Struct], dict[str, Any]] = {HoldJob: {"priority": 0}, ReleaseJob: {"priority": None}}
 
 
 class PluginRequests:
-    """One call."""
+    """One call on its way through the plugins."""
 
     __slots__ = ("_call", "_caller", "_context", "_lines", "_plugins")
 
@@ -51,10 +51,10 @@ class PluginRequests:
         self._call = call
         self._lines: tuple[str, ...] = ()
 
-    # -- submissions
+    # Submissions
 
     def submit(self, admit: Admit, commands: tuple[SubmitJob, ...]) -> Deferred:
-        """Each component by itself, in order; the first refusal is the answer."""
+        """Pass each component through the plugins, in order; the first refusal is the answer."""
         self._component(admit, commands, 0, ())
         return DEFERRED
 
@@ -113,7 +113,7 @@ class PluginRequests:
             "het_job_offset": offset,
         }
 
-    # -- updates
+    # Updates
 
     def modify(self, command: Struct, job: Job, hand_over: Callable[[Struct, Reply], None]) -> Deferred:
         """An update, a hold or a release of `job`. `hand_over` gives a command to the core."""
@@ -145,7 +145,7 @@ class PluginRequests:
         fields: dict[str, Any],
         hand_over: Callable[[Struct, Reply], None],
     ) -> None:
-        """What a plugin has changed beside the hold is an update of its own, before it."""
+        """Other fields that a plugin has changed become an update of their own, before the hold or release."""
         more = {name: value for name, value in fields.items() if own.get(name, ...) != value}
         reply = self._reply()
         if not more:
@@ -161,7 +161,7 @@ class PluginRequests:
 
         hand_over(UpdateJob(target=command.target, changes=more), then)
 
-    # -- answers
+    # Answers
 
     def _gone(self) -> bool:
         return self._call.abandoned
@@ -177,7 +177,7 @@ class PluginRequests:
             self._answer(result)
 
     def _contained(self, work: Callable[[], None]) -> None:
-        """Nobody waits for ever because of a fault of ours."""
+        """Answer the request even if an internal error occurs."""
         try:
             work()
         except Exception as error:

@@ -1,4 +1,4 @@
-"""What priorities are made of. Source: sprio(1)."""
+"""Lists the factors of priorities. Source: sprio(1)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class PriorityQueries:
         self._context = context
 
     async def list_priorities(self, request: ListPriorities, call: Call) -> AsyncIterator[Struct]:
-        """Stream the parts of waiting jobs' priorities, by job and partition."""
+        """Stream the priority factors of pending jobs, by job and partition."""
         context = self._context
         caller = context.identity.caller(call)
         found = matching_jobs(context.machine.state, request.filter)

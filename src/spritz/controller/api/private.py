@@ -1,4 +1,4 @@
-"""PrivateData: what callers are not shown of nodes, partitions, and others' jobs, reservations and usage.
+"""PrivateData: hides nodes, partitions, and other users' jobs, reservations and usage.
 
 Source: slurm.conf(5) PrivateData.
 """
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 
 
 def hides_jobs(state: State, caller: Caller) -> bool:
-    """Whether others' jobs are none of the caller's business: PrivateData=jobs."""
+    """Whether other users' jobs are hidden from the caller: PrivateData=jobs."""
     return "jobs" in state.settings.private_data and not operates(state, caller)
 
 
 def may_see(state: State, caller: Caller) -> Callable[[Job], bool]:
-    """Which of others' jobs are shown although `hides_jobs`: those of accounts that the caller coordinates, and with
-    MCSParameters=privatedata those with a label that the caller could have.
+    """Exceptions to `hides_jobs`: jobs of accounts that the caller coordinates and, with MCSParameters=privatedata,
+    jobs with a label that the caller could have.
     """
     policy = state.settings.mcs
     if not policy.private:
@@ -47,7 +47,7 @@ def may_see(state: State, caller: Caller) -> Callable[[Job], bool]:
 
 
 def usable(state: State, reservations: list[Reservation], caller: Caller) -> list[Reservation]:
-    """With PrivateData=reservations only those that the caller may use, with some account of his."""
+    """With PrivateData=reservations only the reservations that one of the caller's accounts may use."""
     if "reservations" not in state.settings.private_data or operates(state, caller):
         return reservations
     accounts = {
@@ -62,13 +62,13 @@ def usable(state: State, reservations: list[Reservation], caller: Caller) -> lis
 
 
 def need_open(state: State, caller: Caller, what: str) -> None:
-    """Raises SpritzError (ESLURM_ACCESS_DENIED) if `what`, nodes or partitions, is kept from the caller."""
+    """Raises SpritzError (ESLURM_ACCESS_DENIED) if `what`, nodes or partitions, is hidden from the caller."""
     if what in state.settings.private_data and not operates(state, caller):
         raise SpritzError(Rejection(code="ESLURM_ACCESS_DENIED").text, code="ESLURM_ACCESS_DENIED")
 
 
 def own_associations(state: State, caller: Caller, *words: str) -> Callable[[Association], bool]:
-    """Which associations the caller is shown: with any of `words` (usage, users) his own alone."""
+    """Which associations the caller may see: only its own if PrivateData has any of `words` (usage, users)."""
     if operates(state, caller) or not set(words) & set(state.settings.private_data):
         return lambda one: True
     mine = state.rules.coordinated(caller.user)

@@ -1,4 +1,4 @@
-"""What node daemons tell: accepted from root, SlurmUser and the controller's own user only.
+"""Reports of node daemons: accepted only from root, SlurmUser and the controller's own user.
 
 Source: `model.reports`.
 """
@@ -30,48 +30,48 @@ if TYPE_CHECKING:
     from spritz.client.handling import Call
     from spritz.controller.context import Context
 
-#: Reports that go to the core as they are.
+#: Reports that go to the core unchanged.
 PLAIN_REPORTS: tuple[type[Struct], ...] = (StepStarted, StepFinished, NodePrologEnded, JobGone, NodeTrouble)
 
 
 class Reports:
-    """Takes reports of node daemons."""
+    """Handles reports of node daemons."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
 
     def plain(self, report: Struct, call: Call) -> Deferred:
-        """Decide now; acknowledged when durable, so that a lost answer means that it is sent again."""
+        """Decide now; acknowledged once durable, so that a report whose answer is lost is sent again."""
         self._need_daemon(call, getattr(report, "node", "") or getattr(report, "name", ""))
         self._context.nodes.heard(call.channel)
         self._context.writer.handle(report, SYSTEM, call.reply)
         return DEFERRED
 
     def register(self, report: RegisterNode, call: Call) -> Deferred:
-        """A node daemon is there: from now on this connection leads to its node."""
+        """Register a node daemon: this connection now leads to its node."""
         self._need_daemon(call, report.name)
         self._context.nodes.register(report, call)
         return DEFERRED
 
     def introduce(self, report: IntroduceNode, call: Call) -> Deferred:
-        """A daemon that slurm.conf does not know asks which node it is."""
+        """Tell a daemon that slurm.conf does not name which node it is."""
         self._need_daemon(call)
         if call.machine is not None and report.hostname.partition(".")[0].lower() != call.machine.host:
             raise SpritzError(Rejection(code="ESLURM_ACCESS_DENIED").text, code="ESLURM_ACCESS_DENIED")
         return DynamicNodes(self._context).introduce(report, call)
 
     def samples(self, report: NodeSamples, call: Call) -> Done:
-        """A heartbeat, kept in memory."""
+        """Store a heartbeat, in memory."""
         self._need_daemon(call)
         self._context.nodes.take_samples(report, call.channel)
         return Done()
 
     def _need_daemon(self, call: Call, node: str = "") -> None:
-        """Raises SpritzError unless a node daemon asks: of `node`, if it is on another machine."""
+        """Raises SpritzError unless the caller is a node daemon; on another machine, that of `node`."""
         if call.machine is not None and self._context.machines is not None:
             self._context.machines.need_node(call, node)
             return
-        # Root on another machine speaks for its users, not for nodes: that takes the machine's certificate.
+        # Root on another machine may speak for its users, not for nodes: those need the machine's certificate.
         if call.origin or not self._context.identity.is_admin(call):
             raise SpritzError(
                 Rejection(code="ESLURM_ACCESS_DENIED").text,

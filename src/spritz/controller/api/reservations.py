@@ -1,4 +1,4 @@
-"""Reservations: listing them, and the users and groups that a request names.
+"""Lists reservations, and resolves the users and groups in requests for them.
 
 Policy is the core's. Source: scontrol(1) create, update, show ReservationName.
 """
@@ -28,12 +28,12 @@ if TYPE_CHECKING:
     from spritz.runtime.directory import Question
 
 
-#: Fields of a request that name users.
+#: fields of a request that name users
 _USERS = ("users", "users_added", "users_removed")
 
 
 def _is_number(name: str) -> bool:
-    """Whether a user or group is given by its number, which has at most ten digits."""
+    """Whether a user or group is given by its number, of at most ten digits."""
     return name.isdecimal() and len(name) <= 10
 
 
@@ -44,7 +44,7 @@ class ReservationApi:
         self._context = context
 
     def lookups(self, command: CreateReservation | UpdateReservation, caller: Caller) -> Iterator[Question]:
-        """Users and groups that an operator's request names."""
+        """Users and groups named in an operator's request."""
         if not operates(self._context.machine.state, caller):
             return
         request = command.request
@@ -56,7 +56,7 @@ class ReservationApi:
                 yield gid_of, name
 
     def make(self, command: CreateReservation | UpdateReservation, call: Call) -> Struct | Deferred:
-        """Look names up, decide, answer when durable."""
+        """Resolve names, decide, answer once durable."""
         context = self._context
         caller = context.identity.caller(call)
         if not operates(context.machine.state, caller):
@@ -68,7 +68,7 @@ class ReservationApi:
         return DEFERRED
 
     def _resolved(self, request: ReservationRequest) -> ReservationRequest | Rejection:
-        """Numbers of users become names, groups get their numbers; unknown ones are refused."""
+        """Replaces user numbers by names and adds group numbers; unknown ones are refused."""
         fields: dict[str, object] = {}
         for field in _USERS:
             names = getattr(request, field)
@@ -96,7 +96,7 @@ class ReservationApi:
         return name if identity.uid_of(name) is not None else None
 
     async def list_reservations(self, request: ListReservations, call: Call) -> Reservations:
-        """All, in the order in which they were made; or those of these names that there are."""
+        """All reservations in the order of their creation, or the existing ones of the given names."""
         context = self._context
         caller = context.identity.caller(call)
         known = context.machine.state.reservations

@@ -1,7 +1,7 @@
-"""Rows of jobs as they were sent before, for listings that are asked for again and again.
+"""A cache of encoded rows for repeated job listings.
 
-Records are never changed but replaced, so a row stays right as long as the record is the same object. A queue of ten
-thousand jobs is listed from bytes that are there, except for the few jobs that something happened to.
+Records are replaced, never modified, so a row stays valid as long as the record is the same object. A listing of ten
+thousand jobs encodes only the rows of jobs that have changed.
 
 Source: docs/decisions/0042.
 """
@@ -22,7 +22,7 @@ from spritz.model.job import Job
 if TYPE_CHECKING:
     from spritz.model.events import Event
 
-#: Kinds of listings (by the fields they ask for) whose rows are kept, and rows of each: some 300 bytes a row.
+#: Kinds of listings (by requested fields) that are cached, and rows of each: some 300 bytes a row.
 LISTINGS_MAX = 4
 ROWS_MAX = 25_000
 
@@ -30,14 +30,14 @@ _encode = Encoder().encode
 
 
 class RowCache:
-    """The rows of one kind of listing. Raises SpritzError for a field that there is not."""
+    """Rows of one kind of listing. Raises SpritzError for an unknown field."""
 
     def __init__(self, fields: tuple[str, ...]) -> None:
         self._row = row_of(Job, fields)
         self._kept: dict[int, tuple[Job, int, bytes]] = {}
 
     def encoded(self, jobs: Sequence[Job], price: Callable[[Job], int] | None = None) -> Raw:
-        """Their rows, a msgpack array. `price` gives the priority in force, where the listing shows it."""
+        """The rows as a msgpack array. `price` returns a job's current priority, if the listing shows it."""
         kept, row = self._kept, self._row
         if len(kept) > ROWS_MAX:
             kept.clear()
@@ -52,19 +52,19 @@ class RowCache:
         return Raw(b"".join(parts))
 
     def forget(self, job_ids: Iterable[int]) -> None:
-        """These jobs are gone."""
+        """Remove purged jobs."""
         for job_id in job_ids:
             self._kept.pop(job_id, None)
 
 
 class CachedListings:
-    """Kept rows by the fields of the listing; the kinds that were asked for last."""
+    """Row caches by the fields of the listing; the most recently used kinds."""
 
     def __init__(self) -> None:
         self._listings: dict[tuple[str, ...], RowCache] = {}
 
     def of(self, fields: tuple[str, ...]) -> RowCache:
-        """Those of this kind. Raises SpritzError for a field that there is not."""
+        """The cache of this kind. Raises SpritzError for an unknown field."""
         found = self._listings.pop(fields, None) or RowCache(fields)
         self._listings[fields] = found
         if len(self._listings) > LISTINGS_MAX:
@@ -72,14 +72,14 @@ class CachedListings:
         return found
 
     def listen(self, events: Sequence[Event]) -> None:
-        """Rows of jobs that are forgotten go with them: their records would stay in memory until the next listing."""
+        """Rows of purged jobs are dropped: they would keep the records in memory until the next listing."""
         for event in events:
             if isinstance(event, JobsPurged):
                 for rows in self._listings.values():
                     rows.forget(event.job_ids)
 
     def clear(self) -> None:
-        """Keep nothing."""
+        """Drop all rows."""
         self._listings.clear()
 
 

@@ -1,6 +1,6 @@
-"""Attribute paths of a record as a function from record to row: `("id", "spec.name")` -> `(7, "train")`.
+"""Functions from a record to a row of attribute values: `("id", "spec.name")` -> `(7, "train")`.
 
-Owns the check of paths against the types of the records, so that a caller can reach values and nothing else.
+Checks paths against the records' types, so that a caller can read fields and nothing else.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from spritz.model.errors import SpritzError
 
 Row = tuple[object, ...]
 
-#: Paths of one request; nobody's format has as many columns.
+#: Paths of one request; no listing has that many columns.
 FIELDS_MAX = 300
 
 
 @cache
 def row_of(record: type[Struct], paths: tuple[str, ...]) -> Callable[[Any], Row]:
-    """The function that makes rows. A path through something that is None gives None. Raises SpritzError."""
+    """The function that makes rows. A path through None gives None. Raises SpritzError for an invalid path."""
     if len(paths) > FIELDS_MAX:
         raise SpritzError(f"more than {FIELDS_MAX} fields asked for", code="SLURM_UNEXPECTED_MSG_ERROR")
     getters: list[Callable[[Any], object]] = []
@@ -38,7 +38,7 @@ def row_of(record: type[Struct], paths: tuple[str, ...]) -> Callable[[Any], Row]
 
 
 def _check(record: type[Struct], path: str) -> bool:
-    """Whether the path goes through a value that may be None. Raises SpritzError for one that leads nowhere."""
+    """Whether the path goes through a value that may be None. Raises SpritzError for an invalid path."""
     here: type[Struct] | None = record
     optional = False
     parts = path.split(".")
@@ -65,7 +65,7 @@ def _hints(record: type[Struct]) -> dict[str, Any]:
 
 
 def _struct_in(hint: Any) -> tuple[type[Struct] | None, bool]:
-    """The Struct type of a field, if it holds one, and whether it may be None instead."""
+    """The Struct type of a field, if it has one, and whether it may be None."""
     members = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
     structs = [member for member in members if isinstance(member, type) and issubclass(member, Struct)]
     return (structs[0] if structs else None), NoneType in members

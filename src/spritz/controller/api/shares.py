@@ -23,19 +23,19 @@ if TYPE_CHECKING:
 _encode = Encoder().encode
 _decode = Decoder(Shares).decode
 
-#: Children under way at once; more callers are told to come again.
+#: Children in progress at once; further callers are told to retry.
 CHILDREN_MAX = 4
 
 
 class ShareQueries:
-    """What accounts are guaranteed, and how that stands."""
+    """Answers ListShares: guarantees of accounts, and their use."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
         self._running: set[Child] = set()
 
     def list_shares(self, request: ListShares, call: Call) -> Struct | Deferred:
-        """By a child."""
+        """Answer from a child."""
         del request
         context = self._context
         caller = context.identity.caller(call)

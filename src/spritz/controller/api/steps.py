@@ -1,4 +1,4 @@
-"""Listing running steps. Source: squeue(1) --steps, scontrol(1) show step."""
+"""Lists running steps. Source: squeue(1) --steps, scontrol(1) show step."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from spritz.model.step import Step
 
 
-#: A node that has not answered by then is not waited for.
+#: Seconds to wait for nodes to answer.
 MEASURE_SECONDS = 10.0
-#: In one turn of the loop.
+#: Steps in one turn of the loop.
 STEPS_PER_SLICE = 200
 
 
@@ -39,7 +39,7 @@ class StepQueries:
         self._context = context
 
     def list_steps(self, request: ListSteps, call: Call) -> AsyncIterator[Steps] | Awaitable[Steps]:
-        """Running steps of the jobs that match; targets may name single steps."""
+        """Running steps of the matching jobs; targets may name single steps."""
         pieces = self._pieces(request, call)
         return pieces if request.pieces else _joined(pieces)
 
@@ -69,7 +69,7 @@ class StepQueries:
             await context.clock.sleep(0)
 
     async def measure(self, request: MeasureSteps, call: Call) -> StepUsage:
-        """Ask every node of the step, all at once."""
+        """Ask every node of the step at the same time."""
         context = self._context
         caller = context.identity.caller(call)
         found = _running(context.machine.state, request)
@@ -87,7 +87,7 @@ class StepQueries:
         )
 
     async def _measure_on(self, node: str, request: MeasureSteps) -> NodeUsage | str:
-        """What it says, or its name."""
+        """The node's figures, or its name if it did not answer."""
         message = MeasureStep(node=node, job_id=request.job_id, step_id=request.step_id)
         try:
             found = await self._context.nodes.ask(node, message, StepMeasured, MEASURE_SECONDS)
@@ -114,7 +114,7 @@ def _steps_of(state: State, job: Job) -> list[Step]:
 
 
 def _wanted_steps(request: ListSteps) -> set[tuple[int, int]] | None:
-    """(job, step) pairs that were named; job 0 stands for any; None for all steps."""
+    """The named (job, step) pairs, with job 0 for any job; None for all steps."""
     named = {
         (target.job_id + (target.component or 0), target.step_id)
         for target in request.filter.targets
@@ -126,7 +126,7 @@ def _wanted_steps(request: ListSteps) -> set[tuple[int, int]] | None:
 
 
 def _view(job: Job, step: Step) -> StepView:
-    """What anybody may see. Environments and keys of connections are secrets, and no listing shows them."""
+    """The public fields. Environments and connection keys are secret and never listed."""
     return StepView(
         step=structs.replace(step, spec=structs.replace(step.spec, environment=(), io_key="")),
         job_name=job.spec.name,

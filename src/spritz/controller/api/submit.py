@@ -1,7 +1,7 @@
-"""SubmitJob: whose it is, where its script is kept, and whether it would run.
+"""SubmitJob: resolves the owner, stores the script, and checks whether the job could run.
 
-Users and groups are looked up before (`lookups`) and filled in here, so that the command that reaches the core is
-complete and can be decided again in a replay. Script and environment become blobs; the core sees their keys.
+Users and groups are looked up before (`lookups`) and filled in here, so that the command is complete when it reaches
+the core. Script and environment become blobs; the core sees only their keys.
 
 Source: sbatch(1); slurm.conf(5) SchedulerParameters=max_script_size.
 """
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from spritz.model.commands.job import SubmitJob
     from spritz.runtime.directory import Question
 
-#: Bytes of environment that one job may bring: as much as the kernel lets a program start with, and some.
+#: Bytes of environment of one job: somewhat more than the kernel accepts for a program.
 ENVIRONMENT_BYTES_MAX = 8 * 1024 * 1024
 
 _encode = Encoder().encode
@@ -41,7 +41,7 @@ _decode: Decoder[tuple[bytes, ...]] = Decoder(tuple[bytes, ...])
 
 
 def environment_blob(environment: tuple[bytes, ...]) -> bytes:
-    """`NAME=value` each, as one blob; nothing for none."""
+    """Encodes `NAME=value` items as one blob; empty for none."""
     return _encode(environment) if environment else b""
 
 
@@ -58,7 +58,7 @@ class Submissions:
         self._estimates = Estimates(context)
 
     def lookups(self, command: SubmitJob | SubmitHetJob | UpdateCrontab, caller: Caller) -> list[Question]:
-        """Users and groups that an administrator names; others submit for themselves."""
+        """Users and groups that an administrator names; other callers submit for themselves."""
         if not caller.admin:
             return []
         if isinstance(command, UpdateCrontab):
@@ -69,7 +69,7 @@ class Submissions:
         return users + [(group_name_of, component.spec.gid) for component in components if component.spec.gid >= 0]
 
     def submit(self, command: SubmitJob, call: Call) -> Struct | Deferred:
-        """Stamp, store, decide; answered when durable."""
+        """Store, decide; answered once durable."""
         context = self._context
         caller = context.identity.caller(call)
         if known_submission(context.machine.state, command, caller):
@@ -83,7 +83,7 @@ class Submissions:
         return self._admit((command,), caller, call.reply)
 
     def submit_het(self, command: SubmitHetJob, call: Call) -> Struct | Deferred:
-        """The same for all components of a heterogeneous job at once."""
+        """The same for all components of a heterogeneous job together."""
         context = self._context
         caller = context.identity.caller(call)
         if command.components and known_submission(context.machine.state, command.components[0], caller):
@@ -98,7 +98,7 @@ class Submissions:
         return self._admit_het(command.components, caller, call.reply)
 
     def update_crontab(self, command: UpdateCrontab, call: Call) -> Struct | Deferred:
-        """A crontab with the jobs of its entries: all are taken, or none is."""
+        """A crontab with the jobs of its entries: all are accepted, or none."""
         context = self._context
         caller = context.identity.caller(call)
         uid = command.uid if command.uid >= 0 else caller.uid
@@ -137,12 +137,12 @@ class Submissions:
         return admit(tuple(jobs), caller, call.reply)
 
     def _again(self, command: SubmitJob | SubmitHetJob, caller: Caller, call: Call) -> Deferred:
-        """Queued already: the core says its number once that is durable. Plugins do not see it again."""
+        """Already queued: the core returns its id once durable. Plugins do not see it again."""
         self._context.writer.handle(command, caller, call.reply)
         return DEFERRED
 
     def _refused(self, command: SubmitJob, caller: Caller) -> Rejection | None:
-        """What is settled before anybody else looks at the request."""
+        """Refusals that need no further checks."""
         uid = command.spec.uid
         if uid not in (-1, caller.uid) and not caller.admin:
             return Rejection(code="ESLURM_USER_ID_MISSING", hint="only administrators submit for other users")
@@ -155,7 +155,7 @@ class Submissions:
     def _admit(
         self, commands: tuple[SubmitJob, ...], caller: Caller, reply: Reply, granted: Granted = ((),)
     ) -> Struct | Deferred:
-        """Stamp, store, decide one job."""
+        """Store and decide one job."""
         context = self._context
         stamped = self._stored(commands[0], caller, granted[0])
         if stamped.test_only:
@@ -170,11 +170,11 @@ class Submissions:
     def _admit_het(
         self, commands: tuple[SubmitJob, ...], caller: Caller, reply: Reply, granted: Granted = ()
     ) -> Struct | Deferred:
-        """All components of one job."""
+        """Store and decide all components of one job."""
         context = self._context
         stamped = []
         for offset, one in enumerate(commands):
-            # Only the leader has a script.
+            # only the leader has a script
             own = one if not offset else structs.replace(one, script=b"", environment=())
             stamped.append(self._stored(own, caller, granted[offset] if granted else ()))
         whole = SubmitHetJob(components=tuple(stamped))
@@ -198,28 +198,29 @@ class Submissions:
         first, *others = command.components
         trial = SubmitHetJob(components=(structs.replace(first, test_only=True), *others))
         if context.machine.check(trial, context.clock.now(), caller).rejection is not None:
-            return None  # the core says it in better words
+            return None  # the core's message is better
         code, words = found
         return Rejection(code=code, hint=words)
 
     def _impossible(self, command: SubmitJob, caller: Caller) -> Rejection | None:
-        """What the core would take but placement could never serve, were the cluster empty and every node up."""
+        """A request that the core would accept but no set of nodes could ever serve."""
         context = self._context
         try:
             found = context.check_request(command.spec)
-        except ValueError:  # an expression that cannot be read: the core refuses it
+        except ValueError:  # an unreadable expression: the core refuses it
             return None
         if found is None:
             return None
         tried = context.machine.check(structs.replace(command, test_only=True), context.clock.now(), caller)
         if tried.rejection is not None:
-            return None  # the core says it in better words
+            return None  # the core's message is better
         code, words = found
         return Rejection(code=code, hint=words)
 
     def _cannot_run_as(self, uid: int) -> Rejection | None:
-        """No job is run for users whom no database knows, unless slurmd is that user (as in containers); nor for
-        others by slurmds that are not root."""
+        """Refuses users without an entry, unless slurmd runs as that user (as in containers), and other users if slurmd
+        does not run as root.
+        """
         context = self._context
         runner, entry = context.configuration.slurmd_user, context.configuration.slurmd_user_entry
         runner_uid = -1 if entry is None else entry.uid
@@ -247,7 +248,7 @@ class Submissions:
         return None
 
     def _holds_too_much(self, command: SubmitJob, uid: int, caller: Caller) -> Rejection | None:
-        """Scripts stay on disk for as long as their jobs are known: no user may fill it."""
+        """Scripts stay on disk while their jobs are known: no user may fill it."""
         size = len(command.script) + sum(map(len, command.environment))
         held = self._context.blobs.held_bytes(uid)
         if caller.admin or held + size <= USER_BYTES_MAX:
@@ -259,7 +260,7 @@ class Submissions:
         )
 
     def _stored(self, command: SubmitJob, caller: Caller, granted: tuple[str, ...]) -> SubmitJob:
-        """The request with its owner, and with keys in place of script and environment."""
+        """The request with its owner, and with blob keys for script and environment."""
         context = self._context
         spec, blobs, store = owned(context, command.spec, caller), context.blobs, not command.test_only
         stamped = structs.replace(

@@ -1,4 +1,4 @@
-"""Every request that `slurmctld` takes, and the function that answers it."""
+"""Every request that `slurmctld` accepts, with its handler."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ _Table = dict[type["Struct"], tuple["Handler", "Lookups | None"]]
 
 
 def _reports(context: Context) -> dict[type[Struct], Handler]:
-    """What node daemons send: their users are known by number."""
+    """Reports of node daemons, which are identified by uid alone."""
     taken = Reports(context)
     return {
         reports.RegisterNode: taken.register,
@@ -79,7 +79,7 @@ def _reports(context: Context) -> dict[type[Struct], Handler]:
 
 
 def _commands(context: Context, cluster: ClusterQueries, waiting: DeferredRequests) -> _Table:
-    """What changes something."""
+    """Requests that change state."""
     commands, submissions = Commands(context), Submissions(context)
     reservations, nodes = ReservationApi(context), DynamicNodes(context)
     return {
@@ -108,7 +108,7 @@ def _commands(context: Context, cluster: ClusterQueries, waiting: DeferredReques
 
 
 def _queries(context: Context, cluster: ClusterQueries, waiting: DeferredRequests) -> _Table:
-    """What only asks."""
+    """Queries."""
     jobs, steps, explain = JobQueries(context), StepQueries(context), ExplainQueries(context)
     jobs.follow()
     fairshare, events = FairShareQueries(context), EventStream(context)

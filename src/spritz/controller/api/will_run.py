@@ -1,8 +1,8 @@
-"""`sbatch --test-only`: when would this job start? Answered from a forked copy of the state, which then vanishes.
+"""`sbatch --test-only`: when would this job start? Answered from a forked copy of the state, which is then discarded.
 
-As in Slurm only running jobs stand in the way, not those that wait: a hold and the queue are left out. A job that
-depends on others is planned among all of them, if it is foreseen when these end.
-The answer is read from a plan as `scontrol explain` reads it.
+As in Slurm, only running jobs are considered; pending jobs and a hold are ignored. A job that depends on others is
+planned among all jobs, if the ends of the others can be predicted. The answer is read from a plan, as in `scontrol
+explain`.
 
 Source: sbatch(1), srun(1) --test-only.
 """
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 class Estimate(Struct, frozen=True):
-    """When it would start; else, in words, why no time can be told ("": the core refused it)."""
+    """The expected start; else a text why it is unknown ("": the core refused the job)."""
 
     start: WillRun | None = None
     why: str = ""
@@ -47,7 +47,7 @@ class Estimate(Struct, frozen=True):
 _encode = Encoder().encode
 _decode = Decoder(Estimate).decode
 
-#: Estimates under way at once; more are told to come again.
+#: Estimates in progress at once; further callers are told to retry.
 CHILDREN_MAX = 4
 
 
@@ -59,7 +59,7 @@ class Estimates:
         self._running: set[Child] = set()
 
     def answer(self, command: SubmitJob | SubmitHetJob, caller: Caller, send: Callable[[Struct | None], None]) -> None:
-        """Refuse what the core would refuse; else work out in a child when and where it would start."""
+        """Refuse what the core would refuse; else compute in a child when and where the job would start."""
         context = self._context
         reply = context.machine.check(command, context.clock.now(), caller).reply
         if isinstance(reply, Rejection):
@@ -89,7 +89,7 @@ def _for_good(command: SubmitJob) -> SubmitJob:
 
 
 def estimate(context: Context, command: SubmitJob | SubmitHetJob, caller: Caller, now: float) -> Estimate:
-    """In the child: queue the job for good in a copy, with all its components, and plan for it alone."""
+    """Runs in the child: queue the job with all its components in a copy, and plan for it alone."""
     machine = context.machine.copy()
     state = machine.state
     real: Struct
@@ -123,7 +123,7 @@ def estimate(context: Context, command: SubmitJob | SubmitHetJob, caller: Caller
 def _after_others(
     state: State, projection: Projection, events: Iterable[Event], queued: Sequence[Job], now: float
 ) -> Estimate:
-    """It depends on other jobs, which may wait themselves: planned among all of them. The projection is spoilt."""
+    """For a job that depends on others, which may wait too: planned among all jobs. Changes the projection."""
     for event in events:
         projection.apply(event)
     snapshot = projection.snapshot(now)
@@ -131,7 +131,7 @@ def _after_others(
 
 
 def _read(view: PlanView, whole: Sequence[Job], now: float) -> Estimate:
-    """What the plan says of the job and all its components."""
+    """The plan's result for the job and all its components."""
     alone = whole[0]
     starts = [start_of(view, view.snapshot.records[job.id]) for job in whole]
     found = [start for start in starts if start is not None]
@@ -152,14 +152,14 @@ def _read(view: PlanView, whole: Sequence[Job], now: float) -> Estimate:
 
 
 def _reservation_begins(reservations: Mapping[str, Reservation], spec: JobSpec, now: float) -> float:
-    """From when the first of its reservations lets jobs begin; 0 if it names none that is to come.
+    """The earliest start of its reservations; 0 if none is in the future.
 
-    Differs: slurmctld 22.05 tells no time for a reservation that has not begun ("Invalid time specified").
+    Differs: slurmctld 22.05 gives no time for a future reservation ("Invalid time specified").
     """
     named = [reservations[name] for name in spec.reservation.split(",") if name in reservations]
     return min((0.0 if item.flexible or item.floating else item.start_at for item in named), default=0.0)
 
 
 def _cpus(job: Job, nodes: tuple[str, ...]) -> int:
-    """CPUs of a start that has no allocation yet: what the tasks need, one a node at least."""
+    """CPUs of a start that has no allocation yet: the tasks' CPUs, at least one a node."""
     return max(len(nodes), job.spec.tasks * (job.spec.cpus_per_task or 1))

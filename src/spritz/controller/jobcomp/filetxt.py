@@ -1,9 +1,9 @@
 """The job completion log: one line for each end of a job, as `JobCompType=jobcomp/filetxt` writes it to JobCompLoc.
 
-A line follows its event's commit; one that is lost with the daemon is not written again: the accounting database is the
-record, this is for the scripts that read Slurm's file.
+A line is written after its event's commit, and not written again if the daemon dies: the accounting database is the
+complete record; this file is for scripts that read Slurm's.
 
-Source: slurm.conf(5) JobCompType, JobCompLoc; the form is 22.05's, where the cluster is known.
+Source: slurm.conf(5) JobCompType, JobCompLoc; the format is that of 22.05.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     from spritz.controller.context import Context
     from spritz.controller.jobcomp.listener import EndedJob
 
-#: slurm.conf(5): where the file is unless JobCompLoc says otherwise.
+#: the path without JobCompLoc, by slurm.conf(5)
 DEFAULT_PATH = "/var/log/slurm_jobcomp.log"
 
 
 class FileLog:
-    """Writes lines to the file at `path`, or where Slurm does."""
+    """Writes lines to the file at `path`, or at Slurm's default path."""
 
     def __init__(self, context: Context, path: str) -> None:
         self._context = context
@@ -34,14 +34,14 @@ class FileLog:
         self._failed = False
 
     def take(self, ended: list[EndedJob]) -> None:
-        """Have their lines written."""
+        """Queue their lines for writing."""
         cluster = self._context.configuration.settings.cluster_name
         text = "".join(line(one, cluster) for one in ended)
         data = text.encode("utf-8", "surrogateescape")
         self._context.log_files.put(partial(self._append, data), units=len(ended))
 
     def _append(self, data: bytes) -> None:
-        """In the thread that writes."""
+        """Runs in the writing thread."""
         try:
             append(self._path, data)
         except OSError as error:
@@ -53,7 +53,7 @@ class FileLog:
 
 
 def line(ended: EndedJob, cluster: str) -> str:
-    """The line of one end. `Tres` is what was asked for, as in Slurm."""
+    """The line for an ended job. `Tres` has the requested amounts, as in Slurm."""
     job, event, started, allocation = ended.job, ended.event, ended.started, ended.allocation
     spec = job.spec
     minutes = spec.time_limit_minutes if job.time_limit_minutes is None else job.time_limit_minutes
@@ -73,5 +73,5 @@ def line(ended: EndedJob, cluster: str) -> str:
         words.append(f"ArrayJobId={job.array_job_id} ArrayTaskId={job.array_task_id}")
     derived, status = event.derived_exit_status, event.exit_status
     words.append(f"DerivedExitCode={derived >> 8}:{derived & 0x7F} ExitCode={status >> 8}:{status & 0x7F}")
-    # A line break in a name would make two records of one.
+    # A line break in a name would split the record.
     return " ".join(words).replace("\n", " ").replace("\r", " ") + " \n"

@@ -1,12 +1,12 @@
 """JobCompType=jobcomp/kafka: the documents of `web`, sent to a topic of a Kafka cluster.
 
 JobCompLoc names a file of librdkafka's options, `key=value` lines. A document counts as sent when the brokers have
-acknowledged it; until then it waits on disk. The client is confluent-kafka's, an optional part of the installation
-(`pip install spritz[kafka]`).
+acknowledged it; until then it stays on disk. The client is confluent-kafka, an optional extra (`pip install
+spritz[kafka]`).
 
 Source: slurm.conf(5) of 23.02 and newer: JobCompLoc, JobCompParams=flush_timeout=,topic=, and of 25.05:
-enable_job_start, topic_job_start=. Differs: what cannot be
-delivered is always kept and tried again (there `requeue_on_msg_timeout`).
+enable_job_start, topic_job_start=. Differs: undelivered documents are always kept and retried (in Slurm:
+`requeue_on_msg_timeout`).
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from spritz.model.errors import SpritzError
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-#: Milliseconds that the brokers may take to acknowledge, unless flush_timeout= says otherwise.
+#: Milliseconds for the brokers to acknowledge, unless flush_timeout= is set.
 FLUSH_MILLISECONDS = 500
 NOT_INSTALLED = "jobcomp/kafka needs the package confluent-kafka: pip install 'spritz[kafka]'"
-#: as HTTP says it, which is how `web.Poster` takes answers
+#: HTTP status codes, as `web.Poster` expects them
 _TAKEN, _NONE, _TOO_LARGE = 200, 0, 413
 
 
 class Topic:
-    """Where documents go. Raises SpritzError for options that are none, or without the client."""
+    """A Kafka topic. Raises SpritzError for invalid options, or without the client."""
 
     def __init__(self, path: str, parameters: Iterable[str], cluster: str) -> None:
         try:
@@ -45,7 +45,7 @@ class Topic:
             elif name.lower() == "flush_timeout" and value.isdecimal() and int(value[:9]) > 0:
                 milliseconds = int(value[:9])
         self._seconds = milliseconds / 1000
-        # An attempt is over when it is told to be: a document is not sent later, when it is tried again too.
+        # After this time the client gives up: a document must not be sent later, when it is also retried.
         given = {"message.timeout.ms": str(milliseconds), **options(path)}
         try:
             self._producer = self._kafka.Producer(given, logger=_Silent())
@@ -55,7 +55,7 @@ class Topic:
     def post(self, body: bytes) -> tuple[int, str]:
         """As `web.Server.post`. Blocks."""
         answers: list[Any] = []
-        # Within texts the quotes are escaped: only a key can look like this.
+        # Quotes within texts are escaped, so only a key can look like this.
         topic = self._topic if b',"@end":' in body else self._start_topic or self._topic
         try:
             self._producer.produce(topic, body, on_delivery=lambda problem, _: answers.append(problem))
@@ -71,18 +71,18 @@ class Topic:
         return (_TOO_LARGE if code == self._kafka.KafkaError.MSG_SIZE_TOO_LARGE else _NONE), str(problem)
 
     def close(self) -> None:
-        """What was handed over has been answered: nothing is left."""
+        """Nothing to do: every document was acknowledged or failed."""
 
 
 class _Silent:
-    """Problems are told by `post`, once."""
+    """Drops the client's log messages; `post` reports problems."""
 
     def log(self, *_: object) -> None:
-        """Not told."""
+        pass
 
 
 def options(path: str) -> dict[str, str]:
-    """Of JobCompLoc's file. Raises SpritzError."""
+    """The options in JobCompLoc's file. Raises SpritzError."""
     try:
         with open(path, encoding="utf-8") as file:
             lines = file.read().splitlines()

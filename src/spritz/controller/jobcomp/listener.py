@@ -1,4 +1,4 @@
-"""Ends of jobs, from the events that tell of them to whoever JobCompType names.
+"""Collects ended jobs from the events and passes them to the plugin that JobCompType names.
 
 Source: slurm.conf(5) JobCompType.
 """
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class EndedJob(Struct, frozen=True):
-    """One end of a job: its record, how it ended, and when and on what it ran (None: it never did)."""
+    """One end of a job: its record, its exit, and the time and nodes of its run (None: it never ran)."""
 
     job: Job
     event: job_events.JobEnded
@@ -37,7 +37,7 @@ Sink = Callable[[list[EndedJob]], None]
 
 
 class _Life(Struct, frozen=True):
-    """What the record of a requeued job has forgotten by the time it ends."""
+    """Data that the record of a requeued job has lost by the time it ends."""
 
     started: float
     allocation: Allocation | None
@@ -47,8 +47,8 @@ class _Life(Struct, frozen=True):
 
 
 class Listener:
-    """Listens to events, and keeps what the records of requeued jobs forget. `starts` is told of jobs that begin, as of
-    an end at that moment.
+    """Listens to events, and keeps data that the records of requeued jobs lose. `starts` is called with starting jobs,
+    in the form of an end.
     """
 
     def __init__(self, context: Context, sink: Sink, starts: Sink | None = None) -> None:
@@ -60,7 +60,7 @@ class Listener:
         context.writer.listeners.add("job_completion", self._listen, Loss.REBUILD, self._rebuild)
 
     def _rebuild(self) -> None:
-        """What runs now. Ends that were missed are not recorded."""
+        """Read the running jobs. Missed ends are not recorded."""
         state = self._context.machine.state
         running = [state.jobs[number] for number in state.running]
         self._running = {job.id: _life(job, job.started_at, job.allocation, job.time_limit_minutes) for job in running}
@@ -98,13 +98,13 @@ def _ended(job: Job, event: job_events.JobEnded, life: _Life | None) -> EndedJob
         times = life.submitted_at, life.eligible_at
         job = replace(job, submitted_at=times[0], eligible_at=times[1], time_limit_minutes=life.time_limit_minutes)
         if event.state is JobState.CANCELLED:
-            # Slurm's word for the end of a life that was requeued by hand.
+            # Slurm's state for the end of a life that was requeued by hand.
             event = replace(event, state=JobState.PENDING)
     return EndedJob(job, event, life.started, life.allocation)
 
 
 def begin_job_completion(context: Context) -> Listener | None:
-    """What JobCompType asks for; None: nothing."""
+    """The listener for JobCompType; None if it names no plugin."""
     settings = context.configuration.loaded.settings
     kind, location = settings.text("JobCompType"), settings.text("JobCompLoc")
     sink: Sink

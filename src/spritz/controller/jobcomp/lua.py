@@ -1,7 +1,8 @@
-"""JobCompType=jobcomp/lua: `slurm_jobcomp_log_record(job_rec)` of jobcomp.lua beside slurm.conf, for each end of a job.
+"""JobCompType=jobcomp/lua: calls `slurm_jobcomp_log_record(job_rec)` of jobcomp.lua, next to slurm.conf, for each ended
+job.
 
-One at a time, in the order of the ends, in a thread: a script that never returns holds up those behind it and nothing
-else. What it does wrong is logged; it is not called again for that job. A changed script is read again.
+Calls run one at a time, in the order of the ends, in a thread: a script that never returns delays only later ends. Its
+errors are logged; it is not called again for that job. A changed script is loaded again.
 
 Source: slurm.conf(5) JobCompType; the fields are those of `slurm.jobs` in job_submit.lua, and `script`, as 22.05 had
 them at the job's end.
@@ -50,7 +51,7 @@ class LuaLog:
             told("completion.script", job_id=ended.job.id, text=text)
 
     def _call(self, ended: EndedJob, text: str | None) -> list[tuple[str, str]]:
-        """Call the function; returns what is to be logged. `text`: the job's script. Blocks."""
+        """Call the function; returns log lines. `text`: the job's script. Blocks."""
         script = self._script
         script.lines, script.log = [], []
         try:
@@ -71,7 +72,9 @@ class LuaLog:
 
 
 def reader(one: EndedJob, script: str | None) -> Callable[[str], Any]:
-    """A field of the job as it ended: its record may be of a later life. `script` is the job's, if it has one."""
+    """Reads fields of the job as of this end: its record may be of a later life. `script`: the job's script, if it has
+    one.
+    """
     job, event, allocation = one.job, one.event, one.allocation
     view = JobView(job)
     ended: dict[str, Any] = {

@@ -1,4 +1,4 @@
-"""Ends of jobs that wait for what is slow: one is taken after the other, and too many are dropped and told of."""
+"""A bounded queue of ended jobs for slow receivers: handles one at a time; drops, counts and logs the excess."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ if TYPE_CHECKING:
     from spritz.controller.context import Context
     from spritz.controller.jobcomp.listener import EndedJob
 
-#: Ends that wait; more are dropped, with a line in the log.
+#: Queued ends; more are dropped, with a line in the log.
 QUEUE_MAX = 10_000
 
 
 class EndQueue:
-    """Gives `each` one end at a time, in a task called `name`. `path`: what they wait for, in the log."""
+    """Calls `each` with one end at a time, in an asyncio task called `name`. `path`: the receiver, for the log."""
 
     def __init__(self, context: Context, name: str, path: str, each: Callable[[EndedJob], Awaitable[None]]) -> None:
         self._context = context
         self._path = path
         self._each = each
         self._queue: asyncio.Queue[EndedJob] = asyncio.Queue(QUEUE_MAX)
-        #: ends that were dropped
+        #: number of dropped ends
         self.dropped = 0
         context.tasks.spawn_contained(self._run(), name=name)
         context.counters.append(
@@ -34,7 +34,7 @@ class EndQueue:
         )
 
     def take(self, ended: list[EndedJob]) -> None:
-        """Put them at the end."""
+        """Append ended jobs."""
         for one in ended:
             try:
                 self._queue.put_nowait(one)
@@ -43,7 +43,7 @@ class EndQueue:
                 self._context.log.error("completion.dropped", job_id=one.job.id, path=self._path)
 
     async def drain(self) -> None:
-        """Return when each end has been taken."""
+        """Return when every queued end has been handled."""
         await self._queue.join()
 
     async def _run(self) -> None:

@@ -1,4 +1,4 @@
-"""What the sinks of ended jobs say alike. Pure."""
+"""Fields of ended jobs that several plugins write. Pure."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 
 
 def minutes_of(job: Job) -> int | None:
-    """The time limit, minutes; None: it never had one of its own."""
+    """The time limit, minutes; None if the job had none."""
     return job.spec.time_limit_minutes if job.time_limit_minutes is None else job.time_limit_minutes
 
 
 def partitions_of(ended: EndedJob) -> str:
-    """All that it asked for; the one in which it ran comes first, as in Slurm."""
+    """All requested partitions; the one in which it ran comes first, as in Slurm."""
     asked = ended.job.spec.partitions or (ended.job.partition,)
     if ended.allocation is None:
         return ",".join(asked)
@@ -29,12 +29,12 @@ def partitions_of(ended: EndedJob) -> str:
 
 
 def reservation_of(ended: EndedJob) -> str:
-    """The one in which it ran, or those that it asked for."""
+    """The reservation in which it ran, or the requested ones."""
     return (ended.allocation.reservation if ended.allocation is not None else "") or ended.job.reservation
 
 
 def tres_asked(ended: EndedJob) -> str:
-    """What it asked for, whatever it got."""
+    """The requested TRES, whatever was allocated."""
     return job_tres.text(job_tres.requested(replace(ended.job, allocation=None)))
 
 
@@ -44,12 +44,12 @@ def exit_text(status: int) -> str:
 
 
 def waited_for(job: Job, *, ran: bool) -> str:
-    """What it waited for last, of a job that never ran; of one that did that is no longer known."""
+    """The last pending reason of a job that never ran; unknown for a job that ran."""
     return "None" if ran else job.reason.value
 
 
 def dependency_of(job: Job) -> str:
-    """What it was to wait for, in the words of --dependency."""
+    """The job's dependencies, in the syntax of --dependency."""
     between = "?" if job.spec.dependency_mode == "any" else ","
     return between.join(
         dependency.format_one(dependency.Dependency(one.kind, one.job_id, one.task_id, one.minutes), one.state)

@@ -1,9 +1,9 @@
-"""JobCompType=jobcomp/script: a program of the site's for each end of a job, told of it by its environment.
+"""JobCompType=jobcomp/script: runs a site program for each ended job, described in its environment.
 
-One at a time, in the order of the ends. What a program does wrong is logged; it is not run again.
+Programs run one at a time, in the order of the ends. A failure is logged; the program is not run again.
 
 Source: slurm.conf(5) JobCompType; the variables are those of 22.05. Differs: which scheduler started the job is not
-known, and DB_FLAGS is always `None`; what a job that ran had waited for is in the accounting database alone.
+known, and DB_FLAGS is always `None`; the pending reason of a job that ran is only in the accounting database.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ if TYPE_CHECKING:
     from spritz.controller.context import Context
     from spritz.controller.jobcomp.listener import EndedJob
 
-#: A program that takes longer is killed: those behind it wait.
+#: Seconds after which a program is killed: later ends wait for it.
 PROGRAM_SECONDS = 60.0
 
-#: Slurm's array task of a job that is none
+#: Slurm's array task id of a job that is no array task
 _NO_TASK = 4294967294
 _PATH = "/usr/bin:/bin:/usr/sbin:/sbin"
 
@@ -55,7 +55,7 @@ class Script:
 
 
 def variables(ended: EndedJob, cluster: str) -> dict[str, str]:
-    """What the program is told."""
+    """The program's environment."""
     job, event, allocation = ended.job, ended.event, ended.allocation
     spec = job.spec
     limit = minutes_of(job)
@@ -93,7 +93,7 @@ def variables(ended: EndedJob, cluster: str) -> dict[str, str]:
         "WORK_DIR": spec.work_dir,
     }
     if job.het_job_id:
-        # 22.05 says both names.
+        # 22.05 sets both names
         for name in ("HET", "PACK"):
             found |= {f"{name}JOBID": str(job.het_job_id), f"{name}JOBOFFSET": str(job.het_offset)}
     if spec.batch:

@@ -1,7 +1,7 @@
-"""Records on disk until they are delivered: a file of lines, and how much of it is done.
+"""Records on disk until they are delivered: a file of lines, and a position in it.
 
-What is added and what is delivered survives the daemon, also one that is killed: at worst the last record is delivered
-twice. A file that is wholly delivered is emptied. Not forced to disk: after the machine's crash some may be missing.
+Records and the position survive the daemon, even if it is killed: at worst the last record is delivered twice. A file
+that is delivered completely is emptied. It is not synced: a crash of the machine may lose records.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ import os
 
 
 class Full(Exception):
-    """It holds as much as it may."""
+    """The spool is full."""
 
 
 class Spool:
-    """The file at `path`, and `path`.done beside it. At most `bytes_max` are kept. Raises OSError."""
+    """The file at `path`, with its position in `path`.done. At most `bytes_max` are kept. Raises OSError."""
 
     def __init__(self, path: str, bytes_max: int) -> None:
         self._path = path
@@ -25,7 +25,7 @@ class Spool:
         text = os.read(self._mark, 64).strip()
         size = os.fstat(self._file).st_size
         self._done = min(int(text), size) if text.isdigit() else 0
-        # A daemon that was killed while it wrote has left half a line.
+        # A daemon that was killed while writing leaves an incomplete line.
         whole = self._end_of_last_line(size)
         if whole < size:
             os.ftruncate(self._file, whole)
@@ -33,11 +33,11 @@ class Spool:
 
     @property
     def waiting_bytes(self) -> int:
-        """What is not delivered yet."""
+        """Bytes not delivered yet."""
         return self._size - self._done
 
     def add(self, records: list[bytes]) -> None:
-        """Keep them, none of which has a line break. Raises Full, and then none is kept."""
+        """Append records, which must not contain line breaks. Raises Full, and then adds none of them."""
         data = b"".join(record + b"\n" for record in records)
         if self.waiting_bytes + len(data) > self._bytes_max:
             raise Full
@@ -48,7 +48,7 @@ class Spool:
         self._size += len(data)
 
     def first(self) -> bytes | None:
-        """The oldest record that is not delivered."""
+        """The oldest undelivered record."""
         found = b""
         at = self._done
         while at < self._size:
@@ -63,7 +63,7 @@ class Spool:
         return None
 
     def delivered(self, record: bytes) -> None:
-        """The first one is."""
+        """Mark the first record as delivered."""
         self._done += len(record) + 1
         if self._done >= self._size:
             os.ftruncate(self._file, 0)
@@ -72,7 +72,7 @@ class Spool:
         os.pwrite(self._mark, b"%d" % self._done, 0)
 
     def close(self) -> None:
-        """Let go of the files."""
+        """Close the files."""
         os.close(self._file)
         os.close(self._mark)
 

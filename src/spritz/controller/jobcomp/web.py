@@ -1,11 +1,11 @@
-"""JobCompType=jobcomp/elasticsearch: a JSON document for each end of a job, posted to the URL of JobCompLoc.
+"""JobCompType=jobcomp/elasticsearch: posts a JSON document for each ended job to the URL of JobCompLoc.
 
-Any HTTP server will do that answers 2xx to what it has taken. Documents wait on disk until then, across restarts; a
-server that is away is tried again, more and more seldom. One that refuses a document as such (400, 413, 422) does not
-get it again.
+Any HTTP server will do that answers 2xx when it has stored a document. Until then documents stay on disk, across
+restarts; an unreachable server is retried with growing pauses. A document that the server rejects (400, 413, 422) is
+dropped.
 
-Source: slurm.conf(5) JobCompLoc; https://slurm.schedmd.com/elasticsearch.html. Differs: a document that is refused for
-good does not hold up those behind it, and what waits is bounded.
+Source: slurm.conf(5) JobCompLoc; https://slurm.schedmd.com/elasticsearch.html. Differs: a rejected document does not
+block later ones, and the spool is bounded.
 """
 
 from __future__ import annotations
@@ -41,15 +41,15 @@ if TYPE_CHECKING:
     from spritz.controller.context import Context
     from spritz.controller.jobcomp.listener import EndedJob
 
-#: What may wait on disk; more is dropped, with a line in the log.
+#: Bytes on disk; further documents are dropped, with a line in the log.
 WAITING_BYTES_MAX = 256 * 1024 * 1024
-#: Seconds between attempts, doubled from the first to the last.
+#: Seconds between attempts, doubled from the first value up to the last.
 RETRY_SECONDS, RETRY_SECONDS_MAX = 1.0, 60.0
-#: Seconds that a server may take, unless JobCompParams=timeout= says otherwise.
+#: Seconds for the server to answer, unless JobCompParams=timeout= is set.
 ANSWER_SECONDS = 30.0
-#: It will never take this document.
+#: the server will never accept this document
 _FINAL = frozenset({400, 413, 422})
-#: What a job that has just begun has not got.
+#: fields that a job which has just begun does not have
 _OF_THE_END = frozenset(
     {"@end", "elapsed", "derived_ec", "exit_code", "state", "failed_node", "cpu_hours", "state_reason_prev"}
 )
@@ -58,17 +58,17 @@ _SCRIPT_BYTES_MAX = 1024 * 1024
 
 
 class Receiver(Protocol):
-    """Whoever is told."""
+    """A destination for documents."""
 
     def post(self, body: bytes) -> tuple[int, str]:
-        """Status of the answer, as HTTP has them, and what it says; 0: there was none. Blocks."""
+        """The HTTP status and text of the answer; status 0: no answer. Blocks."""
 
     def close(self) -> None:
-        """Let go of it."""
+        """Close the connection."""
 
 
 class Poster:
-    """Posts to `server`; `kind` is the plugin's name, after which the file is called that documents wait in."""
+    """Posts to `server`; `kind`, the plugin's name, is also the name of the spool's file."""
 
     def __init__(self, context: Context, server: Receiver, kind: str = "elasticsearch") -> None:
         self._context = context
@@ -81,10 +81,10 @@ class Poster:
         self._news = asyncio.Event()
         self._dropped = self._sent = 0
         self._away = False
-        # The spool is used by one thread and the server by another: neither may hold up the loop, nor each other.
+        # One thread for the spool and one for the server: neither blocks the loop or the other.
         self._disk, self._post = Worker("completion-spool"), Worker("completion-post")
         queue = EndQueue(context, "completion-spool", str(path), self._keep)
-        #: Takes ends of jobs, and jobs that begin (`Listener`), to be kept for the server.
+        #: takes ended and starting jobs (`Listener`) for the server
         self.take = queue.take
         context.at_end.append(queue.drain)
         context.tasks.spawn_contained(self._run(), name="completion-post")
@@ -128,7 +128,7 @@ class Poster:
     async def _post_always(self) -> None:
         pause = RETRY_SECONDS
         while True:
-            self._news.clear()  # before looking: what is added meanwhile sets it again
+            self._news.clear()  # cleared before looking: additions meanwhile set it again
             record = await self._disk.run(self._spool.first)
             if record is None:
                 await self._news.wait()
@@ -152,8 +152,8 @@ class Poster:
 
 
 class Server:
-    """Where documents go, on a connection that is kept: `[http[s]://]host:port/index/_doc`. Raises SpritzError for a
-    location that is none.
+    """An HTTP server, `[http[s]://]host:port/index/_doc`, on a persistent connection. Raises SpritzError for an invalid
+    URL.
     """
 
     def __init__(self, location: str, parameters: Iterable[str]) -> None:
@@ -176,13 +176,13 @@ class Server:
         self._connection: http.client.HTTPConnection | None = None
 
     def post(self, body: bytes) -> tuple[int, str]:
-        """Status of the answer and what it says; 0: there was none. Blocks."""
+        """The status and text of the answer; status 0: no answer. Blocks."""
         fresh = self._connection is None
         try:
             return self._post(body)
         except (OSError, http.client.HTTPException) as error:
             self.close()
-            if not fresh:  # the server has closed a connection that was idle
+            if not fresh:  # the server closed the idle connection
                 return self.post(body)
             return 0, str(error) or type(error).__name__
 
@@ -198,7 +198,7 @@ class Server:
         return answer.status, text[:200]
 
     def close(self) -> None:
-        """Let go of the connection."""
+        """Close the connection."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None
@@ -210,7 +210,7 @@ def encode(found: dict[str, object]) -> bytes:
 
 
 def document(ended: EndedJob, cluster: str, script: str = "") -> dict[str, object]:
-    """What is told of one end, under Slurm's names. Times are of UTC; nothing that is not known is in it."""
+    """The document of an ended job, under Slurm's names. Times are UTC; unknown values are left out."""
     job, event, allocation = ended.job, ended.event, ended.allocation
     spec = job.spec
     cpus = allocation.cpu_count if allocation is not None else 0
@@ -268,12 +268,12 @@ def document(ended: EndedJob, cluster: str, script: str = "") -> dict[str, objec
 
 
 def start_document(ended: EndedJob, cluster: str, script: str = "") -> dict[str, object]:
-    """What is told of a job that begins: all that does not tell of its end."""
+    """The document of a starting job: without the fields about its end."""
     return {name: value for name, value in document(ended, cluster, script).items() if name not in _OF_THE_END}
 
 
 def _clean(value: object) -> object:
-    """Text that is not UTF-8 is told as far as it can be."""
+    """Replaces text that is not UTF-8."""
     return value.encode("utf-8", "replace").decode() if isinstance(value, str) else value
 
 

@@ -1,4 +1,4 @@
-"""Has slurmctld's port take HTTP. Imports what it needs when it is needed."""
+"""Makes slurmctld's port accept HTTP. Imports the optional modules only when needed."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
 
 def begin_http(context: Context, server: Server) -> None:
-    """Have the server's connections taken over that begin with HTTP. Raises SpritzError if the extra is missing.
+    """Hand connections that begin with HTTP to the metrics endpoint. Raises SpritzError if the extra is missing.
 
-    What it needs is imported when it is needed: at once where metrics are configured. From other machines of a cluster
-    with certificates metrics come without TLS as well: scrapers have none of ours.
+    The optional modules are imported at once if metrics are configured, else with the first request. In a cluster with
+    certificates, metrics are served to other machines without TLS too: scrapers have no certificates of the cluster.
     """
     endpoint = None
 

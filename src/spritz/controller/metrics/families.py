@@ -1,6 +1,6 @@
-"""Families of samples: Slurm 25.11's, with its names, and ours, which begin with `spritz_`.
+"""Families of samples: Slurm 25.11's under its names, and our own, whose names begin with `spritz_`.
 
-Slurm's are all gauges there, as here. Ours have the types and units that OpenMetrics asks for.
+Slurm's are all gauges, there and here. Our own have the types and units that OpenMetrics requires.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def _counter(name: str, text: str, value: float) -> Metric:
 
 
 class Pages:
-    """What each page has. Reads the controller's memory as it stands: to be used in a forked child, or at once."""
+    """The content of each page. Reads the controller's memory: use it in a forked child, or at once."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -73,7 +73,7 @@ class Pages:
         yield from _job_families("slurm_account_jobs", "account", sorted(self._jobs.accounts.items()))
 
     def nodes(self) -> Families:
-        """Each node, and all of them."""
+        """Each node, and all nodes together."""
         rows = self._nodes.values()
         totals = NodeTotals(rows)
         yield _gauge("slurm_nodes", "Nodes", totals.nodes)
@@ -113,7 +113,7 @@ class Pages:
             )
 
     def scheduler(self) -> Families:
-        """sdiag's figures, and those of the journal and of the daemon."""
+        """sdiag's figures, and those of the journal and the daemon."""
         told = self._context.counting.told(self._context)
         quick, full = told.quick, told.full
 
@@ -218,7 +218,7 @@ def _job_families(prefix: str, label: str, found: list[tuple[str, Totals]]) -> F
 
 
 def _gpu_families(rows: Iterable[NodeRow]) -> Families:
-    """What nodes' daemons read from drivers; nothing where they have read nothing."""
+    """GPU figures that nodes' daemons read from drivers; empty if there are none."""
     found = [(row.name, gpu) for row in rows if row.sample is not None for gpu in row.sample.gpus]
     for name, text, value in _GPU_VALUES:
         family = GaugeMetricFamily(name, text, labels=["node", "gpu"])
@@ -282,7 +282,7 @@ _MOOT = (
 
 _Part = Callable[[Pages], Families]
 
-#: Path -> what it shows. /metrics shows all: Slurm lists the other paths there, which no scraper can use.
+#: Path -> content. /metrics shows everything: in Slurm it only lists the other paths, which scrapers cannot use.
 PATHS: dict[str, tuple[_Part, ...]] = {
     "/metrics/jobs": (Pages.jobs,),
     "/metrics/jobs-users-accts": (Pages.users_and_accounts,),

@@ -1,9 +1,9 @@
-"""HTTP on slurmctld's own port: a connection that begins with a request of HTTP, which no message of ours can.
+"""HTTP on slurmctld's own port: serves connections that begin with an HTTP request.
 
-The first four bytes of ours are a length of 4096 at most, and those of HTTP are letters. A connection answers one
-request, whose head must be complete within `SECONDS` and `HEAD_BYTES_MAX`, and ends.
+The protocol's own messages begin with four bytes of length, at most 4096; HTTP begins with letters. A connection serves
+one request, whose head must be complete within `SECONDS` and `HEAD_BYTES_MAX`, and ends.
 
-/livez: the daemon turns its loop. /readyz: it takes requests and its journal writes; so does /healthz.
+/livez: the daemon's loop runs. /readyz and /healthz: it accepts requests and its journal can write.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 HEAD_BYTES_MAX = 16 * 1024
 
-#: For a request and for reading its answer, and for the journal to write.
+#: Seconds for a request and for reading its answer; seconds for the journal to write.
 SECONDS, READY_SECONDS = 10.0, 5.0
 
 _HEALTH = ("/livez", "/readyz", "/healthz")
@@ -37,14 +37,14 @@ _OFF = "MetricsType=metrics/openmetrics is not set\n"
 
 
 class Endpoint:
-    """Takes connections over from the server of slurmctld's own messages."""
+    """Takes over HTTP connections from slurmctld's server."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
         self._pages: PageMaker | None = None
 
     def pages(self) -> PageMaker:
-        """What makes pages. Raises ImportError without the extra `metrics`."""
+        """The maker of pages. Raises ImportError without the extra `metrics`."""
         if self._pages is None:
             from spritz.controller.metrics.pages import PageMaker
 
@@ -52,12 +52,12 @@ class Endpoint:
         return self._pages
 
     def take(self, channel: Channel, data: bytes) -> None:
-        """Answer a connection whose first bytes these are, and are HTTP's."""
+        """Serve a connection; `data`: its first bytes."""
         _Connection(self._context, self, channel).pipe_data(data)
 
 
 class _Connection:
-    """One request and its answer. The channel whose connection it was hears of its end."""
+    """One request and its answer. The channel that had the connection before is told when it ends."""
 
     def __init__(self, context: Context, endpoint: Endpoint, channel: Channel) -> None:
         self._context = context
@@ -85,7 +85,7 @@ class _Connection:
             self._serve(event)
 
     def pipe_writable(self, writable: bool) -> None:
-        """What is sent is bounded by the time that it may take."""
+        """Ignored: the answer is bounded by a time limit."""
 
     def pipe_closed(self, error: Exception | None) -> None:
         """The connection has ended."""
@@ -157,4 +157,4 @@ class _Connection:
         if status == 200:
             pipe.close()
         else:
-            pipe.close_slowly()  # what the peer is still sending would reset the connection
+            pipe.close_slowly()  # the peer's unread data would otherwise reset the connection

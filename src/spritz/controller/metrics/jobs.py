@@ -1,4 +1,4 @@
-"""Jobs by state, and what they hold: of all, and of each partition, user and account. Pure.
+"""Jobs by state, and their resources: in total, and by partition, user and account. Pure.
 
 Records are counted as Slurm counts them: the pending part of an array is one record.
 """
@@ -18,7 +18,7 @@ _MIB = 1024 * 1024
 
 _S, _F = JobState, JobFlag
 
-#: Suffix of Slurm's names -> what it counts, in Slurm's words.
+#: suffix of Slurm's names -> what it counts, in Slurm's words
 STATES: dict[JobState, str] = {
     _S.BOOT_FAIL: "bootfail",
     _S.CANCELLED: "cancelled",
@@ -44,18 +44,18 @@ FLAGS: dict[JobFlag, str] = {
     _F.SIGNALING: "signaling",
     _F.STAGE_OUT: "stageout",
 }
-#: All suffixes, in the order of the names; fed_requeued has no meaning here and is always 0.
+#: All suffixes, sorted; fed_requeued has no meaning here and is always 0.
 COUNTS = tuple(sorted({*STATES.values(), *FLAGS.values(), "fed_requeued", "finished", "hold", "started"}))
 RESOURCES = ("cpus_alloc", "gpus_alloc", "memory_alloc", "nodes_alloc")
 
-#: Why a pending job waits for a limit of its partition's nodes.
+#: reason of a pending job that waits for a limit of its partition's nodes
 _NODE_LIMIT = Reason.PARTITION_NODE_LIMIT
 
 _STATE_OF = {id(state): state for state in JobState}
 
 
 class Totals:
-    """Counts of some jobs. Memory in bytes. The last five are of a partition's pending jobs."""
+    """Counts of a set of jobs. Memory in bytes. The last five are of a partition's pending jobs."""
 
     __slots__ = (
         "counts",
@@ -78,7 +78,7 @@ class Totals:
         self.max_nodes = self.max_nodes_nohold = self.min_nodes = self.min_nodes_nohold = self.wait_node_limit = 0
 
     def add(self, words: tuple[str, ...], held: _Sum) -> None:
-        """Jobs that are all of these words."""
+        """Add jobs with all of these states and flags."""
         self.jobs += held.jobs
         for word in words:
             self.counts[word] += held.jobs
@@ -104,7 +104,7 @@ class _Sum:
 
 
 class JobTotals:
-    """What `count` found."""
+    """Result of `count`."""
 
     def __init__(self) -> None:
         self.all = Totals()
@@ -115,8 +115,8 @@ class JobTotals:
 
 def count(jobs: Iterable[Job]) -> JobTotals:
     """Totals of these jobs. A pending job of several partitions is counted in each of them."""
-    # Jobs that are alike in all of this are counted first, and added up after. States go by id(): an Enum's own hash is
-    # a function in Python, and half of the time.
+    # Jobs that are alike in all of this are counted together, and added up afterwards. States are compared by id(): an
+    # Enum's own hash is a Python function, and takes half of the time.
     sums: dict[tuple[int, int, bool, object, str, str, int, int, bool], _Sum] = {}
     pending_id = id(_S.PENDING)
     for job in jobs:

@@ -1,4 +1,4 @@
-"""Nodes by state, and what they have, of all and of each partition. Pure. Memory in bytes."""
+"""Nodes by state and their resources, in total and by partition. Pure. Memory in bytes."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ STATES = tuple(sorted({*_BASES.values(), *_FLAGS.values(), "drained", "draining"
 
 
 class NodeRow:
-    """One node. `free` is what the kernel says, and 0 where no daemon has said it."""
+    """One node. `free`: as the kernel reports it; 0 if no daemon has reported it."""
 
     __slots__ = (
         "cpus", "cpus_alloc", "cpus_effective", "free", "gpus", "gpus_alloc", "load", "memory", "memory_alloc",
@@ -92,7 +92,7 @@ class NodeRow:
 
 
 class NodeTotals:
-    """Sums of some nodes."""
+    """Sums over a set of nodes."""
 
     def __init__(self, rows: Iterable[NodeRow]) -> None:
         self.states = dict.fromkeys(STATES, 0)
@@ -115,7 +115,7 @@ class NodeTotals:
 
     @property
     def cpus_idle(self) -> int:
-        """CPUs for jobs that no job has."""
+        """CPUs available to jobs and not allocated."""
         return max(0, self.cpus_effective - self.cpus_alloc)
 
 

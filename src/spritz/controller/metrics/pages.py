@@ -1,6 +1,6 @@
-"""Text of pages, made in a forked child: slurmctld's loop pays for the fork alone.
+"""Texts of pages, made in a forked child, so that slurmctld's loop pays only for the fork.
 
-A page is kept for a second, and scrapers that ask while one is made share it.
+A page is cached for a second; concurrent scrapers share it.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
     from spritz.controller.context import Context
 
-#: Seconds for which a page is taken as it is.
+#: Seconds for which a page is reused.
 KEPT_SECONDS = 1.0
 
 _Done = Callable[[bytes | None], None]
 
 
 class PageMaker:
-    """Makes pages. `asked` is called with the text, or None where it could not be made."""
+    """Makes pages. `asked`: callbacks that get the text, or None if it could not be made."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -35,7 +35,7 @@ class PageMaker:
         self._children: set[Child] = set()
 
     def page(self, path: str, accept: str, done: _Done) -> str:
-        """Have `done(text)` called, now or later. Returns the text's type. Raises KeyError for a path there is not."""
+        """Call `done(text)`, now or later. Returns the text's type. Raises KeyError for an unknown path."""
         PATHS[path]
         encode, kind = choose_encoder(accept)
         key = path, kind

@@ -1,4 +1,4 @@
-"""Which pages there are, and how a connection of HTTP is told from one of our messages."""
+"""The paths of pages, and the detection of HTTP on a new connection."""
 
 from __future__ import annotations
 
@@ -12,5 +12,5 @@ _METHODS = (b"GET ", b"HEAD", b"POST", b"PUT ", b"DELE", b"OPTI", b"PATC")
 
 
 def is_http(data: bytes) -> bool:
-    """Whether a connection that begins so is HTTP's: as the length of a message it would be too long by far."""
+    """Whether the connection's first bytes are HTTP: as a message length they would be far too large."""
     return data[:4] in _METHODS

@@ -1,7 +1,7 @@
-"""JobSubmitPlugins: where plugins run, for how long, and what becomes of their answer (docs/decisions/0092).
+"""JobSubmitPlugins: runs plugins, bounds their time, and applies their answers (docs/decisions/0092).
 
 `submit`    the plugins in order, for submissions and updates, before the core decides
-`host`      the process that runs the scripts of the site, from the controller's side: asked, bounded, replaced
-`child`     that process; `messages` what the two say to each other
-`told`      a call whose answer carries the plugins' lines for the user
+`host`      the controller's side of the process that runs site scripts: requests, time limits, restarts
+`child`     that process; `messages`: the protocol between the two
+`answer_lines`   adds the plugins' lines for the user to an answer
 """

@@ -1,4 +1,4 @@
-"""A call whose answer carries lines that plugins have for the user, as errors before a refusal, else for information.
+"""Adds plugins' lines for the user to an answer: errors before a refusal, else information.
 
 Source: lines as Slurm 22.05 has them: `sbatch: error: …` before a refusal, `sbatch: …` before "Submitted batch job".
 """
@@ -30,7 +30,7 @@ def with_lines(body: Struct | None, lines: tuple[str, ...]) -> Struct | None:
 
 
 def answering(call: Call, lines: tuple[str, ...]) -> Callable[[Struct | None], None]:
-    """What answers the call."""
+    """A reply function that adds the lines."""
     if not lines:
         return call.reply
     return lambda body: call.reply(with_lines(body, lines))

@@ -1,7 +1,7 @@
-"""The process that runs the site's scripts: `python -m spritz.controller.plugins.child DESCRIPTOR`.
+"""The process that runs site scripts: `python -m spritz.controller.plugins.child DESCRIPTOR`.
 
-Serves one request after the other on the socket that it was given, and ends with it. It ends with the controller too,
-whatever a script is doing. What scripts print goes nowhere, as with a daemon of Slurm's.
+Serves one request after another on the given socket, and ends when the socket closes. It also ends with the controller,
+even while a script runs. Output of scripts is discarded, as in Slurm's daemons.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from spritz.plugins.description import Description
 from spritz.plugins.script import Known, Script
 from spritz.wire.frames import PREFIX_BYTES, frame
 
-#: Bytes of address space: a script that fills memory fails alone.
+#: Bytes of address space: a script that fills memory affects only this process.
 MEMORY_BYTES_MAX = 4 << 30
 
 _PR_SET_PDEATHSIG = 1
@@ -53,7 +53,7 @@ class Serving:
         self._cpus: tuple[int, ...] = ()
 
     def run(self) -> None:
-        """Until the socket is closed."""
+        """Serve until the socket is closed."""
         try:
             while True:
                 message = to_child.decode(self._receive())
@@ -146,7 +146,7 @@ def main() -> None:
     """Console entry."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     parent = int(sys.argv[2])
-    if os.getppid() != parent:  # it ended before we asked to be told
+    if os.getppid() != parent:  # the parent ended before the prctl
         return
     for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)

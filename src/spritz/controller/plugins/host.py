@@ -1,7 +1,7 @@
-"""The process that runs the site's scripts, from the controller's side: asked in order, bounded in time, replaced.
+"""The controller's side of the process that runs site scripts: ordered requests, time limits, restarts.
 
-Requests are answered in the order in which they came. A script that takes longer than `seconds`, or whose process ends,
-fails that request alone; a fresh process has the next ones. The loop never waits for it.
+Requests are answered in order. A script that takes longer than `seconds`, or whose process ends, fails only that
+request; a new process handles the next ones. The loop never waits for it.
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ from spritz.wire.frames import PREFIX_BYTES, FrameDecoder, frame
 if TYPE_CHECKING:
     from spritz.controller.context import Context
 
-#: Requests that may wait for scripts; more are told to come again.
+#: Queued requests; further callers are told to retry.
 WAITING_MAX = 10_000
 
-#: Requests that the process has before it has answered the first of them: it never waits for the loop.
+#: Requests sent to the process before it answers the first: so it never waits for the loop.
 AHEAD = 8
 
-#: Seconds in which a fresh process must have read its scripts, at least.
+#: Least seconds for a new process to load its scripts.
 START_SECONDS_MIN = 60.0
 
-#: What is done with an answer.
+#: called with the answer
 Then = Callable[[Done], None]
-#: Has whoever asked gone away?
+#: whether the caller has gone away
 Gone = Callable[[], bool]
 
 
 class ScriptHost(asyncio.Protocol):
-    """`scripts`: (plugin, path) of those that it runs. `start` before anything else."""
+    """`scripts`: (plugin, path) of the scripts to run. Call `start` first."""
 
     def __init__(self, context: Context, scripts: Sequence[tuple[str, str]], seconds: float) -> None:
         self.scripts = tuple(scripts)
@@ -55,10 +55,10 @@ class ScriptHost(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._frames = FrameDecoder()
         self._ready: asyncio.Future[Ready] | None = None
-        #: when the request that is being answered began, by the loop's clock, and the timer that looks after it
+        #: start of the current request, by the loop's clock, and the timer that bounds it
         self._began_at = 0.0
         self._timer: asyncio.TimerHandle | None = None
-        #: the partitions that the process knows
+        #: the partitions that the process has
         self._partitions: tuple[object, ...] = ()
 
     async def start(self) -> None:
@@ -99,8 +99,8 @@ class ScriptHost(asyncio.Protocol):
             raise PluginError(problem)
 
     def ask(self, request: Ask, then: Then, gone: Gone) -> None:
-        """`then(done)` is called from the loop, in the order of the requests; those whose callers have `gone` meanwhile
-        are not looked at.
+        """Queue a request. `then(done)` is called from the loop, in the order of requests; requests whose callers have
+        `gone` are skipped.
         """
         if len(self._waiting) >= WAITING_MAX or self._closing:
             then(Done(answer=Answer(number=11)))  # EAGAIN: "Resource temporarily unavailable"
@@ -109,18 +109,18 @@ class ScriptHost(asyncio.Protocol):
         self._go_on()
 
     def close(self) -> None:
-        """End when all that waits is answered."""
+        """End once all queued requests are answered."""
         self._closing = True
         self._go_on()
 
-    # -- the process
+    # Process
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """The socket is there."""
+        """The socket is connected."""
         self._transport = transport  # type: ignore[assignment]  # uvloop's is no asyncio.Transport by class
 
     def data_received(self, data: bytes) -> None:
-        """Answers, and what scripts look at."""
+        """Answers, and requests for data."""
         for payload in self._frames.feed(data):
             message = from_child.decode(payload)
             if isinstance(message, Done):
@@ -128,14 +128,14 @@ class ScriptHost(asyncio.Protocol):
             elif isinstance(message, Need):
                 state = self._context.machine.state
                 records = state.jobs if message.what == "jobs" else state.reservations
-                # A frame of our own: jobs may be more than one of the protocol's holds.
+                # A frame of its own format: a list of jobs may exceed the protocol's limit.
                 payload = encode(list(records.values()))
                 self._send(len(payload).to_bytes(PREFIX_BYTES, "big") + payload)
             elif self._ready is not None and not self._ready.done():
                 self._ready.set_result(message)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The process has ended, or was killed by us (then there is no transport any more)."""
+        """The process has ended, or was killed by this class (then the transport is gone already)."""
         if self._transport is None:
             return
         if self._ready is not None and not self._ready.done():
@@ -157,7 +157,7 @@ class ScriptHost(asyncio.Protocol):
         self._go_on()
 
     def _go_on(self) -> None:
-        """Hand over what waits, start a process if there is none, end if that was asked for and all is done."""
+        """Send queued requests, start a process if there is none, end if requested and idle."""
         if self._transport is None or self._starting:
             if (self._waiting or self._sent) and not self._starting:
                 self._starting = True
@@ -178,7 +178,7 @@ class ScriptHost(asyncio.Protocol):
             self._kill()
 
     def _look(self) -> None:
-        """Has the request that is being answered taken too long?"""
+        """Check whether the current request has taken too long."""
         self._timer = None
         if not self._sent:
             return
@@ -189,7 +189,7 @@ class ScriptHost(asyncio.Protocol):
             self._timer = self._loop.call_later(left, self._look)
 
     def _fail(self, why: str) -> None:
-        """The request that was being answered is refused; those behind it go to a fresh process."""
+        """Refuse the current request; a new process gets those behind it."""
         self._kill()
         if self._sent:
             request, then, _gone = self._sent.popleft()
@@ -203,7 +203,7 @@ class ScriptHost(asyncio.Protocol):
         try:
             await self.start()
         except PluginError as error:
-            # The next request tries again.
+            # the next request starts another attempt
             refused, self._waiting = self._waiting, deque()
             for _request, then, _gone in refused:
                 self._tell(then, _failed(str(error)))
@@ -232,7 +232,7 @@ class ScriptHost(asyncio.Protocol):
                 pass
 
     def _with_partitions(self, request: Ask) -> Ask:
-        """Partitions go along when they have changed."""
+        """The request with partitions, if they have changed."""
         state = self._context.machine.state
         partitions = tuple(state.partitions.values())
         if len(partitions) == len(self._partitions) and all(map(_same, partitions, self._partitions)):

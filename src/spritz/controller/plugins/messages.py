@@ -1,7 +1,7 @@
-"""What the controller and the process that runs the site's scripts say to each other: msgpack in frames.
+"""The protocol between the controller and the process that runs site scripts: msgpack in frames.
 
 The controller sends `Setup` once, then one `Ask` after another; the child answers `Ready` and `Done`, and in between
-may ask for what the script looks at (`Need`), which is answered with plain msgpack of the records.
+may request data for the script (`Need`), answered with the records in msgpack.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Setup(Struct, frozen=True, kw_only=True, tag=True):
 
 
 class Ask(Struct, frozen=True, kw_only=True, tag=True):
-    """One request for one plugin. `partitions` (None: as before) with the CPUs of each."""
+    """One request to one plugin. `partitions`, with the CPUs of each; None: unchanged."""
 
     plugin: str
     fields: dict[str, Any]
@@ -35,7 +35,7 @@ class Ask(Struct, frozen=True, kw_only=True, tag=True):
     facts: dict[str, Any]
     script: bytes = b""
     environment: tuple[bytes, ...] = ()
-    #: of an update
+    #: for an update
     job: Job | None = None
     partitions: tuple[Partition, ...] | None = None
     cpus: tuple[int, ...] = ()
@@ -55,7 +55,7 @@ class Need(Struct, frozen=True, kw_only=True, tag=True):
 
 
 class Done(Struct, frozen=True, kw_only=True, tag=True):
-    """The answer, and the description as it is now."""
+    """The answer, and the description as the script left it."""
 
     answer: Answer
     fields: dict[str, Any] = {}

@@ -1,8 +1,8 @@
-"""JobSubmitPlugins: every submission and update passes them in order before the core decides it.
+"""Passes every submission and update through JobSubmitPlugins, in order, before the core decides it.
 
-Those of Slurm's that need no script run here, between two requests; scripts run in a process of their own (`host`), and
-the request goes on when they have answered. The core gets the request as it is then, and the journal what the core made
-of it: a replay calls no plugin. Without plugins nothing of this exists.
+Slurm's plugins without a script run here, between two requests; scripts run in a process of their own (`host`), and the
+request continues when they have answered. The core gets the changed request, and the journal has the core's events: a
+replay calls no plugin.
 
 Source: slurm.conf(5) JobSubmitPlugins.
 """
@@ -29,12 +29,12 @@ if TYPE_CHECKING:
     from spritz.model.cluster import Caller
     from spritz.model.job import Job
 
-#: What is done at the end: the refusal (or None), and lines for the user.
+#: called at the end: the refusal (or None), and lines for the user
 End = Callable[[Rejection | None, tuple[str, ...]], None]
-#: Has whoever asked gone away?
+#: whether the caller has gone away
 Gone = Callable[[], bool]
 
-#: Of MessageTimeout: a refusal is to reach its user before the command gives up.
+#: Share of MessageTimeout: a refusal must reach the user before the command gives up.
 TIMEOUT_PART = 0.8
 
 _LEVELS = frozenset(("error", "info", "verbose", "debug", "debug2", "debug3"))
@@ -50,16 +50,18 @@ class SubmitPlugins:
         self._plugins: dict[str, Plugin] = {name: BUILTIN[name]() for name in names if name in BUILTIN}
 
     def take_over(self, before: SubmitPlugins | None) -> None:
-        """What plugins remember outlives a re-reading of the configuration."""
+        """Plugins keep their memory when the configuration is read again."""
         if before is not None:
             self._plugins |= {name: one for name, one in before._plugins.items() if name in self._plugins}
 
     def submit(self, description: Description, caller: Caller, end: End, gone: Gone) -> None:
-        """A new job. `end` may be called before this returns; nothing is done any more for a caller who is `gone`."""
+        """Process a new job. `end` may be called before this returns; nothing more is done for a caller that has
+        `gone`.
+        """
         _Pass(self._context, self, description, caller, None, end, gone).go_on()
 
     def modify(self, description: Description, job: Job, caller: Caller, end: End, gone: Gone) -> None:
-        """A change of `job`."""
+        """Process a change of `job`."""
         _Pass(self._context, self, description, caller, job, end, gone).go_on()
 
 
@@ -89,7 +91,7 @@ class _Pass:
         self._lines: list[str] = []
 
     def go_on(self) -> None:
-        """Ask the next plugin; after the last one, end."""
+        """Call the next plugin; after the last one, end."""
         while self._next < len(self._plugins.names):
             name = self._plugins.names[self._next]
             self._next += 1
@@ -101,7 +103,7 @@ class _Pass:
         self._end(None, tuple(self._lines))
 
     def _take(self, name: str, answer: Answer) -> bool:
-        """False: the request ends here."""
+        """Apply a plugin's answer. False: the request ends here."""
         write_log(self._context, name, answer.log)
         self._lines += answer.lines
         if answer.number:
@@ -126,7 +128,7 @@ class _Pass:
             now=context.clock.now(),
             groups=self._groups(),
             partitions=tuple(state.partitions.values()),
-            # Others may be queued while a script is asked.
+            # other jobs may be queued while a script runs
             next_job_id=0 if any(name in SCRIPTS for name in later) else state.next_job_id,
             jobs_per_user_per_hour=int(given.get("jobs_per_user_per_hour") or 0),
         )
@@ -171,7 +173,7 @@ class _Pass:
 
 
 def write_log(context: Context, plugin: str, lines: tuple[LogLine, ...]) -> None:
-    """What a plugin has for the log."""
+    """Write a plugin's lines to the log."""
     for level, text in lines:
         write = getattr(context.log, level if level in _LEVELS else "debug3")
         write("plugin.told", plugin=plugin, text=text)
@@ -206,14 +208,14 @@ async def begin_plugins(context: Context, configuration: Configuration) -> Submi
 
 
 async def renew_plugins(context: Context, configuration: Configuration) -> None:
-    """The configuration was read again. Plugins that cannot be used leave those before them in force."""
+    """Take over a new configuration. If its plugins cannot be used, the previous ones stay in force."""
     before = context.submit_plugins
     try:
         fresh = await begin_plugins(context, configuration)
     except SpritzError as error:
         context.log.error("plugins.refused", detail=error.message, hint="the plugins before stay in force")
         return
-    if configuration is not context.configuration:  # read once more meanwhile
+    if configuration is not context.configuration:  # the configuration was read again meanwhile
         if fresh is not None and fresh.host is not None:
             fresh.host.close()
         return
