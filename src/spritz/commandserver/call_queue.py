@@ -1,6 +1,5 @@
-"""How calls come to a child of the server, and what it tells its parent.
-
-Children take calls from one listener: whichever is first.
+"""How a child gets calls, and its messages to the parent. All children share one listener: an idle child takes the
+call.
 """
 
 from __future__ import annotations
@@ -18,13 +17,14 @@ if TYPE_CHECKING:
 
     from spritz.commandserver.sources import Sources
 
-#: what the parent is told: with the connection, that a call is taken; that it is one that may last; that it is over
+#: messages to the parent: a call was taken (with its connection); the call may last; the call is over; sources changed
 TAKEN, LONG, FREE, STALE = b"T", b"L", b"F", b"S"
 
 
 class CallQueue:
-    """`lifeline` ends when the parent does, or wants idle children to. A byte in `surplus` is for one idle child to
-    read, and to end. Everything is told over `control`, with the child's process id."""
+    """`lifeline` closes when the parent ends, or wants idle children to end. An idle child that reads a byte from
+    `surplus` ends. Messages go over `control`, with the child's process id.
+    """
 
     def __init__(self, listener: socket, control: socket, lifeline: int, surplus: int, sources: Sources) -> None:
         self._listener = listener
@@ -34,10 +34,10 @@ class CallQueue:
         self._sources = sources
 
     def open(self) -> None:
-        """In the child, before anything else."""
+        """Called in the child before anything else."""
         self._pid = os.getpid()
         self._inbox = select.epoll()
-        # Among idle children the kernel wakes one: the first that waits, whose memory is warm.
+        # The kernel wakes one of the idle children: the first waiter, whose memory is warm.
         self._inbox.register(self._listener, select.EPOLLIN | select.EPOLLEXCLUSIVE)
         self._listener_is_open = True
         self._watch_lifeline()
@@ -45,8 +45,8 @@ class CallQueue:
         self._inbox.register(self._surplus, select.EPOLLIN | select.EPOLLEXCLUSIVE)
 
     def _watch_lifeline(self) -> None:
-        """The parent's end is heard in the middle of a call as well: see `_parent_gone`."""
-        # Opened anew: who is told is a matter of the open file, and children share the inherited one.
+        """Also notice the parent's end in the middle of a call: see `_parent_gone`."""
+        # Opened again: signal settings belong to the open file description, which children share if inherited.
         lifeline = os.open(f"/proc/self/fd/{self._lifeline}", os.O_RDONLY | os.O_NONBLOCK)
         os.close(self._lifeline)
         self._lifeline = lifeline
@@ -55,18 +55,18 @@ class CallQueue:
         fcntl.fcntl(lifeline, fcntl.F_SETFL, fcntl.fcntl(lifeline, fcntl.F_GETFL) | os.O_ASYNC)
 
     def _parent_gone(self, number: int, frame: FrameType | None) -> None:
-        """A long call must not keep a listening socket that it does not serve: new callers would wait in vain."""
+        """A long call must not keep the listening socket open without serving it: new callers would wait for ever."""
         if self._listener_is_open:
             self._listener_is_open = False
             self._inbox.unregister(self._listener)
             self._listener.close()
 
     def called(self) -> bool:
-        """Whether a call waits already."""
+        """Whether a call is waiting."""
         return bool(self._inbox.poll(0))
 
     def wait(self) -> socket | None:
-        """The next call's connection; None if this child is to end."""
+        """The next call's connection; None if this child must end."""
         while True:
             ready = [descriptor for descriptor, _ in self._inbox.poll()]
             if self._lifeline in ready:
@@ -80,14 +80,14 @@ class CallQueue:
             return socket(AF_UNIX, SOCK_STREAM, 0, descriptor)
 
     def declines(self, connection: socket) -> bool:
-        """Whether the call must not be taken: sources have changed."""
+        """Refuse the call if sources have changed."""
         if not self._sources.changed():
             return False
         self._pass(STALE, connection)
         return True
 
     def take(self, connection: socket) -> None:
-        """Tell the parent that the call is taken."""
+        """Report the call to the parent."""
         self._pass(TAKEN, connection)
 
     def _pass(self, word: bytes, connection: socket) -> None:
@@ -95,18 +95,18 @@ class CallQueue:
         self._control.sendmsg([message], [(SOL_SOCKET, SCM_RIGHTS, struct.pack("i", connection.fileno()))])
 
     def tell(self, word: bytes) -> None:
-        """LONG or FREE."""
+        """Send LONG or FREE to the parent."""
         self._control.send(word + self._pid.to_bytes(4, "little"))
 
     def is_let_go(self, connection: socket) -> bool:
-        """Wait until the launcher has ended. False if the parent has gone meanwhile."""
+        """Wait until the launcher has ended. False if the parent has ended meanwhile."""
         poll = select.poll()
         poll.register(connection, select.POLLIN)
         poll.register(self._lifeline, 0)
         return all(descriptor != self._lifeline for descriptor, _ in poll.poll())
 
     def close(self) -> None:
-        """Hold nothing of the server's."""
+        """Close everything that belongs to the server."""
         self._inbox.close()
         os.close(self._lifeline)
         signal.signal(signal.SIGIO, signal.SIG_DFL)

@@ -1,10 +1,10 @@
-"""A child of the server: it waits for a call, becomes what the caller's own process would be, runs the command.
+"""A child of the server: waits for a call, takes over the caller's process state, runs the command.
 
-Until its box is emptied nothing of the command has happened, and the launcher may still run it itself: whatever is not
-as it should be ends the child without a word, which sends the launcher that way.
+Until the child has emptied the call's box, no part of the command has run, and the launcher may still run it itself: in
+any doubt the child just ends, and the launcher does so.
 
-After a short command the child serves again, if the call left nothing behind that the next one could notice
-(docs/decisions/0168). Commands that hold signals, threads or processes get a child of their own.
+After a short command the child serves again, if the call left no trace that the next call could notice
+(docs/decisions/0168). Commands that keep signals, threads or processes get a child of their own.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import signal
 import struct
 import sys
 
-# As in `process_state`: without an enumeration.
+# As in `process_state`: avoids the enumeration.
 from _signal import sigpending  # type: ignore[import-not-found]
 from socket import SO_RCVTIMEO, SOL_SOCKET
 from typing import TYPE_CHECKING
@@ -39,35 +39,37 @@ if TYPE_CHECKING:
     from spritz.cli.entry import Main
     from spritz.commandserver.call_queue import CallQueue
 
-#: struct timeval: so long a launcher may take to say what it wants
+#: struct timeval: time limit for the launcher to send its request
 _REQUEST_TIME = struct.pack("@ll", 10, 0)
 _WARM_UP_SECONDS = 10
-#: Commands that leave more behind than is put back: a child serves one of these and ends.
+#: Commands whose changes cannot all be undone: a child runs one of these and ends.
 _ONCE = frozenset(("salloc", "sattach", "sbcast", "sgather", "scrontab"))
-#: Commands that may last, and catch signals while they do: what they change of these is undone afterwards.
+#: Commands that may last and catch signals meanwhile: their signal handlers are restored afterwards.
 _LASTING = frozenset(("srun",))
-#: Calls after which a child makes room for a fresh one, whatever it may have gathered.
+#: Calls after which a child is replaced, in case it has accumulated anything.
 _CALLS_MAX = 2000
-#: Growth in memory after which a child ends: the largest listing must not stay for ever.
+#: Growth in memory after which a child ends: the memory of a huge listing must be freed.
 _GROWN_KIB_MAX = 64 * 1024
-#: Calls between two looks for garbage in circles.
+#: Calls between two garbage collections.
 _COLLECT_CALLS = 50
-#: With fewer descriptors than this a child, which has a dozen of its own, could lose a caller's on their way.
+#: A child has a dozen descriptors of its own; with a limit below this it could lose a caller's.
 _DESCRIPTORS_MIN = 32
-#: fcntl(2): which signal O_ASYNC sends. Linux alone has it, and this server runs nowhere else.
+#: fcntl(2): selects the signal that O_ASYNC sends; Linux only, as is this server
 _F_SETSIG = 10
 _OPEN = "/proc/self/fd"
 
 
 class Post:
-    """What a child has from its parent. Calls come by `queue`; `limits` are the parent's, as a request has them."""
+    """A child's descriptors from its parent. Calls come through `queue`; `limits`: the parent's, in a
+    request's form.
+    """
 
     def __init__(
         self, queue: CallQueue, commands: dict[str, Main], *, inherited: tuple[int, ...], limits: tuple[int, ...]
     ) -> None:
         self.queue = queue
         self.commands = commands
-        #: descriptors of the parent's that a child must not hold
+        #: descriptors of the parent that a child must close
         self.inherited = inherited
         self.limits = limits
 
@@ -85,7 +87,7 @@ def run(post: Post) -> NoReturn:
 
 
 class Child:
-    """One child, between calls and in them."""
+    """One child, during and between calls."""
 
     def __init__(self, post: Post) -> None:
         self._queue = post.queue
@@ -102,7 +104,7 @@ class Child:
         self._peak_kib = 0
 
     def live(self) -> None:
-        """Call after call, until there is a reason to end."""
+        """Serve calls until there is a reason to end."""
         os.setpgid(0, 0)
         process_state.hold_signals()
         process_state.take_signals()
@@ -110,17 +112,17 @@ class Child:
             _warm_up(self._commands)
         gc.collect()
         gc.freeze()
-        # Listings make many objects and no circles.
+        # listings make many objects and no reference cycles
         gc.set_threshold(50_000, 20, 100)
         self._descriptors = _descriptors()
         self._peak_kib = _peak_kib()
         sync.connection_cache = sync.ConnectionCache()
         while (connection := self._queue.wait()) is not None:
             once = self._serve(connection)
-            # The launcher is about to end meanwhile.
+            # The launcher ends meanwhile.
             if once or not self._is_as_before() or not self._queue.is_let_go(connection):
                 break
-            # No signal can come from it any more; one that came too late is not to meet the next command.
+            # The launcher can send no more signals; a late one must not hit the next command.
             if sigpending():
                 break
             connection.close()
@@ -129,11 +131,11 @@ class Child:
                 gc.collect()
 
     def _serve(self, connection: socket) -> bool:
-        """One call. Whether it must be the last one."""
+        """Serve one call. Returns whether it must be the last."""
         if self._queue.declines(connection):
             return True
         self._queue.take(connection)
-        # The kernel's own time-out: Python's would ask it before each message whether there is one.
+        # The kernel's own time-out: Python's would poll before each message.
         connection.setsockopt(SOL_SOCKET, SO_RCVTIMEO, _REQUEST_TIME)
         caller = process_state.User.of_peer(connection)
         if not caller.is_like(self._user):
@@ -153,7 +155,7 @@ class Child:
             once = once or not process_state.can_go_back(request, self._limits)
             process_state.take_limits(request)
         _die_with(box, self._pid)
-        # A file server may refuse this, or not answer: the launcher has the call then.
+        # A file server may refuse this or hang: then the launcher runs the command.
         os.fchdir(directory)
         os.close(directory)
         streams = take_out(box, request)
@@ -177,13 +179,13 @@ class Child:
         return once
 
     def _leave_post(self) -> None:
-        """Nothing of the server's is to be in a process that may start others, or last."""
+        """Close the server's descriptors: this process may start others, or last."""
         self._queue.tell(LONG)
         sync.connection_cache = None
         self._queue.close()
 
     def _perform(self, main: Main, name: str, request: Request, streams: tuple[int, ...]) -> tuple[bytes, int]:
-        """The command; how it ended, in the words of `reply`."""
+        """Run the command. Returns how it ended, as a `reply`."""
         process_state.take_over(request, streams)
         locate.begin_call()
         environ = process_state.environment()
@@ -194,7 +196,7 @@ class Child:
         context = Context(name, environ, cwd, sys.stdin, sys.stdout, sys.stderr, request.caller[0])
 
         def begin(argv: list[str], context: Context) -> int:
-            """Signals that came meanwhile meet the command, and not what is about it."""
+            """Signals that arrived meanwhile now reach the command, not the server's code."""
             process_state.release_signals(request)
             return main(argv, context)
 
@@ -202,7 +204,7 @@ class Child:
             status = call(begin, sys.argv[1:], context)
             process_state.hold_signals()
         except KeyboardInterrupt:
-            process_state.hold_signals()  # Ctrl-C twice
+            process_state.hold_signals()  # Ctrl-C was pressed twice
             return reply.KILLED, signal.SIGINT
         except Exception:
             sys.excepthook(*sys.exc_info())
@@ -212,7 +214,7 @@ class Child:
         return reply.ENDED, status & 0xFF
 
     def _is_as_before(self) -> bool:
-        """The call has left no process, no thread, no descriptor (but its connection) and not much memory."""
+        """Whether the call left no process, thread or descriptor (except its connection) and little memory."""
         if os.geteuid() != self._user.uid:  # srun --uid
             return False
         if self._calls >= _CALLS_MAX or _thread._count():
@@ -230,10 +232,10 @@ class Child:
 
 
 def _die_with(box: socket, pid: int) -> None:
-    """Have the kernel kill this process when the launcher has gone: what it stood for is to end with it.
+    """Make the kernel kill this process when the launcher ends: the command must end with it.
 
-    The launcher has put in what is there before it sent the box: nothing comes any more but its end. It finds whom its
-    signals are for by the owner, who is set before the call is taken.
+    The launcher filled the box before sending it, so its end is the only event to come. The launcher finds the process
+    for its signals through the box's owner, which is set before the call is taken.
     """
     fcntl.fcntl(box, fcntl.F_SETOWN, pid)
     fcntl.fcntl(box, _F_SETSIG, signal.SIGKILL)
@@ -241,7 +243,7 @@ def _die_with(box: socket, pid: int) -> None:
 
 
 def _is_held(box: socket) -> bool:
-    """Whether the launcher is there; what happened before `_die_with` is told by no signal."""
+    """Whether the launcher lives; no signal reports an end before `_die_with`."""
     poll = select.poll()
     poll.register(box, 0)
     return not poll.poll(0)
@@ -252,8 +254,8 @@ def _outlive(box: socket) -> None:
 
 
 def _descriptors() -> int:
-    """How many are open."""
-    # Linux tells since 6.2, and for a third of the price.
+    """Number of open descriptors."""
+    # Linux reports the number since 6.2, at a third of the price.
     return os.stat(_OPEN).st_size or len(os.listdir(_OPEN)) - 1
 
 
@@ -262,8 +264,8 @@ def _peak_kib() -> int:
 
 
 def _warm_up(commands: dict[str, Main]) -> None:
-    """Have the memory written to that a call writes to."""
-    # Whatever hangs in here would have every caller wait: better no child at all.
+    """Touch the memory that a call writes to."""
+    # A hang in here would block every caller: rather no child at all.
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGALRM})
     signal.alarm(_WARM_UP_SECONDS)
     warm_up.warm_up(commands)

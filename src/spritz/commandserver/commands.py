@@ -7,7 +7,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 
-def find(name: str) -> Any:  # a module: its attributes are not known to types
+def find(name: str) -> Any:  # attributes of a module are not typed
     """The module of a command; None if there is no such command."""
     if not name.isidentifier():
         return None

@@ -1,7 +1,7 @@
-"""A command in a process of its own: what the launcher executes where no server can do it.
+"""A command in a process of its own: the launcher executes it when no server can run the command.
 
-`spritz-command /where/ever/squeue -a` is `squeue -a`; where no C compiler was there to build a launcher, so is a copy
-of it that is called squeue. With `--serve` it is the command server, which a launcher starts.
+`spritz-command /where/ever/squeue -a` is `squeue -a`; without a C compiler for the launcher, a copy of this program is
+installed as squeue. With `--serve` it is the command server, which a launcher starts.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from spritz.commandserver.commands import find
 
 
 def entry() -> None:
-    """Run what `sys.argv` names."""
-    # Imports and listings make many objects and no circles, which 3 ms of a command's start would go into looking for.
+    """Run the command that `sys.argv` names."""
+    # Imports and listings make many objects and no cycles; collecting them would take 3 ms of a command's start.
     gc.set_threshold(50_000, 20, 100)
     if os.path.basename(sys.argv[0]) == "spritz-command":
         if sys.argv[1:2] == ["--serve"]:

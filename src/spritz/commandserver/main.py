@@ -1,4 +1,4 @@
-"""A server's own start. The launcher starts one behind the first call.
+"""Start of a server. The launcher starts it in the background of the first call.
 
 Source: docs/decisions/0168.
 """
@@ -17,15 +17,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 BACKLOG = 4096
-#: Without a call for so long a job's server gives its memory back to the job.
+#: seconds without a call after which a job's server ends and frees the job's memory
 JOB_IDLE_SECONDS = "60"
 
 
 def entry() -> None:
-    """`--directory DIR --name NAME --lock DESCRIPTOR --installed FILE [--idle SECONDS] [--job yes]`, from the launcher
-    alone.
+    """Called by the launcher: `--directory DIR --name NAME --lock DESCRIPTOR --installed FILE [--idle SECONDS] [--job
+    yes]`.
 
-    FILE may be relative to where the caller is: nothing else of that place is for the server.
+    FILE may be relative to the caller's directory; the server uses nothing else of that directory.
     """
     words = sys.argv[1:]
     given = dict(zip(words[::2], words[1::2], strict=True))
@@ -42,7 +42,7 @@ def entry() -> None:
 
 
 def remove_left_over(directory: int) -> None:
-    """Sockets and locks of which no server holds the lock: jobs end, and their servers are killed with them."""
+    """Remove sockets and locks without a live server: a job's server is killed with its job."""
     from fcntl import LOCK_EX, LOCK_NB, flock
 
     for name in os.listdir(directory):
@@ -63,7 +63,7 @@ def remove_left_over(directory: int) -> None:
 
 
 def _serve(directory: int, name: str, lock: int, script: str, *, idle: str, in_job: bool) -> None:
-    # Before the first import of what it is to hold.
+    # before the first import that it must observe
     sources = Sources()
     is_installed = installation_check(script)
 
@@ -91,7 +91,7 @@ def _serve(directory: int, name: str, lock: int, script: str, *, idle: str, in_j
 
 
 def open_directory(path: str) -> int:
-    """A descriptor of the directory for the socket. Raises PermissionError if other users can enter it."""
+    """A descriptor of the directory for the socket. Raises PermissionError if other users can enter the directory."""
     directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     info = os.fstat(directory)
     if info.st_uid != os.geteuid() or stat.S_IMODE(info.st_mode) & 0o077:
@@ -101,7 +101,7 @@ def open_directory(path: str) -> int:
 
 def listen(path: str, *, mode: int) -> socket:
     """A listening socket of that name; the holder of the lock may replace a dead one."""
-    # No caller must find a socket that does not listen yet, or that is open to other users.
+    # No caller may find a socket that does not listen yet, or that is open to other users.
     beginning = f"{path}.new"
     try:
         os.unlink(beginning)
@@ -116,7 +116,7 @@ def listen(path: str, *, mode: int) -> socket:
 
 
 def installation_check(path: str) -> Callable[[], bool]:
-    """Whether that file is still the one that it is now."""
+    """A function: whether the file at `path` is still the same file as now."""
 
     def identity() -> tuple[int, int, int] | None:
         try:
@@ -130,7 +130,7 @@ def installation_check(path: str) -> Callable[[], bool]:
 
 
 def socket_check(directory: int, name: str) -> Callable[[], bool]:
-    """Whether the socket under that name is still the one that it is now: another server may have taken its place."""
+    """A function: whether the socket under that name is still the same as now; another server may have replaced it."""
 
     def identity() -> tuple[int, int] | None:
         try:
@@ -144,7 +144,7 @@ def socket_check(directory: int, name: str) -> Callable[[], bool]:
 
 
 def _name_process() -> None:
-    """What ps and top show."""
+    """Set the name that ps and top show."""
     try:
         with open("/proc/self/comm", "w", encoding="ascii") as file:
             file.write("spritz-commands")

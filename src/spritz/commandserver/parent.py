@@ -1,7 +1,7 @@
-"""The server's parent: it keeps spare children, hears how they end, and knows when to end itself.
+"""The server's parent process: keeps spare children ready, waits for their ends, and decides when to end itself.
 
-It never reads what a launcher sends. A command that stops or is killed is told to its launcher. (That a launcher which
-goes away takes its command with it is seen to by the kernel: `child._die_with`.)
+It never reads a launcher's request. It reports to the launcher when a command stops or is killed. (If a launcher ends,
+the kernel kills its command: `child._die_with`.)
 """
 
 from __future__ import annotations
@@ -25,36 +25,36 @@ if TYPE_CHECKING:
     from spritz.cli.entry import Main
     from spritz.commandserver.sources import Sources
 
-#: Idle children that there are always to be.
+#: number of idle children to keep
 SPARES = 2
-#: Without a call for so long it ends.
+#: seconds without a call after which the server ends
 IDLE_SECONDS = 900.0
 _LOOK_SECONDS = 30.0
 _SHOW_SECONDS = 1.0
-#: How long there may be fewer spares, and none at all: calls are short, and their children serve again.
+#: Seconds for which there may be fewer spares, and none at all: calls are short, and their children serve again.
 _FEW_SECONDS, _NONE_SECONDS = 0.02, 0.003
-#: How long where short calls keep all processors busy: a further child would only take from them, and from the memory
-#: that is near them what the others have there: a call takes a quarter more among eight children than among four. With
-#: so many at work there are no more, unless none of these calls has ended for `_STILL_SECONDS`.
+#: Limits for when short calls keep all processors busy: a further child would only slow the others (a call takes a
+#: quarter longer among eight children than among four). So no more children are forked, unless none of these calls has
+#: ended for `_STILL_SECONDS`.
 _BUSY, _BUSY_MAX = os.cpu_count() or 1, 2 + (os.cpu_count() or 1)
 _BUSY_SECONDS, _STILL_SECONDS = 0.05, 0.05
-#: So long after a fork that was refused (no memory, no process left) it is tried again.
+#: Seconds after a failed fork (no memory, too many processes) before the next attempt.
 _REFUSED_SECONDS = 0.25
-#: How long there may be more.
+#: seconds for which there may be more spares
 _MANY_SECONDS = 20.0
 _CMSG_CLOEXEC = 0x40000000
-#: Spares that end unused, one after the other, before something is taken to be wrong.
+#: Consecutive spares that end unused before the server assumes a fault.
 _UNUSED_MAX = 5
-#: What children say is heard together: to be woken for each word would cost more than the words.
+#: Children's messages are read in batches: waking up for each would cost more than handling it.
 _TOGETHER_SECONDS = 0.003
 
 
 class Parent:
-    """The parent. Children take calls from the listener themselves.
+    """The parent process. Children take calls from the listener themselves.
 
-    `name` is the listener's, in `directory`. `is_current()` says whether calls still come here, and what is installed
-    is still this. Without `tells_stops` launchers do not stop with their commands: all processes of a job stop and go
-    on together, and a launcher that heard of it late would stop again.
+    `name` is the listener's, in `directory`. `is_current()`: whether callers still find this server, and the
+    installation is unchanged. Without `tells_stops` launchers do not stop with their commands: all processes of a job
+    stop and continue together, and a late message would stop a launcher again.
     """
 
     def __init__(
@@ -83,31 +83,31 @@ class Parent:
         self._lifeline, self._held = os.pipe2(os.O_CLOEXEC)
         self._surplus, self._surplus_end = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         self._wake, self._woken = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
-        #: idle children, and those of earlier calls
+        #: idle children, new ones and those that have served
         self._spares: set[int] = set()
-        #: of children at work, to tell their launchers how they stop and end
+        #: connections of working children, to report stops and ends to their launchers
         self._connections: dict[int, int] = {}
-        #: of these, the children whose calls are short
+        #: those of them whose calls are short
         self._short: set[int] = set()
         #: children that were stopped and have not finished their call since
         self._halted: set[int] = set()
         self._poll = select.poll()
-        #: of these events, the one that bears no delay: a child has stopped or ended
+        #: the events that must be handled at once: a child has stopped or ended
         self._ends = select.poll()
         self._retired = False
         self._unused = 0
         self._shown_at = 0.0
         self._called_at = 0.0
-        #: when a short call was last over
+        #: time when a short call last ended
         self._freed_at = 0.0
-        #: the last fork was refused
+        #: the last fork failed
         self._refused = False
-        #: since when there have been other than SPARES of them
+        #: since when the number of spares is too low or too high
         self._few_since = self._many_since = 0.0
         self._limits = process_state.own_limits()
 
     def run(self) -> None:
-        """Until it is idle, told to end, or out of date; then until the last command has ended."""
+        """Run until idle, told to end, or out of date; then until the last command has ended."""
         signal.signal(signal.SIGCHLD, lambda number, frame: None)
         signal.signal(signal.SIGTERM, lambda number, frame: self._retire())
         signal.set_wakeup_fd(self._woken, warn_on_full_buffer=False)
@@ -137,7 +137,7 @@ class Parent:
                 self._ends.poll(_TOGETHER_SECONDS * 1000)
 
     def _patience(self) -> float:
-        """Seconds until something is to be done although nothing happens."""
+        """Seconds until the next action is due without an event."""
         if self._halted:
             return _SHOW_SECONDS
         if self._retired or len(self._spares) == SPARES:
@@ -147,7 +147,7 @@ class Parent:
         return min(self._few_seconds(), _STILL_SECONDS)
 
     def _few_seconds(self) -> float:
-        """How long there may be as few as there are."""
+        """Seconds for which the current shortage of spares is accepted."""
         if self._refused:
             return _REFUSED_SECONDS
         working = len(self._short)
@@ -159,9 +159,9 @@ class Parent:
         return _NONE_SECONDS if working < _BUSY_MAX else _STILL_SECONDS
 
     def _regulate(self, now: float) -> None:
-        """As many idle children as there are to be.
+        """Adjust the number of idle children.
 
-        None is forked the moment that one gets a call: the call needs the processors, and is over in a moment.
+        A fork does not follow a call at once: the call needs the processors, and will soon be over.
         """
         self._end_halted()
         missing = SPARES - len(self._spares)
@@ -181,7 +181,9 @@ class Parent:
             os.write(self._surplus_end, b"-")
 
     def _show_life(self, now: float) -> None:
-        """The launcher takes a server for stuck whose lock was not touched for long (STUCK_SECONDS in direct.c)."""
+        """Touch the lock: the launcher takes a server for stuck if its lock was not touched for STUCK_SECONDS
+        (direct.c).
+        """
         if not self._retired and now - self._shown_at > _SHOW_SECONDS:
             self._shown_at = now
             os.utime(self._lock)
@@ -201,7 +203,7 @@ class Parent:
         elif not self._retired and descriptor == self._listener.fileno():
             self._turn_away()
 
-    # -- children
+    # Children
 
     def _fork_spares(self, count: int) -> None:
         if self._retired:
@@ -212,7 +214,7 @@ class Parent:
         self._watch_listener()
 
     def _fork(self) -> bool:
-        """One more idle child; False if there can be none."""
+        """Fork an idle child; False if that fails."""
         try:
             pid = os.fork()
         except OSError:
@@ -225,9 +227,9 @@ class Parent:
         return True
 
     def _watch_listener(self) -> None:
-        """Without any child, or one that will be free in a moment, calls are sent away rather than left waiting."""
+        """With no child, or none that is soon free, calls are sent away rather than left waiting."""
         if self._retired:
-            return  # SIGTERM came in the middle of a fork
+            return  # SIGTERM arrived during a fork
         soon = self._connections and not (self._refused and time.monotonic() - self._freed_at > _REFUSED_SECONDS)
         if self._spares or soon:
             self._forget(self._listener.fileno())
@@ -250,7 +252,7 @@ class Parent:
             os._exit(1)
 
     def _hear(self) -> None:
-        """What children say: that they have got a call, with its connection; that it is over."""
+        """Handle messages of children: a call was taken, with its connection; a call is over."""
         while True:
             try:
                 message, control, _, _ = self._control.recvmsg(16, 64, _CMSG_CLOEXEC)
@@ -287,7 +289,7 @@ class Parent:
                 return
             if not pid:
                 return
-            # What it said before may not have been heard: a child that is gone must not become a caller's afterwards.
+            # Read its earlier messages first: a dead child must not be recorded with a caller later.
             self._hear()
             if os.WIFSTOPPED(status):
                 if self._tells_stops:
@@ -296,7 +298,7 @@ class Parent:
                 continue
             if pid in self._spares:
                 self._spares.discard(pid)
-                # One that was too many, or has served enough, ends well.
+                # a child that was superfluous, or has served enough, ends with status 0
                 self._unused += status != 0
                 if self._unused > _UNUSED_MAX:
                     self._retire()
@@ -337,17 +339,17 @@ class Parent:
             pass
 
     def _turn_away(self) -> None:
-        """No child can serve: the launcher runs the command itself."""
+        """No child can serve: tell the launcher to run the command itself."""
         try:
             connection, _ = self._listener.accept()
         except OSError:
             return
         connection.close()
 
-    # -- the end
+    # Ending
 
     def _retire(self) -> None:
-        """Take no further calls. Commands that run are looked after to their end."""
+        """Accept no further calls. Running commands are supervised to their end."""
         if self._retired:
             return
         self._retired = True

@@ -1,4 +1,4 @@
-"""Importing every command and what it may need, so that no child has to."""
+"""Imports all commands and their dependencies, so that children need not."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ if TYPE_CHECKING:
 
     from spritz.cli.entry import Main
 
-#: Not `spritz`: it starts daemons, which must not be children of the server, and its modules are many and large.
+#: `spritz` is left out: it starts daemons, which must not be children of the server, and it has many large modules.
 _LEFT_OUT = frozenset(("spritz", "local"))
-#: What functions of the commands import when they are called.
+#: modules that commands import when called
 _LATER = (
     "grp", "json", "pwd", "resource", "select", "shlex", "socket", "subprocess", "termios", "time",
     "spritz.client.sync", "spritz.client.locate", "spritz.runtime.credentials",
 )  # fmt: skip
-#: Packages whose every module is small, and used by some command.
+#: packages of small modules, each used by some command
 _WHOLE = ("spritz.notation", "spritz.model")
 
 
 def commands() -> dict[str, Main]:
-    """Import all of it; `main` of each command by name."""
+    """Import all commands; returns each command's `main` by name."""
     (directory,) = spritz.cli.__path__
     for name in _LATER:
         import_module(name)
@@ -52,20 +52,20 @@ def commands() -> dict[str, Main]:
         _import_tree(name)
     _prepare_records()
     gc.collect()
-    # Children neither look at these objects nor write to their pages.
+    # children then neither scan these objects nor write to their pages
     gc.freeze()
     return found
 
 
 def _prepare_options(module: object) -> None:
-    """Have the command's option table indexed, as its first call would."""
+    """Build the index of the command's option table, as its first call would."""
     rows = getattr(module, "OPTIONS", None)
     if rows is not None:
         options.parse(rows, [])
 
 
 def _import_tree(name: str) -> None:
-    """A package and everything in it."""
+    """Import a package and all its modules."""
     package = import_module(name)
     for directory in package.__path__:
         for entry in sorted(os.listdir(directory)):
@@ -76,7 +76,7 @@ def _import_tree(name: str) -> None:
 
 
 def _prepare_records() -> None:
-    """msgspec works out how a record is encoded when it first meets it, and keeps that with the class."""
+    """Let msgspec prepare the encoding of records, which it would do at first use and store with the class."""
     from spritz.client.sync import decoder_of
 
     for name in [name for name in sys.modules if name.startswith("spritz.model.")]:
@@ -85,11 +85,11 @@ def _prepare_records() -> None:
                 try:
                     decoder_of(value)
                 except (TypeError, NameError):
-                    pass  # not made to be sent
+                    pass  # not meant for encoding
 
 
 def loaded_files() -> list[str]:
-    """Source files of everything of ours that is imported."""
+    """Source files of all imported modules of this package."""
     found = []
     for name, module in sys.modules.items():
         if name == "spritz" or name.startswith("spritz."):

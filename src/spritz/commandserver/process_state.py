@@ -1,4 +1,4 @@
-"""What a process has around it: taken over from a launcher's request, and put back for the next one.
+"""The state of a process: taken over from a launcher's request, and restored for the next one.
 
 Source: environ(7), signal(7), getrlimit(2), credentials(7).
 """
@@ -13,7 +13,7 @@ import struct
 import sys
 import time
 
-# The module `signal` makes an enumeration's member of each signal that is blocked: more work than most commands.
+# The module `signal` makes an enumeration member of each blocked signal: more work than most commands do.
 from _signal import getsignal, pthread_sigmask, sigpending  # type: ignore[import-not-found]  # typeshed knows `signal` alone
 from socket import SO_PEERCRED, SOL_SOCKET
 from typing import TYPE_CHECKING
@@ -29,28 +29,28 @@ if TYPE_CHECKING:
     from spritz.commandserver.request import Request
 
 _SO_PEERGROUPS = 59
-#: RLIM_INFINITY, which Python has as -1
+#: RLIM_INFINITY, which is -1 in Python
 _UNLIMITED = (1 << 64) - 1
 _CREDENTIALS = struct.Struct("iII")
 _DEFAULT = (
     signal.SIGCHLD, signal.SIGTERM, signal.SIGHUP, signal.SIGXFSZ, signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM,
     signal.SIGQUIT, signal.SIGCONT, signal.SIGWINCH, signal.SIGTTIN, signal.SIGTTOU,
 )  # fmt: skip
-#: Those that a launcher passes on. A child that is not at work blocks them.
+#: Signals that a launcher passes on. An idle child blocks them.
 FORWARDED = (
     signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGTSTP, signal.SIGCONT, signal.SIGWINCH,
     signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM,
 )  # fmt: skip
-#: Of these, those that end a process which leaves them alone.
+#: Those of them that kill a process with default handling.
 _DEADLY = frozenset(FORWARDED) - {signal.SIGTSTP, signal.SIGCONT, signal.SIGWINCH}
 
 
 class Unsuitable(Exception):
-    """The child cannot become what the caller is."""
+    """The child cannot take over the caller's state."""
 
 
 class User:
-    """A user with its groups, as the kernel states them, and the process that acts for it."""
+    """A user with its groups, by the kernel, and the process that acts for it."""
 
     __slots__ = ("gid", "groups", "pid", "uid")
 
@@ -69,32 +69,32 @@ class User:
     def of_peer(cls, connection: socket) -> User:
         """The user at the other end of a Unix socket."""
         pid, uid, gid = _CREDENTIALS.unpack(connection.getsockopt(SOL_SOCKET, SO_PEERCRED, _CREDENTIALS.size))
-        # Python takes no more than this: a user in more than 256 groups is not served.
+        # Python's limit: users in more than 256 groups are not served.
         packed = connection.getsockopt(SOL_SOCKET, _SO_PEERGROUPS, 1024)
         return cls(pid, uid, gid, memoryview(packed).cast("I"))
 
     def is_like(self, other: User) -> bool:
-        """Whether both may do the same."""
+        """Whether both have the same rights."""
         if (self.uid, self.gid) != (other.uid, other.gid):
             return False
         return self.groups == other.groups or {self.gid, *self.groups} == {other.gid, *other.groups}
 
 
 def own_limits() -> tuple[int, ...]:
-    """Soft and hard limits of this process, as a request has them."""
+    """Soft and hard limits of this process, in a request's form."""
     pairs = [resource.getrlimit(number) for number in range(LIMITS)]
     return tuple(value if value >= 0 else _UNLIMITED for pair in pairs for value in pair)
 
 
 def has_other_limits(request: Request, own: tuple[int, ...]) -> bool:
-    """Whether the request's limits or nice value are not this process's."""
+    """Whether the request's limits or nice value differ from this process's."""
     return request.limits != own or request.nice != os.getpriority(os.PRIO_PROCESS, 0)
 
 
 def can_go_back(request: Request, own: tuple[int, ...]) -> bool:
-    """Whether `give_limits_back` can undo `take_limits`: soft limits are free below the hard ones.
+    """Whether `give_limits_back` can undo `take_limits`: only soft limits differ.
 
-    Not of processor time, of which earlier calls have used some.
+    Never with a limit on CPU time, as earlier calls have used some.
     """
     processor = 2 * resource.RLIMIT_CPU
     return (
@@ -105,7 +105,7 @@ def can_go_back(request: Request, own: tuple[int, ...]) -> bool:
 
 
 def give_limits_back(own: tuple[int, ...]) -> None:
-    """The server's own again."""
+    """Restore the server's own limits."""
     for number in range(LIMITS):
         pair = tuple(-1 if value == _UNLIMITED else value for value in own[2 * number :][:2])
         if resource.getrlimit(number) != pair:
@@ -113,7 +113,7 @@ def give_limits_back(own: tuple[int, ...]) -> None:
 
 
 def take_limits(request: Request) -> None:
-    """Set them; what was lowered of hard limits and the nice value cannot be raised again. Raises Unsuitable."""
+    """Set the request's limits. Lowered hard limits and the nice value cannot be restored. Raises Unsuitable."""
     try:
         for number in range(LIMITS):
             soft, hard = (-1 if value == _UNLIMITED else value for value in request.limits[2 * number :][:2])
@@ -126,7 +126,7 @@ def take_limits(request: Request) -> None:
 
 
 def take_over(request: Request, passed: tuple[int, ...]) -> None:
-    """`passed` for 0 to 2 (-1: closed); umask, environment, arguments and ignored signals."""
+    """Take over streams (`passed`: 0 to 2, -1: closed), umask, environment, arguments and ignored signals."""
     terminal.set_launcher(request.caller[0])
     for number, descriptor in enumerate(passed):
         if descriptor >= 0:
@@ -143,11 +143,11 @@ def take_over(request: Request, passed: tuple[int, ...]) -> None:
 
 
 def put_back(request: Request, null: int) -> None:
-    """Hold nothing of the caller's any longer: `null` in place of its streams, and no directory of its own in use."""
+    """Release the caller's streams, replaced by `null`, and its directory."""
     terminal.set_launcher(0)
     for number in range(3):
         os.dup2(null, number)
-    # What an interrupted command had not written yet goes nowhere, rather than to the next caller.
+    # Unwritten output of an interrupted command is dropped, so that it cannot reach the next caller.
     for stream in (sys.stdin, sys.stdout, sys.stderr):
         try:
             stream.close()
@@ -165,10 +165,10 @@ def put_back(request: Request, null: int) -> None:
 
 
 class _Taken:
-    """An environment as it was taken: most calls of a loop have the same.
+    """The environment of the last call: calls in a shell loop mostly have the same.
 
-    `block` is how it came, `variables` what `os.environb` holds then. `decoded` is `os.environ`, which to make again
-    for each look into it takes longer than many a command.
+    `block`: as received; `variables`: the content of `os.environb`; `decoded`: that of `os.environ`, which would take
+    longer to rebuild than many commands run.
     """
 
     __slots__ = ("block", "decoded", "variables")
@@ -183,20 +183,20 @@ _taken = _Taken(None, {}, {})
 
 
 def take_environment(block: bytes) -> None:
-    """These variables, each with a NUL behind it, and no others."""
+    """Set exactly these variables; each ends with a NUL byte."""
     global _taken
     environ = os.environb
-    # To copy it by its own methods takes longer than many a command.
+    # copying it with its own methods would take longer than many commands run
     present: dict[bytes, bytes] = getattr(environ, "_data", None) or dict(environ)
     if block == _taken.block and present == _taken.variables:
         return
     wanted: dict[bytes, bytes] = {}
     for entry in block.split(b"\0"):
         name, equals, value = entry.partition(b"=")
-        # As Python does at its start: the first of several counts, and what has no name is nothing.
+        # As Python does at its start: the first of several counts, and entries without a name are dropped.
         if equals and name and name not in wanted:
             wanted[name] = value
-    # Each assignment is a call of setenv(3); from one call to the next little changes.
+    # Each assignment calls setenv(3); little changes from call to call.
     for name in present.keys() - wanted.keys():
         del environ[name]
     for name, value in wanted.items():
@@ -207,12 +207,12 @@ def take_environment(block: bytes) -> None:
 
 
 def environment() -> dict[str, str]:
-    """What `take_environment` has taken."""
+    """The variables of `take_environment`."""
     return dict(_taken.decoded)
 
 
 def take_signals() -> None:
-    """As a new process of Python's has them."""
+    """Set signal handling as in a new Python process."""
     signal.set_wakeup_fd(-1)
     for default in _DEFAULT:
         signal.signal(default, signal.SIG_DFL)
@@ -220,30 +220,30 @@ def take_signals() -> None:
 
 
 def release_signals(request: Request) -> None:
-    """Only those are blocked that the caller blocks."""
+    """Set the caller's mask of blocked signals."""
     pthread_sigmask(signal.SIG_SETMASK, _numbers(request.blocked))
 
 
 def hold_signals() -> None:
-    """No signal that a launcher passes on is to meet a child that is not at work."""
+    """Block the signals that a launcher passes on: an idle child must not get them."""
     pthread_sigmask(signal.SIG_SETMASK, FORWARDED)
 
 
 def late_signal(request: Request) -> int:
-    """A signal that came when the command had done its work, and that would have killed a process of its own before
-    its exit; 0: none.
+    """A signal that arrived after the command's work and would have killed a normal process before its
+    exit; 0: none.
     """
     pending = sigpending()
     return min(_DEADLY & pending - set(_numbers(request.blocked)), default=0) if pending else 0
 
 
 def _numbers(bits: int) -> list[int]:
-    """The signals of a request's mask: bit n-1 is signal n."""
+    """Signal numbers of a request's mask: bit n-1 is signal n."""
     return [number for number in range(1, 32) if bits >> number - 1 & 1] if bits else []
 
 
 def streams(passed: tuple[int, ...]) -> tuple[TextIO, TextIO, TextIO]:
-    """Standard streams as Python makes them (-1: closed), and `entry.run` leaves them."""
+    """Standard streams as Python creates them (-1: closed) and `entry.run` leaves them."""
     names: list[int | str] = [number if descriptor >= 0 else os.devnull for number, descriptor in enumerate(passed)]
     stdin: TextIO
     if names[0] == 0 and os.isatty(0):
@@ -255,6 +255,6 @@ def streams(passed: tuple[int, ...]) -> tuple[TextIO, TextIO, TextIO]:
 
 
 def _open(name: int | str, mode: Literal["r", "w"], buffering: int) -> TextIO:
-    return open(  # lives as long as the process
+    return open(  # stays open for as long as the process lives
         name, mode, buffering, encoding="utf-8", errors="surrogateescape", closefd=not isinstance(name, int)
     )

@@ -1,4 +1,4 @@
-"""What a launcher is told: its command has stopped, or ended. `launcher/serve.c` reads it."""
+"""Messages to a launcher: its command has stopped or ended. `launcher/serve.c` reads them."""
 
 from __future__ import annotations
 

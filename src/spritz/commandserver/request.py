@@ -1,7 +1,8 @@
-"""A launcher's request: everything that its process has around it, in two messages. `launcher/request.c` writes them.
+"""A launcher's request: the state of its process, in two messages. `launcher/request.c` writes them.
 
-The first one is text, with the caller's directory and a socket: the call's box, in which the other message lies, the
-streams. The side that takes them out runs the call; after its time limit the launcher takes them out itself.
+The first message is text, with descriptors of the caller's directory and of a socket: the call's box, which contains
+the second message, the streams. The side that takes them out runs the call; after a time limit the launcher takes them
+out itself.
 
 Numbers are in the machine's own order: both ends are on one machine.
 """
@@ -12,7 +13,7 @@ import struct
 import sys
 from socket import AF_UNIX, MSG_CMSG_CLOEXEC, MSG_DONTWAIT, SCM_RIGHTS, SOCK_STREAM, SOL_SOCKET, socket
 
-#: Changes with anything that launcher and server must agree on.
+#: changes whenever the format does
 PROTOCOL = b"SPRITZ5\n"
 LIMITS = 16
 
@@ -23,15 +24,15 @@ _STREAMS_MAX = 3
 
 
 class BadRequest(Exception):
-    """The sender is not a launcher of ours."""
+    """The sender is not a launcher of this release."""
 
 
 class Request:
-    """One call, without directory and streams.
+    """A call without its directory and streams.
 
-    `caller` is process id, uid and gid as the caller sees them. `opened` has bit n for each of 0, 1 and 2 that it has
+    `caller`: process id, uid and gid as the caller sees them. `opened` has bit n set if the caller has descriptor n
     open; `blocked` and `ignored` have bit n-1 for signal n; `limits` are soft and hard limits by number, all in one
-    tuple. `environment` has a NUL behind each variable.
+    tuple. in `environment` each variable ends with a NUL byte.
     """
 
     __slots__ = ("argv", "blocked", "caller", "environment", "ignored", "limits", "nice", "opened", "umask")
@@ -81,9 +82,9 @@ def _whole(connection: socket, beginning: bytes, size: int) -> bytes:
 
 
 def take_out(box: socket, request: Request) -> tuple[int, ...]:
-    """The call is ours, with what lies in its box: 0, 1 and 2, each -1 where the caller has it closed.
+    """Take the call with the content of its box: descriptors for 0, 1 and 2, each -1 if the caller has it closed.
 
-    Raises BlockingIOError or BadRequest if the box was emptied before.
+    Raises BlockingIOError or BadRequest if the box is already empty.
     """
     data, control, _, _ = box.recvmsg(1, 16 + 4 * _STREAMS_MAX, MSG_CMSG_CLOEXEC | MSG_DONTWAIT)
     passed = _descriptors(control)

@@ -1,8 +1,8 @@
-"""Whether a file of ours changed since the server imported it: for installations from a checkout.
+"""Detects changes of source files after their import, for installations from a checkout.
 
-An installation is replaced as a whole, which the launcher sees by itself. Sources that are edited must not be answered
-by a server that has the old ones: the kernel tells of every write to their directories (inotify(7)), and where it
-cannot, the files' times are compared at each call.
+A normal installation is replaced as a whole, which the launcher notices. With a checkout, a server must not serve after
+its sources were edited: the kernel reports every write to their directories (inotify(7)); if it cannot, the files'
+times are compared at each call.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ _CHANGES = 0x2 | 0x8 | 0x40 | 0x80 | 0x200
 
 
 class Sources:
-    """Made before the first import, `complete` after the last one.
+    """Create it before the first import, call `complete` after the last one.
 
-    `descriptor` becomes readable with a change, and is never read; -1: ask `changed`, or nothing can change.
+    `descriptor` becomes readable after a change, and is never read; -1: call `changed`, or nothing can change.
     """
 
     def __init__(self) -> None:
@@ -35,7 +35,7 @@ class Sources:
             self._poll.register(self.descriptor, select.POLLIN)
 
     def close(self) -> None:
-        """Hold nothing any more."""
+        """Release the descriptor."""
         if self.descriptor >= 0:
             os.close(self.descriptor)
 
@@ -43,12 +43,12 @@ class Sources:
         return [path for path, _, _ in os.walk(self._root) if not path.endswith("__pycache__")]
 
     def complete(self, files: list[str]) -> None:
-        """All is imported; `files` is what of ours that was."""
+        """`files`: all imported source files."""
         if self._editable and self.descriptor < 0:
             self._times = {path: _time_of(path) for path in files}
 
     def changed(self) -> bool:
-        """Since this was made, or completed."""
+        """Whether a file changed since creation, or since `complete`."""
         if self.descriptor >= 0:
             return bool(self._poll.poll(0))
         return any(_time_of(path) != time for path, time in self._times.items())
@@ -62,7 +62,7 @@ def _time_of(path: str) -> int:
 
 
 def _watch(directories: list[str]) -> int:
-    """A descriptor that tells of changes in these directories; -1 if there is no such thing here."""
+    """A descriptor that reports changes in these directories; -1 if the kernel has none."""
     import ctypes
 
     library = ctypes.CDLL(None, use_errno=True)

@@ -1,8 +1,8 @@
-"""What a spare child does while it waits: it goes through the motions of a call.
+"""A dry run of calls in a spare child.
 
-A forked process shares its parent's memory, and pays for each page that it writes to: some hundreds of them in every
-call, at several microseconds each. Paid here, no caller waits for them. Nothing of it is seen outside: what is printed
-is dropped, and no daemon is asked: answers are made up, of one job.
+A forked process shares its parent's memory, and each first write to a page costs several microseconds; a call writes to
+hundreds of pages. The dry run takes that cost before a caller waits. It has no visible effect: output is dropped, and
+answers are made up, with one job, instead of asking a daemon.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from spritz.cli.entry import Main
 
-#: None that waits for an answer in a loop of its own: there is none to come.
+#: none that waits for an answer in a loop of its own: there is none
 _CALLS = (
     ("squeue", "-j", "1"),
     ("scontrol", "show", "job", "1"),
@@ -38,18 +38,18 @@ _JOB = Job(id=1, spec=JobSpec(name="warm-up", uid=0, gid=0, user="root", group="
 
 
 def warm_up(commands: dict[str, Main]) -> None:
-    """Call some commands; whatever they say is dropped."""
+    """Run some commands and drop their output."""
     os.environ["SLURM_CONF"] = os.devnull
     kept = sync._try_controller, sync.Connection.stream, sync.Connection.call
     ends: list[_socket.socket] = []
 
     def connect(config: object, deadline: float, problems: list[str]) -> _socket.socket:
-        """A connection whose other end says nothing."""
+        """A connection without a peer."""
         ends.extend(_socket.socketpair())
         return ends[-2]
 
     sync._try_controller = connect
-    sync.Connection.stream = _stream  # type: ignore[assignment, method-assign]  # of these answers alone
+    sync.Connection.stream = _stream  # type: ignore[assignment, method-assign]  # only for the answers made up here
     sync.Connection.call = _call  # type: ignore[assignment, method-assign]
     try:
         for name, *words in _CALLS:
@@ -74,7 +74,7 @@ def _perform(name: str, words: list[str], commands: dict[str, Main]) -> None:
 def _stream(
     connection: sync.Connection, request: Struct, item_type: type[Struct], *, timeout: float | None = None
 ) -> Iterator[Struct]:
-    """One piece with one job, by way of the bytes that would come."""
+    """One piece with one job, decoded from bytes as in a real answer."""
     connection.send(request)
     answer: Struct
     if item_type is JobRows and isinstance(request, ListJobs):
@@ -96,7 +96,7 @@ def _call(
 
 
 def _value(path: str) -> object:
-    """What the job has at `spec.name`."""
+    """The job's value at a path such as `spec.name`."""
     found: object = _JOB
     for name in path.split("."):
         found = getattr(found, name)

@@ -1,28 +1,28 @@
 """The seam to the machine: time, chance, disk, network, asyncio tasks, logging, and being a daemon.
 
-Everything here can be replaced by the simulator. Packages above ask these modules, and never `time`, `random`,
-`asyncio`'s spawning calls or `logging` themselves. Commands import none of this.
+The simulator can replace everything here. Packages above use these modules, never `time`, `random`, `logging` or
+`asyncio`'s spawning calls. Commands import none of this.
 
 Map
 ---
 `clock`        `Clock` (protocol: `now()`, `monotonic()`, `sleep()`), `SystemClock`
 `randomness`   `Randomness`, `SystemRandomness`, `backoff()`
 `worker`       `Worker`: threads for calls that may block, with deadlines and a bounded queue
-`directory`    `Directory`: users and groups of the system, looked up by a worker and remembered
+`directory`    `Directory`: users and groups of the system, looked up by a worker and cached
 `tasks`        `run(main)` starts a loop (uvloop if there is one); `Supervisor` spawns asyncio tasks
 `watchdog`     `Watchdog`: ends a daemon whose loop is stuck, with its stacks in the log
-`stalls`       `StallWatch`: says when the loop did not turn for 50 ms, and where it stood
+`stalls`       `StallWatch`: logs when the loop did not turn for 50 ms, and where it was
 `log`          `configure`, `get_logger("slurmctld").info("job.started", job_id=7)`, `reopen`, `set_levels`
 `disk`         `write_atomically`, `append`, `sync_directory`, `private_directory`
 `pipe`         `Pipe`, `Receiver`: bytes both ways, few system calls, flow control
 `sockets`      `unix_socket`, `tcp_socket`, `listen`, `connect_unix`, `connect_tcp`
-`credentials`  `peer_credentials(socket)`: pid, uid and gid by the kernel's word
+`credentials`  `peer_credentials(socket)`: pid, uid and gid, by the kernel
 `pidfile`      `PidFile`: one daemon per file, held by a lock
-`garbage`      `tame()`, `keep_sweeping(clock)`: reference cycles are looked for by the clock
+`garbage_collection`   `tame()`, `keep_sweeping(clock)`: garbage collection on a schedule
 `limits`       `allow_many_files()`: for the controller
 `daemonize`    `daemonize() -> Startup`, `foreground()`; `Startup.serves()` lets the starting command return
 `systemd`      `ServiceManager`: `ready()`, which `--systemd` promises, and `alive()` for its watchdog
 `privilege`    `become(user)`, `lookup_user`, `is_root()`: drop to SlurmUser
 
-Requests and responses are one floor up, where `wire` is known: `client.channel` and `client.server` for daemons.
+Requests and responses are one layer up, above `wire`: `client.channel` and `client.server` for daemons.
 """

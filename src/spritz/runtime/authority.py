@@ -1,8 +1,8 @@
-"""The authority that a cluster makes for itself: certificates of machines, and the signature of launches.
+"""The cluster's own certificate authority: certificates of machines, and signatures of launches.
 
-Everything is derived from the cluster's key, so that whoever holds the key file is a full member without asking,
-several controllers are the same authority, and there is nothing else to keep. Needs `cryptography` (the extra
-`machines`), which a cluster of one machine never imports.
+Everything is derived from the cluster's key: a machine with the key file is a full member, several controllers are the
+same authority, and there is no further state. Needs `cryptography` (the extra `machines`), which a cluster of one
+machine never imports.
 
 Source: RFC 5280; RFC 8032; docs/decisions/0176.
 """
@@ -20,19 +20,19 @@ from cryptography.x509.oid import NameOID
 
 from spritz.runtime.tls import Keys, Machine
 
-#: Days that a machine's certificate is good for; it is renewed when half of them have passed.
+#: Validity of a machine's certificate, days; it is renewed after half of that.
 CERTIFICATE_DAYS = 14
 
-#: Clocks of machines may differ by so much.
+#: Tolerated difference between machines' clocks.
 _SKEW = timedelta(minutes=10)
 
-#: The authority's own certificate is the same wherever it is made.
+#: fixed, so that the authority's own certificate is the same on every machine
 _EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
 _END = datetime(2126, 1, 1, tzinfo=UTC)
 
 
 class Authority:
-    """Certificates by one of the cluster's keys. `seed` has 32 bytes, derived for this purpose."""
+    """Issues certificates under one of the cluster's keys. `seed`: 32 bytes derived for this purpose."""
 
     def __init__(self, seed: bytes) -> None:
         self._key = Ed25519PrivateKey.from_private_bytes(seed)
@@ -89,7 +89,7 @@ def public_bytes(key: Ed25519PrivateKey) -> bytes:
 
 
 def own_keys(authorities: list[Authority], machine: Machine, now: float) -> Keys:
-    """A certificate for ourselves, by the first authority."""
+    """A key and certificate for this process, issued by the first authority."""
     key, public = new_key()
     certificate = authorities[0].issue(machine, public, now)
     return Keys(certificate, key, "".join(authority.certificate for authority in authorities))
@@ -106,20 +106,20 @@ def ends_at(certificate: str) -> float:
 
 
 class Signer:
-    """Signs launches. `seed` has 32 bytes."""
+    """Signs launches. `seed`: 32 bytes."""
 
     def __init__(self, seed: bytes) -> None:
         self._key = Ed25519PrivateKey.from_private_bytes(seed)
-        #: for those who check, 32 bytes
+        #: for verification, 32 bytes
         self.public = public_bytes(self._key)
 
     def sign(self, content: bytes) -> bytes:
-        """64 bytes."""
+        """The signature, 64 bytes."""
         return self._key.sign(content)
 
 
 def is_signed(content: bytes, signature: bytes, keys: tuple[bytes, ...]) -> bool:
-    """Whether one of these keys has signed it."""
+    """Whether the signature is by one of these keys."""
     for key in keys:
         try:
             Ed25519PublicKey.from_public_bytes(key).verify(signature, content)

@@ -1,6 +1,6 @@
-"""Time: the one place that asks the machine what time it is.
+"""Time: the only place that reads the machine's clocks.
 
-Pure code takes `now` as an argument; shells get it here. Everything is float seconds.
+Pure code takes `now` as an argument; shells get it here. All values are float seconds.
 """
 
 from __future__ import annotations
@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from typing import Protocol
 else:
-    Protocol = object  # commands ask for the time, and `typing` would cost them 7 ms
+    Protocol = object  # commands read the clock, and `typing` would cost them 7 ms
 
 
 class Clock(Protocol):
-    """What shells need of time. The simulator supplies another."""
+    """The clock that shells use. The simulator supplies another."""
 
     def now(self) -> float:
         """Seconds since the epoch; may jump when an administrator sets the clock."""
 
     def monotonic(self) -> float:
-        """Seconds from an arbitrary point; never goes back. Deadlines and durations are made of these."""
+        """Seconds from an arbitrary point; never goes back. For deadlines and durations."""
 
     async def sleep(self, seconds: float) -> None:
         """Return after at least that long; at once for zero or less."""
@@ -42,6 +42,6 @@ class SystemClock:
 
     async def sleep(self, seconds: float) -> None:
         """Return after at least that long; at once for zero or less."""
-        import asyncio  # commands ask what time it is, and must not pay for a loop
+        import asyncio  # commands read the clock, and must not import asyncio
 
         await asyncio.sleep(max(0.0, seconds))

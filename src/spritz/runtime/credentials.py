@@ -1,8 +1,8 @@
-"""Who is at the other end of a local connection, by the kernel's word.
+"""The process at the other end of a local connection, as the kernel identifies it.
 
-On a Unix socket the kernel says at once (SO_PEERCRED). On a TCP connection between two sockets of this machine it
-knows the owner of the other socket, and says so when asked for it by its addresses (sock_diag). From elsewhere nobody
-vouches.
+On a Unix socket the kernel provides credentials (SO_PEERCRED). On a TCP connection between two sockets of this machine
+it reports the owner of the other socket by its addresses (sock_diag). Connections from other machines have no
+credentials.
 
 Sources: unix(7) SO_PEERCRED; sock_diag(7) inet_diag_req_v2, inet_diag_msg.
 """
@@ -20,7 +20,7 @@ _UCRED = struct.Struct("iII")
 
 
 class PeerCredentials(Struct, frozen=True, kw_only=True, gc=False):
-    """The process at the other end. `via` is "unix" or "tcp"; over TCP `pid` is 0 and `gid` -1: they are not known."""
+    """The process at the other end. `via`: "unix" or "tcp"; over TCP `pid` is 0 and `gid` -1: unknown."""
 
     pid: int
     uid: int
@@ -29,7 +29,7 @@ class PeerCredentials(Struct, frozen=True, kw_only=True, gc=False):
 
 
 def peer_credentials(connection: socket.socket) -> PeerCredentials | None:
-    """Credentials of the peer of a connected socket, or None if the kernel cannot vouch for it."""
+    """Credentials of the peer of a connected socket, or None if the kernel cannot identify it."""
     if connection.family == socket.AF_UNIX:
         pid, uid, gid = _UCRED.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size))
         return PeerCredentials(pid=pid, uid=uid, gid=gid)
@@ -45,7 +45,7 @@ def peer_credentials(connection: socket.socket) -> PeerCredentials | None:
 def is_same_machine(connection: socket.socket) -> bool:
     """Whether a connected TCP socket's peer is on this machine: a loopback address, or our own.
 
-    Others are not asked about: a proxy on another machine could not be told from its user.
+    The kernel is not asked about other peers: a proxy on another machine would be indistinguishable from its user.
     """
     peer, ours = connection.getpeername()[0], connection.getsockname()[0]
     return peer == ours or ipaddress.ip_address(peer.partition("%")[0]).is_loopback
@@ -54,8 +54,8 @@ def is_same_machine(connection: socket.socket) -> bool:
 def tcp_peer_owner(connection: socket.socket) -> int | None:
     """uid that owns the other end of a TCP connection; None if it is on another machine, or has no owner yet.
 
-    A server's end has no owner before it has accepted the connection: whoever must know asks again until there is one.
-    Raises ConnectionError if the peer has closed its end, and another OSError if the kernel cannot be asked.
+    A server's end has no owner before it has accepted the connection: callers ask again until there is one. Raises
+    ConnectionError if the peer has closed its end, and another OSError if the kernel cannot be asked.
     """
     if not is_same_machine(connection):
         return None
@@ -69,9 +69,9 @@ _REQUEST = struct.Struct("=BBBxI")
 _NO_COOKIE = b"\xff" * 8
 #: tcp_states.h: ESTABLISHED; SYN_RECV and NEW_SYN_RECV.
 _TCP_ESTABLISHED, _TCP_NOT_YET = 1, (3, 12)
-#: Where inet_diag_msg keeps the connection's state.
+#: offset of the connection's state in inet_diag_msg
 _STATE_OFFSET = _HEADER.size + 1
-#: Where inet_diag_msg keeps the owner, and behind it the inode: after family, state, timer, retrans, the 48-byte id,
+#: Offset of the owner in inet_diag_msg, followed by the inode: after family, state, timer, retrans, the 48-byte id,
 #: expires and two queues.
 _OWNER_OFFSET = _HEADER.size + 4 + 48 + 12
 
@@ -82,7 +82,7 @@ def _address(family: int, host: str) -> bytes:
 
 
 def _tcp_owner(family: int, peer: tuple[str, int], ours: tuple[str, int]) -> int | None:
-    """uid that owns the socket at `peer` which is connected to `ours`; None if nobody owns it yet."""
+    """uid that owns the socket at `peer` connected to `ours`; None if it has no owner yet."""
     identity = struct.pack(">HH", peer[1], ours[1]) + _address(family, peer[0]) + _address(family, ours[0])
     body = _REQUEST.pack(family, socket.IPPROTO_TCP, 0, 0xFFFFFFFF) + identity + b"\0" * 4 + _NO_COOKIE
     message = _HEADER.pack(_HEADER.size + len(body), _SOCK_DIAG_BY_FAMILY, _NLM_F_REQUEST, 1, 0) + body
@@ -94,5 +94,5 @@ def _tcp_owner(family: int, peer: tuple[str, int], ours: tuple[str, int]) -> int
     if not found or answer[_STATE_OFFSET] not in (_TCP_ESTABLISHED, *_TCP_NOT_YET):
         raise ConnectionResetError(errno.ECONNRESET, "the peer has closed the connection")
     owner, inode = struct.unpack_from("=II", answer, _OWNER_OFFSET)
-    # Without an inode the owner is reported as root's and means nothing: nobody has accepted it, or it is closed.
+    # Without an inode the owner is reported as root's and is meaningless: the socket is not accepted yet, or closed.
     return int(owner) if inode != 0 else None

@@ -1,6 +1,6 @@
-"""What the commands of the three daemons have in common: short answers, refusals in words, exit status.
+"""The common part of the daemons' commands: help and version, error texts, exit status.
 
-Source: slurmctld(8), slurmd(8), slurmdbd(8): -h, -V; `fatal:` before what ends a daemon.
+Source: slurmctld(8), slurmd(8), slurmdbd(8): -h, -V; `fatal:` before an error that ends a daemon.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from spritz.model.errors import SpritzError
 
 
 class ParsedOptions(Protocol):
-    """What every daemon's options hold."""
+    """Options of every daemon."""
 
     @property
     def help(self) -> bool: ...
@@ -29,7 +29,7 @@ Options = TypeVar("Options", bound=ParsedOptions)
 def run_daemon(
     name: str, argv: list[str], parse: Callable[[list[str]], Options], usage: str, start: Callable[[Options], int]
 ) -> int:
-    """Its exit status: of `start`, unless only its help or version was asked for, or something is wrong."""
+    """The exit status: of `start`, or after printing help, the version or an error."""
     try:
         options = parse(argv)
         if options.help:
@@ -46,11 +46,11 @@ def run_daemon(
         if error.hint:
             sys.stderr.write(f"{name}: {error.hint}\n")
         return error.exit_code
-    except KeyboardInterrupt:  # before it serves; from then on the signal is handled
+    except KeyboardInterrupt:  # before the daemon handles the signal itself
         return 130
 
 
 def _name_process(name: str) -> None:
-    """What ps, top and `pgrep -x` show in place of Python."""
+    """Set the name that ps, top and `pgrep -x` show."""
     with contextlib.suppress(OSError), open("/proc/self/comm", "w", encoding="ascii") as file:
         file.write(name)

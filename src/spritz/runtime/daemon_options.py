@@ -14,23 +14,23 @@ _LONG = {"version": "V", "help": "h", "systemd": "systemd"}
 
 @dataclass(frozen=True, kw_only=True)
 class Grammar:
-    """The options that a daemon has."""
+    """The options of a daemon."""
 
     program: str
     usage: str
     flags: str
     with_value: str
-    #: letters whose value, if any, follows directly
+    #: letters with an optional value, which follows directly
     may_have_value: str = ""
     long_with_value: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
 class Common:
-    """What every daemon may be told."""
+    """Options that every daemon has."""
 
     foreground: bool = False
-    #: in the foreground, and systemd waits to be told
+    #: stay in the foreground and report readiness to systemd
     systemd: bool = False
     config_file: str = ""
     help: bool = False
@@ -40,7 +40,9 @@ class Common:
 
 
 def read(argv: list[str], grammar: Grammar) -> tuple[dict[str, str], Common]:
-    """Option letters (and long names) with their values, and what is common. Raises SpritzError for anything else."""
+    """Option letters (and long names) with their values, and the common options. Raises SpritzError for
+    unknown ones.
+    """
     given: dict[str, str] = {}
     verbose = 0
     words = iter(argv)
@@ -83,7 +85,7 @@ def read(argv: list[str], grammar: Grammar) -> tuple[dict[str, str], Common]:
 
 
 def refused(word: str, grammar: Grammar) -> SpritzError:
-    """The error for an option that the daemon does not have."""
+    """The error for an unsupported option."""
     return SpritzError(
         f"unrecognized option '{word}': {grammar.program} of Spritz does not have it", hint=grammar.usage
     )

@@ -1,7 +1,7 @@
-"""Going into the background: the command that starts a daemon returns when it serves, or says why it does not.
+"""Daemonizing: the command that starts a daemon returns once it serves, or reports why it does not.
 
-Call `daemonize` before there is a loop, a thread or a lock; none of these survives a fork. Whoever interrupts the
-command that starts a daemon (Ctrl-C, SIGTERM) has started none: a daemon that cannot report that it serves ends.
+Call `daemonize` before there is a loop, a thread or a lock; none of these survives a fork. Interrupting the starting
+command (Ctrl-C, SIGTERM) also ends the daemon: a daemon that cannot report that it serves ends.
 
 Source: slurmctld(8), slurmd(8): without -D they detach; daemon(7) for the double fork.
 """
@@ -21,20 +21,20 @@ from spritz.runtime.systemd import ServiceManager
 
 _SERVES = b"\0serves"
 
-#: A daemon told to end while it starts has so long before it is killed.
+#: Seconds for a daemon to end when its start is interrupted, before it is killed.
 _END_SECONDS = 10.0
 
 
 class Startup:
-    """The daemon's side of its start: say once that it serves, or that it cannot."""
+    """The daemon's side of its start: reports, once, that it serves or that it failed."""
 
     def __init__(self, report: int | None, manager: ServiceManager | None = None) -> None:
         self._report = report
         self._manager = manager
 
     def serves(self) -> None:
-        """Let the starting command return 0, and let go of its terminal; or tell systemd."""
-        flush()  # what was logged so far is for the terminal, and for the process that waits for the start
+        """Let the starting command return 0, and release its terminal; or notify systemd."""
+        flush()  # log lines so far are for the terminal, and for the process that waits for the start
         if self._manager is not None:
             self._manager.ready()
         if self._report is None:
@@ -44,20 +44,20 @@ class Startup:
             os.dup2(null, standard)
         os.close(null)
         if not self._tell(_SERVES):
-            # The signal is handled like any other that ends the daemon: what it has begun is put in order.
+            # Handled like any other SIGTERM, so that the daemon cleans up what it has begun.
             os.kill(os.getpid(), signal.SIGTERM)
 
     def alive(self) -> None:
-        """The daemon's loop turns: for systemd's watchdog, if it has one."""
+        """The daemon's loop runs: notify systemd's watchdog, if there is one."""
         if self._manager is not None:
             self._manager.alive()
 
     def failed(self, message: str) -> None:
-        """Let the starting command print `message`, unless empty (it was logged to standard error), and exit 1."""
+        """Let the starting command print `message` (unless empty: then it was logged to standard error) and exit 1."""
         self._tell(message.encode("utf-8", "backslashreplace"))
 
     def _tell(self, what: bytes) -> bool:
-        """False if the process that started us has gone."""
+        """False if the starting process has gone."""
         if self._report is None:
             return True
         try:
@@ -71,7 +71,7 @@ class Startup:
 
 
 def foreground(*, systemd: bool) -> Startup:
-    """A Startup for a daemon that stays in the foreground: it keeps the terminal, and at most systemd waits for it."""
+    """A Startup for a daemon in the foreground: it keeps the terminal, and only systemd may wait for it."""
     return Startup(None, ServiceManager() if systemd else None)
 
 
@@ -79,7 +79,7 @@ def daemonize(*, directory: str = "/") -> Startup:
     """Return in the daemon; the process that called ends when the daemon reports, with 0 if it serves and 1 if not.
 
     The daemon is in a session of its own, not its leader, with `directory` as its working directory. Its standard
-    streams stay those of the caller until it serves, so that what goes wrong on the way is seen.
+    streams stay those of the caller until it serves, so that errors during the start are seen.
     """
     flush_standard_streams()
     receiving, sending = os.pipe()
@@ -99,11 +99,10 @@ def daemonize(*, directory: str = "/") -> Startup:
 
 
 class _Interrupts:
-    """SIGINT and SIGTERM from now on: noted, and `descriptor` becomes readable.
+    """Records SIGINT and SIGTERM, and makes `descriptor` readable.
 
-    A handler that raised could strike anywhere: before the first `try`, or between reading the daemon's number and
-    keeping it, and then the daemon would live on with nobody to know of it. A signal that whoever started us ignores
-    stays ignored.
+    A handler that raises could interrupt any statement, also between reading the daemon's pid and storing it; then an
+    unknown daemon would live on. A signal that the starting process ignores stays ignored.
     """
 
     def __init__(self) -> None:
@@ -116,7 +115,7 @@ class _Interrupts:
             self._before[signal.SIGINT] = signal.signal(signal.SIGINT, _note)
 
     def undo(self) -> None:
-        """In the child: signals do what they did; one that came meanwhile is the parent's to act upon."""
+        """In the child: restore the handlers; the parent acts on signals that arrived meanwhile."""
         for number, handler in self._before.items():
             signal.signal(number, signal.SIG_DFL if number == signal.SIGTERM else handler)
         signal.set_wakeup_fd(self._woken_before)
@@ -125,7 +124,7 @@ class _Interrupts:
 
 
 def _note(number: int, frame: FrameType | None) -> None:
-    """The descriptor tells; a handler of Python's must be there for that."""
+    """Does nothing: the descriptor reports the signal, but Python requires a handler."""
 
 
 def _wait_for_report(receiving: int, child: int, interrupts: _Interrupts) -> NoReturn:
@@ -150,8 +149,8 @@ def _wait_for_report(receiving: int, child: int, interrupts: _Interrupts) -> NoR
 
 
 def _end(receiving: int, said: bytes) -> None:
-    """End a daemon that has not reported yet, and wait until it has: the end of the pipe tells."""
-    while b"\n" not in said:  # interrupted before the daemon's number was read; it comes first
+    """End a daemon that has not reported yet, and wait for the end of its pipe."""
+    while b"\n" not in said:  # interrupted before the daemon's pid was read, which comes first
         chunk = os.read(receiving, 64)
         if not chunk:
             return
@@ -167,7 +166,7 @@ def _end(receiving: int, said: bytes) -> None:
 
 
 def _ended(receiving: int) -> bool:
-    """Whether the daemon's end of the pipe is closed in time; what it still says is not waited for."""
+    """Whether the daemon closes its end of the pipe in time; its remaining output is ignored."""
     deadline = time.monotonic() + _END_SECONDS
     while select.select([receiving], [], [], max(0.0, deadline - time.monotonic()))[0]:
         if not os.read(receiving, 65536):

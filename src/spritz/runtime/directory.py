@@ -1,15 +1,15 @@
-"""Users and groups of the system, looked up off the loop: an LDAP server that is away must not stop a daemon.
+"""Users and groups of the system, looked up off the loop: an unreachable LDAP server must not block a daemon.
 
-The C library's calls (getpwuid(3), getgrouplist(3), getgrgid(3)) ask whatever nsswitch.conf(5) names, and may block for
-minutes. `Directory` makes them in threads, once per key however many requests wait for it, and remembers the answers:
+The C library's calls (getpwuid(3), getgrouplist(3), getgrgid(3)) query the sources in nsswitch.conf(5), and may block
+for minutes. `Directory` makes them in threads, once per key for all requests that wait for it, and caches the answers:
 
-- an answer is good for `FRESH_SECONDS`; after that it is still given while it is looked up again;
-- that a user or group does not exist is remembered for `ABSENT_SECONDS`, and never given when older;
-- requests wait for `DEADLINE_SECONDS` after a lookup was begun; then they get an old answer if there is one, or
+- an answer is fresh for `FRESH_SECONDS`; after that it is still used while it is looked up again;
+- the absence of a user or group is cached for `ABSENT_SECONDS`, and not used after that;
+- requests wait until `DEADLINE_SECONDS` after the start of a lookup; then they get an old answer if there is one, or
   `DirectoryUnavailable`. While the lookup hangs, later requests for the same key do not wait again.
 
-A directory service that fails at once instead of hanging cannot be told from one that does not know the user: the C
-library reports both alike through Python. nscd or sssd remember users through such an outage.
+A directory service that fails at once looks like one that does not know the user: the C library reports both alike
+through Python. nscd or sssd cache users through such an outage.
 """
 
 from __future__ import annotations
@@ -34,23 +34,23 @@ if TYPE_CHECKING:
 K = TypeVar("K")
 T = TypeVar("T")
 
-#: Seconds for which an answer is given without asking again.
+#: Seconds for which an answer is used without another lookup.
 FRESH_SECONDS = 300.0
 
-#: Seconds for which a user or group that does not exist is not looked for again.
+#: Seconds for which the absence of a user or group is cached.
 ABSENT_SECONDS = 10.0
 
-#: Seconds that a lookup may take before the requests that wait for it give up: less than the 10 s (MessageTimeout) that
-#: commands wait for their answers.
+#: Seconds after which requests stop waiting for a lookup: less than the 10 s (MessageTimeout) that commands wait for
+#: their answers.
 DEADLINE_SECONDS = 5.0
 
-#: Seconds between lines in the log that say that requests got no answer.
+#: Seconds between log lines about requests without an answer.
 LOG_SECONDS = 60.0
 
-#: Lookups that wait for a thread; more are refused.
+#: Lookups queued for a thread; more are refused.
 _WAITING_MAX = 1_000
 
-#: Two, so that one lookup that hangs does not hold up the users of another source (files, another domain).
+#: Two, so that a hanging lookup does not block users of another source (files, another domain).
 _THREADS = 2
 
 
@@ -66,7 +66,7 @@ class DirectoryUnavailable(SpritzError):
 
 
 class Person(Struct, frozen=True, kw_only=True, gc=False):
-    """A user as the system's databases know it, with all of its groups; `known` is False for one that has no entry."""
+    """A user in the system's databases, with all its groups; `known` is False without an entry."""
 
     uid: int
     gid: int
@@ -77,7 +77,7 @@ class Person(Struct, frozen=True, kw_only=True, gc=False):
     known: bool = True
 
 
-# -- what can be looked up. Each blocks, and returns None for what does not exist.
+# Lookup functions. Each blocks, and returns None for a user or group that does not exist.
 
 
 def person_of(uid: int) -> Person | None:
@@ -98,7 +98,7 @@ def person_of(uid: int) -> Person | None:
 
 
 def user_name_of(uid: int) -> str | None:
-    """A user's name."""
+    """The name of a user number."""
     try:
         return pwd.getpwuid(uid).pw_name
     except (KeyError, OverflowError):
@@ -106,15 +106,15 @@ def user_name_of(uid: int) -> str | None:
 
 
 def uid_of(name: str) -> int | None:
-    """The number of a user by name, or by number if it is one."""
+    """The number of a user given by name or number."""
     try:
         return lookup_user(name).uid
-    except (UnknownUser, ValueError):  # a NUL in it, digits of another script
+    except (UnknownUser, ValueError):  # such as a NUL, or digits of another script
         return None
 
 
 def group_name_of(gid: int) -> str | None:
-    """A group's name."""
+    """The name of a group number."""
     try:
         return grp.getgrgid(gid).gr_name
     except (KeyError, OverflowError):
@@ -122,34 +122,33 @@ def group_name_of(gid: int) -> str | None:
 
 
 def gid_of(name: str) -> int | None:
-    """A group's number."""
+    """The number of a group name."""
     try:
         return grp.getgrnam(name).gr_gid
     except (KeyError, ValueError):
         return None
 
 
-#: One of the functions above, and its argument.
+#: one of the functions above, and its argument
 Question = tuple[Callable[[Any], object], Any]
 
 
 class Answer:
-    """What was found, or None in `value`; good without asking again until `fresh_until` (monotonic seconds)."""
+    """The result, None if not found; needs no new lookup until `fresh_until` (monotonic seconds)."""
 
     __slots__ = ("expired", "fresh_until", "value")
 
     def __init__(self, value: object, fresh_until: float) -> None:
         self.value = value
         self.fresh_until = fresh_until
-        #: The administrator asked for new answers: this one is given only if none comes in time.
+        #: An administrator requested new answers: this one is used only if none comes in time.
         self.expired = False
 
 
 class Directory:
     """Lookups for one daemon. Used on its loop's thread.
 
-    A request first waits for `ask(questions)`, and then reads the answers with `get`; `missing` says whether it must
-    wait at all.
+    A request first awaits `ask(questions)`, then reads the answers with `get`; `missing` says whether it must wait.
     """
 
     def __init__(self, clock: Clock, log: Logger) -> None:
@@ -159,15 +158,15 @@ class Directory:
         self._logged_at = float("-inf")
         self._worker = Worker("directory", threads=_THREADS, waiting_max=_WAITING_MAX)
         self._answers: dict[Question, Answer] = {}
-        #: lookups under way, and when they were begun (monotonic seconds)
+        #: lookups in progress, and their start (monotonic seconds)
         self._flights: dict[Question, tuple[asyncio.Future[object], float]] = {}
-        #: requests that got no answer in time
+        #: requests without an answer in time
         self.unanswered = 0
 
     def get(self, look_up: Callable[[K], T | None], key: K) -> T | None:
-        """The remembered answer; None: there is no such user or group.
+        """The cached answer; None: there is no such user or group.
 
-        Raises DirectoryUnavailable if there is no answer, and starts to look for one.
+        Raises DirectoryUnavailable if there is no answer, and starts a lookup.
         """
         question = (look_up, key)
         answer = self._answers.get(question)
@@ -177,7 +176,7 @@ class Directory:
         return cast("T | None", answer.value)
 
     def recall(self, look_up: Callable[[Any], object], key: Any) -> Answer | None:
-        """The answer, if it need not be waited for. An old one is looked up again in the background."""
+        """The answer, if it need not be awaited. An old answer is refreshed in the background."""
         question = (look_up, key)
         answer = self._answers.get(question)
         if answer is None or self._clock.monotonic() < answer.fresh_until:
@@ -188,11 +187,11 @@ class Directory:
         return answer
 
     def missing(self, questions: Iterable[Question]) -> list[Question]:
-        """Questions whose answers must be waited for."""
+        """Questions whose answers must be awaited."""
         return [question for question in questions if self.recall(*question) is None]
 
     async def ask(self, questions: Iterable[Question]) -> None:
-        """Have an answer to each. Raises DirectoryUnavailable for the first that has none in time."""
+        """Get an answer to each question. Raises DirectoryUnavailable for the first without an answer in time."""
         missing = self.missing(questions)
         flights = [flight for question in missing if (flight := self._start(question)) is not None]
         if flights:
@@ -212,7 +211,7 @@ class Directory:
         return self.get(look_up, key)
 
     def expire(self) -> None:
-        """Look everything up again before it is used: the administrator says that users or groups have changed."""
+        """Look everything up again before its next use: an administrator says that users or groups have changed."""
         for answer in self._answers.values():
             answer.fresh_until, answer.expired = float("-inf"), True
 
@@ -221,7 +220,7 @@ class Directory:
         self._worker.close()
 
     def _note_silence(self, question: Question) -> None:
-        """Count it, and say so in the log once a minute."""
+        """Count it, and log once a minute."""
         self.unanswered += 1
         now = self._clock.monotonic()
         if now >= self._logged_at + LOG_SECONDS:
@@ -229,7 +228,7 @@ class Directory:
             self._log.error("directory.silent", asked=_words(question), unanswered_requests=self.unanswered)
 
     def _start(self, question: Question) -> tuple[asyncio.Future[object], float] | None:
-        """The lookup under way, begun if need be; None if too many wait already."""
+        """The lookup in progress, started if necessary; None if the queue is full."""
         if question not in self._flights:
             look_up, key = question
             try:
@@ -243,7 +242,7 @@ class Directory:
     def _landed(self, question: Question, flight: asyncio.Future[object]) -> None:
         del self._flights[question]
         if flight.cancelled() or flight.exception() is not None:
-            return  # an OSError of getgrouplist(3): as good as no answer
+            return  # an OSError of getgrouplist(3) counts as no answer
         value = flight.result()
         seconds = FRESH_SECONDS if value is not None else ABSENT_SECONDS
         self._answers[question] = Answer(value, self._clock.monotonic() + seconds)

@@ -1,6 +1,6 @@
-"""Files that must survive a crash or be nobody else's: whole or not at all, and private directories.
+"""Atomic writes that survive a crash, and private directories.
 
-Each function blocks; on a loop call it through a `worker.Worker`.
+Each function blocks; on a loop call them through a `worker.Worker`.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from pathlib import Path
 
 
 class UnsafeDirectory(OSError):
-    """A directory for private state belongs to somebody else, or others may write to it."""
+    """A directory for private state belongs to another user, or other users may write to it."""
 
 
 def sync_directory(path: str | os.PathLike[str]) -> None:
-    """Return when names that were made, renamed or removed in the directory are on disk."""
+    """Sync a directory, so that created, renamed or removed names in it are durable."""
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
@@ -24,7 +24,7 @@ def sync_directory(path: str | os.PathLike[str]) -> None:
 
 
 def write_atomically(path: str | os.PathLike[str], data: bytes, *, mode: int = 0o600, sync: bool = True) -> None:
-    """Replace the file's content: a reader, or a crash at any instant, finds the old content or the new.
+    """Replace the file's content: a reader, or a crash at any time, finds the old content or the new.
 
     With `sync` the new content is on disk on return. Raises OSError (a full disk, say); the old file is then untouched.
     """
@@ -53,7 +53,7 @@ def write_atomically(path: str | os.PathLike[str], data: bytes, *, mode: int = 0
 
 
 def append(path: str | os.PathLike[str], data: bytes, *, mode: int = 0o600) -> None:
-    """Add to a file, which is opened for this alone: it may be rotated away at any time. Raises OSError."""
+    """Append to a file, opened for each call: it may be rotated at any time. Raises OSError."""
     descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, mode)
     try:
         os.write(descriptor, data)
@@ -62,10 +62,10 @@ def append(path: str | os.PathLike[str], data: bytes, *, mode: int = 0o600) -> N
 
 
 def private_directory(path: str | os.PathLike[str], *, mode: int = 0o700) -> Path:
-    """The directory, made with its parents if need be, owned by us and writable by us alone.
+    """Create the directory, with its parents, if missing; it must be owned and writable by this process's user only.
 
-    `mode` may let others read. Raises UnsafeDirectory if it is somebody else's, a symbolic link or writable by others;
-    OSError if it cannot be made.
+    `mode` may let others read. Raises UnsafeDirectory if it belongs to another user, is a symbolic link or writable by
+    others; OSError if it cannot be created.
     """
     directory = Path(path)
     directory.parent.mkdir(parents=True, exist_ok=True)

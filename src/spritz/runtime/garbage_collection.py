@@ -1,8 +1,9 @@
-"""When a daemon with many records looks for reference cycles: by the clock, and not in the middle of an answer.
+"""Garbage collection on a schedule, for daemons with many records: not in the middle of an answer.
 
-Nearly all that the controller makes is freed when the last reference goes. The collector still walks through everything
-that lives whenever a quarter has come to it: 0.3 s on 10,000 nodes, and 40 ms for what came last. So only the youngest
-are looked at as they come; the rest every ten minutes, and of that what is new since, but once a day everything.
+Nearly all objects of the controller are freed with their last reference. Python's collector still scans all live
+objects whenever their number has grown by a quarter: 0.3 s on 10,000 nodes, and 40 ms for the middle generation. So
+only the youngest objects are scanned as they come. Every ten minutes a sweep scans the objects that are new since the
+last one, and once a day all of them.
 
 Source: docs/decisions/0127-garbage-collection-by-the-clock.md.
 """
@@ -15,25 +16,25 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from spritz.runtime.clock import Clock
 
-#: Containers made and not freed after which these are looked at. A cycle forks tables whose lists are as long as there
-#: are nodes: with fewer they are walked through several times.
+#: Allocations after which the youngest are scanned. A cycle forks tables with lists as long as there are nodes: with a
+#: smaller number they would be scanned several times.
 YOUNG = 5_000
-#: Older ones are never looked at by themselves.
+#: disables automatic scans of older generations
 NEVER = 1 << 30
 
 SWEEP_SECONDS = 600.0
-#: Sweeps until one looks at everything: a day.
+#: sweeps until one scans everything: a day
 ALL_AFTER = 144
 
 
 def tame() -> None:
-    """From now on old objects are looked at by `sweep` alone. What there is by now is taken to stay."""
+    """From now on only `sweep` scans old objects. Objects that exist now are taken to be permanent."""
     gc.set_threshold(YOUNG, NEVER, NEVER)
     gc.freeze()
 
 
 def sweep(*, everything: bool) -> None:
-    """Free what is new, or `everything`, that only refers to itself."""
+    """Free reference cycles among new objects, or among all (`everything`)."""
     if everything:
         gc.unfreeze()
     gc.collect()
@@ -41,7 +42,7 @@ def sweep(*, everything: bool) -> None:
 
 
 async def keep_sweeping(clock: Clock) -> None:
-    """For ever."""
+    """Runs for ever."""
     sweeps = 0
     while True:
         await clock.sleep(SWEEP_SECONDS)

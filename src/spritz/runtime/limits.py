@@ -1,4 +1,4 @@
-"""What the system allows a process: a controller holds a connection for every waiting command."""
+"""Resource limits of a daemon: a controller holds a connection for every waiting command."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import resource
 
 
 def allow_many_files() -> int:
-    """Raise the soft limit of open files to the hard one; the limit then in force.
+    """Raise the soft limit of open files to the hard limit, and return it.
 
-    For slurmctld. Not for what starts users' processes: those must get the limits of whoever submitted them, and some
-    programs walk over every descriptor that the limit allows.
+    For slurmctld. Not for daemons that start users' processes: these must get the submitter's limits, and some programs
+    loop over every descriptor that the limit allows.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:

@@ -4,12 +4,12 @@
     log.info("job.started", job_id=7, nodes="n[1-2]", wait_seconds=0.2)
 
 writes `[2026-01-31T12:00:00.123] job.started job_id=7 nodes=n[1-2] wait_seconds=0.2`. Names are `noun.verb` and stable.
-Not the standard library's logging: that costs a command its start-up, and has neither these levels nor fields.
+Not the standard library's logging: it would slow the start of commands, and has neither these levels nor fields.
 
-Where a daemon serves (`in_background`), a thread writes the lines: a disk that is stuck, or a terminal or journald that
-does not read, must not stop the loop. At most `LINES_MAX` lines wait; more are dropped, and their number is logged.
-A fatal line, and the end of the block, wait until everything is written, for `FLUSH_SECONDS` at most.
-Secrets, scripts and environments are never logged; that is the caller's duty.
+While a daemon serves (`in_background`), a thread writes the lines: a stuck disk, terminal or journald must not block
+the loop. At most `LINES_MAX` lines wait; more are dropped, and their number is logged. A fatal line, and the end of the
+block, wait until everything is written, for `FLUSH_SECONDS` at most. Callers must never log secrets, scripts or
+environments.
 
 Sources: slurm.conf(5) SlurmctldDebug, SlurmctldLogFile, SlurmctldSyslogDebug, LogTimeFormat; slurmctld(8) SIGUSR2.
 Differs: nothing goes to syslog unless it is asked for.
@@ -31,13 +31,13 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from spritz.runtime.worker import Worker
 
-#: Lines that wait for the thread that writes them.
+#: lines queued for the writing thread
 LINES_MAX = 10_000
 
-#: Seconds that the end of a daemon waits for its last lines to be written.
+#: Seconds that the end of a daemon waits for its last lines.
 FLUSH_SECONDS = 5.0
 
-#: Slurm's levels in order; a sink at `info` takes `quiet` to `info`.
+#: Slurm's levels in order; a sink at level `info` accepts `quiet` to `info`.
 LEVELS = (
     "quiet",
     "fatal",
@@ -53,10 +53,10 @@ LEVELS = (
 _QUIET, _FATAL, _ERROR, _INFO, _VERBOSE, _DEBUG = range(6)
 _PREFIX = {_FATAL: "fatal: ", _ERROR: "error: ", _DEBUG: "debug:  "}
 
-#: syslog's, of the levels up to info; all beyond are debug.
+#: syslog priorities of the levels up to info; higher levels are debug
 _PRIORITY = {_FATAL: syslog.LOG_CRIT, _ERROR: syslog.LOG_ERR, _INFO: syslog.LOG_INFO, _VERBOSE: syslog.LOG_INFO}
 
-#: Characters that make a value be quoted, so that a line can be taken apart again.
+#: Characters that require quoting, so that a line can be parsed.
 _QUOTED = frozenset(" \"'=\t\n\r\\")
 
 
@@ -66,7 +66,7 @@ def level_raised(configured: str, verbose: int) -> int:
 
 
 def level_number(name: str | int) -> int:
-    """Place of a level in `LEVELS`, from its name in any case or its number. Raises ValueError for others."""
+    """Index of a level in `LEVELS`, from its name in any case or its number. Raises ValueError for others."""
     text = str(name).lower()
     if text.isdigit() and int(text) < len(LEVELS):
         return int(text)
@@ -83,7 +83,7 @@ def _field(value: Any) -> str:
 
 
 def format_event(event: str, fields: dict[str, Any]) -> str:
-    """`event key=value …` on one line, whatever the values hold."""
+    """`event key=value …` on one line, whatever the values contain."""
     return " ".join([event, *(f"{key}={_field(value)}" for key, value in fields.items())])
 
 
@@ -119,7 +119,7 @@ class _Sinks:
         self.descriptor: int | None = None
         self.level_max = _INFO
         self.time_format = "iso8601_ms"
-        #: Writes the lines; None: the caller of `log` does.
+        #: writes the lines; None: the caller of `log` writes them
         self.worker: Worker | None = None
 
     def open_file(self) -> None:
@@ -147,7 +147,7 @@ class _Sinks:
             self.worker.put(partial(self._emit_and_tell, self.worker, level, text, now), units)
 
     def do(self, work: Callable[[], None]) -> None:
-        """Do something to the sinks, after the lines that came before it."""
+        """Run `work` on the sinks, after all earlier lines."""
         if self.worker is None:
             work()
         else:
@@ -180,7 +180,7 @@ class _Sinks:
         try:
             os.write(descriptor, line.encode("utf-8", "backslashreplace"))
         except OSError:
-            # A full disk or a closed terminal must not stop the daemon; there is nowhere left to say so.
+            # A full disk or a closed terminal must not stop the daemon, and there is no other place to report it.
             pass
 
 
@@ -191,14 +191,14 @@ def _write_directly() -> None:
     _sinks.worker = None
 
 
-# A forked child has its parent's queue, but not the thread that takes from it.
+# A forked child has a copy of its parent's queue, but not the thread that empties it.
 os.register_at_fork(after_in_child=_write_directly)
 
 
 @contextmanager
 def in_background() -> Iterator[None]:
-    """Have the lines of this process written by a thread while the block runs. Enter it after `daemonize`."""
-    from spritz.runtime.worker import Worker  # commands log too, and must not pay for asyncio
+    """While the block runs, a thread writes the lines of this process. Enter it after `daemonize`."""
+    from spritz.runtime.worker import Worker  # commands log too, and must not import asyncio
 
     worker = _sinks.worker = Worker("log", waiting_max=LINES_MAX)
     try:
@@ -210,12 +210,12 @@ def in_background() -> Iterator[None]:
 
 
 def flush(seconds: float = FLUSH_SECONDS) -> None:
-    """Wait until the lines so far are written."""
+    """Wait until all lines so far are written."""
     _sinks.flush(seconds)
 
 
 def descriptor() -> int:
-    """Of the log file, or of standard error without one: for what is written when nothing else works any more."""
+    """Descriptor of the log file, or of standard error without one: for emergency output."""
     return 2 if _sinks.descriptor is None else _sinks.descriptor
 
 
@@ -227,7 +227,7 @@ def configure(
     stderr_level: str | int = "info",
     syslog_level: str | int = "quiet",
 ) -> None:
-    """Say where lines of this process go: to `path` (appended), to standard error and to syslog, each up to a level.
+    """Set the sinks of this process: `path` (appended), standard error and syslog, each up to a level.
 
     Raises OSError if the file cannot be opened and ValueError for an unknown level; then nothing has changed.
     """
@@ -249,7 +249,7 @@ def set_levels(
     stderr_level: str | int | None = None,
     syslog_level: str | int | None = None,
 ) -> None:
-    """Change what the sinks take, as `scontrol setdebug` does. Raises ValueError for an unknown level."""
+    """Change the sinks' levels, as `scontrol setdebug` does. Raises ValueError for an unknown level."""
     if file_level is not None:
         _sinks.file_level = level_number(file_level)
     if stderr_level is not None:
@@ -261,14 +261,14 @@ def set_levels(
 
 
 def set_time_format(form: str) -> None:
-    """LogTimeFormat: how times look in the log file."""
+    """Set LogTimeFormat: the form of times in the log file."""
     _sinks.time_format = form
 
 
 def reopen() -> None:
-    """Open the log file again by its name, after it was rotated away (SIGUSR2), and say so in it.
+    """Open the log file again by its name, after a rotation (SIGUSR2), and log that.
 
-    If that fails, the old one stays in use.
+    If that fails, the old file stays in use.
     """
     _sinks.do(_reopen)
 
@@ -293,15 +293,15 @@ class Logger:
         self._fields = fields or {}
 
     def bind(self, **fields: Any) -> Logger:
-        """A logger whose lines carry these fields too: a request id, a cycle number."""
+        """A logger that adds these fields to its lines: a request id, a cycle number."""
         return Logger(self.name, {**self._fields, **fields})
 
     def enabled(self, level: str) -> bool:
-        """Whether a line of that level goes anywhere: ask before gathering costly fields."""
+        """Whether a line of that level is written: check before collecting costly fields."""
         return LEVELS.index(level) <= _sinks.level_max
 
     def write(self, level: int, event: str, fields: dict[str, Any], error: BaseException | None = None) -> None:
-        """Write one event, and the traceback of `error` below it."""
+        """Write an event, followed by the traceback of `error`."""
         if level > _sinks.level_max:
             return
         text = format_event(event, {**self._fields, **fields})
@@ -310,24 +310,24 @@ class Logger:
         _sinks.write(level, text)
 
     def fatal(self, event: str, *, exception: BaseException | None = None, **fields: Any) -> None:
-        """The daemon cannot go on. Returns when the line is written."""
+        """The daemon cannot continue. Returns when the line is written."""
         self.write(_FATAL, event, fields, exception)
         _sinks.flush(FLUSH_SECONDS)
 
     def error(self, event: str, *, exception: BaseException | None = None, **fields: Any) -> None:
-        """Asks for a person."""
+        """Needs attention from a person."""
         self.write(_ERROR, event, fields, exception)
 
     def warning(self, event: str, **fields: Any) -> None:
-        """Asks for a look. Slurm has no such level: shown with `info` and marked."""
+        """Should be checked. Slurm has no such level: shown with `info` and marked."""
         self.write(_INFO, f"warning: {event}", fields)
 
     def info(self, event: str, **fields: Any) -> None:
-        """What an operator reads daily."""
+        """For an operator's daily reading."""
         self.write(_INFO, event, fields)
 
     def verbose(self, event: str, **fields: Any) -> None:
-        """More than an operator reads daily."""
+        """More detail than for daily reading."""
         self.write(_VERBOSE, event, fields)
 
     def debug(self, event: str, **fields: Any) -> None:
@@ -349,7 +349,7 @@ def get_logger(name: str) -> Logger:
 
 
 def flush_standard_streams() -> None:
-    """Write out what print has buffered, before a fork or an exit that skips it."""
+    """Write print's buffered output, before a fork or an exit that skips it."""
     for stream in (sys.stdout, sys.stderr):
         if stream is not None:
             stream.flush()

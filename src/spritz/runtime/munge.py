@@ -1,6 +1,6 @@
-"""The site's munged, through libmunge: credentials that daemons seal with it in place of a key (AuthType=auth/munge).
+"""Credentials sealed by the site's munged, through libmunge, in place of a key (AuthType=auth/munge).
 
-Blocks while munged answers: to be called from a thread. Source: munge(3), munge_ctx(3).
+Blocks while munged answers: call it from a thread. Source: munge(3), munge_ctx(3).
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from spritz.model.errors import SpritzError
 
 _SUCCESS, _OPTION_SOCKET = 0, 8
 
-#: What every credential of munge begins with.
+#: prefix of every munge credential
 PREFIX = b"MUNGE:"
 
 
 class MungeError(SpritzError):
-    """munged has said no, or cannot be asked."""
+    """munged refused, or cannot be reached."""
 
 
 class Munge:
-    """Asks munged at `socket`, "" for the default one. Raises MungeError if there is no libmunge."""
+    """A client of munged at `socket`, "" for the default one. Raises MungeError if there is no libmunge."""
 
     def __init__(self, socket: str = "") -> None:
         name = ctypes.util.find_library("munge") or "libmunge.so.2"
@@ -41,10 +41,10 @@ class Munge:
         self._context = ctypes.c_void_p(library.munge_ctx_create())
         if socket:
             library.munge_ctx_set(self._context, _OPTION_SOCKET, socket.encode())
-        self._lock = threading.Lock()  # a context is for one thread at a time
+        self._lock = threading.Lock()  # a context is not thread-safe
 
     def encode(self, payload: bytes) -> bytes:
-        """A credential by our user. Raises MungeError."""
+        """A credential of this process's user. Raises MungeError."""
         credential = ctypes.c_void_p()
         with self._lock:
             self._check(
@@ -56,7 +56,7 @@ class Munge:
             self._free(credential)
 
     def decode(self, credential: bytes) -> tuple[bytes, int]:
-        """What it holds, and the uid of whoever made it. Raises MungeError: forged, expired, replayed …"""
+        """Its content, and the uid of its creator. Raises MungeError: forged, expired, replayed …"""
         buffer, size = ctypes.c_void_p(), ctypes.c_int()
         uid, gid = ctypes.c_uint32(), ctypes.c_uint32()
         with self._lock:

@@ -16,7 +16,7 @@ from types import TracebackType
 
 
 class AlreadyRunning(OSError):
-    """Another process holds the pid file; `pid` is its number, 0 if the file does not say."""
+    """Another process holds the pid file; `pid`: its number, 0 if the file has none."""
 
     def __init__(self, path: str, pid: int) -> None:
         super().__init__(11, f"another daemon is running (pid {pid})" if pid else "another daemon is running", path)
@@ -40,7 +40,9 @@ class PidFile:
         self.release()
 
     def acquire(self) -> None:
-        """Write our pid. Raises AlreadyRunning if a living process holds the file, OSError if it cannot be written."""
+        """Write this process's pid. Raises AlreadyRunning if a living process holds the file, OSError if it cannot be
+        written.
+        """
         while self._descriptor is None:
             descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):  # `release` would remove /dev/null
@@ -58,7 +60,7 @@ class PidFile:
                 if error.errno not in (errno.EAGAIN, errno.EACCES):
                     raise
                 raise AlreadyRunning(self.path, pid) from error
-            # The file may have been removed, by the daemon that held it, between our open and our lock.
+            # The daemon that held the file may have removed it between our open and our lock.
             if self._is_ours(descriptor):
                 self._descriptor = descriptor
             else:
@@ -67,14 +69,14 @@ class PidFile:
         os.pwrite(self._descriptor, f"{os.getpid()}\n".encode(), 0)
 
     def release(self) -> None:
-        """Remove the file, if it is still ours, and let go of it."""
+        """Remove the file, if it is still ours, and release the lock."""
         if self._descriptor is None:
             return
         if self._is_ours(self._descriptor):
             try:
                 os.unlink(self.path)
             except OSError:
-                os.ftruncate(self._descriptor, 0)  # as SlurmUser we may not unlink in /run: leave it empty
+                os.ftruncate(self._descriptor, 0)  # SlurmUser may not unlink in /run: leave the file empty
         os.close(self._descriptor)
         self._descriptor = None
 

@@ -1,11 +1,10 @@
 """A connection that carries bytes both ways, on asyncio: the seam where the simulator puts its network.
 
-Owns writing in few system calls, flow control in both directions, and who the peer is. Knows nothing of frames: what
-arrives goes to a `Receiver`, which gives back bytes to send.
+Owns batched writing, flow control in both directions, and the identity of the peer. Knows nothing about frames:
+incoming bytes go to a `Receiver`.
 
-Flow control, and the answer to "full": `send` never blocks and never drops. What it buffers is bounded by its users,
-who stop taking work from a peer that does not read (`Receiver.pipe_writable(False)`), and by `UNSENT_BYTES_MAX`, above
-which the peer is taken to be gone and the pipe is aborted.
+Flow control: `send` never blocks and never drops. Its buffer is bounded by its users, which stop accepting work from a
+peer that does not read (`Receiver.pipe_writable(False)`), and by `UNSENT_BYTES_MAX`, above which the pipe is aborted.
 """
 
 from __future__ import annotations
@@ -20,18 +19,18 @@ from spritz.runtime.credentials import PeerCredentials, is_same_machine, peer_cr
 if TYPE_CHECKING:
     from spritz.runtime.tls import Machine
 
-#: Above this many unsent bytes the user of a pipe is asked to pause.
+#: unsent bytes above which the user of a pipe is asked to pause
 UNSENT_BYTES_HIGH = 64 * 1024
 
-#: Above this many unsent bytes the peer is taken to be gone.
+#: unsent bytes above which the peer is taken to be gone
 UNSENT_BYTES_MAX = 512 * 1024 * 1024
 
-#: Seconds that a peer is given to read last words.
+#: Seconds for a peer to read the last bytes.
 LINGER_SECONDS = 1.0
 
 
 def keep_alive(connection: socket.socket) -> None:
-    """Have the kernel notice within about a minute that the other machine is gone."""
+    """Let the kernel notice within about a minute that the other machine is gone."""
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 30)
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 10)
@@ -39,29 +38,29 @@ def keep_alive(connection: socket.socket) -> None:
 
 
 def expect_answers(connection: socket.socket, seconds: float) -> None:
-    """Have the kernel end a connection whose other end has acknowledged nothing for so long, and hold nothing back."""
+    """Let the kernel end a connection whose peer has acknowledged nothing for so long, and disable Nagle's delay."""
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(seconds * 1000))
 
 
 class Receiver(Protocol):
-    """What stands at our end of a pipe. None of these may raise or block."""
+    """The user's end of a pipe. None of these methods may raise or block."""
 
     def pipe_data(self, data: bytes) -> None:
         """Bytes have arrived."""
         ...
 
     def pipe_writable(self, writable: bool) -> None:
-        """The peer is not keeping up (False), or is again (True)."""
+        """The peer does not keep up (False), or does again (True)."""
         ...
 
     def pipe_closed(self, error: Exception | None) -> None:
-        """No more will arrive or leave. Called exactly once; `error` is None if either side closed in order."""
+        """No more bytes will arrive or leave. Called exactly once; `error` is None if either side closed in order."""
         ...
 
 
 class Pipe(asyncio.Protocol):
-    """One connection. Made by `runtime.sockets`; `attach` a Receiver before returning to the loop."""
+    """A connection. Created by `runtime.sockets`; `attach` a Receiver before returning to the loop."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -77,23 +76,23 @@ class Pipe(asyncio.Protocol):
         self._early: list[bytes] = []
         self._lost = False
         self._lost_by: Exception | None = None
-        #: Resolved when the connection has ended.
+        #: resolved when the connection has ended
         self.closed: asyncio.Future[None] = self._loop.create_future()
-        #: Who the peer is by the kernel's word; None if it cannot vouch.
+        #: the peer as identified by the kernel; None if it cannot
         self.credentials: PeerCredentials | None = None
-        #: The peer for log lines: `pid 7 uid 1000` or `10.0.0.1:40712`.
+        #: the peer for log lines: `pid 7 uid 1000` or `10.0.0.1:40712`
         self.peer_name = "?"
-        #: Whether the peer is a process of this machine.
+        #: whether the peer is a process of this machine
         self.is_same_machine = False
-        #: What the peer's certificate says, over TLS; None if it has shown none.
+        #: the peer's certificate, over TLS; None if it has shown none
         self.machine: Machine | None = None
-        #: The machine from which a user's connection was relayed; "" for one of this machine.
+        #: the machine from which a user's connection is relayed; "" for this machine
         self.origin = ""
-        #: What is spoken over TLS (ALPN); "" without.
+        #: the protocol spoken over TLS (ALPN); "" without
         self.protocol = ""
 
     def ask_credentials(self) -> PeerCredentials | None:
-        """Ask the kernel again: over TCP it cannot vouch for a server that has not accepted the connection yet.
+        """Ask the kernel again: over TCP it cannot identify a server that has not accepted the connection yet.
 
         Raises OSError if the connection has ended meanwhile.
         """
@@ -107,19 +106,19 @@ class Pipe(asyncio.Protocol):
         return self.credentials
 
     def expect_acknowledgements(self, seconds: float) -> None:
-        """Over TCP: end the connection when the peer's kernel has not acknowledged what was sent for so long."""
+        """Over TCP: end the connection when the peer's kernel has acknowledged nothing for so long."""
         connection = self._transport.get_extra_info("socket") if self._transport is not None else None
         if connection is not None and connection.family in (socket.AF_INET, socket.AF_INET6):
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(seconds * 1000))
 
     def attach(self, receiver: Receiver) -> None:
-        """Set who gets what arrives, and has arrived already; that comes at the loop's next turn."""
+        """Set the receiver; bytes that arrived already are delivered at the loop's next turn."""
         self._receiver = receiver
         if self._early or self._lost:
             self._loop.call_soon(self._catch_up)
 
     def send(self, data: bytes) -> None:
-        """Queue bytes; all that is queued in one turn of the loop leaves in one system call. Ignored once closed."""
+        """Queue bytes; all bytes queued in one turn of the loop leave in one system call. Ignored once closed."""
         if self._closing or self._transport is None:
             return
         self._unsent.append(data)
@@ -130,33 +129,33 @@ class Pipe(asyncio.Protocol):
 
     @property
     def is_open(self) -> bool:
-        """Whether bytes can still be sent."""
+        """Whether bytes can be sent."""
         return not self._closing and self._transport is not None
 
     @property
     def unsent_bytes(self) -> int:
-        """Bytes queued in this turn of the loop, which leave at its end."""
+        """Bytes queued in this turn of the loop."""
         return self._unsent_bytes
 
     @property
     def backlog_bytes(self) -> int:
-        """Bytes that were sent and that the kernel has not taken yet."""
+        """Bytes sent that the kernel has not accepted yet."""
         waiting = 0 if self._transport is None else self._transport.get_write_buffer_size()
         return self._unsent_bytes + waiting
 
     @property
     def writable(self) -> bool:
-        """Whether the peer keeps up with what is sent."""
+        """Whether the peer keeps up."""
         return self._writable
 
     def pause_reading(self) -> None:
-        """Take no more from the peer until `resume_reading`; it will feel it."""
+        """Read no more until `resume_reading`; the peer's sends will block."""
         if self._reading and self.is_open and self._transport is not None:
             self._reading = False
             self._transport.pause_reading()
 
     def resume_reading(self) -> None:
-        """Take from the peer again."""
+        """Read again."""
         if not self._reading and self.is_open and self._transport is not None:
             self._reading = True
             self._transport.resume_reading()
@@ -171,16 +170,16 @@ class Pipe(asyncio.Protocol):
             self._transport.close()
 
     def close_slowly(self) -> None:
-        """Send what is queued, hear no more, and close when the peer does, or after `LINGER_SECONDS`.
+        """Send what is queued, read no more, and close when the peer does, or after `LINGER_SECONDS`.
 
-        For last words to a peer that is still sending: closing at once would reset the connection, and could take what
-        we said out of its hands unread.
+        For a last message to a peer that is still sending: closing at once would reset the connection, and the peer
+        could lose the message unread.
         """
         if not self.is_open or self._transport is None:
             return
         self._flush()
         self._closing = True
-        if not self._transport.can_write_eof():  # TLS, whose own last word reaches the peer
+        if not self._transport.can_write_eof():  # TLS, whose own close message reaches the peer
             self._transport.close()
             return
         self._transport.write_eof()
@@ -204,7 +203,7 @@ class Pipe(asyncio.Protocol):
         if transport.get_write_buffer_size() > UNSENT_BYTES_MAX:
             self.abort()
 
-    # asyncio.Protocol: called by the loop.
+    # asyncio.Protocol, called by the loop
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """The loop has a connection for us."""
@@ -222,7 +221,7 @@ class Pipe(asyncio.Protocol):
             if (secured := transport.get_extra_info("ssl_object")) is not None:
                 from spritz.runtime.tls import machine_of
 
-                self.credentials = None  # a certificate speaks for a machine, and the kernel for nobody
+                self.credentials = None  # a certificate identifies a machine; the kernel cannot identify a user there
                 self.machine = machine_of(secured)
                 self.protocol = secured.selected_alpn_protocol() or ""
         elif self.credentials is not None:
@@ -238,19 +237,19 @@ class Pipe(asyncio.Protocol):
             self._receiver.pipe_data(data)
 
     def pause_writing(self) -> None:
-        """The loop holds more than `UNSENT_BYTES_HIGH`."""
+        """The loop's buffer exceeds `UNSENT_BYTES_HIGH`."""
         self._writable = False
         if self._receiver is not None:
             self._receiver.pipe_writable(False)
 
     def resume_writing(self) -> None:
-        """The loop has got rid of it."""
+        """The loop's buffer has drained."""
         self._writable = True
         if self._receiver is not None:
             self._receiver.pipe_writable(True)
 
     def connection_lost(self, error: Exception | None) -> None:
-        """The loop has no more use for us."""
+        """The connection has ended."""
         self._lost = True
         self._lost_by = error
         self._closing = True
@@ -264,7 +263,7 @@ class Pipe(asyncio.Protocol):
             self._report_loss()
 
     def _catch_up(self) -> None:
-        """Deliver what came before there was a receiver."""
+        """Deliver bytes that came before there was a receiver."""
         early, self._early = self._early, []
         if early and self._receiver is not None:
             self._receiver.pipe_data(b"".join(early))

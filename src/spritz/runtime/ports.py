@@ -1,7 +1,7 @@
-"""TCP ports for daemons that are to keep them: none that the kernel gives to passing connections.
+"""TCP ports that daemons can keep: outside the kernel's ephemeral range.
 
-A port of the ephemeral range that is free now may be some client's a moment later, or when the daemon starts again.
-Source: ip(7) ip_local_port_range.
+A free ephemeral port may belong to a client a moment later, or when the daemon starts again. Source: ip(7)
+ip_local_port_range.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import socket
 
 from spritz.runtime.randomness import SystemRandomness
 
-#: well above what systems reserve for services
+#: well above the ports that systems reserve for services
 _LOWEST = 10_000
 _ATTEMPTS = 10_000
 

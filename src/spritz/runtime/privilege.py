@@ -1,4 +1,4 @@
-"""Users, and giving up root: a daemon that is started as root runs as SlurmUser where that suffices.
+"""Users, and giving up root: a daemon that is started as root runs as SlurmUser if it need not be root.
 
 Source: slurm.conf(5) SlurmUser, SlurmdUser; credentials(7).
 """
@@ -33,12 +33,12 @@ def is_root() -> bool:
 def lookup_user(name: str | int) -> User:
     """A user by name, or by number if it is one. Raises UnknownUser. May ask the network: not on a loop.
 
-    The number of our own user suffices: containers run as users whom no database knows.
+    The number of this process's user is always accepted: containers run as users without an entry.
     """
     text = str(name)
     try:
         entry = pwd.getpwuid(int(text)) if text.isdigit() else pwd.getpwnam(text)
-    except (KeyError, OverflowError, ValueError) as error:  # the last for a null byte, or for digits that int() refuses
+    except (KeyError, OverflowError, ValueError) as error:  # the last for a NUL byte, or digits that int() refuses
         if text == str(os.geteuid()):
             return User(name=text, uid=os.geteuid(), gid=os.getegid(), home="/", shell="/bin/sh")
         raise UnknownUser(f"no user {text!r} on this machine") from error
@@ -51,9 +51,9 @@ def current_user() -> User:
 
 
 def become(user: User) -> None:
-    """Run as `user`, with all of its groups, and never as root again. Nothing happens if that is who we are.
+    """Run as `user`, with all its groups, and never as root again. Does nothing if that is the current user.
 
-    Raises PermissionError if we are neither root nor that user.
+    Raises PermissionError if this process is neither root nor that user.
     """
     if os.geteuid() == user.uid:
         return

@@ -1,4 +1,4 @@
-"""Running the site's programs (Prolog, EpilogSlurmctld, HealthCheckProgram …): as ourselves, with a time limit.
+"""Runs site programs (Prolog, EpilogSlurmctld, HealthCheckProgram …) with a time limit, as the daemon's user.
 
 Source: slurm.conf(5) Prolog, Epilog, PrologEpilogTimeout, HealthCheckProgram; patterns run in reverse order.
 """
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 _PIECE_BYTES = 1 << 16
-#: How long a program may wait for a machine that can make no processes.
+#: Seconds for which a start is retried on a machine that cannot create processes.
 _START_PATIENCE_SECONDS = 10.0
 
 #: uid, gid, groups
@@ -28,7 +28,7 @@ Runner = tuple[int, int, tuple[int, ...]]
 
 
 def programs_of(patterns: Sequence[str]) -> list[str]:
-    """Paths of the programs that are there, in the order in which they run."""
+    """Paths of the existing programs, in the order in which they run."""
     found: list[str] = []
     for pattern in patterns:
         found += sorted(glob.glob(pattern), reverse=True) if glob.has_magic(pattern) else [pattern]
@@ -43,9 +43,9 @@ async def run_programs(
     *,
     runner: Runner | None = None,
 ) -> str:
-    """Run them one after the other until one fails. What went wrong, or "" if nothing did.
+    """Run programs one after another until one fails. Returns the error, or "".
 
-    `runner`: uid, gid and groups that they have; None: ours.
+    `runner`: uid, gid and groups for the programs; None: those of this process.
     """
     for program in programs_of(patterns):
         problem = await _run(program, variables, timeout_seconds, arguments, runner)
@@ -85,7 +85,7 @@ async def _run(
 async def _start_patiently(
     program: str, variables: Mapping[str, str], arguments: Sequence[str], runner: Runner | None
 ) -> subprocess.Popen[bytes]:
-    """As `_start`, again and again for a while if the machine is short of processes. Raises OSError."""
+    """As `_start`, retried for a while if the machine is short of processes. Raises OSError."""
     for pause in pauses(_START_PATIENCE_SECONDS):
         try:
             return _start(program, variables, arguments, runner)
@@ -99,7 +99,7 @@ async def _start_patiently(
 def _start(
     program: str, variables: Mapping[str, str], arguments: Sequence[str], runner: Runner | None
 ) -> subprocess.Popen[bytes]:
-    # Not asyncio's: with uvloop the program inherits further descriptors of its own output, which never ends then.
+    # Not asyncio's: with uvloop the program inherits further descriptors of its own output, so the output never ends.
     return subprocess.Popen(
         (program, *map(restored, arguments)),
         stdin=subprocess.DEVNULL,
@@ -116,14 +116,14 @@ def _start(
 
 
 async def _until_quiet(output: int, exited: int) -> None:
-    """Until it has ended, and what it started has closed the output that it was given, as Slurm waits for it."""
+    """Wait until the program has ended and its children have closed its output, as Slurm does."""
     while await _readable(output) and os.read(output, _PIECE_BYTES):
         pass
     await _readable(exited)
 
 
 async def _readable(descriptor: int) -> bool:
-    """Wait for it; True."""
+    """Wait until it is readable; returns True."""
     loop, ready = asyncio.get_running_loop(), asyncio.Event()
     loop.add_reader(descriptor, ready.set)
     try:
@@ -133,7 +133,7 @@ async def _readable(descriptor: int) -> bool:
 
 
 def _kill_group(pid: int) -> None:
-    """What the program has left, unless that has a session of its own."""
+    """Kill the program's remaining processes, except those in a session of their own."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(pid, signal.SIGKILL)
 

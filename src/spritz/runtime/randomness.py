@@ -1,4 +1,4 @@
-"""Chance: the one place that draws it. Pure code takes a seed or an id that was drawn here."""
+"""Randomness: the only place that draws random numbers. Pure code gets a seed or an id drawn here."""
 
 from __future__ import annotations
 
@@ -9,35 +9,35 @@ from typing import Protocol
 
 
 class Randomness(Protocol):
-    """What shells need of chance. The simulator supplies one that repeats."""
+    """The source of randomness for shells. The simulator supplies a repeatable one."""
 
     def uniform(self, low: float, high: float) -> float:
-        """A number between the two, evenly."""
+        """A uniform random number between the two."""
         ...
 
     def token(self, size_bytes: int) -> bytes:
-        """Bytes that nobody can guess."""
+        """Unguessable bytes."""
         ...
 
 
 class SystemRandomness:
-    """The machine's."""
+    """The system's random source."""
 
     __slots__ = ()
 
     def uniform(self, low: float, high: float) -> float:
-        """A number between the two, evenly; not for secrets."""
+        """A uniform random number between the two; not for secrets."""
         return random.uniform(low, high)
 
     def token(self, size_bytes: int) -> bytes:
-        """Bytes that nobody can guess."""
+        """Unguessable bytes."""
         return secrets.token_bytes(size_bytes)
 
 
 def backoff(randomness: Randomness, *, first_seconds: float = 0.05, ceiling_seconds: float = 5.0) -> Iterator[float]:
     """Waits between attempts, for ever: doubling up to the ceiling, each shortened at random by up to half.
 
-    The jitter keeps a thousand nodes from knocking at once at a controller that has come back.
+    The jitter keeps a thousand nodes from connecting at the same time to a controller that has come back.
     """
     wait = first_seconds
     while True:

@@ -1,4 +1,4 @@
-"""From a daemon's command to a serving process: directories, pid file, log, and the way into the background.
+"""From a daemon's command to a serving process: directories, pid file, log, and daemonizing.
 
 Source: slurmctld(8), slurmd(8), slurmdbd(8); slurm.conf(5) SlurmctldPidFile, SlurmdPidFile.
 """
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def serve_detached(program: str, options: Common, serve: Callable[[Startup], int]) -> int:
-    """The exit status of `serve`, called here with -D, else in a process that has left the terminal."""
+    """The exit status of `serve`, called here with -D, else in a detached process."""
     from spritz.runtime.daemonize import daemonize, foreground
 
     if options.foreground:
@@ -36,7 +36,7 @@ def serve_detached(program: str, options: Common, serve: Callable[[Startup], int
 
 
 def make_directory(path: str, mode: int = 0o755, owner: User | None = None) -> None:
-    """Make a directory that is missing, and give it to `owner` if we are root. Raises SpritzError."""
+    """Create a missing directory, and give it to `owner` if this is root. Raises SpritzError."""
     if not path or os.path.isdir(path):
         return
     try:
@@ -49,7 +49,9 @@ def make_directory(path: str, mode: int = 0o755, owner: User | None = None) -> N
 
 @contextmanager
 def held_pid_file(program: str, key: str, path: str, owner: User | None = None) -> Iterator[PidFile]:
-    """The pid file, held meanwhile. Raises SpritzError if another daemon holds it. `key`: of the configuration."""
+    """Hold the pid file during the block. Raises SpritzError if another daemon holds it. `key`: its
+    configuration key.
+    """
     from spritz.runtime.pidfile import AlreadyRunning, PidFile
 
     pid_file = PidFile(path)
@@ -71,7 +73,7 @@ def held_pid_file(program: str, key: str, path: str, owner: User | None = None) 
 def open_log(
     program: str, options: Common, *, key: str, path: str, level: str, syslog_level: str, time_format: str
 ) -> None:
-    """Log to `path` ("": to the terminal alone) at the level, one higher for each -v. Raises SpritzError."""
+    """Log to `path` ("": only to the terminal) at the level, one higher for each -v. Raises SpritzError."""
     from spritz.runtime import log
 
     number = log.level_raised(level, options.verbose)
@@ -89,7 +91,7 @@ def open_log(
 
 
 def set_nice(value: int | None) -> None:
-    """-n, if it was given. Raises SpritzError."""
+    """Apply option -n, if given. Raises SpritzError."""
     if value is None:
         return
     try:

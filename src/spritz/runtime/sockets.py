@@ -1,6 +1,6 @@
 """Listening and connecting: Unix sockets (abstract ones start with NUL) and TCP, giving a `Pipe` for each connection.
 
-A name is tried before a stale socket file is removed, so that a second daemon cannot take the place of a living one.
+A connection is tried before a stale socket file is removed, so that a second daemon cannot displace a living one.
 """
 
 from __future__ import annotations
@@ -20,26 +20,26 @@ from spritz.runtime.pipe import Pipe, expect_answers
 if TYPE_CHECKING:
     import ssl
 
-#: Connections that wait to be accepted: a burst of commands from a whole cluster.
+#: Connections waiting to be accepted: a burst of commands from a whole cluster.
 BACKLOG = 4096
 
 #: Called with each accepted pipe, to attach a receiver.
 OnAccept = Callable[[Pipe], None]
 
 
-#: Seconds without a sign of the other machine after which a connection to it is given up.
+#: Seconds of silence after which a connection to another machine is given up.
 SILENT_SECONDS = 20.0
 
-#: Told of connections that did not come about: the peer's address, and why.
+#: called for failed connections: the peer's address, and the reason
 OnRefused = Callable[[str, str], None]
 
 
 class AddressInUse(OSError):
-    """Somebody serves at that address already."""
+    """Another process listens at that address."""
 
 
 class _AcceptedPipe(Pipe):
-    """A pipe that tells the server of itself once it knows its peer."""
+    """A pipe that reports itself to the server once the peer is known."""
 
     def __init__(self, on_accept: OnAccept) -> None:
         super().__init__()
@@ -56,11 +56,11 @@ class Listener:
     def __init__(self, server: asyncio.Server | _Secured, name: str | tuple[str, int], path: str | None = None) -> None:
         self._server = server
         self._path = path
-        #: Where it listens: the Unix name, or host and port (the real port, if 0 was asked for).
+        #: where it listens: the Unix name, or host and port (the real port, if 0 was requested)
         self.name = name
 
     def close(self) -> None:
-        """Stop accepting; connections that were accepted stay."""
+        """Stop accepting; accepted connections stay."""
         self._server.close()
         if self._path is not None:
             try:
@@ -73,7 +73,7 @@ class Listener:
 def unix_socket(name: str, *, mode: int = 0o666) -> socket.socket:
     """A bound, listening Unix socket; a name that starts with NUL is abstract and has no mode.
 
-    Raises AddressInUse if a living process listens there, OSError otherwise. A dead one's file is replaced.
+    Raises AddressInUse if a living process listens there, OSError otherwise. A dead process's file is replaced.
     """
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
@@ -99,7 +99,7 @@ def unix_socket(name: str, *, mode: int = 0o666) -> socket.socket:
 
 
 def _answers(path: str) -> bool:
-    """Whether the file is taken: no socket, or one that somebody listens at. A dead process's refuses connections."""
+    """Whether the file is in use: no socket, or one with a listener. A dead process's socket refuses connections."""
     if not stat.S_ISSOCK(os.lstat(path).st_mode):
         return True
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
@@ -133,22 +133,22 @@ def tcp_socket(host: str, port: int) -> socket.socket:
     return listener
 
 
-#: Connections that are taken in one turn of the loop, which has others to serve: each may be a handshake.
+#: Connections accepted in one turn of the loop, each of which may need a handshake.
 _ACCEPTS_PER_TURN = 16
 
-#: Handshakes that may be computed at once, a millisecond or two each: what is asked meanwhile waits for no more.
+#: Handshakes computed at once, a millisecond or two each: bounds the delay of other requests.
 _TURNS = 4
-#: How long one counts as being computed.
+#: seconds for which one counts as being computed
 _TURN_SECONDS = 0.02
-#: Connections of this machine whose first bytes are waited for; more are taken as plain ones, and have their bounds.
+#: Local connections whose first bytes are awaited; beyond that, they are treated as plain ones, with the usual limits.
 _LOOKING_MAX = 64
 
 
 class _Secured:
-    """Accepts TCP connections: plain ones of this machine, for which the kernel vouches, and TLS from others.
+    """Accepts TCP connections: plain ones from this machine, which the kernel identifies, and TLS from others.
 
-    A peer of this machine may speak TLS too: a container that joins under a name of its own.
-    Handshakes are bounded in number and time, so that peers that say nothing keep out no other.
+    A peer of this machine may speak TLS too: a container that joins under a name of its own. Handshakes are bounded in
+    number and time, so that silent peers cannot lock out others.
     """
 
     def __init__(
@@ -190,7 +190,7 @@ class _Secured:
             except (BlockingIOError, InterruptedError):
                 return
             except OSError:
-                return  # it has gone again, or there are no descriptors: the loop will ask again
+                return  # it has gone again, or there are no descriptors: the loop retries
             connection.setblocking(False)
             if not same and (
                 len(self._tasks) - self._looking >= self._rules.HANDSHAKES_MAX
@@ -204,7 +204,7 @@ class _Secured:
             task.add_done_callback(self._tasks.discard)
 
     async def _begin(self, connection: socket.socket, peer: str, same: bool) -> None:
-        """`same`: of this machine."""
+        """`same`: the peer is on this machine."""
         loop = self._loop
         try:
             if same and not await self._begins_with_tls(connection):
@@ -228,19 +228,21 @@ class _Secured:
                 )
             finally:
                 give_back()
-        except OSError as error:  # ssl.SSLError and TimeoutError are
+        except OSError as error:  # ssl.SSLError and TimeoutError are OSErrors
             self._on_refused(peer, f"TLS: {getattr(error, 'reason', None) or error.strerror or error}")
             connection.close()
-        except asyncio.CancelledError:  # nobody listens any more
+        except asyncio.CancelledError:  # the listener was closed
             connection.close()
             raise
         finally:
             if not same:
                 self._shaking[peer] -= 1
-                self._shaking += Counter()  # forgets those that have none
+                self._shaking += Counter()  # drops zero counts
 
     async def _begins_with_tls(self, connection: socket.socket) -> bool:
-        """A handshake's first bytes would be the length of a frame that is too long. False for a peer that waits."""
+        """Whether the first bytes are a TLS handshake: as a frame's length they would be too large. False for a silent
+        peer.
+        """
         if self._looking >= _LOOKING_MAX:
             return False
         self._looking += 1
@@ -252,9 +254,9 @@ class _Secured:
             self._looking -= 1
 
     async def _turn(self) -> Callable[[], None]:
-        """Wait until few other handshakes are being computed; call the result when this one is over.
+        """Wait until few other handshakes are being computed; call the returned function when this one is over.
 
-        A peer that takes longer to answer than a turn lasts goes on without, and keeps no other waiting.
+        A peer that answers more slowly than that does not keep others waiting.
         """
         await self._turns.acquire()
         given_back = False
@@ -270,7 +272,7 @@ class _Secured:
         return give_back
 
     async def _first_bytes(self, connection: socket.socket) -> bytes:
-        """What the peer begins with, which stays to be read. Raises TimeoutError."""
+        """The peer's first bytes, without consuming them. Raises TimeoutError."""
         readable: asyncio.Future[None] = self._loop.create_future()
         self._loop.add_reader(connection, lambda: None if readable.done() else readable.set_result(None))
         try:
@@ -291,7 +293,7 @@ async def listen(
 ) -> Listener:
     """Accept connections on a bound socket (from `unix_socket` or `tcp_socket`) until the Listener is closed.
 
-    With `tls`, peers on other machines must speak it, unless `plain_too` takes the first four bytes of what they say.
+    With `tls`, peers on other machines must use it, unless `plain_too` accepts their first four bytes.
     """
     loop = asyncio.get_running_loop()
 

@@ -1,6 +1,6 @@
-"""Where a service is by DNS (SRV records), which the system's resolver has no call for.
+"""Finds a service by DNS SRV records, for which the system's resolver has no function.
 
-One question to each name server of /etc/resolv.conf, over UDP; for daemons as they start.
+Sends one query to each name server of /etc/resolv.conf, over UDP; used by daemons at their start.
 
 Source: RFC 1035, RFC 2782.
 """
@@ -18,7 +18,7 @@ _HEADER = struct.Struct("!HHHHHH")
 
 
 def service_servers(service: str, path: str = "/etc/resolv.conf") -> list[tuple[str, int]]:
-    """Hosts and ports of `_service._protocol` in the domains that are searched, the preferred first."""
+    """Hosts and ports of `_service._protocol` in the search domains, preferred ones first."""
     servers, domains = _configured(path)
     for domain in domains:
         for server in servers:
@@ -62,7 +62,7 @@ def _ask(server: str, name: str) -> list[tuple[str, int]]:
 
 
 def _read(answer: bytes, identity: int) -> list[tuple[str, int]]:
-    """Raises ValueError, struct.error or IndexError for what is no answer."""
+    """Parses an answer. Raises ValueError, struct.error or IndexError if it is invalid."""
     theirs, flags, questions, answers, _, _ = _HEADER.unpack_from(answer)
     if theirs != identity or not flags & 0x8000 or flags & 0x000F:
         return []
@@ -85,7 +85,7 @@ def _read(answer: bytes, identity: int) -> list[tuple[str, int]]:
 
 
 def _name(answer: bytes, at: int) -> tuple[str, int]:
-    """A name, and where what follows it begins. Names may refer to earlier ones."""
+    """A name, and the offset after it. Names may refer to earlier ones."""
     labels: list[str] = []
     after = -1
     for _ in range(128):

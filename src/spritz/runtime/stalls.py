@@ -1,6 +1,6 @@
-"""Says when the loop did not turn for too long, and where it stood: for debug mode and for tests of the daemons.
+"""Logs when the loop did not turn for too long, and where it was: for debug mode and for tests of the daemons.
 
-A thread watches a beat that the loop sets. It only looks; the line is logged from the loop when it turns again.
+A thread watches a heartbeat of the loop. The line is logged from the loop when it turns again.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from spritz.runtime.log import Logger
 
-#: Seconds without a turn that are worth a line.
+#: Seconds without a turn that are logged.
 STALL_SECONDS = 0.05
 
 

@@ -1,4 +1,4 @@
-"""What a daemon tells systemd, which started it and waits for it (`--systemd`; Type=notify in the unit).
+"""Notifications to systemd, which started the daemon and waits for it (`--systemd`; Type=notify in the unit).
 
 Source: sd_notify(3), sd_watchdog_enabled(3); slurmctld(8), slurmd(8), slurmdbd(8) --systemd.
 """
@@ -14,28 +14,28 @@ _VARIABLE = "NOTIFY_SOCKET"
 
 
 class ServiceManager:
-    """Where systemd listens, taken out of the environment: no child of the daemon's is to speak for it.
+    """systemd's socket. Removed from the environment, so that children cannot notify in the daemon's name.
 
-    Raises SpritzError if systemd did not say where.
+    Raises SpritzError if the environment does not have it.
     """
 
     def __init__(self) -> None:
         self._address = os.environ.pop(_VARIABLE, "")
-        #: Whether the unit has a WatchdogSec.
+        #: whether the unit has a WatchdogSec
         self._watched = bool(os.environ.pop("WATCHDOG_USEC", ""))
         os.environ.pop("WATCHDOG_PID", None)
         if not self._address:
             raise SpritzError(f"Missing {_VARIABLE}.", hint="--systemd is for units of Type=notify; -D is for others")
 
     def ready(self) -> None:
-        """The daemon serves. Raises SpritzError if systemd cannot be told: it would end the daemon later."""
+        """The daemon serves. Raises SpritzError if systemd cannot be notified: it would end the daemon later."""
         try:
             self._send(b"READY=1\nMAINPID=%d" % os.getpid())
         except OSError as error:
             raise SpritzError(f"cannot tell systemd at {self._address}: {error.strerror}") from error
 
     def alive(self) -> None:
-        """The daemon's loop turns. Does not block; one message that is lost does no harm."""
+        """The daemon's loop runs. Does not block; a lost message does no harm."""
         if self._watched:
             try:
                 self._send(b"WATCHDOG=1", socket.MSG_DONTWAIT)

@@ -1,8 +1,8 @@
 """asyncio tasks: the only place that starts a loop or spawns one.
 
-Every asyncio task belongs to a `Supervisor`, and a Supervisor ends only when all of its tasks have. A task that fails
-ends its whole group (so a daemon stops and says why), unless it was spawned as `contained`: then its failure is handed
-to the Supervisor's `on_failure` and the rest go on.
+Every asyncio task belongs to a `Supervisor`, and a Supervisor ends only when all of its tasks have. A failing task ends
+its whole group (so a daemon stops and reports why), unless it was spawned as `contained`: then its failure goes to the
+Supervisor's `on_failure`, and the other tasks continue.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 
-#: Told of a contained task that failed: its name and the exception.
+#: called with the name and exception of a failed contained task
 OnFailure = Callable[[str, Exception], None]
 
 
@@ -36,11 +36,11 @@ def run(main: Coroutine[Any, Any, T], *, debug: bool = False) -> T:
 
 
 class Supervisor:
-    """A group of asyncio tasks with one end. Use it as `async with Supervisor() as tasks`.
+    """A group of asyncio tasks that end together. Use it as `async with Supervisor() as tasks`.
 
     Leaving the block waits for every task. An exception in the block cancels them and is raised as itself; those of
     tasks that are not contained cancel the others and are raised as an ExceptionGroup. `cancel_all` ends them without
-    failing.
+    an error.
     """
 
     def __init__(self, on_failure: OnFailure | None = None) -> None:
@@ -59,23 +59,23 @@ class Supervisor:
             await self._group.__aexit__(kind, error, trace)
         except BaseExceptionGroup as group:
             if error is not None and group.exceptions == (error,):
-                return  # nothing but what the block raised, which goes on as itself
+                return  # only the block's own exception, which propagates as itself
             raise
 
     def __len__(self) -> int:
         return len(self._tasks)
 
     def spawn(self, work: Coroutine[Any, Any, T], *, name: str) -> asyncio.Task[T]:
-        """Run `work` with the others. Its failure is the group's."""
+        """Run `work` in the group. Its failure fails the group."""
         task = self._group.create_task(work, name=name)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
 
     def spawn_contained(self, work: Coroutine[Any, Any, None], *, name: str) -> asyncio.Task[None]:
-        """Run `work` with the others. Its failure is reported to `on_failure` and harms nothing else."""
+        """Run `work` in the group. Its failure only goes to `on_failure`."""
         task = self.spawn(self._contain(work, name), name=name)
-        task.add_done_callback(lambda _task: work.close())  # cancelled before its first step, it never began
+        task.add_done_callback(lambda _task: work.close())  # cancelled before its first step, it never started
         return task
 
     def cancel_all(self) -> None:

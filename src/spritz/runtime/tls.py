@@ -1,8 +1,8 @@
-"""TLS between machines: contexts, and what a peer's certificate says of it.
+"""TLS between machines: contexts, and the identity in a peer's certificate.
 
 TLS 1.3 and nothing older. A machine's certificate names its cluster (O), its role (OU) and its host (CN). Clients check
-that the server is of their cluster and a controller (or slurmdbd). Servers ask for a certificate and take connections
-without one: such a peer can ask to join, and nothing else.
+that the server is of their cluster and a controller (or slurmdbd). Servers request a certificate and also accept
+connections without one: such a peer can only ask to join.
 
 A cluster of one machine never imports this module. Source: ssl; RFC 8446; docs/decisions/0176.
 """
@@ -15,20 +15,20 @@ from typing import Any
 
 from msgspec import Struct
 
-#: What is spoken on a connection (ALPN): requests and responses, or streams that a daemon relays.
+#: protocols on a connection (ALPN): requests and responses, or streams relayed by a daemon
 CALLS, STREAMS = "spritz/1", "spritz-streams/1"
 
-#: Seconds that a handshake may take; a peer that is silent for longer is cut off.
+#: Seconds for a handshake; slower peers are disconnected.
 HANDSHAKE_SECONDS_MAX = 10.0
 
-#: Handshakes that are under way at once, in all and of one address. Further peers are closed unheard.
+#: Handshakes in progress at once, in total and per address. Further peers are disconnected.
 HANDSHAKES_MAX, HANDSHAKES_PER_ADDRESS_MAX = 256, 64
 
 CONTROLLER, DATABASE, NODE, LOGIN = "controller", "slurmdbd", "node", "login"
 
 
 class Machine(Struct, frozen=True, gc=False):
-    """What a certificate of the cluster says of the peer."""
+    """The peer, as a certificate of the cluster identifies it."""
 
     cluster: str
     role: str
@@ -36,7 +36,7 @@ class Machine(Struct, frozen=True, gc=False):
 
 
 class Keys(Struct, frozen=True):
-    """A certificate with its private key, and the authorities that peers' certificates must be of. All PEM."""
+    """A certificate with its private key, and the authorities for peers' certificates. All PEM."""
 
     certificate: str
     key: str
@@ -44,20 +44,20 @@ class Keys(Struct, frozen=True):
 
 
 def server_context(keys: Keys, *, streams: bool = True) -> ssl.SSLContext:
-    """For a daemon that other machines connect to; without `streams` it takes none. Raises ssl.SSLError."""
+    """For a daemon that other machines connect to; without `streams` it refuses that protocol. Raises ssl.SSLError."""
     context = _context(ssl.PROTOCOL_TLS_SERVER, keys)
     if not streams:
         context.set_alpn_protocols([CALLS])
     context.verify_mode = ssl.CERT_OPTIONAL
     context.load_verify_locations(cadata=keys.authorities)
-    context.num_tickets = 0  # a ticket could be used to connect after a certificate has ended
+    context.num_tickets = 0  # a ticket could be used after its certificate has expired
     return context
 
 
 def client_context(keys: Keys, protocol: str = CALLS) -> ssl.SSLContext:
     """For a connection to a daemon of the cluster. Raises ssl.SSLError."""
     context = _context(ssl.PROTOCOL_TLS_CLIENT, keys)
-    context.check_hostname = False  # the name that counts is in the subject: see `machine_of`
+    context.check_hostname = False  # the relevant name is in the subject: see `machine_of`
     context.verify_mode = ssl.CERT_REQUIRED
     context.load_verify_locations(cadata=keys.authorities)
     context.set_alpn_protocols([protocol])
@@ -65,7 +65,7 @@ def client_context(keys: Keys, protocol: str = CALLS) -> ssl.SSLContext:
 
 
 def stranger_context(authorities: str = "") -> ssl.SSLContext:
-    """For a machine that has not joined: it has no certificate, and at first no authority to check the server by."""
+    """For a machine that has not joined: it has no certificate, and at first no authority to check the server with."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     context.check_hostname = False
@@ -77,14 +77,14 @@ def stranger_context(authorities: str = "") -> ssl.SSLContext:
 
 
 def renew(context: ssl.SSLContext, keys: Keys) -> None:
-    """Use another certificate from the next handshake on. Connections that are open stay as they are."""
+    """Use another certificate for new handshakes. Open connections are unaffected."""
     with _in_memory(keys.certificate + keys.key) as path:
         context.load_cert_chain(path)
     context.load_verify_locations(cadata=keys.authorities)
 
 
 def machine_of(ssl_object: Any) -> Machine | None:
-    """What the peer's certificate says, which the handshake has checked; None if it has shown none."""
+    """The peer by its certificate, which the handshake has verified; None if it has shown none."""
     certificate = ssl_object.getpeercert()
     if not certificate:
         return None
@@ -103,7 +103,7 @@ def _context(kind: int, keys: Keys) -> ssl.SSLContext:
 
 
 class _in_memory:
-    """A file that only this process can open: `ssl` reads keys from files alone."""
+    """A file that only this process can open: `ssl` reads keys only from files."""
 
     def __init__(self, text: str) -> None:
         self._text = text

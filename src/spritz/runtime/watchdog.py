@@ -1,16 +1,16 @@
-"""Ends a daemon whose event loop is stuck, with the stacks of its threads in its log, so that it is started again.
+"""Ends a daemon whose event loop is stuck, after logging the stacks of its threads, so that it is restarted.
 
-A loop is stuck in one of two ways, and each has its own measure, so that neither a stopped process (SIGSTOP, a machine
-that is suspended) nor a loaded machine looks like it:
+A loop can be stuck in two ways, each with its own measure, so that neither a stopped process (SIGSTOP, a suspended
+machine) nor a loaded machine is mistaken for one:
 
-- It computes without end. ITIMER_PROF counts the processor time of the process, and every turn of the loop sets it
-  back. When it runs out the kernel sends SIGPROF: faulthandler writes the stacks and the signal's default ends the
-  process. No part of that is Python, so it also ends a loop in C that keeps the interpreter's lock.
-- It waits for what does not come: a lock, a file server. A thread counts its own wake-ups since the loop's last turn at
-  which the loop's thread slept. A thread that wants to run and gets no processor is not counted, and neither is time in
-  which the watchdog itself did not run.
+- It computes without end. ITIMER_PROF counts the process's CPU time, and every turn of the loop resets it. When it
+  expires the kernel sends SIGPROF: faulthandler writes the stacks, and the signal's default action ends the process. No
+  Python code is involved, so this also ends a loop in C that holds the interpreter lock.
+- It waits for ever: for a lock, a file server. A thread counts its own wake-ups, since the loop's last turn, at which
+  the loop's thread slept. A thread that is runnable but gets no processor is not counted, nor is time in which the
+  watchdog itself did not run.
 
-What this cannot see is C code that sleeps while it keeps the interpreter's lock: systemd can (WatchdogSec).
+It cannot detect C code that sleeps while holding the interpreter lock; systemd's WatchdogSec can.
 
 Sources: setitimer(2), proc_pid_stat(5), faulthandler; docs/decisions/0153.
 """
@@ -32,22 +32,22 @@ if TYPE_CHECKING:
 
     from spritz.runtime.log import Logger
 
-#: Seconds without a turn of the loop, of processor time or asleep, after which the daemon ends.
+#: Seconds without a turn of the loop, of CPU time or asleep, after which the daemon ends.
 LIMIT_SECONDS = 20.0
 
-#: Looks of the watchdog within that time.
+#: Checks of the watchdog within that time.
 LOOKS = 20
 
-#: Exit status of a loop that waits for ever (EX_SOFTWARE); one that computes for ever ends by SIGPROF. systemd starts
-#: the daemon again after either (Restart=on-failure).
+#: Exit status for a loop that waits for ever (EX_SOFTWARE); one that computes for ever ends by SIGPROF. systemd
+#: restarts the daemon after either (Restart=on-failure).
 EXIT_STATUS = 70
 
-#: Seconds that the last words may take to be written.
+#: Seconds for writing the last log lines.
 _LAST_WORDS_SECONDS = 10.0
 
 
 class Watchdog:
-    """Use as `with Watchdog(log):` on the loop's thread, which must be the main one.
+    """Use as `with Watchdog(log):` on the loop's thread, which must be the main thread.
 
     `on_turn` is called by each of the loop's regular turns: every `LIMIT_SECONDS / LOOKS`.
     """
@@ -81,7 +81,7 @@ class Watchdog:
         faulthandler.unregister(signal.SIGPROF)
 
     def _turn(self) -> None:
-        """In the loop: it turns."""
+        """Runs in the loop: it turns."""
         self._turns += 1
         signal.setitimer(signal.ITIMER_PROF, self._limit)
         if self._on_turn is not None:

@@ -1,10 +1,10 @@
-"""Threads for calls that may block: files on a disk that is stuck, a directory service that does not answer.
+"""Threads for calls that may block: files on a stuck disk, a directory service that does not answer.
 
-Nothing that a loop waits for may block the loop. A `Worker` runs such calls in threads of its own, one after the other
-per thread, and its queue is bounded: too much work is refused, and counted. The threads are daemon threads, so a call
-that never returns does not keep the process from ending; `asyncio.to_thread` and `concurrent.futures` wait for theirs.
+A `Worker` runs such calls in threads of its own, so that they do not block the loop. Its queue is bounded: excess work
+is refused and counted. The threads are daemon threads, so a call that never returns does not keep the process from
+ending; `asyncio.to_thread` and `concurrent.futures` would wait for it.
 
-Not for long computing: a thread competes with the loop for the interpreter. That goes to a process.
+Not for long computations: a thread competes with the loop for the interpreter lock. Use a process for these.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ _HINT = "a disk, or the directory of users and groups, does not answer"
 
 
 class WorkerBusy(SpritzError):
-    """Too much work waits already; this call was not taken."""
+    """The queue is full; this call was refused."""
 
 
 class WorkerTimeout(SpritzError):
-    """The call did not end in time. It goes on; its result is dropped."""
+    """The call did not end in time. It continues; its result is dropped."""
 
 
 class Worker:
     """`threads` daemon threads, started by the first call. May be used from any thread.
 
-    At most `waiting_max` units of work wait or run; a call counts as one unit unless it says otherwise. A call of no
-    units is always taken.
+    At most `waiting_max` units of work wait or run; a call counts as one unit unless it says otherwise. A call of zero
+    units is always accepted.
     """
 
     def __init__(self, name: str, *, threads: int = 1, waiting_max: int = 1_000) -> None:
@@ -51,9 +51,9 @@ class Worker:
         self.dropped = 0
 
     def put(self, work: Callable[[], object], units: int = 1) -> bool:
-        """Have `work` done. False if too much waits: then it is not done, and counted in `dropped`.
+        """Queue `work`. False if the queue is full: then it is not done, and counted in `dropped`.
 
-        What `work` returns or raises is lost.
+        The result or exception of `work` is lost.
         """
         with self._lock:
             if self._waiting and self._waiting + units > self._waiting_max:
@@ -95,7 +95,7 @@ class Worker:
         return future
 
     async def run(self, work: Callable[..., T], *args: Any, seconds: float | None = None) -> T:
-        """What `work(*args)` returns or raises. Raises WorkerTimeout after `seconds`, and WorkerBusy."""
+        """The result of `work(*args)`, or its exception. Raises WorkerTimeout after `seconds`, and WorkerBusy."""
         future = self.submit(work, *args)
         try:
             await asyncio.wait([future], timeout=seconds)
@@ -103,10 +103,10 @@ class Worker:
                 raise WorkerTimeout(f"{self._name}: no answer in {seconds:g} s", code="ESLURM_INTERNAL", hint=_HINT)
             return future.result()
         finally:
-            future.cancel()  # nothing, once it is done
+            future.cancel()  # no effect if it is done
 
     def flush(self, seconds: float) -> bool:
-        """Wait until all that was put so far is done, by a worker with one thread. Blocks.
+        """Wait until all queued work is done; for a worker with one thread. Blocks.
 
         Returns False if it took longer than `seconds`.
         """
@@ -117,7 +117,7 @@ class Worker:
         return done.wait(seconds)
 
     def close(self) -> None:
-        """Let the threads end after what was put so far. Does not wait."""
+        """Let the threads end after the queued work. Does not wait."""
         for _ in range(self._threads_max if self._started else 0):
             self._queue.put(None)
 
@@ -127,10 +127,10 @@ class Worker:
             try:
                 work()
             except Exception:
-                traceback.print_exc()  # a fault of the caller; the rest of the queue must not wait for ever
+                traceback.print_exc()  # an error of the caller; the rest of the queue must go on
             with self._lock:
                 self._waiting -= units
-            del item, work  # what they hold must not live until the next call
+            del item, work  # their references must not live until the next call
 
 
 def _set_result(future: asyncio.Future[T], result: T) -> None:

@@ -1,4 +1,4 @@
-"""Local time as numbers: how far it is from UTC at a moment, and when that changes."""
+"""The offset of local time from UTC at a given time, and its changes."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ import time
 
 _WEEK = 7 * 86_400
 
-#: so far ahead records know how clocks change (docs/decisions/0144)
+#: how far ahead records know clock changes (docs/decisions/0144)
 CALENDAR_SECONDS = 10 * 366 * 86_400
 
 
 def utc_offset(at: int) -> int:
-    """Seconds that local time is ahead of UTC then. Raises OverflowError or OSError for times beyond the calendar."""
+    """Seconds that local time is ahead of UTC at that time. Raises OverflowError or OSError beyond the calendar."""
     return time.localtime(at).tm_gmtoff
 
 
 def utc_offset_changes(since: int, until: int) -> tuple[tuple[int, int], ...]:
-    """(moment, offset from then on) of every change between the two, such as to summer time and back."""
+    """(time, new offset) of every change between the two times, such as to and from summer time."""
     found = []
     before = utc_offset(since)
     for low in range(since, until, _WEEK):

@@ -1,8 +1,8 @@
-"""`sackd`: the daemon of a login host. It leads commands of the users there to the cluster, and vouches for them.
+"""`sackd`: the daemon of a login host. It relays commands of its users to the cluster, and vouches for the users.
 
 `main`     from the command line to a serving daemon
 `options`  its command line
-`daemon`   what it serves: `client.relay`, its certificate, and the configuration, which it keeps up to date
+`daemon`   the service: `client.relay`, its certificate, and an up-to-date configuration
 
 On nodes slurmd does the same. Source: sackd(8).
 """

@@ -1,4 +1,4 @@
-"""The login host's daemon, assembled: relays, keeps its certificate and the configuration, and stops when told.
+"""The sackd process: relays users, renews its certificate and the configuration, and stops when told.
 
 Source: sackd(8) SIGNALS.
 """
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
     from spritz.runtime.daemonize import Startup
     from spritz.runtime.log import Logger
 
-#: Between attempts to reach a controller that is away.
+#: Seconds between attempts to reach a controller.
 RECONNECT_SECONDS_MAX = 1.0
 
-#: Between attempts to have the configuration after an error.
+#: Seconds after an error before the configuration is fetched again.
 _AGAIN_SECONDS = 5.0
 
 
@@ -41,7 +41,7 @@ async def serve(
     startup: Startup,
     log: Logger,
 ) -> int:
-    """Serve until told to stop. `keep` takes a new configuration; None: the files are the administrator's."""
+    """Serve until told to stop. `keep` stores a new configuration; None: the administrator maintains the files."""
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -76,7 +76,7 @@ async def serve(
 
 
 async def _keep_configured(link: PersistentChannel, keep: Callable[[ConfigurationFiles], None], log: Logger) -> None:
-    """For ever: have the configuration as soon as it changes."""
+    """Runs for ever: fetches the configuration whenever it changes."""
     worker, clock, known = Worker("configuration"), SystemClock(), ""
     while True:
         try:

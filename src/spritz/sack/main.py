@@ -1,4 +1,4 @@
-"""`sackd`: from the command line to a serving daemon, and to its exit status.
+"""The `sackd` command: from the command line to a serving daemon and its exit status.
 
 Source: sackd(8).
 """
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 
 
 def entry() -> None:
-    """The installed command."""
+    """Entry point of the installed command."""
     sys.exit(main(sys.argv[1:]))
 
 
 def main(argv: list[str]) -> int:
-    """Run the daemon, or (without -D) start it and return when it serves."""
+    """Run the daemon in the foreground (-D), or start it and return once it serves."""
     return run_daemon("sackd", argv, parse, USAGE, _start)
 
 
@@ -44,7 +44,7 @@ def _start(options: Options) -> int:
 
 
 def _run(options: Options, path: str, membership: Membership, fetched: bool, startup: Startup) -> int:
-    """In the process that will serve."""
+    """Runs in the process that serves."""
     from spritz.client.configless import keep
     from spritz.client.locate import locate_controller, locate_database, read_keys
     from spritz.client.member import member_of

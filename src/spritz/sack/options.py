@@ -1,4 +1,4 @@
-"""`sackd`'s command line. Options that Slurm has and we have not are refused by name.
+"""`sackd`'s command line. Slurm's options that are not supported are refused by name.
 
 Source: sackd(8).
 """
@@ -28,7 +28,7 @@ _GRAMMAR = Grammar(
 
 @dataclass(frozen=True, kw_only=True)
 class Options(Common):
-    """What was asked for."""
+    """Parsed options."""
 
     conf_server: str = ""
     log_file: str = ""
@@ -36,7 +36,7 @@ class Options(Common):
 
 
 def parse(argv: list[str]) -> Options:
-    """Raises SpritzError for what sackd does not have."""
+    """Raises SpritzError for unknown options."""
     given, common = read(argv, _GRAMMAR)
     return Options(
         **vars(common),

@@ -1,7 +1,7 @@
 """Messages between commands and daemons: framing, envelopes and versions, without any I/O (sans-IO).
 
-Owns what bytes mean on a connection. It must not open sockets, read clocks or know what a request is about:
-bodies are any msgspec Struct, told apart by their class name (`kind`).
+Owns the format of a connection. It must not open sockets, read clocks or know the meaning of requests: bodies are any
+msgspec Struct, identified by their class name (`kind`).
 
 On the wire
 -----------
@@ -16,8 +16,8 @@ A connection carries *frames*: a 4-byte big-endian length, then that many bytes 
               the last one of a stream has `more` false and no body (nil).
 - `Cancel`    the sender of the request of that `id` no longer waits for its response.
 
-`Request.token` is not used: between machines a whole connection, or a stream of one, has a credential (`credential`).
-A request that carries a token is refused with an error that says so; it is never ignored.
+`Request.token` is not used: between machines a whole connection, or a stream of one, has a credential (`credential`). A
+request that carries a token is refused with an error that says so; it is never ignored.
 
 Entry points
 ------------
@@ -25,17 +25,17 @@ Entry points
 `envelope`  the Structs; `encode_request`, `encode_response`, `encode_reply`, `encode_failure`, `decode_envelope`;
             `failure(code, message)`, `failure_of(error)`
 `versions`  `hello(role)`, `negotiate(hello) -> int`, `VERSION`
-`bounded`   `checker(T)`: is everything in a request within its range (`model.bounds`)?
-`exact`     `unknown_field(value, body)`: what is said beyond what is understood
-`credential` of users and launches between machines: `seal`, `unseal`, `Taken`; each refusal by its kind
+`bounded`   `checker(T)`: checks that values of a request are within their ranges (`model.bounds`)
+`unknown_fields`   `unknown_field(value, body)`: finds fields that the receiver does not know
+`credential` of users and launches between machines: `seal`, `unseal`, `Taken`; each refusal has a kind
 `requests`  `RequestDecoder({T, …}).decode(request) -> Struct`: the receiver's table from kind to type
 
 How records may change
 ----------------------
-Envelopes are msgpack arrays: fields are only ever added at the end, with defaults. Bodies are msgpack maps: fields may
-be added with defaults, and unknown ones are ignored, so peers one release apart understand each other; but not in
-requests that change what is kept (`exact = True`, `exact.unknown_field`): these are refused. Anything else raises
-`VERSION`. `Hello`, `Response` and `Failure` never change in a way that an older peer could not read.
+Envelopes are msgpack arrays: fields are only ever added at the end, with defaults. Bodies are msgpack maps: fields
+may be added with defaults, and unknown ones are ignored, so peers one release apart understand each other; but
+requests that change stored state (`exact = True`) are refused if they have unknown fields. Any other change must
+raise `VERSION`. `Hello`, `Response` and `Failure` never change in a way that an older peer could not read.
 
 Test it with `pytest tests/unit/wire tests/property/wire`; `python -m benchmarks.wire` measures it.
 """

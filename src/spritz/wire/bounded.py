@@ -1,8 +1,8 @@
-"""Is everything in a request's body within its range?
+"""Checks that all values in a request's body are within their ranges.
 
-Owns how `model.bounds` becomes decoders: for each request a Struct of the same shape, whose fields have their ranges
-and are all optional. It is decoded before the request itself, and thrown away: the request's own types are those of
-stored records too, which must stay readable whatever their numbers.
+Turns `model.bounds` into decoders: for each request a Struct of the same shape, whose fields have ranges and are all
+optional. The body is decoded into it first, and the result is dropped. The request's own types have no ranges because
+stored records share them, and these must stay readable.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ from msgspec.msgpack import Decoder
 
 from spritz.model.bounds import AMOUNT, CHANGES, ITEMS, LISTS, LONG, NUMBERS, RECORDS, TEXT, TEXTS
 
-#: Marks what has no range: it is left out of the shape.
+#: marks a part without a range: it is left out of the shape
 _ANYTHING = Raw
 
 
 def checker(kind: type[Struct]) -> Decoder[Any] | None:
-    """Its `decode(body)` raises ValidationError where a part of the body is out of its range. None: nothing has one."""
+    """Its `decode(body)` raises ValidationError if a value is out of range. None: no part has a range."""
     shape = _Shapes().of_struct(inspect.type_info(kind))
     return None if shape is _ANYTHING else Decoder(shape)
 
 
 class _Shapes:
-    """Shapes of one request's types. They are `Any`: msgspec's annotations, made at run time."""
+    """Shapes of one request's types. They are `Any`: msgspec annotations made at run time."""
 
     def __init__(self) -> None:
         self._made: dict[type, Any] = {}
 
     def of_struct(self, info: inspect.Type) -> Any:
-        """The shape of a Struct; `_ANYTHING` where no field has a range."""
+        """The shape of a Struct; `_ANYTHING` if no field has a range."""
         assert isinstance(info, inspect.StructType), f"{info} is not a Struct"
         if info.cls not in self._made:
             if info.cls.__name__ in RECORDS:
@@ -52,7 +52,7 @@ class _Shapes:
             else:
                 shape = self._of_changes(*changed)
             fields[field.encode_name] = shape
-        if not info.array_like:  # there every place counts
+        if not info.array_like:  # there every position counts
             fields = {name: shape for name, shape in fields.items() if shape is not _ANYTHING}
         if not fields and info.tag is None:
             return _ANYTHING
@@ -65,7 +65,7 @@ class _Shapes:
         )
 
     def _of_changes(self, kind: type[Struct], more: Mapping[str, Any]) -> Any:
-        """Of a dict from names to values: those of the fields of `kind`, and some more."""
+        """The shape of a dict from names to values: those of the fields of `kind`, and some more."""
         info = inspect.type_info(kind)
         assert isinstance(info, inspect.StructType), f"{kind} is not a Struct"
         fields = {field.name: self._of(field.type, kind.__name__, field.name) for field in info.fields}
@@ -97,12 +97,12 @@ class _Shapes:
     def _of_union(self, info: inspect.UnionType, owner: str, field: str) -> Any:
         shapes = [self._of(part, owner, field) for part in info.types if not isinstance(part, inspect.NoneType)]
         if _ANYTHING in shapes:
-            return _ANYTHING  # it cannot stand beside others; no number in a request stands beside such a part
+            return _ANYTHING  # it cannot be part of a union; no number in a request is in a union with such a part
         return reduce(or_, shapes) | (None if len(shapes) < len(info.types) else shapes[0])
 
 
 def _optional(shape: Any) -> tuple[Any, Any]:
-    """Type and default of a field that may be missing: whether it must be there the request's own type says."""
+    """Type and default of a field that may be missing: the request's own type says whether it is required."""
     return (_ANYTHING, Raw(b"\xc0")) if shape is _ANYTHING else (shape | None, None)
 
 

@@ -1,11 +1,12 @@
-"""Credentials between machines: who a user is, as the daemon of its machine says, and what a node may launch.
+"""Credentials between machines: a user's identity, stated by its machine's daemon, and permission to launch.
 
 A `UserCredential` is sealed with the key of the machine that issues it (HMAC-SHA256). That key is derived from the
-cluster's key and the machine's name, so that a machine can speak for the users on it and for no other machine's. A
-`LaunchCredential` is signed by the controller (Ed25519, elsewhere: this module is pure), and bound to the bytes of the
-message that it comes with. Both live for a minute and are taken once.
+cluster's key and the machine's name, so a machine can only vouch for its own users. A `LaunchCredential` is signed by
+the controller (Ed25519, elsewhere: this module is pure), and bound to the bytes of the message that it comes with. Both
+are valid for a minute and accepted once.
 
-The first byte of a sealed credential is its version, which is sealed too: there is one, and nothing to negotiate down.
+The first byte of a sealed credential is its version, which is sealed too: there is only one, so it cannot be
+downgraded.
 
 Source: Slurm's auth/slurm and cred/slurm plugins (slurm.conf(5) AuthType, CredType).
 """
@@ -26,13 +27,13 @@ VERSION = 1
 #: Seconds from issue to expiry.
 LIFETIME_SECONDS = 60.0
 
-#: Seconds by which clocks of machines may differ.
+#: Tolerated difference between machines' clocks, seconds.
 SKEW_SECONDS = 60.0
 
-#: No credential is longer.
+#: longest credential, bytes
 BYTES_MAX = 4096
 
-#: Credentials that are remembered so that none is taken twice; more are refused until some have expired.
+#: Credentials remembered so that none is accepted twice; further ones are refused until some have expired.
 REMEMBERED_MAX = 200_000
 
 _TAG_BYTES = 32
@@ -40,7 +41,9 @@ _KEY_BYTES_MIN = 32
 
 
 class BadCredential(SpritzError):
-    """It is not taken. `kind` is replayed, forged, expired, early, foreign, malformed, downgraded or missing."""
+    """The credential is refused. `kind`: replayed, forged, expired, early, foreign, malformed, downgraded
+    or missing.
+    """
 
     def __init__(self, kind: str, detail: str) -> None:
         super().__init__(
@@ -52,7 +55,7 @@ class BadCredential(SpritzError):
 
 
 class UserCredential(Struct, frozen=True, kw_only=True, array_like=True, gc=False):
-    """A user of `host` asks. Times are in seconds since the epoch; `nonce` is of chance."""
+    """A user of `host` makes a request. Times are seconds since the epoch; `nonce` is random."""
 
     cluster: str
     host: str
@@ -64,7 +67,7 @@ class UserCredential(Struct, frozen=True, kw_only=True, array_like=True, gc=Fals
 
 
 class LaunchCredential(Struct, frozen=True, kw_only=True, array_like=True, gc=False):
-    """The controller of `term` has `node` launch this step of this job for this user.
+    """The controller of `term` permits `node` to launch this step of this job for this user.
 
     `nodes` is the job's whole allocation as a hostlist; `digest` is the SHA-256 of the message.
     """
@@ -85,11 +88,11 @@ class LaunchCredential(Struct, frozen=True, kw_only=True, array_like=True, gc=Fa
 
 
 class OrderCredential(Struct, frozen=True, kw_only=True, array_like=True, gc=False):
-    """The controller of `term` has these nodes carry out one order: of `kind`, for this job, step and user.
+    """The controller of `term` orders these nodes to execute one message: of `kind`, for this job, step and user.
 
-    It travels with a `ForwardOrder`, by way of other nodes. `nodes` is a hostlist; `step_id` is -1 and `uid` and `gid`
-    are 0 where the order has none; `digest` is the SHA-256 of the message. A LaunchCredential is never taken for one:
-    their second fields differ in type.
+    It travels with a `ForwardOrder`, through other nodes. `nodes` is a hostlist; `step_id` is -1 and `uid` and `gid`
+    are 0 if the message has none; `digest` is the SHA-256 of the message. It cannot be confused with a
+    LaunchCredential: their second fields differ in type.
     """
 
     cluster: str
@@ -116,7 +119,9 @@ _order_decoder = Decoder(OrderCredential)
 
 
 def derive(key: bytes, purpose: str) -> bytes:
-    """A key of 32 bytes for one purpose. Source: RFC 5869 (HKDF-SHA256, one block). Raises ValueError: too short."""
+    """A key of 32 bytes for one purpose. Source: RFC 5869 (HKDF-SHA256, one block). Raises ValueError for a
+    short key.
+    """
     if len(key) < _KEY_BYTES_MIN:
         raise ValueError(f"a cluster's key has at least {_KEY_BYTES_MIN} bytes, not {len(key)}")
     extracted = hmac.digest(b"spritz 1", key, hashlib.sha256)
@@ -124,18 +129,18 @@ def derive(key: bytes, purpose: str) -> bytes:
 
 
 def machine_key(cluster_key: bytes, host: str) -> bytes:
-    """The key by which a machine seals credentials of its users."""
+    """The key with which a machine seals credentials of its users."""
     return derive(cluster_key, f"machine {host}")
 
 
 def seal(credential: UserCredential, key: bytes) -> bytes:
-    """As it travels: version, content, tag."""
+    """The encoded form: version, content, tag."""
     sealed = bytes((VERSION,)) + _encode(credential)
     return sealed + hmac.digest(key, sealed, hashlib.sha256)
 
 
 def unseal(sealed: bytes, keys: tuple[bytes, ...]) -> UserCredential:
-    """What was sealed with one of these keys. Raises BadCredential; `check` must follow."""
+    """The credential, if sealed with one of these keys. Raises BadCredential; call `check` next."""
     if not sealed:
         raise BadCredential("missing", "the request has none")
     if sealed[0] != VERSION:
@@ -143,24 +148,24 @@ def unseal(sealed: bytes, keys: tuple[bytes, ...]) -> UserCredential:
     if not 1 + _TAG_BYTES < len(sealed) <= BYTES_MAX:
         raise BadCredential("malformed", f"{len(sealed)} bytes")
     content, tag = sealed[:-_TAG_BYTES], sealed[-_TAG_BYTES:]
-    # Every key is tried, so that the time it takes says nothing of which is right.
+    # Every key is tried, so that timing does not reveal the right one.
     if not sum([hmac.compare_digest(hmac.digest(key, content, hashlib.sha256), tag) for key in keys]):
         raise BadCredential("forged", "its seal is not of that machine's key")
     return _decoded(_user_decoder, content[1:])
 
 
 def launch_content(credential: LaunchCredential | OrderCredential) -> bytes:
-    """The bytes that are signed."""
+    """The bytes to sign."""
     return bytes((VERSION,)) + _encode(credential)
 
 
 def launch_of(content: bytes) -> LaunchCredential:
-    """What was signed, once the signature is known to be right. Raises BadCredential."""
+    """Decodes signed bytes whose signature was verified. Raises BadCredential."""
     return _decoded(_launch_decoder, _signed(content))
 
 
 def order_of(content: bytes) -> OrderCredential:
-    """As `launch_of`, for an order that other nodes have passed on."""
+    """As `launch_of`, for a message forwarded by other nodes."""
     return _decoded(_order_decoder, _signed(content))
 
 
@@ -173,12 +178,12 @@ def _signed(content: bytes) -> bytes:
 
 
 def digest_of(message: bytes) -> bytes:
-    """What a launch credential says of its message."""
+    """The digest of a message, for a launch credential."""
     return hashlib.sha256(message).digest()
 
 
 class Taken:
-    """Nonces of credentials that were taken, until they have expired."""
+    """Nonces of accepted credentials, until they expire."""
 
     def __init__(self, remembered_max: int = REMEMBERED_MAX) -> None:
         self._until: dict[bytes, float] = {}
@@ -190,7 +195,7 @@ class Taken:
     def check(
         self, credential: UserCredential | LaunchCredential | OrderCredential, *, cluster: str, now: float
     ) -> None:
-        """Take it. Raises BadCredential where it is another cluster's, not of now, or was taken before."""
+        """Accept a credential. Raises BadCredential if it is for another cluster, outside its time, or already used."""
         if credential.cluster != cluster:
             raise BadCredential("foreign", f"it is of cluster {credential.cluster[:60]!r}, and this is {cluster}")
         if len(credential.nonce) != 16 or credential.expires_at - credential.issued_at > LIFETIME_SECONDS:

@@ -1,7 +1,7 @@
-"""Envelopes: what each frame holds, and how it becomes bytes.
+"""Envelopes: the content of frames, and their encoding.
 
-Owns `Hello`, `Request`, `Response` and `Failure`. Does not know any body: those are Structs of the peers, encoded
-in place (one pass, no copy) and decoded by the receiver, who knows the type.
+Owns `Hello`, `Request`, `Response` and `Failure`. Bodies are opaque: Structs of the peers, encoded in place (one pass,
+no copy) and decoded by the receiver, which knows the type.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from spritz.model.errors import ESLURM, SpritzError
 from spritz.model.rejection import Rejection
 from spritz.wire.frames import FRAME_BYTES_MAX, PREFIX_BYTES, FrameError
 
-#: What every `Hello` starts with; a connection that starts otherwise is refused.
+#: first field of every `Hello`; a connection that starts otherwise is refused
 MAGIC = "spritz"
 
 
 class Hello(Struct, frozen=True, kw_only=True, array_like=True, tag=0, gc=False):
-    """First frame of each side: the range of protocol versions it speaks, and who it is.
+    """First frame of each side: its range of protocol versions and its identity.
 
-    `software` is such as `spritz 0.1.0`; `role` is `command`, `slurmctld`, `slurmd`, `srun` …, for logs and to tell a
-    wrong port from a right one.
+    `software`: for example `spritz 0.1.0`; `role`: `command`, `slurmctld`, `slurmd`, `srun` …, for logs and to detect a
+    wrong port.
     """
 
     magic: str
@@ -32,9 +32,9 @@ class Hello(Struct, frozen=True, kw_only=True, array_like=True, tag=0, gc=False)
 
 
 class Failure(Struct, frozen=True, kw_only=True, array_like=True, gc=False):
-    """Why a request was not done. `code` is Slurm's ESLURM name, `errno` its number (1 where Slurm has none).
+    """Why a request failed. `code` is Slurm's ESLURM name, `errno` its number (1 where Slurm has none).
 
-    `message` is one line for people, `hint` what would help; a command exits with `exit_code`.
+    `message` is one line for the user, `hint` suggests a remedy; a command exits with `exit_code`.
     """
 
     code: str
@@ -44,12 +44,12 @@ class Failure(Struct, frozen=True, kw_only=True, array_like=True, gc=False):
     exit_code: int = 1
     #: lines that a command prints as errors of their own before the message
     details: tuple[str, ...] = ()
-    #: how many of them, from the first, are messages of the site's plugins to the user
+    #: how many of them, from the first, are site plugins' messages to the user
     told: int = 0
 
 
 class Request(Struct, frozen=True, kw_only=True, array_like=True, tag=1):
-    """One side asks the other. `id` 0 wants no response. `token` has no meaning yet and is refused when present."""
+    """A request. `id` 0 wants no response. `token` has no meaning yet and is refused if present."""
 
     id: int
     kind: str
@@ -75,7 +75,7 @@ class Cancel(Struct, frozen=True, kw_only=True, array_like=True, tag=3, gc=False
 
 Envelope = Hello | Request | Response | Cancel
 
-#: msgpack's nil: the body of a response that carries no value.
+#: msgpack's nil: the body of a response without a value
 NO_BODY = b"\xc0"
 
 _encode_into = Encoder().encode_into
@@ -99,8 +99,8 @@ def encode(envelope: Envelope) -> bytes:
 
 
 def encode_request(request_id: int, body: Struct, *, version: int = 1) -> bytes:
-    """The frame that asks `body`; its class name is the kind."""
-    # The encoder writes the Struct where the receiver's Raw begins: one pass instead of two.
+    """The frame for a request; its kind is the body's class name."""
+    # The encoder writes the Struct where the receiver expects Raw: one pass instead of two.
     return encode(Request(id=request_id, kind=type(body).__name__, body=body, version=version))  # type: ignore[arg-type]
 
 
@@ -110,12 +110,12 @@ def encode_response(request_id: int, body: Struct, *, more: bool = False) -> byt
 
 
 def encode_reply(request_id: int, body: bytes = NO_BODY, *, more: bool = False) -> bytes:
-    """The frame that answers with a body that is msgpack already: for answers that are kept, and to end a stream."""
+    """The frame for a body in msgpack already: for cached answers, and to end a stream."""
     return encode(Response(id=request_id, body=Raw(body), more=more))
 
 
 def encode_failure(request_id: int, error: Failure) -> bytes:
-    """The frame that tells why a request was not done."""
+    """The frame that reports why a request failed."""
     return encode(Response(id=request_id, error=error))
 
 
@@ -136,7 +136,7 @@ def failure(
 
 
 def failure_of(error: SpritzError | Rejection) -> Failure:
-    """A Failure that says what a raised error or a returned rejection says."""
+    """A Failure for a raised error or a returned rejection."""
     if isinstance(error, Rejection):
         number = ESLURM.get(error.code, (1, ""))[0]
         return Failure(

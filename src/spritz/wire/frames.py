@@ -1,7 +1,7 @@
 """Frames: a 4-byte big-endian length, then that many bytes.
 
-Owns the cut of a byte stream into frames and nothing of what is inside them. A length that cannot be right is an error
-at once, so that a peer speaking something else (or nothing sensible) is found out by its first four bytes.
+Splits a byte stream into frames, without looking inside. An impossible length is an error at once, so a peer that
+speaks another protocol is detected by its first four bytes.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ PREFIX_BYTES = 4
 #: Largest payload of a frame, in bytes. The longest legitimate ones are listings of hundreds of thousands of jobs.
 FRAME_BYTES_MAX = 64 * 1024 * 1024
 
-#: Largest first frame of a connection, in bytes: a peer that has not said hello yet gets no memory from us.
+#: Largest first frame of a connection, in bytes: limits memory for a peer that has not said hello yet.
 HELLO_BYTES_MAX = 4096
 
 
@@ -22,11 +22,11 @@ IDLE_SECONDS = 120.0
 
 
 class FrameError(Exception):
-    """The peer's bytes are not frames of this protocol; the connection is of no further use."""
+    """The peer's bytes are not frames of this protocol; the connection cannot be used further."""
 
 
 class FrameTooLong(FrameError):
-    """The peer announces a longer frame than it may send. None of it has been kept."""
+    """The peer announces a frame longer than allowed. None of it was stored."""
 
 
 def frame(payload: bytes | bytearray | memoryview) -> bytes:
@@ -38,7 +38,7 @@ def frame(payload: bytes | bytearray | memoryview) -> bytes:
 
 
 class FrameDecoder:
-    """Cuts what a peer sends into frames, however the bytes arrive.
+    """Splits incoming bytes into frames.
 
     `first_bytes_max` bounds the first frame, which comes from a peer that has not introduced itself, and
     `frame_bytes_max` the others. After a FrameError the decoder must not be fed again.
@@ -48,22 +48,22 @@ class FrameDecoder:
 
     def __init__(self, frame_bytes_max: int = FRAME_BYTES_MAX, *, first_bytes_max: int | None = None) -> None:
         self.frame_bytes_max = frame_bytes_max
-        #: Length of the frame that is not complete, prefix included; 0 if there is none, or its prefix is incomplete.
+        #: length of the incomplete frame, prefix included; 0 if there is none, or its prefix is incomplete
         self.expected_bytes = 0
-        #: Frames that came out.
+        #: number of frames produced
         self.completed = 0
         self._limit = frame_bytes_max if first_bytes_max is None else first_bytes_max
         self._buffer = bytearray()
 
     @property
     def buffered_bytes(self) -> int:
-        """Bytes held of a frame that is not complete."""
+        """Bytes held of an incomplete frame."""
         return len(self._buffer)
 
     def feed(self, data: bytes | bytearray | memoryview) -> list[bytes]:
         """Payloads completed by `data`, in order. Raises FrameError if a length is zero, FrameTooLong if too large.
 
-        Frames before a bad one in the same call are lost with it: the connection ends there.
+        Frames before a bad one in the same call are lost: the connection ends there.
         """
         buffer = self._buffer
         source: bytes | bytearray | memoryview = data
@@ -74,7 +74,7 @@ class FrameDecoder:
         frames: list[bytes] = []
         at = 0
         expected = 0
-        # Views are cut before they are copied: long frames are copied once.
+        # slices of a view, so that long frames are copied only once
         with memoryview(source) as view:
             while size - at >= PREFIX_BYTES:
                 start = at + PREFIX_BYTES

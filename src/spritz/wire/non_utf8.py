@@ -1,6 +1,6 @@
-"""Messages with text that is not UTF-8, made such that they can be sent. Only what cannot be encoded comes here.
+"""Converts messages with text that is not UTF-8, so that they can be encoded. Used only after encoding failed.
 
-Owns the walk through a message; the two forms of such text are `spritz.notation.octets`.
+Walks through a message; `spritz.notation.octets` defines the two forms of such text.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from spritz.notation import octets
 
 
 def encodable(value: object) -> object:
-    """The value with all its text in plain form; what holds none is the very same."""
+    """The value with all its text in plain form; the same object if nothing had to be converted."""
     if isinstance(value, str):
         return octets.plain(value)
     if isinstance(value, Struct):

@@ -1,4 +1,4 @@
-"""The receiver's table from `kind` to type: which requests a daemon takes, and how their bodies are read."""
+"""The receiver's table from `kind` to type: the requests that a daemon accepts, and the decoding of their bodies."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from spritz.wire.unknown_fields import unknown_field
 
 
 class BadRequest(SpritzError):
-    """The request cannot be read or is not one that this daemon takes; the connection stays usable."""
+    """The request cannot be decoded or is not accepted here; the connection stays usable."""
 
 
 class RequestDecoder:
-    """Reads the bodies of requests. `types` are the Struct classes that are taken; their names must differ.
+    """Decodes the bodies of requests. `types`: the accepted Struct classes; their names must differ.
 
-    What holds a number, text or list out of its range is refused (`model.bounds`); so are requests with `exact = True`
-    that have fields which are not known here.
+    Requests with a number, text or list out of its range are refused (`model.bounds`); so are requests with `exact =
+    True` that have unknown fields.
     """
 
     __slots__ = ("_checkers", "_decoders")
@@ -39,7 +39,7 @@ class RequestDecoder:
 
     @property
     def kinds(self) -> list[str]:
-        """Names of the requests that are taken, sorted."""
+        """Names of the accepted requests, sorted."""
         return sorted(self._decoders)
 
     def decode(self, request: Request) -> Struct:

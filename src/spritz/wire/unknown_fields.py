@@ -1,8 +1,8 @@
-"""Whether a message says more than its reader understands.
+"""Detects fields of a message that its receiver does not know.
 
-Fields that a reader does not know are passed over, so that peers one release apart understand each other. Where
-something is changed, that would do another thing than was asked for: there they are looked for, and refused. What is
-sent must leave out fields that are as they always were (`omit_defaults`).
+Unknown fields are normally ignored, so that peers one release apart understand each other. In a request that changes
+state, ignoring a field would do something else than requested, so such requests are refused. Senders must therefore
+leave out fields with default values (`omit_defaults`).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def unknown_field(value: object, body: Buffer) -> str:
-    """The first field in `body` that `value`, which was decoded from it, has no place for: `Qos.colour`; or ""."""
+    """The first field in `body` that `value`, decoded from it, does not have, such as `Qos.colour`; or ""."""
     return _unknown(value, decode(body))
 
 

@@ -1,4 +1,4 @@
-"""Protocol versions: what this release speaks, and what two peers have in common."""
+"""Protocol versions: those of this release, and agreement with a peer."""
 
 from __future__ import annotations
 
@@ -6,24 +6,24 @@ from spritz import __version__
 from spritz.model.errors import SpritzError
 from spritz.wire.envelope import MAGIC, Hello
 
-#: The version of the protocol that this release prefers.
+#: the version that this release prefers
 VERSION = 1
 
-#: The oldest that it still speaks.
+#: the oldest version that it still speaks
 VERSION_MIN = 1
 
 
 class IncompatiblePeer(SpritzError):
-    """The two sides have no protocol version in common, or the other side is something else altogether."""
+    """The two sides have no common version, or the peer speaks another protocol."""
 
 
 def hello(role: str) -> Hello:
-    """What this release says first. `role` is `command` or the daemon's name."""
+    """The first frame of this release. `role`: `command`, or the daemon's name."""
     return Hello(magic=MAGIC, version_min=VERSION_MIN, version_max=VERSION, software=f"spritz {__version__}", role=role)
 
 
 def negotiate(theirs: Hello) -> int:
-    """The highest version that both sides speak. Raises IncompatiblePeer, worded for people."""
+    """The highest version that both sides speak. Raises IncompatiblePeer, with a text for users."""
     if theirs.magic != MAGIC:
         raise IncompatiblePeer("Protocol magic of the peer is not Spritz's", code="SLURM_PROTOCOL_VERSION_ERROR")
     best = min(VERSION, theirs.version_max)
