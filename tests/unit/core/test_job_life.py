@@ -174,6 +174,22 @@ def test_a_requeued_job_shows_how_it_ended_until_it_starts_again(world: World) -
     assert world.job(job_id).exit_status == 0
 
 
+def test_a_requeued_job_that_is_cancelled_before_its_nodes_are_clear_is_cancelled_for_good(world: World) -> None:
+    job_id = world.submit()
+    world.start(job_id)
+    world.ok(RequeueJob(target=JobTarget(job_id)))
+    assert world.job(job_id).flags & JobFlag.REQUEUED
+    world.cancel(job_id)
+    job = world.job(job_id)
+    assert (job.state, job.flags & JobFlag.REQUEUED) == (JobState.CANCELLED, 0)
+    assert job.completing
+    world.gone(job_id)
+    job = world.job(job_id)
+    assert (job.state, job.completing, job.allocation, job.flags & JobFlag.COMPLETING) == (
+        JobState.CANCELLED, (), None, 0,
+    )  # fmt: skip
+
+
 def test_launch_failures_end_in_a_hold_after_max_batch_requeue(make_world: Callable[..., World]) -> None:
     world = make_world(settings=ClusterSettings(max_batch_requeue=2))
     job_id = world.submit()

@@ -354,7 +354,12 @@ def _ended(state: State, event: events.JobEnded) -> None:
     # A job cancelled while it waits for the nodes of an earlier life keeps waiting for them.
     waiting = old.state is JobState.PENDING and old.flags & COMPLETING
     if waiting:
-        job = replace(job, completing=old.completing, repeat_kill_at=old.repeat_kill_at)
+        job = replace(
+            job,
+            completing=old.completing,
+            repeat_kill_at=old.repeat_kill_at,
+            flags=int(job.flags & ~_CLEARED_FLAGS),
+        )
     elif completing:
         job = replace(job, flags=int(job.flags | COMPLETING), completing_life=old.restart_count)
     state.put_job(job)
@@ -416,8 +421,9 @@ def _node_gone(state: State, event: events.JobNodeGone) -> None:
     job = replace(job, completing=(), flags=int(job.flags & ~COMPLETING), repeat_kill_at=0.0, suspended_at=0.0)
     if job.suspended_by:
         job = replace(job, suspended_by="")
-    if job.state is JobState.PENDING:
-        job = replace(job, allocation=None, flags=job.flags & ~_CLEARED_FLAGS)
+    if job.completing_life != job.restart_count or job.state is JobState.PENDING:
+        # The nodes were those of an earlier life: what waits, or was cancelled while it waited, has none.
+        job = replace(job, allocation=None, flags=int(job.flags & ~_CLEARED_FLAGS))
     state.put_job(job)
     if job.array_job_id:
         _refresh_array(state, job)
