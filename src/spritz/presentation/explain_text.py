@@ -31,21 +31,21 @@ _PLAIN = ("Held", "BeginTime", "Dependency", "PartitionState", "NotSupported", "
 _BOLD, _DIM, _GREEN, _YELLOW, _OFF = "\033[1m", "\033[2m", "\033[32m", "\033[33m", "\033[0m"
 
 
-def explanation_text(told: Explanation, now: float, width: int, colour: bool) -> str:
+def explanation_text(explanation: Explanation, now: float, width: int, colour: bool) -> str:
     """The whole answer for one job, with a newline at its end."""
     page = _Page(now, width, colour)
-    page.headline(told)
-    if told.verdict in ("runs", "ended"):
+    page.headline(explanation)
+    if explanation.verdict in ("runs", "ended"):
         return page.text()
     page.blank()
-    page.block("Asks for", ", ".join(told.asks))
-    _starts(page, told)
-    for view in told.partitions:
-        _nodes(page, view, several=len(told.partitions) > 1)
-    _limits(page, told)
-    _blockers(page, told)
-    _ahead(page, told)
-    _sooner(page, told)
+    page.block("Asks for", ", ".join(explanation.asks))
+    _starts(page, explanation)
+    for view in explanation.partitions:
+        _nodes(page, view, several=len(explanation.partitions) > 1)
+    _limits(page, explanation)
+    _blockers(page, explanation)
+    _ahead(page, explanation)
+    _sooner(page, explanation)
     return page.text()
 
 
@@ -67,21 +67,21 @@ class _Page:
     def blank(self) -> None:
         self.lines.append("")
 
-    def headline(self, told: Explanation) -> None:
-        name = f" ({told.name})" if told.name else ""
-        of = f" of {told.user}" if told.user else ""
-        reason = told.reason + (f", {told.reason_detail}" if told.reason_detail else "")
+    def headline(self, explanation: Explanation) -> None:
+        name = f" ({told.name})" if explanation.name else ""
+        of = f" of {told.user}" if explanation.user else ""
+        reason = explanation.reason + (f", {told.reason_detail}" if explanation.reason_detail else "")
         text = {
             "starts": "starts now",
             "waits": f"waits: {reason}",
             "never": f"cannot start as things are: {reason}",
-            "runs": _running(self, told),
-            "ended": _ended(self, told, reason),
-        }[told.verdict]
+            "runs": _running(self, explanation),
+            "ended": _ended(self, explanation, reason),
+        }[explanation.verdict]
         for line in wrap(f"Job {told.job}{name}{of} {text}", self.width):
             self.lines.append(self.paint(line, _BOLD))
-        if told.summary:
-            self.lines += [f"  {line}" for line in wrap(told.summary, self.width - 2)]
+        if explanation.summary:
+            self.lines += [f"  {line}" for line in wrap(explanation.summary, self.width - 2)]
 
     def block(self, label: str, text: str, indent: int = 0) -> None:
         """A label, and a text that is wrapped beside it."""
@@ -115,27 +115,27 @@ class _Page:
         return f"{self.moment(at)} (in {span(at - self.now)})" if at > self.now else f"{self.moment(at)} (now due)"
 
 
-def _running(page: _Page, told: Explanation) -> str:
-    where = f" on {shortened(told.nodes)}" if told.nodes else ""
-    end = f", until {page.until(told.ends_at)} at the latest" if told.ends_at else ", without a time limit"
+def _running(page: _Page, explanation: Explanation) -> str:
+    where = f" on {shortened(told.nodes)}" if explanation.nodes else ""
+    end = f", until {page.until(told.ends_at)} at the latest" if explanation.ends_at else ", without a time limit"
     return f"{told.state.lower()}: since {page.moment(told.started_at)}{where}{end}"
 
 
-def _ended(page: _Page, told: Explanation, reason: str) -> str:
-    if not told.started_at:
+def _ended(page: _Page, explanation: Explanation, reason: str) -> str:
+    if not explanation.started_at:
         return f"never ran: {told.state}" + (f" ({reason})" if reason else "")
-    where = f" on {shortened(told.nodes)}" if told.nodes else ""
-    ran = f" after {span(told.ends_at - told.started_at)}" if told.ends_at else ""
+    where = f" on {shortened(told.nodes)}" if explanation.nodes else ""
+    ran = f" after {span(told.ends_at - told.started_at)}" if explanation.ends_at else ""
     return f"has ended: {told.state} at {page.moment(told.ends_at)}{ran}{where}" + (f" ({reason})" if reason else "")
 
 
-def _starts(page: _Page, told: Explanation) -> None:
-    when = told.expected
+def _starts(page: _Page, explanation: Explanation) -> None:
+    when = explanation.expected
     if when is None:
         return
     page.block("Starts", _when(page, when))
-    if told.once_free is not None:
-        page.block("", "Were it free to start now: " + _when(page, told.once_free))
+    if explanation.once_free is not None:
+        page.block("", "Were it free to start now: " + _when(page, explanation.once_free))
 
 
 def _when(page: _Page, when: Expected) -> str:
@@ -161,8 +161,8 @@ def _nodes(page: _Page, view: PartitionView, several: bool) -> None:
             page.lines[-1] = page.paint(page.lines[-1], _GREEN)
 
 
-def _limits(page: _Page, told: Explanation) -> None:
-    for place, limit in enumerate(told.limits):
+def _limits(page: _Page, explanation: Explanation) -> None:
+    for place, limit in enumerate(explanation.limits):
         subject = f" {limit.subject}" if limit.kind in ("Licenses", "Reservation") else ""
         when = f", until {page.until(limit.at)}" if limit.at > page.now else ""
         when += " at the latest" if when and limit.kind == "Dependency" else ""
@@ -173,15 +173,15 @@ def _limits(page: _Page, told: Explanation) -> None:
         page.lines[line] = page.lines[line].replace("holds it:", page.paint("holds it:", _YELLOW), 1)
 
 
-def _blockers(page: _Page, told: Explanation) -> None:
-    if told.room_is_kept:
-        reserved = any(test.test == "reserved" for view in told.partitions for test in view.tests)
+def _blockers(page: _Page, explanation: Explanation) -> None:
+    if explanation.room_is_kept:
+        reserved = any(test.test == "reserved" for view in explanation.partitions for test in view.tests)
         page.block("Must end", f"no job: what it needs is free, but {'reserved' if reserved else 'kept for others'}")
-    if not told.blockers:
+    if not explanation.blockers:
         return
-    some = told.blockers
+    some = explanation.blockers
     last = max(item.ends_at for item in some)
-    ahead = ", once those ahead are served" if told.ahead.count else ""
+    ahead = ", once those ahead are served" if explanation.ahead.count else ""
     number = "1 job" if len(some) == 1 else f"{len(some)} jobs"
     page.block("Must end", f"{number}, the last by {page.until(last)}{ahead}")
     rows = [
@@ -200,8 +200,8 @@ def _blockers(page: _Page, told: Explanation) -> None:
         page.block("", f"and {len(some) - ROWS_MAX} more", indent=2)
 
 
-def _ahead(page: _Page, told: Explanation) -> None:
-    ahead = told.ahead
+def _ahead(page: _Page, explanation: Explanation) -> None:
+    ahead = explanation.ahead
     if not ahead.count:
         return
     users = ", ".join([f"{user or '(unknown)'} {number}" for user, number in ahead.users])
@@ -222,14 +222,14 @@ def _ahead(page: _Page, told: Explanation) -> None:
         page.block("", f"and {ahead.count - len(ahead.first)} more", indent=2)
 
 
-def _sooner(page: _Page, told: Explanation) -> None:
-    if not told.alternatives:
-        if told.tried:
+def _sooner(page: _Page, explanation: Explanation) -> None:
+    if not explanation.alternatives:
+        if explanation.tried:
             page.block("Sooner", f"none of {told.tried} other requests that were tried would start sooner")
         return
-    times = ["now" if item.now else page.moment(item.start_at) for item in told.alternatives]
+    times = ["now" if item.now else page.moment(item.start_at) for item in explanation.alternatives]
     wide = max(map(len, times))
-    for place, (item, at) in enumerate(zip(told.alternatives, times, strict=True)):
+    for place, (item, at) in enumerate(zip(explanation.alternatives, times, strict=True)):
         page.block("" if place else "Sooner", f"{at:<{wide}}  with {item.change}")
         if item.update:
             page.block("", f"scontrol update {item.update}", indent=wide + 4)

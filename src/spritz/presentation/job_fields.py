@@ -54,10 +54,10 @@ def _labels(
     return [_label(now, *row) for row in zip(jobs, arrays, tasks, rest, leaders, strict=True)]
 
 
-def _partitions(now: float, states: list[str], names: list[str], asked: list[list[str]]) -> list[str]:
+def _partitions(now: float, states: list[str], names: list[str], requested: list[list[str]]) -> list[str]:
     return [
         ",".join(every) if every and state == "PENDING" else name
-        for state, name, every in zip(states, names, asked, strict=True)
+        for state, name, every in zip(states, names, requested, strict=True)
     ]
 
 
@@ -99,10 +99,10 @@ def _node_list(now: float, allocation: Plain | None) -> str:
 _EXPLAINED = frozenset({"PENDING", "FAILED", "TIMEOUT", "OUT_OF_MEMORY", "DEADLINE"})
 
 
-def _reservation(now: float, asked: str, allocation: Plain | None) -> str:
+def _reservation(now: float, requested: str, allocation: Plain | None) -> str:
     """The one in which the job runs, else those that it names."""
     inside = allocation.get("reservation") if allocation is not None else ""
-    return _or_null(now, inside or asked)
+    return _or_null(now, inside or requested)
 
 
 def _reason(now: float, reason: str, detail: str, state: str, action: str) -> str:

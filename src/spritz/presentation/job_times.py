@@ -34,17 +34,17 @@ def used(now: float, state: str, started: float, ended: float, suspended: float,
     return format_elapsed(job_text.used_seconds(now, state, started, ended, suspended, suspended_at))
 
 
-def limit(now: float, granted: int | None, asked: int | None) -> str:
+def limit(now: float, granted: int | None, requested: int | None) -> str:
     """TIME_LIMIT."""
     from spritz.notation.duration import format_limit
 
-    return format_limit(limit_order(granted, asked))
+    return format_limit(limit_order(granted, requested))
 
 
 def left(
     now: float,
     granted: int | None,
-    asked: int | None,
+    requested: int | None,
     state: str,
     started: float,
     ended: float,
@@ -55,7 +55,7 @@ def left(
     from spritz.notation.duration import format_left
 
     return format_left(
-        limit_order(granted, asked), job_text.used_seconds(now, state, started, ended, suspended, suspended_at)
+        limit_order(granted, requested), job_text.used_seconds(now, state, started, ended, suspended, suspended_at)
     )
 
 
@@ -71,7 +71,7 @@ def end(
     ends: float,
     ended: float,
     granted: int | None,
-    asked: int | None,
+    requested: int | None,
     expected: float,
     begin: float,
 ) -> str:
@@ -79,7 +79,7 @@ def end(
     if ended:
         return moment(now, ended)
     if state == "PENDING":
-        start_at, minutes = _expected(now, expected, begin), limit_order(granted, asked)
+        start_at, minutes = _expected(now, expected, begin), limit_order(granted, requested)
         return NA if not start_at else "NONE" if minutes >= INFINITE else moment(now, start_at + minutes * 60.0)
     return moment(now, ends)
 
@@ -88,9 +88,9 @@ def _expected(now: float, expected: float, begin: float) -> float:
     return expected or (begin if begin > now else 0.0)
 
 
-def limit_order(granted: int | None, asked: int | None) -> int:
+def limit_order(granted: int | None, requested: int | None) -> int:
     """Of TIME_LIMIT, which is this in minutes."""
-    return granted if granted is not None else asked if asked is not None else INFINITE
+    return granted if granted is not None else requested if requested is not None else INFINITE
 
 
 def start_order(state: str, started: float, expected: float, begin: float, eligible: float = 0.0) -> float:
@@ -103,13 +103,13 @@ def end_order(
     ends: float,
     ended: float,
     granted: int | None,
-    asked: int | None,
+    requested: int | None,
     expected: float,
     begin: float,
 ) -> float:
     """Of END_TIME."""
     if state == "PENDING":
-        start_at, minutes = expected or begin, limit_order(granted, asked)
+        start_at, minutes = expected or begin, limit_order(granted, requested)
         return start_at + minutes * 60.0 if start_at and minutes < INFINITE else float("inf")
     return ended or ends or float("inf")
 
@@ -122,7 +122,7 @@ def used_order(state: str, started: float, ended: float, suspended: float, suspe
     return (ended - started - suspended) if ended else 1e12 - started - suspended
 
 
-def left_order(granted: int | None, asked: int | None, *times: Any) -> float:
+def left_order(granted: int | None, requested: int | None, *times: Any) -> float:
     """Of TIME_LEFT."""
-    minutes = limit_order(granted, asked)
+    minutes = limit_order(granted, requested)
     return float("inf") if minutes == INFINITE else minutes * 60 - used_order(*times)

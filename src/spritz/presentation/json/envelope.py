@@ -1,6 +1,6 @@
 """What every answer carries, and its printing. Source: squeue(1) --json, --yaml; OpenAPI `openapi_meta`.
 
-`asked` is what follows `--json=`; for `--yaml` it is that after the word `yaml=`.
+`version_word` is what follows `--json=`; for `--yaml` it is that after the word `yaml=`.
 """
 
 from __future__ import annotations
@@ -26,27 +26,29 @@ VERSIONS = (DEFAULT, "v0.0.42", "v0.0.44", "v0.0.45")
 YAML = "yaml="
 
 
-def version_of(asked: str) -> str:
+def version_of(version_word: str) -> str:
     """The data_parser version of `--json[=VERSION]`; the default one for `list`. Raises SpritzError for another."""
-    option, asked = ("--yaml", asked[len(YAML) :]) if asked.startswith(YAML) else ("--json", asked)
-    if asked in ("", "list"):
+    option, version_word = (
+        ("--yaml", version_word[len(YAML) :]) if version_word.startswith(YAML) else ("--json", version_word)
+    )
+    if version_word in ("", "list"):
         from spritz.client.locate import data_parser
 
-        option, asked = "DataParserParameters", data_parser()
-        if not asked:
+        option, version_word = "DataParserParameters", data_parser()
+        if not version_word:
             return DEFAULT
-    name = asked.removeprefix("data_parser/")
+    name = version_word.removeprefix("data_parser/")
     if name not in VERSIONS:
         from spritz.model.errors import SpritzError
 
         known = ", ".join(sorted(VERSIONS))
-        raise SpritzError(f"{option}={asked} is not supported by Spritz: {known} are, without flags")
+        raise SpritzError(f"{option}={version_word} is not supported by Spritz: {known} are, without flags")
     return name
 
 
-def shaped(asked: str, operation: str, body: dict[str, Any]) -> dict[str, Any]:
+def shaped(version_word: str, operation: str, body: dict[str, Any]) -> dict[str, Any]:
     """The body as the version that is asked for has it: `operation` of REST (`GET /slurm/jobs`) answers alike."""
-    version = version_of(asked)
+    version = version_of(version_word)
     if version == DEFAULT or not operation:
         return body
     from spritz.presentation.json.documents import operations
@@ -56,12 +58,12 @@ def shaped(asked: str, operation: str, body: dict[str, Any]) -> dict[str, Any]:
     return {name: Shapes(version).value(answer, name)(value) for name, value in body.items()}
 
 
-def show(output: Output, asked: str, body: dict[str, Any], operation: str = "") -> None:
+def show(output: Output, version_word: str, body: dict[str, Any], operation: str = "") -> None:
     """Print an answer, or with `--json=list` the versions there are. Raises SpritzError.
 
     `operation` is that of REST which answers alike, if there is one.
     """
-    if asked.removeprefix(YAML) == "list":
+    if version_word.removeprefix(YAML) == "list":
         _list_versions(output)
         return
     from msgspec import json
@@ -69,9 +71,14 @@ def show(output: Output, asked: str, body: dict[str, Any], operation: str = "") 
     from spritz.presentation.json.pretty import encoded
 
     whole = encoded(
-        {**shaped(asked, operation, body), "meta": meta(output, version_of(asked)), "errors": [], "warnings": []}
+        {
+            **shaped(version_word, operation, body),
+            "meta": meta(output, version_of(version_word)),
+            "errors": [],
+            "warnings": [],
+        }
     )
-    if asked.startswith(YAML):
+    if version_word.startswith(YAML):
         from spritz.presentation.json.yaml import document
 
         text = document(json.decode(whole))
@@ -80,16 +87,18 @@ def show(output: Output, asked: str, body: dict[str, Any], operation: str = "") 
     output.out(_printable(text))
 
 
-def show_records(output: Output, asked: str, name: str, records: list[str], rest: dict[str, Any]) -> None:
+def show_records(output: Output, version_word: str, name: str, records: list[str], rest: dict[str, Any]) -> None:
     """The same for an answer whose first list, `name`, is of records that are text already (see `pretty`)."""
-    if asked.startswith(YAML) or asked == "list":
+    if version_word.startswith(YAML) or version_word == "list":
         from msgspec import Raw
 
-        show(output, asked, {name: [Raw(record.encode()) for record in records], **rest})
+        show(output, version_word, {name: [Raw(record.encode()) for record in records], **rest})
         return
     from spritz.presentation.json.pretty import around
 
-    before, behind = around(name, {**rest, "meta": meta(output, version_of(asked)), "errors": [], "warnings": []})
+    before, behind = around(
+        name, {**rest, "meta": meta(output, version_of(version_word)), "errors": [], "warnings": []}
+    )
     output.out(before)
     for start in range(0, len(records), _RECORDS_PER_WRITE):
         output.out("\n" if start == 0 else ",\n")

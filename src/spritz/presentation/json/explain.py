@@ -13,8 +13,10 @@ if TYPE_CHECKING:
     from spritz.presentation.json.envelope import Output
 
 
-def show(output: Output, asked: str, now: float, explanations: Sequence[Explanation]) -> None:
+def show(output: Output, version_word: str, now: float, explanations: Sequence[Explanation]) -> None:
     """Print them."""
     from msgspec import to_builtins
 
-    show_answer(output, asked, {"explanations": [to_builtins(explanation) for explanation in explanations], "now": now})
+    show_answer(
+        output, version_word, {"explanations": [to_builtins(explanation) for explanation in explanations], "now": now}
+    )

@@ -36,9 +36,9 @@ if TYPE_CHECKING:
 class JobsJson:
     """`squeue --json`, prepared."""
 
-    def __init__(self, asked: str, wanted: JobFilter, output: Output, *, all_jobs: bool) -> None:
-        version_of(asked)
-        self._asked = asked
+    def __init__(self, version_word: str, wanted: JobFilter, output: Output, *, all_jobs: bool) -> None:
+        version_of(version_word)
+        self._version_word = version_word
         self._wanted = wanted
         self._output = output
         self._all = all_jobs
@@ -49,33 +49,35 @@ class JobsJson:
 
         now = 0.0
         request = ListJobs(filter=self._wanted, all=self._all)
-        if version_of(self._asked) != DEFAULT:
+        if version_of(self._version_word) != DEFAULT:
             jobs: list[Job] = []
             for piece in controller.stream(request, Jobs, timeout=controller.timeout_seconds):
                 now = piece.now
                 jobs += piece.jobs
-            show_records(self._output, self._asked, now, jobs)
+            show_records(self._output, self._version_word, now, jobs)
             return
         records: list[str] = []
         writer = _Writer()
         for piece in controller.stream(request, Jobs, timeout=controller.timeout_seconds):
             now = piece.now
             records += map(writer.record, piece.jobs)
-        _show(self._output, self._asked, now, records)
+        _show(self._output, self._version_word, now, records)
 
 
-def show_records(output: Output, asked: str, now: float, jobs: list[Job]) -> None:
+def show_records(output: Output, version_word: str, now: float, jobs: list[Job]) -> None:
     """Print them."""
-    if version_of(asked) == DEFAULT:
-        _show(output, asked, now, list(map(_Writer().record, jobs)))
+    if version_of(version_word) == DEFAULT:
+        _show(output, version_word, now, list(map(_Writer().record, jobs)))
         return
     cluster = cluster_name()
     body = {"jobs": [job_json(job, cluster) for job in jobs]}
-    print_answer(output, asked, {**body, "last_backfill": moment(0), "last_update": moment(now)}, "GET /slurm/jobs")
+    print_answer(
+        output, version_word, {**body, "last_backfill": moment(0), "last_update": moment(now)}, "GET /slurm/jobs"
+    )
 
 
-def _show(output: Output, asked: str, now: float, records: list[str]) -> None:
-    print_records(output, asked, "jobs", records, {"last_backfill": moment(0), "last_update": moment(now)})
+def _show(output: Output, version_word: str, now: float, records: list[str]) -> None:
+    print_records(output, version_word, "jobs", records, {"last_backfill": moment(0), "last_update": moment(now)})
 
 
 def state_list(job: Job) -> tuple[str, ...]:

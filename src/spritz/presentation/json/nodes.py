@@ -17,9 +17,14 @@ if TYPE_CHECKING:
     Json = dict[str, Any]
 
 
-def show_records(output: Output, asked: str, now: float, views: list[NodeView]) -> None:
+def show_records(output: Output, version_word: str, now: float, views: list[NodeView]) -> None:
     """Print them."""
-    show(output, asked, {"nodes": [node_json(view) for view in views], "last_update": moment(now)}, "GET /slurm/nodes")
+    show(
+        output,
+        version_word,
+        {"nodes": [node_json(view) for view in views], "last_update": moment(now)},
+        "GET /slurm/nodes",
+    )
 
 
 def node_json(view: NodeView) -> Json:

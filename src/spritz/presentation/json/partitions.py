@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
 
 def show_records(
-    output: Output, asked: str, now: float, partitions: Sequence[Partition], views: Mapping[str, NodeView]
+    output: Output, version_word: str, now: float, partitions: Sequence[Partition], views: Mapping[str, NodeView]
 ) -> None:
     """Print them."""
     body = {"partitions": [partition_json(partition, views) for partition in partitions], "last_update": moment(now)}
-    show(output, asked, body, "GET /slurm/partitions")
+    show(output, version_word, body, "GET /slurm/partitions")
 
 
 def partition_json(p: Partition, views: Mapping[str, NodeView]) -> Json:

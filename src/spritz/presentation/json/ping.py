@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from spritz.presentation.json.envelope import Output
 
 
-def show(output: Output, asked: str, found: Sequence[tuple[str, Pong | None, int]]) -> None:
+def show(output: Output, version_word: str, found: Sequence[tuple[str, Pong | None, int]]) -> None:
     """Print the controllers in the order of slurm.conf: host, answer, and its latency in microseconds."""
     pings = [
         {
@@ -28,7 +28,7 @@ def show(output: Output, asked: str, found: Sequence[tuple[str, Pong | None, int
         }
         for index, (host, answer, microseconds) in enumerate(found)
     ]
-    if version_of(asked) == DEFAULT:
+    if version_of(version_word) == DEFAULT:
         for ping in pings:
             del ping["status"]
-    show_answer(output, asked, {"pings": pings}, "GET /slurm/ping")
+    show_answer(output, version_word, {"pings": pings}, "GET /slurm/ping")

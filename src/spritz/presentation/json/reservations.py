@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     Json = dict[str, Any]
 
 
-def show_records(output: Output, asked: str, now: float, reservations: Sequence[Reservation]) -> None:
+def show_records(output: Output, version_word: str, now: float, reservations: Sequence[Reservation]) -> None:
     """Print them."""
     body = {
         "reservations": [reservation_json(reservation, now) for reservation in reservations],
         "last_update": moment(now),
     }
-    show(output, asked, body, "GET /slurm/reservations")
+    show(output, version_word, body, "GET /slurm/reservations")
 
 
 def reservation_json(reservation: Reservation, now: float) -> Json:

@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 _KEYS = "tcmdwXYZfbGEuH"
 
 
-def show(output: Output, asked: str, partitions: Sequence[Partition], views: dict[str, NodeView]) -> None:
+def show(output: Output, version_word: str, partitions: Sequence[Partition], views: dict[str, NodeView]) -> None:
     """Print groups of alike nodes."""
     from spritz.presentation.node_groups import make_groups
 
     keys = [key for key in (LETTERS[letter].key for letter in _KEYS) if key is not None]
     groups = make_groups(partitions, views, keys, by_partition=True, by_node=False, empty=True)
-    show_answer(output, asked, {"sinfo": [group_json(group, views) for group in groups]})
+    show_answer(output, version_word, {"sinfo": [group_json(group, views) for group in groups]})
 
 
 def group_json(group: Group, views: Mapping[str, NodeView]) -> Json:
