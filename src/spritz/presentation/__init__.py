@@ -1,4 +1,5 @@
-"""How records of the cluster look: fields of listings, whole records, JSON. Used by commands and by slurmrestd.
+"""Text and JSON forms of the cluster's records: fields of listings, whole records, JSON. Used by commands and
+slurmrestd.
 
 Reads `model` and asks no daemon, except that the head of a JSON answer names the cluster (`spritz.client.locate`).
 
@@ -17,12 +18,12 @@ Renderers, one for each form:
                   `reservation_text`
 `json/`           `--json`, `--yaml` and REST: one module per noun
 
-Values that several of them show:
+Values shared by several catalogues:
 `job_text`, `job_times`, `job_paths`, `job_tres`, `node_text`, `accounting_text`, `step_usage`, `explain_text`
 `job_states`, `node_states`      names of states, and --states
 `node_groups`     sinfo's lines: nodes of a partition whose shown values are equal
-`accounting_row`  a line of sacct: a job or a step, and what follows from its record
+`accounting_row`  a line of sacct: a job or a step, and values derived from its record
 `tres_numbers`    Slurm's numbers of TRES
 `request_kinds`   Slurm's names of requests, for sdiag
-`people`, `local_time`    users and groups by name and number; points in time as SLURM_TIME_FORMAT asks
+`users`, `local_time`    users and groups by name and number; times in SLURM_TIME_FORMAT
 """

@@ -22,8 +22,9 @@ if TYPE_CHECKING:
 
 
 class Style:
-    """How values are shown: SLURM_TIME_FORMAT, --units, --noconvert, SLURM_BITSTR_LEN, --expand-patterns,
-    --use-local-uid."""
+    """Options for displaying values: SLURM_TIME_FORMAT, --units, --noconvert, SLURM_BITSTR_LEN, --expand-patterns,
+    --use-local-uid.
+    """
 
     __slots__ = ("array_length", "convert", "environ", "expand", "local_uid", "qos_numbers", "unit")
 
@@ -40,7 +41,7 @@ class Style:
         self.expand = expand
         self.local_uid = local_uid
         self.unit = unit
-        #: of each QOS, where they are asked for
+        #: number of each QOS, if the fields need it
         self.qos_numbers: Mapping[str, int] = {}
         self.convert = convert
         text = environ.get("SLURM_BITSTR_LEN", "")
@@ -67,12 +68,12 @@ class Style:
 
 
 def _job(name: str) -> Render:
-    """A value of the job, on its own line only."""
+    """A value of the job, only on the job's own line."""
     return lambda row, style: str(getattr(row.job, name)) if row.step is None else ""
 
 
 def _file(name: str) -> Render:
-    """A file of the job's, with its patterns filled in if that is asked for."""
+    """A file name of the job, with patterns expanded on request."""
 
     def render(row: Row, style: Style) -> str:
         job = row.job
@@ -97,7 +98,7 @@ def _file(name: str) -> Render:
 
 
 def _uid(row: Row, style: Style) -> str:
-    """As it was recorded; or the number that its name has here."""
+    """The recorded uid; or the uid that the recorded name has on this machine."""
     if row.step is not None:
         return ""
     here = None
@@ -109,12 +110,12 @@ def _uid(row: Row, style: Style) -> str:
 
 
 def _both(name: str) -> Render:
-    """A value of the job, on every line of it."""
+    """A value of the job, on the lines of the job and its steps."""
     return lambda row, style: str(getattr(row.job, name))
 
 
 def _own(name: str) -> Render:
-    """A value that jobs and steps have."""
+    """A field that job and step records both have."""
     return lambda row, style: str(getattr(row.job if row.step is None else row.step, name))
 
 
@@ -123,7 +124,7 @@ def _tres(name: str) -> Render:
         source = row.job if row.step is None else row.step
         text = str(getattr(source, name, ""))
         if row.step is None and name == "tres_requested" and "mem=" not in text:
-            # What it was given by default it has asked for.
+            # TRES allocated by default count as requested.
             given = [item for item in row.job.tres_allocated.split(",") if item.startswith("mem=")]
             text = ",".join([text, *given]) if text else ""
         if not text or (style.convert and not style.unit):
@@ -195,7 +196,7 @@ def _node_count(row: Row, style: Style) -> str:
 
 
 def _layout(row: Row, style: Style) -> str:
-    """As Slurm lays tasks out unless told: in turn over the nodes where there is one for each, else node by node."""
+    """Slurm's default task layout: cyclic if there is a node for each task, else block."""
     step = row.step
     if step is None:
         return ""
@@ -222,7 +223,7 @@ def _cpu(which: int) -> Render:
 
 
 def _usage(prefix: str, way: str) -> list[TableField]:
-    """TRESUsageIn… or TRESUsageOut…"""
+    """The fields TRESUsageIn… or TRESUsageOut…."""
     column = f"usage_{way}"
     wide, wider = len(prefix) + 3, len(prefix) + 7
     fields = [TableField(f"{prefix}Ave", wide, step_usage.amounts(f"{column}_ave"))]
@@ -238,7 +239,7 @@ def _usage(prefix: str, way: str) -> list[TableField]:
 def _family(
     name: str, way: str, key: str, shown: Callable[[str, str], Render], widths: tuple[int, int, int, int]
 ) -> list[TableField]:
-    """AveX, MaxX, MaxXNode, MaxXTask."""
+    """The fields AveX, MaxX, MaxXNode, MaxXTask."""
     peak = f"usage_{way}_max"
     return [
         TableField(f"Ave{name}", widths[0], shown(f"usage_{way}_ave", key)),
@@ -253,12 +254,12 @@ def _qos_number(row: Row, style: Style) -> str:
 
 
 def _frequency(row: Row, style: Style) -> str:
-    """Nobody can ask for one. 22.05 writes this so."""
+    """The text of 22.05: frequencies cannot be requested."""
     return "0" if row.step is not None and row.step.step_id > STEP_MAX else "Unknown"
 
 
 def _flags(row: Row, style: Style) -> str:
-    """Written as Slurm 22.05 writes it: accounting has every job that it shows from the controller."""
+    """Flags as 22.05 prints them: all records come from the controller."""
     if row.step is not None:
         return ""
     return f"Sched{row.job.scheduler},StartRecieved" if row.job.scheduler else "StartRecieved"

@@ -1,4 +1,4 @@
-"""A line of sacct: a job, or one of its steps, and what follows from the record. Source: sacct(1)."""
+"""A line of sacct: a job or one of its steps, with values derived from the record. Source: sacct(1)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _REQUEUED = int(JobFlag.REQUEUED)
 
 
 class Row:
-    """`step` None: the job's own line. `start` and `end` are cut to the window where --truncate wants it."""
+    """`step` None: the job's own line. `start` and `end` are cut to the window with --truncate."""
 
     __slots__ = ("end", "job", "now", "start", "step", "steps")
 
@@ -35,12 +35,12 @@ class Row:
 
     @property
     def ran(self) -> bool:
-        """It was given resources."""
+        """Whether it got an allocation."""
         return bool(self.job.nodes) and bool(self.start)
 
     @property
     def elapsed(self) -> int:
-        """Seconds of running, without suspensions."""
+        """Run time in seconds, without suspensions."""
         if not self.ran:
             return 0
         suspended = self.suspended
@@ -65,12 +65,12 @@ class Row:
 
     @property
     def cpus(self) -> int:
-        """Given, or none yet."""
+        """Allocated CPUs; 0 before the start."""
         return self.job.cpus if self.step is None else self.step.cpus
 
     @property
     def state(self) -> str:
-        """With who cancelled it."""
+        """The state; for a cancelled job with the user who cancelled it."""
         source = self.job if self.step is None else self.step
         if self.step is None and self.job.flags & _REQUEUED and self.job.state in ("PENDING", "CANCELLED"):
             return "REQUEUED"
@@ -79,12 +79,12 @@ class Row:
         return source.state
 
     def cpu_seconds(self) -> tuple[float, float]:
-        """User and system time: of the step, or of all steps."""
+        """User and system time, seconds: of the step, or the sum over all steps."""
         found = self.steps if self.step is None else [self.step]
         return sum(step.user_cpu_seconds for step in found), sum(step.system_cpu_seconds for step in found)
 
     def job_name(self, length: int = 64) -> str:
-        """`12`, `12_3`, `12_[4-9%2]`, `12+1`."""
+        """The job's id in Slurm's forms: `12`, `12_3`, `12_[4-9%2]`, `12+1`."""
         job = self.job
         if job.array_tasks:
             from spritz.notation.jobid import format_pending
@@ -97,5 +97,5 @@ class Row:
         return str(job.job_id)
 
     def with_step(self, job: str) -> str:
-        """`12.batch`, `12.0`."""
+        """The step's id: `12.batch`, `12.0`."""
         return job if self.step is None else f"{job}.{step_name(self.step.step_id)}"

@@ -1,4 +1,4 @@
-"""Small texts of sacct: times, CPU times, exit codes. Source: sacct(1); forms as 22.05 prints them."""
+"""Texts of sacct's values: times, CPU times, exit codes. Source: sacct(1); forms as 22.05 prints them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from spritz.notation.duration import format_duration
 
 
 def cpu_time(seconds: float) -> str:
-    """`00:01.234` below an hour, `01:02:03`, `1-02:03:04`."""
+    """`00:01.234` below an hour, then `01:02:03`, `1-02:03:04`."""
     whole = int(seconds)
     if whole >= 3600:
         return format_duration(whole)
@@ -17,17 +17,17 @@ def cpu_time(seconds: float) -> str:
 
 
 def exit_code(status: int) -> str:
-    """`CODE:SIGNAL` of a wait status. What a shell returns for a signal is shown without the 128 that it adds."""
+    """A wait status as `CODE:SIGNAL`. A shell's exit code for a signal loses the 128 that the shell adds."""
     return f"{status >> 8 & 0x7F}:{status & 0x7F}"
 
 
 def derived_exit_code(status: int) -> str:
-    """`CODE:SIGNAL` of the highest status among the steps, as it was."""
+    """The highest status of the steps as `CODE:SIGNAL`, unchanged."""
     return f"{status >> 8 & 0xFF}:{status & 0x7F}"
 
 
 def moment(at: float, now: float, environ: object) -> str:
-    """A time as SLURM_TIME_FORMAT wants it; `Unknown` if it is not known."""
+    """A time in SLURM_TIME_FORMAT; `Unknown` if it is not known."""
     if not at:
         return "Unknown"
     from spritz.presentation.local_time import local_time

@@ -1,7 +1,7 @@
-"""The catalogues of sacctmgr's fields: names, widths, and the value of a row in each.
+"""The catalogues of sacctmgr's fields: name, width, and value for a row.
 
-A row is a dict of what a line is about: `a` an association, `b` its bounds with what it inherits, `u` a user, `c` an
-account, `q` a QOS, and plain values by name. Source: sacctmgr(1); headings and widths as 22.05 prints them.
+A row is a dict of the records for a line: `a` an association, `b` its limits including inherited ones, `u` a user, `c`
+an account, `q` a QOS, and plain values by name. Source: sacctmgr(1); headings and widths as 22.05 prints them.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def _of(part: str, field: str) -> Callable[[Row], object]:
 
 
 def _federation_state(row: Row) -> object:
-    """Of a cluster: NA in no federation."""
+    """The cluster's state in its federation; NA without one."""
     return (row["member"].state or "NA") if "member" in row else None
 
 
@@ -93,7 +93,7 @@ def _account(row: Row) -> object:
     return " " * int(row.get("indent", 0)) + one.account
 
 
-#: the fields of associations, in the order in which abbreviations are looked for
+#: fields of associations, in the order in which abbreviations are matched
 ASSOCIATION: dict[str, TableField] = {
     "cluster": TableField("Cluster", 10, _of("a", "cluster")),
     "account": TableField("Account", 10, _account),
@@ -282,7 +282,7 @@ PLAIN: dict[str, dict[str, TableField]] = {
 }
 _ASSOC_LIMITS = "share,priority,grpjobs,grpnodes,grpcpus,grpmem,grpsubmit,grpwall,grpcpumins"
 _USER_LIMITS = "maxjobs,maxnodes,maxcpus,maxsubmit,maxwall,maxcpumins,qos,defaultqos"
-#: entity -> (table, what is shown unless format= says otherwise)
+#: entity -> (table, default fields)
 DEFAULTS: dict[str, tuple[dict[str, TableField], str]] = {
     "association": (
         ASSOCIATION,

@@ -1,9 +1,9 @@
-"""The two forms in which Slurm's listings are asked for, and the making of lines.
+"""Column formats of Slurm's listings (`-o` and `-O`), and rendering of lines.
 
-`-o '%.18i %-9P text'`: letters with an optional dot (right), width, and literal text round them, kept byte for byte.
-`-O name[:[.]width][suffix],…`: names, 20 wide unless said otherwise, with any suffix.
+`-o '%.18i %-9P text'`: letters with an optional dot (right-justified) and width, and literal text, kept byte for byte.
+`-O name[:[.]width][suffix],…`: names with a width (default 20) and any suffix.
 
-Source: squeue(1) and sinfo(1) OUTPUT FORMAT; odd cases as 22.05 does them.
+Source: squeue(1) and sinfo(1) OUTPUT FORMAT; corner cases as in 22.05.
 """
 
 from __future__ import annotations
@@ -21,19 +21,18 @@ if TYPE_CHECKING:
 #: width of a -O column without one
 NAME_WIDTH = 20
 
-#: widest column that is honoured
+#: widest accepted column
 WIDTH_MAX = 100_000
 
 
 class Field:
-    """One entry of a noun's catalogue: what users call it, and how its text is made from a record.
+    """One entry of a catalogue: its names for users, and its text for a record.
 
-    `letter`: of `-o`; `name`, `aliases`: of `-O`, in lower case; `header`: its heading.
-    `needs`: attribute paths of the record; `render(now, *values) -> str`: the text. Only these paths are asked for.
-    `refused`: why Spritz does not have the field; empty if it does.
-    `sort(*values)`: the key for `--sort`; without it rows are ordered by their text.
-    `many(now, *columns) -> texts`: renders many rows at once, for values that differ in each row or contain lists.
-    `duration`: Slurm prints it with C's `%*s`, which never cuts.
+    `letter`: of `-o`; `name`, `aliases`: of `-O`, in lower case; `header`: its heading. `needs`: attribute paths of the
+    record; `render(now, *values) -> str`: the text. Only these paths are requested from the controller. `refused`: why
+    Spritz does not have the field; empty if it does. `sort(*values)`: the key for `--sort`; without it rows are ordered
+    by their text. `many(now, *columns) -> texts`: renders many rows at once; for values that differ in each row or
+    contain lists. `duration`: Slurm prints it with C's `%*s`, which never truncates.
     """
 
     __slots__ = ("aliases", "duration", "header", "letter", "many", "name", "needs", "refused", "render", "sort")
@@ -69,27 +68,27 @@ def _as_text(now: float, value: object) -> str:
 
 
 def by_letter(fields: Iterable[F]) -> dict[str, F]:
-    """Those that `-o` can name."""
+    """The fields that have a letter for `-o`."""
     return {field.letter: field for field in fields if field.letter}
 
 
 def by_name(fields: Iterable[F]) -> dict[str, F]:
-    """Those that `-O` can name, under each of their names."""
+    """The fields for `-O`, under each of their names."""
     return {name: field for field in fields if field.name for name in (field.name, *field.aliases)}
 
 
 def itself(value: object) -> object:
-    """As a key to sort by: the one value."""
+    """Sort key: the value itself."""
     return value
 
 
 class Column:
-    """A field in a line: `before` and `after` are literal text; width 0 means as wide as it is."""
+    """A field in a line: `before` and `after` are literal text; width 0: as wide as the text."""
 
     __slots__ = ("_whole", "after", "before", "field", "right", "width")
 
     def __init__(self, field: Field, width: int, right: bool, after: str = "", before: str = "") -> None:
-        #: a duration that is justified to the right is never cut, but UNLIMITED and other words are
+        #: a right-justified duration is never cut, but UNLIMITED and other words are
         self._whole = field.duration and right and width > 0
         self.field = _with_words_cut(field, width) if self._whole else field
         self.width = width
@@ -98,11 +97,11 @@ class Column:
         self.after = after
 
     def cell(self, text: str) -> str:
-        """The text as it stands in a line."""
+        """The text, padded or cut for the line."""
         return self.pattern() % (text,)
 
     def pattern(self) -> str:
-        """For the % operator: padded and cut to the width, with the literal text."""
+        """A pattern for the % operator: pads and cuts to the width, with the literal text."""
         shape = f"{'' if self.right else '-'}{self.width}.{self.width}" if self.width else ""
         if self._whole:
             shape = str(self.width)
@@ -117,12 +116,12 @@ def _with_words_cut(field: Field, width: int) -> Field:
     return Field(field.header[:width], field.needs, render, sort=field.sort)
 
 
-#: stands in a line where only literal text is
+#: stands for a column of literal text only
 LITERAL = Field("", (), lambda now: "")
 
 
 def parse_letters(text: str, fields: Mapping[str, Field], complain: Callable[[str], None]) -> list[Column]:
-    """Columns of an `-o` form. Unknown letters are reported through `complain` and shown as they were typed."""
+    """Columns of an `-o` form. Unknown letters are reported through `complain` and printed as typed."""
     prefix, *pieces = text.split("%")
     columns: list[Column] = []
     for piece in pieces:
@@ -131,7 +130,7 @@ def parse_letters(text: str, fields: Mapping[str, Field], complain: Callable[[st
         digits = len(rest) - len(rest.lstrip("0123456789"))
         letter, suffix = rest[digits : digits + 1], rest[digits + 1 :]
         if not letter:
-            continue  # `%%` is one percent sign, and one at the end is none
+            continue  # `%%` is a percent sign; a single % at the end is dropped
         field = fields.get(letter)
         if field is None or field.refused:
             complain(letter if field is None else f"{letter}: {field.refused}")
@@ -144,7 +143,9 @@ def parse_letters(text: str, fields: Mapping[str, Field], complain: Callable[[st
 
 
 def every_letter(fields: Mapping[str, Field], after_capital: str = "|") -> list[Column]:
-    """`%all`: every letter, small ones first, with bars between (`after_capital`: after those of capital letters)."""
+    """`%all`: every letter, small ones first, separated by bars (`after_capital`: the separator after
+    capital letters).
+    """
     letters = sorted((letter for letter, field in fields.items() if not field.refused), key=str.swapcase)
     every = [Column(fields[letter], 0, False, after_capital if letter.isupper() else "|") for letter in letters]
     every[-1].after = every[-1].after.replace("|", "")
@@ -171,17 +172,17 @@ def parse_names(text: str, fields: Mapping[str, Field], complain: Callable[[str]
 
 
 def _width(digits: str) -> int:
-    """A column's width; no terminal is wider than the bound, and none shall fill the memory."""
+    """A column's width, bounded so that it cannot exhaust memory."""
     return min(int(digits[:9] or 0), WIDTH_MAX)
 
 
 def header_line(columns: Sequence[Column]) -> str:
-    """The headings."""
+    """The line of headings."""
     return "".join(column.cell(column.field.header) for column in columns)
 
 
 class Memo(dict):  # type: ignore[type-arg]  # at run time there is no Any
-    """What `make` gives for a key, reckoned once."""
+    """Caches the result of `make` for each key."""
 
     __slots__ = ("_make",)
 
@@ -195,9 +196,10 @@ class Memo(dict):  # type: ignore[type-arg]  # at run time there is no Any
 
 
 def values_of(rows: Sequence[Sequence[object]], positions: Sequence[int], make: Callable[[Any], T]) -> list[T]:
-    """What `make` gives for each row: of the value at the one position, or of the tuple of those at several.
+    """The result of `make` for each row: for the value at the one position, or the tuple of values at several
+    positions.
 
-    Ten thousand jobs have few names, states and reasons: most of it is looking up, and done without a call.
+    Ten thousand jobs have few distinct names, states and reasons: most results come from the cache, without a call.
     """
     if not positions:
         return [make(())] * len(rows)
@@ -205,7 +207,7 @@ def values_of(rows: Sequence[Sequence[object]], positions: Sequence[int], make: 
     try:
         return list(map(memo.__getitem__, map(itemgetter(*positions), rows)))
     except TypeError:
-        pass  # some row has a list or a record there, which cannot be looked up
+        pass  # a row has a list or a record there, which is not hashable
     values = [
         [tuple(value) if (value := row[place]).__class__ is list else value for row in rows] for place in positions
     ]
@@ -221,12 +223,12 @@ def _found(memo: Memo, key: object) -> Any:
 
 
 def of_one_or_several(function: Callable[..., T], positions: Sequence[int]) -> Callable[[Any], T]:
-    """`function` of single values as `values_of` wants it."""
+    """Adapts `function` of single values to `values_of`."""
     return function if len(positions) == 1 else lambda key: function(*key)
 
 
 class Lines:
-    """Turns rows (values in the order of `needs`) into lines of text, quickly: 10,000 rows are one pass."""
+    """Renders rows (values in the order of `needs`) as lines, fast: 10,000 rows in one pass."""
 
     def __init__(self, columns: Sequence[Column], extra: Sequence[str] = ()) -> None:
         needs: dict[str, int] = {}
@@ -234,7 +236,7 @@ class Lines:
             needs.setdefault(path, len(needs))
         for path in extra:
             needs.setdefault(path, len(needs))
-        #: attribute paths to ask the controller for
+        #: attribute paths to request from the controller
         self.needs = tuple(needs)
         self.index = needs
         self._cells = [
@@ -242,7 +244,7 @@ class Lines:
         ]
 
     def line(self, now: float, row: Sequence[object]) -> str:
-        """One line without its newline."""
+        """One line, without a newline."""
         return "".join(
             [
                 pattern % (field.render(now, *[row[position] for position in positions]),)
@@ -270,5 +272,5 @@ def _cells(
 def texts_of(
     now: float, rows: Sequence[Sequence[object]], many: Callable[..., list[str]], positions: Sequence[int]
 ) -> list[str]:
-    """What a field that renders many rows at once makes of these."""
+    """Texts of a field that renders many rows at once."""
     return many(now, *(list(map(itemgetter(position), rows)) for position in positions))

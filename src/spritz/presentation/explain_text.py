@@ -1,4 +1,4 @@
-"""An explanation as people read it: a sentence first, then what stands behind it, label by label.
+"""An explanation as text: a sentence first, then details by label.
 
 Pure: columns and colour are arguments. Lines are no longer than `width` unless a single word is.
 """
@@ -16,23 +16,23 @@ if TYPE_CHECKING:
 
     from spritz.model.explain import Expected, Explanation, PartitionView
 
-#: Columns of the labels.
+#: width of the labels
 LABEL = 10
 
-#: Jobs of one list that are shown; `--json` has all.
+#: rows of a list that are shown; `--json` has all
 ROWS_MAX = 10
 
-#: Letters of a node list.
+#: characters of a node list
 NODES_MAX = 60
 
-#: Kinds of limits whose text says it all.
+#: kinds of limits whose text needs no details
 _PLAIN = ("Held", "BeginTime", "Dependency", "PartitionState", "NotSupported", "Reserved", "Switches")
 
 _BOLD, _DIM, _GREEN, _YELLOW, _OFF = "\033[1m", "\033[2m", "\033[32m", "\033[33m", "\033[0m"
 
 
 def explanation_text(explanation: Explanation, now: float, width: int, colour: bool) -> str:
-    """The whole answer for one job, with a newline at its end."""
+    """The whole answer for one job, ending with a newline."""
     page = _Page(now, width, colour)
     page.headline(explanation)
     if explanation.verdict in ("runs", "ended"):
@@ -50,7 +50,7 @@ def explanation_text(explanation: Explanation, now: float, width: int, colour: b
 
 
 class _Page:
-    """Lines so far."""
+    """The lines so far."""
 
     def __init__(self, now: float, width: int, colour: bool) -> None:
         self.now = now
@@ -68,9 +68,9 @@ class _Page:
         self.lines.append("")
 
     def headline(self, explanation: Explanation) -> None:
-        name = f" ({told.name})" if explanation.name else ""
-        of = f" of {told.user}" if explanation.user else ""
-        reason = explanation.reason + (f", {told.reason_detail}" if explanation.reason_detail else "")
+        name = f" ({explanation.name})" if explanation.name else ""
+        of = f" of {explanation.user}" if explanation.user else ""
+        reason = explanation.reason + (f", {explanation.reason_detail}" if explanation.reason_detail else "")
         text = {
             "starts": "starts now",
             "waits": f"waits: {reason}",
@@ -78,13 +78,13 @@ class _Page:
             "runs": _running(self, explanation),
             "ended": _ended(self, explanation, reason),
         }[explanation.verdict]
-        for line in wrap(f"Job {told.job}{name}{of} {text}", self.width):
+        for line in wrap(f"Job {explanation.job}{name}{of} {text}", self.width):
             self.lines.append(self.paint(line, _BOLD))
         if explanation.summary:
             self.lines += [f"  {line}" for line in wrap(explanation.summary, self.width - 2)]
 
     def block(self, label: str, text: str, indent: int = 0) -> None:
-        """A label, and a text that is wrapped beside it."""
+        """A label, and a text wrapped to its right."""
         room = max(20, self.width - LABEL - indent)
         plain = wrap(text, room, break_on_hyphens=False) or [""]
         for place, line in enumerate(plain):
@@ -92,7 +92,7 @@ class _Page:
             self.lines.append((head + " " * indent + line).rstrip())
 
     def table(self, header: Sequence[str], rows: Iterable[Sequence[str]], right: frozenset[int] = frozenset()) -> None:
-        """Columns as wide as they must be; the last one takes what is left of the line."""
+        """Columns as wide as needed; the last one takes the rest of the line."""
         cells = [header, *rows]
         widths = [max(len(row[column]) for row in cells) for column in range(len(header))]
         for place, row in enumerate(cells):
@@ -116,17 +116,21 @@ class _Page:
 
 
 def _running(page: _Page, explanation: Explanation) -> str:
-    where = f" on {shortened(told.nodes)}" if explanation.nodes else ""
-    end = f", until {page.until(told.ends_at)} at the latest" if explanation.ends_at else ", without a time limit"
-    return f"{told.state.lower()}: since {page.moment(told.started_at)}{where}{end}"
+    where = f" on {shortened(explanation.nodes)}" if explanation.nodes else ""
+    end = (
+        f", until {page.until(explanation.ends_at)} at the latest" if explanation.ends_at else ", without a time limit"
+    )
+    return f"{explanation.state.lower()}: since {page.moment(explanation.started_at)}{where}{end}"
 
 
 def _ended(page: _Page, explanation: Explanation, reason: str) -> str:
     if not explanation.started_at:
-        return f"never ran: {told.state}" + (f" ({reason})" if reason else "")
-    where = f" on {shortened(told.nodes)}" if explanation.nodes else ""
-    ran = f" after {span(told.ends_at - told.started_at)}" if explanation.ends_at else ""
-    return f"has ended: {told.state} at {page.moment(told.ends_at)}{ran}{where}" + (f" ({reason})" if reason else "")
+        return f"never ran: {explanation.state}" + (f" ({reason})" if reason else "")
+    where = f" on {shortened(explanation.nodes)}" if explanation.nodes else ""
+    ran = f" after {span(explanation.ends_at - explanation.started_at)}" if explanation.ends_at else ""
+    return f"has ended: {explanation.state} at {page.moment(explanation.ends_at)}{ran}{where}" + (
+        f" ({reason})" if reason else ""
+    )
 
 
 def _starts(page: _Page, explanation: Explanation) -> None:
@@ -225,7 +229,7 @@ def _ahead(page: _Page, explanation: Explanation) -> None:
 def _sooner(page: _Page, explanation: Explanation) -> None:
     if not explanation.alternatives:
         if explanation.tried:
-            page.block("Sooner", f"none of {told.tried} other requests that were tried would start sooner")
+            page.block("Sooner", f"none of {explanation.tried} other requests that were tried would start sooner")
         return
     times = ["now" if item.now else page.moment(item.start_at) for item in explanation.alternatives]
     wide = max(map(len, times))
@@ -236,5 +240,5 @@ def _sooner(page: _Page, explanation: Explanation) -> None:
 
 
 def shortened(nodes: str, most: int = NODES_MAX) -> str:
-    """A node list that may be very long."""
+    """A node list, shortened to `most` characters."""
     return nodes if len(nodes) <= most else nodes[: most - 3] + "..."

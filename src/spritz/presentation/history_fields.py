@@ -1,7 +1,7 @@
-"""The catalogues of what sacctmgr shows of the past: node events, reservations, runaway jobs.
+"""The catalogues of sacctmgr's node events, reservations and runaway jobs.
 
-A row is a dict: `e` an event, `r` a reservation, `job` a record of a job, and plain values by name.
-Source: sacctmgr(1); headings and widths as 22.05 prints them.
+A row is a dict: `e` an event, `r` a reservation, `job` a job's record, and plain values by name. Source: sacctmgr(1);
+headings and widths as 22.05 prints them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The catalogue of squeue's fields of a job: letter, names, heading, the values each needs, and its text.
+"""The catalogue of squeue's fields of a job: letter, names, heading, required values, and text.
 
 To add a field, add one entry to `FIELDS` below; the functions before it make the texts.
 docs/checklists/listing-field.md names the other places.
@@ -78,12 +78,12 @@ def _array_task(now: float, task: int | None, array: Plain | None) -> str:
 
 
 def node_count(state: str, allocation: Plain | None, spec_nodes: int, tasks: int, per_task: int | None) -> int:
-    """Nodes held, or the least that will be."""
+    """Allocated nodes, or the least that the job will get."""
     return len(allocation["nodes"]) if allocation else spec_nodes
 
 
 def allocated_hosts(allocation: Plain | None) -> str:
-    """Hostlist of the allocation."""
+    """The allocation's nodes as a hostlist."""
     if not allocation:
         return ""
     from spritz.notation.hostlist import compress
@@ -95,19 +95,20 @@ def _node_list(now: float, allocation: Plain | None) -> str:
     return allocated_hosts(allocation)
 
 
-#: states in which `%R` tells why in place of where
+#: states in which `%R` shows the reason instead of the nodes
 _EXPLAINED = frozenset({"PENDING", "FAILED", "TIMEOUT", "OUT_OF_MEMORY", "DEADLINE"})
 
 
 def _reservation(now: float, requested: str, allocation: Plain | None) -> str:
-    """The one in which the job runs, else those that it names."""
+    """The reservation in which the job runs, else the requested ones."""
     inside = allocation.get("reservation") if allocation is not None else ""
     return _or_null(now, inside or requested)
 
 
 def _reason(now: float, reason: str, detail: str, state: str, action: str) -> str:
-    """Differs: a running job that has been told to make room (GraceTime) says so, where Slurm says None
-    (docs/decisions/0162)."""
+    """Differs: for a running job that was told to make room (GraceTime) this is the reason; Slurm shows None
+    (docs/decisions/0162).
+    """
     if action and state == "RUNNING" and reason in ("", "None"):
         return "BeingPreempted"
     return job_text.reason_text(reason, detail)
@@ -120,7 +121,7 @@ def _node_list_or_reason(now: float, state: str, allocation: Plain | None, reaso
 
 
 def cpu_count(allocation: Plain | None, tasks: int, per_task: int | None, nodes: int, overcommit: bool) -> int:
-    """CPUs held, or the least that will be."""
+    """Allocated CPUs, or the least that the job will get."""
     if allocation:
         return sum(int(node["cpus"], 16).bit_count() for node in allocation["nodes"])
     return max(nodes, tasks * (per_task or 1) if not overcommit else nodes)
@@ -131,7 +132,7 @@ def _cpus(now: float, allocation: Plain | None, tasks: int, per_task: int | None
 
 
 def memory_text(per_node: int | None, per_cpu: int | None, per_gpu: int | None, *, convert: bool = True) -> str:
-    """MIN_MEMORY: of a node, or of a CPU; 0 when nothing was asked."""
+    """MIN_MEMORY: for a node or a CPU; 0 without a request."""
     from spritz.notation.memory import format_mib
 
     value = per_node if per_node is not None else per_cpu if per_cpu is not None else None
@@ -149,7 +150,7 @@ def _memory(now: float, per_node: int | None, per_cpu: int | None, per_gpu: int 
 
 
 def tres_text(requests: list[Plain] | list[list[Any]]) -> str:
-    """`gres/gpu:a100:2,…`; N/A when nothing was asked."""
+    """`gres/gpu:a100:2,…`; N/A without a request."""
     words = []
     for request in requests:
         if isinstance(request, dict):
@@ -343,7 +344,7 @@ def _cluster(now: float) -> str:
 
 
 def _max_nodes(now: float, most: int, allocation: Plain | None, least: int) -> str:
-    """Nodes that the job has; before it starts the most that it wants, where it says so."""
+    """The job's nodes; before the start its maximum, if it has one."""
     return str(len(allocation["nodes"]) if allocation else most or least)
 
 
@@ -385,7 +386,7 @@ _EXPANSION = (
 
 
 def _expanded(field: Field) -> Field:
-    """The same file name with its patterns filled in."""
+    """The same file name with its patterns expanded."""
     count = len(field.needs)
 
     def render(now: float, *values: Any) -> str:
@@ -698,15 +699,15 @@ FIELDS: tuple[Field, ...] = (
     Field("WORK_DIR", ("spec.work_dir",), letter="Z", name="workdir"),
 )
 
-#: by the letter of `-o`
+#: by letter, for `-o`
 LETTERS = by_letter(FIELDS)
 
-#: by the names of `-O`, in lower case
+#: by name, for `-O`, in lower case
 NAMES = by_name(FIELDS)
 
 
 def unconverted(fields: dict[str, Field]) -> dict[str, Field]:
-    """--noconvert: the same fields, memory in MiB (2048M stays 2048M)."""
+    """--noconvert: the same fields with memory in MiB (2048M stays 2048M)."""
     memory, tres = LETTERS["m"], NAMES["tres-alloc"]
     plain_memory = Field(memory.header, memory.needs, _memory_unconverted, sort=memory.sort)
     plain_tres = Field(tres.header, tres.needs, _tres_unconverted)
@@ -715,5 +716,5 @@ def unconverted(fields: dict[str, Field]) -> dict[str, Field]:
 
 
 def with_patterns_expanded(fields: dict[str, Field]) -> dict[str, Field]:
-    """--expand-patterns"""
+    """--expand-patterns: the same fields with file name patterns expanded."""
     return fields | {name: _expanded(fields[name]) for name in ("stderr", "stdin", "stdout")}

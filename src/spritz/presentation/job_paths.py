@@ -1,4 +1,4 @@
-"""Where a job's standard input, output and error are: made absolute, with patterns filled in or kept.
+"""Paths of a job's standard input, output and error: absolute, with patterns expanded or kept.
 
 Source: sbatch(1) FILENAME PATTERN.
 """
@@ -7,13 +7,13 @@ from __future__ import annotations
 
 
 def file_pattern(pattern: str, work_dir: str, *, default: str) -> str:
-    """The absolute path with its patterns; `default` if none was given."""
+    """The absolute path, with its patterns; `default` without a request."""
     pattern = pattern or default
     return pattern if pattern.startswith("/") else f"{work_dir.rstrip('/')}/{pattern}"
 
 
 def default_output(in_array: bool) -> str:
-    """Where output goes unless told."""
+    """The default output file name."""
     return "slurm-%A_%a.out" if in_array else "slurm-%j.out"
 
 
@@ -28,7 +28,7 @@ def expanded(
     first_host: str,
     restarts: int,
 ) -> str:
-    """With what is known of the job. Letters of steps and tasks are those of the batch step."""
+    """Expands the patterns that the job's record can fill. Step and task letters are those of the batch step."""
     from spritz.notation.filename import expand
 
     values: dict[str, str | int] = {

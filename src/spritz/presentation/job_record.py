@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     from spritz.model.resources import GresAllocation, GresRequest
 
 
-#: SchedulerParameters=max_switch_wait, in seconds, where the job names no time itself
+#: default of SchedulerParameters=max_switch_wait, seconds, for jobs without a time of their own
 _SWITCH_WAIT = 300
 
 
 def record_text(
     job: Job, now: float, oneliner: bool = False, details: int = 0, exempt_seconds: int | None = None
 ) -> str:
-    """One job. `exempt_seconds`: see `model.queries.Jobs`."""
+    """A job's record. `exempt_seconds`: see `model.queries.Jobs`."""
     lines = [
         *_identity(job),
         *_state(job, details),
@@ -36,7 +36,7 @@ def record_text(
         *_request(job),
         *_files(job),
         *_more(job),
-        "",  # Slurm begins another line, and has nothing to say in it
+        "",  # Slurm starts an empty line here
     ]
     return join(lines, oneliner)
 
@@ -100,7 +100,7 @@ def _dependency(job: Job) -> str:
 
 
 def limit_minutes(job: Job) -> int:
-    """The limit granted, or asked for."""
+    """The granted limit, or the requested one."""
     if job.time_limit_minutes is not None:
         return job.time_limit_minutes
     return INFINITE if job.spec.time_limit_minutes is None else job.spec.time_limit_minutes
@@ -116,10 +116,10 @@ def _times(job: Job, now: float, exempt_seconds: int | None) -> list[str]:
     )
     minimum = "N/A" if spec.time_min_minutes is None else format_minutes(spec.time_min_minutes)
     pending = job.state.value == "PENDING"
-    begins = max(spec.begin_at, job.eligible_at)  # a requeued job becomes eligible at a moment to come
+    begins = max(spec.begin_at, job.eligible_at)  # a requeued job becomes eligible in the future
     start = (job.expected_start_at or (begins if begins > now else 0.0)) if pending else job.started_at
     if job.state.ended and not start:
-        start = job.ended_at  # a job that never ran: Slurm gives it the moment of its end
+        start = job.ended_at  # Slurm's start time for a job that never ran
     limited = limit_minutes(job) < INFINITE
     planned = start + limit_minutes(job) * 60.0 if start else 0.0
     end = job.ended_at or ((planned if limited else 0.0) if pending else job.ends_at)
@@ -257,7 +257,7 @@ def _files(job: Job) -> list[str]:
 
 
 def standard_paths(job: Job) -> tuple[str, str, str]:
-    """Error, input and output, patterns filled in. Output and error are one file unless told."""
+    """Paths of error, input and output with patterns expanded. Error and output are the same file by default."""
     spec = job.spec
     in_array = bool(job.array_job_id or job.array is not None)
     default = job_paths.default_output(in_array)
@@ -282,7 +282,7 @@ def standard_paths(job: Job) -> tuple[str, str, str]:
 
 
 def _more(job: Job) -> list[str]:
-    """What is there only if it was asked for."""
+    """Fields that are shown only if they were requested."""
     from spritz.notation.duration import format_duration
 
     spec = job.spec

@@ -1,4 +1,4 @@
-"""Names of job states as people type them: long, compact, in any case.
+"""Names of job states as users type them: long or compact, in any case.
 
 Source: squeue(1) JOB STATE CODES.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from spritz.model.states import JOB_FLAG_COMPACT, JOB_STATE_COMPACT
 
-#: what squeue lists when no state is asked for
+#: states that squeue lists by default
 DEFAULT_STATES = ("PENDING", "RUNNING", "SUSPENDED", "COMPLETING")
 
 #: every name in the order of squeue's own error message
@@ -47,7 +47,7 @@ def _codes() -> dict[str, str]:
 
 
 def state_named(word: str) -> str | None:
-    """Long name of a state or flag, or None. Beginnings count, as in Slurm: `complet` is COMPLETED's."""
+    """Long name of a state or flag, or None. Prefixes count, as in Slurm: `complet` means COMPLETED."""
     upper = word.upper()
     if upper in STATE_NAMES:
         return upper
@@ -55,7 +55,7 @@ def state_named(word: str) -> str | None:
 
 
 def parse_states(text: str) -> tuple[tuple[str, ...], str]:
-    """Names of a comma list, and the first word that is none ("": all are). `all` gives the empty list."""
+    """State names of a comma list, and the first unknown word ("" if there is none). `all` gives the empty list."""
     names = []
     for word in text.split(","):
         if not word:
@@ -70,5 +70,5 @@ def parse_states(text: str) -> tuple[tuple[str, ...], str]:
 
 
 def unknown_state_lines(word: str) -> tuple[str, str]:
-    """What squeue says about a word that is no state."""
+    """squeue's error about an unknown state."""
     return f"Invalid job state specified: {word}", "Valid job states include: " + ",".join(STATE_NAMES)

@@ -11,7 +11,7 @@ _FLAG_NAMES = tuple((int(flag), flag.name or "", JOB_FLAG_COMPACT.get(flag, ""))
 
 
 def state_name(state: str, flags: int) -> str:
-    """Long name: the flag that hides the base state, or the base state."""
+    """Long name: the flag that replaces the base state, or the base state."""
     if flags:
         for bit, name, _ in _FLAG_NAMES:
             if flags & bit:
@@ -20,7 +20,7 @@ def state_name(state: str, flags: int) -> str:
 
 
 def state_compact(state: str, flags: int) -> str:
-    """Two-letter code."""
+    """Two-letter code of the state."""
     if flags:
         for bit, _, code in _FLAG_NAMES:
             if flags & bit:
@@ -36,7 +36,7 @@ def job_label(
     length: int = 64,
     het_job_id: int = 0,
 ) -> str:
-    """`12`, `12_3`, `12+1`, or `12_[4-9%2]` for what is pending of an array."""
+    """`12`, `12_3`, `12+1`, or `12_[4-9%2]` for the pending part of an array."""
     if het_job_id:
         return f"{het_job_id}+{job_id - het_job_id}"
     if array:
@@ -48,17 +48,17 @@ def job_label(
     return str(job_id)
 
 
-#: --exclusive and --oversubscribe as listings show them
+#: --exclusive and --oversubscribe in listings
 SHARING = {"": "OK", "exclusive": "NO", "user": "USER", "mcs": "MCS", "topo": "TOPO", "oversubscribe": "YES"}
 
-#: reasons whose detail says it all
+#: reasons that show only their detail
 _TOLD_BY_DETAIL = frozenset({"AccountNotAllowed", "QOSNotAllowed", "Resources", "ReservationDeleted"})
 
 
 def reason_text(reason: str, detail: str) -> str:
-    """`Resources`, or with what follows: `ReqNodeNotAvail, UnavailableNodes:n1`.
+    """The reason, with its detail if it has one: `ReqNodeNotAvail, UnavailableNodes:n1`.
 
-    What a requeued job is held for stands alone, as in Slurm: `job requeued in held state`.
+    For a job requeued on hold only the detail, as in Slurm: `job requeued in held state`.
     """
     if not detail:
         return reason
@@ -70,12 +70,12 @@ def reason_text(reason: str, detail: str) -> str:
 
 
 def reason_word(reason: str, detail: str) -> str:
-    """The same in one word, as `scontrol show job` has it."""
+    """The reason as one word, for `scontrol show job`."""
     return reason_text(reason, detail).replace(" ", "_")
 
 
 def used_seconds(now: float, state: str, started: float, ended: float, suspended: float, suspended_at: float) -> int:
-    """Run time without suspensions; 0 before the start."""
+    """Run time in seconds without suspensions; 0 before the start."""
     if not started or state == "PENDING":
         return 0
     if state == "SUSPENDED":

@@ -1,6 +1,6 @@
-"""Times of a job as squeue shows them, and (`…_order`) sorts by them; what has none comes last.
+"""Times of a job as squeue shows them, and sort keys (`…_order`); jobs without a time come last.
 
-Points in time are seconds since the epoch, 0.0 for none; limits are minutes. `expected` is the start that is foreseen.
+Times are seconds since the epoch, 0.0 for none; limits are minutes. `expected`: the expected start.
 
 Source: squeue(1) TIME, TIME_LEFT, TIME_LIMIT, START_TIME, END_TIME.
 """
@@ -19,7 +19,7 @@ NA = "N/A"
 
 
 def moment(now: float, at: float) -> str:
-    """A point in time."""
+    """A time in SLURM_TIME_FORMAT; N/A for none."""
     if not at:
         return NA
     from spritz.presentation.local_time import clock_text
@@ -28,7 +28,7 @@ def moment(now: float, at: float) -> str:
 
 
 def used(now: float, state: str, started: float, ended: float, suspended: float, suspended_at: float) -> str:
-    """TIME: how long it has run."""
+    """TIME: the run time."""
     from spritz.notation.duration import format_elapsed
 
     return format_elapsed(job_text.used_seconds(now, state, started, ended, suspended, suspended_at))
@@ -51,7 +51,7 @@ def left(
     suspended: float,
     suspended_at: float,
 ) -> str:
-    """TIME_LEFT: of the limit."""
+    """TIME_LEFT: the rest of the limit."""
     from spritz.notation.duration import format_left
 
     return format_left(
@@ -61,7 +61,7 @@ def left(
 
 def start(now: float, state: str, started: float, expected: float, begin: float, eligible: float = 0.0) -> str:
     """START_TIME."""
-    # `eligible`: that of a requeued job, which waits for a moment, is to come.
+    # `eligible`: in the future for a requeued job that waits for a time.
     return moment(now, _expected(now, expected, max(begin, eligible)) if state == "PENDING" else started)
 
 
@@ -89,12 +89,12 @@ def _expected(now: float, expected: float, begin: float) -> float:
 
 
 def limit_order(granted: int | None, requested: int | None) -> int:
-    """Of TIME_LIMIT, which is this in minutes."""
+    """Sort key of TIME_LIMIT: the limit in minutes."""
     return granted if granted is not None else requested if requested is not None else INFINITE
 
 
 def start_order(state: str, started: float, expected: float, begin: float, eligible: float = 0.0) -> float:
-    """Of START_TIME."""
+    """Sort key of START_TIME."""
     return (expected or begin or float("inf")) if state == "PENDING" else started
 
 
@@ -107,7 +107,7 @@ def end_order(
     expected: float,
     begin: float,
 ) -> float:
-    """Of END_TIME."""
+    """Sort key of END_TIME."""
     if state == "PENDING":
         start_at, minutes = expected or begin, limit_order(granted, requested)
         return start_at + minutes * 60.0 if start_at and minutes < INFINITE else float("inf")
@@ -115,14 +115,14 @@ def end_order(
 
 
 def used_order(state: str, started: float, ended: float, suspended: float, suspended_at: float) -> float:
-    """Of TIME."""
-    # Of two jobs at one moment the later started has run less; ended ones keep their own length.
+    """Sort key of TIME."""
+    # Of two running jobs the later started has run less; ended jobs keep their run time.
     if not started or state == "PENDING":
         return 0.0
     return (ended - started - suspended) if ended else 1e12 - started - suspended
 
 
 def left_order(granted: int | None, requested: int | None, *times: Any) -> float:
-    """Of TIME_LEFT."""
+    """Sort key of TIME_LEFT."""
     minutes = limit_order(granted, requested)
     return float("inf") if minutes == INFINITE else minutes * 60 - used_order(*times)

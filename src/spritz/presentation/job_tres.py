@@ -1,4 +1,4 @@
-"""TRES texts of whole job records, for the commands: `model.job_tres`, which accounting uses too."""
+"""TRES texts of job records, for commands: re-exports `model.job_tres`, which accounting uses too."""
 
 from __future__ import annotations
 

@@ -1,16 +1,16 @@
-"""A point in time as Slurm's commands show it: local time, as SLURM_TIME_FORMAT asks."""
+"""A time as Slurm's commands show it: local time, in SLURM_TIME_FORMAT."""
 
 from __future__ import annotations
 
 import os
 from time import localtime
 
-#: the year 10000: what lies beyond is refused by `datetime`, and not shown as if it were a date
+#: the year 10000: later times are not dates for `datetime`
 _END = 253_402_200_000
 
 
 def local_time(at: float, style: str = "", now: float = 0.0) -> str:
-    """As `notation.times.format_time` in this process's zone. The usual form costs no import of `datetime`."""
+    """As `notation.times.format_time` in this process's time zone. The usual form avoids importing `datetime`."""
     if (style and style != "standard") or not 0 <= at < _END:
         from spritz.notation.times import format_time
 
@@ -20,5 +20,5 @@ def local_time(at: float, style: str = "", now: float = 0.0) -> str:
 
 
 def clock_text(at: float) -> str:
-    """Local time as SLURM_TIME_FORMAT asks."""
+    """Local time in SLURM_TIME_FORMAT."""
     return local_time(at, os.environ.get("SLURM_TIME_FORMAT", ""), at)

@@ -1,4 +1,4 @@
-"""The catalogue of sinfo's fields: how a group of alike nodes is shown, and which values keep nodes apart.
+"""The catalogue of sinfo's fields: the text for a group of equal nodes, and the values that separate groups.
 
 Source: sinfo(1) `-o` and `-O`; texts as 22.05 prints them.
 """
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from spritz.presentation.node_groups import Group
 
     class Called(TypedDict, total=False):
-        """How users ask for a field: see `columns.Field`."""
+        """Names of a field for users: see `columns.Field`."""
 
         letter: str
         name: str
@@ -34,9 +34,9 @@ NONE = "none"
 class NodeField(Field):
     """A field of a group.
 
-    `key` is what must be equal for nodes to share a line (None: the line counts or lists them); `exact`: only with
-    `--exact`, and otherwise the least value is shown with a `+`. `partition`: the field is about partitions, so that
-    these stay apart.
+    `key`: must be equal for nodes to share a line (None: the line counts or lists them); `exact`: only with `--exact`;
+    otherwise the least value is shown with a `+`. `partition`: the field is about partitions, so they get separate
+    lines.
     """
 
     __slots__ = ("exact", "key", "partition")
@@ -85,7 +85,7 @@ def _of_partition(
 def _of_node(
     header: str, text: Callable[[NodeView], str], none: str = NA, *, exact: bool = False, **called: Unpack[Called]
 ) -> NodeField:
-    """Equal for all nodes of a line."""
+    """A field that is equal for all nodes of a line."""
     return NodeField(
         header,
         lambda group: text(group.views[0]) if group.views else none,
@@ -97,7 +97,7 @@ def _of_node(
 
 
 def _least(header: str, value: Callable[[NodeView], int], **called: Unpack[Called]) -> NodeField:
-    """The least value, with `+` if some have more."""
+    """A field that shows the least value, with `+` if some nodes have more."""
 
     def render(group: Group) -> str:
         values = [value(view) for view in group.views] or [0]
@@ -116,7 +116,7 @@ def _least(header: str, value: Callable[[NodeView], int], **called: Unpack[Calle
 def _listed(
     header: str, text: Callable[[NodeView], str], *, apart: bool = False, **called: Unpack[Called]
 ) -> NodeField:
-    """All different values. `apart`: nodes that differ in it are not in one line."""
+    """A field that lists all different values. `apart`: nodes with different values get separate lines."""
 
     def render(group: Group) -> str:
         words = list(dict.fromkeys(text(view) for view in group.views))
@@ -134,7 +134,7 @@ def _listed(
 
 
 def natural(name: str) -> tuple[object, ...]:
-    """node2 before node10: words and numbers in turn."""
+    """Sort key that puts node2 before node10: words and numbers alternate."""
     parts: list[object] = []
     digits = word = ""
     for character in name:
@@ -152,7 +152,7 @@ def natural(name: str) -> tuple[object, ...]:
 def _spread(
     header: str, value: Callable[[NodeView], float | None], text: Callable[[float], str], **called: Unpack[Called]
 ) -> NodeField:
-    """`least-most`."""
+    """A field that shows `least-most`."""
 
     def render(group: Group) -> str:
         values = [v for v in (value(view) for view in group.views) if v is not None]
@@ -166,11 +166,11 @@ def _spread(
     )
 
 
-# -- partitions
+# Partitions
 
 
 def partition_name(partition: Partition) -> str:
-    """With the star of the default one."""
+    """The name, with the star of the default partition."""
     return partition.name + ("*" if partition.default else "")
 
 
@@ -183,7 +183,7 @@ def _limit(minutes: int | None) -> str:
 
 
 def _time(minutes: int | None) -> str:
-    """Days apart from hours, hours always shown: `7-00:00:00`, `1:00:00`."""
+    """A time limit with days separate and hours always shown: `7-00:00:00`, `1:00:00`."""
     return _limit(minutes)
 
 
@@ -202,7 +202,7 @@ def _all(names: Iterable[str]) -> str:
     return ",".join(names) or "all"
 
 
-# -- nodes
+# Nodes
 
 
 def cpus(view: NodeView) -> int:
@@ -211,14 +211,14 @@ def cpus(view: NodeView) -> int:
 
 
 def is_out(view: NodeView) -> bool:
-    """Down, drained, failing or unknown: its idle CPUs are `other`."""
+    """Whether the node is down, drained, failing or unknown: its idle CPUs count as `other`."""
     return view.state_names[0] in ("DOWN", "UNKNOWN", "ERROR", "FUTURE") or bool(
         {"DRAIN", "FAIL"} & set(view.state_names[1:])
     )
 
 
 def cpu_counts(group: Group) -> tuple[int, int, int, int]:
-    """Allocated, idle, other, total."""
+    """Allocated, idle, other and total CPUs of the group."""
     allocated = idle = other = 0
     for view in group.views:
         used = min(view.cpus_allocated, cpus(view))
@@ -231,7 +231,7 @@ def cpu_counts(group: Group) -> tuple[int, int, int, int]:
 
 
 def node_counts(group: Group) -> tuple[int, int, int, int]:
-    """Allocated, idle, other, total."""
+    """Allocated, idle, other and total nodes of the group."""
     allocated = idle = other = 0
     for view in group.views:
         if view.state_names[0] in ("ALLOCATED", "MIXED") or "COMPLETING" in view.state_names:
@@ -413,8 +413,8 @@ FIELDS: tuple[NodeField, ...] = (
     _least("WEIGHT", lambda view: view.node.config.weight, letter="w", name="weight"),
 )
 
-#: by the letter of `-o`
+#: by letter, for `-o`
 LETTERS = by_letter(FIELDS)
 
-#: by the names of `-O`, in lower case
+#: by name, for `-O`, in lower case
 NAMES = by_name(FIELDS)

@@ -1,4 +1,4 @@
-"""Lines of sinfo: the nodes of one partition whose shown values are equal are one line.
+"""Groups nodes into lines of sinfo: nodes of a partition with equal values share a line.
 
 Source: sinfo(1); grouping of `_match_node_data` and `_match_part_data`.
 """
@@ -17,8 +17,9 @@ if TYPE_CHECKING:
 
 
 class Group:
-    """One line: `partition` and its place in the configuration, and the nodes (none: a partition without nodes that
-    were asked for)."""
+    """One line: `partition`, its position in the configuration, and its nodes (none: a partition without requested
+    nodes).
+    """
 
     __slots__ = ("cluster", "partition", "place", "views")
 
@@ -39,8 +40,9 @@ def make_groups(
     by_node: bool,
     empty: bool,
 ) -> list[Group]:
-    """`by_partition`: partitions stay apart (else a node of two counts once). `by_node`: every node is a line of its
-    own, with `by_partition` in each of its partitions. `empty`: partitions without nodes are lines too."""
+    """`by_partition`: separate lines for partitions (else a node of two partitions counts once). `by_node`: a line for
+    each node, with `by_partition` in each of its partitions. `empty`: partitions without nodes get lines too.
+    """
     keys = tuple(keys)
     groups: dict[object, Group] = {}
     members: dict[object, set[str]] = {}

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def record_text(view: NodeView, oneliner: bool = False, details: int = 0) -> str:
-    """The record of one node. `details`: with its GRES in use (-d)."""
+    """The record of one node. `details`: with GRES in use (-d)."""
     from spritz.notation.tres import format
 
     node, config, capacity = view.node, view.node.config, view.node.config.capacity
@@ -75,7 +75,7 @@ def record_text(view: NodeView, oneliner: bool = False, details: int = 0) -> str
 
 
 def _specialized(capacity: NodeCapacity) -> str:
-    """Cores and memory that jobs do not get; "" where there are none."""
+    """Cores and memory reserved for the system; "" if there are none."""
     from spritz.notation.ranges import format_ids
 
     words = []

@@ -30,11 +30,11 @@ _COMPACT = {
     "blocked": "block",
 }
 
-#: order of base states in Slurm's numbering, for sorting
+#: base states in the order of Slurm's numbers, for sorting
 _ORDER = {"UNKNOWN": 0, "DOWN": 1, "IDLE": 2, "ALLOCATED": 3, "ERROR": 4, "MIXED": 5, "FUTURE": 6}
 _BUSY = ("ALLOCATED", "MIXED")
 
-#: words of --states, with what they mean
+#: words of --states and their meaning
 STATE_WORDS = {
     "ALLOC": "ALLOCATED",
     "ALLOCATED": "ALLOCATED",
@@ -83,7 +83,7 @@ _VALID = (
 
 
 def state_word(names: Sequence[str], *, compact: bool) -> str:
-    """`idle`, `mixed*`, `drng` …, of base state and flags as the controller names them."""
+    """`idle`, `mixed*`, `drng` …, from the base state and flags."""
     base, flags = names[0], set(names[1:])
     word = _word(base, flags)
     if compact:
@@ -139,17 +139,19 @@ def complete_word(names: Sequence[str]) -> str:
 
 
 def state_order(view: NodeView) -> tuple[int, int]:
-    """For sorting: states with flags after those without, as Slurm's numbers compare."""
+    """Sort key: states with flags come after those without, as by Slurm's numbers."""
     flags = [name for name in view.state_names[1:] if name != "PLANNED"]
     return (1 if flags else 0, _ORDER.get(view.state_names[0], 0))
 
 
 class UnknownState(ValueError):
-    """A word of --states that is none; the text is that word."""
+    """An unknown word of --states; the exception's text is that word."""
 
 
 def parse_states(text: str) -> list[list[str]]:
-    """Alternatives (commas) of conditions that must all hold (`&`). Empty: every state. Raises UnknownState."""
+    """Alternatives (separated by commas) of conditions that must all hold (`&`). Empty: every state. Raises
+    UnknownState.
+    """
     choices = []
     for choice in text.split(","):
         words = [word for word in choice.split("&") if word]
@@ -167,7 +169,7 @@ def parse_states(text: str) -> list[list[str]]:
 
 
 def matches(view: NodeView, choices: Sequence[Sequence[str]]) -> bool:
-    """Whether the node is in one of the states asked for."""
+    """Whether the node is in one of the requested states."""
     return not choices or any(all(_is(view, name) for name in conditions) for conditions in choices)
 
 
@@ -184,5 +186,5 @@ def _is(view: NodeView, name: str) -> bool:
 
 
 def unknown_lines(word: str) -> tuple[str, str]:
-    """What sinfo says about a word that is no state."""
+    """sinfo's error about an unknown state."""
     return f'Bad state string: "{word}"', f"valid states: {_VALID}"

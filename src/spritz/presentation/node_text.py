@@ -10,8 +10,8 @@ if TYPE_CHECKING:
 
 
 def gres_text(view: NodeView) -> str:
-    """What the node has: as slurm.conf has it, or from what gres.conf says; with the sockets that its devices are near
-    to, where gres.conf has Cores: `gpu:a100:2(S:0-1)`.
+    """The node's GRES, from slurm.conf or gres.conf; with the sockets near its devices if gres.conf has Cores:
+    `gpu:a100:2(S:0-1)`.
     """
     from spritz.notation.gres import format_capacity
 
@@ -25,7 +25,7 @@ def gres_text(view: NodeView) -> str:
 
 
 def _sockets(capacity: NodeCapacity, item: str) -> str:
-    """`(S:0-1)`; empty where the item's devices are near to none in particular."""
+    """`(S:0-1)`; empty if the devices have no sockets."""
     from spritz.notation.ranges import format_ids, ids_of, parse_ids
 
     name, _, rest = item.partition(":")
@@ -63,7 +63,7 @@ def configured_tres(view: NodeView) -> list[tuple[str, int]]:
 
 
 def allocated_tres(view: NodeView) -> list[tuple[str, int]]:
-    """AllocTRES: what is in use, nothing that is 0."""
+    """AllocTRES: amounts in use, without zeros."""
     pairs = [("cpu", view.cpus_allocated), ("mem", view.memory_allocated_mib)]
     counts: dict[str, int] = {}
     for name, kind, count, _ in view.gres_used:

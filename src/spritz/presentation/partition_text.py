@@ -21,7 +21,7 @@ def _all(names: tuple[str, ...]) -> str:
 
 
 def totals(partition: Partition, views: Mapping[str, NodeView]) -> list[tuple[str, int]]:
-    """TRES of all its nodes."""
+    """TRES of all its nodes, summed."""
     from spritz.presentation.node_text import configured_tres
 
     sums: dict[str, int] = {"cpu": 0, "mem": 0, "node": 0, "billing": 0}
@@ -40,7 +40,7 @@ def totals(partition: Partition, views: Mapping[str, NodeView]) -> list[tuple[st
 
 
 def job_defaults(partition: Partition) -> str:
-    """JobDefaults."""
+    """The text of JobDefaults."""
     words = []
     if partition.default_cpus_per_gpu:
         words.append(f"DefCpuPerGPU={partition.default_cpus_per_gpu}")
@@ -50,7 +50,7 @@ def job_defaults(partition: Partition) -> str:
 
 
 def memory_limits(partition: Partition) -> str:
-    """`DefMemPerNode=UNLIMITED MaxMemPerNode=UNLIMITED`, or the ones of a CPU."""
+    """`DefMemPerNode=UNLIMITED MaxMemPerNode=UNLIMITED`, or the limits per CPU."""
     if partition.default_memory_mib_per_cpu:
         default = f"DefMemPerCPU={partition.default_memory_mib_per_cpu}"
     else:
@@ -63,7 +63,7 @@ def memory_limits(partition: Partition) -> str:
 
 
 def record_text(partition: Partition, views: Mapping[str, NodeView], oneliner: bool = False) -> str:
-    """One partition."""
+    """The record of one partition."""
     from spritz.notation.duration import format_minutes
     from spritz.notation.hostlist import compress
     from spritz.notation.tres import format
@@ -110,5 +110,5 @@ def _select(partition: Partition) -> str:
 
 
 def _rule(what: str, allowed: tuple[str, ...], denied: tuple[str, ...]) -> str:
-    """Where both are given, who is denied is not heeded (model.partition)."""
+    """With both lists, the denied one is ignored (model.partition)."""
     return f"Deny{what}={','.join(denied)}" if denied and not allowed else f"Allow{what}={_all(allowed)}"

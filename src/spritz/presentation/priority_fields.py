@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from spritz.model.priority import PriorityWeights
 
-#: factor -> its weight's name
+#: factor -> name of its weight
 _FACTORS = {
     "age": "age",
     "assoc": "assoc",
@@ -29,7 +29,7 @@ _FACTORS = {
 def _norm(header: str, factor: str, *, letter: str) -> Field:
     def render(now: float, weights: PriorityWeights, value: float | None) -> str:
         weight: int = getattr(weights, _FACTORS[factor])
-        # A factor without a weight is not computed.
+        # a factor without a weight is not computed
         return str(weight) if value is None else f"{value if weight else 0:.7f}"
 
     return Field(header, ("weights", factor), render, sort=lambda weights, value: value, letter=letter)

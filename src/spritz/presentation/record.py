@@ -1,4 +1,6 @@
-"""Records as scontrol writes them: lines of `Key=value` with three blanks before all but the first, or one line."""
+"""Records as scontrol writes them: lines of `Key=value`, all but the first indented by three blanks, or a
+single line.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,7 @@ NULL = "(null)"
 
 
 def join(lines: Sequence[str], oneliner: bool) -> str:
-    """A record with the empty line after it, or one line."""
+    """A record followed by an empty line, or as one line."""
     return " ".join(lines) + "\n" if oneliner else "\n   ".join(lines) + "\n\n"
 
 
@@ -31,7 +33,7 @@ def one_or_zero(value: object) -> int:
 
 
 def moment(at: float, none: str = "Unknown") -> str:
-    """A point in time as SLURM_TIME_FORMAT asks."""
+    """A time in SLURM_TIME_FORMAT."""
     if not at:
         return none
     from spritz.presentation.local_time import clock_text
@@ -47,7 +49,7 @@ def limit(count: int) -> str:
 
 
 def hosts(names: Sequence[str]) -> str:
-    """Hostlist."""
+    """Names as a hostlist."""
     from spritz.notation.hostlist import compress
 
     return compress(names)

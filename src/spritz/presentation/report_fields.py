@@ -1,7 +1,7 @@
 """The catalogues of sreport's fields, its units, and its tables.
 
-A column of amounts is as wide as the largest of them in seconds, whatever unit it is printed in, and at least 8 (17
-with percentages). Users may set the width of other columns. Source: sreport(1) Format=; widths as 22.05 has them.
+A column of amounts is as wide as the largest amount in seconds, regardless of the printed unit, and at least 8 (17 with
+percentages). Users may set the width of other columns. Source: sreport(1) Format=; widths as 22.05 has them.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
     Row = Mapping[str, object]
 
-#: Time formats: name -> (seconds of the unit, its name, percentages: "" no, "only", "too"), as they are abbreviated
+#: time formats: name -> (seconds of the unit, its name, percentages: "" no, "only", "too"), in the order in which
+#: abbreviations are matched
 FORMATS = {
     "seconds": (1, "Seconds", ""),
     "minutes": (60, "Minutes", ""),
@@ -28,14 +29,14 @@ FORMATS = {
 
 
 class Unit:
-    """How amounts are printed."""
+    """The unit for amounts."""
 
     def __init__(self, name: str) -> None:
         self.seconds, self.title, self.percent = FORMATS[name]
 
     @classmethod
     def named(cls, text: str) -> Unit | None:
-        """By the beginning of a name; the combined ones are written out. None: there is none."""
+        """The unit for a prefix of its name; combined units must be written out. None: unknown."""
         word = text.strip().lower()
         if word in FORMATS:
             return cls(word)
@@ -57,7 +58,7 @@ class Unit:
 
 
 class Amount:
-    """The value as a part of `whole`. Not `timed`: a number as it is, and not a count times seconds."""
+    """An amount with its `whole` for percentages. Not `timed`: a plain number, not a count times seconds."""
 
     __slots__ = ("timed", "value", "whole")
 
@@ -68,9 +69,9 @@ class Amount:
 
 
 class ReportField(TableField):
-    """A column that may be asked for: its key in rows, heading and width.
+    """A column: its key in rows, heading and width.
 
-    Width 0: a column of amounts; negative: to the left. `width_both`: the fixed width of a column of amounts with
+    Width 0: a column of amounts; negative: to the left. `width_both`: fixed width of a column of amounts with
     percentages.
     """
 
@@ -112,7 +113,7 @@ UTILIZATION_FIELDS = {
     "tresname": ReportField("tres", "TRES Name", 14),
 }
 
-#: of reports of usage: (title, what is shown, what is shown with -T)
+#: usage reports: (title, default columns, default columns with -T)
 USAGE_REPORTS = {
     "AccountUtilizationByUser": (
         "Cluster/Account/User Utilization",
@@ -190,7 +191,7 @@ RESERVATION_DEFAULT = "cluster,name,start,end,tresname,allocated,idle"
 
 
 def columns_of(text: str, fields: Mapping[str, ReportField]) -> list[TableColumn]:
-    """`login%20,used`: only columns without amounts heed a width. Raises UnknownField."""
+    """`login%20,used`: a width applies only to columns without amounts. Raises UnknownField."""
     columns = parse_columns(text, fields)
     for column in columns:
         assert isinstance(column.field, ReportField)

@@ -6,7 +6,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from spritz.model.accounting_admin import CallCount
 
-#: requests that Slurm has as well: its name and number
+#: requests that Slurm has as well: name and number
 KINDS: dict[str, tuple[str, int]] = {
     "RegisterNode": ("MESSAGE_NODE_REGISTRATION_STATUS", 1002),
     "Reconfigure": ("REQUEST_RECONFIGURE", 1003),
@@ -43,7 +43,7 @@ KINDS: dict[str, tuple[str, int]] = {
 
 
 def sorted_kinds(rows: list[CallCount], order: str) -> list[CallCount]:
-    """By count unless an option says otherwise, the largest first; by number, the smallest first."""
+    """Sorted by count, largest first, unless an option says otherwise; by number, smallest first."""
 
     def average(row: CallCount) -> int:
         return row.microseconds // max(1, row.count)
@@ -58,13 +58,13 @@ def sorted_kinds(rows: list[CallCount], order: str) -> list[CallCount]:
 
 
 def name_of(row: CallCount) -> str:
-    """Slurm's name of a request; ours where it has none."""
+    """Slurm's name of a request; our own if it has none."""
     known = KINDS.get(row.name)
     return known[0] if known is not None else row.name
 
 
 def number_of(row: CallCount) -> int:
-    """Slurm's number of a request; for a user's row his own; 0 where there is none."""
+    """Slurm's number of a request; the uid for a user's row; 0 if there is none."""
     if row.name.lstrip("-").isdigit():
         return int(row.name)
     known = KINDS.get(row.name)

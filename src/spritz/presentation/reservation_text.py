@@ -1,4 +1,4 @@
-"""A reservation as `scontrol show reservation` and `sinfo -T` write it. Source: recorded output of Slurm 22.05."""
+"""Reservations as `scontrol show reservation` and `sinfo -T` print them. Source: recorded output of Slurm 22.05."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def times(reservation: Reservation, now: float) -> tuple[float, float]:
-    """Start and end; of one that floats, as they would be now."""
+    """Start and end; for a floating reservation as of now."""
     if not reservation.floating:
         return reservation.start_at, reservation.end_at
     start_at = now + reservation.float_seconds
@@ -21,7 +21,7 @@ def times(reservation: Reservation, now: float) -> tuple[float, float]:
 
 
 def duration(reservation: Reservation) -> str:
-    """`1-02:03:04`, hours always with two digits."""
+    """`1-02:03:04`; hours always have two digits."""
     total = round(reservation.duration)
     days, rest = divmod(total, 86_400)
     clock = f"{rest // 3600:02}:{rest // 60 % 60:02}:{rest % 60:02}"

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Line(Row):
-    """A running step. `label` is how its job is called; `pids` are of all its nodes."""
+    """A running step. `label`: its job's id as shown; `pids`: on all its nodes."""
 
     __slots__ = ("label", "pids")
 
@@ -27,7 +27,7 @@ class Line(Row):
 
 
 def _raw(column: str, name: str) -> Render:
-    """A number without a unit. What is in no list was not used."""
+    """A number without a unit. A name that is in no list counts as 0."""
     return lambda row, style: step_usage.value_of(getattr(row.step, column), name) or "0"
 
 

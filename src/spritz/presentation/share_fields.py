@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class ShareLine:
-    """An association of the tree, what sshare asked for as a whole, and how far the line is indented."""
+    """An association, the whole answer that it belongs to, and its indentation."""
 
     __slots__ = ("depth", "row", "whole")
 
@@ -28,12 +28,12 @@ class ShareLine:
 
     @property
     def is_root(self) -> bool:
-        """The top of the tree."""
+        """Whether this is the top of the tree."""
         return not self.row.user and not self.row.parent
 
     @property
     def inherits(self) -> bool:
-        """Fairshare=parent."""
+        """Whether it has Fairshare=parent."""
         return self.row.shares == SHARES_PARENT
 
 
@@ -54,7 +54,7 @@ def _level(line: ShareLine) -> str:
 
 
 def _each(line: ShareLine, values: Mapping[str, float]) -> str:
-    """Every TRES that is counted, those that are nothing too."""
+    """Every counted TRES, zeros included."""
     return ",".join(f"{name}={int(values.get(name, 0.0))}" for name in line.whole.tres)
 
 
@@ -62,7 +62,7 @@ def _running(line: ShareLine) -> str:
     return _each(line, {name: seconds / 60.0 for name, seconds in line.row.seconds_running.items()})
 
 
-#: by name in small letters, in the order in which abbreviations are looked for and --helpformat lists them
+#: by lower-case name, in the order in which abbreviations are matched and --helpformat lists them
 FIELDS: dict[str, TableField] = {
     field.header.lower(): field
     for field in (
@@ -88,7 +88,7 @@ FIELDS: dict[str, TableField] = {
 
 
 def default_format(whole: FairShares, *, long: bool, partition: bool) -> str:
-    """What is shown unless --format says otherwise."""
+    """The default columns."""
     text = "account,user," + ("partition," if partition else "") + "rawshares,normshares,rawusage,"
     if not long:
         return text + "effectvusage,fairshare"
@@ -97,7 +97,7 @@ def default_format(whole: FairShares, *, long: bool, partition: bool) -> str:
 
 
 def lines(whole: FairShares, *, flat: bool) -> Iterable[ShareLine]:
-    """Associations in their order. `flat`: users without the tree. Depths count from the topmost account shown."""
+    """Associations in their order. `flat`: users without the tree. Depth counts from the topmost account shown."""
     depths: dict[str, int] = {}
     for row in whole.rows:
         if flat:

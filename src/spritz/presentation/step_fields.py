@@ -20,7 +20,7 @@ _LABEL = ("step.job_id", "array_job_id", "array_task_id", "step.step_id", "het_j
 
 
 def step_label(job_id: int, array_job_id: int, task_id: int | None, step_id: int, het_job_id: int = 0) -> str:
-    """`12.0`, `12_3.batch`, `12+1.0`."""
+    """The step's id: `12.0`, `12_3.batch`, `12+1.0`."""
     job = f"{array_job_id}_{task_id}" if array_job_id and task_id is not None else str(job_id)
     if het_job_id:
         job = f"{het_job_id}+{job_id - het_job_id}"
@@ -42,21 +42,21 @@ def _order(job_id: int, array_job_id: int, task_id: int | None, step_id: int, he
 
 
 def name_of_step(step_id: int, spec: StepSpec) -> str:
-    """What the step is called: its own name, or `batch`, `extern`."""
+    """The step's name: its own, or `batch`, `extern`."""
     if step_id in (STEP_BATCH, STEP_EXTERN):
         return step_name(step_id)
     return spec.name or (spec.argv[0].rpartition("/")[2] if spec.argv else step_name(step_id))
 
 
 def step_hosts(nodes: tuple[StepNode, ...]) -> str:
-    """Hostlist of a step's nodes."""
+    """The step's nodes as a hostlist."""
     from spritz.notation.hostlist import compress
 
     return compress(node.allocation.node for node in nodes)
 
 
 def cpus_of(step_id: int, nodes: tuple[StepNode, ...]) -> int:
-    """CPUs of a step. Slurm counts none for the batch script and the external step."""
+    """CPUs of a step. Slurm shows 0 for the batch script and the external step."""
     return 0 if step_id in (STEP_BATCH, STEP_EXTERN) else sum(node.allocation.cpu_count for node in nodes)
 
 
@@ -160,8 +160,8 @@ FIELDS: tuple[Field, ...] = (
     Field("USER", ("user",), letter="u", name="username"),
 )
 
-#: by the letter of `-o` with --steps
+#: by letter, for `-o` with --steps
 LETTERS = by_letter(FIELDS)
 
-#: by the names of `-O` with --steps, in lower case
+#: by name, for `-O` with --steps, in lower case
 NAMES = by_name(FIELDS)

@@ -33,7 +33,7 @@ def record_text(view: StepView, oneliner: bool = False) -> str:
         "CPUFreqReq=Default",
     ]
     if spec.distribution or proper:
-        # As Slurm lays tasks out unless told: in turn over the nodes where there is one for each, else node by node.
+        # Slurm's default task layout: cyclic if there is a node for each task, else block.
         default = "Cyclic" if step.tasks <= len(step.nodes) else "Block"
         lines[-1] += f" Dist={spec.distribution or default}"
     lines.append(f"SrunHost:Pid={spec.submit_host or '(null)'}:{spec.client_pid}")
@@ -45,7 +45,7 @@ def record_text(view: StepView, oneliner: bool = False) -> str:
 
 
 def tres(view: StepView) -> list[tuple[str, int]]:
-    """What the step holds."""
+    """The step's TRES."""
     step = view.step
     sums = {"cpu": 0, "mem": 0, "node": len(step.nodes)}
     for node in step.nodes:

@@ -1,7 +1,7 @@
-"""The fields of what the tasks of a step have used: MaxRSS, AveCPU, TRESUsageInTot …
+"""Fields for the usage of a step's tasks: MaxRSS, AveCPU, TRESUsageInTot …
 
-Kept as `name=number` lists in base units (`model.step_usage`): cpu in milliseconds, memory and disk in bytes.
-Source: sacct(1).
+Usage is stored as `name=number` lists in base units (`model.step_usage`): cpu in milliseconds, memory and disk in
+bytes. Source: sacct(1).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def value_of(text: str, name: str) -> str:
-    """One item of a list; "" if it is not there."""
+    """One item of a list; "" if it is missing."""
     for item in text.split(","):
         key, _, value = item.partition("=")
         if key == name:
@@ -31,17 +31,17 @@ def value_of(text: str, name: str) -> str:
 
 
 def size(column: str, name: str) -> Render:
-    """Bytes with a unit."""
+    """An amount of bytes, with a unit."""
     return _number(column, name, lambda value, style: style.size(value, exact=True))
 
 
 def count(column: str, name: str) -> Render:
-    """A number, with a unit where it is large."""
+    """A number, with a unit if it is large."""
     return _number(column, name, lambda value, style: style.size(value, exact=False))
 
 
 def disk(column: str, name: str) -> Render:
-    """Bytes in units of M at least, with two digits; less than one is so whatever the unit asked for."""
+    """Bytes with two digits, in MB or larger; smaller amounts are in MB whatever unit was requested."""
     return _number(column, name, _disk_text)
 
 
@@ -71,7 +71,7 @@ def cpu(column: str) -> Render:
 
 
 def plain(column: str, name: str) -> Render:
-    """A node's name, a task's number."""
+    """A node's name or a task's number."""
 
     def render(row: Row, style: Style) -> str:
         return value_of(getattr(row.step, column), name) if row.step is not None else ""
@@ -80,7 +80,7 @@ def plain(column: str, name: str) -> Render:
 
 
 def amounts(column: str) -> Render:
-    """The whole list in words: `cpu=00:00:01,fs/disk=2012,mem=1288K`."""
+    """The whole list as text: `cpu=00:00:01,fs/disk=2012,mem=1288K`."""
 
     def render(row: Row, style: Style) -> str:
         if row.step is None:
@@ -89,7 +89,7 @@ def amounts(column: str) -> Render:
         items = items if items[0] else []
         over = bool(row.step.ended_at) and column.endswith(("_ave", "_tot"))
         if not any(item.startswith("energy=") for item in items) and (items or over):
-            # As in Slurm, of a step whose energy nobody measured too.
+            # as in Slurm, also for a step whose energy was not measured
             items.insert(1 if items and items[0].startswith("cpu=") else 0, "energy=0")
         return ",".join(_amount(item, style) for item in items)
 
@@ -106,7 +106,7 @@ def _amount(item: str, style: Style) -> str:
 
 
 def names(column: str) -> Render:
-    """The whole list as it is: of nodes or tasks."""
+    """The whole list unchanged: names of nodes or numbers of tasks."""
 
     def render(row: Row, style: Style) -> str:
         return str(getattr(row.step, column)) if row.step is not None else ""
@@ -115,7 +115,7 @@ def names(column: str) -> Render:
 
 
 def energy(row: Row) -> int:
-    """Joules: of the step; of a job what its script or its steps saw, whichever is more. Each saw its whole nodes."""
+    """Joules of the step; for a job the larger of its script's and its steps' figures, as each covers whole nodes."""
     from spritz.model.ids import STEP_MAX
 
     def of(step: StepRecord) -> int:
@@ -128,9 +128,9 @@ def energy(row: Row) -> int:
 
 
 def energy_text(row: Row, *, convert: bool | None = None) -> str:
-    """`energy`; of a job that had nodes and steps for none but its script, only where anything was measured.
+    """`energy`; empty for a job without steps other than its script if nothing was measured.
 
-    `convert` None: the plain number. Source: what 22.05 prints.
+    `convert` None: the plain number. Source: output of 22.05.
     """
     from spritz.model.ids import STEP_MAX
 
@@ -144,5 +144,5 @@ def energy_text(row: Row, *, convert: bool | None = None) -> str:
 
 
 def count_text(number: float, *, convert: bool) -> str:
-    """A plain count with a unit where it is large."""
+    """A plain count, with a unit if it is large."""
     return format_units(number, exact=False, convert=convert)

@@ -1,7 +1,7 @@
 """Tables of sacct, sstat, sshare, sacctmgr and sreport: fields, `--format=name%width`, columns, and parsable text.
 
-A column is as wide as its field says or the user asks (negative: to the left). `-p` and `-P` put delimiters between
-uncut texts.
+A column has its field's width or the user's (negative: left-justified). `-p` and `-P` put delimiters between uncut
+texts.
 
 Source: sacct(1) --format, --parsable; Slurm's print_fields as 22.05 prints them.
 """
@@ -16,18 +16,18 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from typing import Any
 
-#: widest column that may be asked for
+#: widest accepted column
 WIDTH_MAX = 100_000
 
-#: what happens to a text that is wider than its column: `+` in its last place, cut, printed as it is
+#: treatment of a text that is wider than its column: `+` as its last character, cut, printed in full
 MARKED, CUT, WHOLE = "marked", "cut", "whole"
 
 
 class TableField:
-    """One entry of a catalogue: heading, width, and `render`, which makes the value of a cell (None: empty).
+    """One entry of a catalogue: heading, width, and `render`, which returns a cell's value (None: empty).
 
-    `needs` is empty for a field that has the same text for every record. `refused` is empty: each field prints, as
-    --helpformat promises.
+    `needs` is empty for a field with the same text for every record. `refused` is always empty: each field of
+    --helpformat can be printed.
     """
 
     __slots__ = ("header", "needs", "overflow", "refused", "render", "width")
@@ -59,7 +59,7 @@ class TableColumn:
         self.width = width
 
     def cell(self, text: str) -> str:
-        """Padded, or cut as the field says."""
+        """The text padded, or shortened as the field says."""
         width, overflow = abs(self.width), self.field.overflow
         if len(text) > width and overflow != WHOLE:
             text = text[:width] if overflow == CUT or not width else text[: width - 1] + "+"
@@ -74,9 +74,9 @@ class TableColumn:
 
 
 class UnknownField(SpritzError):
-    """A word of `--format` that names no field, or a bad width. The message is that of sacct, sstat and sshare.
+    """An unknown field or bad width in `--format`. The message is that of sacct, sstat and sshare.
 
-    `name`: the word without its width; `text`: the part that is wrong.
+    `name`: the word without its width; `text`: the wrong part.
     """
 
     def __init__(self, name: str, text: str) -> None:
@@ -86,7 +86,7 @@ class UnknownField(SpritzError):
 
 
 def parse_columns(text: str, fields: Mapping[str, TableField], *, least: int = 1) -> list[TableColumn]:
-    """`jobid,state%20,jobname%-30`. Case does not matter, and the first `least` letters of a name are enough."""
+    """`jobid,state%20,jobname%-30`. Case is ignored, and the first `least` letters of a name are enough."""
     columns = []
     for item in text.split(","):
         name, percent, width = item.partition("%")
@@ -101,7 +101,7 @@ def parse_columns(text: str, fields: Mapping[str, TableField], *, least: int = 1
 
 
 def _named(name: str, fields: Mapping[str, TableField], least: int) -> TableField | None:
-    """Slurm takes the first field that begins with the word."""
+    """The first field that begins with the word, as in Slurm."""
     if name in fields:
         return fields[name]
     if len(name) < least:
@@ -117,7 +117,7 @@ def _width(text: str, name: str, item: str) -> int:
 
 
 class Table:
-    """Makes lines. `parsable` 0: columns; 1: a delimiter after each text (-p); 2: between texts (-P)."""
+    """Renders lines. `parsable` 0: columns; 1: a delimiter after each text (-p); 2: between texts (-P)."""
 
     def __init__(self, columns: Sequence[TableColumn], parsable: int = 0, delimiter: str = "|") -> None:
         self.columns = columns
@@ -125,19 +125,19 @@ class Table:
         self._delimiter = delimiter
 
     def head(self) -> str:
-        """Headings, and dashes under those of columns."""
+        """Headings; for columns also the dashes below."""
         if self._parsable:
             return self.line([column.field.header for column in self.columns])
         titles = "".join(column.title() + " " for column in self.columns)
         return f"{titles}\n{''.join('-' * abs(column.width) + ' ' for column in self.columns)}\n"
 
     def row(self, *record: Any) -> str:
-        """The line of a record, which is what the fields' `render` takes."""
+        """The line for a record, which is passed to the fields' `render`."""
         values = [column.field.render(*record) for column in self.columns]
         return self.line(["" if value is None else str(value) for value in values])
 
     def line(self, texts: Sequence[str]) -> str:
-        """The line of the texts of all columns."""
+        """The line for the texts of all columns."""
         if self._parsable:
             return self._delimiter.join(texts) + (self._delimiter if self._parsable == 1 else "") + "\n"
         cells = [column.cell(text) + " " for column, text in zip(self.columns, texts, strict=True)]

@@ -1,4 +1,4 @@
-"""Slurm's numbers of TRES, as `sacctmgr show tres` and JSON give them."""
+"""Slurm's numbers of TRES, as in `sacctmgr show tres` and JSON."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from spritz.model.limits.records import Book
 
-#: type, name, number of the TRES that every cluster has
+#: type, name and number of the TRES of every cluster
 TRES: tuple[tuple[str, str, int], ...] = (
     ("cpu", "", 1),
     ("mem", "", 2),
@@ -23,7 +23,7 @@ NUMBERS = {f"{kind}/{name}" if name else kind: number for kind, name, number in 
 
 
 def tres_of(book: Book) -> list[tuple[str, str, int]]:
-    """Type, name and number of the TRES of every cluster, and of those that limits name."""
+    """Type, name and number of the TRES of every cluster, and of those named in limits."""
     from spritz.notation import tres
 
     texts = [

@@ -1,4 +1,4 @@
-"""Users and groups by name and number, as the machine's databases have them.
+"""Users and groups by name and number, from the machine's databases.
 
 Source: getpwnam(3); squeue(1) --user, scancel(1) --user.
 """
@@ -20,7 +20,7 @@ def uid_of(word: str) -> int | None:
 
 
 def name_of(uid: int) -> str:
-    """Login name, or the number where there is none."""
+    """Login name, or the number if there is none."""
     import pwd
 
     try:
@@ -30,7 +30,7 @@ def name_of(uid: int) -> str:
 
 
 def proper_name(user: str) -> str:
-    """The full name of a user as the machine's database has it; "" where there is none."""
+    """The user's full name in the machine's database; "" if there is none."""
     import pwd
 
     try:
@@ -40,7 +40,7 @@ def proper_name(user: str) -> str:
 
 
 def group_of(gid: int) -> str:
-    """Group's name, or its number where there is none."""
+    """The group's name, or its number if there is none."""
     import grp
 
     try:

@@ -1,13 +1,13 @@
 """Whole records in the form of Slurm's data_parser plugin v0.0.43 (release 25.05).
 
-Numbers that may be missing or without bound are `{"set", "infinite", "number"}`, states and flags are lists, times are
+Numbers that may be unset or unlimited are `{"set", "infinite", "number"}`, states and flags are lists, times are
 seconds since the epoch.
 
 Map
 ---
-`envelope`    `meta`, `errors`, `warnings`, the choice of the version, printing
+`envelope`    `meta`, `errors`, `warnings`; chooses the version and prints
 `values`      numbers, times, exit codes
 `jobs` `nodes` `partitions` `reservations` `sinfo` `ping` `diagnostics` `explain`   one kind of record each
-`accounting_jobs`   jobs of slurmdbd   `associations`   users, accounts, QOS and their kin
+`accounting_jobs`   jobs of slurmdbd   `associations`   users, accounts, QOS and related records
 `pretty`, `yaml`    writing
 """

@@ -1,4 +1,4 @@
-"""`sacctmgr --json show` of what is in the book. Source: Slurm's OpenAPI specification of slurmdbd, v0.0.43."""
+"""`sacctmgr --json show` of association records. Source: Slurm's OpenAPI specification of slurmdbd, v0.0.43."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     Json = dict[str, Any]
 
-#: sacctmgr's words for flags of QOS, and the specification's
+#: flags of QOS in sacctmgr's words -> in the specification's words
 QOS_FLAGS = {
     "DenyOnLimit": "DENY_LIMIT",
     "EnforceUsageThreshold": "ENFORCE_USAGE_THRESHOLD",
@@ -32,7 +32,7 @@ QOS_FLAGS = {
 
 
 class View:
-    """Turns rows of `show` into records. `tres`: (type, name, number) of each TRES; `full`: with associations."""
+    """Turns rows of `show` into records. `tres`: (type, name, number) of each TRES; `full`: include associations."""
 
     def __init__(self, book: Book, tres: Iterable[tuple[str, str, int]], *, full: bool) -> None:
         self._book = book
@@ -42,7 +42,7 @@ class View:
         self._numbers = {f"{kind}/{name}" if name else kind: at for kind, name, at in tres}
 
     def body(self, entity: str, rows: Iterable[Row]) -> Json:
-        """The list under its name."""
+        """The records as a list under the entity's name."""
         name, record = _LISTS[entity]
         return {name: [record(self, row) for row in rows]}
 
@@ -59,11 +59,11 @@ class View:
         return [*words, *(["DELETED"] if record in self._deleted or record in self._deleted_clusters else [])]
 
     def tres(self, row: Row) -> Json:
-        """One TRES; `count` is of uses of it, and none here."""
+        """One TRES; `count`, its usage, is 0 here."""
         return {"type": row["type"], "name": row["name"], "id": row["id"], "count": 0}
 
     def account(self, row: Row) -> Json:
-        """Coordinators of accounts above it are not its direct ones."""
+        """Only direct coordinators, not those of parent accounts."""
         one = row["c"]
         direct = {coordinator.user for coordinator in self._book.coordinators if coordinator.account == one.name}
         return {
@@ -76,7 +76,7 @@ class View:
         }
 
     def user(self, row: Row) -> Json:
-        """`coordinators` are the accounts that the user coordinates."""
+        """`coordinators`: the accounts that the user coordinates."""
         one = row["u"]
         return {
             "administrator_level": [one.admin],
@@ -90,7 +90,7 @@ class View:
         }
 
     def cluster(self, row: Row) -> Json:
-        """Its controller, as it registered."""
+        """The cluster with its controller's registration."""
         one, root = row["k"], row.get("a")
         return {
             "controller": {"host": one.host, "port": one.port},
@@ -104,7 +104,7 @@ class View:
         }
 
     def wckey(self, row: Row) -> Json:
-        """Keys have no numbers here."""
+        """Wckeys have no numbers here."""
         one = row["w"]
         return {
             "accounting": [],
@@ -116,7 +116,7 @@ class View:
         }
 
     def association(self, row: Row) -> Json:
-        """Max* and QOS as they hold, from above too."""
+        """Max* limits and QOS in force, inherited ones included."""
         one, bounds = row["a"], row["b"]
         jobs = {
             "per": {
@@ -151,7 +151,7 @@ class View:
         }
 
     def qos(self, row: Row) -> Json:
-        """Limits by what they bound."""
+        """Limits grouped by their scope."""
         one: Qos = row["q"]
         minutes = {
             "total": self._tres(one.grp_tres_mins),
@@ -212,7 +212,7 @@ class View:
 
 
 def _short(association: Association) -> Json:
-    """What tells an association from others."""
+    """The fields that identify an association."""
     return {
         "account": association.account,
         "cluster": association.cluster,
@@ -226,7 +226,7 @@ def _words(text: str) -> list[str]:
     return [word for word in text.split(",") if word]
 
 
-#: entity -> (name of the list, what makes a record of it)
+#: entity -> (name of the list, function for a record)
 _LISTS: Mapping[str, tuple[str, Callable[[View, Row], Json]]] = {
     "account": ("accounts", View.account),
     "association": ("associations", View.association),
@@ -237,5 +237,5 @@ _LISTS: Mapping[str, tuple[str, Callable[[View, Row], Json]]] = {
     "wckey": ("wckeys", View.wckey),
 }
 ENTITIES = tuple(_LISTS)
-#: entity -> the operation of REST that answers alike
+#: entity -> the REST operation with the same answer
 OPERATIONS = {entity: f"GET /slurmdb/{entity if entity in ('qos', 'tres') else entity + 's'}" for entity in ENTITIES}

@@ -29,7 +29,7 @@ def _call(row: CallCount) -> Json:
 
 
 def statistics(diagnostics: Diagnostics) -> Json:
-    """All of it."""
+    """The whole document."""
     from spritz.presentation.users import name_of as user_name
 
     quick, full = diagnostics.quick, diagnostics.full

@@ -1,7 +1,7 @@
-"""The published documents, and what of them an operation needs: its path, parameters, and schemas.
+"""Slurm's published OpenAPI documents, and each operation's path, parameters and schemas.
 
-Slurm's documents (`openapi/README.md`) are the contract: which paths, methods, parameters and fields a version has
-follows from them, so a new version is a new document and the operations that it adds.
+The documents (`openapi/README.md`) are the contract: they define the paths, methods, parameters and fields of a
+version, so a new version needs a new document and the operations that it adds.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from msgspec import Struct, json
 
 Json = dict[str, Any]
 
-#: The versions that are served, the oldest first.
+#: The supported versions, oldest first.
 VERSIONS = ("v0.0.42", "v0.0.43", "v0.0.44", "v0.0.45")
 
 _VERSION = re.compile(r"v0\.0\.\d+")
 
 
 class Parameter(Struct, frozen=True, kw_only=True):
-    """A parameter of a path or a query."""
+    """A parameter in the path or the query."""
 
     name: str
     place: str
@@ -31,11 +31,11 @@ class Parameter(Struct, frozen=True, kw_only=True):
 
 
 class Operation(Struct, frozen=True, kw_only=True):
-    """One method of one path of one version. `key` is the same in every version: `GET /slurm/job/{job_id}`."""
+    """One method of one path of one version. `key` is the same in all versions: `GET /slurm/job/{job_id}`."""
 
     key: str
     method: str
-    #: as the document has it
+    #: as in the document
     path: str
     version: str
     parameters: tuple[Parameter, ...]
@@ -46,13 +46,13 @@ class Operation(Struct, frozen=True, kw_only=True):
 
 
 def document_bytes(version: str) -> bytes:
-    """A version's document as it was published, JSON."""
+    """A version's document as published, JSON."""
     return gzip.decompress((files("spritz.presentation.json") / "openapi" / f"slurm-{version}.json.gz").read_bytes())
 
 
 @cache
 def document(version: str) -> Json:
-    """A version's document. It is shared: not to be changed."""
+    """A version's document. Shared: must not be changed."""
     found: Json = json.decode(document_bytes(version))
     return found
 
@@ -72,7 +72,7 @@ def key_of(method: str, path: str) -> str:
 
 
 def resolve(version: str, schema: Json) -> Json:
-    """The schema that a reference leads to."""
+    """The schema that a reference points to."""
     while "$ref" in schema:
         schema = document(version)["components"]["schemas"][schema["$ref"].rpartition("/")[2]]
     return schema

@@ -1,6 +1,6 @@
-"""What every answer carries, and its printing. Source: squeue(1) --json, --yaml; OpenAPI `openapi_meta`.
+"""The common part of every answer, and printing. Source: squeue(1) --json, --yaml; OpenAPI `openapi_meta`.
 
-`version_word` is what follows `--json=`; for `--yaml` it is that after the word `yaml=`.
+`version_word` is the value of `--json=`; for `--yaml` the same after the word `yaml=`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
         def out(self, text: str) -> None: ...
 
 
-#: The version of the records as they are made. Others are shaped by their published documents (`shape`).
+#: The version of the records as created. `shape` converts them to other versions by their documents.
 DEFAULT = "v0.0.43"
 #: the default first
 VERSIONS = (DEFAULT, "v0.0.42", "v0.0.44", "v0.0.45")
@@ -27,7 +27,9 @@ YAML = "yaml="
 
 
 def version_of(version_word: str) -> str:
-    """The data_parser version of `--json[=VERSION]`; the default one for `list`. Raises SpritzError for another."""
+    """The data_parser version of `--json[=VERSION]`; the default one for `list`. Raises SpritzError for unknown
+    versions.
+    """
     option, version_word = (
         ("--yaml", version_word[len(YAML) :]) if version_word.startswith(YAML) else ("--json", version_word)
     )
@@ -47,7 +49,7 @@ def version_of(version_word: str) -> str:
 
 
 def shaped(version_word: str, operation: str, body: dict[str, Any]) -> dict[str, Any]:
-    """The body as the version that is asked for has it: `operation` of REST (`GET /slurm/jobs`) answers alike."""
+    """The body in the requested version; `operation`: the REST operation with the same answer (`GET /slurm/jobs`)."""
     version = version_of(version_word)
     if version == DEFAULT or not operation:
         return body
@@ -59,9 +61,9 @@ def shaped(version_word: str, operation: str, body: dict[str, Any]) -> dict[str,
 
 
 def show(output: Output, version_word: str, body: dict[str, Any], operation: str = "") -> None:
-    """Print an answer, or with `--json=list` the versions there are. Raises SpritzError.
+    """Print an answer, or with `--json=list` the supported versions. Raises SpritzError.
 
-    `operation` is that of REST which answers alike, if there is one.
+    `operation`: the REST operation with the same answer, if there is one.
     """
     if version_word.removeprefix(YAML) == "list":
         _list_versions(output)
@@ -88,7 +90,7 @@ def show(output: Output, version_word: str, body: dict[str, Any], operation: str
 
 
 def show_records(output: Output, version_word: str, name: str, records: list[str], rest: dict[str, Any]) -> None:
-    """The same for an answer whose first list, `name`, is of records that are text already (see `pretty`)."""
+    """The same for an answer whose first list, `name`, has records that are text already (see `pretty`)."""
     if version_word.startswith(YAML) or version_word == "list":
         from msgspec import Raw
 
@@ -124,7 +126,7 @@ def _printable(text: str) -> str:
 
 
 def meta(output: Output, version: str) -> dict[str, Any]:
-    """Who asked whom, in which form."""
+    """The answer's `meta`: the client, the command and the plugin."""
     import os
 
     from spritz import SLURM_VERSION

@@ -1,4 +1,4 @@
-"""`scontrol --json explain`: the model's own fields, since Slurm has no such answer. Times are epoch seconds."""
+"""`scontrol --json explain`: the model's own fields, since Slurm has no such command. Times are epoch seconds."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def show(output: Output, version_word: str, now: float, explanations: Sequence[Explanation]) -> None:
-    """Print them."""
+    """Print explanations as JSON or YAML."""
     from msgspec import to_builtins
 
     show_answer(

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 class JobsJson:
-    """`squeue --json`, prepared."""
+    """`squeue --json`, with its options checked."""
 
     def __init__(self, version_word: str, wanted: JobFilter, output: Output, *, all_jobs: bool) -> None:
         version_of(version_word)
@@ -44,7 +44,7 @@ class JobsJson:
         self._all = all_jobs
 
     def show(self, controller: Connection) -> None:
-        """Ask and print."""
+        """Request the jobs and print them."""
         from spritz.model.queries import Jobs, ListJobs
 
         now = 0.0
@@ -65,7 +65,7 @@ class JobsJson:
 
 
 def show_records(output: Output, version_word: str, now: float, jobs: list[Job]) -> None:
-    """Print them."""
+    """Print job records."""
     if version_of(version_word) == DEFAULT:
         _show(output, version_word, now, list(map(_Writer().record, jobs)))
         return
@@ -88,7 +88,7 @@ def state_list(job: Job) -> tuple[str, ...]:
 
 
 def job_json(job: Job, cluster: str = "") -> Json:
-    """One record, keys in any order."""
+    """One record; the order of keys is arbitrary."""
     return {
         "cluster": cluster,
         **_identity(job),
@@ -102,7 +102,7 @@ def job_json(job: Job, cluster: str = "") -> Json:
 
 
 def kind_of(job: Job) -> object:
-    """What is the same for jobs whose records differ in `OWN_KEYS` alone; None for a job that runs."""
+    """A key shared by jobs whose records differ only in `OWN_KEYS`; None for a running job."""
     if job.allocation is not None:
         return None
     return (_kind_of(astuple(job.spec)), job.state, job.billing, job.expected_nodes)
@@ -114,7 +114,7 @@ def own_json(job: Job, cluster: str = "") -> Json:
 
 
 class _Writer:
-    """Makes records into text. What follows from a request alone is worked out once for each kind of request."""
+    """Makes records into text. The part that follows from the request is made once for each kind of request."""
 
     def __init__(self) -> None:
         self._cluster = cluster_name()
@@ -122,7 +122,7 @@ class _Writer:
         self._kinds: dict[object, list[str]] = {}
 
     def record(self, job: Job) -> str:
-        """One record of the answer."""
+        """The text of one record."""
         cluster = self._cluster
         if job.allocation is not None:
             whole = job_json(job, cluster)
@@ -213,7 +213,7 @@ def _state(job: Job) -> Json:
 
 
 def _flags(job: Job) -> tuple[str, ...]:
-    """What the record tells of; how a job was looked at by schedulers it does not."""
+    """Flags that the record knows; not those about visits by schedulers."""
     spec = job.spec
     chosen = {
         "KILL_INVALID_DEPENDENCY": spec.kill_on_invalid_dependency is True,
@@ -236,7 +236,7 @@ def _flags(job: Job) -> tuple[str, ...]:
 
 
 def _billable(job: Job) -> float | None:
-    """What a job is billed by its partition's weights, which are its CPUs where there are none; None: not started."""
+    """Billing by the partition's weights, or CPUs without weights; None before the start."""
     if job.allocation is None:
         return None
     return float(job.allocation.cpu_count if job.billing is None else job.billing)
@@ -435,7 +435,7 @@ _NO_FILES: Json = dict.fromkeys(
 )
 
 
-#: Facts about what Spritz has not: accounting, federations, heterogeneous jobs, containers, power.
+#: values for features that Spritz does not have
 _ABSENT: Json = {
     "batch_features": "",
     "burst_buffer": "",
@@ -462,10 +462,10 @@ _ANY = Job(id=0, spec=JobSpec())
 _KIND_KEYS = tuple(sorted({**_size(_ANY), **_request(_ANY), **_ABSENT}))
 OWN_KEYS = tuple(sorted(job_json(_ANY).keys() - set(_KIND_KEYS)))
 _kind_values, _own_values = itemgetter(*_KIND_KEYS), itemgetter(*OWN_KEYS)
-#: where the lines of `OWN_KEYS` and then `_KIND_KEYS` stand in the order of the alphabet
+#: positions of `OWN_KEYS` and then `_KIND_KEYS` in alphabetical order
 _PLACES = tuple(sorted(range(len(OWN_KEYS + _KIND_KEYS)), key=(OWN_KEYS + _KIND_KEYS).__getitem__))
 
-#: Fields of a request that each has for itself. `_size` and `_request` look at none of them (a test sees to it).
+#: Request fields that differ from job to job. `_size` and `_request` use none of them (a test checks that).
 DIFFERENT = frozenset(
     (
         "admin_comment", "arguments", "array", "begin_at", "command", "comment", "cron", "deadline_at", "dependencies",

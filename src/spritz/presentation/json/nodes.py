@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def show_records(output: Output, version_word: str, now: float, views: list[NodeView]) -> None:
-    """Print them."""
+    """Print node records."""
     show(
         output,
         version_word,
@@ -28,7 +28,7 @@ def show_records(output: Output, version_word: str, now: float, views: list[Node
 
 
 def node_json(view: NodeView) -> Json:
-    """One record, keys in the order of the alphabet."""
+    """One record, keys in alphabetical order."""
     from spritz.model.gpu_cores import cores_for_gpus
     from spritz.notation.ranges import format_ids
     from spritz.notation.tres import format
@@ -100,7 +100,7 @@ def node_json(view: NodeView) -> Json:
     return dict(sorted(body.items()))
 
 
-#: as Slurm has it where no plugin measures
+#: Slurm's values without an energy plugin
 _NO_ENERGY: Json = {
     "average_watts": 0,
     "base_consumed_energy": 0,

@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 def show_records(
     output: Output, version_word: str, now: float, partitions: Sequence[Partition], views: Mapping[str, NodeView]
 ) -> None:
-    """Print them."""
+    """Print partition records."""
     body = {"partitions": [partition_json(partition, views) for partition in partitions], "last_update": moment(now)}
     show(output, version_word, body, "GET /slurm/partitions")
 
 
 def partition_json(p: Partition, views: Mapping[str, NodeView]) -> Json:
-    """One record."""
+    """One record, with totals over the nodes `views`."""
     from spritz.notation.hostlist import compress
     from spritz.notation.tres import format
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def show(output: Output, version_word: str, found: Sequence[tuple[str, Pong | None, int]]) -> None:
-    """Print the controllers in the order of slurm.conf: host, answer, and its latency in microseconds."""
+    """Print the controllers in the order of slurm.conf: host, answer, latency in microseconds."""
     pings = [
         {
             "hostname": host,

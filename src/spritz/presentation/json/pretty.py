@@ -1,7 +1,7 @@
-"""Many records as indented JSON in one pass: what two records have in common is made into text once.
+"""Renders many records as indented JSON: text that records share is made once.
 
 The same bytes as `msgspec.json.format(…, indent=2)` of the whole answer (a test compares them), in a third of the time
-and a quarter of the memory: ten thousand jobs are 75 MB of text, most of which is the same few hundred lines.
+and a quarter of the memory: ten thousand jobs are 75 MB of text, mostly the same few hundred lines.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
     Json = dict[str, Any]
 
-#: Indentation of a record's keys: inside the answer, inside its list.
+#: indentation of a record's keys inside the answer and its list
 _INDENT = "      "
-#: Texts kept of one key; beyond that all are forgotten. Numbers of jobs and times are different in every record.
+#: Cached texts of one key; the cache is emptied beyond that. Ids and times differ in every record.
 _KEPT_MAX = 4096
 
 
 class Shared(dict[str, "Any"]):
-    """A dict that nobody changes, looked up by identity."""
+    """An immutable dict, hashed by identity."""
 
     __slots__ = ()
 
@@ -33,7 +33,7 @@ class Shared(dict[str, "Any"]):
 
 
 class _Column(dict[object, str]):
-    """The lines of one key: value -> `"key": value`, made when it is first met."""
+    """The lines of one key: value -> `"key": value`, made on first use."""
 
     __slots__ = ("_head",)
 
@@ -50,33 +50,33 @@ class _Column(dict[object, str]):
 
 
 class Printer:
-    """Makes records with these keys, in this order, into text.
+    """Renders records with these keys, in this order.
 
-    Values can be looked up: tuples in place of lists, `Shared` in place of dicts. Those of one key are all of one type
-    (1, 1.0 and True would be the same).
+    Values must be hashable: tuples for lists, `Shared` for dicts. All values of a key have the same type (1, 1.0 and
+    True would be equal).
     """
 
     def __init__(self, keys: Iterable[str]) -> None:
         self._columns = [_Column(key) for key in keys]
 
     def lines(self, values: Iterable[Any]) -> list[str]:
-        """Lines of one record, one or more a key."""
+        """Lines of a record, one or more for each key."""
         return [column[value] for column, value in zip(self._columns, values, strict=True)]
 
 
 def record_of(lines: Iterable[str]) -> str:
-    """One record, indented as an item of a list of the answer, without the comma that follows."""
+    """A record, indented as a list item, without the comma after it."""
     return "    {\n" + ",\n".join(lines) + "\n    }"
 
 
 def around(name: str, rest: Json) -> tuple[str, str]:
-    """What stands before and behind the records of the answer's first list: `{"name": [` and `], …rest}`."""
+    """The text before and after the records of the answer's first list: `{"name": [` and `], …rest}`."""
     others = json.format(encoded(rest), indent=2).decode()
     return f'{{\n  "{name}": [', f"],{others[1:]}"
 
 
 def encoded(value: object) -> bytes:
-    """JSON without blanks."""
+    """JSON without whitespace."""
     from msgspec import json
 
     try:

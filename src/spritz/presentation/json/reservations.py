@@ -1,6 +1,6 @@
 """Reservations in full: `scontrol --json show reservation`. Source: OpenAPI `reservation_info` v0.0.43.
 
-`core_specializations` numbers CPUs: how many of them a core has is not known here.
+`core_specializations` has numbers of CPUs: the number of CPUs in a core is not known here.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def show_records(output: Output, version_word: str, now: float, reservations: Sequence[Reservation]) -> None:
-    """Print them."""
+    """Print reservation records."""
     body = {
         "reservations": [reservation_json(reservation, now) for reservation in reservations],
         "last_update": moment(now),
@@ -31,7 +31,7 @@ def show_records(output: Output, version_word: str, now: float, reservations: Se
 
 
 def reservation_json(reservation: Reservation, now: float) -> Json:
-    """One record."""
+    """One record; times of a floating reservation are relative to `now`."""
     from spritz.notation.hostlist import compress
     from spritz.notation.ranges import format_ids
 

@@ -1,9 +1,9 @@
-"""Answers in the form that a version's document wants.
+"""Converts answers to the schema of a version's document.
 
-The records of `presentation` are of one form, that of the newest version with more keys where an older one has others.
-A `Shape` is compiled from a schema: it keeps what the schema names, gives what is missing its type's empty form, and
-turns what an older version has as another type (a list for a text with commas, a plain number for one that may be
-unset). So every answer has exactly the keys of its document, in its order.
+Records are created in one form: that of the newest version, with additional keys of older ones. A `Shape` is compiled
+from a schema: it keeps the keys in the schema, fills missing ones with their type's empty value, and converts types
+that differ in an older version (a list or a text with commas, a plain number or one that may be unset). So every answer
+has exactly the keys of its document, in its order.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from typing import Any
 
 from spritz.presentation.json.documents import Json, resolve
 
-#: A value in, the value of the answer out.
+#: a value in, the value of the answer out
 Convert = Callable[[Any], Any]
 
-#: Stands for a value that is not there.
+#: stands for a missing value
 MISSING: Any = object()
 
 _UNSET = {"set": False, "infinite": False, "number": 0}
@@ -30,25 +30,25 @@ class Shapes:
         self._known: dict[str, Convert] = {}
 
     def of(self, schema: Json) -> Convert:
-        """The conversion to a schema. `MISSING` gives its empty form."""
+        """The conversion to a schema. `MISSING` gives its empty value."""
         name = schema.get("$ref", "")
         if not name:
             return self._compiled(schema)
         found = self._known.get(name)
         if found is None:
-            # A schema may hold itself: until it is compiled, it is looked up when it is used.
+            # A schema may contain itself: until it is compiled, it is looked up at the time of use.
             self._known[name] = lambda value: self._known[name](value)
             found = self._known[name] = self._compiled(resolve(self._version, schema))
         return found
 
     def member(self, answer: Json, name: str) -> dict[str, Convert]:
-        """What shapes each key of the members of the list `name` of an answer."""
+        """For each key, the conversion in members of the list `name` of an answer."""
         listed = resolve(self._version, resolve(self._version, answer)["properties"][name])
         properties = resolve(self._version, listed["items"])["properties"]
         return {key: self.of(one) for key, one in properties.items()}
 
     def value(self, answer: Json, name: str) -> Convert:
-        """What shapes the value under one key of an answer."""
+        """The conversion of the value under one key of an answer."""
         return self.of(resolve(self._version, answer)["properties"][name])
 
     def _compiled(self, schema: Json) -> Convert:

@@ -1,4 +1,4 @@
-"""`sinfo --json`: nodes of one partition and one state together. Source: OpenAPI `sinfo` v0.0.43."""
+"""`sinfo --json`: nodes grouped by partition and state. Source: OpenAPI `sinfo` v0.0.43."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 
     Json = dict[str, Any]
 
-#: what keeps nodes apart: all but names and measurements
+#: the fields that separate groups: all except names and measurements
 _KEYS = "tcmdwXYZfbGEuH"
 
 
 def show(output: Output, version_word: str, partitions: Sequence[Partition], views: dict[str, NodeView]) -> None:
-    """Print groups of alike nodes."""
+    """Print groups of equal nodes."""
     from spritz.presentation.node_groups import make_groups
 
     keys = [key for key in (LETTERS[letter].key for letter in _KEYS) if key is not None]
@@ -35,7 +35,7 @@ def show(output: Output, version_word: str, partitions: Sequence[Partition], vie
 
 
 def group_json(group: Group, views: Mapping[str, NodeView]) -> Json:
-    """One group."""
+    """The record of one group."""
     from spritz.presentation.users import name_of
 
     first = group.views[0] if group.views else None

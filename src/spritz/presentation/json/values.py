@@ -20,7 +20,7 @@ _NUMBERS_MAX = 4096
 
 
 def number(value: float | None) -> Json:
-    """A number that may be unset (None) or without bound (INFINITE). The dict is shared: it must not be changed."""
+    """A number that may be unset (None) or unlimited (INFINITE). The dict is shared: it must not be changed."""
     if value is None:
         return _UNSET
     known = _numbers.get((type(value), value))
@@ -35,12 +35,12 @@ def number(value: float | None) -> Json:
 
 
 def moment(at: float) -> Json:
-    """A time; 0 is set, as Slurm has it."""
+    """A time; 0 counts as set, as in Slurm."""
     return number(int(at))
 
 
 def exit_code(status: int) -> Json:
-    """A wait status in words."""
+    """A wait status as an object of code, signal and status."""
     if not status:
         return _SUCCESS
     from spritz.notation.signals import signal_name

@@ -1,4 +1,4 @@
-"""A record as YAML: `--yaml`. What JSON can say, in blocks of lines; text is quoted as in JSON, which YAML reads alike.
+"""Writes YAML for `--yaml`: JSON values as blocks of lines; text is quoted as in JSON, which is valid YAML.
 
 Source: YAML 1.2, chapters 7 and 8; squeue(1) --yaml.
 """
@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from typing import Any
 
-#: words that would be something else than text if they stood there without quotes
+#: words that would not be text without quotes
 _OTHER_MEANING = frozenset(("null", "true", "false", "yes", "no", "on", "off", "y", "n", "nan", "infinity"))
 _PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./+")
 
 
 def document(value: Any) -> str:
-    """One document, from what a JSON decoder gives."""
+    """A document for a value from a JSON decoder."""
     lines = ["%YAML 1.2", "---"]
     _block(value, 0, lines)
     return "\n".join(lines) + "\n"
