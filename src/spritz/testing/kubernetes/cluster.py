@@ -169,6 +169,8 @@ class Cluster:
         self._history_max = history
         #: events of this version and older are forgotten
         self.compacted = 1
+        #: uid → where its object is
+        self._places: dict[str, tuple[StoreKey, Name]] = {}
         self._watchers: dict[StoreKey, set[Watcher]] = {}
         #: continued lists: token → (version, remaining objects)
         self._pages: dict[str, tuple[int, list[Stored]]] = {}
@@ -218,6 +220,10 @@ class Cluster:
     def _find(self, plural: str, namespace: str, name: str) -> Object | None:
         stored = self._stores[self.plural(plural).key].get((namespace, name))
         return stored.obj if stored is not None else None
+
+    def by_uid(self, uid: str) -> Object | None:
+        place = self._places.get(uid)
+        return self._stores[place[0]][place[1]].obj if place is not None else None
 
     def among(self, plural: str, namespace: str = "") -> Iterable[Object]:
         """The objects of a resource, of one namespace or all. They must not be changed."""
@@ -336,10 +342,13 @@ class Cluster:
         obj["metadata"]["resourceVersion"] = str(self.version)
         stored = Stored(obj)
         store = self._stores[kind.key]
+        if old is not None:
+            self._places.pop(old.obj["metadata"]["uid"], None)
         if new is None:
             del store[name]
         else:
             store[name] = stored
+            self._places[obj["metadata"]["uid"]] = (kind.key, name)
         event = Event(self.version, kind.key, name, old, stored if new is not None else None, stored)
         self._history.append(event)
         if len(self._history) > self._history_max:
@@ -531,11 +540,13 @@ class Cluster:
         request: Request | None = None,
         *,
         subresource: str = "",
+        patched: bool = False,
         applied: bool = False,
     ) -> Object:
         """Replace the object by what `change` makes of it; returns it as stored. Raises Refusal.
 
-        A resource version in the new object must be the present one. `applied`: its managed fields are set already.
+        A resource version in the new object must be the present one. `patched`: `change` is a patch. `applied`: its
+        managed fields are set already.
         """
         request = request or Request()
         for _attempt in range(_PATCH_ATTEMPTS):
@@ -559,6 +570,9 @@ class Cluster:
             elif metadata["resourceVersion"] != before["resourceVersion"]:
                 raise errors.conflict(kind.plural, kind.group, name, errors.MODIFIED)
             if metadata.get("uid") and metadata["uid"] != before["uid"]:
+                if patched:  # a PUT's uid is a precondition, a patch's a change
+                    cause = errors.invalid("metadata.uid", metadata["uid"], "field is immutable")
+                    raise errors.invalid_object(kind.kind, kind.group, name, [cause])
                 text = (
                     f"Precondition failed: UID in precondition: {metadata['uid']}, UID in object meta: {before['uid']}"
                 )
@@ -719,7 +733,8 @@ class Cluster:
                 raise bad_request("the patch does not make an object")
             return result
 
-        return await self.update(kind, namespace, name, change, request, subresource=subresource), False
+        new = await self.update(kind, namespace, name, change, request, subresource=subresource, patched=True)
+        return new, False
 
     async def _apply(
         self, kind: Kind, namespace: str, name: str, config: Object, request: Request, subresource: str, force: bool
@@ -1046,6 +1061,8 @@ class Cluster:
             store = self._stores.get((spec["group"], spec["names"]["plural"]), {})
             for watcher in self._watchers.get((spec["group"], spec["names"]["plural"]), ()):
                 watcher.end()
+            for stored in store.values():
+                self._places.pop(stored.obj["metadata"]["uid"], None)
             store.clear()
             return
         for kind in kinds.of_custom_resource(definition):

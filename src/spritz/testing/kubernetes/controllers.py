@@ -111,8 +111,9 @@ class Controllers:
                 if owner is not None and owner["metadata"].get("deletionTimestamp"):
                     self._mark("namespaces", "", namespace)
         owners = obj["metadata"].get("ownerReferences") or ()
-        if owners and event.old is None:
-            self._mark("garbage", owners[0]["uid"], "")
+        if owners and (event.old is None or event.new is None):
+            for owner in owners:
+                self._mark("garbage", owner["uid"], "")
         for owner in owners:
             if owner.get("controller") and owner["kind"] in _WORKLOADS:
                 self._mark(_WORKLOADS[owner["kind"]], namespace, owner["name"])
@@ -241,7 +242,7 @@ class Controllers:
 
     async def _garbage(self, uid: str, _name: str) -> None:
         """What depends on the object with that uid: deleted with it, or let go."""
-        owner = self._by_uid(uid)
+        owner = self._cluster.by_uid(uid)
         dependents = [
             (key, name)
             for key, name in sorted(self._dependents.get(uid, ()))
@@ -255,7 +256,7 @@ class Controllers:
                 living = [
                     each
                     for each in obj["metadata"].get("ownerReferences") or ()
-                    if each["uid"] != uid and self._by_uid(each["uid"]) is not None
+                    if each["uid"] != uid and self._cluster.by_uid(each["uid"]) is not None
                 ]
                 if living:
                     await self._set(
@@ -269,7 +270,10 @@ class Controllers:
                     await self._delete(key[1], obj, propagationPolicy="Background")
             self._dependents.pop(uid, None) if not self._dependents.get(uid) else None
             return
-        kind, obj = owner
+        obj = owner
+        kind = self._cluster.kind_named(obj["apiVersion"], obj["kind"])
+        if kind is None:
+            return
         finalizers = obj["metadata"].get("finalizers") or []
         if not obj["metadata"].get("deletionTimestamp"):
             return
@@ -302,13 +306,6 @@ class Controllers:
                     )
             if not blocking or not [1 for key, place in dependents if place in self._cluster._stores[key]]:
                 await self._set(kind.plural, namespace, name, lambda each: _without(each, "foregroundDeletion"), "")
-
-    def _by_uid(self, uid: str) -> tuple[Kind, Object] | None:
-        for kind in self._cluster.kinds():
-            for stored in self._cluster._stores[kind.key].values():
-                if stored.obj["metadata"]["uid"] == uid:
-                    return kind, stored.obj
-        return None
 
     # Workloads
 

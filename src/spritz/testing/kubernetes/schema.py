@@ -221,7 +221,11 @@ def _of_type(hint: Any, owner: str, field: str) -> Schema:
         return Schema("int-or-string")
     simple = {str: "string", int: "integer", float: "number", bool: "boolean", datetime.datetime: "string"}
     name = simple.get(hint)
-    return Schema(name) if name is not None else ANY
+    if name is None:
+        return ANY
+    schema = Schema(name)
+    schema.nullable = field == "lastProbeTime"  # Go writes a time that is not set as null
+    return schema
 
 
 #: maps whose values are quantities, which may be numbers too

@@ -1,0 +1,1 @@
+"""What a Kubernetes API server must do, and the operator against one."""
