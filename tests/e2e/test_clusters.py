@@ -200,6 +200,8 @@ async def install(api: Api, *names: str) -> None:
     """Files of packaging, which the server checks."""
     kinds = {
         "Namespace": "api/v1/namespaces",
+        "Role": "apis/rbac.authorization.k8s.io/v1/namespaces/spritz/roles",
+        "RoleBinding": "apis/rbac.authorization.k8s.io/v1/namespaces/spritz/rolebindings",
         "ServiceAccount": "api/v1/namespaces/spritz/serviceaccounts",
         "ClusterRole": "apis/rbac.authorization.k8s.io/v1/clusterroles",
         "ClusterRoleBinding": "apis/rbac.authorization.k8s.io/v1/clusterrolebindings",

@@ -3,7 +3,7 @@
 `api`        requests: server-side apply as our field manager, typed reads, status, binding, eviction; bounded retries
 `watching`   the reflector: a cache of one resource that equals the server's, and every change of it, deletions included
 `workqueue`  keys that wait for a worker: no key with two workers at once, back-off per key
-`election`   leader election by a Lease, with a fence that closes before another leader can open his
+`election`   leader election by a Lease, with a fence that closes before another leader can open its own
 
 `pods`           pods as far as scheduling goes: what they ask for, and which of them start together
 `policy`         namespaces and priority classes -> accounts, users, QOS

@@ -569,6 +569,7 @@ class Clusters:
         if found is not None:
             await found[0].close()
         slurm = Control(self._address(cluster), token_of(key, "root", int(self._now()), int(until)))
+        slurm.guard = self._api.guard
         self._slurms[cluster.metadata.uid] = (slurm, until)
         return slurm
 

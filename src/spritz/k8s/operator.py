@@ -3,7 +3,9 @@
     spritz-operator --slurmrestd URL [--policy FILE] [--kubeconfig FILE] [--scheduler-name NAME]
     spritz-operator --clusters [--kubeconfig FILE]
 
-The token of slurmrestd comes from SLURM_JWT or the file --token-file,"""
+Of several that run, one works: the one that has the Lease. The token of slurmrestd comes from SLURM_JWT or the file
+--token-file.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +19,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-from spritz.k8s.api import Api
+from spritz.k8s.api import Api, Retries
 from spritz.k8s.clusters import Clusters
+from spritz.k8s.election import Election
 from spritz.k8s.node_sync import NodeSync
 from spritz.k8s.pod_scheduler import PodScheduler
 from spritz.k8s.policy import Policy, PolicyError, read
@@ -70,7 +73,13 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--kubeconfig", metavar="FILE", help="the API server (default: as kubectl finds it)")
     parser.add_argument("--scheduler-name", metavar="NAME", default="spritz", help="pods with this name are ours")
     parser.add_argument("--no-nodes", action="store_true", help="leave nodes alone: somebody else creates them")
+    parser.add_argument(
+        "--lease-seconds", metavar="N", type=float, default=15.0, help="after which another operator takes over (15)"
+    )
+    parser.add_argument("--lease-namespace", metavar="NAME", default="", help="of the Lease (default: the operator's)")
     arguments = parser.parse_args(argv)
+    if arguments.lease_seconds < 1:
+        parser.error("--lease-seconds is at least 1")
     if not arguments.slurmrestd and not arguments.clusters:
         parser.error("nothing to do: give --slurmrestd, --clusters or both")
     try:
@@ -86,13 +95,28 @@ def main(argv: list[str]) -> int:
 
 async def _run(arguments: argparse.Namespace, policy: Policy, token: str) -> int:
     slurm = Slurm(arguments.slurmrestd, token) if arguments.slurmrestd else None
-    async with Api.connect(arguments.kubeconfig) as api:
-        work = asyncio.current_task()
-        assert work is not None
+    async with (
+        Api.connect(arguments.kubeconfig) as api,
+        # Its requests wait for no others, and are repeated by the election alone.
+        Api.connect(arguments.kubeconfig, retries=Retries(attempts=1)) as own,
+    ):
+        election = Election(
+            own,
+            "spritz-operator" if slurm is not None else "spritz-clusters",
+            log,
+            namespace=arguments.lease_namespace,
+            seconds=arguments.lease_seconds,
+        )
+        api.guard = election.check
+        if slurm is not None:
+            slurm.guard = election.check
+        current = asyncio.current_task()
+        assert current is not None
         for number in (signal.SIGTERM, signal.SIGINT):
-            asyncio.get_running_loop().add_signal_handler(number, work.cancel)
+            asyncio.get_running_loop().add_signal_handler(number, current.cancel)
         log("operator.started", slurmrestd=arguments.slurmrestd, clusters=arguments.clusters)
-        try:
+
+        async def work() -> None:
             await operate(
                 api,
                 slurm,
@@ -101,6 +125,9 @@ async def _run(arguments: argparse.Namespace, policy: Policy, token: str) -> int
                 nodes=not arguments.no_nodes,
                 clusters=arguments.clusters,
             )
+
+        try:
+            await election.run(work)
         except asyncio.CancelledError:
             log("operator.stopped")
         finally:

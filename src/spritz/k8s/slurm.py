@@ -6,7 +6,7 @@ done twice.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from typing import Any, Final
 
 import httpx2
@@ -140,6 +140,8 @@ class Slurm:
             self._client = httpx2.AsyncClient(base_url=address, headers=headers, timeout=_TIMEOUT, limits=limits)
         #: requests sent
         self.sent = 0
+        #: called before every request that changes something; raises to stop it, as `Api.guard`
+        self.guard: Callable[[], None] | None = None
 
     async def close(self) -> None:
         await self._client.aclose()
@@ -241,6 +243,8 @@ class Slurm:
             raise SlurmFailure(f"slurmrestd's answer cannot be read: {error}") from error
 
     async def _request(self, method: str, path: str, **more: Any) -> httpx2.Response:
+        if method != "GET" and self.guard is not None:
+            self.guard()
         self.sent += 1
         try:
             response = await self._client.request(method, path, **more)

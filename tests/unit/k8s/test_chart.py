@@ -29,6 +29,8 @@ PLURALS = {
     "LoginSet": "apis/spritz.dev/v1alpha1/namespaces/{}/loginsets",
     "Namespace": "api/v1/namespaces",
     "NodeSet": "apis/spritz.dev/v1alpha1/namespaces/{}/nodesets",
+    "Role": "apis/rbac.authorization.k8s.io/v1/namespaces/{}/roles",
+    "RoleBinding": "apis/rbac.authorization.k8s.io/v1/namespaces/{}/rolebindings",
     "ServiceAccount": "api/v1/namespaces/{}/serviceaccounts",
     "SpritzCluster": "apis/spritz.dev/v1alpha1/namespaces/{}/spritzclusters",
 }

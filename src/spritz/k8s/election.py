@@ -1,0 +1,207 @@
+"""Leader election by a Lease: of the operators that run, one works.
+
+An operator that has the Lease renews it. Another takes it when it has not changed for `seconds` by its own clock, or
+when it was let go; so clocks of machines need not agree. Both write with the version that they have read, so one of
+two that try at once is refused.
+
+The leader may be paused, or cut off, without knowing. So it works on time that it has: two thirds of `seconds` from
+when its last renewal was *sent*. `check` is called before every write to Kubernetes and to Slurm, and closes before
+another leader can open its own. A write that was under way then may still arrive later; such a write names the uid or
+the version that it is about, creates under a fixed name, or carries a key, and is refused or is the same write.
+
+Source: Kubernetes, "Leases"; client-go `tools/leaderelection` (the protocol; the code is our own).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import datetime
+import os
+import random
+import socket
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import msgspec
+
+from spritz.k8s.api import Api, ApiFailure
+
+#: Of `seconds`: how long the leader may work after a renewal, and how often it renews.
+_WORK, _RENEW = 2 / 3, 1 / 4
+
+
+class NotLeader(Exception):
+    """Another operator may be the leader by now."""
+
+
+class Spec(msgspec.Struct, rename="camel", omit_defaults=True):
+    holder_identity: str | None = ""
+    lease_duration_seconds: int | None = 0
+    acquire_time: str | None = None
+    renew_time: str | None = None
+    lease_transitions: int | None = 0
+
+
+class _Metadata(msgspec.Struct, rename="camel", omit_defaults=True):
+    name: str
+    namespace: str
+    resource_version: str = ""
+
+
+class Lease(msgspec.Struct, rename="camel"):
+    """As far as it counts here."""
+
+    metadata: _Metadata
+    spec: Spec = msgspec.field(default_factory=Spec)
+    api_version: str = "coordination.k8s.io/v1"
+    kind: str = "Lease"
+
+
+def _now() -> float:
+    """Seconds that pass while the process or the machine sleeps, too."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+class Election:
+    """One candidate. `api` is for the election alone: it is guarded by nothing, and waits for no other request."""
+
+    def __init__(
+        self,
+        api: Api,
+        name: str,
+        log: Callable[..., None],
+        *,
+        namespace: str = "",
+        seconds: float = 15.0,
+        identity: str = "",
+        now: Callable[[], float] = _now,
+    ) -> None:
+        self._api = api
+        self._log = log
+        self._seconds = seconds
+        self._now = now
+        self._name = name
+        self._namespace = namespace or api.namespace
+        self.identity = identity or f"{socket.gethostname()}_{os.urandom(4).hex()}"
+        self._path = f"apis/coordination.k8s.io/v1/namespaces/{self._namespace}/leases"
+        #: the Lease as last read, and since when it is as it is
+        self._seen: Lease | None = None
+        self._since = 0.0
+        #: until when this operator may work
+        self._until = 0.0
+
+    @property
+    def leads(self) -> bool:
+        return self._now() < self._until
+
+    def check(self) -> None:
+        """Raises NotLeader."""
+        if not self.leads:
+            raise NotLeader(f"{self.identity} has no lease {self._namespace}/{self._name}")
+
+    async def run(self, work: Callable[[], Awaitable[None]]) -> None:
+        """Do the work whenever this operator leads, until cancelled. Lets the lease go in the end."""
+        try:
+            while True:
+                await self._acquire()
+                self._log("leader.is", identity=self.identity, lease=f"{self._namespace}/{self._name}")
+                try:
+                    async with asyncio.TaskGroup() as group:
+                        working = group.create_task(_do(work), name="leader.work")
+                        group.create_task(self._keep(working), name="leader.keep")
+                except* NotLeader as lost:
+                    self._log("leader.was", identity=self.identity, why=str(lost.exceptions[0]))
+        finally:
+            await self._release()
+
+    async def _acquire(self) -> None:
+        while not await self._attempt():  # noqa: ASYNC110  # what it waits for is on another machine
+            await asyncio.sleep(self._seconds * _RENEW * (0.5 + random.random()))
+
+    async def _keep(self, working: asyncio.Task[None]) -> None:
+        """Renew for as long as the work lasts. Raises NotLeader."""
+        while not working.done():
+            await asyncio.wait([working], timeout=self._seconds * _RENEW)
+            if not working.done():
+                await self._attempt()
+                self.check()
+
+    async def _attempt(self) -> bool:
+        """Take or renew the lease; whether this operator leads."""
+        left = self._until - self._now() if self.leads else self._seconds * _WORK
+        try:
+            async with asyncio.timeout(max(left, 0.1)):
+                await self._try()
+        except (ApiFailure, TimeoutError) as failure:
+            self._log("leader.failed", error=str(failure) or "the API server does not answer", leads=self.leads)
+        return self.leads
+
+    async def _try(self) -> None:
+        sent = self._now()
+        found = await self._read()
+        if found is None:
+            lease = Lease(_Metadata(self._name, self._namespace), self._spec(None))
+            await self._write("POST", self._path, lease, sent)
+            return
+        if self._seen is None or found.spec != self._seen.spec:
+            self._seen, self._since = found, self._now()
+        spec = found.spec
+        if spec.holder_identity != self.identity:
+            # It has another holder: this operator's own time is over, whatever it believed.
+            self._until = 0.0
+            unchanged = self._now() - self._since
+            if spec.holder_identity and unchanged < (spec.lease_duration_seconds or self._seconds):
+                return
+        lease = Lease(found.metadata, self._spec(spec))
+        await self._write("PUT", f"{self._path}/{self._name}", lease, sent)
+
+    async def _read(self) -> Lease | None:
+        try:
+            answer = await self._api.send("GET", f"{self._path}/{self._name}")
+        except ApiFailure as failure:
+            if failure.not_found:
+                return None
+            raise
+        return msgspec.json.decode(answer, type=Lease)
+
+    async def _write(self, method: str, path: str, lease: Lease, sent: float) -> None:
+        try:
+            answer = await self._api.send(method, path, body=msgspec.json.encode(lease), repeatable=False)
+        except ApiFailure as failure:
+            if failure.code == 409:  # another was first; the next look says which
+                return
+            raise
+        self._seen, self._since = msgspec.json.decode(answer, type=Lease), self._now()
+        self._until = sent + self._seconds * _WORK
+
+    def _spec(self, before: Spec | None) -> Spec:
+        moment = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")  # noqa: TID251  # for readers
+        mine = before is not None and before.holder_identity == self.identity
+        changes = (before.lease_transitions or 0) if before is not None else 0
+        return Spec(
+            holder_identity=self.identity,
+            lease_duration_seconds=max(1, round(self._seconds)),
+            acquire_time=before.acquire_time if mine and before is not None else moment,
+            renew_time=moment,
+            lease_transitions=changes if mine or before is None else changes + 1,
+        )
+
+    async def _release(self) -> None:
+        """The work has stopped: another need not wait."""
+        if not self.leads:
+            return
+        self._until = 0.0
+        found = self._seen
+        if found is not None:
+            spec: Any = msgspec.structs.replace(found.spec, holder_identity="", lease_duration_seconds=1)
+            body = msgspec.json.encode(Lease(found.metadata, spec))
+            try:
+                async with asyncio.timeout(2):
+                    await self._api.send("PUT", f"{self._path}/{self._name}", body=body, repeatable=False)
+            except (ApiFailure, TimeoutError) as failure:
+                self._log("leader.failed", error=str(failure), leads=False)
+
+
+async def _do(work: Callable[[], Awaitable[None]]) -> None:
+    await work()
