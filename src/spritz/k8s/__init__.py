@@ -10,6 +10,7 @@
 `placing`        from pods to a job's description, and from a job's allocation to places for pods
 `slurm`          slurmrestd: external jobs, nodes, events
 `pod_scheduler`  pods wait, start and end as jobs
+`admission`      which pods are ours, and which can be no job; `webhooks` serves it, with `certificates` of its own
 `node_sync`      nodes of both sides; cordons and drains
 `operator`       the process
 

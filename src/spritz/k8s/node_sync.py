@@ -24,7 +24,7 @@ from lightkube.resources.core_v1 import Pod as PodResource
 
 from spritz.k8s.api import Api, ApiFailure
 from spritz.k8s.placing import FEATURE, KubeNode
-from spritz.k8s.pods import GPU_RESOURCES, PREFIX, Pod, Unfit, amount, shape_of
+from spritz.k8s.pods import PREFIX, Pod, Unfit, amount, gpu_type, shape_of
 from spritz.k8s.policy import Policy
 from spritz.k8s.slurm import Node, Slurm, SlurmFailure
 from spritz.k8s.watching import Change, Reflector
@@ -182,12 +182,7 @@ def node_line(node: KubeNode, others: list[Pod], policy: Policy) -> str:
     """What makes it, as `scontrol create` reads it. `others`: pods there that are not ours to place."""
     given: Mapping[str, str | int] = node.status.allocatable or {}
     cpus, memory = amount(given.get("cpu", 0)), amount(given.get("memory", 0)) / 2**20
-    gpus = [(kind, round(amount(given[name]))) for name, kind in GPU_RESOURCES.items() if given.get(name)]
-    gpus += [
-        (name.removeprefix("nvidia.com/mig-"), round(amount(value)))
-        for name, value in given.items()
-        if name.startswith("nvidia.com/mig-")
-    ]
+    gpus = [(kind, round(amount(value))) for name, value in given.items() if (kind := gpu_type(name)) is not None]
     for pod in others:
         if pod.is_over:
             continue

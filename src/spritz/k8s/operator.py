@@ -26,6 +26,7 @@ from spritz.k8s.node_sync import NodeSync
 from spritz.k8s.pod_scheduler import PodScheduler
 from spritz.k8s.policy import Policy, PolicyError, read
 from spritz.k8s.slurm import Slurm
+from spritz.k8s.webhooks import Webhooks
 
 
 def log(event: str, **fields: Any) -> None:
@@ -76,8 +77,15 @@ def main(argv: list[str]) -> int:
     parser.add_argument(
         "--lease-seconds", metavar="N", type=float, default=15.0, help="after which another operator takes over (15)"
     )
-    parser.add_argument("--lease-namespace", metavar="NAME", default="", help="of the Lease (default: the operator's)")
+    parser.add_argument(
+        "--namespace", metavar="NAME", default="", help="of the Lease and the certificate (default: the operator's)"
+    )
+    parser.add_argument(
+        "--webhook-port", metavar="PORT", type=int, help="serve admission webhooks for pods (with --slurmrestd)"
+    )
     arguments = parser.parse_args(argv)
+    if arguments.webhook_port is not None and not arguments.slurmrestd:
+        parser.error("--webhook-port is about pods, which need --slurmrestd")
     if arguments.lease_seconds < 1:
         parser.error("--lease-seconds is at least 1")
     if not arguments.slurmrestd and not arguments.clusters:
@@ -99,12 +107,14 @@ async def _run(arguments: argparse.Namespace, policy: Policy, token: str) -> int
         Api.connect(arguments.kubeconfig) as api,
         # Its requests wait for no others, and are repeated by the election alone.
         Api.connect(arguments.kubeconfig, retries=Retries(attempts=1)) as own,
+        # Every replica's, whether it leads or not.
+        Api.connect(arguments.kubeconfig) as hooks,
     ):
         election = Election(
             own,
             "spritz-operator" if slurm is not None else "spritz-clusters",
             log,
-            namespace=arguments.lease_namespace,
+            namespace=arguments.namespace,
             seconds=arguments.lease_seconds,
         )
         api.guard = election.check
@@ -127,7 +137,17 @@ async def _run(arguments: argparse.Namespace, policy: Policy, token: str) -> int
             )
 
         try:
-            await election.run(work)
+            async with asyncio.TaskGroup() as group:
+                group.create_task(election.run(work), name="election")
+                if arguments.webhook_port is not None:
+                    webhooks = Webhooks(
+                        hooks,
+                        log,
+                        scheduler=arguments.scheduler_name,
+                        namespace=arguments.namespace,
+                        port=arguments.webhook_port,
+                    )
+                    group.create_task(webhooks.run(), name="webhooks")
         except asyncio.CancelledError:
             log("operator.stopped")
         finally:

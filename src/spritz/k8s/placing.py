@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from spritz.k8s.pods import Condition, Expression, Metadata, Pod, Shape, Term, options_of, shape_of
+from spritz.k8s.pods import Condition, Expression, Metadata, Pod, Shape, Term, devices_of, options_of, shape_of
 from spritz.k8s.policy import Policy
 from spritz.k8s.slurm import Job
 
@@ -74,7 +74,9 @@ class Place(msgspec.Struct, frozen=True):
 
 
 def admits(node: KubeNode, pod: Pod) -> bool:
-    """May the pod run there, by selector, required affinity and taints?"""
+    """May the pod run there, by selector, required affinity, taints and kinds of devices?"""
+    if not devices_of(pod) <= (node.status.allocatable or {}).keys():
+        return False
     labels = {**(node.metadata.labels or {}), "metadata.name": node.name}
     if any(labels.get(key) != value for key, value in (pod.spec.node_selector or {}).items()):
         return False

@@ -42,7 +42,16 @@ _SUFFIXES = {
 
 
 class Unfit(Exception):
-    """The pod asks for what no job can be. Its words are for the pod's owner."""
+    """The pod asks for what no job can be. Its words are for the pod's owner; `field` is the path of what is wrong."""
+
+    def __init__(self, message: str, field: str = "spec.containers") -> None:
+        super().__init__(message)
+        self.field = field
+
+
+def annotation(name: str) -> str:
+    """The path of an annotation."""
+    return f"metadata.annotations[{name}]"
 
 
 class _Camel(msgspec.Struct, frozen=True, rename="camel"):
@@ -279,21 +288,28 @@ def shape_of(pod: Pod) -> Shape:
                 total[name] = max(total.get(name, 0.0), value)
     for name, text in (pod.spec.overhead or {}).items():
         total[name] = total.get(name, 0.0) + amount(text)
-    gpus, kinds = 0, set()
-    for name, value in total.items():
-        kind = GPU_RESOURCES.get(name, name.removeprefix(_MIG) if name.startswith(_MIG) else None)
-        if kind is not None and value:
-            gpus += round(value)
-            kinds.add(kind)
-    if len(kinds) > 1:
-        raise Unfit("GPUs of several kinds in one pod are not supported")
+    gpus = {name: round(value) for name, value in total.items() if value and gpu_type(name) is not None}
+    if len(gpus) > 1:
+        raise Unfit(f"GPUs of several kinds in one pod are not supported: ask for one of {', '.join(sorted(gpus))}")
+    kind = next((gpu_type(name) for name in gpus), "")
     named = pod.metadata.note(f"{PREFIX}gpu-type")
     return Shape(
         cpus=max(1, math.ceil(round(total.get("cpu", 0.0), 6))),
         memory_mib=math.ceil(total.get("memory", 0.0) / 2**20),
-        gpus=gpus,
-        gpu_type=next(iter(kinds), "") or (named if gpus else ""),
+        gpus=sum(gpus.values()),
+        gpu_type=kind or (named if gpus else ""),
     )
+
+
+def gpu_type(resource: str) -> str | None:
+    """The type of GPU that a resource of nodes stands for, "" for any; None: it is no GPU."""
+    return resource.removeprefix(_MIG) if resource.startswith(_MIG) else GPU_RESOURCES.get(resource)
+
+
+def devices_of(pod: Pod) -> set[str]:
+    """Resources that only some nodes have, such as `nvidia.com/gpu`."""
+    containers = [*pod.spec.containers, *(pod.spec.init_containers or ())]
+    return {name for each in containers for name in each.resources.limits or () if "/" in name}
 
 
 def _sum(containers: Iterable[Container]) -> dict[str, float]:
@@ -324,10 +340,12 @@ def gang_size(pods: Iterable[Pod]) -> int:
         notes = (GANG_SIZE, _LWS_SIZE, _JOBSET_SIZE)
         said.add(next((text for name in notes if (text := pod.metadata.note(name))), ""))
     if len(said) != 1:
-        raise Unfit(f"the pods of the gang disagree on {GANG_SIZE}: {', '.join(sorted(said))}")
+        text = f"the pods of the gang disagree on {GANG_SIZE}: {', '.join(sorted(said))}"
+        raise Unfit(text, annotation(GANG_SIZE))
     text = said.pop()
     if not (text.isascii() and text.isdigit() and 0 < int(text) <= 100_000):
-        raise Unfit(f"{GANG_SIZE}={text!r}: the number of pods that start together is needed")
+        text = f"{GANG_SIZE}={text!r}: the number of pods that start together is needed"
+        raise Unfit(text, annotation(GANG_SIZE))
     return int(text)
 
 
@@ -343,7 +361,10 @@ def options_of(pod: Pod) -> dict[str, Any]:
         found["time_limit"] = {"set": True, "number": math.ceil(pod.spec.active_deadline_seconds / 60)}
     if text := pod.metadata.note(f"{PREFIX}priority"):
         if not (text.isascii() and text.isdigit() and int(text) < 2**32 - 16):
-            raise Unfit(f"{PREFIX}priority={text[:20]!r} is no priority")
+            text = (
+                f"{PREFIX}priority={text[:20]!r} is no priority: give a number below 4294967280, or leave it to Slurm"
+            )
+            raise Unfit(text, annotation(f"{PREFIX}priority"))
         found["priority"] = {"set": True, "number": int(text)}
     return found
 
@@ -353,5 +374,6 @@ def minutes(text: str) -> dict[str, bool | int]:
     try:
         found = parse_minutes(text)
     except NotationError as error:
-        raise Unfit(f"{PREFIX}time-limit={text[:20]!r}: {error}") from error
+        name = f"{PREFIX}time-limit"
+        raise Unfit(f"{name}={text[:20]!r}: {error}", annotation(name)) from error
     return {"set": True, "infinite": True} if found >= INFINITE else {"set": True, "number": found}

@@ -7,7 +7,7 @@ It runs against the server for tests always, and against the cluster that $KUBEC
 The user must be the cluster's administrator. Each test works in a namespace of its own, which it deletes; definitions
 and priority classes have names that no other has. Nothing here needs a node or a scheduler. Tests of what the
 controller manager does are skipped where none runs; tests of webhooks need an API server that reaches this machine: at
-the address $SPRITZ_CONTRACT_HOST, or at 127.0.0.1 where the server is at a loopback address.
+the name $SPRITZ_CONTRACT_HOST, or at localhost where the server is at a loopback address.
 
 Source: the Kubernetes API reference and "API concepts", "Server-Side Apply", "Extending the API" of its documentation.
 """

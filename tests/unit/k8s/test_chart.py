@@ -27,12 +27,15 @@ PLURALS = {
     "CustomResourceDefinition": "apis/apiextensions.k8s.io/v1/customresourcedefinitions",
     "Deployment": "apis/apps/v1/namespaces/{}/deployments",
     "LoginSet": "apis/spritz.dev/v1alpha1/namespaces/{}/loginsets",
+    "MutatingWebhookConfiguration": "apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations",
     "Namespace": "api/v1/namespaces",
     "NodeSet": "apis/spritz.dev/v1alpha1/namespaces/{}/nodesets",
     "Role": "apis/rbac.authorization.k8s.io/v1/namespaces/{}/roles",
     "RoleBinding": "apis/rbac.authorization.k8s.io/v1/namespaces/{}/rolebindings",
+    "Service": "api/v1/namespaces/{}/services",
     "ServiceAccount": "api/v1/namespaces/{}/serviceaccounts",
     "SpritzCluster": "apis/spritz.dev/v1alpha1/namespaces/{}/spritzclusters",
+    "ValidatingWebhookConfiguration": "apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations",
 }
 
 

@@ -17,6 +17,7 @@ from spritz.testing.kubernetes.access import User
 from spritz.testing.kubernetes.errors import Object, Refusal, forbidden
 from spritz.testing.kubernetes.kinds import Kind
 from spritz.testing.kubernetes.patches import json_patch
+from spritz.testing.kubernetes.schema import condition_holds
 from spritz.testing.kubernetes.selectors import matches_label_selector
 from spritz.testing.kubernetes.strategies import quantity
 
@@ -225,7 +226,10 @@ class Webhooks:
                     or (old is not None and matches_label_selector(hook["objectSelector"], before))
                 ):
                     continue
-                found.append(hook)
+                data = {"object": new, "oldObject": old, "request": {"operation": operation}}
+                conditions = hook.get("matchConditions") or ()
+                if all(condition_holds(each["expression"], data) for each in conditions):
+                    found.append(hook)
         return found
 
     async def _ask(
@@ -268,7 +272,10 @@ class Webhooks:
         try:
             url, client = self._client(hook["clientConfig"])
             timeout = hook.get("timeoutSeconds") or 10
-            answer = await client.post(f"{url}?timeout={timeout}s", json=review, timeout=timeout)
+            # A service's certificate is for its name, wherever it is.
+            service = hook["clientConfig"].get("service")
+            names = {"sni_hostname": f"{service['name']}.{service['namespace']}.svc"} if service else {}
+            answer = await client.post(f"{url}?timeout={timeout}s", json=review, timeout=timeout, extensions=names)
             if answer.status_code != 200:
                 raise ValueError(
                     f"an error on the server ({answer.text[:100]!r}) has prevented the request from succeeding"

@@ -330,6 +330,16 @@ def _environment() -> Any:
     return cel.NewEnv(variables={"self": cel.Type.DYN, "oldSelf": cel.Type.DYN})
 
 
+@cache
+def _conditions() -> Any:
+    return cel.NewEnv(variables=dict.fromkeys(("object", "oldObject", "request"), cel.Type.DYN))
+
+
+def condition_holds(expression: str, data: Object) -> bool:
+    """A match condition of a webhook, of `object`, `oldObject` and `request`. Without CEL every condition holds."""
+    return cel is None or bool(_conditions().compile(expression).eval(data=data).value())
+
+
 def rule_errors(text: Object, path: str) -> list[Cause]:
     """CEL rules of a definition that do not compile."""
     causes: list[Cause] = []

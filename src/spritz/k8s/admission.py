@@ -1,0 +1,115 @@
+"""What the operator says of pods before they are stored: which are ours, and which can be no job.
+
+Pods of a namespace with the label `spritz.dev/schedule=true` are in the queue with unchanged manifests: those that name
+no scheduler get ours. Pods of a DaemonSet stay with the default scheduler, since each has its node already.
+
+A pod that asks for what no job can be is refused here with the field's path and a way out; otherwise its owner would
+have to look for an event. Pods that were stored while no operator answered are refused by such an event.
+
+Source: Kubernetes, "Dynamic Admission Control" (AdmissionReview v1).
+"""
+
+from __future__ import annotations
+
+import base64
+import difflib
+from typing import Any, Final
+
+import msgspec
+
+from spritz.k8s.pods import (
+    GANG,
+    GANG_SIZE,
+    GPUS,
+    JOB,
+    PREFIX,
+    SLOT,
+    Pod,
+    Unfit,
+    annotation,
+    gang_size,
+    options_of,
+    shape_of,
+    workload_of,
+)
+
+Json = dict[str, Any]
+
+#: Annotations that pods may have, and those that the operator writes.
+_SAID: Final = frozenset(
+    {GANG, GANG_SIZE}
+    | {
+        PREFIX + name
+        for name in ("account", "gpu-type", "licenses", "partition", "priority", "qos", "reservation", "time-limit")
+    }
+)
+_WRITTEN: Final = frozenset({JOB, SLOT, GPUS})
+
+#: What the server writes for a pod that names no scheduler.
+_DEFAULT: Final = "default-scheduler"
+
+
+class Cause(msgspec.Struct, frozen=True):
+    """What is wrong with a field."""
+
+    field: str
+    message: str
+    reason: str = "FieldValueInvalid"
+
+
+def answer(path: str, review: Json, scheduler: str) -> Json:
+    """The answer to an AdmissionReview that came to `/mutate` or `/validate`. Raises KeyError for any other path."""
+    request = review["request"]
+    response: Json = {"uid": request["uid"], "allowed": True}
+    try:
+        pod = msgspec.convert(request["object"], Pod)
+    except msgspec.ValidationError:
+        pod = None  # the server refuses it itself
+    if pod is not None:
+        response |= {"/mutate": _mutated, "/validate": _validated}[path](pod, scheduler)
+    return {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response}
+
+
+def _mutated(pod: Pod, scheduler: str) -> Json:
+    from_daemon_set = any(owner.kind == "DaemonSet" for owner in pod.metadata.owner_references or ())
+    if pod.spec.scheduler_name not in ("", _DEFAULT) or pod.is_placed or from_daemon_set:
+        return {}
+    patch = [{"op": "add", "path": "/spec/schedulerName", "value": scheduler}]
+    return {"patchType": "JSONPatch", "patch": base64.b64encode(msgspec.json.encode(patch)).decode()}
+
+
+def _validated(pod: Pod, scheduler: str) -> Json:
+    found = causes(pod) if pod.spec.scheduler_name == scheduler else []
+    if not found:
+        return {}
+    message = "; ".join(f"{cause.field}: {cause.message}" for cause in found)
+    details = {"kind": "Pod", "causes": msgspec.to_builtins(found)}
+    status = {"status": "Failure", "code": 422, "reason": "Invalid", "message": message, "details": details}
+    return {"allowed": False, "status": status}
+
+
+def causes(pod: Pod) -> list[Cause]:
+    """Everything for which the pod cannot be a job."""
+    found = []
+    for name in sorted(pod.metadata.annotations or {}):
+        if not name.startswith(PREFIX) or name in _SAID:
+            continue
+        if name in _WRITTEN:
+            found.append(Cause(annotation(name), "is written by the operator when the pod is placed: leave it out"))
+        else:
+            near = difflib.get_close_matches(name, _SAID, 1)
+            hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(sorted(_SAID))}"
+            found.append(Cause(annotation(name), f"there is no such annotation; {hint}"))
+    for check in (shape_of, options_of, _gang):
+        try:
+            check(pod)
+        except Unfit as unfit:
+            found.append(Cause(unfit.field, str(unfit)))
+    return found
+
+
+def _gang(pod: Pod) -> None:
+    if workload_of(pod).startswith("gang/"):
+        gang_size([pod])
+    elif pod.metadata.note(GANG_SIZE):
+        raise Unfit(f"a gang has a name: give {GANG} too, the same to each of its pods", annotation(GANG_SIZE))

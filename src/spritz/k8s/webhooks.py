@@ -1,0 +1,204 @@
+"""The operator's webhooks: HTTPS for the API server, and certificates that every replica shares.
+
+Every replica serves, whether it leads or not. The certificate is in a Secret that the first replica makes; a replica
+that finds it too old replaces it, and of two that do one is refused by the version and takes the other's. Replicas look
+once a minute, and write the authority into the webhook configurations of the chart.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import os
+import socket
+import ssl
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Any, Final
+
+import msgspec
+import uvicorn
+
+from spritz.k8s import certificates
+from spritz.k8s.admission import Json, answer
+from spritz.k8s.api import APPLY, Api, ApiFailure
+
+#: Seconds between looks at the certificate; after a failure.
+_AGAIN, _SOON = 60.0, 2.0
+
+#: Bytes of a review: an object may have 1.5 MiB, and comes twice.
+_BODY_MAX: Final = 4 << 20
+
+_ADMISSION: Final = "admissionregistration.k8s.io/v1"
+_KINDS: Final = {
+    "MutatingWebhookConfiguration": "mutatingwebhookconfigurations",
+    "ValidatingWebhookConfiguration": "validatingwebhookconfigurations",
+}
+
+
+class _Server(uvicorn.Server):
+    """Signals are the operator's."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+class Webhooks:
+    """`run` returns when it is cancelled. `name` is that of the Service, the Secret and the configurations."""
+
+    def __init__(
+        self,
+        api: Api,
+        log: Callable[..., None],
+        *,
+        scheduler: str = "spritz",
+        name: str = "spritz-webhooks",
+        namespace: str = "",
+        host: str = "0.0.0.0",  # the API server comes from elsewhere
+        port: int = 9443,
+        now: Callable[[], float] = time.time,  # noqa: TID251  # of certificates, beside no core
+    ) -> None:
+        self._api = api
+        self._log = log
+        self._scheduler = scheduler
+        self._name = name
+        self._namespace = namespace or api.namespace
+        self._host = host
+        self.port = port
+        self._now = now
+        self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self._served = b""
+        #: the certificate is there, and the port is open
+        self.ready = asyncio.Event()
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        while not await self._look():  # noqa: ASYNC110  # what it waits for is the API server
+            await asyncio.sleep(_SOON)
+        listener = socket.create_server((self._host, self.port), backlog=128)
+        self.port = listener.getsockname()[1]
+        config = uvicorn.Config(
+            self._app,
+            interface="asgi3",
+            lifespan="off",
+            ws="none",
+            log_config=None,
+            access_log=False,
+            timeout_graceful_shutdown=1,
+        )
+        config.load()
+        config.ssl = self._context
+        server = _Server(config)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(server.serve(sockets=[listener]), name="webhooks.serve")
+            self.ready.set()
+            try:
+                while True:  # noqa: ASYNC110  # until cancelled
+                    await asyncio.sleep(_AGAIN if await self._look() else _SOON)
+            finally:
+                await server.shutdown(sockets=[listener])
+
+    # The certificate
+
+    async def _look(self) -> bool:
+        """Have a good certificate, and the API server trust it. False: not yet."""
+        try:
+            files = await self._files()
+            if files[certificates.CERTIFICATE] != self._served:
+                self._load(files)
+            for kind, plural in _KINDS.items():
+                await self._trust(kind, plural, files[certificates.AUTHORITY])
+        except ApiFailure as failure:
+            self._log("webhooks.failed", error=failure.message)
+            return False
+        return True
+
+    async def _files(self) -> dict[str, bytes]:
+        """The Secret's, made or replaced if need be. Raises ApiFailure."""
+        path = f"api/v1/namespaces/{self._namespace}/secrets"
+        secret: Json = {
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "type": "kubernetes.io/tls",
+            "metadata": {"name": self._name, "namespace": self._namespace},
+        }
+        found: dict[str, bytes] = {}
+        method, place = "POST", path
+        try:
+            secret = msgspec.json.decode(await self._api.send("GET", f"{path}/{self._name}"))
+            found = {name: base64.b64decode(text) for name, text in (secret.get("data") or {}).items()}
+            method, place = "PUT", f"{path}/{self._name}"
+        except ApiFailure as failure:
+            if not failure.not_found:
+                raise
+        service = f"{self._name}.{self._namespace}.svc"
+        wanted = certificates.current(found, [service, f"{service}.cluster.local"], self._now())
+        if wanted == found:
+            return found
+        secret["data"] = {name: base64.b64encode(data).decode() for name, data in wanted.items()}
+        # Another replica that is quicker makes this a conflict: the next look takes what that has made.
+        await self._api.send(method, place, body=msgspec.json.encode(secret), repeatable=False)
+        self._log("webhooks.certificate", secret=f"{self._namespace}/{self._name}")
+        return wanted
+
+    def _load(self, files: dict[str, bytes]) -> None:
+        """For connections from now on. (OpenSSL reads files alone, and the image's are read-only.)"""
+        descriptor = os.memfd_create("certificate", os.MFD_CLOEXEC)
+        try:
+            os.write(descriptor, files[certificates.CERTIFICATE] + files[certificates.KEY])
+            self._context.load_cert_chain(f"/proc/self/fd/{descriptor}")
+        finally:
+            os.close(descriptor)
+        self._served = files[certificates.CERTIFICATE]
+
+    async def _trust(self, kind: str, plural: str, authority: bytes) -> None:
+        """Write the authority into the configuration, if there is one. Raises ApiFailure."""
+        path = f"apis/{_ADMISSION}/{plural}/{self._name}"
+        try:
+            have = msgspec.json.decode(await self._api.send("GET", path))
+        except ApiFailure as failure:
+            if failure.not_found:
+                return
+            raise
+        bundle = base64.b64encode(authority).decode()
+        hooks = have.get("webhooks") or []
+        if all(hook["clientConfig"].get("caBundle") == bundle for hook in hooks):
+            return
+        change: Json = {"apiVersion": _ADMISSION, "kind": kind, "metadata": {"name": self._name}}
+        change["webhooks"] = [{"name": hook["name"], "clientConfig": {"caBundle": bundle}} for hook in hooks]
+        options = {"fieldManager": self._api.field_manager, "force": "true"}
+        body = msgspec.json.encode(change)
+        await self._api.send("PATCH", path, parameters=options, body=body, content_type=APPLY)
+
+    # Reviews
+
+    async def _app(
+        self, scope: Any, receive: Callable[[], Awaitable[Any]], send: Callable[[Any], Awaitable[None]]
+    ) -> None:
+        """ASGI."""
+        if scope["method"] == "GET" and scope["path"] == "/healthz":
+            await _reply(send, 200, b"ok")
+            return
+        body = b""
+        more = scope["method"] == "POST"
+        while more:
+            part = await receive()
+            body += part.get("body", b"")
+            more = part.get("more_body", False)
+            if part["type"] == "http.disconnect" or len(body) > _BODY_MAX:
+                await _reply(send, 413, b"the review is too large")
+                return
+        try:
+            found = msgspec.json.encode(answer(scope["path"], msgspec.json.decode(body), self._scheduler))
+        except (msgspec.DecodeError, KeyError, TypeError):
+            await _reply(send, 400, b"no AdmissionReview for /mutate or /validate")
+        else:
+            await _reply(send, 200, found)
+
+
+async def _reply(send: Callable[[Any], Awaitable[None]], status: int, body: bytes) -> None:
+    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
