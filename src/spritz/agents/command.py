@@ -1,4 +1,4 @@
-"""The cluster for agents: an MCP server on standard input and output, or by HTTP on a loopback port with a token.
+"""An MCP server for AI agents, on standard input and output, or by HTTP on a loopback port with a token.
 
 It only reads, unless --allow-actions is given; either way with your rights and no more.
 """
@@ -20,7 +20,9 @@ TOKEN_VARIABLE = "SPRITZ_MCP_TOKEN"
 def add_arguments(parser: ArgumentParser) -> None:
     """Options of `spritz mcp`."""
     parser.add_argument("--dir", metavar="DIR", help="directory of the cluster (default: the one that commands find)")
-    parser.add_argument("--allow-actions", action="store_true", help="offer tools that submit, cancel and change jobs")
+    parser.add_argument(
+        "--allow-actions", action="store_true", help="also offer tools that submit, cancel and change jobs"
+    )
     parser.add_argument(
         "--listen", type=int, metavar="PORT", help="streamable HTTP on 127.0.0.1:PORT, for callers with the token"
     )

@@ -21,18 +21,18 @@ if TYPE_CHECKING:
     from spritz.presentation.association_fields import Row
 
 OPTIONS: tuple[Option, ...] = (
-    Option("associations", "s", "", "with `show user` and `show account`: with their associations"),
-    Option("help", "h", "", "this text"),
+    Option("associations", "s", "", "with `show user` and `show account`: include associations"),
+    Option("help", "h", "", "print this help"),
     Option("immediate", "i", "", "commit changes immediately, without asking"),
     Option("json", "", "[=list|VERSION]", "as JSON: show account, association, cluster, qos, tres, user, wckey"),
     Option("noheader", "n", "", "no headings"),
-    Option("oneliner", "o", "", "for scripts of old: one line for each record, as always"),
-    Option("parsable", "p", "", "fields between |, and one at the end"),
-    Option("parsable2", "P", "", "fields between |"),
+    Option("oneliner", "o", "", "ignored: output always has one line for each record"),
+    Option("parsable", "p", "", "fields separated by |, with one at the end"),
+    Option("parsable2", "P", "", "fields separated by |"),
     Option("quiet", "Q", "", "only results and errors"),
-    Option("readonly", "r", "", "change nothing, whatever is asked"),
-    Option("usage", "", "", "this text"),
-    Option("verbose", "v", "", "say which slurmdbd is asked"),
+    Option("readonly", "r", "", "refuse all changes"),
+    Option("usage", "", "", "print this help"),
+    Option("verbose", "v", "", "print which slurmdbd is used"),
     Option("version", "V", "", "display tool version number"),
     Option("yaml", "", "[=list|VERSION]", "the same as YAML"),
 )

@@ -18,17 +18,17 @@ if TYPE_CHECKING:
     from spritz.cli.submit.values import Values
 
 OPTIONS: tuple[Row, ...] = (
-    Row("label", "l", "", "put the task's number before each line of output"),
-    Row("layout", "", "", "print which tasks run where, and attach to none"),
-    Row("pty", "", "", "give this terminal to task 0"),
+    Row("label", "l", "", "prefix each line of output with the task's number"),
+    Row("layout", "", "", "print the nodes of tasks, without attaching"),
+    Row("pty", "", "", "connect this terminal to task 0"),
     Row("input-filter", "", "task", "standard input goes to this task only"),
     Row("output-filter", "", "task", "standard output of this task only"),
     Row("error-filter", "", "task", "standard error of this task only"),
-    Row("quiet", "Q", "", "say nothing but errors"),
-    Row("verbose", "v", "", "say more"),
-    Row("help", "h", "", "this text"),
-    Row("usage", "u", "", "a short usage"),
-    Row("version", "V", "", "the version"),
+    Row("quiet", "Q", "", "print only errors"),
+    Row("verbose", "v", "", "print more"),
+    Row("help", "h", "", "print this help"),
+    Row("usage", "u", "", "print a short usage"),
+    Row("version", "V", "", "print the version"),
 )
 
 _SYNOPSIS = "[options] <jobid.stepid>"

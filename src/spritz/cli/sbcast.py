@@ -22,16 +22,16 @@ if TYPE_CHECKING:
 _LIBRARIES = "shared libraries are not copied"
 
 OPTIONS: tuple[Row, ...] = (
-    Row("force", "f", "", "replace a file that is there", env="FORCE"),
+    Row("force", "f", "", "replace an existing file", env="FORCE"),
     Row("preserve", "p", "", "keep times and mode", env="PRESERVE"),
-    Row("jobid", "j", "id[.step]", "the job to whose nodes (SLURM_JOB_ID)"),
-    Row("size", "s", "bytes", "block size to read at a time; k and m are understood", env="SIZE"),
-    Row("timeout", "t", "seconds", "time that the controller may take to answer", env="TIMEOUT"),
+    Row("jobid", "j", "id[.step]", "the job whose nodes get the file (default: SLURM_JOB_ID)"),
+    Row("size", "s", "bytes", "block size, with suffix k or m", env="SIZE"),
+    Row("timeout", "t", "seconds", "time for the controller to answer", env="TIMEOUT"),
     Row(
         "compress",
         "C",
         "[=library]",
-        "compress on the way: zlib; none, which is the default without this option",
+        "compress the transfer: zlib or none (default)",
         env="COMPRESS",
     ),
     Row("fanout", "F", "count", refused="every node is fed directly", env="FANOUT"),
@@ -39,11 +39,11 @@ OPTIONS: tuple[Row, ...] = (
     Row("exclude", "", "paths", refused=_LIBRARIES, env="EXCLUDE"),
     Row("treewidth", "", "width", refused="every node is fed directly"),
     Row("nodelist", "", "hosts", refused="the file goes to all nodes of the job"),
-    Row("verbose", "v", "", "tell what is done"),
-    Row("quiet", "Q", "", "say nothing but errors"),
-    Row("help", "", "", "this text"),
-    Row("usage", "", "", "a short usage"),
-    Row("version", "V", "", "the version"),
+    Row("verbose", "v", "", "report progress"),
+    Row("quiet", "Q", "", "print only errors"),
+    Row("help", "", "", "print this help"),
+    Row("usage", "", "", "print a short usage"),
+    Row("version", "V", "", "print the version"),
 )
 
 _SYNOPSIS = "[OPTIONS] SOURCE DEST"

@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 OPTIONS: tuple[Row, ...] = (
     Row("", "e", "", "edit the crontab with $VISUAL, $EDITOR or vi (the default at a terminal)"),
     Row("", "l", "", "print the crontab"),
-    Row("", "r", "", "remove the crontab; jobs of it that run go on"),
+    Row("", "r", "", "remove the crontab; its running jobs continue"),
     Row("", "u", "user", "another user's crontab: listed for operators, changed for root and SlurmUser"),
-    Row("", "v", "", "tell which jobs are queued"),
-    Row("help", "", "", "this text"),
-    Row("usage", "", "", "a short usage"),
-    Row("version", "V", "", "the version"),
+    Row("", "v", "", "list the queued jobs"),
+    Row("help", "", "", "print this help"),
+    Row("usage", "", "", "print a short usage"),
+    Row("version", "V", "", "print the version"),
 )
 
 _SYNOPSIS = "[-u user] [file | -e | -l | -r]"

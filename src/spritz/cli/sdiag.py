@@ -14,17 +14,17 @@ if TYPE_CHECKING:
     from spritz.model.diagnostics import CycleCounts, Diagnostics
 
 OPTIONS: tuple[Row, ...] = (
-    Row("all", "a", "", "everything (also without this)"),
-    Row("cluster", "M", "NAME", "another cluster, by its name"),
+    Row("all", "a", "", "print everything (always done)"),
+    Row("cluster", "M", "NAME", "name of another cluster"),
     Row("clusters", "", "NAME", alias="cluster"),
-    Row("help", "h", "", "this text"),
+    Row("help", "h", "", "print this help"),
     Row("json", "", "[=list|VERSION]", "as JSON"),
-    Row("reset", "r", "", "counters begin anew (administrators)"),
-    Row("sort-by-id", "i", "", "requests by their numbers"),
-    Row("sort-by-time", "t", "", "requests by the time that all of a kind took"),
-    Row("sort-by-time2", "T", "", "requests by the time that one of a kind took"),
-    Row("usage", "", "", "a short usage"),
-    Row("version", "V", "", "the version"),
+    Row("reset", "r", "", "reset the counters (administrators)"),
+    Row("sort-by-id", "i", "", "sort requests by number"),
+    Row("sort-by-time", "t", "", "sort requests by total time"),
+    Row("sort-by-time2", "T", "", "sort requests by average time"),
+    Row("usage", "", "", "print a short usage"),
+    Row("version", "V", "", "print the version"),
     Row("yaml", "", "[=list|VERSION]", "as YAML"),
 )
 

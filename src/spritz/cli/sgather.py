@@ -21,17 +21,17 @@ if TYPE_CHECKING:
     from spritz.cli.submit.values import Values
 
 OPTIONS: tuple[Row, ...] = (
-    Row("compress", "C", "", "compress the file on its way", env="COMPRESS"),
+    Row("compress", "C", "", "compress the transfer", env="COMPRESS"),
     Row("fanout", "F", "count", refused="every node is read directly", env="FANOUT"),
-    Row("force", "f", "", "pass by nodes that do not have the file", env="FORCE"),
-    Row("keep", "k", "", "leave the file on the nodes; it is removed otherwise", env="KEEP"),
+    Row("force", "f", "", "skip nodes that do not have the file", env="FORCE"),
+    Row("keep", "k", "", "keep the file on the nodes (default: remove it)", env="KEEP"),
     Row("preserve", "p", "", "keep times and mode", env="PRESERVE"),
-    Row("recursive", "r", "", "a directory, with all that is in it"),
+    Row("recursive", "r", "", "copy a directory recursively"),
     Row("timeout", "t", "seconds", refused="MessageTimeout of slurm.conf counts", env="TIMEOUT"),
-    Row("verbose", "v", "", "tell what is done"),
-    Row("help", "", "", "this text"),
-    Row("usage", "", "", "a short usage"),
-    Row("version", "V", "", "the version"),
+    Row("verbose", "v", "", "report progress"),
+    Row("help", "", "", "print this help"),
+    Row("usage", "", "", "print a short usage"),
+    Row("version", "V", "", "print the version"),
 )
 
 _SYNOPSIS = "[OPTIONS] SOURCE DEST"

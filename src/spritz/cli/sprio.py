@@ -15,26 +15,26 @@ if TYPE_CHECKING:
 _FEDERATION = "clusters are named with --clusters"
 
 OPTIONS: tuple[Row, ...] = (
-    Row("clusters", "M", "NAMES", "another cluster, by its name", env="SLURM_CLUSTERS"),
+    Row("clusters", "M", "NAMES", "name of another cluster", env="SLURM_CLUSTERS"),
     Row("cluster", "", "NAMES", alias="clusters"),
     Row("federation", "", "", refused=_FEDERATION),
     Row("format", "o", "FORMAT", "columns by letter: %[.][width]letter", env="SPRIO_FORMAT"),
-    Row("help", "", "", "this text"),
+    Row("help", "", "", "print this help"),
     Row("jobs", "j", "[=IDS]", "only these jobs"),
     Row("job", "", "[=IDS]", alias="jobs"),
-    Row("local", "", "", "this cluster only (the default)"),
-    Row("long", "l", "", "every factor, with users and nice values"),
+    Row("local", "", "", "only this cluster (default)"),
+    Row("long", "l", "", "all factors, with users and nice values"),
     Row("noheader", "h", "", "no headings"),
     Row("norm", "n", "", "factors before their weights"),
     Row("partition", "p", "NAMES", "only these partitions"),
     Row("sibling", "", "", refused=_FEDERATION),
-    Row("sort", "S", "LETTERS", "order, by letters of --format; - before one turns it round"),
-    Row("usage", "", "", "a short usage"),
+    Row("sort", "S", "LETTERS", "sort order, by letters of --format; a - reverses"),
+    Row("usage", "", "", "print a short usage"),
     Row("user", "u", "USERS", "only jobs of these users"),
     Row("users", "", "USERS", alias="user"),
-    Row("verbose", "v", "", "say what is asked for"),
-    Row("version", "V", "", "the version"),
-    Row("weights", "w", "", "the weights, and no jobs"),
+    Row("verbose", "v", "", "print the request"),
+    Row("version", "V", "", "print the version"),
+    Row("weights", "w", "", "print only the weights"),
 )
 
 _SYNOPSIS = "[OPTIONS]"

@@ -21,17 +21,17 @@ OPTIONS: tuple[Option, ...] = (
     Option("cluster", "M", "NAMES", "usage of these clusters", env="SREPORT_CLUSTER"),
     Option("clusters", "", "NAMES", alias="cluster"),
     Option("federation", "", "", refused=_FEDERATION),
-    Option("help", "h", "", "this text"),
-    Option("local", "", "", "this cluster only (the default)"),
+    Option("help", "h", "", "print this help"),
+    Option("local", "", "", "only this cluster (default)"),
     Option("noheader", "n", "", "no headings"),
-    Option("parsable", "p", "", "fields between |, and one at the end"),
-    Option("parsable2", "P", "", "fields between |"),
-    Option("quiet", "Q", "", "only results and errors, whatever -v says"),
+    Option("parsable", "p", "", "fields separated by |, with one at the end"),
+    Option("parsable2", "P", "", "fields separated by |"),
+    Option("quiet", "Q", "", "only results and errors, even with -v"),
     Option("", "t", "FORMAT", "Seconds, Minutes, Hours, Percent, SecPer, MinPer or HourPer"),
-    Option("tres", "T", "NAMES", "report these TRES, or all of them; CPUs by default", env="SREPORT_TRES"),
-    Option("usage", "", "", "this text"),
-    Option("verbose", "v", "", "say which time and which clusters are looked at"),
-    Option("version", "V", "", "the version"),
+    Option("tres", "T", "NAMES", "report these TRES, or all; default: CPUs", env="SREPORT_TRES"),
+    Option("usage", "", "", "print this help"),
+    Option("verbose", "v", "", "print the time and the clusters of the report"),
+    Option("version", "V", "", "print the version"),
 )
 
 _SYNOPSIS = "[<OPTION>] [cluster|job|reservation|user REPORT [CONDITIONS]]"
@@ -43,14 +43,14 @@ Reports:
   reservation  Utilization
   user         TopUsage
 
-Conditions, in any case and by their beginnings:
+Conditions (case is ignored, prefixes are accepted):
   all          All_Clusters Clusters= End= Format= Start=
   cluster      Accounts= QOS= Tree Users= Wckeys=
   job          Accounts= AcctAsParent FlatView GID= Grouping= Jobs= Nodes= Partitions= PrintJobCount Users= Wckeys=
   reservation  Names= Nodes=
   user         Accounts= Group TopCount= Users=
 
-Without a report, commands come from standard input, one a line; these too: exit, help, nonparsable, parsable,
+Without a report, commands are read from standard input, one a line; also: exit, help, nonparsable, parsable,
 parsable2, quiet, quit, time FORMAT, verbose, version, and !! for the last one again."""
 
 

@@ -14,21 +14,21 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 OPTIONS: tuple[Option, ...] = (
-    Option("allsteps", "a", "", "all running steps of jobs given without a step"),
+    Option("allsteps", "a", "", "all running steps of jobs named without a step"),
     Option("autocomplete", "", "WORD", refused="Tab completion is made by `spritz completion`"),
     Option("format", "o", "FIELDS", "fields to print: name[%[-]width],…"),
     Option("fields", "", "FIELDS", alias="format"),
-    Option("help", "h", "", "this text"),
-    Option("helpformat", "e", "", "the fields that --format knows"),
-    Option("jobs", "j", "IDS", "these jobs, array tasks or steps; without a step, the lowest numbered one"),
+    Option("help", "h", "", "print this help"),
+    Option("helpformat", "e", "", "list the fields of --format"),
+    Option("jobs", "j", "IDS", "jobs, array tasks or steps; a job without a step: its lowest numbered step"),
     Option("noconvert", "", "", "keep units: 2048M stays 2048M"),
     Option("noheader", "n", "", "no headings"),
-    Option("parsable", "p", "", "fields between |, and one at the end"),
-    Option("parsable2", "P", "", "fields between |"),
+    Option("parsable", "p", "", "fields separated by |, with one at the end"),
+    Option("parsable2", "P", "", "fields separated by |"),
     Option("pidformat", "i", "", "JobID, Nodelist and Pids"),
-    Option("usage", "", "", "a short usage"),
-    Option("verbose", "v", "", "say how many steps were asked"),
-    Option("version", "V", "", "the version"),
+    Option("usage", "", "", "print a short usage"),
+    Option("verbose", "v", "", "print the number of steps"),
+    Option("version", "V", "", "print the version"),
 )
 
 _SYNOPSIS = "[<OPTION>] -j <job(.stepid)>"

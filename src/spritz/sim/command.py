@@ -1,4 +1,4 @@
-"""Replay a trace of jobs on virtual time and say what a policy would have done: waits, slowdown, utilisation.
+"""Replay a trace of jobs in virtual time under a policy, and report waits, slowdown and utilisation.
 
 The command line is a contract that other programs rely on: see docs/simulate.md.
 """
@@ -22,13 +22,13 @@ RESERVE = ("slowdown", "fcfs")
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Options of `spritz simulate`."""
-    what = parser.add_argument_group("what is replayed (one of)")
+    what = parser.add_argument_group("input (one of)")
     what.add_argument(
         "trace", nargs="?", metavar="TRACE", help="Standard Workload Format, sacct -P, or a controller's journal"
     )
     what.add_argument("--gang", metavar="CSV", help="gang jobs of a GPU cluster (Muri, ITP or Philly form)")
     what.add_argument("--pods", metavar="CSV", help="pods with shares of GPUs (openb form), with --node-list")
-    how = parser.add_argument_group("on what, and how")
+    how = parser.add_argument_group("machine and policy")
     how.add_argument("--processors", type=_positive, metavar="N", help="TRACE: processors (default: its MaxProcs)")
     how.add_argument("--config", metavar="CONF", help="TRACE: a whole cluster, from a slurm.conf")
     how.add_argument("--against", metavar="CONF", help="TRACE: compare with a second configuration")
@@ -41,16 +41,21 @@ def add_arguments(parser: ArgumentParser) -> None:
         "--gang: fifo (default), backfill, srtf, srsf",
     )
     how.add_argument("--node-list", metavar="CSV", help="--pods: the nodes")
-    how.add_argument("--demand", type=_ratio, metavar="X", help="--pods: GPUs asked for, a multiple (default: 1.3)")
+    how.add_argument(
+        "--demand",
+        type=_ratio,
+        metavar="X",
+        help="--pods: GPUs requested, as a multiple of those available (default: 1.3)",
+    )
     how.add_argument(
         "--placement", metavar="P", help="--pods: random, bestfit, fgd (default), production or gpu_fragmentation"
     )
-    how.add_argument("--runtimes", choices=RUNTIMES, help="TRACE: what jobs are planned with (default: requested)")
+    how.add_argument("--runtimes", choices=RUNTIMES, help="TRACE: run times used for planning (default: requested)")
     how.add_argument(
         "--reserve",
         choices=RESERVE,
-        help="predicted: the next reserved start is for the job with the largest expected slowdown (default), or the "
-        "first submitted",
+        help="predicted: which job gets the next reserved start: the one with the largest expected slowdown (default) "
+        "or the first submitted",
     )
     how.add_argument(
         "--no-guarantee",
@@ -58,8 +63,8 @@ def add_arguments(parser: ArgumentParser) -> None:
         const=True,
         help="predicted: plan reserved starts with predictions too; they may then be broken",
     )
-    how.add_argument("--seed", type=_seed, metavar="S", help="for what is drawn by chance (default: 1)")
-    told = parser.add_argument_group("what is told")
+    how.add_argument("--seed", type=_seed, metavar="S", help="seed of random choices (default: 1)")
+    told = parser.add_argument_group("output")
     told.add_argument("--bound", type=_bound, metavar="S", help="bound of the slowdown (default: 10 seconds)")
     told.add_argument("--by", type=_breakdowns, metavar="WHAT", help=f"TRACE: figures by {', '.join(BREAKDOWNS)}")
     told.add_argument("--starts", metavar="FILE", help="write job,start_seconds")

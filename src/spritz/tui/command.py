@@ -1,4 +1,4 @@
-"""The cluster in a terminal, live: queue and output, nodes, GPUs, history; filters, actions.
+"""Live view of the cluster in a terminal: queue and output, nodes, GPUs, history; filters, actions.
 
 With --once a snapshot as plain text, with --json as one JSON object; neither needs Textual.
 """
@@ -27,7 +27,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--once", action="store_true", help="a snapshot as plain text")
     parser.add_argument("--json", action="store_true", help="a snapshot as one JSON object")
     parser.add_argument("--sort", choices=list(ORDERS), default="queue", help="order of the jobs")
-    parser.add_argument("--all", action="store_true", help="with --once and --json: every job, ended ones too")
+    parser.add_argument("--all", action="store_true", help="with --once and --json: all jobs, including ended ones")
     parser.add_argument("--width", type=int, default=0, metavar="N", help="columns of --once (default: the terminal's)")
 
 

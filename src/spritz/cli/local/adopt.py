@@ -1,4 +1,4 @@
-"""Admit ssh sessions of users who have a job on this node, and no others; the job holds the session. For pam_exec.
+"""Admit ssh sessions only of users with a job on this node, and put them into the job. For pam_exec.
 
 In /etc/pam.d/sshd, as the last line of `account` (pam_systemd would move sessions elsewhere: leave it out):
 
@@ -32,10 +32,12 @@ def add_arguments(parser: ArgumentParser) -> None:
     """Options of `spritz adopt`."""
     parser.add_argument("--conf", metavar="FILE", help="slurm.conf (default: as other commands find it)")
     parser.add_argument(
-        "--directories", action="store_true", help="show a session that was adopted its job's own /tmp and /dev/shm"
+        "--directories", action="store_true", help="give an adopted session its job's private /tmp and /dev/shm"
     )
     parser.add_argument(
-        "--allow-unheld", action="store_true", help="admit a user with a job even where the job cannot hold the session"
+        "--allow-unheld",
+        action="store_true",
+        help="admit a user with a job even if the session cannot be put into the job",
     )
 
 

@@ -15,7 +15,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     """`spritz config check FILE`."""
     parser.add_argument("action", choices=["check"], help="what to do with the file")
     parser.add_argument("file", metavar="FILE", help="a slurm.conf, slurmdbd.conf, gres.conf, topology.yaml, ...")
-    parser.add_argument("--kind", metavar="NAME", default="", help="what it is, where its name does not say: gres.conf")
+    parser.add_argument("--kind", metavar="NAME", default="", help="kind of file, if its name does not tell: gres.conf")
     parser.add_argument("--json", action="store_true", help="one JSON object")
 
 

@@ -1,4 +1,4 @@
-"""Open the dashboard of a cluster of one's own: start it where it does not run, and print a link that logs in once.
+"""Open the dashboard of your own cluster: start it if necessary, and print a link that logs in once.
 
 With options of its own (`--rest`, `--login` …) it serves in the foreground, as a service of a site does. What it needs
 comes with `pip install 'spritz[dashboard]'`.

@@ -1,4 +1,4 @@
-"""Say what is wrong with this machine and its cluster, and what to do about it."""
+"""Find problems of this machine and its cluster, and suggest remedies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stop the cluster. Running jobs are cancelled first; what is queued stays for the next `spritz up`.
+"""Stop the cluster. Running jobs are cancelled first; queued jobs stay for the next `spritz up`.
 
 `--keep-jobs` lets running jobs go on without daemons: the next `spritz up` finds them again.
 """
@@ -22,13 +22,11 @@ if TYPE_CHECKING:
 def add_arguments(parser: ArgumentParser) -> None:
     """Options of `spritz down`."""
     parser.add_argument("--dir", metavar="DIR", help="directory of the cluster")
+    parser.add_argument("--keep-jobs", action="store_true", help="keep running jobs; the next `spritz up` adopts them")
     parser.add_argument(
-        "--keep-jobs", action="store_true", help="let running jobs run on; the next `spritz up` adopts them"
+        "--timeout", metavar="SECONDS", type=float, default=40.0, help="seconds to wait for jobs to end (default: 40)"
     )
-    parser.add_argument(
-        "--timeout", metavar="SECONDS", type=float, default=40.0, help="how long to wait for jobs to end (40)"
-    )
-    parser.add_argument("-q", "--quiet", action="store_true", help="say nothing unless something is wrong")
+    parser.add_argument("-q", "--quiet", action="store_true", help="print only errors")
 
 
 def run(arguments: Namespace, context: Context) -> int:

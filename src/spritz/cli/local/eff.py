@@ -1,4 +1,4 @@
-"""Say what jobs used of what they asked for, and what to ask for next time."""
+"""Say compare what jobs used with what they requested, and suggest better requests."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 def add_arguments(parser: ArgumentParser) -> None:
     """`spritz eff [--json] JOB…`."""
     parser.add_argument("jobs", nargs="+", metavar="JOB", help="ids as squeue and sacct print them: 7, 12_3, 12, 9+1")
-    parser.add_argument("--json", action="store_true", help="everything, for programs")
+    parser.add_argument("--json", action="store_true", help="all details as JSON")
 
 
 def run(arguments: Namespace, context: Context) -> int:

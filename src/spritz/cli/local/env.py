@@ -1,4 +1,4 @@
-"""Print the lines that point a shell at a cluster: `eval "$(spritz env --dir DIR)"`."""
+"""Print shell commands that select a cluster: `eval "$(spritz env --dir DIR)"`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Say which GPUs are free, of which type, on which nodes, and when the next ones come free.
+"""Show free GPUs by type and node, and when more become free.
 
 A GPU is free if no job holds it or a share of it, and its node takes jobs. The next ones are those of the running jobs
 whose time limits end first: at the latest then.
@@ -57,7 +57,7 @@ class Release:
 def add_arguments(parser: ArgumentParser) -> None:
     """Options of `spritz gpus`."""
     parser.add_argument("--dir", metavar="DIR", help="directory of the cluster (default: the one that commands find)")
-    parser.add_argument("--type", metavar="TYPE", help="GPUs of this type alone")
+    parser.add_argument("--type", metavar="TYPE", help="only GPUs of this type")
     parser.add_argument("--json", action="store_true", help="one JSON object")
 
 

@@ -1,4 +1,4 @@
-"""Say what happened to jobs, from their submission on: what they waited for, where they ran, how they ended."""
+"""Show what happened to jobs since their submission: why they waited, where they ran, how they ended."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def add_arguments(parser: ArgumentParser) -> None:
     """`spritz history [--json] JOB…`."""
     parser.add_argument("jobs", nargs="+", metavar="JOB", help="ids as squeue and sacct print them: 7, 12_3")
-    parser.add_argument("--json", action="store_true", help="everything, for programs")
+    parser.add_argument("--json", action="store_true", help="all details as JSON")
 
 
 def run(arguments: Namespace, context: Context) -> int:

@@ -1,4 +1,4 @@
-"""Make this machine a node (or a login host) of a cluster on another machine, or start it again as one.
+"""Join this machine to a cluster on another machine, as a node or login host, or start it again as one.
 
 The token is from `spritz up --listen` or `spritz token create`. A machine that has joined needs none to come back:
 `spritz join` without an address starts what it was, and `--systemd` has that done at boot.
@@ -64,8 +64,8 @@ _UNIT_DIRECTORY = "/etc/systemd/system"
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Options of `spritz join`."""
-    parser.add_argument("address", nargs="?", metavar="HOST[:PORT]", help="the controller; none: start again")
-    parser.add_argument("--token", metavar="T", help="what `spritz token create` printed")
+    parser.add_argument("address", nargs="?", metavar="HOST[:PORT]", help="the controller; without it: start again")
+    parser.add_argument("--token", metavar="T", help="the token that `spritz token create` printed")
     parser.add_argument(
         "--dir", metavar="DIR", help="directory of this machine's files (root: /var/lib/spritz/default)"
     )
@@ -73,11 +73,11 @@ def add_arguments(parser: ArgumentParser) -> None:
         "--conf", metavar="KEYS", default="", help="keys of a new node, such as 'Features=a RealMemory=9000'"
     )
     parser.add_argument("--token-file", metavar="FILE", help="a file with the token")
-    parser.add_argument("--host", metavar="NAME", default="", help="join under this name (default: the host's)")
-    parser.add_argument("--foreground", action="store_true", help="become the daemon, as containers need it")
-    parser.add_argument("--systemd", action="store_true", help="have systemd start the daemon, now and at boot (root)")
-    parser.add_argument("--unit-directory", metavar="DIR", default=_UNIT_DIRECTORY, help="where units of systemd are")
-    parser.add_argument("-q", "--quiet", action="store_true", help="say nothing unless something is wrong")
+    parser.add_argument("--host", metavar="NAME", default="", help="name to join under (default: the host name)")
+    parser.add_argument("--foreground", action="store_true", help="run the daemon in the foreground, as in containers")
+    parser.add_argument("--systemd", action="store_true", help="let systemd start the daemon, now and at boot (root)")
+    parser.add_argument("--unit-directory", metavar="DIR", default=_UNIT_DIRECTORY, help="directory for systemd units")
+    parser.add_argument("-q", "--quiet", action="store_true", help="print only errors")
 
 
 def run(arguments: Namespace, context: Context) -> int:

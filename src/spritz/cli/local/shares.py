@@ -1,4 +1,4 @@
-"""Say what accounts are guaranteed, what they use, borrow and lend, and who goes before whom."""
+"""Show guarantees of accounts, what they use, borrow and lend, and their order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Daemons, nodes, CPUs, memory, GPUs and jobs at a glance."""
+"""Show daemons, nodes, CPUs, memory, GPUs and jobs at a glance."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Tokens by which machines join the cluster: create, list, revoke. For administrators, on the controller's machine."""
+"""Create, list and revoke tokens that let machines join the cluster.
+
+For administrators, on the controller's machine.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     """Options of `spritz token`."""
     parser.add_argument("--dir", metavar="DIR", help="directory of the cluster (default: the one that commands use)")
     actions = parser.add_subparsers(dest="action", required=True)
-    create = actions.add_parser("create", help="make a token, and print the command that joins by it")
+    create = actions.add_parser("create", help="create a token, and print the command that joins with it")
     create.add_argument("--role", choices=("node", "login"), default="node", help="what machines become by it (node)")
     create.add_argument(
         "--lifetime", metavar="TIME", default="1-0", help="how long it can be used, as days-hours (1-0)"
@@ -33,9 +36,9 @@ def add_arguments(parser: ArgumentParser) -> None:
     )
     create.add_argument("--token-only", action="store_true", help="print the token alone, for scripts")
     create.add_argument("--json", action="store_true", help="one JSON object")
-    listed = actions.add_parser("list", help="tokens that can be used, and the machines that have joined")
+    listed = actions.add_parser("list", help="list valid tokens, and machines that have joined")
     listed.add_argument("--json", action="store_true", help="one JSON object")
-    revoke = actions.add_parser("revoke", help="make a token, or a machine's certificate, worth nothing")
+    revoke = actions.add_parser("revoke", help="revoke a token or a machine's certificate")
     revoke.add_argument("id", nargs="?", default="", metavar="ID", help="a token, as `spritz token list` names it")
     revoke.add_argument("--host", metavar="NAME", default="", help="a machine that has joined")
 

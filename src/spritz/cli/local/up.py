@@ -45,15 +45,15 @@ def add_arguments(parser: ArgumentParser) -> None:
         metavar="ADDR",
         nargs="?",
         const="",
-        help="let other machines join, at this address of ours, and print the command that joins them",
+        help="let other machines join at this address, and print the command for them",
     )
-    parser.add_argument("--rest", action="store_true", help="slurmrestd too, on a Unix socket of yours")
+    parser.add_argument("--rest", action="store_true", help="also start slurmrestd, on a Unix socket")
     parser.add_argument(
         "--dashboard",
         action=BooleanOptionalAction,
-        help="the dashboard too, and a link to it (default: where the output is a terminal, and it is installed)",
+        help="also start the dashboard and print a link (default: if the output is a terminal and it is installed)",
     )
-    parser.add_argument("-q", "--quiet", action="store_true", help="say nothing unless something is wrong")
+    parser.add_argument("-q", "--quiet", action="store_true", help="print only errors")
 
 
 def run(arguments: Namespace, context: Context) -> int:

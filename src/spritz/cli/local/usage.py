@@ -1,4 +1,4 @@
-"""Compare usage as the controller keeps it with what accounting's records of jobs say, and take the latter over."""
+"""Compare the controller's usage with the accounting records of jobs, and adopt the latter if requested."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _SAME = 1e-6
 def add_arguments(parser: ArgumentParser) -> None:
     """Options of `spritz usage`."""
     parser.add_argument("--dir", metavar="DIR", help="directory of the cluster (default: the one that commands find)")
-    parser.add_argument("--adopt", action="store_true", help="let what the records say hold from now on")
+    parser.add_argument("--adopt", action="store_true", help="adopt the usage by the records")
     parser.add_argument("--json", action="store_true", help="one JSON object")
 
 

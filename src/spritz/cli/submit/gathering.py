@@ -1,4 +1,4 @@
-"""--acctg-freq: how often the use of tasks is sampled.
+"""--acctg-freq: how often tasks' usage is sampled.
 
 Source: sbatch(1) --acctg-freq; slurm.conf(5) JobAcctGatherFrequency.
 """

@@ -19,11 +19,11 @@ def add_arguments(parser: ArgumentParser) -> None:
     """The command line."""
     parser.add_argument("run", metavar="RUN")
     parser.add_argument("--dir", action="append", default=[], metavar="DIR",
-                        help="look here too: a run that writes elsewhere than below its code")  # fmt: skip
+                        help="also search here, for a run that writes outside its code directory")  # fmt: skip
     parser.add_argument("--keep-last", type=int, metavar="N", help="policy: keep the newest N (at least 1)")
     parser.add_argument("--keep-best", metavar="METRIC[:min|:max]",
-                        help="policy: keep the best by this metric (of a loss or error the least)")  # fmt: skip
-    parser.add_argument("--prune", action="store_true", help="remove what the policy does not keep")
+                        help="policy: keep the best by this metric (for a loss or error the smallest)")  # fmt: skip
+    parser.add_argument("--prune", action="store_true", help="remove checkpoints that the policy does not keep")
     parser.add_argument("--json", action="store_true")
 
 

@@ -1,4 +1,4 @@
-"""Work on a compute node: a shell, JupyterLab, or VS Code over ssh, in a job that ends when nobody uses it.
+"""Work on a compute node: a shell, JupyterLab, or VS Code over ssh, in a job that ends when it is idle.
 
 spritz dev --gpus 1                a shell; the session ends with it
 spritz dev --gpus 1 --jupyter      JupyterLab, its address printed, its port forwarded to here
@@ -42,12 +42,12 @@ def add_arguments(parser: ArgumentParser) -> None:
     kind = parser.add_mutually_exclusive_group()
     for name, text in (
         ("shell", "a shell (the default)"),
-        ("jupyter", "JupyterLab, its port forwarded to here"),
+        ("jupyter", "JupyterLab, with its port forwarded to this machine"),
         ("vscode", "an entry for VS Code's Remote-SSH in ~/.ssh"),
     ):
         kind.add_argument(f"--{name}", dest="kind", action="store_const", const=name, help=text)
-    parser.add_argument("--idle", default="30m", metavar="TIME", help="end after so long without activity (0: never)")
-    parser.add_argument("--port", type=int, default=0, help="here, of JupyterLab or of a forwarded port")
+    parser.add_argument("--idle", default="30m", metavar="TIME", help="end after this time without activity (0: never)")
+    parser.add_argument("--port", type=int, default=0, help="local port for JupyterLab or a forwarded port")
     parser.add_argument("-d", "--detach", action="store_true", help="return when the job is queued")
     parser.add_argument("--json", action="store_true", help="with list: one JSON object")
     parser.add_argument("--proxy", metavar="NAME", help=argparse.SUPPRESS)

@@ -23,7 +23,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("old", metavar="RUN")
     parser.add_argument("new", metavar="RUN")
     parser.add_argument("--json", action="store_true", help="one JSON object")
-    parser.add_argument("--stat", action="store_true", help="files and counts of lines in place of the code's changes")
+    parser.add_argument("--stat", action="store_true", help="list files and line counts instead of the code's changes")
 
 
 @reporting

@@ -1,4 +1,4 @@
-"""Run a command beside a running run: on its node, with its environment, directory and GPUs."""
+"""Run a command inside a running run: on its node, with its environment, directory and GPUs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     add_options(parser)
     parser.add_argument(
         "words", nargs=argparse.REMAINDER, metavar="RUN -- COMMAND …",
-        help="name of a run, its beginning (the newest counts), or a job number; then the command",
+        help="name of a run, a prefix of it (the newest matches), or a job number; then the command",
     )  # fmt: skip
 
 

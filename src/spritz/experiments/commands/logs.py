@@ -1,4 +1,4 @@
-"""Show a run's output: of all ranks, live or after the end, the failure said first."""
+"""Show a run's output: all ranks, live or after the end, starting with the failure."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from spritz.experiments.store import Store
 def add_arguments(parser: ArgumentParser) -> None:
     """The command line."""
     parser.add_argument("run", metavar="RUN")
-    parser.add_argument("-f", "--follow", action="store_true", help="go on until the run ends")
-    parser.add_argument("--rank", type=int, help="one rank's output alone")
+    parser.add_argument("-f", "--follow", action="store_true", help="follow until the run ends")
+    parser.add_argument("--rank", type=int, help="only this rank's output")
     parser.add_argument("--grep", metavar="PATTERN", help="lines that match this regular expression")
     parser.add_argument("-n", "--tail", type=int, metavar="N", help="the last N lines")
-    parser.add_argument("--json", action="store_true", help="a JSON object by line: restart, rank, text")
+    parser.add_argument("--json", action="store_true", help="one JSON object a line: restart, rank, text")
 
 
 @reporting

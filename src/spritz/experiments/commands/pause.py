@@ -1,4 +1,4 @@
-"""Let a run save its state, and give its nodes back until `spritz resume`.
+"""Save a run's state and release its nodes until `spritz resume`.
 
 The run must be resumable (`spritz run --resumable`). A run that does not answer goes on running: nothing is stopped
 without a checkpoint unless --force is given.
@@ -23,9 +23,11 @@ _LOOK_SECONDS = 0.5
 def add_arguments(parser: ArgumentParser) -> None:
     """The command line."""
     parser.add_argument("run", metavar="RUN")
-    parser.add_argument("--grace", type=float, metavar="SECONDS", help="wait for the checkpoint (default: the run's)")
     parser.add_argument(
-        "--force", action="store_true", help="stop it without an answer: it falls back to its last checkpoint"
+        "--grace", type=float, metavar="SECONDS", help="time to wait for the checkpoint (default: the run's)"
+    )
+    parser.add_argument(
+        "--force", action="store_true", help="stop it even without an answer: it continues from its last checkpoint"
     )
 
 

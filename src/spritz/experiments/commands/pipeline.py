@@ -1,4 +1,4 @@
-"""Run steps that use one another's results, as jobs with dependencies; see how they fare; go on after a failure."""
+"""Run run steps that use each other's results, as jobs with dependencies; see how they fare; go on after a failure."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ def add_arguments(parser: ArgumentParser) -> None:
     run.add_argument("--no-snapshot", action="store_true", help="run in this directory in place of a snapshot of it")
     run.add_argument("--json", action="store_true", help="one JSON object in place of the name")
     run.add_argument("-w", "--wait", action="store_true", help="until it has ended; 1 if it failed")
-    show = actions.add_parser("show", help="steps, what they need, and how they fare")
+    show = actions.add_parser("show", help="show steps, their inputs and states")
     show.add_argument("name", metavar="NAME", help="of a pipeline, or its beginning (the newest counts)")
     show.add_argument("--json", action="store_true")
-    retry = actions.add_parser("retry", help="go on from the steps that failed, with the code that it was started with")
+    retry = actions.add_parser("retry", help="continue from failed steps, with the original code")
     retry.add_argument("name", metavar="NAME")
     retry.add_argument("--json", action="store_true", help="one JSON object in place of the name")
     retry.add_argument("-w", "--wait", action="store_true", help="until it has ended; 1 if it failed")
-    stop = actions.add_parser("stop", help="cancel what waits or runs; retry goes on from there")
+    stop = actions.add_parser("stop", help="cancel pending and running steps; retry continues from there")
     stop.add_argument("name", metavar="NAME")
-    listed = actions.add_parser("list", help="pipelines, the newest first")
+    listed = actions.add_parser("list", help="list pipelines, newest first")
     listed.add_argument("--json", action="store_true")
 
 

@@ -1,4 +1,4 @@
-"""Say in words what limits your jobs have, and what is used of them."""
+"""Show the limits of your jobs, and how much of them is used."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from spritz.experiments.interface import Terminal, reporting
 
 def add_arguments(parser: ArgumentParser) -> None:
     """The command line."""
-    parser.add_argument("--user", default="", help="another user's, where you may see them")
-    parser.add_argument("--json", action="store_true", help="one JSON object: the same sentences, by what they are of")
+    parser.add_argument("--user", default="", help="limits of another user, if you may see them")
+    parser.add_argument("--json", action="store_true", help="one JSON object: the same sentences, grouped")
 
 
 @reporting

@@ -1,4 +1,4 @@
-"""Run a run again: the same code, command and options, or with some of them changed."""
+"""Repeat a run with the same code, command and options, or with some of them changed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("run", metavar="RUN")
     parser.add_argument("--set", action="append", default=[], dest="changes", metavar="NAME=VALUE",
                         help="change --NAME VALUE or NAME=VALUE of the command, or add --NAME=VALUE")  # fmt: skip
-    parser.add_argument("--new-code", action="store_true", help="with the code as it is now in this directory")
+    parser.add_argument("--new-code", action="store_true", help="with the current code in this directory")
     parser.add_argument("-d", "--detach", action="store_true", help="return when the job is queued")
     run_command.add_options(parser)
 

@@ -1,4 +1,4 @@
-"""Let a paused run go on: with the same name, job and logs, from its last checkpoint."""
+"""Continue a paused run with the same name, job and logs, from its last checkpoint."""
 
 from __future__ import annotations
 

@@ -62,15 +62,19 @@ def add_options(parser: ArgumentParser) -> None:
         "--container-image", metavar="IMAGE", help="run the command in it: a path (.sqsh, .tar, directory) or a name"
     )
     group.add_argument(
-        "--container-mounts", metavar="SRC:DST[:ro],…", help="directories that the command sees beside the run's own"
+        "--container-mounts", metavar="SRC:DST[:ro],…", help="directories for the command, in addition to the run's own"
     )
     group.add_argument("--env", action="append", default=[], metavar="NAME=VALUE", help="a variable for the job")
     group.add_argument("--tag", action="append", default=[], dest="tags", metavar="TAG")
     group.add_argument(
-        "--data", action="append", default=[], metavar="NAME@VERSION", help="data that the run reads, for the record"
+        "--data",
+        action="append",
+        default=[],
+        metavar="NAME@VERSION",
+        help="data set that the run reads, recorded with the run",
     )
     group.add_argument("--track", dest="track", action="store_const", const="mlflow", default="",
-                       help="with MLflow, whose server is started if need be (`spritz track`)")  # fmt: skip
+                       help="track with MLflow; starts its server if necessary (`spritz track`)")  # fmt: skip
     group.add_argument("--no-track", dest="track", action="store_const", const="off")
     group.add_argument("--experiment", metavar="NAME", help="MLflow's experiment (default: the project's name)")
     group = parser.add_argument_group("pausing and restarting")
@@ -93,9 +97,9 @@ def add_arguments(parser: ArgumentParser) -> None:
     add_options(parser)
     parser.add_argument("-d", "--detach", action="store_true", help="return when the job is queued")
     parser.add_argument("-m", "--multirun", nargs="+", metavar="NAME=A,B", help="a sweep: a trial for each combination")
-    parser.add_argument("--metric", metavar="NAME", help="of a sweep: what says which trial is the best")
-    parser.add_argument("--maximize", action="store_true", help="of a sweep: the largest metric is the best")
-    parser.add_argument("--no-sweep", action="store_true", help="run a Hydra program's own -m as it is, in one job")
+    parser.add_argument("--metric", metavar="NAME", help="for a sweep: the metric that ranks trials")
+    parser.add_argument("--maximize", action="store_true", help="for a sweep: larger values of the metric are better")
+    parser.add_argument("--no-sweep", action="store_true", help="pass -m to a Hydra program unchanged, in one job")
     parser.add_argument("command", nargs=argparse.REMAINDER, metavar="-- COMMAND …")
 
 

@@ -29,11 +29,11 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--state", default="", help="states, as in squeue: running,failed …")
     parser.add_argument("--group", default="", help="runs of a sweep or pipeline")
     parser.add_argument("--metric", action="append", default=[], metavar="NAME>VALUE", help="also < >= <= =")
-    parser.add_argument("--since", default="", help="a date, or 2h, 3d, 1w ago")
-    parser.add_argument("--until", default="", help="the same: runs that were started before")
-    parser.add_argument("--user", default="", help="another user's (default: yours; where the index is shared)")
-    parser.add_argument("-n", "--limit", type=int, default=20, help="at most so many (0: all; default 20)")
-    parser.add_argument("--rebuild", action="store_true", help="first add runs that an index which was lost had")
+    parser.add_argument("--since", default="", help="runs since a date, or 2h, 3d, 1w ago")
+    parser.add_argument("--until", default="", help="runs before that time")
+    parser.add_argument("--user", default="", help="runs of another user, if the index is shared (default: yours)")
+    parser.add_argument("-n", "--limit", type=int, default=20, help="show at most this many (0: all; default: 20)")
+    parser.add_argument("--rebuild", action="store_true", help="first restore runs that are missing from a lost index")
     parser.add_argument("--json", action="store_true")
 
 

@@ -1,4 +1,4 @@
-"""Show everything that is known of a run: command, code, environment, resources, state and result."""
+"""Show all details of a run: command, code, environment, resources, state and result."""
 
 from __future__ import annotations
 
@@ -31,7 +31,9 @@ from spritz.experiments.store import Entry, Store
 
 def add_arguments(parser: ArgumentParser) -> None:
     """The command line."""
-    parser.add_argument("run", metavar="RUN", help="name of a run, its beginning (the newest counts), or a job number")
+    parser.add_argument(
+        "run", metavar="RUN", help="name of a run, a prefix of it (the newest matches), or a job number"
+    )
     parser.add_argument("--json", action="store_true")
     parser.add_argument(
         "--usage",

@@ -13,7 +13,9 @@ from spritz.experiments.store import Store
 
 def add_arguments(parser: ArgumentParser) -> None:
     """The command line."""
-    parser.add_argument("run", metavar="RUN", help="name of a run, its beginning (the newest counts), or a job number")
+    parser.add_argument(
+        "run", metavar="RUN", help="name of a run, a prefix of it (the newest matches), or a job number"
+    )
     exec_command.add_options(parser)
 
 

@@ -1,4 +1,4 @@
-"""Run a command with many parameters: a grid, by chance or by TPE, as one job array.
+"""Run a command with many parameters, chosen by grid, random or TPE, as one job array.
 
 sweep.yaml:  command: python train.py
              parameters: {lr: {min: 1e-5, max: 0.1, log: true}, depth: [2, 4]}
@@ -31,19 +31,23 @@ _LOOK_SECONDS = 1.0
 
 def add_arguments(parser: ArgumentParser) -> None:
     """The command line."""
-    parser.add_argument("file", nargs="?", metavar="FILE", help="what to sweep, as sweep.yaml")
+    parser.add_argument("file", nargs="?", metavar="FILE", help="a description of the sweep, such as sweep.yaml")
     group = parser.add_argument_group("a sweep that was queued")
     group.add_argument("--status", metavar="SWEEP", help="best trial, table and plot")
-    group.add_argument("--resume", metavar="SWEEP", help="queue again the trials that failed or were stopped")
-    group.add_argument("--stop", metavar="SWEEP", help="cancel the trials that wait or run")
+    group.add_argument("--resume", metavar="SWEEP", help="requeue trials that failed or were stopped")
+    group.add_argument("--stop", metavar="SWEEP", help="cancel pending and running trials")
     group.add_argument("--html", metavar="FILE", help="with --status: parallel coordinates as a page")
     group.add_argument("--json", action="store_true", help="with --status: for programs")
-    group.add_argument("-n", "--limit", type=int, default=20, help="at most so many trials (0: all; default 20)")
+    group.add_argument(
+        "-n", "--limit", type=int, default=20, help="show at most this many trials (0: all; default: 20)"
+    )
     group = parser.add_argument_group("a new sweep")
-    group.add_argument("--trials", type=int, metavar="N", help="in place of the file's; of a grid N points by chance")
-    group.add_argument("--concurrency", type=int, metavar="N", help="trials at a time, in place of the file's")
+    group.add_argument(
+        "--trials", type=int, metavar="N", help="number of trials, overriding the file; for a grid: N random points"
+    )
+    group.add_argument("--concurrency", type=int, metavar="N", help="concurrent trials, overriding the file")
     group.add_argument("--yes", action="store_true", help=f"run a grid of more than {plans.POINTS_MAX} points")
-    group.add_argument("--wait", action="store_true", help="wait for the end, also with --resume")
+    group.add_argument("--wait", action="store_true", help="wait until all trials have ended, also with --resume")
     run_command.add_options(parser)
 
 

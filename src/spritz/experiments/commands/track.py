@@ -22,13 +22,13 @@ def add_arguments(parser: ArgumentParser) -> None:
     """The command line."""
     parser.add_argument(
         "action", nargs="?", default="status", choices=("status", "start", "stop", "env"),
-        help="status (the default): where it is; env: lines for the shell that point MLflow's clients at it",
+        help="status (default): show the server's address; env: print shell commands that select it for MLflow clients",
     )  # fmt: skip
     parser.add_argument(
         "--address", metavar="ADDRESS",
-        help="listen on this address (default: 127.0.0.1 where all nodes are this machine, else 0.0.0.0)",
+        help="listen on this address (default: 127.0.0.1 if all nodes are this machine, else 0.0.0.0)",
     )  # fmt: skip
-    parser.add_argument("--force", action="store_true", help="stop it though runs log to it")
+    parser.add_argument("--force", action="store_true", help="stop the server even if runs log to it")
     parser.add_argument("--json", action="store_true")
 
 
