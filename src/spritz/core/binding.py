@@ -1,7 +1,7 @@
 """What each task of a step is bound to on a node: CPU masks and GPU masks.
 
-Everything is a mask of the node's CPUs or devices; a task gets part of what its step has there. Whether the node can
-bind at all is its own business.
+All masks are over the node's CPUs or devices, and a task gets part of what its step has there. Whether the node can
+carry out the binding is not decided here.
 
 Source: srun(1) --cpu-bind, --distribution (second and third method), --gpu-bind, --gpus-per-task.
 """
@@ -39,10 +39,10 @@ class Hardware:
 def cpu_masks(
     tasks: int, cpus: int, cpus_per_task: int, hardware: Hardware, bind: str, distributed: str, default: str = ""
 ) -> tuple[int, ...]:
-    """A mask for each local task; () leaves them unbound, with all of the step's CPUs.
+    """A mask for each local task; () leaves all tasks unbound, with all of the step's CPUs.
 
-    `default` is what CpuBind and TaskPluginParam say for tasks without --cpu-bind. Where they say nothing, tasks are
-    bound if they are as many as the whole sockets, cores or threads of the step, and else as `autobind=` says.
+    `default`: CpuBind and TaskPluginParam, for tasks without --cpu-bind. If they say nothing, tasks are bound if their
+    number equals that of the step's whole sockets, cores or threads; otherwise as `autobind=` says.
     """
     wanted = parse_cpu_bind(bind) if bind else Binding()
     if "one_thread" in wanted.flags:
@@ -65,7 +65,7 @@ def cpu_masks(
 
 
 def names_others(bind: str, tasks: int, cpus: int) -> bool:
-    """Whether --cpu-bind lists CPUs that are not among these, of the step."""
+    """Whether --cpu-bind lists CPUs outside `cpus`, the mask of the step."""
     wanted = parse_cpu_bind(bind) if bind else Binding()
     if wanted.type not in ("map_cpu", "mask_cpu"):
         return False
@@ -74,7 +74,7 @@ def names_others(bind: str, tasks: int, cpus: int) -> bool:
 
 
 def _kind_by_default(wanted: int, cpus: int, hardware: Hardware, default: str) -> str:
-    """How tasks with this many CPUs are bound where the user says nothing."""
+    """How tasks with this many CPUs are bound if the user does not say."""
     if default and not default.startswith("autobind="):
         return default
     for kind, parts in (("sockets", hardware.sockets), ("cores", hardware.cores)):
@@ -87,7 +87,7 @@ def _kind_by_default(wanted: int, cpus: int, hardware: Hardware, default: str) -
 
 
 def _listed_domains(tasks: int, cpus: int, wanted: Binding, hardware: Hardware) -> tuple[int, ...]:
-    """Lists name locality domains of the node, which are its sockets here."""
+    """The lists name locality domains of the node, which are its sockets here."""
     masks = []
     for task in range(tasks):
         value = wanted.values[task % len(wanted.values)]
@@ -98,7 +98,7 @@ def _listed_domains(tasks: int, cpus: int, wanted: Binding, hardware: Hardware) 
 
 
 def _listed_cpus(tasks: int, cpus: int, wanted: Binding) -> tuple[int, ...]:
-    """Lists name CPUs of the node; what is not the step's falls back to all that is."""
+    """The lists name CPUs of the node. A mask outside the step falls back to all of the step's CPUs."""
     own = mask_ids(cpus)
     masks = []
     for task in range(tasks):
@@ -112,7 +112,9 @@ def _listed_cpus(tasks: int, cpus: int, wanted: Binding) -> tuple[int, ...]:
 
 
 def _dealt(tasks: int, cpus: int, each: int, hardware: Hardware, distributed: str) -> list[int]:
-    """`each` CPUs a task: socket by socket (block), or task by task over the sockets in turn (cyclic, the default)."""
+    """`each` CPUs per task: socket by socket (block), or task by task over the sockets in turn (cyclic, the
+    default).
+    """
     method = distribution.parse(distributed).sockets if distributed else ""
     if method == "block" or len(hardware.sockets) == 1:
         return _filled(tasks, cpus, each)
@@ -175,9 +177,9 @@ def gpu_masks(
     cpus_by_task: tuple[int, ...],
     near: dict[int, int],
 ) -> tuple[int, ...]:
-    """A mask of devices for each local task; () leaves all of the step's devices to all of them.
+    """A mask of devices for each local task; () leaves all of the step's devices to all tasks.
 
-    `per_task`: (devices of a type, how many of them each task gets) of --gpus-per-task. `near[device]` is the CPU mask
+    `per_task`: (devices of a type, how many of them each task gets) of --gpus-per-task. `near[device]`: mask of CPUs
     close to it (missing: all).
     """
     wanted = parse_gpu_bind(bind) if bind else Binding()
@@ -223,7 +225,7 @@ def _closest(tasks: int, devices: int, cpus_by_task: tuple[int, ...], near: dict
 
 
 def near_cpus(capacity: NodeCapacity) -> dict[int, int]:
-    """GPU index -> CPUs close to it, of GPUs for which gres.conf says so."""
+    """GPU index -> CPUs close to it, for GPUs with Cores= in gres.conf."""
     near: dict[int, int] = {}
     for line in capacity.gres:
         if line.name != "gpu" or not line.cores:

@@ -1,5 +1,7 @@
-"""What one job counts for the limits of its association and QOS: pending as submitted, running with what it holds; and
-what it adds to their usage while it runs.
+"""What one job counts towards the limits of its association and QOS, and what it adds to their usage.
+
+A pending job counts as submitted; a running job counts with the resources that it holds, and adds to usage while it
+runs.
 
 Source: https://slurm.schedmd.com/resource_limits.html; sshare(1) RawUsage.
 """
@@ -27,9 +29,10 @@ if TYPE_CHECKING:
 
 
 class Charge(NamedTuple):
-    """Where a job counts, as how many, with what; `rates`: what it uses in a second (nothing while it is stopped).
+    """Where a job counts (`keys`), as how many jobs, and with which TRES.
 
-    `until`: end of its time limit, where a limit asks for it; `factor`: UsageFactor.
+    `rates`: usage per second (empty while it is suspended). `until`: end of its time limit, if a limit needs it.
+    `factor`: UsageFactor.
     """
 
     keys: tuple[Key, ...]
@@ -39,15 +42,15 @@ class Charge(NamedTuple):
     rates: Rates = ()
     until: float = 0.0
     factor: float = 1.0
-    #: as how many that wait and grow older; does it wait for leave to?
+    #: how many of its pending tasks accrue age priority, and whether the others wait for a limit to let them
     accruing: int = 0
     accrual_waits: bool = False
-    #: where it runs, where a limit asks for it
+    #: its nodes, if a limit needs them
     nodes: tuple[str, ...] = ()
 
 
 def charge_of(rules: Rules, job: Job) -> Charge | None:
-    """The share of a job that has not ended; None: there is no policy."""
+    """The charge of a job that has not ended; None if there is no policy."""
     if not rules.known:
         return None
     spec = job.spec
@@ -70,7 +73,7 @@ def charge_of(rules: Rules, job: Job) -> Charge | None:
 
 
 def same_charge(old: Job, new: Job) -> bool:
-    """Certainly nothing of what `charge_of` looks at differs."""
+    """Whether `charge_of` certainly gives the same for both records. A quick test that may be wrongly False."""
     return (
         old.state is new.state
         and old.spec is new.spec
@@ -87,7 +90,7 @@ def same_charge(old: Job, new: Job) -> bool:
 
 
 def add_charge(ledger: Ledger, minutes: Minutes, charge: Charge | None, sign: int, at: float) -> None:
-    """Count it, or (`sign` -1) count it no longer, from `at` on."""
+    """Add the charge, or (`sign` -1) remove it, from time `at` on."""
     if charge is None:
         return
     ledger.add(
@@ -106,7 +109,7 @@ def add_charge(ledger: Ledger, minutes: Minutes, charge: Charge | None, sign: in
 
 
 def fit_usage(usage: Usage, old: Rules, new: Rules, at: float) -> None:
-    """The policy has changed: usage of what is gone is forgotten, and accounts that were moved take theirs along."""
+    """Adapt usage to a new policy: forget that of deleted associations and QOS; moved accounts take theirs along."""
     parents, before = new.parents(), old.parents()
     known = {("a", association.id) for association in new.policy.associations} | {("q", name) for name in new.qos}
     for key in [key for key in usage.entries if key not in known]:
@@ -116,7 +119,7 @@ def fit_usage(usage: Usage, old: Rules, new: Rules, at: float) -> None:
 
 
 def reset_usage(usage: Usage, rules: Rules, keys: Iterable[Key], at: float) -> None:
-    """Forget what these used, and what all below them did; accounts above have as much less."""
+    """Forget the usage of these keys and of all associations below them, and subtract it from the accounts above."""
     parents = rules.parents()
     forgotten: dict[Key, None] = {}
     for key in keys:

@@ -1,10 +1,10 @@
-"""What the core wants done in the world. Effects name ids only; the controller builds `model.launch` messages from
-the state when it sends.
+"""What the core wants done in the world. Effects carry ids only; the controller builds `model.launch` messages from the
+state when it sends them.
 
-Every effect is idempotent at its receiver, may be repeated, and can be derived again when its node links
-(`Machine.pending_effects`), except those of `PASSING`, which are sent at most once per request, and `ReloadNode`, which
-the controller keeps until the node has accepted it. `restart_count` says which life of the job is meant: drop an effect
-whose job has meanwhile been requeued.
+Every effect is idempotent at its receiver, may be repeated, and can be derived again when its node connects
+(`Machine.pending_effects`). The exceptions are `PASSING`, which are sent at most once per request, and `ReloadNode`,
+which the controller keeps until the node has accepted it. `restart_count` names the life of the job that is meant: drop
+an effect whose job has been requeued since.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ class LaunchPrologOn(Effect, frozen=True, kw_only=True):
 
 
 class TerminateJobOn(Effect, frozen=True, kw_only=True):
-    """End all of the job on the node and report JobGone (`launch.TerminateJob`).
+    """End everything of the job on the node and report JobGone (`launch.TerminateJob`).
 
-    The job's record is there, COMPLETING.
+    The job's record exists and is COMPLETING.
     """
 
     job_id: int
@@ -55,14 +55,14 @@ class TerminateJobOn(Effect, frozen=True, kw_only=True):
 class TerminateStepOn(Effect, frozen=True, kw_only=True):
     """End one step (`launch.TerminateStep`).
 
-    Also used for steps of jobs that the controller does not know (any more).
+    Also used for steps of jobs that the controller does not know, or no longer knows.
     """
 
     job_id: int
     restart_count: int
     step_id: int
     cause: str = ""
-    #: when it was cancelled (0.0: nothing is said of it)
+    #: when it was cancelled (0.0: the line on standard error gives no time)
     at: float = 0.0
     kill_now: bool = False
 
@@ -87,7 +87,7 @@ class SuspendOn(Effect, frozen=True, kw_only=True):
 
 
 class AttachOn(Effect, frozen=True, kw_only=True):
-    """Connect the step's supervisor to one more client (`launch.AttachClient`)."""
+    """Connect the step's supervisor to an additional client (`launch.AttachClient`)."""
 
     job_id: int
     restart_count: int
@@ -105,7 +105,7 @@ class NotifyOn(Effect, frozen=True, kw_only=True):
 
 
 class RebootOn(Effect, frozen=True, kw_only=True):
-    """Change features and run RebootProgram there (`launch.RebootNode`). `ordered_at` tells one order from another."""
+    """Change features and run RebootProgram (`launch.RebootNode`). `ordered_at` distinguishes orders."""
 
     ordered_at: float
 
@@ -114,5 +114,6 @@ class ReloadNode(Effect, frozen=True, kw_only=True):
     """The node's configuration changed: read it again (`launch.ReloadNode`)."""
 
 
-#: Sent at most once, and lost where the node cannot be reached: twice would be wrong, and the request is long answered.
+#: Sent at most once, and lost if the node cannot be reached: sending them twice would be wrong, and the request has
+#: long been answered.
 PASSING: tuple[type[Effect], ...] = (SignalOn, AttachOn, NotifyOn)

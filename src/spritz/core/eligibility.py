@@ -1,5 +1,5 @@
-"""May a pending job be considered, and if not, why: the reasons that the core itself gives. The scheduler gives the
-others.
+"""Whether a pending job may be considered for a start, and if not, the reason. These are the reasons that the core
+itself sets; the scheduler sets the others.
 
 Source: squeue(1) JOB REASON CODES; order of precedence as in Slurm: hold, dependency, begin time.
 """
@@ -19,7 +19,9 @@ HELD_REASONS = {Hold.USER: Reason.HELD_USER, Hold.ADMIN: Reason.HELD_ADMIN}
 
 
 def eligibility(spec: JobSpec, hold: Hold, dependencies: tuple[Dependency, ...], now: float) -> tuple[Reason, float]:
-    """Reason and `eligible_at`. 0.0: not before a hold or a dependency goes; a future time goes with BeginTime."""
+    """Reason and `eligible_at` (seconds since the epoch). 0.0: waits for a hold or a dependency, without a
+    known time.
+    """
     begin_at = spec.begin_at if spec.begin_at > now else 0.0
     if hold is not Hold.NONE:
         return HELD_REASONS[hold], 0.0
@@ -33,26 +35,26 @@ def eligibility(spec: JobSpec, hold: Hold, dependencies: tuple[Dependency, ...],
 
 
 def may_wait(job: Job) -> bool:
-    """The job waits, and nothing that the core knows of keeps it from being considered."""
+    """Whether the job is pending and nothing known to the core keeps it from being considered."""
     return job.state is JobState.PENDING and job.reason not in CORE_REASONS and job.eligible_at > 0.0
 
 
 def grows_older(job: Job) -> bool:
-    """Its priority rises while it waits, as far as limits on that go."""
+    """Whether its age priority accrues while it waits (limits on accrual permitting)."""
     return job.accrued_at != 0.0 and may_wait(job)
 
 
 def awaits_accrual(job: Job) -> bool:
-    """Only such a limit keeps its priority from rising."""
+    """Whether only a limit on accrual keeps its age priority from accruing."""
     return job.accrued_at == 0.0 and may_wait(job)
 
 
 def never_satisfied(dependencies: tuple[Dependency, ...], mode: str) -> bool:
-    """With `all` one failed condition is enough, with `any` all must have failed."""
+    """Whether the dependencies can no longer be met: with `all` if one has failed, with `any` if all have."""
     failed = [item.state == "failed" for item in dependencies]
     return all(failed) if mode == "any" else any(failed)
 
 
 def eligible(reason: Reason, eligible_at: float, now: float) -> bool:
-    """The scheduler may start the job now."""
+    """Whether the scheduler may start the job now."""
     return reason not in CORE_REASONS and 0.0 < eligible_at <= now

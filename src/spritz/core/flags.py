@@ -1,6 +1,6 @@
-"""Flags as plain integers: `int & IntFlag` goes through the enum machinery and costs ten times as much.
+"""Flags as plain integers: `int & IntFlag` goes through the enum machinery and takes ten times as long.
 
-Owns nothing but the numbers; the meaning is in `model.states`.
+Only the numbers are here; `model.states` explains them.
 """
 
 from __future__ import annotations

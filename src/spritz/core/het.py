@@ -1,7 +1,7 @@
-"""Heterogeneous jobs: several jobs with consecutive numbers that start together.
+"""Heterogeneous jobs: several jobs with consecutive ids that start together.
 
-Each component is a job of its own; the first is the leader, by whose number the whole goes. Components are forgotten
-together, so that a component whose leader is known knows all the others. Reads, and changes nothing.
+Each component is a job of its own. The first is the leader, and its id is the id of the whole job. The records of all
+components are purged together, so if the leader's record exists, all others do. Reads the state, and changes nothing.
 
 Source: https://slurm.schedmd.com/heterogeneous_jobs.html; answers of Slurm 22.05.
 """
@@ -21,8 +21,8 @@ COMPONENTS_MAX = 128
 
 
 def members(state: State, job: Job) -> list[Job]:
-    """All components, the leader first (some are missing only while records are being made or forgotten); a job that
-    is no component stands alone.
+    """All components, the leader first. Some are missing only while records are being created or purged. A job that is
+    not a component is its only member.
     """
     if not job.het_job_id:
         return [state.jobs[job.id]]
@@ -39,12 +39,12 @@ def others(state: State, job: Job) -> list[Job]:
 
 
 def is_leader(job: Job) -> bool:
-    """It stands for the whole."""
+    """Whether the job is the first component, which stands for the whole job."""
     return bool(job.het_job_id) and not job.het_offset
 
 
 def configuring(state: State, job: Job) -> bool:
-    """Prologs of the job, or of any of its components, have not ended: its script waits for all of them."""
+    """Whether the prologs of some component have not ended: the script waits for all of them."""
     if not job.het_job_id:
         return bool(job.flags & CONFIGURING)
     return any(one.flags & CONFIGURING for one in members(state, job))

@@ -1,4 +1,4 @@
-"""The durable form of a State: its records as bytes, and the same state from them.
+"""The durable form of a State: its records as bytes, and the same state built from them.
 
 Indexes are not written: they are built again. The bytes are a stored `Image` (`model.stored`).
 """
@@ -26,7 +26,7 @@ from spritz.model.triggers import Trigger
 
 
 class Image(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Durable form of a State: records only, indexes are built again."""
+    """The records of a State."""
 
     version: int = 0
     next_job_id: int = 0
@@ -83,7 +83,7 @@ def encoded(state: State) -> bytes:
 
 
 def decoded(data: bytes) -> State:
-    """Inverse of `encoded`. Raises UnsupportedFormat, or msgspec.DecodeError for what is damaged."""
+    """The state built from an image. Raises UnsupportedFormat, or msgspec.DecodeError for damaged data."""
     image = stored.decode(data, _decoder)
     state = State(image.settings)
     state.version = image.version
@@ -108,12 +108,12 @@ def decoded(data: bytes) -> State:
     state.ended_steps = {step.spec.io_key: step for step in image.ended_steps}
     specs: dict[int, JobSpec] = {}
     for job in image.jobs:
-        # Images of before usage was kept: then it begins with what runs. Otherwise what runs is merely counted.
+        # Old images lack usage: count it from the running jobs' starts then. Otherwise only count the jobs.
         state.at = 0.0 if image.usage else job.started_at
         _restore_job(state, job, specs)
     for job in image.jobs:
         if job.array_job_id or job.het_job_id:
-            # When a task or component may be forgotten depends on the whole, which is only known now.
+            # When a task or component may be purged depends on its whole array or job, which is complete only now.
             state.deadlines.set(job.id, job_deadline(state, state.jobs[job.id]))
     state.refresh_node_deadlines()
     state.at = image.at
@@ -123,7 +123,7 @@ def decoded(data: bytes) -> State:
 
 def _restore_job(state: State, job: Job, specs: dict[int, JobSpec]) -> None:
     if job.array_job_id:
-        # Tasks of an array share their spec again, as they did: ten thousand copies would cost memory.
+        # Tasks of an array share their spec again, as before: ten thousand copies would cost much memory.
         spec = specs.setdefault(job.array_job_id, job.spec)
         if spec is not job.spec and spec == job.spec:
             job = structs.replace(job, spec=spec)

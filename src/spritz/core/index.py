@@ -1,4 +1,4 @@
-"""Indexes: sets and counts by key, which have no empty entries."""
+"""Indexes: sets and counts by key, without empty entries."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ K = TypeVar("K")
 
 
 def discard(index: dict[K, dict[int, None]], key: K, job_id: int) -> None:
-    """Take the job out of the key's set, which goes when it is empty."""
+    """Remove the job from the key's set, and the key with its last job."""
     members = index.get(key)
     if members is not None:
         members.pop(job_id, None)

@@ -1,7 +1,6 @@
-"""What must hold of every state, whatever happened. Checked after every test of the core, and after every command in
-property tests.
+"""What must hold of every state. Checked after every test of the core, and after every command in property tests.
 
-`breaches` looks at one state; `transition_breach` at one event. Both say what is wrong in words, with the records
+`breaches` looks at one state; `transition_breach` at one event. Both describe what is wrong, with the records
 concerned.
 """
 
@@ -37,7 +36,7 @@ POWER_UP: int = NodeFlag.POWER_UP.value
 
 
 def breaches(state: State) -> list[str]:
-    """Everything that is wrong; empty when all is well. Costs time linear in the state: for tests."""
+    """Everything that is wrong; empty if all is well. The cost is linear in the state, so it is for tests."""
     found: list[str] = []
     for job in state.jobs.values():
         found += _job_breaches(state, job)
@@ -51,14 +50,14 @@ def breaches(state: State) -> list[str]:
     found += _accrual_breaches(state)
     stock = dict(state.settings.licenses)
     for name, count in state.licenses_taken.items():
-        # Accounting may take away what jobs have.
+        # Accounting may take licenses away that jobs hold.
         if "@" not in name and count > stock.get(name, 0):
             found.append(f"{count} licenses {name} are taken of {stock.get(name, 0)}")
     return found
 
 
 def transition_breach(before: Job | None, after: Job | None) -> str:
-    """Was this change of one job's base state allowed? "" if so."""
+    """Empty if this change of one job's base state is allowed; else what is wrong."""
     if before is None or after is None or before.state is after.state:
         return ""
     if after.state in JOB_TRANSITIONS[before.state]:
@@ -214,7 +213,7 @@ def _step_breaches(state: State, steps: list[Step]) -> Iterator[str]:
             taken[node.allocation.node] = taken.get(node.allocation.node, 0) | mask
 
 
-#: indexes that can be built again from the records alone
+#: indexes that follow from the records alone
 _DERIVED = (
     "job_count",
     "pending",
@@ -234,7 +233,7 @@ _DERIVED = (
     "reserved",
     "reservation_jobs",
 )
-#: and deadlines
+#: deadlines, which follow from the records too
 _TIMERS = ("deadlines", "step_deadlines", "node_deadlines")
 _USE_PARTS = ("cpus", "cpu_claims", "memory_mib", "uncounted", "shards", "jobs", "completing", "suspended")
 
@@ -249,7 +248,7 @@ def _accrual_breaches(state: State) -> Iterator[str]:
 
 
 def _index_breaches(state: State) -> Iterator[str]:
-    """Every index is what the records say."""
+    """Every index equals what follows from the records."""
     fresh = decoded(encoded(state))
     for name in _DERIVED:
         mine, derived = getattr(state, name), getattr(fresh, name)

@@ -1,4 +1,4 @@
-"""Licenses in the state: which of a job's choices it gets when it starts. They are free again when the job ends."""
+"""Licenses in the state: which of a job's choices it gets when it starts. They become free when the job ends."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ def choose(
     kept: Mapping[str, int] = NOTHING,
     wanted: Needs = (),
 ) -> Needs | None:
-    """The first choice that is free now, or would be once `returned` were given back; None if none is.
+    """The first choice that is free now, or would be once `returned` are given back; None if none is.
 
-    `kept`: licenses kept for other jobs. `wanted`: take this choice and no other.
+    `kept`: licenses kept for other jobs. `wanted`: accept only this choice.
     """
     pool = LicensePool(stock(state.settings, state.rules).items())
     pool.take(state.licenses_taken)

@@ -1,8 +1,8 @@
-"""The one door into the cluster's state.
+"""The only entry to the cluster's state.
 
-`handle` decides a command against the state of this moment, and returns a reply (or a `Rejection`), the events that
-are now facts, and the effects to carry out once those are durable. `check` says what `handle` would answer, and leaves
-no trace. `apply` takes a journaled event again. Time is an argument; nothing here reads a clock or does I/O.
+`handle` decides a command against the present state, and returns a reply (or a `Rejection`), the events that are now
+facts, and the effects to carry out once those events are durable. `check` returns what `handle` would, and leaves the
+state unchanged. `apply` replays a journaled event. Time is an argument; nothing here reads a clock or does I/O.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from spritz.model.rejection import Rejection
 
 
 class Outcome(Struct, frozen=True, kw_only=True):
-    """What came of a command. A Rejection has neither events nor effects."""
+    """The result of a command. A Rejection comes without events and effects."""
 
     reply: Struct
     events: tuple[Event, ...] = ()
@@ -35,21 +35,20 @@ class Outcome(Struct, frozen=True, kw_only=True):
 
     @property
     def rejection(self) -> Rejection | None:
-        """The refusal, if it is one."""
+        """The refusal, if the reply is one."""
         return self.reply if isinstance(self.reply, Rejection) else None
 
 
 class Machine:
-    """The cluster.
-
-    Begin with `Machine(settings)` and a `Configure` command, or with `from_image` and replayed events.
+    """The cluster. Begin with `Machine(settings)` and a `Configure` command, or with `from_image` and
+    replayed events.
     """
 
     def __init__(self, settings: ClusterSettings | None = None, *, state: State | None = None) -> None:
         self.state = state if state is not None else State(settings or ClusterSettings())
 
     def handle(self, command: Struct, now: float, caller: Caller = SYSTEM) -> Outcome:
-        """Decide one command. `now`: seconds since the epoch. Raises TypeError for what is no command."""
+        """Decide one command. `now`: seconds since the epoch. Raises TypeError for an object that is not a command."""
         context = DecisionContext(self.state, now, caller)
         reply = _decided(context, command)
         if isinstance(reply, Rejection):
@@ -59,10 +58,10 @@ class Machine:
         return Outcome(reply=reply, events=tuple(context.events), effects=tuple(context.effects))
 
     def check(self, command: Struct, now: float, caller: Caller = SYSTEM) -> Outcome:
-        """What `handle` would answer now, with the events and effects that it would have; the state stays as it is.
+        """What `handle` would return now, events and effects included; the state stays unchanged.
 
-        Refusals and `test_only` record nothing, and are decided on the state itself. What would record an event is
-        decided again on a copy of the state, whose cost grows with the state.
+        Refusals and `test_only` record nothing, and are decided on the state itself. A command that would record an
+        event is decided on a copy of the state, whose cost grows with the state.
         """
         context = ReadOnlyContext(self.state, now, caller)
         try:
@@ -72,7 +71,7 @@ class Machine:
         return Outcome(reply=reply, effects=() if isinstance(reply, Rejection) else tuple(context.effects))
 
     def copy(self) -> Machine:
-        """A machine with a state of its own, equal to this one's: what it decides happens nowhere else."""
+        """A machine with an independent copy of the state."""
         return Machine(state=copied(self.state))
 
     def apply(self, event: Event) -> None:
@@ -80,7 +79,9 @@ class Machine:
         apply_event(self.state, event)
 
     def next_deadline(self) -> float | None:
-        """When to send `Tick` at the latest (seconds since the epoch); None: not before something else happens."""
+        """When to send `Tick` at the latest (seconds since the epoch); None if nothing falls due before another
+        command.
+        """
         state = self.state
         slice_at = state.next_slice_at or None
         due = (
@@ -94,8 +95,8 @@ class Machine:
         return min((at for at in due if at is not None), default=None)
 
     def pending_effects(self, node: str | None = None) -> list[Effect]:
-        """All effects that may be undelivered, from the state alone: after a restart, or (with `node`) when a node
-        comes back.
+        """All effects that may not have been delivered, derived from the state: after a restart, or (with `node`) when
+        a node comes back.
         """
         return pending.pending_effects(self.state, node)
 

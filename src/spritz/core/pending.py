@@ -1,8 +1,8 @@
-"""Effects that may never have arrived, derived from the state: when a node comes back, or after a restart of the
+"""Effects that may not have arrived, derived from the state: when a node comes back, or after a restart of the
 controller.
 
-Every kind of effect can be derived again but those of `effects.PASSING`, and ReloadNode, which follows from no record.
-Receivers take each effect once, so too many do no harm.
+Every kind of effect can be derived again except those of `effects.PASSING`, and ReloadNode, which no record implies.
+Receivers carry out each effect once, so an unnecessary one does no harm.
 """
 
 from __future__ import annotations
@@ -31,7 +31,9 @@ if TYPE_CHECKING:
 
 
 def pending_effects(state: State, node: str | None = None) -> list[Effect]:
-    """Launches of unreported steps, ends of what should be gone, suspensions and reboots: of `node`, or of all."""
+    """Launches of unreported steps, ends of jobs and steps that should be gone, suspensions and reboots: of `node`, or
+    of all nodes.
+    """
     if node is None:
         job_ids, names = [*state.running, *state.completing], list(state.nodes)
     else:
@@ -56,11 +58,11 @@ def _job_effects(state: State, job: Job, node: str | None) -> list[Effect]:
         launch_prolog(job, name) for name in job.prolog_nodes or () if node is None or name == node
     ]
     for step in state.steps.get(job.id, {}).values():
-        # While a job is CONFIGURING prologs run, and only its container waits with them.
+        # While a job is CONFIGURING its prologs run, and no step but its container may start.
         if step.step_id == STEP_EXTERN or not het.configuring(state, job):
             effects += _step_effects(step, node)
     suspended = job.state is JobState.SUSPENDED
-    # A job that was suspended before may stand still on a node that has missed that it goes on.
+    # A job that was suspended before may still be stopped on a node that missed its resumption.
     if (suspended or job.suspended_seconds) and job.allocation is not None:
         effects += [
             SuspendOn(node=name, job_id=job.id, restart_count=job.restart_count, resume=not suspended)
@@ -108,7 +110,7 @@ def termination_cause(job: Job) -> str:
 def terminate_step(
     step: Step, node: str, cause: str = "", at: float = 0.0, *, kill_now: bool = False
 ) -> TerminateStepOn:
-    """End one step on `node`; `cause` and `at` word the line on its standard error."""
+    """End one step on `node`; `cause` and `at` are for the line on its standard error."""
     return TerminateStepOn(
         node=node,
         job_id=step.job_id,

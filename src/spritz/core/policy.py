@@ -1,6 +1,7 @@
-"""Accounting's policy in the state: what follows from a new one, from an edit, and from settings that it depends on.
+"""Accounting's policy in the state: what follows from a new policy, from an edit, and from settings it depends on.
 
-An edit costs what it touches; only what moves accounts or changes how jobs count is as dear as a new policy.
+The cost of an edit depends on what it touches. Only edits that move accounts or change how jobs count cost as much as a
+new policy.
 
 Source: https://slurm.schedmd.com/resource_limits.html.
 """
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def put_policy(state: State, policy: Policy) -> None:
-    """Accounting's policy is this from now on."""
+    """Replace accounting's policy."""
     priority = state.settings.priority_policy
     old, state.rules = state.rules, Rules.of(policy, state.partitions, priority, state.nodes)
     state.usage.idle(state.at)
@@ -47,7 +48,7 @@ def put_policy(state: State, policy: Policy) -> None:
 
 
 def amend_policy(state: State, change: PolicyChange) -> None:
-    """Accounting's policy has changed in this; only what that touches is looked at again, if that will do."""
+    """Apply an edit of accounting's policy; look again only at what it touches, if possible."""
     rules = state.rules
     if not rules.can_amend(change) or state.enforced != state.settings.enforce:
         put_policy(state, amended(rules.policy, change))
@@ -72,7 +73,7 @@ def amend_policy(state: State, change: PolicyChange) -> None:
 
 
 def _place_minutes(state: State, keys: list[Key]) -> None:
-    """Limits on what these have used may be others."""
+    """The limits on usage of these keys may have changed: note them again."""
     if "limits" not in state.enforced:
         return
     for key in keys:
@@ -85,7 +86,9 @@ def _place_minutes(state: State, keys: list[Key]) -> None:
 
 
 def refresh_minutes(state: State, keys: Iterable[Key] | None = None) -> None:
-    """When will these keys (all) have used up their minutes? With `safe` nothing is ended for that."""
+    """Compute when these keys (None: all) reach their limits on minutes. With AccountingStorageEnforce=safe jobs are
+    not ended for that, so there is nothing to compute.
+    """
     if "safe" in state.settings.enforce:
         return
     for key in state.minute_places if keys is None else keys:
@@ -95,8 +98,8 @@ def refresh_minutes(state: State, keys: Iterable[Key] | None = None) -> None:
 
 
 def account_anew(state: State) -> None:
-    """Settings or partitions have changed: what is billed, whose limits hold, how usage fades."""
-    state.accrual_freed = True  # PriorityFlags may say that no limit does
+    """Settings or partitions changed: compute again what is billed, which limits apply, and how usage decays."""
+    state.accrual_freed = True  # PriorityFlags may have lifted the limits on accrual
     priority = state.settings.priority_policy
     same = state.rules.fits(state.partitions, priority, state.nodes)
     if not same or state.rules.decay(priority) != state.usage.decay or state.enforced != state.settings.enforce:
@@ -104,5 +107,5 @@ def account_anew(state: State) -> None:
 
 
 def key_text(key: Key) -> str:
-    """A key as one word."""
+    """The key as one string."""
     return f"{key[0]}:{key[1]}"

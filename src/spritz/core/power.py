@@ -1,7 +1,9 @@
-"""When power saving has something to do about a node: from the records alone, as `timers` does for jobs.
+"""When power saving must act on a node, from the records alone, as `timers` does for jobs.
+
+If a node is in several partitions, the longest of their times applies.
 
 Source: slurm.conf(5) SuspendTime, SuspendTimeout, ResumeTimeout, SuspendExcNodes, SuspendExcParts, SuspendExcStates,
-PowerDownOnIdle; "the highest time will take effect" where several partitions say.
+PowerDownOnIdle; "the highest time will take effect".
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
     from spritz.model.partition import Partition
     from spritz.model.resources import Allocation
 
-#: Period of the rates (nodes in this many seconds).
+#: ResumeRate and SuspendRate are nodes per this many seconds
 RATE_SECONDS = 60.0
 
 POWER_DOWN: int = NodeFlag.POWER_DOWN.value
@@ -29,19 +31,19 @@ REBOOT_REQUESTED: int = NodeFlag.REBOOT_REQUESTED.value
 REBOOT_ISSUED: int = NodeFlag.REBOOT_ISSUED.value
 _POWERING_UP: int = NodeFlag.POWERING_UP.value
 _POWERING_DOWN: int = NodeFlag.POWERING_DOWN.value
-#: states that a node has by a reservation, which says from when to when
+#: states that a node has because of a reservation, whose times are known
 _BY_RESERVATION = frozenset({"MAINTENANCE", "RESERVED"})
-#: on its way, or away: SuspendTime says nothing of it
+#: powered down, changing, or not ours to power: SuspendTime does not apply
 _SETTLED: int = AWAY | (NodeFlag.POWER_DOWN | NodeFlag.POWER_UP | NodeFlag.EXTERNAL).value
 
 
 def is_away(node: Node) -> bool:
-    """Powered down, on its way up or down, or rebooting: it is not expected to answer, and nothing runs there."""
+    """Whether it is powered down, changing its power state, or rebooting: it need not answer, and no job runs there."""
     return bool(node.flags & AWAY)
 
 
 def wakes(state: State, allocation: Allocation) -> bool:
-    """A job with these nodes has to wait until some are up."""
+    """Whether a job on these nodes must wait until some of them are up."""
     nodes = state.nodes
     return any(share.node in nodes and nodes[share.node].flags & WAKING for share in allocation.nodes)
 
@@ -57,14 +59,14 @@ def resume_timeout(state: State, name: str) -> float:
 
 
 def boot_timeout(state: State, node: Node) -> float:
-    """Seconds that a reboot may take: BootTime of helpers.conf where it changes features."""
+    """Seconds that a reboot may take: BootTime of helpers.conf if it changes features."""
     if node.features_wanted:
         return float(max(state.settings.features.boot_seconds, 1))
     return resume_timeout(state, node.name)
 
 
 def suspend_timeout(state: State, name: str) -> float:
-    """Seconds after which a node that goes down may be called up again; at least one."""
+    """Seconds after which a node that is being powered down may be resumed; at least one."""
     said = [one.suspend_timeout_seconds for one in _partitions(state, name) if one.suspend_timeout_seconds is not None]
     return float(max(*said, 1) if said else max(state.settings.power.suspend_timeout_seconds, 1))
 
@@ -84,7 +86,7 @@ def suspend_seconds(state: State, node: Node) -> float:
 
 
 def is_kept(state: State, node: Node) -> bool:
-    """SuspendExcNodes without a count, SuspendExcParts or SuspendExcStates keep the node from being powered down."""
+    """Whether SuspendExcNodes (without a count), SuspendExcParts or SuspendExcStates exempt the node."""
     policy = state.settings.power
     if any(not count and node.name in names for names, count in policy.kept):
         return True
@@ -99,12 +101,12 @@ def is_kept(state: State, node: Node) -> bool:
 
 
 def node_deadline(state: State, node: Node) -> float:
-    """When something about this node falls due; NEVER if nothing does before its record changes."""
+    """When the node next needs attention; NEVER if not before its record changes."""
     return min(power_deadline(state, node), node.resume_at or NEVER)
 
 
 def power_deadline(state: State, node: Node) -> float:
-    """The same of its power alone."""
+    """When power saving next needs to act on the node."""
     flags, policy = node.flags, state.settings.power
     if flags & _POWERING_UP:
         return node.resumed_at + resume_timeout(state, node.name)
@@ -122,12 +124,12 @@ def power_deadline(state: State, node: Node) -> float:
     idle_since = max(node.last_busy_at, node.reason_at if node.state is NodeState.DOWN else 0.0)
     if not idle_since:
         return NEVER
-    # In whole seconds, so that nodes that fell idle at nearly the same moment leave in one call of SuspendProgram.
+    # In whole seconds, so that nodes that fell idle at nearly the same time go in one call of SuspendProgram.
     return _outside_reservations(state, node.name, max(float(ceil(idle_since + seconds)), node.kept_until))
 
 
 def _outside_reservations(state: State, name: str, at: float) -> float:
-    """`at`, or when the reservations are over that keep the node then: SuspendExcStates=RESERVED,MAINTENANCE."""
+    """`at`, or the end of the reservations that exempt the node then: SuspendExcStates=RESERVED,MAINTENANCE."""
     kept = _BY_RESERVATION.intersection(state.settings.power.kept_states)
     if not kept:
         return at
@@ -144,6 +146,6 @@ def _outside_reservations(state: State, name: str, at: float) -> float:
 
 
 def power_due(state: State) -> float | None:
-    """When power saving next has something to do; None if nothing is known of."""
+    """When power saving next has to act; None if it does not."""
     due = (state.node_deadlines.next(), state.next_power_at or None)
     return min((at for at in due if at is not None), default=None)

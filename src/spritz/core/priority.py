@@ -1,7 +1,7 @@
-"""The priority a job has before any scheduler looks at it.
+"""The priority that a job has before the scheduler looks at it.
 
-With priority/basic that is all there is: each later job gets one less. With priority/multifactor it is 1: the scheduler
-reckons the factors from its own snapshot, and tells what is in force when the job starts.
+With priority/basic that is its priority: each later job gets one less. With priority/multifactor it is 1: the scheduler
+computes the factors from its own snapshot, and reports the priority in force when the job starts.
 
 Source: slurm.conf(5) PriorityType; sbatch(1) --nice, --priority.
 """
@@ -14,13 +14,13 @@ if TYPE_CHECKING:
     from spritz.core.state import State
     from spritz.model.job import JobSpec
 
-#: one more than the first job of priority/basic gets (0xffff0000)
+#: one more than the priority of the first job with priority/basic (0xffff0000)
 TOP_PRIORITY = 4_294_901_760
 PRIORITY_MAX = 4_294_967_295
 
 
 def initial_priority(state: State, spec: JobSpec, job_id: int) -> int:
-    """At least 1: 0 means held."""
+    """At least 1, since 0 means held."""
     if spec.priority is not None:
         return min(max(spec.priority, 0), PRIORITY_MAX)
     settings = state.settings

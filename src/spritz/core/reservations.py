@@ -1,4 +1,4 @@
-"""Reservations in the state: which of them stands in a job's way, who may use one, and when one falls due.
+"""Reservations in the state: which one keeps a job off a node, which jobs may use one, and when one falls due.
 
 Only reads. Source: scontrol(1) RESERVATIONS; slurm.conf(5) ResvOverRun.
 """
@@ -33,8 +33,10 @@ if TYPE_CHECKING:
 def in_the_way(
     state: State, share: NodeAllocation, since: float, seconds: float, mine: Reservation | None, leaving: int
 ) -> Reservation | None:
-    """A reservation that keeps a job of `mine` (None: of none) off this part of a node, if it starts then and lasts so
-    long. `leaving`: `leaving_seconds` of the job.
+    """A reservation that keeps a job off this part of a node if the job starts at `since` and lasts `seconds`; None if
+    none does.
+
+    `mine`: the job's own reservation. `leaving`: `leaving_seconds` of the job.
     """
     others = (state.reservations[name] for name in state.reserved.get(share.node, ()))
     return next(
@@ -48,7 +50,7 @@ def in_the_way(
 
 
 def licenses_used(state: State, name: str) -> dict[str, int]:
-    """Licenses that running jobs of the reservation have."""
+    """Licenses that running jobs of the reservation hold."""
     used: dict[str, int] = {}
     for job in users_of(state, name):
         if job.state.active and job.allocation is not None and job.allocation.reservation == name:
@@ -58,7 +60,7 @@ def licenses_used(state: State, name: str) -> dict[str, int]:
 
 
 def use_refusal(state: State, job: Job, name: str, shares: Iterable[NodeAllocation], now: float) -> str:
-    """Why the job may not run in this reservation now with these parts of nodes; "" if it may."""
+    """Why the job may not run in this reservation now on these parts of nodes; "" if it may."""
     reservation = state.reservations.get(name)
     if reservation is None:
         return f"no reservation {name}"
@@ -75,7 +77,7 @@ def use_refusal(state: State, job: Job, name: str, shares: Iterable[NodeAllocati
 
 
 def check_reservation(state: State, spec: JobSpec) -> None:
-    """--reservation of a new or changed job. Raises Refused."""
+    """Check --reservation of a new or changed job. Raises Refused."""
     for name in names_of(spec):
         reservation = state.reservations.get(name)
         if reservation is None:
@@ -90,7 +92,7 @@ def users_of(state: State, name: str) -> list[Job]:
 
 
 def due_at(state: State, reservation: Reservation) -> float:
-    """When something about it falls due: its beginning, its end, or PURGE_COMP's end."""
+    """When the reservation next falls due: its start, its end, or the end of PURGE_COMP."""
     if reservation.floating:
         return NEVER
     if not reservation.began:
@@ -102,6 +104,6 @@ def due_at(state: State, reservation: Reservation) -> float:
 
 
 def next_due(state: State) -> float | None:
-    """The earliest of all."""
+    """The earliest time at which any reservation falls due."""
     at = min((due_at(state, item) for item in state.reservations.values()), default=NEVER)
     return None if at == NEVER else at

@@ -1,7 +1,7 @@
-"""How the guarantees of accounts stand: who has how much of his own, who has lent, who has borrowed, who goes first.
+"""How the guarantees of accounts stand: what each account uses of its own, lends and borrows, and which jobs go first.
 
-Reads the state alone. What is lent is what owners do not use and cannot have without somebody giving back: their unused
-part, less what is idle. It is told of lenders and borrowers in proportion, so that both sums are the same.
+Reads the state alone. Lent is what owners do not use and could not get without a borrower giving back: their unused
+part, less what is idle. It is divided over lenders and borrowers in proportion, so that both sums are equal.
 
 Source: docs/decisions/0036.
 """
@@ -29,12 +29,12 @@ if TYPE_CHECKING:
     from spritz.model.limits.records import Association
     from spritz.model.node import Node
 
-#: Jobs of one kind that are named.
+#: most jobs listed of one kind
 NAMED_MAX = 20
 
 
 class Account(Struct):
-    """One account, while its rows are made."""
+    """One account, while its rows are computed."""
 
     record: Association
     depth: int
@@ -45,12 +45,12 @@ class Account(Struct):
     waiting_within: int = 0
 
     def owner_of(self, tres: str) -> Account | None:
-        """The nearest account above it that is guaranteed some of this TRES."""
+        """The nearest account above it with a guarantee of this TRES."""
         return next((one for one in self.above if tres in one.own), None)
 
 
 def shares(state: State, now: float, visible: Callable[[Job], bool] = lambda job: True) -> Shares:
-    """All of it. `visible`: which jobs may be named."""
+    """The whole report. `visible`: whether a job may be named."""
     accounts = _accounts(state)
     names = sorted({name for one in accounts.values() for name in one.own})
     first, givers = _first(state, accounts, visible), _givers(state, visible)
@@ -95,7 +95,7 @@ def shares(state: State, now: float, visible: Callable[[Job], bool] = lambda job
 
 
 def beyond_cluster(state: State) -> list[tuple[str, int, int]]:
-    """What is guaranteed that the cluster does not have: (TRES, guaranteed, there)."""
+    """Guarantees that exceed the cluster: (TRES, guaranteed, available)."""
     accounts = _accounts(state)
     promised: dict[str, int] = {}
     for account in accounts.values():
@@ -116,7 +116,7 @@ def _capacities(state: State, names: list[str]) -> dict[str, int]:
 
 
 def _accounts(state: State) -> dict[str, Account]:
-    """Accounts with a guarantee or with users of their own, each after those above it."""
+    """Accounts with a guarantee or with users, each after those above it."""
     rules = state.rules
     records = {association.account: association for association in rules.policy.associations if not association.user}
     homes = {association.account for association in rules.policy.associations if association.user}
@@ -149,8 +149,8 @@ def _accounts(state: State) -> dict[str, Account]:
 def _settled(
     accounts: Collection[Account], tres: str, capacity: int, in_use: int
 ) -> tuple[dict[int, int], dict[int, int], dict[int, int]]:
-    """What each account (by its association) has lent and borrowed, to and from others below the same owner; and what
-    it uses, where it is promised nothing without what accounts below it use.
+    """By association id: what each account has lent and borrowed, to and from others below the same owner; and what it
+    uses, for accounts without a guarantee excluding what accounts below them use.
     """
     groups: dict[int, list[Account]] = {}
     owners: dict[int, Account] = {}
@@ -160,7 +160,7 @@ def _settled(
         groups.setdefault(owner.record.id if owner else 0, []).append(account)
         if owner is not None:
             owners[owner.record.id] = owner
-        # What accounts below one use that is promised nothing is told of with them.
+        # Usage of an account without a guarantee is reported with the account above it.
         parent = next((up for up in account.above if up.record.id in direct), None)
         if parent is not None and tres not in parent.own:
             direct[parent.record.id] -= account.used.get(tres, 0)
@@ -179,7 +179,7 @@ def _settled(
 
 
 def share_out(total: int, weights: list[int]) -> list[int]:
-    """Whole parts in proportion to the weights, none above its weight; the largest remainders first."""
+    """Whole parts in proportion to the weights, none above its weight; the largest remainders are rounded up first."""
     whole = sum(weights)
     if not whole:
         return [0] * len(weights)
@@ -191,7 +191,7 @@ def share_out(total: int, weights: list[int]) -> list[int]:
 
 
 def _first(state: State, accounts: dict[str, Account], visible: Callable[[Job], bool]) -> list[ShareJob]:
-    """Jobs that wait and stay within a guarantee, and counts of those that wait."""
+    """Waiting jobs within a guarantee; also counts the waiting jobs of each account."""
     found: list[tuple[float, float, int, Job, Guarantee]] = []
     for job_id in state.pending:
         job = state.jobs[job_id]
@@ -232,7 +232,7 @@ def _wanted(state: State, job: Job) -> list[tuple[str, int]]:
 
 
 def _givers(state: State, visible: Callable[[Job], bool]) -> list[ShareJob]:
-    """Running jobs that stand within no guarantee, the youngest first."""
+    """Running jobs within no guarantee, the youngest first."""
     guarantees = state.rules.guarantees.values()
     stands = standing(state)
     found: list[tuple[float, int, ShareJob]] = []
@@ -255,7 +255,7 @@ def _label(job: Job) -> str:
 
 
 def _told(pairs: Iterable[tuple[str, int]], state: State) -> tuple[tuple[str, int], ...]:
-    """Of these what somebody is guaranteed."""
+    """The pairs whose TRES some account is guaranteed."""
     names = {name for guarantee in state.rules.guarantees.values() for name, _count in guarantee.tres}
     return tuple((name, count) for name, count in pairs if name in names)
 

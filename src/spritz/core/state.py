@@ -1,8 +1,8 @@
-"""The cluster's state: dicts of frozen records, and the indexes that keep every decision independent of the number of
-jobs.
+"""The cluster's state: dicts of frozen records, and the indexes that make the cost of a decision independent of the
+number of jobs.
 
-Owns consistency between records and indexes: records change through `put_job`, `put_step` … only, and only `apply`
-calls those. Decisions read. Indexes are dicts used as ordered sets, so that iteration is the same on every run.
+Owns the consistency of records and indexes: records change only through `put_job`, `put_step` and so on, and only
+`apply` calls those. Decisions read. Indexes are dicts used as ordered sets, so that iteration is the same on every run.
 
 Invariants (checked in `invariants`): each job is in exactly one of `pending`, `running`, `completing` (which may also
 be pending again) or none (ended and gone); a job is in `uses[node].jobs` for exactly the nodes it holds; `steps` has
@@ -45,20 +45,20 @@ if TYPE_CHECKING:
 
     from spritz.core.decide.fit import Shape
 
-#: Steps that are remembered after their end. Their clients ask again within seconds, if at all.
+#: ended steps to remember; their clients ask again within seconds, if at all
 ENDED_STEPS_MAX = 1000
 
-#: Kinds of jobs whose run times are remembered.
+#: kinds of jobs whose run times are remembered
 RUN_TIMES_MAX = 50_000
 
 
 def _seen(node: Node) -> tuple[object, ...]:
-    """What caches of nodes depend on, apart from their configuration."""
+    """What caches over nodes depend on, apart from their configuration."""
     return node.active, node.available, node.place
 
 
 class State:
-    """Everything the controller knows. `version` counts the events applied since the first."""
+    """Everything that the controller knows. `version`: number of events applied."""
 
     __slots__ = (
         "accrual_freed",
@@ -116,54 +116,54 @@ class State:
 
     def __init__(self, settings: ClusterSettings) -> None:
         self.version = 0
-        #: when the last event happened
+        #: time of the last event
         self.at = 0.0
         self.settings = settings
         #: candidate for the next new job
         self.next_job_id = settings.first_job_id
-        #: when jobs that share CPUs take turns (0.0: none waits for its turn)
+        #: when jobs that share CPUs change places (time slices; 0.0: no job waits for its slice)
         self.next_slice_at = 0.0
-        #: when nodes that wait for ResumeRate or SuspendRate may go on (0.0: none waits)
+        #: when nodes held back by ResumeRate or SuspendRate may go on (0.0: none are)
         self.next_power_at = 0.0
         self.jobs: dict[int, Job] = {}
-        #: jobs with every task of every array counted, as MaxJobCount does
+        #: jobs, with every task of every array counted, as MaxJobCount does
         self.job_count = 0
-        #: job number -> step number -> live step
+        #: job id -> step id -> live step
         self.steps: dict[int, dict[int, Step]] = {}
-        #: the last steps to end, oldest first, by the key of their client's connection; without environments
+        #: the last steps to end, oldest first, by the key of the client's connection; without environments
         self.ended_steps: dict[str, Step] = {}
         self.nodes: dict[str, Node] = {}
         self.uses: dict[str, NodeUse] = {}
         self.partitions: dict[str, Partition] = {}
-        #: accounting's policy, as slurmdbd told it last
+        #: accounting's policy, as last received from slurmdbd
         self.rules = Rules(Policy())
-        #: what every association and QOS has used, with decay, and what running jobs may still use
+        #: usage of every association and QOS, with decay, and minutes that running jobs may still use
         self.minutes = Minutes()
         self.usage = self.minutes.usage
         #: AccountingStorageEnforce when limits were last looked at
         self.enforced: tuple[str, ...] = ()
-        #: keys with a limit on what was used, and when that will be reached
+        #: keys with a limit on usage, and when they will reach it
         self.minute_places: dict[Key, Place] = {}
         self.minute_deadlines: Deadlines[str] = Deadlines()
-        #: when all of it was set to 0 last (0.0: never)
+        #: when all usage was last set to 0 (0.0: never)
         self.usage_reset_at = 0.0
         self.reservations: dict[str, Reservation] = {}
         self.next_reservation_id = 1
-        #: by user
+        #: by uid
         self.crontabs: dict[int, Crontab] = {}
         self.triggers: dict[int, Trigger] = {}
         self.next_trigger_id = 1
-        #: how long jobs have run, by user and request (bf_predict)
+        #: run times of ended jobs, by user and request (bf_predict)
         self.run_times = Predictor(RUN_TIMES_MAX)
         # -- indexes
-        #: node -> names of reservations that have it or a part of it
+        #: node -> names of reservations that hold it or a part of it
         self.reserved: dict[str, tuple[str, ...]] = {}
         #: reservation -> jobs that have not ended and name it or run in it
         self.reservation_jobs: dict[str, dict[int, None]] = {}
-        #: what every association and QOS has in use, and the share of each job that is counted there
+        #: resources in use by every association and QOS, and the charge of each job
         self.ledger = Ledger()
         self.charges: dict[int, Charge] = {}
-        #: where jobs count -> those that wait for leave to grow older; has anybody made room for one?
+        #: keys that a job counts towards -> jobs that a limit keeps from accruing age; whether room was made for one
         self.accrual_waits: dict[tuple[Key, ...], dict[int, None]] = {}
         self.accrual_freed = True
         self.pending: dict[int, None] = {}
@@ -174,37 +174,37 @@ class State:
         self.live_by_user: dict[int, dict[int, None]] = {}
         #: (uid, job name) -> jobs that have not ended, for `singleton`
         self.live_by_name: dict[tuple[int, str], dict[int, None]] = {}
-        #: array's number -> task id -> number of the task's own record
+        #: array job id -> task id -> id of the task's own record
         self.arrays: dict[int, dict[int, int]] = {}
-        #: array's number -> records (its own included) that are live
+        #: array job id -> number of live records (its own included)
         self.arrays_live: dict[int, int] = {}
-        #: array's number -> tasks that hold resources, for `%limit`
+        #: array job id -> number of tasks that hold resources, for `%limit`
         self.arrays_running: dict[int, int] = {}
-        #: license -> how many running jobs hold
+        #: license -> number held by running jobs
         self.licenses_taken: dict[str, int] = {}
-        #: (uid, key of the submission) -> the job that it queued
+        #: (uid, submission key) -> the job that the submission queued
         self.submissions: dict[tuple[int, str], int] = {}
-        #: job number -> pending jobs with an open dependency on it
+        #: job id -> pending jobs with an open dependency on it
         self.dependents: dict[int, dict[int, None]] = {}
         #: (uid, job name) -> pending jobs that wait for a singleton
         self.singletons: dict[tuple[int, str], dict[int, None]] = {}
         self.node_partitions: dict[str, tuple[str, ...]] = {}
-        #: caches of `decide.fit`: partition -> groups of alike nodes, and all features; emptied when nodes or
-        #: partitions change
+        #: cache of `decide.fit`: partition -> groups of equal nodes; and all features. Emptied when nodes or partitions
+        #: change.
         self.shapes: dict[str, list[Shape]] = {}
-        #: likewise, by the name of a network: node -> nodes of its leaf switch or block
+        #: cache by network: node -> nodes of its leaf switch or block. Emptied likewise.
         self.segments: dict[str, dict[str, frozenset[str]]] = {}
         self.features: frozenset[str] | None = None
         self.deadlines: Deadlines[int] = Deadlines()
         #: by `step_key`
         self.step_deadlines: Deadlines[int] = Deadlines()
-        #: of power saving
+        #: deadlines of power saving
         self.node_deadlines: Deadlines[str] = Deadlines()
 
     # -- jobs
 
     def put_job(self, job: Job) -> None:
-        """Add or replace a job, and move it to where it belongs in every index."""
+        """Add or replace a job, and update every index."""
         job_id = job.id
         old = self.jobs.get(job_id)
         self.jobs[job_id] = job
@@ -308,15 +308,15 @@ class State:
                 discard(self.dependents, dependency.job_id, job.id)
 
     def put_policy(self, policy: Policy) -> None:
-        """Accounting's policy is this from now on."""
+        """Replace accounting's policy."""
         put_policy(self, policy)
 
     def account_anew(self) -> None:
-        """Settings or partitions have changed: what is billed, whose limits hold, how usage fades."""
+        """Settings or partitions changed: compute again what is billed, which limits apply, and how usage decays."""
         account_anew(self)
 
     def charge(self, job_id: int, job: Job | None) -> None:
-        """Count the job's share of limits as it is now."""
+        """Update the job's charge towards limits (`job` None: remove it)."""
         old = self.charges.pop(job_id, None)
         new = charge_of(self.rules, job) if job is not None and not job.state.ended else None
         if new is not None:
@@ -334,12 +334,12 @@ class State:
                 refresh_minutes(self, {key: None for one in (old, new) if one is not None for key in one.keys})
 
     def refresh_deadlines(self) -> None:
-        """All deadlines again, after settings or partitions changed."""
+        """Compute all deadlines again, after settings or partitions changed."""
         for job in self.jobs.values():
             self.deadlines.set(job.id, job_deadline(self, job))
 
     def refresh_node_deadlines(self) -> None:
-        """All deadlines of power saving again, after settings or partitions changed."""
+        """Compute all deadlines of power saving again, after settings or partitions changed."""
         for node in self.nodes.values():
             self.node_deadlines.set(node.name, node_deadline(self, node))
 
@@ -352,7 +352,7 @@ class State:
             self.step_deadlines.set(step_key(step.job_id, step.step_id), step_deadline(step))
 
     def drop_step(self, job_id: int, step_id: int) -> None:
-        """The step has ended."""
+        """Remove a step that has ended."""
         steps = self.steps.get(job_id)
         if steps is not None:
             step = steps.pop(step_id, None)
@@ -363,7 +363,7 @@ class State:
                 del self.steps[job_id]
 
     def keep_ended_step(self, step: Step) -> None:
-        """Remember a step that is over, in case its client has not heard that it was made."""
+        """Remember an ended step, in case its client has not received the reply that created it."""
         spec = structs.replace(step.spec, environment=())
         self.ended_steps[step.spec.io_key] = structs.replace(step, spec=spec)
         if len(self.ended_steps) > ENDED_STEPS_MAX:
@@ -383,7 +383,7 @@ class State:
         self.look_at_power(name)
 
     def look_at_power(self, name: str) -> None:
-        """The node's record, or whether jobs are there, has changed."""
+        """The node's record, or whether jobs are on it, has changed: compute its deadline again."""
         node = self.nodes.get(name)
         if node is None:
             return
@@ -391,13 +391,13 @@ class State:
             self.node_deadlines.set(name, node_deadline(self, node))
 
     def keep_off(self, job: Job) -> None:
-        """The job keeps others off nodes of its leaf switches or blocks."""
+        """Keep other jobs off the idle nodes of the job's leaf switches or blocks."""
         for name in (job.allocation.kept if job.allocation is not None else None) or ():
             if name in self.uses:
                 self.uses[name].kept[job.id] = None
 
     def keep_off_no_more(self, job_id: int, allocation: Allocation) -> None:
-        """It is gone from all of its own."""
+        """Undo `keep_off`: the job has left all of its own nodes."""
         for name in allocation.kept or ():
             if name in self.uses:
                 self.uses[name].kept.pop(job_id, None)
@@ -409,10 +409,11 @@ class State:
             return
         self.put_node(structs.replace(self.nodes[name], last_busy_at=at))
         if self.nodes[name].flags & (POWER_DOWN | REBOOT_REQUESTED):
-            self.next_power_at = at  # it waited for just that
+            # the reboot or power-down waited for this
+            self.next_power_at = at
 
     def units(self, partition: Partition) -> dict[str, frozenset[str]]:
-        """Node -> all nodes of its leaf switch or block in the partition's network; kept until nodes change."""
+        """Node -> all nodes of its leaf switch or block in the partition's network. Cached until nodes change."""
         found = self.segments.get(partition.topology)
         if found is None:
             places = {name: node.place for name, node in self.nodes.items() if node.place}
@@ -434,7 +435,7 @@ class State:
         self._nodes_changed()
 
     def add_nodes(self, nodes: Sequence[Node], partitions: dict[str, Partition]) -> None:
-        """Add nodes; `partitions` are all there are, with these as members."""
+        """Add nodes. `partitions`: all partitions, with these nodes as members."""
         for node in nodes:
             self.node_partitions[node.name] = tuple(
                 name
@@ -446,7 +447,7 @@ class State:
             self.put_node(node)
 
     def put_partitions(self, partitions: dict[str, Partition]) -> None:
-        """Replace all partitions, in this order."""
+        """Replace all partitions; their order is that of listings."""
         self.partitions = partitions
         self._nodes_changed()
         found: dict[str, list[str]] = {}
@@ -467,13 +468,13 @@ class State:
         self._refresh_reserved((*(old.nodes if old is not None else ()), *reservation.nodes))
 
     def drop_reservation(self, name: str) -> None:
-        """Remove a reservation, if there is one of that name."""
+        """Remove a reservation, if it exists."""
         old = self.reservations.pop(name, None)
         self._index_reserved(old, None)
         self._refresh_reserved(old.nodes if old is not None else ())
 
     def _refresh_reserved(self, names: Iterable[str]) -> None:
-        """Deadlines of power saving where reservations keep nodes from it."""
+        """Compute again the deadlines of nodes that reservations exempt from power saving."""
         if self.settings.power.kept_states:
             for name in names:
                 if name in self.nodes:

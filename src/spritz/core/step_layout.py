@@ -1,7 +1,7 @@
-"""Lay a step out inside its job's allocation: nodes, tasks, CPUs, memory, GRES and bindings.
+"""Lays a step out inside its job's allocation: nodes, tasks, CPUs, memory, GRES and bindings.
 
-`lay_out` is pure: it says what the step gets, or why it cannot be. What would fit an empty allocation but not beside
-the other steps is ESLURM_NODES_BUSY; the rest can never be.
+`lay_out` is pure: it returns what the step gets, or refuses. A request that would fit the empty allocation, but not
+with the other steps, is refused with ESLURM_NODES_BUSY, and the client tries again; other refusals are final.
 
 Source: srun(1); recorded answers of Slurm 22.05 (`srun -n99`: "More processors requested than permitted").
 """
@@ -34,7 +34,7 @@ BUSY = "ESLURM_NODES_BUSY"
 
 
 class Wish:
-    """What the step asks, resolved against its job."""
+    """What the step asks for, resolved against its job."""
 
     __slots__ = (
         "cpus_per_task",
@@ -57,10 +57,10 @@ class Wish:
         self.spec = spec
         #: binding of tasks without --cpu-bind (`binding.cpu_masks`)
         self.default_bind = default_bind
-        #: shares that each task of the job gets: those of a step that asks for none by itself too
+        #: GPU shares that each task of the job gets; a step that asks for no GRES itself gets them too
         self.shares_each = () if asks_gres(spec) or spec.gres_none else job.spec.gres_per_task
         self.cpus_per_task = spec.cpus_per_task or 1
-        #: asking for CPUs per task implies --exact (srun(1), since 22.05)
+        #: a request for CPUs per task implies --exact (srun(1), since 22.05)
         self.exact = spec.exact or (spec.cpus_per_task is not None and not spec.overlap)
         self.overcommit = spec.overcommit
         parsed = distribution.parse(spec.distribution) if spec.distribution else None
@@ -76,7 +76,7 @@ class Wish:
         self.nodes = spec.nodes_min or min(max(available, 1), self.tasks)
         self.most = max(self.nodes, spec.nodes_max or self.nodes)
         if asked and self.nodes == count:
-            # All nodes of the job were not asked for: that is how many there are.
+            # The number of the job's nodes is srun's default, and no request for all of them: pack on as few as possible.
             self.nodes = 1
         if self.method == "arbitrary":
             self.nodes = self.most = len(set(spec.node_list[: self.tasks])) or self.nodes
@@ -114,7 +114,7 @@ def lay_out(
     if wish.tasks < 1:
         raise Refused("ESLURM_BAD_TASK_COUNT")
     if wish.overcommit and wish.tasks > tasks_per_node_max * len(shares):
-        # CPUs bound other steps; here every task would be written down before it shows that there are too many.
+        # Without --overcommit the CPUs bound the tasks. With it, every task would be listed before it is refused.
         raise Refused("ESLURM_BAD_TASK_COUNT", hint="MaxTasksPerNode")
     if spec.interactive:
         first = shares[0]
@@ -129,7 +129,8 @@ def lay_out(
     try:
         return _place(wish, now, node_of)
     except Refused:
-        _place(wish, whole, node_of)  # refuses with the lasting reason, if there is one
+        # refuses with the final reason, if there is one
+        _place(wish, whole, node_of)
         raise Refused(BUSY) from None
 
 
@@ -197,7 +198,7 @@ def _capacity(wish: Wish, room: Room, node: Node) -> int:
 
 
 def _choose(wish: Wish, candidates: list[Room], capacities: dict[str, int]) -> list[Room]:
-    """The named nodes, then in rank order those with room, as few as hold the tasks within the range asked for."""
+    """The named nodes, then nodes with room in rank order, as few as hold the tasks within the requested range."""
     named = set(wish.spec.node_list)
     order = [room for room in candidates if room.name in named]
     order += [room for room in candidates if room.name not in named and capacities[room.name] > 0]
@@ -209,7 +210,7 @@ def _choose(wish: Wish, candidates: list[Room], capacities: dict[str, int]) -> l
     while len(chosen) < min(wish.most, len(order)) and sum(capacities[room.name] for room in chosen) < wish.tasks:
         chosen.append(order[len(chosen)])
     if sum(capacities[room.name] for room in chosen) < wish.tasks and len(order) > len(chosen):
-        # Roomier nodes may do where the first ones do not.
+        # If the first nodes do not suffice, larger ones may.
         free = sorted(order[len(named) :], key=lambda room: -capacities[room.name])
         chosen = order[: len(named)] + free[: len(chosen) - len(named)]
     ranks = {room.name: rank for rank, room in enumerate(candidates)}
@@ -217,7 +218,7 @@ def _choose(wish: Wish, candidates: list[Room], capacities: dict[str, int]) -> l
 
 
 def _lack(wish: Wish, candidates: list[Room]) -> str:
-    """The name of what there is too little of on these nodes."""
+    """The name of the resource that these nodes lack."""
     spec = wish.spec
     requests = (*spec.gres_per_node, *spec.gpus_per_node, *spec.gpus_per_task, *spec.gres_per_task)
     if any(all(room.free(item) < item.count for room in candidates) for item in requests):
@@ -303,7 +304,7 @@ def _step_node(wish: Wish, room: Room, ids: tuple[int, ...], gres: tuple[GresAll
 
 
 def _gpus_of(gres: tuple[GresAllocation, ...], kind: str) -> int:
-    """Mask of the GPUs of a type; of all, if it is empty."""
+    """Mask of the GPUs of a type; of all GPUs if it is empty."""
     devices = 0
     for item in gres:
         if item.name == "gpu" and kind in ("", item.type):
@@ -314,7 +315,7 @@ def _gpus_of(gres: tuple[GresAllocation, ...], kind: str) -> int:
 def _gres_share(
     wish: Wish, room: Room, tasks: int, gpus_left: list[int], later: list[Room]
 ) -> tuple[GresAllocation, ...]:
-    """The step's GRES on this node: all of the job's, unless it asked for some (or for none)."""
+    """The step's GRES on this node: all of the job's, unless it asks for some (or for none)."""
     spec = wish.spec
     if spec.gres_none:
         return ()
@@ -329,7 +330,7 @@ def _gres_share(
         if not is_shared(item.name):
             taken += _take(room, item, item.count * tasks)
     for number, item in enumerate(spec.gpus):
-        # --gpus counts over all nodes: at least one for each that is left and has any, the rest as early as possible.
+        # --gpus counts over all nodes: leave at least one for each later node that has any; give the others out first.
         ahead = sum(1 for other in later if other.free(item))
         count = min(room.free(item), gpus_left[number] - ahead)
         if count > 0:

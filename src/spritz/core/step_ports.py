@@ -1,4 +1,4 @@
-"""Ports that a step reserves on all of its nodes: the same numbers everywhere, which no other step there has.
+"""Ports that a step reserves on all of its nodes: the same numbers on each, used by no other step there.
 
 Source: srun(1) --resv-ports; slurm.conf(5) MpiParams=ports.
 """
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 
 def reserved_ports(state: State, spec: StepSpec, nodes: Sequence[StepNode]) -> tuple[int, ...]:
-    """The lowest that are free; none for a step that asks for none.
+    """The lowest free ports; none for a step that asks for none.
 
-    Raises Refused: ESLURM_PORTS_INVALID for more than there are, ESLURM_PORTS_BUSY for more than are free now.
+    Raises Refused: ESLURM_PORTS_INVALID for more ports than exist, ESLURM_PORTS_BUSY for more than are free now.
     """
     if spec.ports is None:
         return ()
     first, last = state.settings.mpi_ports
-    # One for each task of the fullest node, and one more, as Slurm has it.
+    # One port for each task of the fullest node, plus one, as in Slurm.
     count = spec.ports or max(len(node.task_ids) for node in nodes) + 1
     if not first or count > last - first + 1:
         raise Refused("ESLURM_PORTS_INVALID", hint="MpiParams=ports=FIRST-LAST says which there are")

@@ -1,8 +1,8 @@
-"""What of a job's allocation is free for one more step, node by node.
+"""What of a job's allocation is free for an additional step, node by node.
 
-A step holds its CPUs unless it overlaps; memory and GRES it holds only if it asked for them by number: several small
-steps would otherwise never run side by side, since each has all of the job's memory and GPUs by default. Differs:
-Slurm lets a step without --mem hold all memory of the job.
+A step holds its CPUs unless it overlaps. It holds memory and GRES only if it asked for an amount: each step has all of
+the job's memory and GPUs by default, so several small steps could otherwise never run together. Differs: in Slurm a
+step without --mem holds all memory of the job.
 
 Source: srun(1) --exact, --overlap, --gres, --mem.
 """
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Pool:
-    """Free GRES of one name and type; shares of a GPU have a pool for each GPU (`mask` says which)."""
+    """Free GRES of one name and type. Shares of a GPU have a pool per GPU (`mask` says which)."""
 
     __slots__ = ("count", "mask", "name", "shared", "type")
 
@@ -44,7 +44,7 @@ class Pool:
         return mask
 
     def lose(self, item: GresAllocation) -> None:
-        """Another step holds `item`; nothing happens unless it is out of this pool."""
+        """Another step holds `item`: take it out, if it belongs to this pool."""
         mask = mask_of(item.indexes)
         if (item.name, item.type) != (self.name, self.type) or (self.shared and mask != self.mask):
             return
@@ -54,7 +54,7 @@ class Pool:
 
 
 class Room:
-    """One node of the job: all that the job has there, and what other steps leave free of it."""
+    """One node of the job: what the job has there, and what other steps leave free of it."""
 
     __slots__ = ("all_cpus", "busy", "cpus", "memory_mib", "name", "pools", "share")
 
@@ -65,11 +65,11 @@ class Room:
         self.cpus = self.all_cpus
         self.memory_mib = share.memory_mib
         self.pools = [Pool(item) for item in share.gres]
-        #: some step that does not overlap is here
+        #: a step that does not overlap is here
         self.busy = False
 
     def take(self, step: Step, share: NodeAllocation) -> None:
-        """`step` holds `share` here; one that overlaps holds nothing."""
+        """`step` holds `share` here; an overlapping step holds nothing."""
         if step.spec.overlap:
             return
         self.cpus &= ~mask_of(share.cpus)
@@ -87,7 +87,7 @@ class Room:
 
 
 def rooms_of(shares: Iterable[NodeAllocation], steps: Iterable[Step]) -> list[Room]:
-    """Rooms in the job's rank order, with what `steps` hold taken out."""
+    """One `Room` per node, in the job's rank order, with what `steps` hold taken out."""
     rooms = {share.node: Room(share) for share in shares}
     for step in steps:
         if step.step_id > STEP_MAX:
@@ -100,11 +100,11 @@ def rooms_of(shares: Iterable[NodeAllocation], steps: Iterable[Step]) -> list[Ro
 
 
 def asks_memory(spec: StepSpec) -> bool:
-    """--mem, --mem-per-cpu or --mem-per-gpu, and not the zero that means all."""
+    """Whether it sets --mem, --mem-per-cpu or --mem-per-gpu, and not to zero, which means all."""
     return bool(spec.memory_mib_per_node or spec.memory_mib_per_cpu or spec.memory_mib_per_gpu)
 
 
 def asks_gres(spec: StepSpec) -> bool:
-    """GRES by number, in any way."""
+    """Whether it asks for an amount of GRES."""
     by_task = spec.gpus_per_task or spec.gres_per_task
     return bool(spec.gres_per_node or spec.gpus or spec.gpus_per_node or by_task or spec.gpus_per_socket)

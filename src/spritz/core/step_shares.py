@@ -1,5 +1,5 @@
-"""Shares of GPUs that each task of a step gets: a task's on one GPU if they fit, tasks on different ones where the job
-has several.
+"""Shares of GPUs that each task of a step gets: a task's shares lie on one GPU if they fit; different tasks get
+different GPUs if the job has several.
 
 Source: srun(1) --tres-per-task, --gres-flags=one-task-per-sharing.
 """
@@ -25,10 +25,9 @@ if TYPE_CHECKING:
 def shares_by_task(
     room: Room, spec: StepSpec, of_job: Sequence[GresRequest], tasks: int
 ) -> tuple[list[GresAllocation], list[int]]:
-    """The step's shares on this node, taken out of `room`; and the GPU of each task as a mask, where they are several.
+    """The step's shares on this node, taken out of `room`; and the GPU of each task as a mask, if there are several.
 
-    `of_job`: what each task gets of the job's shares in a step that has them all. Raises Refused if there are not so
-    many.
+    `of_job`: what each task gets of the job's shares in a step that has them all. Raises Refused if there are too few.
     """
     taken: list[GresAllocation] = []
     masks = [0] * tasks
@@ -40,18 +39,18 @@ def shares_by_task(
             taken += found
     for item in of_job:
         if is_shared(item.name) and _dealt([Pool(one) for one in room.share.gres], item, masks) is None:
-            return taken, []  # more tasks than the job has: all see all of it
+            return taken, []  # more tasks than the job has: all of them see all shares
     return taken, masks if len(set(masks)) > 1 else []
 
 
 def _dealt(pools: Sequence[Pool], item: GresRequest, masks: list[int]) -> list[GresAllocation] | None:
-    """`item` for each task, out of `pools`, and its GPUs added to the task's mask. None if there are not enough."""
+    """`item` for each task, out of `pools`, with its GPUs added to the task's mask. None if there are not enough."""
     own = [pool for pool in pools if pool.name == item.name and item.type in ("", pool.type)]
     counts = [0] * len(own)
     for task in range(len(masks)):
         left = item.count
         while left > 0:
-            # The GPU with most left: each task then has its own GPU where there are enough.
+            # The GPU with most shares left: each task then gets a GPU of its own if there are enough.
             place = max(range(len(own)), key=lambda place: (own[place].count, -place), default=-1)
             some = min(left, own[place].count) if own else 0
             if some <= 0:
@@ -67,7 +66,7 @@ def _dealt(pools: Sequence[Pool], item: GresRequest, masks: list[int]) -> list[G
 
 
 def with_shared(node: StepNode, masks: list[int]) -> StepNode:
-    """Each task sees the GPU that it has shares of, and the whole GPUs that it has."""
+    """Each task sees its whole GPUs and the GPUs of its shares."""
     whole = 0
     for one in node.allocation.gres:
         whole |= mask_of(one.indexes) if one.name == "gpu" else 0

@@ -1,8 +1,8 @@
 """When the core must be asked again: one deadline per job, as data.
 
-`job_deadline` says, from the record alone, when something about a job falls due; `Deadlines` keeps the earliest at
-hand. What is to be done then is `decide.due`'s business; it looks at the same conditions, so every deadline that has
-passed must lead to an event that moves it.
+`job_deadline` computes, from the record alone, when something about a job falls due; `Deadlines` finds the earliest.
+`decide.due` does what is due. It looks at the same conditions, so every deadline that has passed must lead to an event
+that moves it. Otherwise `Tick` would be due for ever.
 
 Source: slurm.conf(5) MinJobAge, OverTimeLimit, KillWait, GraceTime; sbatch(1) --begin, --deadline, --signal,
 --immediate.
@@ -27,12 +27,12 @@ if TYPE_CHECKING:
     from spritz.model.job import Job
     from spritz.model.step import Step
 
-#: a pending job is given this much more than the last moment at which it could have started before its --deadline
+#: added to the last time at which a pending job can start and still meet its --deadline
 DEADLINE_GRACE_SECONDS = 1.0
 
 NEVER = float("inf")
 
-#: seconds after the start of a job at which its steps are there to hear the warning of --signal
+#: seconds after the start of a job at which its steps exist and can receive the signal of --signal
 LISTENING_SECONDS = 5.0
 
 K = TypeVar("K", int, str)
@@ -42,7 +42,7 @@ OVER_TIME_UNLIMITED = 65_535
 
 
 class Deadlines(Generic[K]):
-    """Job number (or node) -> its next deadline, and the earliest of all. Setting and reading are O(log n)."""
+    """Next deadline by job id (or node name), and the earliest of all. Setting and reading are O(log n)."""
 
     __slots__ = ("_heap", "_times")
 
@@ -51,7 +51,7 @@ class Deadlines(Generic[K]):
         self._heap: list[tuple[float, K]] = []
 
     def set(self, job_id: K, at: float) -> None:
-        """The job is due at `at`; NEVER forgets it."""
+        """Set the deadline of a job; NEVER removes it."""
         times = self._times
         if at == NEVER:
             times.pop(job_id, None)
@@ -104,7 +104,7 @@ class Deadlines(Generic[K]):
 
 
 def over_time_seconds(state: State, job: Job) -> float:
-    """How long the job may exceed its time limit: the partition's OverTimeLimit, else the cluster's."""
+    """Seconds by which the job may exceed its time limit: the partition's OverTimeLimit, else the cluster's."""
     partition = state.partitions.get(job.partition)
     minutes = state.settings.over_time_minutes
     if partition is not None and partition.over_time_minutes is not None:
@@ -113,7 +113,7 @@ def over_time_seconds(state: State, job: Job) -> float:
 
 
 def over_run_seconds(state: State) -> float:
-    """How long a job may outlast its reservation: ResvOverRun."""
+    """Seconds by which a job may outlast its reservation: ResvOverRun."""
     minutes = state.settings.reservation_over_run_minutes
     return NEVER if minutes is None else minutes * 60.0
 
@@ -132,7 +132,7 @@ def spent_at(state: State, job: Job) -> float:
 
 
 def pending_deadline(job: Job) -> float:
-    """Last moment at which the job may start and still end before its --deadline."""
+    """Last time at which the job may start and still end before its --deadline."""
     if not job.spec.deadline_at:
         return NEVER
     minutes = job.spec.time_min_minutes or job.time_limit_minutes or 0
@@ -142,7 +142,7 @@ def pending_deadline(job: Job) -> float:
 
 
 def job_deadline(state: State, job: Job) -> float:
-    """When something about this job falls due; NEVER if nothing does before its record changes."""
+    """When something about this job falls due; NEVER if not before its record changes."""
     if job.state is JobState.RUNNING:
         return _running_deadline(state, job)
     if job.flags & COMPLETING:
@@ -167,10 +167,10 @@ def _running_deadline(state: State, job: Job) -> float:
 
 
 def end_signal_at(job: Job) -> float:
-    """When the signal of --signal is due; NEVER if none is, or it has been sent.
+    """When the signal of --signal is due; NEVER if there is none, or it has been sent.
 
-    A job that has less time than it wants to be warned ahead is warned a moment after its start, when its steps are
-    there to hear it. Slurm, which looks at time limits every 30 s, warns it within those.
+    A job with less time left than its --signal asks for gets the signal shortly after its start, when its steps can
+    receive it. (Slurm checks time limits every 30 s, and sends it then.)
     """
     signal = job.spec.end_signal
     if signal is None or job.end_signal_sent or not job.ends_at:

@@ -1,6 +1,6 @@
-"""Event -> state. Never refuses, never looks at a clock, asks for nothing; the only room that changes a `State`.
+"""Event -> state. Never refuses, never reads a clock, never emits effects. Only this package changes a `State`.
 
-`APPLIERS` maps every kind of event to its function; a test checks that it is total.
+`APPLIERS` maps every kind of event to its function; a test checks that it is complete.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from spritz.core.state import State
     from spritz.model.events import Event
 
-# Any: each function takes its own kind of event; the table is what pairs them.
+# Any: each function takes its own kind of event; the table pairs them.
 APPLIERS: dict[type[Event], Callable[[State, Any], None]] = {
     **job.APPLIERS,
     **step.APPLIERS,
@@ -29,7 +29,7 @@ APPLIERS: dict[type[Event], Callable[[State, Any], None]] = {
 def apply_event(state: State, event: Event) -> None:
     """Advance the state by one event. Raises KeyError for a kind that has no handler."""
     if event.at < state.at:
-        state.usage.set_back(state.at, event.at)  # the clock was: events have the time of their turn
+        state.usage.set_back(state.at, event.at)  # the clock was set back: events carry the time of their decision
     state.at = event.at
     APPLIERS[type(event)](state, event)
     state.version += 1

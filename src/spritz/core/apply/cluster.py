@@ -1,4 +1,4 @@
-"""What facts about nodes, partitions and configuration do to the state.
+"""How events about nodes, partitions and the configuration change the state.
 
 Source: slurm.conf(5) NODE CONFIGURATION State=.
 """
@@ -130,13 +130,13 @@ def _state_changed(state: State, event: events.NodeStateChanged) -> None:
 
 
 def _resumes(at: float, event: events.NodeStateChanged | events.NodeRegistered) -> float:
-    """A node that is in service has nothing to resume."""
+    """When the node resumes by itself (0.0: never); a node in service does not need to."""
     held = event.state is NodeState.DOWN or event.flags & (NodeFlag.DRAIN | NodeFlag.FAIL)
     return at if held else 0.0
 
 
 def _rebooted(node: Node, flags: int) -> Node:
-    """With these flags; a reboot that is over, or given up, is forgotten."""
+    """The node with these flags; a reboot that has ended or been cancelled is removed."""
     if node.flags & REBOOT_ISSUED and not flags & REBOOT_ISSUED:
         return replace(node, reboot_at=0.0, next_state="", features_wanted=())
     return node
@@ -166,7 +166,7 @@ def _program_began(state: State, event: events.PowerProgramBegan) -> None:
 
 
 def _not_resumed(state: State, event: events.NodesNotResumed) -> None:
-    """Their states changed by events of their own."""
+    """Nodes that could not be resumed; separate events change their states."""
 
 
 def _node_kept(state: State, event: events.NodeKept) -> None:

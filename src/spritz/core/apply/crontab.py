@@ -1,4 +1,4 @@
-"""What a change of a crontab does to the state."""
+"""How a change of a crontab changes the state."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What each fact about a job does to the state: one function per edge, named by it.
+"""How events about jobs change the state: one function per edge of the state diagram, named after it.
 
 Source: `JOB_TRANSITIONS` for the edges; squeue(1) JOB STATE CODES.
 """
@@ -49,7 +49,7 @@ def _use_number(state: State, job_id: int) -> None:
 
 
 def _split(state: State, event: events.ArrayTaskSplit) -> None:
-    # A claim is a task's own; journals of before had arrays claim, until a task started.
+    # Only tasks claim resources; old journals have arrays claim them until a task starts.
     array = replace(state.jobs[event.array_job_id], claims_at=0.0)
     assert array.array is not None, f"job {array.id} has no pending array tasks: {event}"
     task_id = event.task_id
@@ -305,7 +305,7 @@ def _node_failed(state: State, event: events.JobNodeFailed) -> None:
     state.put_job(job)
 
 
-#: ends that tell how long such jobs run
+#: ends that show how long such jobs run
 _TELLING = frozenset(
     {JobState.COMPLETED, JobState.FAILED, JobState.TIMEOUT, JobState.CANCELLED, JobState.OUT_OF_MEMORY}
 )
@@ -344,10 +344,10 @@ def _ended(state: State, event: events.JobEnded) -> None:
     if old.preempt_action or old.claims_at:
         job = replace(job, preempt_action="", claims_at=0.0)
     if old.state is JobState.PENDING:
-        job = replace(job, started_at=event.at)  # as Slurm has it: it ran for no time
+        job = replace(job, started_at=event.at)  # as in Slurm: it ran for no time
     if old.state is JobState.SUSPENDED:
         seconds = old.suspended_seconds + max(0.0, event.at - old.suspended_at)
-        # `suspended_at` stays while nodes hold processes: their CPUs were given back when they stopped.
+        # `suspended_at` stays while nodes hold processes: their CPUs were released when they stopped.
         job = replace(job, suspended_at=old.suspended_at if completing else 0.0, suspended_seconds=seconds)
         if not completing:
             job = replace(job, suspended_by="")
@@ -394,7 +394,7 @@ def _refresh_components(state: State, job: Job) -> None:
 
 
 def array_members(state: State, array_id: int) -> list[int]:
-    """Numbers of all records of an array: those of its tasks, then its own if it has no task id."""
+    """Ids of all records of an array: those of its tasks, then its own if that has no task id."""
     members = list(state.arrays.get(array_id, {}).values())
     own = state.jobs.get(array_id)
     if own is not None and own.array_job_id == array_id and own.array_task_id is None:
@@ -467,7 +467,7 @@ def _requeued(state: State, event: events.JobRequeued) -> None:
         )
     )
     for member_id in reborn:
-        # The whole array is live again, so that none of its records is due to be forgotten.
+        # The whole array is live again, so none of its records is due to be purged.
         state.put_job(state.jobs[member_id])
     if job.het_job_id:
         _refresh_components(state, job)

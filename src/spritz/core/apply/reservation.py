@@ -1,4 +1,4 @@
-"""What facts about reservations do to the state. Source: scontrol(1) RESERVATIONS."""
+"""How events about reservations change the state. Source: scontrol(1) RESERVATIONS."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def _deleted(state: State, event: events.ReservationDeleted) -> None:
 
 
 def unused(state: State, job: Job, at: float) -> None:
-    """The job has left its reservations: PURGE_COMP counts from now on."""
+    """The job has left its reservations: PURGE_COMP counts from now on for those without jobs."""
     for name in job.spec.reservation.split(","):
         reservation = state.reservations.get(name)
         if reservation is not None and reservation.purge_seconds and reservation.began:

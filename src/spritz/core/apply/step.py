@@ -1,6 +1,6 @@
-"""What each fact about a step does to the state.
+"""How events about steps change the state.
 
-An ended step's record goes; its worst exit status stays with the job.
+An ended step's record goes; the worst exit status of the steps stays with the job.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def _ended(state: State, event: events.StepEnded) -> None:
         return
     if event.step_id == STEP_BATCH:
         if job.state.ended and not job.exit_status:
-            # The script of a job that was told to end says how it did.
+            # The script of a job that was told to end reports its own exit status.
             state.put_job(replace(job, exit_status=event.exit_status))
     elif event.step_id <= STEP_MAX and job.state.active:
         state.put_job(replace(job, derived_exit_status=max(job.derived_exit_status, event.exit_status)))

@@ -1,4 +1,4 @@
-"""What facts about triggers do to the state."""
+"""How events about triggers change the state."""
 
 from __future__ import annotations
 

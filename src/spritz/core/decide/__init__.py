@@ -1,6 +1,7 @@
-"""Command -> events and effects, or a refusal. One function a command, one file an idea; `DECISIONS` pairs them.
+"""Command -> events and effects, or a refusal. One function per command, one file per idea; `DECISIONS` pairs them.
 
-A decision reads the state through its `DecisionContext`, and records events on it; it never touches the state itself.
+A decision reads the state through its `DecisionContext` and records events there. It never changes the state itself,
+never reads a clock, and checks everything before it records the first event.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ if TYPE_CHECKING:
 
     from spritz.core.decision import DecisionContext
 
-# Any: each function takes its own command; the table is what pairs them.
+# Any: each function takes its own command; the table pairs them.
 DECISIONS: dict[type[Struct], Callable[[DecisionContext, Any], Struct]] = {
     on_job.SubmitJob: submit.submit_job,
     on_job.SubmitHetJob: submit.submit_het_job,
@@ -101,7 +102,7 @@ DECISIONS: dict[type[Struct], Callable[[DecisionContext, Any], Struct]] = {
     said.NodePrologEnded: prolog.node_ended,
 }
 
-#: what only the controller itself and its node daemons say; the api never passes it on from users
+#: commands of the controller and its node daemons; the api never accepts them from users
 INTERNAL: frozenset[type[Struct]] = frozenset(kind for kind in DECISIONS if kind.__module__ == said.__name__) | {
     on_cluster.AddNodes,
     on_cluster.Configure,

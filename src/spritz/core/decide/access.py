@@ -1,4 +1,4 @@
-"""Refusals of those who may not. Who may is in `core.rights`.
+"""Refuses callers without the right to act. The rights themselves are in `core.rights`.
 
 Source: scontrol(1), scancel(1): "only the job's owner, or a privileged user".
 """
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def may_control(context: DecisionContext, job: Job) -> bool:
-    """The caller may cancel, hold or change this job."""
+    """Whether the caller may cancel, hold or change this job."""
     return controls(context.state, context.caller, job)
 
 
@@ -26,18 +26,18 @@ def need_control(context: DecisionContext, job: Job, code: str = "ESLURM_ACCESS_
 
 
 def need_owner(context: DecisionContext, job: Job, code: str = "ESLURM_ACCESS_DENIED") -> None:
-    """Refuse with `code` unless it is the caller's, or root or SlurmUser asks: what runs in it runs as its owner."""
+    """Refuse with `code` unless the caller owns the job or is root or SlurmUser: what runs in it runs as its owner."""
     if not context.caller.admin and context.caller.uid != job.spec.uid:
         raise Refused(code)
 
 
 def is_operator(context: DecisionContext) -> bool:
-    """The caller may change everybody's jobs, and reservations."""
+    """Whether the caller may change all users' jobs, and reservations."""
     return operates(context.state, context.caller)
 
 
 def may_raise(context: DecisionContext, job: Job) -> bool:
-    """The caller may give this job more than its owner may."""
+    """Whether the caller may give this job more than its owner may (higher priority, longer time)."""
     return is_operator(context) or coordinates(context.state, context.caller, job.spec.account)
 
 
@@ -48,6 +48,6 @@ def need_operator(context: DecisionContext, code: str = "ESLURM_USER_ID_MISSING"
 
 
 def need_admin(context: DecisionContext, code: str = "ESLURM_USER_ID_MISSING") -> None:
-    """Refuse with `code` all but administrators. Slurm mostly says "Invalid user id" here."""
+    """Refuse with `code` unless the caller is an administrator. Slurm mostly says "Invalid user id" here."""
     if not administers(context.state, context.caller):
         raise Refused(code)

@@ -1,4 +1,4 @@
-"""Whose account a job is charged to, with which QOS, and whether limits let it in and let it start.
+"""The account that a job is charged to, its QOS, and whether limits permit its submission and its start.
 
 Source: slurm.conf(5) AccountingStorageEnforce; sacctmgr(1); https://slurm.schedmd.com/resource_limits.html.
 """
@@ -28,12 +28,12 @@ if TYPE_CHECKING:
     from spritz.model.limits.records import AdoptUsage, ChangePolicy, ResetUsage, SetPolicy
     from spritz.model.plan import PlannedStart
 
-#: The QOS of users and accounts without another.
+#: the QOS of users and accounts without another
 NORMAL = "normal"
 
 
 def set_policy(context: DecisionContext, command: SetPolicy) -> Done:
-    """slurmdbd has told what holds now. Nothing is recorded when nothing differs."""
+    """Take over the policy of slurmdbd. Records nothing if nothing differs."""
     if command.policy != context.state.rules.policy:
         context.record(PolicyChanged(at=context.now, policy=command.policy))
         _follow_limits(context)
@@ -41,7 +41,7 @@ def set_policy(context: DecisionContext, command: SetPolicy) -> Done:
 
 
 def change_policy(context: DecisionContext, command: ChangePolicy) -> Done:
-    """slurmdbd has told what differs from the policy that we are to have. Refused if we have another."""
+    """Take over an edit of the policy. Refused if it applies to another policy than the present one."""
     version = context.state.rules.version
     if version != command.change.base:
         raise Refused("SLURM_ERROR", hint=f"the controller has version {version}")
@@ -51,7 +51,7 @@ def change_policy(context: DecisionContext, command: ChangePolicy) -> Done:
 
 
 def _follow_limits(context: DecisionContext) -> None:
-    """Jobs that wait with the time that limits left them have what limits leave them now."""
+    """Give waiting jobs whose time limit came from limits the time that the limits permit now."""
     state = context.state
     if "limits" not in state.settings.enforce:
         return
@@ -63,14 +63,14 @@ def _follow_limits(context: DecisionContext) -> None:
         try:
             spec = _with_longest_time(state, job.spec, home.name)
         except Refused:
-            continue  # it is left no time, and waits for that
+            continue  # no time is left for it, and it waits for that
         if spec.time_limit_minutes != job.spec.time_limit_minutes:
             job = replace(job, spec=spec, time_limit_minutes=limit_minutes(spec, home))
             context.record(JobUpdated(at=context.now, job=job))
 
 
 def reset_usage(context: DecisionContext, command: ResetUsage) -> Done:
-    """PriorityUsageResetPeriod is over, or `sacctmgr modify … set RawUsage=0`."""
+    """PriorityUsageResetPeriod has passed, or `sacctmgr modify … set RawUsage=0`."""
     need_operator(context, "ESLURM_ACCESS_DENIED")
     kinds = {"a": int, "q": str}
     for key in command.keys or ():
@@ -81,17 +81,17 @@ def reset_usage(context: DecisionContext, command: ResetUsage) -> Done:
 
 
 def adopt_usage(context: DecisionContext, command: AdoptUsage) -> Done:
-    """Usage as accounting's records have it."""
+    """Take over the usage that accounting computed from its records."""
     context.record(UsageAdopted(at=context.now, since=command.since, rows=command.rows))
     return Done()
 
 
 def with_account(state: State, spec: JobSpec) -> JobSpec:
-    """The spec with its user's default account and QOS where it names none. Refuses what is enforced and not met."""
+    """The spec with the user's default account and QOS if it names none. Refuses violations of what is enforced."""
     rules, enforce = state.rules, state.settings.enforce
     if state.settings.track_wckey and not spec.wckey and not spec.no_wckey:
         spec = replace(spec, wckey=f"*{rules.default_wckeys.get(spec.user, '')}")
-    # Names of accounts and QOS are in small letters, however they are written; those of QOS only where there are any.
+    # Names of accounts and QOS are lower case, however they are written; names of QOS only if accounting has any.
     if spec.account != spec.account.lower():
         spec = replace(spec, account=spec.account.lower())
     if not rules.known and not enforce:
@@ -111,7 +111,7 @@ def with_account(state: State, spec: JobSpec) -> JobSpec:
     allowed = own is not None and (spec.qos in own.qos or "qos" in spec.exempt)
     if "qos" in enforce and (spec.qos not in rules.qos or not allowed):
         raise Refused("ESLURM_INVALID_QOS")
-    # The user's default, with its asterisk, is taken as it is, and be it none.
+    # The user's default, marked by its asterisk, is accepted as it is, even if it is empty.
     named = not spec.wckey.startswith("*")
     if "wckeys" in enforce and named and (spec.user, spec.wckey) not in rules.wckeys:
         raise Refused("ESLURM_INVALID_WCKEY")
@@ -121,9 +121,10 @@ def with_account(state: State, spec: JobSpec) -> JobSpec:
 
 
 def _with_known_account(state: State, spec: JobSpec) -> JobSpec:
-    """Its user's default account where it names none; or, if associations are not enforced, one that is not his.
+    """The user's default account if the spec names none; or, if associations are not enforced, instead of an account
+    that the user does not have.
 
-    Slurm does the latter too, to keep its records free of names that mean nothing.
+    Slurm does the latter too, so that its records contain only known names.
     """
     default = state.rules.default_account(spec.user)
     if not default or spec.account == default:
@@ -140,13 +141,13 @@ def _partition_names(state: State, spec: JobSpec) -> tuple[str, ...]:
 
 
 def association_number(state: State, spec: JobSpec, partition: str) -> int:
-    """Of the job's association (0: it has none)."""
+    """Id of the job's association (0: none)."""
     found = state.rules.association(spec.account, spec.user, partition)
     return found.record.id if found is not None else 0
 
 
 def _with_longest_time(state: State, spec: JobSpec, partition: str) -> JobSpec:
-    """A job that names no time limit gets the longest that limits leave it, unless its partition has a DefaultTime."""
+    """A job without a time limit gets the longest that limits permit, unless its partition has a DefaultTime."""
     home = state.partitions.get(partition)
     if home is None or home.default_time_minutes is not None:
         return spec
@@ -160,7 +161,7 @@ def _with_longest_time(state: State, spec: JobSpec, partition: str) -> JobSpec:
 
 
 def check_account_limits(state: State, spec: JobSpec, partition: str, count: int, minutes: int, now: float) -> None:
-    """Limits on submission to one of its partitions, and those that a QOS with DenyOnLimit would never let it pass."""
+    """Limits on submission to one of its partitions, and those that a QOS with DenyOnLimit makes final."""
     if "limits" not in state.settings.enforce:
         return
     party = state.rules.party(spec.account, spec.user, partition, spec.qos)
@@ -178,9 +179,10 @@ def check_account_limits(state: State, spec: JobSpec, partition: str, count: int
 
 
 def check_move(state: State, job: Job, spec: JobSpec) -> None:
-    """A pending job is to count elsewhere: limits on submission there, and what a QOS with DenyOnLimit bounds of it.
+    """A pending job moves to another association: check limits on submission there, and those of a QOS with
+    DenyOnLimit.
 
-    As in Slurm time limits are not looked at: it will wait for those.
+    As in Slurm, time limits are not checked: the job will wait for those.
     """
     charge = state.charges.get(job.id)
     keys = state.rules.keys(spec.account, spec.user, spec.partitions, spec.qos)
@@ -196,7 +198,9 @@ def check_move(state: State, job: Job, spec: JobSpec) -> None:
 
 
 def limit_refusal(state: State, job: Job, start: PlannedStart, minutes: int, ledger: Ledger, now: float) -> str:
-    """The limit that this start would exceed with what `ledger` counts already; "" for none. `minutes`: time limit."""
+    """The limit that this start would exceed in addition to what `ledger` counts; "" for none. `minutes`: its time
+    limit.
+    """
     if "limits" not in state.settings.enforce:
         return ""
     spec, allocation = job.spec, start.allocation

@@ -1,8 +1,9 @@
-"""Which waiting jobs grow older, where limits say how many may: after each turn, as far as it has changed anything.
+"""Which waiting jobs accrue age priority, if limits say how many may. Runs after each decision, as far as that changed
+anything.
 
-An eligible job accrues age priority at once if its limits allow, else as soon as another job under them starts, ends or
-is held: the longest waiting first. Array tasks get their own records in the number that the limits allow. A limit
-that is lowered takes nothing from those who have begun.
+An eligible job accrues age priority immediately if its limits permit; else as soon as another job under them starts,
+ends or is held, the longest waiting first. Array tasks get their own records in the number that the limits permit. A
+limit that is lowered takes nothing from jobs that accrue already.
 
 Source: sacctmgr(1) GrpJobsAccrue, MaxJobsAccrue, MaxJobsAccruePerUser, MaxJobsAccruePerAccount; slurm.conf(5)
 PriorityFlags=ACCRUE_ALWAYS.
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def settle_accrual(context: DecisionContext) -> None:
-    """Let jobs that may wait since this turn grow older or not, then others in places that became free."""
+    """Settle jobs that became eligible in this decision, then fill places that it made free."""
     state = context.state
     if limits_accrual(state):
         for job_id in _may_wait_since(context):
@@ -41,7 +42,7 @@ def settle_accrual(context: DecisionContext) -> None:
 
 
 def limits_accrual(state: State) -> bool:
-    """Are there such limits, and do they hold?"""
+    """Whether there are such limits, and they are enforced."""
     settings = state.settings
     return state.rules.accrues and "limits" in settings.enforce and not settings.priority_policy.accrue_always
 
@@ -59,7 +60,7 @@ def _may_wait_since(context: DecisionContext) -> dict[int, None]:
 
 
 def _admit(context: DecisionContext, job: Job) -> None:
-    """The job counts already; if that is too many, it or some of its tasks do not grow older yet."""
+    """The job is counted as accruing already; if that exceeds a limit, it or some of its tasks must wait."""
     party = _party(context, job)
     over = -accrual_room(party, context.state.ledger)
     if not party.accrual or over <= 0:
@@ -71,7 +72,7 @@ def _admit(context: DecisionContext, job: Job) -> None:
 
 
 def _fill(context: DecisionContext) -> None:
-    """The longest waiting first, of all whose limits have room."""
+    """Let jobs accrue while their limits have room, the longest waiting first."""
     state = context.state
     limited = limits_accrual(state)
     heap: list[tuple[float, int, tuple[Key, ...]]] = []

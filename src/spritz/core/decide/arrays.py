@@ -1,7 +1,7 @@
-"""Arrays: which records a target means, and giving a task a record of its own.
+"""Arrays: which records a target names, and giving a task a record of its own.
 
-A pending array is one record. A task gets its own when it starts or is singled out (held, updated, cancelled by
-itself); it gets a new number, and the last task left takes the array's own, as in Slurm.
+A pending array is one record. A task gets its own when it starts or is singled out (held, updated or cancelled by
+itself). It gets a new id, and the last task left keeps the array's own, as in Slurm.
 
 Source: sbatch(1) --array; https://slurm.schedmd.com/job_array.html as the manual pages restate it.
 """
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Selected:
-    """A record that a target means.
+    """A record that a target names.
 
     `tasks`: only these pending tasks of an array's own record (a mask); 0: the whole record.
     """
@@ -38,7 +38,7 @@ class Selected:
 
 
 def select(state: State, target: JobTarget) -> list[Selected]:
-    """Records that `target` means, tasks in ascending order. Refuses unknown numbers (ESLURM_INVALID_JOB_ID)."""
+    """Records that `target` names, tasks in ascending order. Refuses unknown ids (ESLURM_INVALID_JOB_ID)."""
     job_id = target.job_id
     job = state.jobs.get(job_id)
     is_array = job_id in state.arrays or (job is not None and job.array_job_id == job_id)
@@ -57,7 +57,7 @@ def select(state: State, target: JobTarget) -> list[Selected]:
 
 
 def missing_tasks(state: State, target: JobTarget) -> str:
-    """Which of several tasks that `target` names there are not, as `8-9`; the others were meant all the same."""
+    """Which of the tasks that `target` names do not exist, as `8-9`; the others are valid all the same."""
     wanted = mask_or_none(target.tasks)
     if not wanted & (wanted - 1):
         return ""
@@ -71,7 +71,7 @@ def missing_tasks(state: State, target: JobTarget) -> str:
 
 
 def _components(state: State, job: Job, component: int | None) -> list[Selected]:
-    """A leader stands for the whole, by its number and as component 0."""
+    """The leader's id, and component 0, name the whole job."""
     if component is not None and not (het.is_leader(job) and component < job.het_size):
         raise Refused("ESLURM_INVALID_JOB_ID")
     if component:
@@ -80,7 +80,7 @@ def _components(state: State, job: Job, component: int | None) -> list[Selected]
 
 
 def with_whole_het_jobs(state: State, chosen: list[Selected]) -> list[Selected]:
-    """With SchedulerParameters=whole_hetjob all components of a job of which any is meant."""
+    """With SchedulerParameters=whole_hetjob, all components of each job of which one is named."""
     parameters = dict(state.settings.scheduler_parameters)
     if not (parameters.keys() & {"whole_hetjob", "whole_pack"}):
         return chosen
@@ -100,7 +100,7 @@ def _mask(text: str) -> int:
 
 
 def mask_or_none(text: str) -> int:
-    """The mask that a client wrote; 0 if it is no such text."""
+    """The mask that a client wrote; 0 if the text is not a mask."""
     try:
         return mask_of(text) if text else 0
     except ValueError:
@@ -139,12 +139,12 @@ def _bits(mask: int) -> list[int]:
 
 
 def single_out(context: DecisionContext, array_id: int, tasks: int) -> list[int]:
-    """Give each of these pending tasks its own record; returns their numbers in order of the task ids."""
+    """Give each of these pending tasks its own record. Returns their job ids in order of the task ids."""
     return [split(context, array_id, task_id) for task_id in _bits(tasks)]
 
 
 def split(context: DecisionContext, array_id: int, task_id: int) -> int:
-    """Give one pending task its own record; returns its number."""
+    """Give one pending task its own record. Returns its job id."""
     own = context.state.jobs[array_id]
     assert own.array is not None, f"job {array_id} is no pending array"
     last = mask_of(own.array.pending) == 1 << task_id
@@ -154,7 +154,7 @@ def split(context: DecisionContext, array_id: int, task_id: int) -> int:
 
 
 def free_number(state: State, count: int = 1) -> int:
-    """The first of `count` unused job ids in a row; ids begin again at FirstJobId after MaxJobId."""
+    """The first of `count` consecutive unused job ids. Ids begin again at FirstJobId after MaxJobId."""
     settings, jobs, arrays = state.settings, state.jobs, state.arrays
     number, found = state.next_job_id, 0
     for _ in range(settings.max_job_id - settings.first_job_id + count):
@@ -168,7 +168,7 @@ def free_number(state: State, count: int = 1) -> int:
 
 
 def _task_number(state: State) -> int:
-    """As `free_number`; tasks that were acknowledged get one above MaxJobId, if it has been lowered too far since."""
+    """As `free_number`. If MaxJobId was lowered too far since, acknowledged tasks get an id above it."""
     try:
         return free_number(state)
     except Refused:
@@ -181,7 +181,7 @@ def enough_numbers(state: State, count: int) -> bool:
 
 
 def label(job: Job, tasks: int = 0) -> str:
-    """How people name the job: `12`, `12_3`; with `tasks`, those of an array: `12_[4-5]`."""
+    """The job as messages name it: `12`, `12_3`; with `tasks`, tasks of an array: `12_[4-5]`."""
     if job.array_task_id is not None:
         return f"{job.array_job_id}_{job.array_task_id}"
     if job.het_offset:

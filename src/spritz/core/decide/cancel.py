@@ -1,6 +1,6 @@
-"""scancel, and allocations given back.
+"""scancel, and allocations that are released.
 
-Pending jobs go at once; running ones are told to end, and are COMPLETING until their nodes are free. Other signals
+Pending jobs end immediately. Running jobs are told to end, and are COMPLETING until their nodes are free. Signals other
 than SIGKILL are only passed on.
 
 Source: scancel(1).
@@ -37,7 +37,7 @@ SIGKILL = 9
 
 
 def cancel_jobs(context: DecisionContext, command: CancelJobs) -> CancelResult:
-    """Cancel or signal everything that matches; one outcome for each target or job."""
+    """Cancel or signal everything that matches. One outcome per target or job."""
     outcomes: list[CancelOutcome] = []
     wanted = command.filter
     if wanted.targets:
@@ -45,7 +45,7 @@ def cancel_jobs(context: DecisionContext, command: CancelJobs) -> CancelResult:
             _cancel_target(context, command, target, outcomes)
     else:
         jobs = _matching(context.state, wanted)
-        # Others' jobs are passed over, unless they were asked for by user.
+        # A filter skips other users' jobs silently, unless it names users.
         mine = [Selected(job) for job in jobs if wanted.users or may_control(context, job)]
         outcomes += _cancel_records(context, command, mine)
     return CancelResult(outcomes=tuple(outcomes))
@@ -70,16 +70,17 @@ def _cancel_target(
     found = [one for one in chosen if matches(context.state, one.job, command.filter)]
     if target.step_id is not None:
         if found and het.is_leader(found[0].job):
-            found = found[:1]  # a step goes by the leader's number, whichever components it is in
+            # the step has the leader's id, whichever components it is in
+            found = found[:1]
         outcomes += [_cancel_step(context, command, one.job, target.step_id) for one in found]
         return
     live = [one for one in found if not one.job.state.ended]
-    # A finished array task is no error when others of the array were meant as well.
+    # A finished array task is no error if other tasks of the array were named as well.
     outcomes += _cancel_records(context, command, live if len(found) > 1 and live else found)
 
 
 def _cancel_records(context: DecisionContext, command: CancelJobs, chosen: list[Selected]) -> list[CancelOutcome]:
-    """One after the other. Components end with their leader: nothing more is said of them then."""
+    """Cancel one record after the other. Components end with their leader; they get no outcome of their own then."""
     outcomes = []
     chosen = with_whole_het_jobs(context.state, chosen)
     leaders = {one.job.id for one in chosen if het.is_leader(one.job)}
@@ -92,7 +93,7 @@ def _cancel_records(context: DecisionContext, command: CancelJobs, chosen: list[
 
 
 def _matching(state: State, wanted: JobFilter) -> list[Job]:
-    """Live jobs that match; only the named users' when users are named."""
+    """Live jobs that match; only those of the named users if users are named."""
     if wanted.users:
         numbers = [number for uid in wanted.users for number in state.live_by_user.get(uid, ())]
     else:
@@ -102,7 +103,7 @@ def _matching(state: State, wanted: JobFilter) -> list[Job]:
 
 
 def matches(state: State, job: Job, wanted: JobFilter) -> bool:
-    """Every field of the filter but its targets; empty ones do not restrict."""
+    """Whether the job matches every field of the filter except its targets. Empty fields match everything."""
     spec = job.spec
     if wanted.users and spec.uid not in wanted.users:
         return False
@@ -146,7 +147,7 @@ def _cancel_record(context: DecisionContext, command: CancelJobs, chosen: Select
     if job.state.ended:
         return _outcome(job, "ESLURM_ALREADY_DONE")
     if job.state is JobState.PENDING:
-        # Whatever the signal: a job that does not run yet has nothing to send it to but itself.
+        # With any signal: a job that does not run yet has no process to receive it.
         if command.signal not in (0, SIGKILL):
             return _outcome(job, "ESLURM_TRANSITION_STATE_NO_UPDATE")
         if job.het_offset:
@@ -169,7 +170,7 @@ def _cancel_record(context: DecisionContext, command: CancelJobs, chosen: Select
 
 
 def _guarded(context: DecisionContext, command: CancelJobs, job: Job) -> CancelOutcome | None:
-    """The job of a crontab comes no more, unless explicit_scancel keeps it."""
+    """Refuse the job of a crontab if explicit_scancel protects it; otherwise its entry is disabled."""
     if job.spec.cron is None:
         return None
     if context.state.settings.explicit_scancel and not command.cron:
@@ -226,7 +227,7 @@ def _cancel_step(context: DecisionContext, command: CancelJobs, job: Job, step_i
         return _outcome(job, "ESLURM_USER_ID_MISSING", step_id)
     step = context.state.steps.get(job.id, {}).get(step_id)
     if step is None and het.is_leader(job):
-        # A step of other components goes by the leader's number too.
+        # A step of other components also goes by the leader's id.
         others = (
             context.state.steps.get(component.id, {}).get(step_id) for component in het.others(context.state, job)
         )
@@ -245,7 +246,7 @@ def _cancel_step(context: DecisionContext, command: CancelJobs, job: Job, step_i
 
 
 def parts(state: State, step: Step) -> list[Step]:
-    """The step, of one over several components all parts that live."""
+    """The step; of a step over several components, all live parts."""
     if step.het is None:
         return [step]
     leader_id = state.jobs[step.job_id].het_job_id
@@ -257,7 +258,7 @@ def signal_step(
     context: DecisionContext, step: Step, signal: int, *, terminate: bool, cause: str = "CANCELLED"
 ) -> None:
     """End a step on all nodes where it runs, or send it a signal."""
-    # What ends a job ends its steps: who then asks for the end of one is not who cancelled it.
+    # The end of a job ends its steps; a later request to end one of them has not cancelled it.
     if terminate and not step.cancelled and not context.state.jobs[step.job_id].state.ended:
         context.record(
             StepCancelled(at=context.now, job_id=step.job_id, step_id=step.step_id, by_uid=context.caller.uid)
@@ -278,7 +279,7 @@ def signal_step(
 
 
 def finish_allocation(context: DecisionContext, command: FinishAllocation) -> Done:
-    """The command that holds an allocation is done with it; of an external job nothing is left on its nodes."""
+    """The command that holds an allocation has finished. An external job leaves its nodes immediately."""
     job = context.state.jobs.get(command.job_id)
     if job is None:
         raise Refused("ESLURM_INVALID_JOB_ID")

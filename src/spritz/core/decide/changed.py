@@ -1,4 +1,4 @@
-"""A node that was rebooted or powered up for a job has come back: has it the features that the job needs?
+"""A node that was rebooted or powered up for a job has come back: check that it has the features that the job needs.
 
 Source: helpers.conf(5).
 """
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def came_back(context: DecisionContext, old: Node) -> None:
-    """The node (`old`: as it was) has registered: is it what the jobs that wait for it need?"""
+    """The node has registered (`old`: its record before). Drain it and requeue jobs if it lacks what they need."""
     node = context.state.nodes[old.name]
     if not context.state.settings.features.names or is_away(node):
         return

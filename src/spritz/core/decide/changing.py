@@ -1,7 +1,7 @@
-"""Nodes that are changed for a job: it needs features that they could have, and do not have now.
+"""Nodes that are changed for a job, which needs features that they could have and do not have now.
 
-The node must be empty. Its helpers are told what to activate, then it reboots, and the job begins when it has come back
-with all of it; if it comes back without, it is drained and the job queues again.
+The node must be empty. Its helpers get the features to activate, then it reboots, and the job begins when it comes back
+with all of them. If it comes back without, it is drained and the job is requeued.
 
 Source: helpers.conf(5); sbatch(1) --constraint, --delay-boot.
 """
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 
 
 def missing(state: State, job: Job, node: Node) -> tuple[str, ...] | None:
-    """What the node must change for the job: () if nothing, None if it cannot have what is asked for."""
+    """The features that the node must change to for the job: () for none, None if it cannot have them."""
     wanted = _ways(state, job)
     return to_activate(wanted, node.active, node.features_changeable or ()) if wanted else ()
 
 
 def change_refusal(state: State, job: Job, node: Node, use: NodeUse, now: float) -> str:
-    """Why the node does not do for the job as it is, and cannot be changed for it; "" if it does or can."""
+    """Why the node cannot serve the job, neither as it is nor changed; "" if it can."""
     needed = missing(state, job, node)
     if needed == ():
         return ""
@@ -47,13 +47,13 @@ def change_refusal(state: State, job: Job, node: Node, use: NodeUse, now: float)
 
 
 def changes(state: State, job: Job, allocation: Allocation) -> bool:
-    """Some node of the allocation must be changed."""
+    """Whether some node of the allocation must be changed."""
     return any(missing(state, job, state.nodes[name]) for name in allocation.names) if _ways(state, job) else False
 
 
 def order_changes(context: DecisionContext, job: Job, allocation: Allocation) -> None:
-    """Reboot its nodes: with --reboot all, else those that lack features. Those that are being powered up are looked
-    at when they have come up.
+    """Reboot nodes: with --reboot all, else those that lack features. Nodes that are being powered up are checked when
+    they have come up.
     """
     groups: dict[tuple[str, ...], list[Node]] = {}
     for name in allocation.names:
@@ -69,4 +69,4 @@ def _ways(state: State, job: Job) -> tuple[tuple[str, ...], ...]:
     try:
         return ways(state.settings.features, job.spec.features)
     except Unclear:
-        return ()  # helpers.conf has changed since it was submitted
+        return ()  # helpers.conf has changed since the submission

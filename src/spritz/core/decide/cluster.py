@@ -1,4 +1,4 @@
-"""Configure, and partitions made by hand.
+"""Configure, and partitions made with scontrol.
 
 Source: scontrol(1) reconfigure, create, update, delete PartitionName; slurm.conf(5) PARTITION CONFIGURATION.
 """
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 def configure(context: DecisionContext, command: Configure) -> Done:
-    """Take over a configuration, at the start or on a living cluster. Nothing is recorded when nothing differs."""
+    """Take over a configuration, at start-up or later. Records nothing if nothing differs."""
     need_admin(context)
     state = context.state
     nodes, partitions = _with_dynamic(state, command)
@@ -54,7 +54,9 @@ def configure(context: DecisionContext, command: Configure) -> Done:
 
 
 def _with_dynamic(state: State, command: Configure) -> tuple[tuple[NodeConfig, ...], tuple[Partition, ...]]:
-    """What the files say, and the nodes that they do not know of, in the partitions that take those in."""
+    """The configuration with the dynamic nodes, which the files do not have, added to the partitions that
+    admit them.
+    """
     named = {config.name for config in command.nodes}
     kept = [node.config for node in state.nodes.values() if node.config.dynamic and node.name not in named]
     if not kept:
@@ -65,7 +67,7 @@ def _with_dynamic(state: State, command: Configure) -> tuple[tuple[NodeConfig, .
 
 
 def _note_homeless_jobs(context: DecisionContext) -> None:
-    """Pending jobs whose partitions are all gone stay, and say why they wait."""
+    """Pending jobs whose partitions are all gone stay; set their reason."""
     state = context.state
     notes = []
     for job_id in state.pending:
@@ -94,7 +96,7 @@ def create_partition(context: DecisionContext, command: CreatePartition) -> Done
 
 
 def _check_qos(context: DecisionContext, name: str) -> None:
-    """Where accounting says which QOS there are, a partition's is one of them."""
+    """If accounting knows the QOS, the partition's must be one of them."""
     known = context.state.rules.qos
     if name and known and name not in known:
         raise Refused("ESLURM_INVALID_QOS", hint=f"there is no QOS {name}")

@@ -1,4 +1,4 @@
-"""UpdateCrontab: a job for each entry, in place of those of the crontab before.
+"""UpdateCrontab: one job per entry, replacing those of the previous crontab.
 
 Source: scrontab(1); slurm.conf(5) ScronParameters.
 """
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
     from spritz.model.commands.job import SubmitJob
     from spritz.model.job import Job
 
-#: characters that a crontab may have
+#: most characters of a crontab
 TEXT_LENGTH_MAX = 1024 * 1024
 
 
 def update_crontab(context: DecisionContext, command: UpdateCrontab) -> CrontabUpdated:
-    """The new crontab holds as a whole, or nothing has changed."""
+    """Install the new crontab as a whole, or change nothing."""
     state = context.state
     if not state.settings.crontabs:
         raise Refused("ESLURM_DISABLED", hint="ScronParameters=enable is not set")
@@ -64,7 +64,7 @@ def update_crontab(context: DecisionContext, command: UpdateCrontab) -> CrontabU
 
 
 def refusal(command: SubmitJob, code: str, message: str = "") -> CrontabUpdated:
-    """Nothing has changed: the job of these lines is not taken."""
+    """The reply that refuses the job of these lines; nothing has changed."""
     entry = command.spec.cron
     first, last = (entry.line_first, entry.line_last) if entry is not None else (0, 0)
     lines = str(first) if first == last else f"{first}-{last}"
@@ -85,12 +85,12 @@ def _job(context: DecisionContext, command: SubmitJob, uid: int, number: int) ->
 
 
 def comes_no_more(context: DecisionContext, job: Job) -> None:
-    """It ends with its present life."""
+    """The job of an entry is not queued again after its present life."""
     context.record(JobUpdated(at=context.now, job=replace(job, spec=replace(job.spec, cron=None))))
 
 
 def disable_lines(context: DecisionContext, job: Job) -> None:
-    """The user cancels the job of an entry: it comes no more, and the crontab shows its lines as disabled."""
+    """The user cancels the job of an entry: it is not queued again, and the crontab shows its lines as disabled."""
     entry, crontab = job.spec.cron, context.state.crontabs.get(job.spec.uid)
     assert entry is not None, f"job {job.id} is of no crontab"
     comes_no_more(context, job)

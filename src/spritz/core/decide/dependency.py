@@ -1,8 +1,8 @@
-"""Dependencies: what state each is in, and who must look again when a job starts or is over.
+"""Dependencies: the state of each, and which jobs to check again when a job starts or ends.
 
 A condition on a job that the controller does not know (any more) counts as fulfilled and is dropped, as in Slurm. Only
-jobs that wait for the one that changed are looked at (`State.dependents`, `State.singletons`), and a whole array is
-judged only once it is over.
+jobs that wait for the changed job are checked (`State.dependents`, `State.singletons`). Conditions on a whole array are
+decided only once all of it has ended.
 
 Source: sbatch(1) --dependency; slurm.conf(5) DependencyParameters=kill_invalid_depend.
 """
@@ -35,9 +35,9 @@ KINDS = frozenset({"after", "afterany", "afterok", "afternotok", "aftercorr", "s
 
 
 class Waiter:
-    """Who asks: the identity that `singleton` and `aftercorr` depend on.
+    """The waiting job, as far as `singleton` and `aftercorr` depend on it.
 
-    `whole_id`: the array or heterogeneous job that it is a part of (0: none). `tasks`: pending tasks of an array, as a
+    `whole_id`: the array or heterogeneous job that it belongs to (0: none). `tasks`: pending tasks of an array, as a
     mask. `held`: by its user or an administrator.
     """
 
@@ -62,7 +62,9 @@ class Waiter:
 def still_open(
     state: State, waiter: Waiter, dependencies: tuple[Dependency, ...], mode: str, now: float
 ) -> tuple[Dependency, ...]:
-    """What is left of these conditions: fulfilled ones are gone (with mode `any`, one fulfilled is enough)."""
+    """The conditions that are still open: fulfilled ones are dropped (with mode `any`, one fulfilled condition drops
+    all).
+    """
     judged = [judge(state, waiter, item, now) for item in dependencies]
     left = tuple(item for item in judged if item.state != FULFILLED)
     if mode == "any" and len(left) < len(judged):
@@ -71,11 +73,11 @@ def still_open(
 
 
 def judge(state: State, waiter: Waiter, item: Dependency, now: float) -> Dependency:
-    """The condition with its state of this moment. A failed one stays failed."""
+    """The condition with its present state. A failed condition stays failed."""
     if item.state == FAILED:
         return item
     if item.kind == "singleton":
-        # A job that is held cannot go when its turn comes, and others of its name may go before it is released.
+        # A held job cannot start when it becomes the oldest, and later jobs of its name may start before its release.
         waits = waiter.held or _name_is_taken(state, waiter)
         return replace(item, state=UNFULFILLED if waits else FULFILLED)
     verdict, due_at = _verdict(state, waiter, item, now)
@@ -85,8 +87,10 @@ def judge(state: State, waiter: Waiter, item: Dependency, now: float) -> Depende
 
 
 def _name_is_taken(state: State, waiter: Waiter) -> bool:
-    """An earlier or running job of this user has this name. Parts of the same whole do not wait for each other here,
-    and are as early as the whole: a task's own number comes late, and those that it would wait for may wait for it.
+    """Whether an earlier or running job of this user has this name.
+
+    Parts of the same array or heterogeneous job do not wait for each other, and are as early as the whole: the id of a
+    task comes late, and jobs with ids in between may wait for that task.
     """
     own = waiter.whole_id or waiter.job_id
     for other_id in state.live_by_name.get((waiter.uid, waiter.name), ()):
@@ -102,7 +106,7 @@ def _name_is_taken(state: State, waiter: Waiter) -> bool:
 
 
 def _whole(job: Job) -> int:
-    """The array or heterogeneous job that it is a part of; else its own number."""
+    """Id of the array or heterogeneous job that it belongs to; else its own id."""
     return job.array_job_id or job.het_job_id or job.id
 
 
@@ -135,7 +139,7 @@ def _verdict(state: State, waiter: Waiter, item: Dependency, now: float) -> tupl
 
 
 def _het_verdict(state: State, item: Dependency, leader: Job, now: float) -> tuple[str, float]:
-    """The number of the leader means the whole."""
+    """The leader's id names the whole heterogeneous job."""
     whole = het.members(state, leader)
     if item.kind == "after":
         if any(one.state is JobState.PENDING and not one.restart_count for one in whole):
@@ -147,7 +151,7 @@ def _het_verdict(state: State, item: Dependency, leader: Job, now: float) -> tup
 
 
 def is_over(job: Job) -> bool:
-    """Ended, and gone from all its nodes."""
+    """Whether it has ended and left all its nodes."""
     return job.state.ended and not job.flags & COMPLETING
 
 
@@ -176,16 +180,16 @@ def _array_verdict(state: State, waiter: Waiter, item: Dependency, now: float) -
     members = [state.jobs[number] for number in array_members(state, item.job_id)]
     succeeded = not _cancelled(state, item.job_id) and all(job.state is JobState.COMPLETED for job in members)
     if item.kind == "aftercorr" and waiter.tasks and not succeeded:
-        # Each task with a counterpart has a verdict of its own (see `correspond`); the others need not wait.
+        # Tasks with a counterpart are decided one by one (`correspond`); the others need not wait.
         return UNFULFILLED if waiter.tasks & _task_ids(state, item.job_id) else FULFILLED, 0.0
     return _end_verdict(item.kind, succeeded), 0.0
 
 
-# -- who must look again
+# -- jobs to check again
 
 
 def job_started(context: DecisionContext, job: Job) -> None:
-    """`after` may be fulfilled now."""
+    """A job started: `after` conditions may be fulfilled now."""
     for number in _names_of(job):
         for waiter_id in list(context.state.dependents.get(number, ())):
             waiting = context.state.jobs[waiter_id]
@@ -194,7 +198,7 @@ def job_started(context: DecisionContext, job: Job) -> None:
 
 
 def job_is_over(context: DecisionContext, job: Job) -> None:
-    """The job has ended and left its nodes: all that waits for it is judged again, and so on down the chain."""
+    """The job has ended and left its nodes: check all jobs that wait for it, and so on down the chain."""
     queue = [job]
     while queue:
         over = queue.pop()
@@ -208,7 +212,7 @@ def job_is_over(context: DecisionContext, job: Job) -> None:
                     queue.append(killed)
         same_name = context.state.singletons.get((over.spec.uid, over.spec.name))
         if same_name:
-            # Of several, only the oldest can go: the others wait for it.
+            # Of several waiting jobs of a name only the oldest can start: the others wait for it.
             oldest = min(_whole(context.state.jobs[number]) for number in same_name)
             for number in [one for one in same_name if _whole(context.state.jobs[one]) == oldest]:
                 killed = look_again(context, number)
@@ -222,7 +226,7 @@ def _names_of(job: Job) -> tuple[int, ...]:
 
 
 def look_again(context: DecisionContext, job_id: int) -> Job | None:
-    """Judge a pending job's conditions now. Returns the job if one failed and it was therefore cancelled."""
+    """Check a pending job's conditions now. Returns the job if one failed and it was cancelled for that."""
     job = context.state.jobs.get(job_id)
     if job is None or job.state is not JobState.PENDING or not job.dependencies:
         return None
@@ -230,7 +234,7 @@ def look_again(context: DecisionContext, job_id: int) -> Job | None:
     if left != job.dependencies:
         reason, eligible_at = eligibility(job.spec, job.hold, left, context.now)
         if job.reason is not reason and job.hold.value:
-            reason = job.reason  # who holds it said why
+            reason = job.reason  # the hold's reason stays
         context.record(
             DependenciesChanged(
                 at=context.now, job_id=job_id, dependencies=left, reason=reason, eligible_at=eligible_at
@@ -240,7 +244,7 @@ def look_again(context: DecisionContext, job_id: int) -> Job | None:
 
 
 def cancel_if_hopeless(context: DecisionContext, job: Job) -> Job | None:
-    """kill_invalid_depend: a job that can never start is cancelled. Returns it if it was."""
+    """kill_invalid_depend: cancel a job that can never start. Returns it if it was cancelled."""
     kill = job.spec.kill_on_invalid_dependency
     if kill is None:
         kill = context.state.settings.kill_invalid_dependency
@@ -254,8 +258,8 @@ def cancel_if_hopeless(context: DecisionContext, job: Job) -> Job | None:
 
 
 def correspond(context: DecisionContext, job_id: int, array_id: int, task_id: int | None) -> list[Job]:
-    """`aftercorr` between arrays: tasks whose counterpart in `array_id` is over get a record, and with it a verdict,
-    of their own. Returns those that were cancelled therefore.
+    """`aftercorr` between arrays: tasks whose counterpart in `array_id` has ended get records of their own and are
+    decided. Returns those that were cancelled for that.
 
     `task_id` None looks at all tasks.
     """
@@ -277,14 +281,14 @@ def correspond(context: DecisionContext, job_id: int, array_id: int, task_id: in
 
 
 def _cancelled(state: State, array_id: int) -> int:
-    """Tasks of the array that were cancelled without a record, as a mask."""
+    """Tasks of the array that were cancelled without a record of their own, as a mask."""
     own = state.jobs.get(array_id)
     shape = None if own is None else own.array or own.array_of
     return mask_of(shape.cancelled) if shape is not None else 0
 
 
 def tasks_are_over(context: DecisionContext, array_id: int) -> None:
-    """Tasks of this array were cancelled without a record: what waits for them, or corresponds to them, is judged."""
+    """Tasks of this array were cancelled without records: check the jobs and tasks that wait for them."""
     for waiter_id in list(context.state.dependents.get(array_id, ())):
         for killed in (*correspond(context, waiter_id, array_id, None), look_again(context, waiter_id)):
             if killed is not None:

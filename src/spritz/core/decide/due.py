@@ -1,4 +1,4 @@
-"""Tick: what has fallen due. Looks at the same conditions as `timers.job_deadline`, job by job, earliest first.
+"""Tick: what has fallen due. Checks the conditions of `timers.job_deadline`, job by job, earliest first.
 
 Source: slurm.conf(5) OverTimeLimit, KillWait, MinJobAge; sbatch(1) --begin, --deadline, --signal, --immediate.
 """
@@ -30,17 +30,17 @@ if TYPE_CHECKING:
     from spritz.model.commands.cluster import Tick
     from spritz.model.job import Job
 
-#: Slurm shows the end of a job whose deadline came before it could run as `1:0`
+#: Slurm shows the end of a job whose --deadline passed before it could run as `1:0`
 DEADLINE_STATUS = 1 << 8
 
 
 def tick(context: DecisionContext, command: Tick) -> Done:
-    """Everything whose deadline is at or before now."""
+    """Do everything whose deadline is at or before now."""
     del command
     purge = []
     for job_id in context.state.deadlines.due(context.now):
         if not context.state.deadlines.is_due(job_id, context.now):
-            continue  # it has ended with another, and has time of its own again
+            continue  # the end of another job ended this one too, or moved its deadline
         job = context.state.jobs[job_id]
         if job.state.active:
             _running(context, job)

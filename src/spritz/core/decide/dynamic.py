@@ -1,7 +1,7 @@
-"""Nodes that come and go: AddNodes, DeleteNodes, AdmitNode.
+"""Nodes that are added and removed at run time: AddNodes, DeleteNodes, AdmitNode.
 
-A dynamic node is made by `scontrol create` or by its own daemon (`slurmd -Z`), lives in the state alone, and stays
-until it is deleted or slurm.conf has one of its name. A daemon started with -F takes the place of a FUTURE node.
+A dynamic node is made by `scontrol create` or by its own daemon (`slurmd -Z`). It exists in the state alone, until it
+is deleted or slurm.conf has a node of its name. A daemon started with -F takes the place of a FUTURE node.
 
 Source: slurm.conf(5) MaxNodeCount, State=FUTURE; slurmd(8) -F, -Z; Slurm's guide to dynamic nodes.
 """
@@ -30,12 +30,12 @@ if TYPE_CHECKING:
     from spritz.model.reports import AdmitNode
     from spritz.model.resources import NodeCapacity
 
-#: State= with which a node may be made by hand
+#: values of State= with which a node may be created
 CREATED_STATES = ("CLOUD", "EXTERNAL", "FUTURE")
 
 
 def add_nodes(context: DecisionContext, command: AddNodes) -> Done:
-    """All of them, or none."""
+    """Add all of the nodes, or none."""
     need_admin(context)
     for config in command.nodes:
         if config.initial_state not in CREATED_STATES:
@@ -61,7 +61,7 @@ def _add(context: DecisionContext, configs: Sequence[NodeConfig]) -> None:
 
 
 def delete_nodes(context: DecisionContext, command: DeleteNodes) -> Done:
-    """All of them, or none: dynamic ones, without jobs and in no reservation."""
+    """Delete all of the nodes, or none. They must be dynamic, without jobs, and in no reservation."""
     need_admin(context)
     state = context.state
     if not command.names:
@@ -81,7 +81,7 @@ def delete_nodes(context: DecisionContext, command: DeleteNodes) -> Done:
 
 
 def admit_node(context: DecisionContext, report: AdmitNode) -> Introduced:
-    """Which node the daemon is: the one it describes, or the first FUTURE one that fits."""
+    """Which node the daemon is: the one that it describes, or the first FUTURE one that fits."""
     if report.config is None:
         return Introduced(config=_claim(context, report))
     name = report.config.name
@@ -90,12 +90,12 @@ def admit_node(context: DecisionContext, report: AdmitNode) -> Introduced:
         _add(context, (report.config,))
     elif old.config.dynamic:
         _renew(context, old, report.config)
-    # Else slurm.conf has it after all, and has the last word.
+    # Otherwise slurm.conf has the node, and its configuration counts.
     return Introduced(config=context.state.nodes[name].config)
 
 
 def _renew(context: DecisionContext, old: Node, config: NodeConfig) -> None:
-    """It is back, perhaps with other hardware: that counts unless jobs hold parts of the old."""
+    """A known node is back, perhaps with other hardware, which counts unless jobs hold parts of the old."""
     fresh = replace(config, dynamic=True, initial_state=old.config.initial_state)
     if fresh == old.config or context.state.uses[old.name].jobs:
         return
@@ -126,7 +126,7 @@ def _claim(context: DecisionContext, report: AdmitNode) -> NodeConfig:
 
 
 def _held_by(state: State, hostname: str) -> Node | None:
-    """The place that this host has taken before."""
+    """The FUTURE node whose place this host took before."""
     for node in state.nodes.values():
         if node.flags & NodeFlag.DYNAMIC_FUTURE and node.registered_hostname == hostname:
             return node

@@ -1,6 +1,7 @@
-"""How a job ends: its nodes are told, what waits for it hears of it, and it may queue again.
+"""How a job ends: its nodes are told, jobs that depend on it are checked, and it may be requeued.
 
-`end_job` is the only way out of PENDING, RUNNING and SUSPENDED; `node_gone` the only way out of COMPLETING.
+`end_job` is the only way out of PENDING, RUNNING and SUSPENDED; `node_gone` the only way out of COMPLETING. All other
+decisions call these two, so that dependents, steps, triggers and accounting see every end.
 
 Source: slurm.conf(5) KillWait, RequeueExit, MaxBatchRequeue; sbatch(1) --requeue.
 """
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 
 _WHILE_CLEARING: int = (JobFlag.REQUEUED | JobFlag.REQUEUE_HOLD).value
 
-#: a node that has not answered so long after KillWait is told again
+#: a node that has not answered this long after KillWait is told again (seconds)
 REPEAT_KILL_SECONDS = 30.0
 
 
@@ -55,12 +56,13 @@ def end_job(
     kill_now: bool = False,
     requeued: bool = False,
 ) -> None:
-    """End this life of the job. Components of a heterogeneous job end with their leader, and before a start together.
+    """End this life of the job. Components of a heterogeneous job end with their leader; before a start, all end
+    together.
 
-    `gone`: nodes known to be free of it. `requeued`: JobRequeued follows, so dependents do not hear of it yet.
+    `gone`: nodes known to be free of it. `requeued`: JobRequeued follows, so dependents are not checked yet.
     """
     if job.spec.cron is not None and job.state.active and not requeued:
-        # A life of an entry of a crontab is over: the job waits for its next time.
+        # This life of a crontab entry's job is over: it waits for its next time.
         requeue_job(context, job, state, reason, exit_status=exit_status, gone=gone, failed_node=failed_node)
         return
     whole = not requeued and (het.is_leader(job) or (job.state is JobState.PENDING and bool(job.het_job_id)))
@@ -91,7 +93,7 @@ def end_job(
             kill_now=kill_now,
         )
     if job.het_offset and job.flags & CONFIGURING:
-        launch_script(context, context.state.jobs[job.id])  # it may have waited for this component
+        launch_script(context, context.state.jobs[job.id])  # the script may have waited for this component
 
 
 def end_whole(
@@ -105,10 +107,11 @@ def end_whole(
     gone: Collection[str] = (),
     failed_node: str = "",
 ) -> None:
-    """`end_job`, and if it is a component the others as well: without it they are of no use."""
+    """`end_job`, for all components if the job is one: without it the others are of no use."""
     end_job(context, job, state, reason, detail=detail, exit_status=exit_status, gone=gone, failed_node=failed_node)
     for one in het.others(context.state, job):
-        other = context.state.jobs[one.id]  # as it is by now: the leader takes the others along
+        # read the record again: the end of the leader may have changed it
+        other = context.state.jobs[one.id]
         if other.state.active:
             end_job(context, other, state, reason, detail=detail, exit_status=exit_status, failed_node=failed_node)
 
@@ -129,7 +132,7 @@ def _end_one(
 ) -> None:
     completing = _nodes_to_clear(context.state, job, gone)
     if job.state is JobState.PENDING and reason is Reason.NONE:
-        reason, detail = job.reason, job.reason_detail  # why it never ran
+        reason, detail = job.reason, job.reason_detail  # the reason why it never ran
     settings, told = context.state.settings, bool(completing) and not job.spec.external
     context.record(
         JobEnded(
@@ -159,7 +162,9 @@ def _end_one(
 
 
 def _derived(state: State, job: Job, exit_status: int) -> int:
-    """The worst of its steps. A command that holds a job may be over before its last step has been told of."""
+    """The worst exit status of its steps. The command that holds an allocation may end before its last step is
+    reported.
+    """
     if job.spec.batch or not any(number <= STEP_MAX for number in state.steps.get(job.id, ())):
         return job.derived_exit_status
     return max(job.derived_exit_status, exit_status)
@@ -177,7 +182,7 @@ def _nodes_to_clear(state: State, job: Job, gone: Collection[str]) -> tuple[str,
 
 
 def node_is_lost(state: State, name: str) -> bool:
-    """Nothing can be expected of it: unknown, DOWN, or not powered up."""
+    """Whether the node cannot answer: unknown, DOWN, or not powered up."""
     node = state.nodes.get(name)
     return node is None or node.state is NodeState.DOWN or bool(node.flags & AWAY)
 
@@ -193,7 +198,7 @@ def node_gone(context: DecisionContext, job: Job, node: str, *, lost: bool = Fal
 
 
 def _close_steps(context: DecisionContext, job_id: int, life: int, node: str) -> None:
-    """Steps that this node never reported the end of are over with it."""
+    """Close the steps whose end this node never reported."""
     for step in list(context.state.steps.get(job_id, {}).values()):
         if step.restart_count != life or node not in step.running_nodes:
             continue
@@ -213,21 +218,22 @@ def _close_steps(context: DecisionContext, job_id: int, life: int, node: str) ->
 
 
 def life_ended_at(job: Job, kill_wait_seconds: float) -> float:
-    """When the life ended whose processes are being cleared (seconds; 0.0 if nothing is).
+    """When the life ended whose processes are being cleared (seconds since the epoch; 0.0: none is).
 
-    A requeued job's record is of its next life already, but its first repeated SIGKILL was set when the last one ended.
+    A requeued job's record describes its next life already, but its first repeated SIGKILL was set when the last one
+    ended.
     """
     return job.ended_at or max(0.0, job.repeat_kill_at - kill_wait_seconds - REPEAT_KILL_SECONDS)
 
 
 def may_requeue(state: State, job: Job) -> bool:
-    """A batch job whose user (or else JobRequeue) allows it."""
+    """Whether it is a batch job whose user (or else JobRequeue) permits a requeue."""
     allowed = state.settings.job_requeue if job.spec.requeue is None else job.spec.requeue
     return job.spec.batch and allowed
 
 
 def with_next_begin(spec: JobSpec, now: float) -> JobSpec:
-    """The spec of an entry of a crontab with its next time."""
+    """The spec of a crontab entry's job with its next begin time."""
     return spec if spec.cron is None else replace(spec, begin_at=following(spec.cron, now))
 
 
@@ -245,9 +251,9 @@ def requeue_job(
     gone: Collection[str] = (),
     failed_node: str = "",
 ) -> None:
-    """End this life of the job (if it has not ended already) and queue it again under its number.
+    """End this life of the job (if it has not ended already) and queue it again under its id.
 
-    A heterogeneous job queues again as a whole: all components, also those that have ended before.
+    A heterogeneous job is requeued as a whole: all components, including those that have ended before.
     """
     for one in (job, *het.others(context.state, job)):
         if one.state is JobState.PENDING:
@@ -312,7 +318,7 @@ def _requeue_one(
             eligible_at=0.0 if held else eligible_at,
             priority=0 if held else PRIORITY_MAX if expedited else initial_priority(context.state, job.spec, job.id),
             hold=hold,
-            # REQUEUED and REQUEUE_HOLD show only while the old nodes are being cleared.
+            # REQUEUED and REQUEUE_HOLD are shown only while the old nodes are being cleared.
             flags=int(flags) & ~(0 if context.state.jobs[job.id].completing else _WHILE_CLEARING),
             reason=reason or waits,
             reason_detail=detail,
@@ -325,7 +331,7 @@ def _requeue_one(
 
 
 def holds_on_prolog_fail(state: State) -> bool:
-    """SchedulerParameters=nohold_on_prolog_fail is not set."""
+    """Whether SchedulerParameters=nohold_on_prolog_fail is not set."""
     return "nohold_on_prolog_fail" not in dict(state.settings.scheduler_parameters)
 
 
@@ -333,7 +339,7 @@ def requeue_unlaunched(
     context: DecisionContext, job: Job, gone: tuple[str, ...], failed_node: str, *, held: bool = False
 ) -> None:
     """Requeue a job whose launch failed: held if asked for, or after MaxBatchRequeue tries."""
-    # Lives of an entry of a crontab are no tries.
+    # Repeated lives of a crontab entry do not count as tries.
     too_often = job.spec.cron is None and job.restart_count >= context.state.settings.max_batch_requeue
     requeue_job(
         context,

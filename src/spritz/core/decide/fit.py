@@ -1,8 +1,8 @@
-"""Could any set of nodes ever give a job what it asks, were all of them idle and up? If not, it is refused at once.
+"""Whether any set of nodes could ever give a job what it asks for, if all were idle and up. If not, it is refused.
 
-Judges necessary conditions only: what passes here may still wait for ever on a detail that only placement sees, but
-nothing that could run is refused. Nodes are looked at by shape (equal capacity and features), so the cost does not
-grow with their number.
+Checks necessary conditions only: a job that passes may still wait for ever because of a detail that only placement
+sees, but no job that could run is refused. Nodes are checked by shape (equal capacity and features), so the cost does
+not grow with their number.
 
 Source: sbatch(1) sizes; Slurm's texts ("CPU count per node can not be satisfied" …) as sbatch prints them before the
 failure.
@@ -27,7 +27,7 @@ DISK = "Temporary disk specification can not be satisfied"
 
 
 class Shape:
-    """Nodes of one partition that are alike."""
+    """Nodes of one partition with equal capacity and features."""
 
     __slots__ = ("capacity", "features", "gres", "names", "usable_cpus", "usable_memory")
 
@@ -45,7 +45,7 @@ class Shape:
 
 
 def shapes_of(state: State, partition: Partition) -> list[Shape]:
-    """The partition's nodes grouped by shape; kept until nodes or partitions change."""
+    """The partition's nodes grouped by shape; cached until nodes or partitions change."""
     found = state.shapes.get(partition.name)
     if found is None:
         groups: dict[tuple[NodeCapacity, tuple[str, ...]], Shape] = {}
@@ -63,7 +63,7 @@ def shapes_of(state: State, partition: Partition) -> list[Shape]:
 
 
 def misfit(state: State, spec: JobSpec, partition: Partition) -> str | None:
-    """None if the job could run there some day; else one line that says what is too much ("" if no single thing is)."""
+    """None if the job could run there; else one line that says what is too much ("" if no single thing is)."""
     tree = features.parse(spec.features) if spec.features and not _any_constraint(state) else None
     excluded = set(spec.exclude)
     wanted = set(spec.node_list)
@@ -93,7 +93,7 @@ def _any_constraint(state: State) -> bool:
 
 
 def _node_complaint(spec: JobSpec, shape: Shape) -> str | None:
-    """What one node must have whatever else is there."""
+    """What every node that could serve lacks, whatever its number."""
     capacity = shape.capacity
     # With --ntasks, --ntasks-per-node is a maximum.
     per_node = 1 if spec.tasks_given else max(1, spec.tasks_per_node or 1)
@@ -147,7 +147,7 @@ def _tasks_on(spec: JobSpec, shape: Shape) -> int:
 
 
 def _total_complaint(spec: JobSpec, available: list[tuple[int, int, Shape]]) -> str | None:
-    """Enough nodes, and on the best of them enough room for all tasks and GPUs?"""
+    """What is lacking in sum: enough nodes, and on the best of them room for all tasks and GPUs."""
     nodes = sum(count for _tasks, count, _shape in available)
     fewest = max(1, spec.nodes_min, len(set(spec.node_list)))
     if fewest > nodes:
@@ -165,7 +165,7 @@ def _total_complaint(spec: JobSpec, available: list[tuple[int, int, Shape]]) -> 
 
 
 def _best(available: list[tuple[int, int]], most: int) -> int:
-    """Sum of the largest, of (size, nodes of that size)."""
+    """Sum of the `most` largest. `available`: (size, number of nodes of that size)."""
     total = 0
     for size, count in sorted(available, reverse=True):
         taken = min(count, most)

@@ -1,9 +1,9 @@
-"""Gang scheduling: jobs that the scheduler suspends so that others can use their CPUs, and resumes: for a preemptor, or
+"""Gang scheduling: jobs that the scheduler suspends and resumes so that others can use their CPUs, for a preemptor or
 between two time slices.
 
-A job is suspended and resumed as a whole, on all its nodes at once. It keeps its memory and GRES. In a time-sliced
-partition (PreemptMode=GANG and OverSubscribe) the job that has waited longest is first in the next slice; each further
-job that fits with those before it runs too.
+A job is suspended and resumed as a whole, on all its nodes together. It keeps its memory and GRES. In a time-sliced
+partition (PreemptMode=GANG and OverSubscribe) the job that has waited longest comes first in the next slice; each
+further job that fits with those before it runs too.
 
 Source: slurm.conf(5) SchedulerTimeSlice, PreemptMode=GANG; https://slurm.schedmd.com/gang_scheduling.html.
 """
@@ -32,13 +32,13 @@ Busy = dict[str, int]
 
 
 def stop(context: DecisionContext, job: Job, by: str) -> None:
-    """Suspend a running job on all its nodes."""
+    """Suspend a running job on all its nodes. `by`: what suspends it."""
     context.record(JobSuspended(at=context.now, job_id=job.id, by=by))
     ask(context, job, resume=False)
 
 
 def go_on(context: DecisionContext, job: Job) -> None:
-    """Resume it; the time limit moves by the time it stood still."""
+    """Resume the job; its time limit moves by the time it was suspended."""
     seconds = max(0.0, context.now - job.suspended_at)  # the clock may have been set back
     context.record(
         JobResumed(
@@ -53,19 +53,19 @@ def go_on(context: DecisionContext, job: Job) -> None:
 
 
 def ask(context: DecisionContext, job: Job, *, resume: bool) -> None:
-    """Tell every node of the job."""
+    """Send the suspension or resumption to every node of the job."""
     assert job.allocation is not None, f"job {job.id} runs nowhere"
     for node in job.allocation.names:
         context.add_effect(SuspendOn(node=node, job_id=job.id, restart_count=job.restart_count, resume=resume))
 
 
 def cpus_are_free(state: State, job: Job) -> bool:
-    """No running job uses a CPU of the suspended job."""
+    """Whether no running job uses a CPU of the suspended job."""
     return all(not mask_of(share.cpus) & state.uses[share.node].cpus for share in state.held_shares(job))
 
 
 def resume_on(context: DecisionContext, nodes: Iterable[str]) -> None:
-    """CPUs have become free on these nodes: what stood still for them goes on, if all its CPUs are free."""
+    """CPUs have become free on these nodes: resume jobs that were suspended for them and whose CPUs are all free."""
     state = context.state
     waiting: dict[int, Job] = {}
     for name in nodes:
@@ -85,7 +85,7 @@ def _turn_order(state: State, job: Job) -> tuple[int, float, int]:
 
 
 def wait_for_slice(context: DecisionContext, job: Job) -> None:
-    """A job that has just started on the CPUs of a running job is stopped until its time slice comes."""
+    """Suspend a job that has just started on the CPUs of a running job until its time slice comes."""
     state = context.state
     home = state.partitions.get(job.partition)
     if home is None or job.flags & CONFIGURING or not time_sliced(state.settings.preemption, home):
@@ -100,7 +100,7 @@ def wait_for_slice(context: DecisionContext, job: Job) -> None:
 
 
 def end_slice(context: DecisionContext) -> None:
-    """The time slice is over: in each time-sliced partition those who have waited longest run next."""
+    """The time slice is over: in each time-sliced partition the jobs that have waited longest run next."""
     state = context.state
     by_partition: dict[str, list[Job]] = {}
     for job_id in state.running:
@@ -120,7 +120,7 @@ def end_slice(context: DecisionContext) -> None:
 
 
 def _take_turns(context: DecisionContext, jobs: list[Job]) -> None:
-    """Run the jobs that fit, stopped ones first; stop the others."""
+    """Run the jobs that fit, suspended ones first; suspend the others."""
     state = context.state
     mine = {job.id for job in jobs}
     busy: Busy = {}
@@ -144,7 +144,7 @@ def _take_turns(context: DecisionContext, jobs: list[Job]) -> None:
 
 
 def _others(state: State, node: str, mine: set[int]) -> int:
-    """CPUs in use by running jobs that take no part in these turns."""
+    """CPUs in use by running jobs outside `mine`, which take no part in the time slices."""
     use = state.uses[node]
     mask = 0
     for job_id, share in use.jobs.items():

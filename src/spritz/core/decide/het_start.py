@@ -1,4 +1,4 @@
-"""Heterogeneous jobs start as a whole: all components at one moment, on resources of their own each, or none.
+"""Heterogeneous jobs start as a whole: all components in one decision, each on its own resources, or none.
 
 Source: https://slurm.schedmd.com/heterogeneous_jobs.html.
 """
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def by_job(state: State, starts: Iterable[PlannedStart]) -> list[list[PlannedStart]]:
-    """Starts that belong together, in order of the first of them; most stand alone."""
+    """Starts grouped by job, in order of the first of each group; most groups have one start."""
     found: dict[tuple[int, int | None], list[PlannedStart]] = {}
     for start in starts:
         job = state.jobs.get(start.job_id)
@@ -31,8 +31,9 @@ def by_job(state: State, starts: Iterable[PlannedStart]) -> list[list[PlannedSta
 
 
 def whole_refusal(state: State, starts: list[PlannedStart], now: float, room: Room | None = None) -> str:
-    """Why the components cannot start together, in words for the log; "" if they can. `room`: what there is of it
-    (None: as it is now); they take it.
+    """Why the components cannot start together, for the log; "" if they can.
+
+    `room`: the resources to check against (None: the present state). The components are taken out of it.
     """
     leader = state.jobs[state.jobs[starts[0].job_id].het_job_id]
     if sorted(start.job_id for start in starts) != [one.id for one in het.members(state, leader)]:
@@ -50,6 +51,6 @@ def whole_refusal(state: State, starts: list[PlannedStart], now: float, room: Ro
 
 
 def start_whole(context: DecisionContext, starts: list[PlannedStart]) -> None:
-    """All components; the leader last, since its script may run when all have begun."""
+    """Start all components; the leader last, since its script may run once all have started."""
     for start in sorted(starts, key=lambda start: start.job_id, reverse=True):
         start_job(context, start)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def live_ones(context: DecisionContext, target: JobTarget) -> list[Job]:
-    """Records that the target means and that have not ended, tasks singled out; refuses if there are none."""
+    """Live records that the target names, with tasks singled out. Refuses if there are none."""
     chosen = with_whole_het_jobs(context.state, select(context.state, target))
     for one in chosen:
         need_control(context, one.job, "ESLURM_USER_ID_MISSING")
@@ -39,9 +39,9 @@ def live_ones(context: DecisionContext, target: JobTarget) -> list[Job]:
 
 
 def hold(context: DecisionContext, command: HoldJob) -> Done:
-    """Hold jobs; one that runs goes on, and is held when it queues again.
+    """Hold jobs. A running job goes on, and is held if it is queued again.
 
-    An operator's hold is lifted by operators only, unless he says `uhold`.
+    Only operators can lift an operator's hold, unless it was set with `uhold`.
     """
     by_admin = is_operator(context) and not command.by_user
     kind = Hold.ADMIN if by_admin else Hold.USER
@@ -53,7 +53,7 @@ def hold(context: DecisionContext, command: HoldJob) -> Done:
 
 
 def release(context: DecisionContext, command: ReleaseJob) -> Done:
-    """Lift the hold of jobs; those not held stay as they are."""
+    """Lift the hold of jobs; jobs that are not held stay as they are."""
     chosen = select(context.state, command.target)
     if not is_operator(context) and any(one.job.hold is Hold.ADMIN for one in chosen):
         for one in chosen:
@@ -66,7 +66,7 @@ def release(context: DecisionContext, command: ReleaseJob) -> Done:
 
 
 def let_go(context: DecisionContext, job: Job, priority: int | None = None) -> None:
-    """Not held any more."""
+    """Lift the hold of one job. `priority`: its new priority."""
     if job.spec.hold or job.spec.priority == 0:
         spec = replace(job.spec, hold=False, priority=None)
         context.record(JobUpdated(at=context.now, job=replace(job, spec=spec)))

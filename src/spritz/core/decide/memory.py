@@ -1,4 +1,4 @@
-"""What DefMemPer* and MaxMemPerCPU make of a request's memory, and what counts where it asks for none.
+"""How DefMemPer* and MaxMemPerCPU change a request's memory, and what counts if it asks for none.
 
 Source: slurm.conf(5) DefMemPerCPU, DefMemPerGPU, DefMemPerNode, MaxMemPerCPU; recorded answers of Slurm 22.05.
 """
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 
 def with_default_memory(state: State, spec: JobSpec) -> JobSpec:
-    """The request with the memory that it gets for asking for none, where all its partitions agree on that.
+    """The request with the default memory that it gets if it asks for none and all its partitions agree on the default.
 
-    From then on it is the job's own: a later change of the default does not touch it.
+    The default becomes part of the job: later changes of the configuration do not affect it.
     """
     given = (spec.memory_mib_per_node, spec.memory_mib_per_cpu, spec.memory_mib_per_gpu)
     if any(value is not None for value in given):
@@ -39,8 +39,10 @@ def with_default_memory(state: State, spec: JobSpec) -> JobSpec:
 
 
 def with_counted_memory(state: State, spec: JobSpec) -> JobSpec:
-    """The request with the memory that it counts though it asks for none, for limits, priority and accounting: the
-    default of its first partition or, as in Slurm, all that the first node there has, on each node.
+    """The request with the memory that counts for limits, priority and accounting if it asks for none.
+
+    That is the default of its first partition or, as in Slurm, on each node all the memory of the partition's first
+    node.
     """
     counted = _counted(state, spec)
     return spec if counted == spec.memory_mib_counted else replace(spec, memory_mib_counted=counted)
@@ -53,7 +55,8 @@ def _counted(state: State, spec: JobSpec) -> int:
     partition = next((state.partitions[name] for name in names if name in state.partitions), None)
     if partition is None:
         return 0
-    zero = spec.memory_mib_per_node == 0 or spec.memory_mib_per_cpu == 0  # all of the node's, whatever the default is
+    # 0 asks for all of the node's memory, whatever the default is
+    zero = spec.memory_mib_per_node == 0 or spec.memory_mib_per_cpu == 0
     default = None if zero else default_memory(spec, partition, state.settings)
     per_node, per_cpu, per_gpu = default or (None, None, None)
     if per_node or per_cpu or per_gpu:
@@ -64,7 +67,7 @@ def _counted(state: State, spec: JobSpec) -> int:
 
 
 def with_cpus_for_memory(state: State, spec: JobSpec) -> JobSpec:
-    """The request with as many CPUs as its memory needs. Of several partitions the strictest counts."""
+    """The request with as many CPUs as its memory requires. Of several partitions the strictest counts."""
     if not spec.memory_mib_per_cpu and not spec.memory_mib_per_node:
         return spec
     common = state.settings.max_memory_mib_per_cpu

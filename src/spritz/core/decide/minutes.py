@@ -1,8 +1,8 @@
-"""Running jobs whose minutes are used up: those of their association or QOS, or their own.
+"""Running jobs that have used up their minutes: those of their association or QOS, or their own.
 
-Not with AccountingStorageEnforce=safe: there nothing starts that could not run to its end.
+Not with AccountingStorageEnforce=safe: then no job starts that could not run to its end.
 
-Source: sacctmgr(1) GrpTRESMins, GrpWall, MaxTRESMinsPerJob; Slurm ends them as jobs that have reached their time limit.
+Source: sacctmgr(1) GrpTRESMins, GrpWall, MaxTRESMinsPerJob. Slurm ends them like jobs at their time limit.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from spritz.model.states import JobState
 if TYPE_CHECKING:
     from spritz.core.decision import DecisionContext
 
-#: A limit that was not quite reached is looked at again after so long at the earliest.
+#: least time before looking again at a limit that was not quite reached (seconds)
 LOOK_AGAIN_SECONDS = 0.5
 
 
 def end_spent(context: DecisionContext) -> None:
-    """End what runs on minutes that there are no more."""
+    """End jobs whose minutes are used up."""
     state = context.state
     due = set(state.minute_deadlines.due(context.now))
     if not due:
@@ -38,7 +38,7 @@ def end_spent(context: DecisionContext) -> None:
             end_job(context, job, JobState.TIMEOUT, Reason.TIME_LIMIT)
     for key, place in state.minute_places.items():
         if key_text(key) in due:
-            # A job whose QOS sets its own limit goes on: it is checked again when a job starts or ends.
+            # A job whose QOS sets a limit of its own goes on: it is checked again when a job starts or ends.
             spent = reached(state.usage, place, context.now)
             later = (
                 NEVER if spent else max(reached_at(state.usage, place, context.now), context.now + LOOK_AGAIN_SECONDS)

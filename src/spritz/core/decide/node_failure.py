@@ -1,4 +1,4 @@
-"""A node is lost, or was set DOWN: its jobs end there, and queue again if they may.
+"""A node is lost, or was set DOWN: its jobs end there, and are requeued if they may be.
 
 Source: sbatch(1) --no-kill, --requeue; slurm.conf(5) SlurmdTimeout, JobRequeue.
 """
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def fail_jobs_on_node(context: DecisionContext, name: str, *, kill: bool = False) -> None:
-    """Every job that holds the node loses it. `kill`: the node's daemon may answer, and ends what runs there.
+    """Every job on the node loses it. `kill`: tell the node's daemon, which may answer, to end what runs there.
 
     Otherwise nothing is sent: a node that comes back registers, and then ends what the controller does not know.
     """
@@ -45,8 +45,10 @@ def fail_jobs_on_node(context: DecisionContext, name: str, *, kill: bool = False
 
 
 def holders(state: State, name: str) -> Iterator[Job]:
-    """The jobs that hold the node, each as it is when its turn comes: one that has left it by then, as a component
-    does whose heterogeneous job was queued again for another of them, is passed over.
+    """The jobs that hold the node, each with its record at the time it is yielded.
+
+    Skips jobs that have left the node in the meantime, as a component does when its heterogeneous job was requeued
+    because of another component.
     """
     use = state.uses.get(name)
     for job_id in list(use.jobs) if use is not None else ():
@@ -55,7 +57,7 @@ def holders(state: State, name: str) -> Iterator[Job]:
 
 
 def fail_job_on_node(context: DecisionContext, job: Job, name: str, *, gone: bool = True) -> None:
-    """A running job loses a node: it goes on without (--no-kill), queues again, or ends with NODE_FAIL."""
+    """A running job loses a node: it goes on without (--no-kill), is requeued, or ends with NODE_FAIL."""
     allocation = job.allocation
     assert allocation is not None, f"job {job.id} holds nothing"
     if job.spec.no_kill and len(allocation.nodes) > 1 and not (job.has_script and allocation.nodes[0].node == name):
@@ -82,7 +84,7 @@ def fail_job_on_node(context: DecisionContext, job: Job, name: str, *, gone: boo
 
 
 def lose_step_on(context: DecisionContext, step: Step, name: str) -> None:
-    """A step's part on a lost node is over; the rest is ended too, unless srun said --no-kill."""
+    """A step's part on a lost node has ended; the other parts are ended too, unless srun said --no-kill."""
     others = tuple(node for node in step.running_nodes if node != name)
     if not others:
         context.record(

@@ -27,14 +27,16 @@ if TYPE_CHECKING:
     from spritz.model.node import Node
     from spritz.model.reports import NodeLost, NodeSilent, NodeTrouble
 
-#: what `scontrol update State=RESUME` lifts
+#: flags that `scontrol update State=RESUME` removes
 RESUMABLE: int = (
     NodeFlag.DRAIN | NodeFlag.FAIL | NodeFlag.INVALID_REG | NodeFlag.REBOOT_REQUESTED | NodeFlag.REBOOT_ISSUED
 ).value
 
 
 def node_lost(context: DecisionContext, report: NodeLost) -> Done:
-    """SlurmdTimeout passed: the nodes are DOWN, their jobs fail or queue again. Nodes already DOWN stay as they are."""
+    """SlurmdTimeout passed: the nodes are DOWN, their jobs fail or are requeued. Nodes already DOWN stay as
+    they are.
+    """
     for name in report.names:
         node = context.state.nodes.get(name)
         if node is None or node.state is NodeState.FUTURE or is_away(node):
@@ -61,7 +63,7 @@ def node_silent(context: DecisionContext, report: NodeSilent) -> Done:
 
 
 def node_trouble(context: DecisionContext, report: NodeTrouble) -> Done:
-    """The node daemon asks to be drained."""
+    """The node daemon asks for its node to be drained."""
     node = context.state.nodes.get(report.name)
     if node is None:
         raise Refused("ESLURM_INVALID_NODE_NAME")
@@ -73,7 +75,7 @@ def node_trouble(context: DecisionContext, report: NodeTrouble) -> Done:
 
 
 def update_node(context: DecisionContext, command: UpdateNode) -> Done:
-    """Change state, reason or other fields. Everything is checked for every node before anything changes."""
+    """Change state, reason or other fields. Checks everything for every node before changing anything."""
     need_admin(context)
     nodes = []
     for name in command.names:
@@ -122,11 +124,11 @@ def _change_state(
     if state is NodeState.DOWN or command.state.upper() == "POWER_DOWN_FORCE":
         fail_jobs_on_node(context, name, kill=not node.flags & NodeFlag.NOT_RESPONDING)
     elif node.flags & ~context.state.nodes[name].flags & NodeFlag.REBOOT_ISSUED:
-        nodes_came_up(context, name)  # its reboot is not waited for any more
+        nodes_came_up(context, name)  # its reboot is no longer waited for
 
 
 def _state_for(context: DecisionContext, node: Node, text: str) -> tuple[NodeState, int]:
-    """Base state and flags that `State=text` leads to. Refuses transitions that Slurm refuses."""
+    """Base state and flags for `State=text`. Refuses transitions that Slurm refuses."""
     state, flags = node.state, node.flags
     if text == "DRAIN":
         return state, flags | NodeFlag.DRAIN
@@ -152,7 +154,7 @@ def _state_for(context: DecisionContext, node: Node, text: str) -> tuple[NodeSta
 
 
 def _put_back(context: DecisionContext, node: Node) -> tuple[NodeState, int]:
-    """FUTURE again: it is not listed, and a daemon with -F may take its place."""
+    """Make it FUTURE again: it is not listed, and a daemon with -F may take its place."""
     if context.state.uses[node.name].jobs or node.state not in (NodeState.DOWN, NodeState.IDLE, NodeState.UNKNOWN):
         raise Refused("ESLURM_INVALID_NODE_STATE", hint=f"{node.name} is in use")
     kept = NodeFlag.DYNAMIC_NORM | NodeFlag.CLOUD
@@ -160,12 +162,12 @@ def _put_back(context: DecisionContext, node: Node) -> tuple[NodeState, int]:
 
 
 def _up(node: Node) -> NodeState:
-    """A node that never registered is not known to be up."""
+    """The state of a node in service: a node that never registered is not known to be up."""
     return NodeState.IDLE if node.registered_at or is_away(node) else NodeState.UNKNOWN
 
 
 def resume_nodes(context: DecisionContext) -> None:
-    """Those that were to resume by themselves, by now. Source: scontrol(1) ResumeAfter."""
+    """Resume nodes whose ResumeAfter time has come. Source: scontrol(1) ResumeAfter."""
     for name in context.state.node_deadlines.due(context.now):
         node = context.state.nodes[name]
         if 0.0 < node.resume_at <= context.now:
@@ -182,7 +184,7 @@ def _set(
     uid: int | None = None,
     resume_at: float | None = None,
 ) -> None:
-    """`uid`: whose word the reason is (None: the caller's); `resume_at`: as of the event."""
+    """`uid`: author of the reason (None: the caller); `resume_at`: as in the event."""
     fresh = reason != node.reason or state is not node.state or flags != node.flags
     context.record(
         NodeStateChanged(
@@ -217,7 +219,7 @@ _OWN_FIELDS = {
 
 
 def _changed(context: DecisionContext, node: Node, changes: dict[str, object]) -> Node:
-    """The node with these fields changed. Refuses what is no field, or has no sense."""
+    """The node with these fields changed. Refuses unknown fields and invalid values."""
     config = node.config
     for name, value in changes.items():
         try:
@@ -251,7 +253,7 @@ def _changed(context: DecisionContext, node: Node, changes: dict[str, object]) -
 
 
 def check_place(context: DecisionContext, text: str) -> None:
-    """`network:unit,…` names networks that there are, and leaf switches or blocks of them."""
+    """Check that `network:unit,…` names existing networks and their leaf switches or blocks."""
     fault = misplaced(context.state.settings.topologies, text)
     if fault:
         raise Refused("ESLURM_REQUESTED_TOPO_CONFIG_UNAVAILABLE", message=fault)

@@ -1,4 +1,4 @@
-"""ApplyPlan: every item is checked against the state of this moment; what no longer fits is dropped and counted.
+"""ApplyPlan: checks every item against the present state; drops and counts items that no longer fit.
 
 Source: DESIGN "snapshot, plan, check, apply".
 """
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def apply_plan(context: DecisionContext, command: ApplyPlan) -> Done:
-    """Start what still fits, make room for what may have it, note why others wait.
+    """Carry out the starts and preemptions that still fit, and note why other jobs wait.
 
     The reply's messages name what was dropped, and why.
     """
@@ -59,7 +59,7 @@ def apply_plan(context: DecisionContext, command: ApplyPlan) -> Done:
 
 
 def keep_priorities(context: DecisionContext, command: KeepPriorities) -> Done:
-    """Priorities that pending jobs keep, whatever becomes of the controller."""
+    """Record the priorities that pending jobs have reached, so that they survive a restart of the controller."""
     pending = context.state.pending
     marks = tuple(mark for mark in command.marks if mark[0] in pending)
     if marks:

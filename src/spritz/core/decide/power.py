@@ -1,13 +1,13 @@
-"""Power saving: idle nodes go down, and come up for jobs.
+"""Power saving: idle nodes are powered down, and powered up for jobs.
 
-A node's way: idle → POWER_DOWN (`!`, until SuspendRate permits) → POWERING_DOWN (`%`, SuspendProgram) → POWERED_DOWN
+A node goes idle → POWER_DOWN (`!`, until SuspendRate permits) → POWERING_DOWN (`%`, SuspendProgram) → POWERED_DOWN
 (`~`, after SuspendTimeout) → POWER_UP (a job has it; until ResumeRate permits) → POWERING_UP (`#`, ResumeProgram) → up
 when it registers, or DOWN when ResumeTimeout has passed. All nodes of a job that must come up do so together, in one
-call; those of several jobs that start at once share it.
+call; jobs that start together share it.
 
-Differs: a node that is to go down takes no new jobs, whether it still runs some or not (Slurm's POWER_DOWN_ASAP); and
-only POWER_DOWN_ASAP's drain is not shown.
-Source: slurm.conf(5) SuspendProgram, ResumeProgram, SuspendRate, ResumeRate; scontrol(1) POWER_UP, POWER_DOWN.
+Differs: a node that is to be powered down takes no new jobs, whether or not it still runs some (Slurm's
+POWER_DOWN_ASAP); the drain of POWER_DOWN_ASAP is not shown. Source: slurm.conf(5) SuspendProgram, ResumeProgram,
+SuspendRate, ResumeRate; scontrol(1) POWER_UP, POWER_DOWN.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 RESUME_TIMEOUT_REASON = "ResumeTimeout reached"
 
-#: A node that SuspendExcNodes keeps up is looked at again no sooner.
+#: least seconds before looking again at a node that SuspendExcNodes keeps up
 KEPT_SECONDS_MIN = 60.0
 
 _UP: int = NodeFlag.POWER_UP.value
@@ -41,7 +41,7 @@ _POWERED_DOWN: int = NodeFlag.POWERED_DOWN.value
 _POWERING_UP: int = NodeFlag.POWERING_UP.value
 _POWERING_DOWN: int = NodeFlag.POWERING_DOWN.value
 _NOT_RESPONDING: int = NodeFlag.NOT_RESPONDING.value
-#: what idle_on_node_suspend lifts
+#: flags that idle_on_node_suspend removes
 _TROUBLE: int = (NodeFlag.DRAIN | NodeFlag.FAIL | NodeFlag.INVALID_REG).value
 
 
@@ -49,7 +49,7 @@ _TROUBLE: int = (NodeFlag.DRAIN | NodeFlag.FAIL | NodeFlag.INVALID_REG).value
 
 
 def look_at_power(context: DecisionContext) -> None:
-    """What has fallen due: nodes that are late, that are down by now, or that have been idle long enough."""
+    """Act on what has fallen due: nodes that are late, that are down by now, or that have been idle long enough."""
     late, changed = [], False
     for name in context.state.node_deadlines.due(context.now):
         node = context.state.nodes[name]
@@ -60,7 +60,7 @@ def look_at_power(context: DecisionContext) -> None:
             fail_jobs_on_node(context, name)
             node = context.state.nodes[name]
             if node_deadline(context.state, node) > context.now:
-                continue  # else it is to be powered down at once
+                continue  # otherwise it is powered down immediately
         if node.flags & _POWERING_UP:
             late.append(name)
         elif node.flags & _POWERING_DOWN:
@@ -78,7 +78,9 @@ def look_at_power(context: DecisionContext) -> None:
 
 
 def _is_counted(context: DecisionContext, node: Node) -> bool:
-    """SuspendExcNodes=nodes:count: `count` idle nodes of the set stay up, those that jobs take first."""
+    """SuspendExcNodes=nodes:count: whether the node is one of `count` idle nodes of the set that stay up. Those that
+    jobs would take first stay.
+    """
     nodes, uses = context.state.nodes, context.state.uses
     for names, count in context.state.settings.power.kept:
         if count and node.name in names and node.state is NodeState.IDLE:
@@ -101,7 +103,7 @@ def _is_down(context: DecisionContext, node: Node) -> None:
 
 
 def _fail(context: DecisionContext, names: list[str]) -> None:
-    """They did not come up in time: DOWN, their jobs queue again, and ResumeFailProgram is told."""
+    """These nodes did not come up in time: set them DOWN, requeue their jobs, and tell ResumeFailProgram."""
     for name in names:
         node = context.state.nodes[name]
         flags = node.flags & ~(_POWERING_UP | _UP) | _POWERED_DOWN
@@ -115,7 +117,7 @@ def _fail(context: DecisionContext, names: list[str]) -> None:
 
 
 def program_started(context: DecisionContext, report: PowerProgramStarted) -> Done:
-    """Nodes that have turned round meanwhile wait for another program."""
+    """A program was started for nodes. Nodes that were turned round in the meantime wait for another program."""
     names = []
     for name in report.names:
         node = context.state.nodes.get(name)
@@ -133,12 +135,12 @@ def program_started(context: DecisionContext, report: PowerProgramStarted) -> Do
 
 
 def is_power(text: str) -> bool:
-    """The word of `scontrol update State=` is of power saving."""
+    """Whether the word of `scontrol update State=` concerns power saving."""
     return text.startswith("POWER_")
 
 
 def wanted(context: DecisionContext, node: Node, text: str) -> tuple[NodeState, int]:
-    """Base state and flags that POWER_UP, POWER_DOWN, POWER_DOWN_ASAP or POWER_DOWN_FORCE leads to."""
+    """Base state and flags for POWER_UP, POWER_DOWN, POWER_DOWN_ASAP or POWER_DOWN_FORCE."""
     policy, flags = context.state.settings.power, node.flags
     if text not in ("POWER_UP", "POWER_DOWN", "POWER_DOWN_ASAP", "POWER_DOWN_FORCE"):
         raise Refused("ESLURM_INVALID_NODE_STATE")
@@ -153,5 +155,5 @@ def wanted(context: DecisionContext, node: Node, text: str) -> tuple[NodeState, 
         flags &= ~_UP
     if flags & _POWERING_DOWN or (flags & _POWERED_DOWN and flags & _UP):
         return state, flags
-    # One that counts as down is sent down again, as in Slurm: it may be one that did not come up in time, but runs.
+    # A node that counts as down is powered down again, as in Slurm: it may have come up after its timeout.
     return state, flags & ~_POWERED_DOWN | _DOWN

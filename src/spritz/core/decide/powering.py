@@ -1,5 +1,4 @@
-"""Sending nodes on their way up and down, as ResumeRate and SuspendRate permit. When that is wanted is decided in
-`start` and `power`.
+"""Powers nodes up and down as ResumeRate and SuspendRate permit. `start` and `power` decide which nodes.
 
 Source: slurm.conf(5) ResumeRate, SuspendRate; SlurmctldParameters=idle_on_node_suspend.
 """
@@ -26,12 +25,12 @@ _POWERED_DOWN: int = NodeFlag.POWERED_DOWN.value
 _POWERING_UP: int = NodeFlag.POWERING_UP.value
 _POWERING_DOWN: int = NodeFlag.POWERING_DOWN.value
 _NOT_RESPONDING: int = NodeFlag.NOT_RESPONDING.value
-#: what idle_on_node_suspend lifts
+#: flags that idle_on_node_suspend removes
 _TROUBLE: int = (NodeFlag.DRAIN | NodeFlag.FAIL | NodeFlag.INVALID_REG).value
 
 
 def call_up(context: DecisionContext, job: Job) -> None:
-    """The job has started on nodes that are powered down; `dispatch` follows when all of a plan have started."""
+    """Mark the powered-down nodes of a job that has started; `dispatch` follows when all starts of a plan are made."""
     assert job.allocation is not None, f"job {job.id} runs nowhere"
     for name in job.allocation.names:
         node = context.state.nodes[name]
@@ -40,7 +39,7 @@ def call_up(context: DecisionContext, job: Job) -> None:
 
 
 def dispatch(context: DecisionContext) -> None:
-    """Set on their way all nodes that the rates permit, and note when the next may go."""
+    """Power up and down all nodes that the rates permit, and note when the next may follow."""
     issue_reboots(context)
     nodes = context.state.nodes.values()
     up = [node for node in nodes if node.flags & _UP]
@@ -57,7 +56,7 @@ def dispatch(context: DecisionContext) -> None:
 
 
 def _send_up(context: DecisionContext, waiting: list[Node]) -> float:
-    """Call up gang after gang; when the next may follow (0.0: none waits)."""
+    """Power up one gang of nodes after the other. Returns when the next may follow (0.0: none waits)."""
     if not waiting:
         return 0.0
     limit = context.state.settings.power.resume_rate
@@ -69,7 +68,7 @@ def _send_up(context: DecisionContext, waiting: list[Node]) -> float:
             continue
         gang = [name for name in _gang(context, node) if name not in chosen]
         used = len(recent) + len(chosen)
-        # A gang that is larger than the rate goes when it is alone: it would wait for ever.
+        # A gang larger than the rate goes when it is the only one: it would otherwise wait for ever.
         if limit and used and used + len(gang) > limit:
             left = True
             break
@@ -116,7 +115,7 @@ def _send_down(context: DecisionContext, waiting: list[Node]) -> float:
 
 
 def _recent(context: DecisionContext, times: Iterable[float]) -> list[float]:
-    """Those of the last minute."""
+    """The times within the last minute."""
     return [at for at in times if at and at > context.now - RATE_SECONDS]
 
 
@@ -127,7 +126,7 @@ def _next(context: DecisionContext, recent: list[float]) -> float:
 def set_node(
     context: DecisionContext, node: Node, flags: int, state: NodeState | None = None, reason: str | None = None
 ) -> None:
-    """New flags (base state, reason); the reason's author and time change with its text."""
+    """Set flags (and base state, reason). The reason's author and time change with its text."""
     text = node.reason if reason is None else reason
     fresh = text != node.reason
     context.record(

@@ -1,8 +1,8 @@
-"""Preemption: the plan names victims; here each is looked at again, and made room of in the way its partition says.
+"""Preemption: the plan names victims; each is checked again here, and preempted as its partition or QOS says.
 
-Nothing is preempted unless its preemptor can start, in the state of this moment, once the victims are gone. A victim
-with GraceTime is warned and ends when that is over (`finish`); others end at once, or stop (SUSPEND) and go on when
-no other job uses their CPUs (`gang`).
+No job is preempted unless its preemptor can start, in the present state, once the victims are gone. A victim with
+GraceTime is warned and ends when that is over (`finish`). Others end immediately, or are suspended (SUSPEND) and resume
+when no other job uses their CPUs (`gang`).
 
 Source: slurm.conf(5) PreemptMode, GraceTime, PreemptParameters; https://slurm.schedmd.com/preempt.html.
 """
@@ -49,9 +49,9 @@ SIGCONT = 18
 
 
 def apply_preemption(context: DecisionContext, planned: PlannedPreemption, reclaim: Reclaim) -> str:
-    """Have the victims make room, and start the preemptor if that is all it needs.
+    """Preempt the victims, and start the preemptor if it can start immediately.
 
-    Returns why it cannot be, in words for the log; then nothing has changed. "" if it was done.
+    Returns why it cannot be done, for the log, and then has changed nothing; "" if it was done.
     """
     state = context.state
     start = PlannedStart(
@@ -74,10 +74,10 @@ def apply_preemption(context: DecisionContext, planned: PlannedPreemption, recla
     if refusal:
         return refusal
     if ending:
-        # What is to be suspended goes on until these have left: it would stand still for nothing.
+        # Victims to be suspended run on until these have left: suspending them earlier would gain nothing.
         claimant = planned.job_id
         if preemptor is not None and preemptor.array is not None and planned.task_id is not None:
-            # The claim is this task's alone: it has its own record from now on.
+            # Only this task claims the resources: it has its own record from now on.
             claimant = split(context, preemptor.id, planned.task_id)
         for victim in sorted(planned.victims, key=lambda victim: victim.job_id):
             if victim.job_id in ending:
@@ -93,9 +93,7 @@ def apply_preemption(context: DecisionContext, planned: PlannedPreemption, recla
 
 
 def _make_room_for_whole(context: DecisionContext, planned: PlannedPreemption, reclaim: Reclaim) -> str:
-    """Victims leave, or are suspended, only if all components of a heterogeneous job can start together once
-    they have.
-    """
+    """End or suspend victims only if all components of a heterogeneous job can start together once they have gone."""
     state = context.state
     parts = (planned, *planned.others)
     starts = [PlannedStart(job_id=part.job_id, allocation=part.allocation) for part in parts]
@@ -112,7 +110,7 @@ def _make_room_for_whole(context: DecisionContext, planned: PlannedPreemption, r
     if refusal:
         return refusal
     if ending:
-        # As above: what is to be suspended goes on until these have left.
+        # As above: victims to be suspended run on until these have left.
         for job_id in sorted(ending):
             account, victim, claimant = lenders[job_id]
             preempt(context, victim, claimant, account)
@@ -129,7 +127,7 @@ def _make_room_for_whole(context: DecisionContext, planned: PlannedPreemption, r
 def _judged(
     state: State, planned: PlannedPreemption, victim: PlannedVictim, now: float, reclaim: Reclaim
 ) -> tuple[str, str]:
-    """Why this job may not be preempted now ("" if it may), and the account that takes its own back ("": none)."""
+    """Why this job may not be preempted now ("" if it may), and the account that reclaims its guarantee ("": none)."""
     job, preemptor = state.jobs.get(victim.job_id), state.jobs.get(planned.job_id)
     if job is None or preemptor is None or not job.state.active:
         return "not running", ""
@@ -156,16 +154,16 @@ def _judged(
 
 
 def _is_guest(state: State, job: Job, reservation: str) -> bool:
-    """Does the job run where this reservation lets it in until its own jobs come (--signal=R:)?"""
+    """Whether the job runs in this reservation as an outsider, until the reservation's own jobs come (--signal=R:)."""
     own = state.reservations.get(reservation)
     inside = job.allocation is not None and job.allocation.reservation == reservation
     return own is not None and not inside and own.lets_in(leaving_seconds(job.spec))
 
 
 def _party(state: State, job: Job, partition: str, priority: int = 0) -> Party | None:
-    """The job as it is, or would be, in a partition; None: there is no such partition.
+    """The job as it is, or would be, in a partition; None if the partition does not exist.
 
-    `priority`: in force, which the core does not know (`core.priority`); 0: the job's.
+    `priority`: the priority in force, which the core does not know (`core.priority`); 0: the record's.
     """
     home, qos = state.partitions.get(partition), state.rules.qos.get(job.spec.qos)
     if home is None:
@@ -176,9 +174,10 @@ def _party(state: State, job: Job, partition: str, priority: int = 0) -> Party |
 def preempt(
     context: DecisionContext, victim: PlannedVictim, by_job_id: int, reclaimed_for: str, reservation: str = ""
 ) -> None:
-    """Warn the job if it has a grace time, else end it; one that has gone with another component is left alone.
+    """Warn the job if it has a grace time, else end it. A job that has ended with another component is left alone.
 
-    `reservation`: of those for whom it leaves; its guests have the time and the signal that they asked for.
+    `reservation`: the reservation whose jobs it makes room for; outsiders there get the time and signal of their
+    --signal.
     """
     state = context.state
     job, mode = state.jobs[victim.job_id], victim.mode
@@ -193,7 +192,7 @@ def preempt(
     ends_at = context.now + grace
     if job.ends_at:
         ends_at = min(ends_at, job.ends_at)
-    # Without one of its components a heterogeneous job is of no use: all of it goes.
+    # Without one of its components a heterogeneous job is of no use: preempt all of it.
     whole = [one.id for one in het.members(state, job) if one.state.active and not one.preempt_action]
     for job_id in whole:
         context.record(
@@ -214,7 +213,7 @@ def preempt(
 
 
 def finish(context: DecisionContext, job: Job, exit_status: int | None = None, gone: tuple[str, ...] = ()) -> None:
-    """The grace is over, or the job has heard its warning and ended (with `exit_status`, having left `gone`)."""
+    """The grace time is over, or the job ended after its warning (with `exit_status`, having left the nodes `gone`)."""
     if job.preempt_action == PreemptMode.REQUEUE.value:
         requeue_job(context, job, JobState.PREEMPTED, exit_status=exit_status, gone=gone)
     else:
@@ -224,8 +223,8 @@ def finish(context: DecisionContext, job: Job, exit_status: int | None = None, g
 
 
 def _warn(context: DecisionContext, job: Job, *, own_signal: bool) -> None:
-    """SIGCONT and SIGTERM to the steps; with send_user_signal, or for guests of a reservation, the job's own --signal,
-    if it has one to come.
+    """SIGCONT and SIGTERM to the steps; with send_user_signal, or for outsiders of a reservation, the job's own
+    --signal, if it has one that was not sent yet.
     """
     signal = job.spec.end_signal
     if (

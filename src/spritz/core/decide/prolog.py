@@ -1,8 +1,8 @@
 """Prologs: the site's, and those of the nodes that run when a job gets its allocation (PrologFlags).
 
-Order: PrologSlurmctld → Prolog on every node (Alloc), with the job's container (Contain) → the script. A job
-is CONFIGURING until what it waits for has ended: PrologSlurmctld, then with Alloc the Prolog of its first node (a batch
-job), or of all (DeferBatch, and every other job). With NoHold it waits for no node; steps wait on the nodes themselves.
+Order: PrologSlurmctld → Prolog on every node (Alloc), with the job's container (Contain) → the script. A job is
+CONFIGURING until these have ended: PrologSlurmctld, then with Alloc the Prolog of its first node (a batch job), or of
+all nodes (DeferBatch, and every other job). With NoHold it waits for no node; steps wait on the nodes themselves.
 
 Source: slurm.conf(5) PrologSlurmctld, PrologFlags, SchedulerParameters=nohold_on_prolog_fail.
 """
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 _DONE = Done()
 
-#: What keeps the container of a job alive, as long as Slurm's own does.
+#: the process that keeps a job's container alive, for as long as Slurm's own does
 _CONTAINER = StepSpec(
     name="extern",
     argv=("/bin/sleep", "100000000"),
@@ -46,13 +46,13 @@ _CONTAINER = StepSpec(
 
 
 def comes_first(settings: ClusterSettings) -> bool:
-    """A job that starts now is CONFIGURING."""
+    """Whether a job that starts now is CONFIGURING."""
     flags = settings.prolog_flags
     return settings.prolog_slurmctld or ("Alloc" in flags and "NoHold" not in flags)
 
 
 def prepare(context: DecisionContext, job: Job) -> None:
-    """PrologSlurmctld has run, or there is none: the nodes' Prologs if they come now, then the script."""
+    """PrologSlurmctld has ended, or there is none: run the nodes' Prologs if they come now, then the script."""
     flags = context.state.settings.prolog_flags
     if "Alloc" not in flags or job.spec.external:
         _configured(context, job)
@@ -68,7 +68,7 @@ def prepare(context: DecisionContext, job: Job) -> None:
 
 
 def _contain(context: DecisionContext, job: Job) -> None:
-    """The step `extern`, one task on every node: it holds nothing, and ends with the job."""
+    """Open the step `extern`, one task per node: it holds no resources, and ends with the job."""
     assert job.allocation is not None, f"job {job.id} runs nowhere"
     names = job.allocation.names
     step = Step(
@@ -89,7 +89,7 @@ def _contain(context: DecisionContext, job: Job) -> None:
 
 
 def _configured(context: DecisionContext, job: Job) -> None:
-    """The script may run."""
+    """The job is configured: its script may run."""
     waited = bool(job.flags & CONFIGURING)
     if waited:
         context.record(JobConfigured(at=context.now, job_id=job.id))
@@ -99,7 +99,7 @@ def _configured(context: DecisionContext, job: Job) -> None:
 
 
 def go_on(context: DecisionContext, job: Job) -> None:
-    """Launch the job's script if no Prolog that it waits for is left."""
+    """Launch the job's script if it waits for no more Prologs."""
     if not job.flags & CONFIGURING or job.prolog_nodes is None:
         return
     assert job.allocation is not None, f"job {job.id} runs nowhere"
@@ -109,12 +109,12 @@ def go_on(context: DecisionContext, job: Job) -> None:
 
 
 def site_ended(context: DecisionContext, report: PrologEnded) -> Done:
-    """PrologSlurmctld has run. If it failed, a batch job queues again and others are ended."""
+    """PrologSlurmctld has ended. If it failed, a batch job is requeued and other jobs are ended."""
     job = context.state.jobs.get(report.job_id)
     if job is None or job.restart_count != report.restart_count or not job.flags & CONFIGURING:
         return _DONE
     if job.prolog_nodes is not None:
-        return _DONE  # said twice
+        return _DONE  # a repeated report
     if not report.error:
         prepare(context, job)
     elif may_requeue(context.state, job):
@@ -125,7 +125,7 @@ def site_ended(context: DecisionContext, report: PrologEnded) -> Done:
 
 
 def node_ended(context: DecisionContext, report: NodePrologEnded) -> Done:
-    """The Prolog has run on a node. If it failed, a batch job queues again, held, and others are ended."""
+    """The Prolog has ended on a node. If it failed, a batch job is requeued, held, and other jobs are ended."""
     job = context.state.jobs.get(report.job_id)
     if job is None or job.restart_count != report.restart_count or report.node not in (job.prolog_nodes or ()):
         return _DONE

@@ -1,8 +1,8 @@
-"""Reboots: asked for, ordered when nothing runs on the node any more, and over when it registers anew.
+"""Reboots: requested, ordered when nothing runs on the node any more, and complete when it registers again.
 
-A node's way: REBOOT_REQUESTED (`@`; with ASAP it is drained meanwhile) → REBOOT_ISSUED (`^`, RebootProgram) → as
-before, or what nextstate= says, when it registers having booted since; DOWN when ResumeTimeout has passed. A job with
---reboot has its nodes rebooted at once, and waits for them as for nodes that are powered up.
+A node goes REBOOT_REQUESTED (`@`; with ASAP it is drained in the meantime) → REBOOT_ISSUED (`^`, RebootProgram) → its
+state before, or that of nextstate=, when it registers having booted since; DOWN when ResumeTimeout has passed. A job
+with --reboot has its nodes rebooted immediately, and waits for them as for nodes that are powered up.
 
 Source: scontrol(1) reboot, cancel_reboot; slurm.conf(5) RebootProgram, ResumeTimeout; sbatch(1) --reboot.
 """
@@ -37,7 +37,7 @@ REBOOTS: int = _REQUESTED | _ISSUED
 
 
 def reboot_nodes(context: DecisionContext, command: RebootNodes) -> Done:
-    """Ask for it; those on which nothing runs are rebooted at once."""
+    """Request reboots; nodes on which nothing runs are rebooted immediately."""
     need_admin(context)
     if not context.state.settings.power.reboots:
         raise Refused("ESLURM_DISABLED", message="RebootProgram is not configured")
@@ -62,7 +62,7 @@ def reboot_nodes(context: DecisionContext, command: RebootNodes) -> Done:
 
 
 def issue_reboots(context: DecisionContext) -> None:
-    """Order the reboots that are waited for and can be."""
+    """Order the requested reboots that are possible now."""
     if not context.state.settings.power.reboots:
         return
     uses = context.state.uses
@@ -73,7 +73,7 @@ def issue_reboots(context: DecisionContext) -> None:
 
 
 def order_reboots(context: DecisionContext, nodes: Iterable[Node], features: tuple[str, ...] = ()) -> None:
-    """These nodes boot now, changed to have `features`."""
+    """Reboot these nodes now, changed to have `features`."""
     names = []
     for node in nodes:
         reason = f"{node.reason} : reboot issued" if node.reason else ""
@@ -88,7 +88,7 @@ def order_reboots(context: DecisionContext, nodes: Iterable[Node], features: tup
 
 
 def cancelled(node: Node) -> tuple[NodeState, int, str]:
-    """State, flags and reason without the reboot: what ASAP has drained is drained no more."""
+    """State, flags and reason without the reboot; a drain by ASAP is lifted."""
     if not node.flags & REBOOTS:
         raise Refused("ESLURM_INVALID_NODE_STATE", hint=f"{node.name} is not to be rebooted")
     flags = node.flags & ~REBOOTS
@@ -99,15 +99,17 @@ def cancelled(node: Node) -> tuple[NodeState, int, str]:
 
 
 def booted_since(node: Node, report: RegisterNode, moment: float) -> bool:
-    """Has the node's machine booted since it last registered? By its boot's id, which no clock can confuse; where there
-    is none, by whether it says that it booted after `moment`."""
+    """Whether the node's machine has booted since it last registered.
+
+    Decided by the boot id, which does not depend on clocks; without one, by whether it reports a boot after `moment`.
+    """
     if node.boot_id and report.boot_id:
         return node.boot_id != report.boot_id
     return report.booted_at > moment
 
 
 def after_reboot(node: Node, report: RegisterNode) -> tuple[NodeState, int, str]:
-    """Base state, flags and reason of a node that registers while its reboot is waited for."""
+    """Base state, flags and reason of a node that registers while its reboot is pending."""
     changed = bool(node.features_wanted) and report.changed_for == node.reboot_at
     if not node.flags & _ISSUED or not (changed or booted_since(node, report, node.reboot_at)):
         return node.state, node.flags, node.reason

@@ -1,4 +1,4 @@
-"""Guarantees at the moment of a plan: may this job take back what that one has borrowed?
+"""Guarantees when a plan is applied: whether one job may reclaim what another has borrowed.
 
 Source: docs/decisions/0036.
 """
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 
 class Reclaim:
-    """Who stands within which guarantee is found out once for a plan, and only if it takes something back.
+    """Which running jobs stand within which guarantee: computed once per plan, and only if the plan reclaims something.
 
-    What the plan itself starts is not among it: the plan takes nothing from that.
+    Jobs that the plan itself starts are not included: the plan preempts none of them.
     """
 
     def __init__(self, state: State) -> None:
@@ -28,7 +28,7 @@ class Reclaim:
         self._standing: Standing | None = None
 
     def lender(self, preemptor: Job, planned: PlannedPreemption, victim: Job) -> Guarantee | None:
-        """The guarantee by which the job may take the other's resources; None if there is none."""
+        """The guarantee under which the preemptor may take the victim's resources; None if there is none."""
         state, allocation = self._state, planned.allocation
         own = guarantees_of(state, preemptor, allocation.partition)
         if not own:
@@ -43,7 +43,7 @@ class Reclaim:
 
 
 def standing(state: State) -> Standing:
-    """Which jobs that run stand within guarantees; those that are being preempted stand within none."""
+    """Which running jobs stand within guarantees. Jobs that are being preempted stand within none."""
     return Standing(
         Tenant(job.id, guarantees_of(state, job, job.partition), tuple(allocated_pairs(job.allocation)), job.started_at)
         for job in (state.jobs[job_id] for job_id in state.running)
@@ -52,7 +52,7 @@ def standing(state: State) -> Standing:
 
 
 def guarantees_of(state: State, job: Job, partition: str) -> tuple[Guarantee, ...]:
-    """What the job's account and those above it are guaranteed, nearest first."""
+    """Guarantees of the job's account and those above it, nearest first."""
     if not state.rules.guarantees:
         return ()
     spec = job.spec

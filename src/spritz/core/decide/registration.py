@@ -1,4 +1,4 @@
-"""RegisterNode: a node daemon introduces itself; both sides compare what they believe to run there.
+"""RegisterNode: a node daemon registers, and both sides compare which jobs and steps run there.
 
 Source: slurm.conf(5) ReturnToService, SlurmdParameters=config_overrides, BatchStartTimeout; Slurm's reason texts.
 """
@@ -36,9 +36,9 @@ REBOOTED_REASON = "Node unexpectedly rebooted"
 
 
 def register_node(context: DecisionContext, report: RegisterNode) -> Registered:
-    """Take the node into service if it is what the configuration says, and settle what runs there.
+    """Take the node into service if it matches the configuration, and settle what runs there.
 
-    The reply's `term` is for the shell to fill in.
+    The shell fills in the reply's `term`.
     """
     node = context.state.nodes.get(report.name)
     if node is None:
@@ -75,7 +75,7 @@ def register_node(context: DecisionContext, report: RegisterNode) -> Registered:
         )
     )
     if report.extra is not None and report.daemon_started_at != node.daemon_started_at:
-        # Once, so that what `scontrol update` says later stays.
+        # Only once, so that a later `scontrol update` stands.
         context.record(NodeUpdated(at=context.now, node=replace(context.state.nodes[report.name], extra=report.extra)))
     forgot = bool(node.spool_id and report.spool_id) and report.spool_id != node.spool_id
     if state is not NodeState.DOWN:
@@ -85,7 +85,7 @@ def register_node(context: DecisionContext, report: RegisterNode) -> Registered:
 
 
 def _active(state: State, node: Node, report: RegisterNode) -> tuple[str, ...]:
-    """What slurm.conf gives it, and of what its helpers can change that which they say."""
+    """Active features: those of slurm.conf and, for those that its helpers can change, what the helpers report."""
     if report.features_changeable is None:
         return ()
     changeable = {*report.features_changeable, *state.settings.features.names}
@@ -94,7 +94,7 @@ def _active(state: State, node: Node, report: RegisterNode) -> tuple[str, ...]:
 
 
 def _is_adopted(state: State, node: Node) -> bool:
-    """Is the address from which it registers its own? Nodes that brought themselves have no other."""
+    """Whether the address from which it registers is its own. Dynamic nodes have no other."""
     if node.flags & NodeFlag.CLOUD:
         return state.settings.power.registered_addresses
     return bool(node.flags & (NodeFlag.DYNAMIC_NORM | NodeFlag.DYNAMIC_FUTURE))
@@ -115,7 +115,7 @@ def _state_after(
             base = NodeState.IDLE
         return base, flags | NodeFlag.INVALID_REG | NodeFlag.DRAIN, shortage
     if flags & NodeFlag.INVALID_REG:
-        # The node is right again: what the controller itself drained, it takes back.
+        # The node is correct again: undo the drain that the controller itself set.
         flags &= ~(NodeFlag.INVALID_REG | NodeFlag.DRAIN)
         reason = ""
     service = state.settings.return_to_service
@@ -130,12 +130,13 @@ def _state_after(
 
 
 def _rebooted(node: Node, report: RegisterNode) -> bool:
-    """Has it booted since it was last here?"""
+    """Whether it has booted since it last registered."""
     return bool(node.registered_at) and booted_since(node, report, max(node.registered_at, node.booted_at))
 
 
 def config_shortage(configured: NodeCapacity, reported: NodeCapacity, memory_percent: float = 100.0) -> str:
-    """What the node has less of than slurm.conf says, in Slurm's words; "" if nothing. A part of the memory will do.
+    """What the node has less of than slurm.conf says, in Slurm's words; "" if nothing. `memory_percent` of the
+    configured memory is enough.
 
     Source: slurm.conf(5) SlurmctldParameters=node_reg_mem_percent.
     """
@@ -164,18 +165,21 @@ def config_shortage(configured: NodeCapacity, reported: NodeCapacity, memory_per
 
 
 def _settle(context: DecisionContext, report: RegisterNode, *, lost: bool, forgot: bool, rebooted: bool) -> None:
-    """What we think runs there and does not is over; what runs there and should not is ended. A node that has forgotten
-    what it was sent cannot tell whether that arrived: it may have run, and is over. A job whose node has booted has
-    failed there, steps or none, unless the node is about to say how its batch script ended, perhaps before the boot.
+    """Settle what runs on the node.
 
-    What never arrived is derived from the state (`pending_effects`) once the node can be reached.
+    What the controller expects there and the node does not report has ended; what the node reports and should not run
+    is ended. A node that has forgotten what it was sent (`forgot`) cannot tell whether a launch arrived: it may have
+    run, and counts as ended. Jobs on a node that has booted have failed there, with or without steps, unless the node
+    is about to report how its batch script ended, perhaps before the boot.
+
+    Launches that never arrived are derived from the state (`pending_effects`) once the node can be reached.
     """
     name = report.name
     alive = {(item.job_id, item.restart_count, item.step_id) for item in report.running}
     nodes_came_up(context, name)
     for job in holders(context.state, name):
         if job.flags & POWER_UP_NODE and not lost:
-            continue  # nothing was sent yet, here or anywhere
+            continue  # nothing was sent yet, here or elsewhere
         if job.flags & COMPLETING:
             if lost:
                 node_gone(context, job, name, lost=True)
@@ -190,7 +194,7 @@ def _settle(context: DecisionContext, report: RegisterNode, *, lost: bool, forgo
 
 
 def _batch_is_told(state: State, job: Job, name: str, alive: set[tuple[int, int, int]]) -> bool:
-    """Whether the node reports the end of the job's script, or has yet to be sent it."""
+    """Whether the node will report the end of the job's script, or has yet to receive it."""
     if (job.id, job.restart_count, STEP_BATCH) in alive:
         return True
     step = state.steps.get(job.id, {}).get(STEP_BATCH)
@@ -215,7 +219,7 @@ def _settle_job(
 
 
 def _expected(state: State, name: str) -> set[tuple[int, ...]]:
-    """(job, life, step) that may run on the node, and (job, life) of all that holds it."""
+    """(job, life, step) that may run on the node, and (job, life) of every job that holds it."""
     expected: set[tuple[int, ...]] = set()
     for job_id in state.uses[name].jobs:
         job = state.jobs[job_id]

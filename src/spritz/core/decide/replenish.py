@@ -1,8 +1,8 @@
-"""Other nodes for a reservation in place of those that cannot be used: down and drained ones, and with REPLACE those
-that jobs use, so that the number of idle nodes stays the same.
+"""Replaces nodes of reservations that cannot be used: down and drained ones and, with REPLACE, those that jobs use, so
+that the number of idle nodes stays the same.
 
-Only for whole nodes that were counted and not named. With STATIC_ALLOC, and no REPLACE or REPLACE_DOWN, nodes stay as
-they are. Where there is no other node, the old one stays.
+Only for whole nodes that were requested by number and not by name. With STATIC_ALLOC, and without REPLACE or
+REPLACE_DOWN, nodes stay as they are. If there is no other node, the old one stays.
 
 Source: scontrol(1) RESERVATIONS: STATIC_ALLOC, REPLACE, REPLACE_DOWN.
 """
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from spritz.core.state import State
     from spritz.model.reservation import Reservation
 
-#: after which nodes may have to be replaced, or there are some to replace them
+#: events after which nodes may need replacing, or replacements may exist
 _EVENTS = (
     cluster_events.NodeStateChanged,
     cluster_events.NodeRegistered,
@@ -36,7 +36,7 @@ _EVENTS = (
 
 
 def replenish(context: DecisionContext) -> None:
-    """After what this turn has changed."""
+    """Replace nodes after the changes of this decision."""
     state = context.state
     if not state.reservations or not any(isinstance(event, _EVENTS) for event in context.events):
         return
@@ -70,7 +70,7 @@ def _replenished(state: State, reservation: Reservation, now: float) -> Reservat
         for node in candidates(state, reservation, now, whole=True)
         if node.name not in reservation.nodes and fit(node.name)
     ][:missing]
-    # What cannot be replaced stays, those that are at least up before others.
+    # Nodes that cannot be replaced stay, those that are up before others.
     stay = sorted((name for name in reservation.nodes if name not in left), key=lambda name: not _is_up(state, name))
     kept = {*left, *spare, *stay[: missing - len(spare)]}
     return counted(state, replace(reservation, nodes=tuple(name for name in state.nodes if name in kept)))

@@ -1,5 +1,6 @@
-"""What node daemons report of steps and jobs. Each report counts once: repeated, late, or of an earlier life it
-changes nothing.
+"""Reports of node daemons about steps and jobs.
+
+Each report counts once: a repeated or late report, or one about an earlier life, changes nothing.
 
 Source: slurm.conf(5) RequeueExit, RequeueExitHold, MaxBatchRequeue; sbatch(1) --no-kill; squeue(1) reason codes.
 """
@@ -41,7 +42,7 @@ DONE = Done()
 #: Slurm shows the end of a job that was killed for memory as `0:125`
 OOM_STATUS = 125
 
-#: kinds of launch failure that are the node's fault, so that the job may try again elsewhere
+#: kinds of launch failure that are the node's fault, so that the job may run elsewhere
 NODE_FAULTS = frozenset({"", "prolog", "node", "credential", "spool", "supervisor", "refused"})
 
 
@@ -54,7 +55,7 @@ def step_started(context: DecisionContext, report: StepStarted) -> Done:
 
 
 def step_finished(context: DecisionContext, report: StepFinished) -> Done:
-    """A step is over on a node; the batch step ends its job."""
+    """A step has ended on a node; the end of the batch step ends its job."""
     step = _live_step(context.state, report.job_id, report.restart_count, report.step_id)
     if step is not None and report.node in step.running_nodes:
         _end_step_on(context, step, report)
@@ -84,7 +85,7 @@ def _live_step(state: State, job_id: int, life: int, step_id: int) -> Step | Non
 
 
 def _end_step_on(context: DecisionContext, step: Step, report: StepFinished) -> None:
-    # The container of the job (PrologFlags=Contain) is ended by us: how its process takes that says nothing.
+    # The controller ends the job's container (PrologFlags=Contain) itself: its exit status means nothing.
     status = 0 if step.step_id == STEP_EXTERN else report_status(report)
     if len(step.running_nodes) > 1:
         context.record(
@@ -118,7 +119,7 @@ def _end_step_on(context: DecisionContext, step: Step, report: StepFinished) -> 
 
 
 def report_status(report: StepFinished) -> int:
-    """Worst wait status of the report's tasks; a launch that failed counts as exit code 1."""
+    """Worst wait status of the report's tasks; a failed launch counts as exit code 1."""
     status = 1 << 8 if report.launch_failed else 0
     for task in report.tasks:
         status = worse(status, task.status)
@@ -139,7 +140,7 @@ def _step_state(state: State, step: Step, status: int, oom: bool, now: float) ->
 
 
 def _batch_ended(context: DecisionContext, report: StepFinished) -> None:
-    """The script is over, and with it the job, unless that has ended otherwise already."""
+    """The script has ended, and with it the job, unless that has ended otherwise already."""
     job = context.state.jobs[report.job_id]
     if not job.state.active:
         return
@@ -163,7 +164,7 @@ def _script_failed(context: DecisionContext, job: Job, status: int, gone: tuple[
     reason = Reason.RAISED_SIGNAL if signal else Reason.NON_ZERO_EXIT_CODE
     detail = f"RaisedSignal:{signal}({signal_description(signal)})" if signal else ""
     if job.preempt_action:
-        # It has heard the warning: that is no failure of its own.
+        # The job obeyed its preemption warning: this is no failure of its own.
         finish(context, job, status, gone)
     elif not signal and job.has_script and code in settings.requeue_exit_hold:
         requeue_job(
@@ -184,7 +185,7 @@ def _script_failed(context: DecisionContext, job: Job, status: int, gone: tuple[
 
 
 def _launch_failed(context: DecisionContext, job: Job, report: StepFinished, gone: tuple[str, ...]) -> None:
-    """The script never ran. What the node is to blame for is tried again, but not for ever."""
+    """The script never ran. Failures that are the node's fault are tried again, up to MaxBatchRequeue times."""
     if report.error_kind not in NODE_FAULTS or not may_requeue(context.state, job):
         end_job(
             context,

@@ -26,7 +26,7 @@ HELD_DETAIL = "job requeued in held state"
 
 
 def requeue(context: DecisionContext, command: RequeueJob) -> Done:
-    """Queue running or ended batch jobs again. Everything is checked before anything changes."""
+    """Requeue running or ended batch jobs. Checks everything before changing anything."""
     jobs = [one.job for one in select(context.state, command.target)]
     if command.incomplete_only:
         jobs = [job for job in jobs if job.state is not JobState.COMPLETED]
@@ -36,13 +36,13 @@ def requeue(context: DecisionContext, command: RequeueJob) -> Done:
     if not fit:
         raise Refused(_refusal(context.state, jobs[0]) if jobs else "ESLURM_ALREADY_DONE")
     for job in fit:
-        if not job.het_offset:  # components go with their leader
+        if not job.het_offset:  # components follow their leader
             _requeue_one(context, job, command)
     return Done(missing=missing_tasks(context.state, command.target))
 
 
 def _refusal(state: State, job: Job) -> str:
-    """The code of what stands in the way; "" if nothing does."""
+    """The error code of what prevents it; "" if nothing does."""
     if not job.spec.batch:
         return "ESLURM_BATCH_ONLY"
     if job.het_offset:

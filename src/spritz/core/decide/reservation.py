@@ -1,4 +1,4 @@
-"""CreateReservation, UpdateReservation, DeleteReservation; and what falls due: beginnings, ends, next occurrences.
+"""CreateReservation, UpdateReservation, DeleteReservation; and what falls due: starts, ends, next occurrences.
 
 Source: scontrol(1) create, update, delete ReservationName; order of complaints and words as slurmctld 22.05's.
 """
@@ -41,17 +41,17 @@ if TYPE_CHECKING:
         UpdateReservation,
     )
 
-#: a start so little in the past is meant to be now (seconds): commands read the clock before we do
+#: A start this little in the past means now (seconds): the command read its clock before the controller.
 LATE_SECONDS = 60.0
 YEAR_SECONDS = 365 * 86_400.0
-#: flags with which nodes that cannot be used are replaced
+#: flags with which unusable nodes are replaced
 REPLACING = ("REPLACE", "REPLACE_DOWN")
 #: PURGE_COMP without a time (seconds)
 PURGE_SECONDS = 300
 
 
 def create_reservation(context: DecisionContext, command: CreateReservation) -> ReservationMade:
-    """Make a reservation, with nodes of its own for all its time."""
+    """Make a reservation whose nodes no other reservation has during its time."""
     need_operator(context)
     state, asked = context.state, command.request
     number = state.next_reservation_id
@@ -82,7 +82,7 @@ def create_reservation(context: DecisionContext, command: CreateReservation) -> 
     draft = _with_purge(draft, asked)
     draft, wanted = _with_place(state, draft, asked)
     if name in state.reservations:
-        # As Slurm: that its nodes are taken, be it by its namesake, is said before.
+        # As in Slurm: the check for free nodes comes first, even if the name is taken as well.
         place(state, replace(draft, name=""), wanted, context.now)
         raise Refused("ESLURM_RESERVATION_NAME_DUP")
     draft = place(state, draft, wanted, context.now)
@@ -127,7 +127,7 @@ def _times(asked: ReservationRequest, flags: tuple[str, ...], now: float) -> tup
 def _present(
     start_at: float, end_at: float, flags: tuple[str, ...], asked: ReservationRequest, now: float
 ) -> tuple[float, float]:
-    """The occurrence that is not over yet: FORCE_START takes a beginning in the past."""
+    """The occurrence that has not ended yet: FORCE_START accepts a start in the past."""
     first = Reservation(
         name="",
         id=0,
@@ -151,7 +151,7 @@ def _check_end(start_at: float, end_at: float, flags: tuple[str, ...], now: floa
 
 
 def _with_people(state: State, draft: Reservation, asked: ReservationRequest) -> Reservation:
-    """Users, accounts and groups as asked; lists with += and -= change those that there are."""
+    """The draft with users, accounts and groups as asked; lists with += and -= change the present ones."""
     users, users_denied = draft.users, draft.users_denied
     if asked.users is not None:
         users, users_denied = asked.users, asked.users_denied
@@ -193,7 +193,7 @@ def _with_purge(draft: Reservation, asked: ReservationRequest) -> Reservation:
 
 
 def _with_place(state: State, draft: Reservation, asked: ReservationRequest) -> tuple[Reservation, Wanted]:
-    """Partition and features checked, node names spelled out."""
+    """The draft with partition and features checked and node names expanded."""
     if asked.partition and asked.partition not in state.partitions:
         raise Refused("ESLURM_INVALID_PARTITION_NAME")
     check_features(state, asked.features or "", "ESLURM_INVALID_FEATURE")
@@ -202,7 +202,7 @@ def _with_place(state: State, draft: Reservation, asked: ReservationRequest) -> 
     _check_replacing(flags, asked)
     placed = (nodes, asked.node_count, asked.core_counts, asked.cpu_count, asked.gres, asked.gres_per_node)
     if all(item is None for item in placed):
-        # Licenses alone: without ANY_NODES Slurm misses the nodes.
+        # Only licenses: without ANY_NODES Slurm asks for nodes.
         if "ANY_NODES" not in flags or not draft.licenses:
             raise Refused("ESLURM_INVALID_NODE_NAME", hint="a reservation of licenses alone needs Flags=ANY_NODES")
         return draft, Wanted(nothing=True)
@@ -239,7 +239,7 @@ def _with_place(state: State, draft: Reservation, asked: ReservationRequest) -> 
 
 
 def _check_replacing(flags: set[str], asked: ReservationRequest) -> None:
-    """Only nodes that were not named can be replaced, and only whole ones."""
+    """Only nodes that are not named, and only whole ones, can be replaced."""
     if not flags & set(REPLACING):
         return
     if asked.nodes is not None:
@@ -249,9 +249,7 @@ def _check_replacing(flags: set[str], asked: ReservationRequest) -> None:
 
 
 def _check_licenses(state: State, draft: Reservation, now: float) -> None:
-    """Check the number of each, without those that others have reserved for the same time and those that jobs will
-    still use then.
-    """
+    """Check the number of each license, less what overlapping reservations hold and what jobs will still use then."""
     left = stock(state.settings, state.rules)
     start_at = now + draft.float_seconds if draft.floating else draft.start_at
     for job_id in state.running if "IGNORE_JOBS" not in draft.flags and draft.licenses else ():
@@ -275,7 +273,7 @@ def _check_licenses(state: State, draft: Reservation, now: float) -> None:
 
 
 def update_reservation(context: DecisionContext, command: UpdateReservation) -> Done:
-    """Change a reservation: all or nothing."""
+    """Change a reservation; all or nothing."""
     need_operator(context)
     state, asked = context.state, command.request
     old = state.reservations.get(asked.name)
@@ -307,14 +305,14 @@ def update_reservation(context: DecisionContext, command: UpdateReservation) -> 
 
 
 def _kept(old: Reservation, asked: ReservationRequest) -> tuple[str, ...]:
-    """Flags= of an update replaces what people choose; how nodes were chosen stays."""
+    """Flags= of an update replaces the flags that users choose; how the nodes were chosen stays."""
     if asked.flags is None:
         return old.flags
     return (*asked.flags, *(flag for flag in old.flags if flag in ("SPEC_NODES", "ALL_NODES")))
 
 
 def _moved(context: DecisionContext, draft: Reservation, asked: ReservationRequest) -> Reservation:
-    """With other times."""
+    """The draft with changed times."""
     start_at, end_at = draft.start_at, draft.end_at
     if asked.start_at is not None:
         if draft.began and not draft.floating:
@@ -336,7 +334,7 @@ def _moved(context: DecisionContext, draft: Reservation, asked: ReservationReque
 
 
 def _replaced(context: DecisionContext, old: Reservation, draft: Reservation, asked: ReservationRequest) -> Reservation:
-    """With other nodes, if some are asked for; else those that it has are checked at the new times."""
+    """The draft with other nodes, if some are asked for; otherwise its nodes are checked at the new times."""
     state = context.state
     placed = (asked.nodes, asked.node_count, asked.core_counts, asked.cpu_count, asked.gres, asked.gres_per_node)
     if any(item is not None for item in placed):
@@ -346,7 +344,7 @@ def _replaced(context: DecisionContext, old: Reservation, draft: Reservation, as
             return _resized(context, draft, asked.node_count)
         fresh = replace(draft, flags=tuple(f for f in draft.flags if f not in ("SPEC_NODES", "ALL_NODES")))
         if asked.nodes == ():
-            # Any nodes will do from now on, those that it has as well.
+            # Any nodes will do from now on, including the present ones.
             return _resized(context, fresh, len(old.nodes) if asked.node_count is None else asked.node_count)
         fresh, wanted = _with_place(state, fresh, asked)
         return place(state, fresh, wanted, context.now)
@@ -363,7 +361,7 @@ def _replaced(context: DecisionContext, old: Reservation, draft: Reservation, as
 
 
 def _resized(context: DecisionContext, draft: Reservation, count: int) -> Reservation:
-    """NodeCnt= of an update: nodes are added or given back, the last first; those in use by its jobs stay."""
+    """NodeCnt= of an update: nodes are added or released, the last first; nodes in use by its jobs stay."""
     state = context.state
     if count < 1:
         raise Refused("ESLURM_INVALID_NODE_COUNT")
@@ -390,7 +388,7 @@ def _resized(context: DecisionContext, draft: Reservation, count: int) -> Reserv
 
 
 def follow_partitions(context: DecisionContext) -> None:
-    """With PART_NODES a reservation has the nodes of its partition, whatever these become."""
+    """With PART_NODES a reservation has the nodes of its partition, whatever they become."""
     state = context.state
     for item in tuple(state.reservations.values()):
         home = state.partitions.get(item.partition)
@@ -402,7 +400,7 @@ def follow_partitions(context: DecisionContext) -> None:
 
 
 def _others(state: State, draft: Reservation, now: float) -> list[str]:
-    """Nodes that it could have besides its own."""
+    """Nodes that it could have in addition to its own."""
     return [node.name for node in candidates(state, draft, now, whole=True)]
 
 
@@ -416,7 +414,7 @@ def _skip(context: DecisionContext, old: Reservation) -> Done:
 
 
 def _next(old: Reservation, after: float) -> Reservation:
-    """At its first occurrence that begins after that one and has not yet ended then."""
+    """The reservation at its first later occurrence that has not ended at `after`."""
     start_at = old.following(old.start_at)
     while start_at + old.duration <= after:
         start_at = old.following(start_at)
@@ -444,7 +442,7 @@ def delete_reservation(context: DecisionContext, command: DeleteReservation) -> 
 
 
 def _may_use(state: State, reservation: Reservation, caller: Caller) -> bool:
-    """With any account that he has."""
+    """Whether the caller may use the reservation, through any account of the caller."""
     accounts = {
         association.account for association in state.rules.policy.associations if association.user == caller.user
     } | {""}
@@ -456,7 +454,7 @@ def _may_use(state: State, reservation: Reservation, caller: Caller) -> bool:
 
 
 def look_at_reservations(context: DecisionContext) -> None:
-    """Tick: what has begun, what is over."""
+    """Tick: start and end reservations."""
     for reservation in list(context.state.reservations.values()):
         _advance(context, reservation)
 
@@ -470,7 +468,7 @@ def _advance(context: DecisionContext, reservation: Reservation) -> None:
         if due_at(context.state, reservation) > context.now:
             return
     if reservation.recurring:
-        # A controller that was away for a while goes on with the occurrence of today.
+        # A controller that was away for a while goes on with today's occurrence.
         context.record(ReservationUpdated(at=context.now, reservation=_next(reservation, context.now)))
         _advance(context, context.state.reservations[reservation.name])
         return
@@ -478,7 +476,7 @@ def _advance(context: DecisionContext, reservation: Reservation) -> None:
 
 
 def _finish(context: DecisionContext, reservation: Reservation) -> None:
-    """It is over for good. Jobs that wait for it are held; running ones are ended by their own deadline."""
+    """The reservation is over for good. Jobs that wait for it are held; running ones have deadlines of their own."""
     context.record(ReservationDeleted(at=context.now, name=reservation.name))
     if "NO_HOLD_JOBS_AFTER_END" in reservation.flags:
         return

@@ -1,6 +1,6 @@
 """Which nodes or cores a reservation gets, so that no running job and no other reservation has them at that time.
 
-Nodes of less weight first, then in the order of the configuration; those that are down last.
+Nodes of less weight come first, then the order of the configuration; nodes that are down come last.
 
 Source: scontrol(1) create reservation: Nodes, NodeCnt, CoreCnt, TRES, Features, PartitionName; flags OVERLAP, MAINT,
 IGNORE_JOBS.
@@ -24,22 +24,22 @@ if TYPE_CHECKING:
     from spritz.model.node import Node
     from spritz.model.reservation import Reservation
 
-#: Occurrences of recurring reservations that are compared with each other.
+#: occurrences of recurring reservations that are compared with each other
 OCCURRENCES = 8
 NEVER = float("inf")
 
 
 class Wanted(Struct, frozen=True, kw_only=True):
-    """What is to be reserved: at least one of these. `nodes` are named, the others are counts (None: not given)."""
+    """What is to be reserved: at least one of these. `nodes` are named; the others are counts (None: not given)."""
 
     nodes: tuple[str, ...] | None = None
     node_count: int | None = None
     core_counts: tuple[int, ...] | None = None
     cpu_count: int | None = None
-    #: (name, type, count): in all, and of each node
+    #: (name, type, count): in total, and per node
     gres: tuple[tuple[str, str, int], ...] | None = None
     gres_per_node: tuple[tuple[str, str, int], ...] | None = None
-    #: nothing of nodes: licenses alone
+    #: no nodes: licenses only
     nothing: bool = False
 
 
@@ -67,7 +67,7 @@ def with_nodes(state: State, draft: Reservation, wanted: Wanted, now: float) -> 
 
 
 def counted(state: State, reservation: Reservation) -> Reservation:
-    """With its number of cores and CPUs."""
+    """The reservation with its number of cores and CPUs."""
     cores = cpus = 0
     for name in reservation.nodes:
         node = state.nodes.get(name)
@@ -112,7 +112,7 @@ def candidates(state: State, draft: Reservation, now: float, *, whole: bool) -> 
         if whole and (overlapping(state, draft, name, named=False) is not None or busy(state, draft, name, now)):
             continue
         found.append(node)
-    # Sorting is stable: equals stay in the order of the configuration.
+    # Sorting is stable: equal nodes stay in the order of the configuration.
     resumes = state.settings.power.resumes
     return sorted(found, key=lambda node: (not takes_jobs(node, resumes=resumes), node.config.weight))
 
@@ -126,9 +126,9 @@ def overlapping(
     *,
     named: bool = True,
 ) -> str | None:
-    """Another reservation that has the node (or these CPUs or devices) at the same time, and neither may overlap.
+    """Another reservation that has the node (or these CPUs or devices) at the same time, if neither may overlap.
 
-    Not `named`: nodes that the request does not name are excluded while another reservation has any part of them.
+    `named` False: nodes that the request does not name are excluded if another reservation has any part of them.
     """
     if "OVERLAP" in draft.flags or draft.maintenance:
         return None
@@ -164,7 +164,7 @@ def busy(
     cpus: int | None = None,
     devices: tuple[str, int] | None = None,
 ) -> bool:
-    """Will a job that runs there now (or has these CPUs or devices) still be there?"""
+    """Whether a job that runs there now (or has these CPUs or devices) will still be there."""
     if "IGNORE_JOBS" in draft.flags:
         return False
     use = state.uses[node]
@@ -186,7 +186,7 @@ def busy(
 
 
 def _with_cores(state: State, draft: Reservation, names: tuple[str, ...], wanted: Wanted, now: float) -> Reservation:
-    """Cores of these nodes: a number for each node, one for all together, or a number of CPUs."""
+    """The reservation with cores of these nodes: a number per node, one for all together, or a number of CPUs."""
     free = [(name, free_cores(state, draft, name, now)) for name in names]
     chosen: dict[str, int] = {}
     if wanted.core_counts is not None and (len(wanted.core_counts) > 1 or wanted.node_count):

@@ -1,7 +1,7 @@
 """Which devices, and with them which cores, a reservation of GRES gets.
 
-With its devices it gets a part of the node's cores in proportion, those that are local to the devices first: what has
-no cores is of no use to a job. Memory is not reserved.
+With its devices it gets a proportional part of the node's cores, those that are local to the devices first: devices
+without cores are of no use to a job. Memory is not reserved.
 
 Source: scontrol(1) create reservation: TRES=gres/…, TRESPerNode.
 """
@@ -129,7 +129,9 @@ def _with_gres(state: State, draft: Reservation, names: tuple[str, ...], wanted:
 def _part(
     state: State, draft: Reservation, name: str, needs: dict[tuple[str, str], int], now: float, *, whole: bool
 ) -> tuple[tuple[GresAllocation, ...], int] | None:
-    """Devices (all that are wanted if `whole`, else as many as there are) and cores of one node; None: it has none."""
+    """Devices (all that are needed if `whole`, else as many as there are) and cores of one node; None if it
+    has none.
+    """
     node, given, taken = state.nodes[name], [], 0.0
     local = 0
     for (kind_name, kind), count in needs.items():
@@ -159,7 +161,7 @@ def _part(
 
 
 def _lines(node: Node, name: str, kind: str) -> list[GresCapacity]:
-    """Lines of devices of this name and type; shares and mere counts are no devices."""
+    """Device lines of this name and type; shares and plain counts are no devices."""
     return [
         line
         for line in node.config.capacity.gres

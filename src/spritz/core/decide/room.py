@@ -1,6 +1,6 @@
-"""What a node would hold if some jobs were gone or stood still: the state as it is, seen without them.
+"""What a node would hold if some jobs were gone or suspended: the present state, seen without them.
 
-Owns nothing; `start_refusal` asks it instead of the state, so that a start and a preemption pass the same checks.
+Owns nothing. `start_refusal` reads it instead of the state, so that a start and a preemption pass the same checks.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Room:
-    """`gone` jobs hold nothing, `stopped` ones have given back their CPUs.
+    """`gone` jobs hold nothing; `stopped` jobs have released their CPUs.
 
     `leaving`: jobs that have ended or are being preempted count as gone too. `take` adds jobs that are to start.
     """
@@ -41,14 +41,14 @@ class Room:
         self.gone = gone
         self.stopped = stopped
         self._leaving = leaving
-        #: what jobs that are to start together have been given: node -> shares by job
+        #: allocations of jobs that are to start together: node -> share by job id
         self._taken: dict[str, dict[int, NodeAllocation]] = {}
         self._starting: dict[int, Job] = {}
-        #: what counts for limits
+        #: resources in use that count towards limits
         self.ledger = state.ledger
 
     def take(self, waiting: Job, allocation: Allocation, wanted: tuple[tuple[str, int], ...] = ()) -> None:
-        """The job will start on this. `wanted`: of its licenses these (empty: the first that are free)."""
+        """The job will start on this. `wanted`: the choice of its licenses (empty: the first that is free)."""
         text = waiting.spec.licenses
         licenses = choose(self.state, text, self.licenses(), wanted=wanted) if text else ()
         job = replace(
@@ -65,11 +65,11 @@ class Room:
             self._taken.setdefault(share.node, {})[job.id] = share
         charge = charge_of(self.state.rules, job)
         if charge is not None:
-            # It was counted as submitted when it came.
+            # The job has counted as submitted since its submission.
             self.ledger.add(charge.keys, jobs=charge.jobs, tres=charge.tres, nodes=charge.nodes)
 
     def job(self, job_id: int) -> Job:
-        """The record, of one that is to start as it will be."""
+        """The record; of a job that is to start, the record as it will be."""
         return self._starting.get(job_id) or self.state.jobs[job_id]
 
     def use(self, name: str) -> NodeUse:
@@ -103,7 +103,7 @@ class Room:
         return self._leaving and bool(job.flags & COMPLETING or job.preempt_action)
 
     def licenses(self) -> dict[str, int]:
-        """What those who are gone have given back, less what those have who are to start."""
+        """Licenses that gone jobs return, less those of jobs that are to start."""
         returned: dict[str, int] = {}
         for job in self._starting.values():
             for name, count in job.licenses:
@@ -123,7 +123,7 @@ class Room:
 
 
 def _stands_aside(job: Job, partition: str) -> bool:
-    """The scheduler has suspended the job for others, and does not resume it while they run."""
+    """Whether the scheduler has suspended the job for others, and does not resume it while they run."""
     return job.state is JobState.SUSPENDED and (
         job.suspended_by == "preempt" or (bool(job.suspended_by) and job.partition != partition)
     )

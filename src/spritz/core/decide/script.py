@@ -1,4 +1,4 @@
-"""When a batch script is launched: once nothing of its job is CONFIGURING, of a heterogeneous job once no component is.
+"""When a batch script is launched: when its job is no longer CONFIGURING, nor any component of its heterogeneous job.
 
 Source: slurm.conf(5) PrologFlags; https://slurm.schedmd.com/heterogeneous_jobs.html.
 """
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def launch_script(context: DecisionContext, job: Job) -> None:
-    """Have the script of the job (or of its leader) launched if it waits for nothing any more."""
+    """Launch the script of the job (or of its leader) if it no longer waits for anything."""
     if het.configuring(context.state, job):
         return
     step = context.state.steps.get(job.het_job_id or job.id, {}).get(STEP_BATCH)

@@ -1,6 +1,6 @@
-"""Is a JobSpec sound in itself and against the configuration? Used for submissions and for updates of pending jobs.
+"""Checks that a JobSpec is valid in itself and against the configuration, for submissions and updates of pending jobs.
 
-Raises `Refused` in Slurm's words. Order of the checks as in Slurm, so that the first complaint is the same.
+Raises `Refused` in Slurm's words. The order of the checks is Slurm's, so that the first complaint is the same.
 
 Source: sbatch(1); slurm.conf(5) EnforcePartLimits, AllowAccounts …, MaxArraySize; recorded answers of Slurm 22.05.
 """
@@ -58,14 +58,14 @@ def chosen_partitions(state: State, names: tuple[str, ...]) -> list[Partition]:
 
 
 def with_alternates(state: State, spec: JobSpec) -> JobSpec:
-    """The request with the partitions that stand in for those that take no jobs. Source: slurm.conf(5) Alternate."""
+    """The request with alternates in place of partitions that take no jobs. Source: slurm.conf(5) Alternate."""
     names = spec.partitions or tuple(item.name for item in state.partitions.values() if item.default)
     found = tuple(dict.fromkeys(_open_name(state, name) for name in names))
     return spec if found == names else replace(spec, partitions=found)
 
 
 def _open_name(state: State, name: str) -> str:
-    """Of the partition, or of the first in the row of its alternates that takes jobs; its own if none does."""
+    """The first name in the chain of alternates whose partition takes jobs; the first name if none does."""
     seen: set[str] = set()
     found = state.partitions.get(name)
     while found is not None and not queues_jobs(found) and found.name not in seen:
@@ -75,9 +75,9 @@ def _open_name(state: State, name: str) -> str:
 
 
 def check_submission(context: DecisionContext, spec: JobSpec, *, there: bool = False) -> tuple[list[Partition], Reason]:
-    """Everything that a new job's spec must satisfy. Of one that is `there` already, its partitions may be closed.
+    """Check everything that a new job's spec must satisfy. If the job is `there` already, its partitions may be closed.
 
-    Returns its partitions and the reason for which it waits regardless (or NONE).
+    Returns its partitions and the reason for which it waits all the same (or NONE).
     """
     state = context.state
     _check_lengths(spec)
@@ -104,7 +104,7 @@ def _check_reboot(context: DecisionContext) -> None:
         raise Refused("ESLURM_NOT_SUPPORTED", hint="--reboot: RebootProgram is not configured")
 
 
-#: characters that a text may have, as in Slurm; `node_list` and its like are as long as the cluster has nodes
+#: most characters of each text, as in Slurm; `node_list` and similar may be as long as the cluster has nodes
 _LENGTHS = {
     **dict.fromkeys(("account", "comment", "features", "licenses", "mail_user", "name", "prefer", "qos"), 1024),
     **dict.fromkeys(("admin_comment", "extra", "reservation", "wckey"), 1024),
@@ -118,8 +118,8 @@ _INVALID_EXTRA = "Invalid extra constraints specification"
 
 
 def _check_lengths(spec: JobSpec) -> None:
-    """Checked before anything is looked up, so that an error message never repeats a text of 100,000 letters."""
-    # Nearly all are shorter all together than any of them may be.
+    """Checked before any lookup, so that an error message never repeats a text of 100,000 letters."""
+    # Quick test: nearly always all texts together are shorter than the least limit.
     if sum(map(len, filter(None, _texts(spec)))) > _LENGTH_MIN and any(
         len(text or "") > most for text, most in zip(_texts(spec), _LENGTHS.values(), strict=True)
     ):
@@ -129,8 +129,7 @@ def _check_lengths(spec: JobSpec) -> None:
 
 
 def check_submit_line(settings: ClusterSettings, line: str) -> None:
-    """The line that made a job or a step is kept with it, and no longer than SchedulerParameters=max_submit_line_size
-    (bytes)."""
+    """Check the line that made a job or step: at most SchedulerParameters=max_submit_line_size bytes."""
     limit = settings.max_submit_line_bytes
     if len(line) > limit or len(line.encode(errors="replace")) > limit:
         raise Refused(
@@ -140,7 +139,7 @@ def check_submit_line(settings: ClusterSettings, line: str) -> None:
 
 
 def _check_notation(spec: JobSpec) -> None:
-    """Texts that are read when the job is launched: what cannot be read then must not wait until then."""
+    """Check texts that are parsed only at launch, so that errors show at submission."""
     for text, read in (
         (spec.distribution, distribution.parse),
         (spec.cpu_bind, cpubind.parse_cpu_bind),
@@ -155,7 +154,7 @@ def _check_notation(spec: JobSpec) -> None:
 
 
 def check_extra(settings: ClusterSettings, text: str) -> None:
-    """With SchedulerParameters=extra_constraints, --extra is an expression over the extra data of nodes."""
+    """With SchedulerParameters=extra_constraints, --extra must be an expression over the extra data of nodes."""
     if not text or "extra_constraints" not in dict(settings.scheduler_parameters):
         return
     try:
@@ -192,7 +191,7 @@ def _check_counts(spec: JobSpec, settings: ClusterSettings) -> None:
 
 
 def _check_built(spec: JobSpec, settings: ClusterSettings) -> None:
-    """What other options promise and nothing here keeps is refused by name."""
+    """Refuse, by name, options that are not built."""
     if spec.expedite and not settings.expedited_requeue:
         hint = "--requeue=expedite needs SlurmctldParameters=enable_expedited_requeue"
         raise Refused("ESLURM_NOT_SUPPORTED", hint=hint).with_details(hint)
@@ -235,7 +234,7 @@ def _check_wanted_features(state: State, spec: JobSpec) -> None:
 
 
 def check_features(state: State, text: str, code: str, *, names: bool = True) -> None:
-    """Refuse constraints that cannot be read, or (`names`) that name a feature that no node has."""
+    """Refuse malformed constraints, and (with `names`) those that name a feature that no node has."""
     if not text:
         return
     try:
@@ -253,7 +252,7 @@ def check_features(state: State, text: str, code: str, *, names: bool = True) ->
 
 
 def _check_gpus_agree(spec: JobSpec) -> None:
-    """--gpus, --gpus-per-node and --gpus-per-task count the same GPUs."""
+    """--gpus, --gpus-per-node and --gpus-per-task count the same GPUs, and must agree."""
     node = gpus_each_node(spec)
     total, task = (sum(item.count for item in one) for one in (spec.gpus, spec.gpus_per_task))
     if node and task and node % task:
@@ -265,7 +264,7 @@ def _check_gpus_agree(spec: JobSpec) -> None:
             raise Refused("ESLURM_INVALID_GRES", hint=f"{total} GPUs in all are not {node} on each node")
 
 
-#: all that a job asks for of GRES
+#: all GRES that a job asks for
 _gres = attrgetter("gres_per_node", "gpus", "gpus_per_node", "gpus_per_task", "gpus_per_socket", "gres_per_task")
 
 
@@ -279,7 +278,8 @@ def _check_gres(settings: ClusterSettings, spec: JobSpec) -> None:
         return
     for requests in groups:
         for item in requests:
-            if item.count and item.name not in known:  # none of what is not there can be had
+            # a count of 0 may name anything
+            if item.count and item.name not in known:
                 raise Refused("ESLURM_INVALID_GRES", hint=f"GresTypes does not name {item.name}")
     names = {item.name for requests in groups for item in requests if item.count}
     if "gpu" in names and names & SHARES:
@@ -299,7 +299,7 @@ def _check_gres(settings: ClusterSettings, spec: JobSpec) -> None:
 
 
 def _check_types(requests: list[GresRequest]) -> None:
-    """The same GRES once with and once without a type has no meaning."""
+    """The same GRES with and without a type has no meaning."""
     typed = {item.name for item in requests if item.type}
     if any(not item.type and item.name in typed for item in requests):
         raise Refused("ESLURM_INVALID_GRES_TYPE")
@@ -313,7 +313,7 @@ def _check_licenses(state: State, spec: JobSpec) -> None:
         wanted = parse_licenses(spec.licenses)
     except LicenseError as error:
         raise Refused("ESLURM_INVALID_LICENSES") from error
-    # With allow_zero_lic a job may wait for more than there are at present.
+    # With allow_zero_lic a job may wait for more licenses than exist at present.
     more = any(name == "allow_zero_lic" for name, _value in settings.scheduler_parameters)
     if not any(
         all(name in known and (more or count <= known[name]) for name, count in needs.items()) for needs in wanted
@@ -337,8 +337,10 @@ def _check_times(spec: JobSpec, now: float) -> None:
 
 
 def _check_access(state: State, spec: JobSpec, partitions: list[Partition], caller: Caller) -> None:
-    """May this user use the partitions? Those that only his groups close are passed over while he waits, if another is
-    open to him and EnforcePartLimits does not ask for all.
+    """Check that the user may use the partitions.
+
+    Partitions that are closed only to the user's groups are skipped if another is open and EnforcePartLimits does not
+    ask for all.
     """
     closed: list[Refused] = []
     for partition in partitions:
@@ -354,7 +356,7 @@ def _check_access(state: State, spec: JobSpec, partitions: list[Partition], call
 
 
 def check_access(partition: Partition, spec: JobSpec, caller: Caller) -> None:
-    """May this user use the partition at all?"""
+    """Check that the user may use the partition at all."""
     if partition.root_only and not caller.admin:
         raise Refused("ESLURM_ACCESS_DENIED")
     if partition.disable_root_jobs and spec.uid == 0:
@@ -369,9 +371,9 @@ def check_access(partition: Partition, spec: JobSpec, caller: Caller) -> None:
 
 
 def _check_limits(state: State, spec: JobSpec, partitions: list[Partition], there: bool) -> Reason:
-    """States, limits and sizes of the partitions.
+    """Check states, limits and sizes of the partitions.
 
-    With EnforcePartLimits=NO what exceeds a limit waits, and this is its reason.
+    With EnforcePartLimits=NO a job that exceeds a limit waits, and this is its reason.
     """
     refusals: list[Refused] = []
     reasons: list[Reason] = []
@@ -379,7 +381,7 @@ def _check_limits(state: State, spec: JobSpec, partitions: list[Partition], ther
         if not queues_jobs(partition) and not there:
             refusals.append(Refused("ESLURM_PARTITION_NOT_AVAIL"))
             continue
-        # A held job is looked at when it is released, as in Slurm.
+        # A held job is checked when it is released, as in Slurm.
         refusal = None if spec.hold else _misfit_refusal(state, spec, partition)
         if refusal is not None:
             refusals.append(refusal)
@@ -414,9 +416,9 @@ _LIMIT_CODES = {
 def limit_reason(
     spec: JobSpec, partition: Partition, settings: ClusterSettings, lifted: frozenset[str] = flags.NONE
 ) -> Reason:
-    """Which rule of the partition (or limit of the cluster) keeps the job out, as the reason for which it waits.
+    """The rule of the partition (or limit of the cluster) that the job violates, as its reason for waiting.
 
-    `lifted`: flags of its QOS, which may free it from some.
+    `lifted`: flags of its QOS, which may lift some limits.
     """
     barred = barrier(partition, spec.account, spec.qos)
     return partition_limits.exceeded(spec, partition, settings, lifted) if barred is None else barred[0]

@@ -1,4 +1,7 @@
-"""A start that the scheduler proposes: checked against the state of this moment, then carried out.
+"""A start that the scheduler proposes: checked against the present state, then carried out.
+
+The scheduler planned from a snapshot that may be stale, so `start_refusal` repeats every check that protects an
+invariant: eligibility, limits, licenses, reservations and free resources. It does not repeat policy such as order.
 
 Source: DESIGN "snapshot, plan, check, apply"; slurm.conf(5) OverSubscribe for CPUs that may be shared.
 """
@@ -60,7 +63,7 @@ if TYPE_CHECKING:
 
 
 def start_refusal(state: State, start: PlannedStart, now: float, room: Room | None = None) -> str:
-    """Why this start cannot be, in words for the log; "" if it can. `room`: judged as if some jobs made room."""
+    """Why this start is not possible, for the log; "" if it is. `room`: check against this instead of the state."""
     job = state.jobs.get(start.job_id)
     if job is None or job.state is not JobState.PENDING:
         return "not pending"
@@ -103,7 +106,7 @@ def start_refusal(state: State, start: PlannedStart, now: float, room: Room | No
 
 
 def power_refusal(state: State, names: Collection[str]) -> str:
-    """Would a start on these nodes call up more than max_powered_nodes permits?"""
+    """Empty unless a start on these nodes would power up more nodes than max_powered_nodes permits."""
     most = state.settings.power.powered_max
     if most is None:
         return ""
@@ -141,7 +144,7 @@ def _licenses_kept(state: State, start: PlannedStart, now: float, seconds: float
 
 
 def _granted(state: State, job: Job, start: PlannedStart, now: float) -> int:
-    """The time limit of this start, in minutes: --time-min lets it be cut to the plan's, and to end by --deadline."""
+    """The time limit of this start in minutes: --time-min lets the plan shorten it, and it ends by --deadline."""
     spec, most = job.spec, start.time_limit_minutes
     if spec.deadline_at:
         left = int((spec.deadline_at - now) // 60)
@@ -204,7 +207,7 @@ def _allocation_refusal(room: Room, job: Job, allocation: Allocation, partition:
 
 
 def _segment_refusal(room: Room, job: Job, allocation: Allocation, partition: Partition) -> str:
-    """--exclusive=topo, ExclusiveTopo: all nodes of its leaf switches or blocks are empty, and named as kept."""
+    """--exclusive=topo, ExclusiveTopo: all nodes of its leaf switches or blocks must be empty, and be in `kept`."""
     if not has_segment(partition, job.spec.sharing):
         return "" if allocation.kept is None else "it keeps nodes that it may not keep"
     units = room.state.units(partition)
@@ -218,7 +221,7 @@ def _segment_refusal(room: Room, job: Job, allocation: Allocation, partition: Pa
 
 
 def cpus_agree(room: Room, share: NodeAllocation, use: NodeUse, partition: Partition, most: int) -> bool:
-    """Do those who use these CPUs share them: jobs of the same partition, and no more than `most` on one CPU?"""
+    """Whether the jobs on these CPUs share them: jobs of the same partition, and at most `most` on one CPU."""
     foreign, shares = 0, []
     for other_id, other in use.jobs.items():
         job, mask = room.job(other_id), mask_of(other.cpus)
@@ -243,10 +246,10 @@ def _exceeds_partition_cpus(room: Room, node: Node, share: NodeAllocation, use: 
 
 
 def _good_company(room: Room, job: Job, allocation: Allocation, partition: Partition, name: str) -> bool:
-    """May the job be on a node together with those that are there: --exclusive, =user, =mcs, ExclusiveUser."""
+    """Whether the job may share a node with the jobs there: --exclusive, =user, =mcs, ExclusiveUser."""
     settings, homes = room.state.settings, room.state.partitions
     own = occupant_of(job.spec, allocation, partition, settings)
-    # Others may be suspended, so that their CPUs look free.
+    # Jobs there may be suspended, so that their CPUs look free.
     return all(
         may_meet(own, occupant_of(other.spec, other.allocation, homes.get(other.partition), settings))
         for other in room.company(name, partition.name)
@@ -261,7 +264,7 @@ def start_job(context: DecisionContext, start: PlannedStart) -> None:
     minutes = _granted(context.state, job, start, context.now)
     changing = bool(context.state.settings.features.names) and changes(context.state, job, start.allocation)
     waking = changing or job.spec.reboot or wakes(context.state, start.allocation)
-    # Its time begins when its nodes are up, which may take so long.
+    # Its time limit starts when its nodes are up, which may take this long.
     delay = max(resume_timeout(context.state, name) for name in start.allocation.names) if waking else 0.0
     if changing:
         delay = max(delay, float(context.state.settings.features.boot_seconds))
@@ -296,7 +299,7 @@ def start_job(context: DecisionContext, start: PlannedStart) -> None:
 
 
 def _scheduler(job: Job, start: PlannedStart) -> str:
-    """Slurm tells apart what starts while its client waits for the answer, in turn, and before others."""
+    """sacct's SchedFlags: started at submission, by the main scheduler, or by backfill."""
     if start.backfilled:
         return "Backfill"
     return "Main" if job.spec.batch or job.last_evaluated_at else "Submit"

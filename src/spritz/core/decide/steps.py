@@ -1,4 +1,4 @@
-"""Steps: made, signalled, attached to. NotifyJob as well, which only passes words on.
+"""Steps: created, signalled, attached to. Also NotifyJob, which only passes a text on.
 
 Source: srun(1), sattach(1), scontrol(1) notify; slurm.conf(5) MaxStepCount.
 """
@@ -38,7 +38,7 @@ _ONE_COMPONENT = "Job steps that span multiple components of a heterogeneous job
 
 
 def create_step(context: DecisionContext, command: CreateStep) -> StepCreated:
-    """Lay the step out and launch it on its nodes; one that was made before is only told of."""
+    """Lay the step out and launch it on its nodes. For a repeated request, only return the step."""
     spec = command.spec
     made = _made_before(context, command) if command.again and spec.io_key else None
     if made is not None:
@@ -76,7 +76,7 @@ def create_step(context: DecisionContext, command: CreateStep) -> StepCreated:
 
 
 def create_het_step(context: DecisionContext, command: CreateHetStep) -> StepCreated:
-    """A step over several components: one number and one numbering of tasks; all parts, or none."""
+    """A step over several components: one step id and one numbering of tasks; all parts, or none."""
     leader = context.state.jobs.get(command.job_id)
     if leader is None:
         raise Refused("ESLURM_INVALID_JOB_ID")
@@ -148,13 +148,13 @@ def _parts_made_before(context: DecisionContext, command: CreateHetStep, jobs: l
 
 
 def _told(step: Step, *others: Step) -> StepCreated:
-    """The client knows the environment: he has sent it."""
+    """The reply without the environment, which the client itself has sent."""
     first, *rest = (replace(one, spec=replace(one.spec, environment=())) for one in (step, *others))
     return StepCreated(step=first, others=tuple(rest))
 
 
 def _made_before(context: DecisionContext, command: CreateStep) -> Step | None:
-    """The step of the same client, living or over."""
+    """The step that an earlier, equal request of the client created, live or ended."""
     key = command.spec.io_key
     live = context.state.steps.get(command.job_id, {}).values()
     step = next((one for one in live if one.spec.io_key == key), None) or context.state.ended_steps.get(key)
@@ -175,7 +175,7 @@ def _laid_out(context: DecisionContext, job: Job, spec: StepSpec, live: tuple[St
 
 
 def _default_binding(context: DecisionContext, job: Job) -> str:
-    """CpuBind of the nodes, if all say the same; else of the partition; else TaskPluginParam. Source: slurm.conf(5)."""
+    """CpuBind of the nodes, if all agree; else of the partition; else TaskPluginParam. Source: slurm.conf(5)."""
     assert job.allocation is not None, f"job {job.id} holds nothing"
     said = {context.state.nodes[share.node].config.cpu_bind for share in job.allocation.nodes}
     partition = context.state.partitions.get(job.partition)
@@ -223,7 +223,7 @@ def signal(context: DecisionContext, command: SignalStep) -> Done:
 
 
 def attach(context: DecisionContext, command: AttachStep) -> StepCreated:
-    """One more client for the standard I/O of a step."""
+    """Add a client for the standard I/O of a step."""
     step = _live_step(context, command.job_id, command.step_id)
     need_owner(context, context.state.jobs[command.job_id])
     whole = parts(context.state, step)
@@ -243,7 +243,7 @@ def attach(context: DecisionContext, command: AttachStep) -> StepCreated:
 
 
 def notify(context: DecisionContext, command: NotifyJob) -> Done:
-    """A line on the standard error of each running job that is meant."""
+    """Write a line to the standard error of each running job that is named."""
     chosen = [one.job for one in select(context.state, command.target)]
     for job in chosen:
         need_owner(context, job, "ESLURM_USER_ID_MISSING")

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
 
 def submit_job(context: DecisionContext, command: SubmitJob) -> JobSubmitted | WillRun:
-    """Queue a job. With `test_only` nothing changes; the reply has no start time, which only a scheduler can tell."""
+    """Queue a job. With `test_only` nothing changes; the reply has no start time, which only the scheduler knows."""
     known = known_submission(context.state, command, context.caller)
     if known:
         return JobSubmitted(job_id=known)
@@ -72,12 +72,12 @@ def submit_job(context: DecisionContext, command: SubmitJob) -> JobSubmitted | W
     return JobSubmitted(job_id=job.id, messages=(ESLURM[obstacle][1],) if obstacle else ())
 
 
-#: reasons for which a job cannot start in the second in which it was submitted (`--immediate`)
+#: reasons for which a job cannot start in the second of its submission (`--immediate`)
 _NOT_YET = (Reason.BEGIN_TIME, Reason.DEPENDENCY, Reason.HELD_USER)
 
 
 def _obstacle(state: State, job: Job) -> str:
-    """The error that srun and salloc name while their job waits for it to be put right, "" for none."""
+    """The error that srun and salloc print while their job waits; "" for none."""
     if job.hold is not Hold.NONE:
         return "ESLURM_JOB_HELD"
     if all(state.partitions[name].state is PartitionState.DOWN for name in job.spec.partitions or (job.partition,)):
@@ -87,7 +87,7 @@ def _obstacle(state: State, job: Job) -> str:
 
 
 def submit_het_job(context: DecisionContext, command: SubmitHetJob) -> JobSubmitted | WillRun:
-    """Queue all components of a heterogeneous job with consecutive numbers, or none of them."""
+    """Queue all components of a heterogeneous job with consecutive ids, or none of them."""
     components = command.components
     leader = components[0] if components else None
     if leader is None or len(components) > het.COMPONENTS_MAX:
@@ -121,7 +121,7 @@ def submit_het_job(context: DecisionContext, command: SubmitHetJob) -> JobSubmit
 
 
 def known_submission(state: State, command: SubmitJob, caller: Caller) -> int:
-    """The job that this very submission has queued already; 0: none. Its answer was lost, and is asked for again."""
+    """The job that this submission has queued already (0: none): the answer was lost, and the client asks again."""
     if not command.submit_key or command.test_only:
         return 0
     uid = command.spec.uid if caller.admin and command.spec.uid >= 0 else caller.uid
@@ -129,7 +129,7 @@ def known_submission(state: State, command: SubmitJob, caller: Caller) -> int:
 
 
 class Component:
-    """Which one of which heterogeneous job."""
+    """Which component of which heterogeneous job."""
 
     __slots__ = ("first", "offset", "size")
 
@@ -146,7 +146,8 @@ def new_job(
     state = context.state
     spec = _owned(context, command.spec, command.granted)
     if spec.exempt or spec.time_granted:
-        spec = replace(spec, exempt=(), time_granted=False)  # not for a user to ask for
+        # users may not set these
+        spec = replace(spec, exempt=(), time_granted=False)
     if len(command.submit_key) > SUBMIT_KEY_LENGTH_MAX:
         raise Refused("ESLURM_PATHNAME_TOO_LONG", hint=f"a key has at most {SUBMIT_KEY_LENGTH_MAX} characters")
     if len(command.script) > state.settings.max_script_bytes:
@@ -158,7 +159,8 @@ def new_job(
     array = _array(state, spec)
     count = 1 if array is None else array.task_count
     if component is not None:
-        count = component.size  # they are counted together, or some would pass a limit that all exceed
+        # counted together: each alone could pass a limit that all together exceed
+        count = component.size
     if state.job_count + count > state.settings.max_job_count:
         raise Refused("ESLURM_MAX_JOB_COUNT", hint="MaxJobCount is reached")
     if not enough_numbers(state, count):
@@ -182,7 +184,7 @@ def new_job(
         id=job_id,
         spec=spec,
         reason=waits if reason is Reason.NONE else reason,
-        # As in Slurm, a held job tells this before its hold.
+        # As in Slurm, a held job reports this reason before its hold.
         reason_detail=barred[1] if barred is not None and barred[0] is waits else "",
         priority=0 if hold is not Hold.NONE else initial_priority(state, spec, job_id),
         hold=hold,
@@ -204,7 +206,7 @@ def new_job(
 
 
 def labelled(context: DecisionContext, spec: JobSpec) -> JobSpec:
-    """With the label that keeps its nodes from others. Refuses one that its user may not have."""
+    """The spec with the MCS label that keeps its nodes from others. Refuses a label that the user may not have."""
     own = spec.uid == context.caller.uid
     try:
         label = label_of(context.state.settings.mcs, spec, context.caller.group_names if own else (spec.group,))
@@ -214,8 +216,9 @@ def labelled(context: DecisionContext, spec: JobSpec) -> JobSpec:
 
 
 def _owned(context: DecisionContext, spec: JobSpec, granted: tuple[str, ...]) -> JobSpec:
-    """The job is its caller's, unless an administrator submits for somebody else. What the site's plugins have set
-    (`granted`) needs no right of the caller's."""
+    """The spec with the caller as owner, unless an administrator submits for another user. What the site's plugins have
+    set (`granted`) needs no right of the caller's.
+    """
     caller = context.caller
     if caller.admin:
         if spec.uid < 0:
@@ -231,7 +234,7 @@ def _owned(context: DecisionContext, spec: JobSpec, granted: tuple[str, ...]) ->
     if spec.nice < 0 and not operator and "nice" not in granted:
         raise Refused("ESLURM_INVALID_NICE")
     if spec.priority is not None and not operator and "priority" not in granted:
-        # Differs: slurmctld 22.05 does as if no priority had been given. Source: sbatch(1) --priority.
+        # Differs: slurmctld 22.05 ignores the priority here. Source: sbatch(1) --priority.
         raise Refused(
             "ESLURM_ACCESS_DENIED", hint="only operators choose priorities; --hold and --nice are for all users"
         )
@@ -249,9 +252,10 @@ def _owned(context: DecisionContext, spec: JobSpec, granted: tuple[str, ...]) ->
 
 
 def _completed(spec: JobSpec, partitions: list[Partition]) -> JobSpec:
-    """The request with what it gets from its partitions: their names, DefaultTime and what they say of sharing."""
+    """The request with what its partitions add: their names, DefaultTime and sharing."""
     if spec.deadline_at and spec.time_limit_minutes is None and not spec.time_min_minutes:
-        spec = replace(spec, time_min_minutes=1)  # so that its limit can be cut to end by then
+        # so that its limit can be shortened to end by then
+        spec = replace(spec, time_min_minutes=1)
     spec = time_limit.with_default(spec, partitions[0])
     names = tuple(partition.name for partition in partitions)
     if spec.partitions != names:
@@ -261,7 +265,7 @@ def _completed(spec: JobSpec, partitions: list[Partition]) -> JobSpec:
 
 
 def _forced_sharing(spec: JobSpec, partitions: list[Partition]) -> Sharing:
-    """What the partitions leave of --exclusive and --oversubscribe, where they all agree."""
+    """Sharing as the partitions force it on --exclusive and --oversubscribe, if they all agree."""
     if spec.sharing in (Sharing.USER, Sharing.MCS, Sharing.TOPO):
         return spec.sharing
     kinds = {oversubscription(partition) for partition in partitions}
@@ -288,7 +292,8 @@ def _array(state: State, spec: JobSpec) -> ArrayState | None:
         raise Refused("ESLURM_INVALID_ARRAY", hint=f"SchedulerParameters=max_array_tasks is {tasks_max}")
     limit = parsed.throttle
     if any(item.kind == "singleton" for item in spec.dependencies):
-        limit = 1  # tasks of the array have one name, so one runs at a time
+        # tasks of the array have one name, so one runs at a time
+        limit = 1
     return ArrayState(
         pending=mask_text(ids),
         limit=limit,

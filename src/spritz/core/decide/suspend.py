@@ -1,7 +1,7 @@
-"""scontrol suspend and resume: processes stop and go on; CPUs are free meanwhile, memory and GRES are not.
+"""scontrol suspend and resume: processes stop and go on. CPUs are free in the meantime; memory and GRES are not.
 
-Differs: a job is not resumed while another uses its CPUs (ESLURM_NODES_BUSY), unless they take turns: then it goes on
-in its next time slice. Slurm would let them share.
+Differs: a job is not resumed while another uses its CPUs (ESLURM_NODES_BUSY), unless they use time slices: then it goes
+on in its next slice. Slurm would let them share.
 
 Source: scontrol(1) suspend, resume.
 """
@@ -31,7 +31,9 @@ if TYPE_CHECKING:
 
 
 def suspend(context: DecisionContext, command: SuspendJob) -> Done:
-    """Stop all running jobs that are meant; those that stand still already stay so until they are resumed."""
+    """Suspend all running jobs that are named; those that the scheduler has suspended stay so until they
+    are resumed.
+    """
     need_operator(context, "ESLURM_ACCESS_DENIED")
     jobs = [one.job for one in select(context.state, command.target)]
     _need_whole(jobs)
@@ -51,7 +53,7 @@ def suspend(context: DecisionContext, command: SuspendJob) -> Done:
 
 
 def resume(context: DecisionContext, command: ResumeJob) -> Done:
-    """Let all suspended jobs that are meant go on; the time limit moves by the time they stood still."""
+    """Resume all suspended jobs that are named; the time limit moves by the time they were suspended."""
     need_operator(context, "ESLURM_ACCESS_DENIED")
     jobs = [one.job for one in select(context.state, command.target)]
     _need_whole(jobs)
@@ -62,7 +64,7 @@ def resume(context: DecisionContext, command: ResumeJob) -> Done:
         if not cpus_are_free(context.state, job) and not _may_take_turns(context.state, job):
             raise Refused("ESLURM_NODES_BUSY")
     for job in stopped:
-        if cpus_are_free(context.state, job):  # else one of this same array took them
+        if cpus_are_free(context.state, job):  # otherwise a task of this same array took the CPUs
             go_on(context, job)
         elif not job.suspended_by and _may_take_turns(context.state, job):
             context.record(JobSuspended(at=context.now, job_id=job.id, by="gang"))
@@ -70,7 +72,7 @@ def resume(context: DecisionContext, command: ResumeJob) -> Done:
 
 
 def _may_take_turns(state: State, job: Job) -> bool:
-    """Who uses its CPUs shares them in time slices, and there are not too many of them yet."""
+    """Whether the jobs on its CPUs share them in time slices, and are not too many yet."""
     home = state.partitions.get(job.partition)
     if home is None or not time_sliced(state.settings.preemption, home):
         return False
@@ -79,7 +81,7 @@ def _may_take_turns(state: State, job: Job) -> bool:
 
 
 def _need_whole(jobs: list[Job]) -> None:
-    """Components stop and go on together."""
+    """Components are suspended and resumed together."""
     if any(job.het_offset for job in jobs) and not any(het.is_leader(job) for job in jobs):
         raise Refused("ESLURM_NOT_WHOLE_HET_JOB")
 

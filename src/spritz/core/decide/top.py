@@ -1,7 +1,7 @@
-"""Going first among one's own, by nice values: what the first gain the others of the same line pay.
+"""scontrol top: moves jobs ahead of the user's others by nice values. What these gain, the others of the group lose.
 
-A line is all waiting jobs of one user, partition, account and QOS that ask for one partition alone. Priorities in force
-come with the command: they are reckoned where the factors are known.
+A group is all waiting jobs of one user, account and QOS that ask only for one same partition. Priorities in force come
+with the command, from the scheduler, which knows the factors.
 
 Source: scontrol(1) top.
 """
@@ -33,7 +33,7 @@ NICE_MAX = 2_147_483_645
 
 
 def top(context: DecisionContext, command: TopJob) -> Done:
-    """Put these jobs before all others of their line, in the order given."""
+    """Put these jobs before all others of their group, in the order given."""
     state = context.state
     if not is_operator(context) and not any(key == "enable_user_top" for key, _ in state.settings.scheduler_parameters):
         raise Refused("ESLURM_ACCESS_DENIED", hint="SchedulerParameters=enable_user_top is not set")
@@ -61,7 +61,7 @@ def top(context: DecisionContext, command: TopJob) -> Done:
 
 
 def line_of(state: State, job: Job) -> list[Job]:
-    """Waiting jobs with which this one shares user, partition, account and QOS, itself among them."""
+    """Waiting jobs with which this one shares user, partition, account and QOS, itself included."""
     spec = job.spec
     return [
         other
@@ -84,7 +84,9 @@ def _lines(state: State, jobs: Iterable[Job]) -> list[dict[int, Job]]:
 
 
 def _gains(first: list[Job], rest: list[Job], in_force: dict[int, int]) -> list[tuple[Job, int]]:
-    """What each gains; the sum of all is 0. The first get the highest priorities of the line, or a little more."""
+    """The priority that each job gains; the sum is 0. The first get the highest priorities of the group, or a little
+    more.
+    """
     highest = sorted(in_force.values(), reverse=True)[: len(first)]
     above, extra = max((in_force[job.id] for job in rest), default=0), 0
     while True:
@@ -93,7 +95,7 @@ def _gains(first: list[Job], rest: list[Job], in_force: dict[int, int]) -> list[
             goals.append(max(at_least + extra, goals[-1] + 1 if goals else 0))
         gains = [(job, goal - in_force[job.id]) for job, goal in zip(first, reversed(goals), strict=True)]
         if not rest:
-            # No other job gives up priority: all of them give back equally what the job gains.
+            # No other job gives up priority: all of them return equally what the job gains.
             return _level(gains)
         each, more = divmod(sum(gain for _job, gain in gains), len(rest))
         if goals[0] > above - each:
@@ -107,7 +109,7 @@ def _level(gains: list[tuple[Job, int]]) -> list[tuple[Job, int]]:
 
 
 def _moved(state: State, job: Job, gain: int) -> Job:
-    """The job with its priority raised by this amount, by lowering its nice value."""
+    """The job with its priority raised by `gain`, by lowering its nice value."""
     spec = replace(job.spec, nice=min(max(job.spec.nice - gain, -NICE_MAX), NICE_MAX))
     by_hand = spec.priority is not None
     if not by_hand and state.settings.priority_multifactor:

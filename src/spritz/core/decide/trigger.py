@@ -1,4 +1,4 @@
-"""strigger: triggers are set, pulled, fired and cleared. Whether their events happen is seen by `controller.triggers`.
+"""strigger: triggers are set, pulled, fired and cleared. `controller.triggers` watches for their events.
 
 Source: strigger(1); order of refusals and their words as 22.05 has them.
 """
@@ -23,7 +23,7 @@ _OF_JOBS = frozenset({*NODE_EVENTS, "fini", "time"})
 
 
 def set_trigger(context: DecisionContext, command: SetTrigger) -> Done:
-    """Who may is settled by the controller: the program runs there."""
+    """Set a trigger. The controller has checked the right to do so: the program runs there."""
     state = context.state
     if not context.caller.admin and len(state.triggers) >= state.settings.max_job_count:
         raise Refused("ESLURM_MAX_JOB_COUNT")
@@ -64,7 +64,7 @@ def set_trigger(context: DecisionContext, command: SetTrigger) -> Done:
 
 
 def clear_triggers(context: DecisionContext, command: ClearTriggers) -> Done:
-    """Of others only root clears them."""
+    """Clear triggers; only root clears those of other users."""
     if not (command.id or command.job_id or command.uid >= 0):
         raise Refused("ESLURM_NOT_SUPPORTED", hint="which triggers?")
     found = [
@@ -82,7 +82,7 @@ def clear_triggers(context: DecisionContext, command: ClearTriggers) -> Done:
 
 
 def pull_triggers(context: DecisionContext, command: PullTriggers) -> Done:
-    """What was cleared meanwhile is not pulled."""
+    """Mark triggers as pulled; those cleared in the meantime are skipped."""
     pulls = tuple(pull for pull in command.pulls if pull.id in context.state.triggers)
     gone = tuple(number for number in command.gone if number in context.state.triggers)
     if pulls:
@@ -93,7 +93,7 @@ def pull_triggers(context: DecisionContext, command: PullTriggers) -> Done:
 
 
 def fire_triggers(context: DecisionContext, command: FireTriggers) -> Done:
-    """What was cleared meanwhile is refused as a whole: its program must not run."""
+    """Mark triggers as fired. Refused as a whole if one was cleared in the meantime: its program must not run."""
     for pull in command.pulls:
         trigger = context.state.triggers.get(pull.id)
         if trigger is None or pull not in trigger.pulls:

@@ -1,7 +1,7 @@
 """scontrol update of jobs: a changed spec must satisfy everything that a new one must.
 
-`changes` maps JobSpec fields to plain values (None: back to the default), and besides `array_limit`, `hold`,
-`end_at`. All records that the target means are checked before the first one changes.
+`changes` maps JobSpec fields to plain values (None: back to the default); also `array_limit`, `hold`, `end_at`. All
+records that the target names are checked before the first one changes.
 
 Source: scontrol(1) JOBS - SPECIFICATIONS FOR UPDATE COMMAND.
 """
@@ -40,13 +40,13 @@ if TYPE_CHECKING:
     from spritz.model.commands.job import UpdateJob
     from spritz.model.job import Dependency, Job
 
-#: may change at any time, even when the job has ended
+#: may change at any time, even after the job has ended
 NOTES = frozenset({"comment", "admin_comment", "system_comment", "extra"})
 #: may change while the job runs
 RUNNING = NOTES | {"time_limit_minutes", "name", "requeue", "wckey", "mail_types", "mail_user", "array_limit", "end_at"}
-#: so may these, for when it queues again
+#: may change while the job runs, and take effect if it is queued again
 ACTIVE = RUNNING | {"nice", "priority"}
-#: of a pending job
+#: may change while the job is pending
 PENDING = RUNNING | {
     "account",
     "begin_at",
@@ -106,10 +106,10 @@ PENDING = RUNNING | {
     "tmp_mib",
     "work_dir",
 }
-#: of administrators, and of operators
+#: only administrators and operators may change these
 ADMIN_ONLY = frozenset({"admin_comment", "system_comment"})
 OPERATOR_ONLY = frozenset({"contiguous", "deadline_at", "tmp_mib"})
-#: fields by which an operator frees a job from limits -> of what (`JobSpec.exempt`)
+#: fields by which an operator lifts limits of a job -> which limits (`JobSpec.exempt`)
 FREED = {
     "time_limit_minutes": "time",
     "qos": "qos",
@@ -125,7 +125,8 @@ def update_job(context: DecisionContext, command: UpdateJob) -> Done:
     """Change one job, an array, or some of its tasks."""
     chosen = select(context.state, command.target)
     if command.target.component == 0:
-        chosen = chosen[:1]  # of this component alone; to cancel or hold the first one means the whole
+        # only this component; for cancel and hold the first component means the whole job
+        chosen = chosen[:1]
     changes = command.changes
     _check_names(context, changes)
     for one in chosen:
@@ -136,15 +137,17 @@ def update_job(context: DecisionContext, command: UpdateJob) -> Done:
         _check_array_limit(chosen[0].job, command)
     live = [one for one in chosen if not one.job.state.ended] or chosen
     for one in live:
-        draft(context, one.job, changes, command.priority_now)  # all is refused before anything changes
+        # refuse before anything changes
+        draft(context, one.job, changes, command.priority_now)
     for one in live:
         numbers = single_out(context, one.job.id, one.tasks) if one.tasks else [one.job.id]
         for number in numbers:
             job = context.state.jobs[number]
-            if one.job.state.ended or not job.state.ended:  # else it has ended with another: kill_invalid_depend
+            # otherwise it has ended with another one: kill_invalid_depend
+            if one.job.state.ended or not job.state.ended:
                 _change(context, job, changes, command.priority_now)
     if "priority" in changes and not is_operator(context) and changes["priority"]:
-        # Told to users, though it is done; Slurm reckons the priority anew some day.
+        # Slurm tells users this although it is done, and computes the priority again later.
         return Done(messages=(ESLURM["ESLURM_PRIO_RESET_FAIL"][1],))
     return Done(missing=missing_tasks(context.state, command.target))
 
@@ -165,7 +168,7 @@ def _check_array_limit(job: Job, command: UpdateJob) -> None:
 
 
 def draft(context: DecisionContext, job: Job, changes: dict[str, object], priority_now: int | None = None) -> Job:
-    """The record as it would be afterwards, holds apart. Refuses what is not allowed; changes nothing."""
+    """The record as it would be afterwards, apart from holds. Refuses what is not allowed; changes nothing."""
     names = changes.keys()
     if job.state.ended and names - NOTES:
         raise Refused("ESLURM_JOB_FINISHED")
@@ -177,7 +180,8 @@ def draft(context: DecisionContext, job: Job, changes: dict[str, object], priori
     if "nodes_min" in names and "tasks" not in names and not spec.tasks_given:
         spec = replace(spec, tasks=spec.nodes_min * (spec.tasks_per_node or 1))  # as at its submission
     if changes.get("priority") and "nice" not in names:
-        spec = replace(spec, nice=0)  # a priority that is set is one without a nice value
+        # a priority that is set has no nice value
+        spec = replace(spec, nice=0)
     if job.priorities_reached and spec != job.spec:
         job = replace(job, priorities_reached=())
     if "extra" in names and job.state is JobState.PENDING:
@@ -209,7 +213,7 @@ def _changed_spec(spec: JobSpec, changes: dict[str, object]) -> JobSpec:
 
 
 def _freed(context: DecisionContext, spec: JobSpec, names: Collection[str]) -> JobSpec:
-    """What an operator sets, limits do not hold for, until its owner sets it anew. Source: scontrol(1) QOS."""
+    """Limits do not apply to what an operator sets, until the owner sets it again. Source: scontrol(1) QOS."""
     if spec.time_granted and "time_limit_minutes" in names:
         spec = replace(spec, time_granted=False)
     kinds = {FREED[name] for name in names if name in FREED}
@@ -218,19 +222,19 @@ def _freed(context: DecisionContext, spec: JobSpec, names: Collection[str]) -> J
 
 
 def _check_hold(job: Job, changes: dict[str, object]) -> None:
-    """A job that is held has no priority to change: `release` gives it one. Source: 22.05's `scontrol update`."""
+    """A held job has no priority to change: `release` gives it one. Source: 22.05's `scontrol update`."""
     held = job.state is JobState.PENDING and job.hold is not Hold.NONE
     if held and changes.get("priority") and changes.get("hold") is not False:
         raise Refused("ESLURM_JOB_HELD")
 
 
 def _check_rights(context: DecisionContext, job: Job, spec: JobSpec, priority: int) -> None:
-    """What owners may not do: raise time limits and priorities."""
+    """Refuse what owners may not do: raise time limits and priorities."""
     if is_operator(context):
         return
     if spec.account != job.spec.account and context.caller.uid != job.spec.uid:
         _need_both_accounts(context, spec)
-    # 0 means no limit where a job is submitted, and "now" for a job that runs.
+    # 0 means no limit at submission, and "now" for a running job.
     asked = INFINITE if spec.time_limit_minutes is None else spec.time_limit_minutes
     longer = asked > (job.time_limit_minutes or INFINITE)
     if (
@@ -247,7 +251,7 @@ def _check_rights(context: DecisionContext, job: Job, spec: JobSpec, priority: i
 
 
 def _need_both_accounts(context: DecisionContext, spec: JobSpec) -> None:
-    """A coordinator moves jobs between accounts of theirs."""
+    """A coordinator may move jobs only between accounts that they coordinate."""
     if not coordinates(context.state, context.caller, spec.account):
         raise Refused("ESLURM_USER_ID_MISSING")
 
@@ -270,12 +274,12 @@ def _limits_of_running(job: Job, changes: dict[str, object], nice_before: int) -
             raise Refused("ESLURM_INVALID_TIME_VALUE")
         granted = -int(-(end_at - job.started_at - job.suspended_seconds) // 60)
         job = replace(job, ends_at=float(end_at), time_limit_minutes=max(granted, 1))
-    # A new limit is no way out of being preempted.
+    # A new limit must not delay a preemption that is under way.
     return replace(job, ends_at=grace_ends_at) if job.preempt_action else job
 
 
 def _pending_again(context: DecisionContext, job: Job, spec: JobSpec, changes: dict[str, object]) -> Job:
-    """All that follows from a pending job's new spec, as if it were submitted now."""
+    """Everything that follows from a pending job's new spec, as if it were submitted now."""
     if "partitions" in changes:
         spec = with_alternates(context.state, spec)
     spec = with_counted_memory(context.state, spec)
@@ -305,10 +309,10 @@ def _pending_again(context: DecisionContext, job: Job, spec: JobSpec, changes: d
     if job.hold is not Hold.NONE:
         return job
     if changes.keys() & {"account", "qos", "partitions"} and job.accrued_at == 0.0:
-        job = replace(job, accrued_at=None)  # other limits may hold now
+        job = replace(job, accrued_at=None)  # other limits may apply now
     reason, eligible_at = eligibility(spec, Hold.NONE, dependencies, context.now)
     if reason is Reason.NONE and job.eligible_at and job.eligible_at <= context.now:
-        eligible_at = job.eligible_at  # it keeps the age it has
+        eligible_at = job.eligible_at  # it keeps its age
     elif not context.state.settings.priority_policy.accrue_always:
         job = replace(job, accrued_at=None)
     return replace(job, reason=waits if reason is Reason.NONE else reason, reason_detail="", eligible_at=eligible_at)
@@ -325,7 +329,7 @@ def _new_dependencies(context: DecisionContext, job: Job, spec: JobSpec) -> tupl
 
 
 def _lead_to(state: State, dependencies: Iterable[Dependency], goal: Job, depth: int) -> bool:
-    """Does any of these wait for `goal`, directly or through others, within `depth` steps? Each job is asked once."""
+    """Whether any of these waits for `goal`, directly or through others, within `depth` steps. Visits each job once."""
     seen: set[int] = set()
     level = {item.job_id for item in dependencies if item.kind != "singleton"}
     for _step in range(depth + 1):
@@ -364,7 +368,7 @@ def _change(context: DecisionContext, job: Job, changes: dict[str, object], prio
 
 
 def _change_hold(context: DecisionContext, job: Job, changes: dict[str, object]) -> None:
-    """Priority 0 holds, as `hold` does; `hold` false lets go, with the priority that is given."""
+    """Priority 0 holds, as `hold` does; `hold` false releases, with the given priority."""
     priority = changes.get("priority")
     held = changes.get("hold")
     if priority == 0 or held is True:

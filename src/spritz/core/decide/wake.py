@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 
 
 def nodes_came_up(context: DecisionContext, name: str) -> None:
-    """A node has registered: jobs that wait for no other go on."""
+    """A node has registered: start the time of jobs that wait for no other node."""
     for job_id in list(context.state.uses[name].jobs):
         begin_if_up(context, context.state.jobs[job_id])
 
 
 def begin_if_up(context: DecisionContext, job: Job) -> None:
-    """The job's time begins if all its nodes are up."""
+    """Start the job's time if all its nodes are up."""
     if not job.flags & POWER_UP_NODE or job.allocation is None or wakes(context.state, job.allocation):
         return
     minutes = INFINITE if job.time_limit_minutes is None else job.time_limit_minutes
