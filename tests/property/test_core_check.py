@@ -19,7 +19,9 @@ from spritz.model.commands.job import SubmitJob
 from spritz.testing.builders import ALICE, ROOT, World, job_spec
 
 #: Attributes that only keep what can be worked out again, and heaps, whose superseded entries go when they are seen.
-CACHES = frozenset({"shapes", "segments", "features", "_heap", "_parties", "_bounds", "_coordinated", "_policy"})
+CACHES = frozenset(
+    {"node_groups", "segments", "features", "_heap", "_job_limits_cache", "_bounds", "_coordinated", "_policy"}
+)
 
 
 def contents(value: Any) -> Any:

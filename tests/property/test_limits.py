@@ -60,23 +60,23 @@ def test_what_is_let_in_never_exceeds_a_limit_and_all_of_it_is_given_back(
     rules, ledger = Rules(policy), Ledger()
     running = []
     for account, user, qos, cpus in jobs:
-        party = rules.party(account, user, "p", qos)
-        if over_submit(party, ledger, 1) is not None:
+        job_limits = rules.job_limits(account, user, "p", qos)
+        if over_submit(job_limits, ledger, 1) is not None:
             continue
-        ledger.add(party.keys, submitted=1)
+        ledger.add(job_limits.keys, submitted=1)
         tres = (("cpu", cpus), ("node", 1))
         fork = ledger.fork()
-        if exceeded(party, fork, tres, 1) is not None:
-            ledger.add(party.keys, submitted=1, sign=-1)
+        if exceeded(job_limits, fork, tres, 1) is not None:
+            ledger.add(job_limits.keys, submitted=1, sign=-1)
             continue
-        fork.add(party.keys, jobs=1, tres=tres)
-        assert all(ledger.use(key).jobs == fork.use(key).jobs - 1 for key in party.keys), "a fork is apart"
-        ledger.add(party.keys, jobs=1, tres=tres)
-        running.append((party, tres))
+        fork.add(job_limits.keys, jobs=1, tres=tres)
+        assert all(ledger.use(key).jobs == fork.use(key).jobs - 1 for key in job_limits.keys), "a fork is apart"
+        ledger.add(job_limits.keys, jobs=1, tres=tres)
+        running.append((job_limits, tres))
         _holds(rules, ledger, policy)
     order.shuffle(running)  # type: ignore[attr-defined]  # a Random
-    for party, tres in running:
-        ledger.add(party.keys, jobs=1, submitted=1, tres=tres, sign=-1)
+    for job_limits, tres in running:
+        ledger.add(job_limits.keys, jobs=1, submitted=1, tres=tres, sign=-1)
         _holds(rules, ledger, policy)
     assert ledger.uses == {}
 

@@ -140,7 +140,7 @@ def test_rules_take_over_an_edit_as_if_they_were_made_anew(before: Policy, after
     change = change_between(before, after)
     rules, fresh = Rules(before, {"q": "part"}), Rules(after, {"q": "part"})
     for job in _JOBS:
-        rules.party(*job)
+        rules.job_limits(*job)
     if not rules.can_amend(change):
         return
     touched = rules.amend(change)
@@ -157,9 +157,9 @@ def test_rules_take_over_an_edit_as_if_they_were_made_anew(before: Policy, after
     )
     old = Rules(before, {"q": "part"})
     for job in _JOBS:
-        assert rules.party(*job) == fresh.party(*job), job
+        assert rules.job_limits(*job) == fresh.job_limits(*job), job
         counted = touched.recounts(job[0], job[1], job[3]) or ("part" in touched.counted_qos and job[2] == "q")
-        assert counted or old.party(*job).keys == fresh.party(*job).keys, "it counts where it did"
+        assert counted or old.job_limits(*job).keys == fresh.job_limits(*job).keys, "it counts where it did"
     for user in ("ann", "bob", "eve"):
         if sum(one.is_default for one in after.associations if one.user == user) <= 1:
             assert rules.default_account(user) == fresh.default_account(user)

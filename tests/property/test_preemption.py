@@ -23,7 +23,7 @@ from spritz.model.events.cluster import PolicyChanged
 from spritz.model.job import Sharing
 from spritz.model.limits.records import Policy, Qos
 from spritz.model.plan import Plan, PlannedPreemption
-from spritz.model.preempting import Party, may_preempt, preempt_mode
+from spritz.model.preempting import PreemptionSide, may_preempt, preempt_mode
 from spritz.model.preemption import PreemptionPolicy, PreemptMode
 from spritz.model.reports import JobGone
 from spritz.model.resources import mask_of
@@ -87,10 +87,10 @@ def clusters(draw: st.DrawFn) -> Site:
     return here
 
 
-def party(here: Site, partition: str, qos: str, priority: int = 0) -> Party:
+def side(here: Site, partition: str, qos: str, priority: int = 0) -> PreemptionSide:
     state = here.machine.state
     level = state.rules.qos.get(qos)
-    return Party(
+    return PreemptionSide(
         partition=state.partitions[partition], qos=level.record if level is not None else None, priority=priority
     )
 
@@ -258,9 +258,9 @@ def check_victims(here: Site, running: list[dict[str, Any]], waiting: dict[str, 
 def right(here: Site, item: PlannedPreemption) -> bool:
     """The preemptor may preempt each of them."""
     policy = here.machine.state.settings.preemption
-    who = party(here, item.allocation.partition, here.jobs[item.job_id].spec.qos)
+    who = side(here, item.allocation.partition, here.jobs[item.job_id].spec.qos)
     return all(
-        may_preempt(policy, who, party(here, here.jobs[victim.job_id].partition, here.jobs[victim.job_id].spec.qos))
+        may_preempt(policy, who, side(here, here.jobs[victim.job_id].partition, here.jobs[victim.job_id].spec.qos))
         for victim in item.victims
     )
 
@@ -274,18 +274,18 @@ def least(here: Site, preemptor: int) -> int | None:
         return None
     snapshot = here.projection.snapshot(here.now)
     homes, policy = state.partitions, state.settings.preemption
-    who = party(here, "high", "high")
+    who = side(here, "high", "high")
     request = resolve(here.jobs[preemptor].spec, homes["high"], state.settings)
     candidates = [
         here.jobs[job_id]
         for job_id in state.running
-        if may_preempt(policy, who, party(here, here.jobs[job_id].partition, here.jobs[job_id].spec.qos))
+        if may_preempt(policy, who, side(here, here.jobs[job_id].partition, here.jobs[job_id].spec.qos))
     ]
     for size in range(len(candidates) + 1):
         for chosen in combinations(candidates, size):
             table = snapshot.table.fork()
             for job in chosen:
-                mode = preempt_mode(policy, party(here, job.partition, job.spec.qos))
+                mode = preempt_mode(policy, side(here, job.partition, job.spec.qos))
                 assert job.allocation is not None
                 for name in job.allocation.names:
                     index = table.index_of[name]

@@ -13,7 +13,7 @@
 `policy`         accounting's policy in the state; `charges` what a job counts towards limits; `shares` how guarantees
                  stand
 `het`            heterogeneous jobs; `reservations`, `power`: when they fall due
-`step_layout`, `step_room`, `step_shares`, `step_ports`, `binding`    where a step's tasks go in its job's allocation
+`step_layout`, `job_nodes`, `step_shares`, `step_ports`, `binding`    where a step's tasks go in its job's allocation
 `invariants`     what must always hold of the state
 
 To test: `spritz.testing.builders.World`; conversations in `tests/transcripts/core` (`pytest --bless`). To add a

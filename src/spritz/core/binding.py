@@ -99,11 +99,11 @@ def _listed_domains(tasks: int, cpus: int, wanted: Binding, hardware: Hardware) 
 
 def _listed_cpus(tasks: int, cpus: int, wanted: Binding) -> tuple[int, ...]:
     """The lists name CPUs of the node. A mask outside the step falls back to all of the step's CPUs."""
-    own = mask_ids(cpus)
+    step_cpus = mask_ids(cpus)
     masks = []
     for task in range(tasks):
         if wanted.type == "rank":
-            mask = 1 << own[task % len(own)]
+            mask = 1 << step_cpus[task % len(step_cpus)]
         else:
             value = wanted.values[task % len(wanted.values)]
             mask = value if wanted.type == "mask_cpu" else 1 << value
@@ -111,31 +111,31 @@ def _listed_cpus(tasks: int, cpus: int, wanted: Binding) -> tuple[int, ...]:
     return tuple(masks)
 
 
-def _dealt(tasks: int, cpus: int, each: int, hardware: Hardware, distributed: str) -> list[int]:
-    """`each` CPUs per task: socket by socket (block), or task by task over the sockets in turn (cyclic, the
+def _dealt(tasks: int, cpus: int, per_task: int, hardware: Hardware, distributed: str) -> list[int]:
+    """`per_task` CPUs per task: socket by socket (block), or task by task over the sockets in turn (cyclic, the
     default).
     """
     method = distribution.parse(distributed).sockets if distributed else ""
     if method == "block" or len(hardware.sockets) == 1:
-        return _filled(tasks, cpus, each)
+        return _filled(tasks, cpus, per_task)
     free = [cpus & socket for socket in hardware.sockets]
     masks = []
     turn = 0
     for _ in range(tasks):
         mask = 0
         if method == "fcyclic":
-            while mask.bit_count() < each:
+            while mask.bit_count() < per_task:
                 turn = _next_socket(free, turn, 1)
-                one = lowest_bits(free[turn], 1)
-                free[turn] &= ~one
-                mask |= one
+                cpu = lowest_bits(free[turn], 1)
+                free[turn] &= ~cpu
+                mask |= cpu
                 turn += 1
         else:
-            turn = _next_socket(free, turn, each)
-            mask = lowest_bits(free[turn], each)
+            turn = _next_socket(free, turn, per_task)
+            mask = lowest_bits(free[turn], per_task)
             free[turn] &= ~mask
             for number in range(len(free)):
-                more = lowest_bits(free[number], each - mask.bit_count())
+                more = lowest_bits(free[number], per_task - mask.bit_count())
                 free[number] &= ~more
                 mask |= more
             turn += 1
@@ -152,10 +152,10 @@ def _next_socket(free: list[int], start: int, count: int) -> int:
     return next(number for number in numbers if free[number])
 
 
-def _filled(tasks: int, cpus: int, each: int) -> list[int]:
+def _filled(tasks: int, cpus: int, per_task: int) -> list[int]:
     masks = []
     for _ in range(tasks):
-        mask = lowest_bits(cpus, each)
+        mask = lowest_bits(cpus, per_task)
         cpus &= ~mask
         masks.append(mask)
     return masks
@@ -185,14 +185,18 @@ def gpu_masks(
     wanted = parse_gpu_bind(bind) if bind else Binding()
     if not devices or wanted.type == "none":
         return ()
-    own = mask_ids(devices)
+    step_devices = mask_ids(devices)
     if wanted.type in ("map_gpu", "map"):
-        return tuple(1 << own[wanted.values[task % len(wanted.values)] % len(own)] for task in range(tasks))
+        return tuple(
+            1 << step_devices[wanted.values[task % len(wanted.values)] % len(step_devices)] for task in range(tasks)
+        )
     if wanted.type in ("mask_gpu", "mask"):
-        return tuple(_relative(wanted.values[task % len(wanted.values)], own) or devices for task in range(tasks))
+        return tuple(
+            _relative(wanted.values[task % len(wanted.values)], step_devices) or devices for task in range(tasks)
+        )
     if wanted.type == "single":
         shared = max(1, wanted.values[0] if wanted.values else 1)
-        return tuple(1 << own[task // shared % len(own)] for task in range(tasks))
+        return tuple(1 << step_devices[task // shared % len(step_devices)] for task in range(tasks))
     if wanted.type == "closest":
         return _closest(tasks, devices, cpus_by_task, near)
     shares = [(devices, wanted.values[0])] if wanted.type == "per_task" and wanted.values else per_task
@@ -202,12 +206,12 @@ def gpu_masks(
     return tuple(reduce(or_, masks) for masks in zip(*dealt, strict=True))
 
 
-def _relative(mask: int, own: list[int]) -> int:
+def _relative(mask: int, step_devices: list[int]) -> int:
     """Bit i of `mask` means the i-th of the step's own devices."""
     chosen = 0
     for index in mask_ids(mask):
-        if index < len(own):
-            chosen |= 1 << own[index]
+        if index < len(step_devices):
+            chosen |= 1 << step_devices[index]
     return chosen
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from spritz.core.eligibility import awaits_accrual, grows_older
+from spritz.core.eligibility import accrues_age, awaits_accrual
 from spritz.core.flags import POWER_UP_NODE
 from spritz.model.ids import INFINITE
 from spritz.model.job_tres import allocated
@@ -59,8 +59,8 @@ def charge_of(rules: Rules, job: Job) -> Charge | None:
         count = 1 if job.array is None else mask_of(job.array.pending).bit_count()
         if not count:
             return None
-        return Charge(keys, 0, count, accruing=count if grows_older(job) else 0, accrual_waits=awaits_accrual(job))
-    keys = rules.party(spec.account, spec.user, job.partition, spec.qos).keys
+        return Charge(keys, 0, count, accruing=count if accrues_age(job) else 0, accrual_waits=awaits_accrual(job))
+    keys = rules.job_limits(spec.account, spec.user, job.partition, spec.qos).keys
     licenses = tuple((f"license/{name}", count) for name, count in job.licenses)
     tres = (*allocated(job), *licenses)
     factor = rules.usage_factor(spec.qos)
@@ -111,8 +111,8 @@ def add_charge(ledger: Ledger, minutes: Minutes, charge: Charge | None, sign: in
 def fit_usage(usage: Usage, old: Rules, new: Rules, at: float) -> None:
     """Adapt usage to a new policy: forget that of deleted associations and QOS; moved accounts take theirs along."""
     parents, before = new.parents(), old.parents()
-    known = {("a", association.id) for association in new.policy.associations} | {("q", name) for name in new.qos}
-    for key in [key for key in usage.entries if key not in known]:
+    existing = {("a", association.id) for association in new.policy.associations} | {("q", name) for name in new.qos}
+    for key in [key for key in usage.entries if key not in existing]:
         del usage.entries[key]
     if any(parents.get(number, above) != above for number, above in before.items()):
         usage.retree(parents, (association.id for association in new.policy.associations if association.user), at)
@@ -142,8 +142,8 @@ def reset_usage(usage: Usage, rules: Rules, keys: Iterable[Key], at: float) -> N
 
 
 def _above(parents: Mapping[int, int], number: int) -> list[int]:
-    found: list[int] = []
-    while number in parents and len(found) < len(parents):
+    ancestors: list[int] = []
+    while number in parents and len(ancestors) < len(parents):
         number = parents[number]
-        found.append(number)
-    return found
+        ancestors.append(number)
+    return ancestors

@@ -25,32 +25,32 @@ def copied(state: State) -> State:
 
 
 # Any: the state's attributes have many types, and each copy has the type of its original.
-def _copied(value: Any, known: dict[int, Any]) -> Any:
+def _copied(value: Any, copies: dict[int, Any]) -> Any:
     if isinstance(value, _FROZEN):
         return value
-    copy = known.get(id(value))
+    copy = copies.get(id(value))
     if copy is None:
-        copy = known[id(value)] = _fresh(value, known)
+        copy = copies[id(value)] = _fresh(value, copies)
     return copy
 
 
-def _fresh(value: Any, known: dict[int, Any]) -> Any:
+def _fresh(value: Any, copies: dict[int, Any]) -> Any:
     kind = type(value)
     if kind is dict:
         # The values of one dict have one type: the first tells whether all can be shared.
         if isinstance(next(iter(value.values()), None), _FROZEN):
             return value.copy()
-        return {key: _copied(item, known) for key, item in value.items()}
+        return {key: _copied(item, copies) for key, item in value.items()}
     if kind is list:
-        return [_copied(item, known) for item in value]
+        return [_copied(item, copies) for item in value]
     if kind is set:
         return set(value)
     if kind is deque:
         return deque(value, value.maxlen)
     assert kind.__module__.startswith("spritz."), f"{kind.__name__} in a state: say here how it is copied"
-    copy = known[id(value)] = object.__new__(kind)
+    copy = copies[id(value)] = object.__new__(kind)
     for name in _attributes(value):
-        setattr(copy, name, _copied(getattr(value, name), known))
+        setattr(copy, name, _copied(getattr(value, name), copies))
     return copy
 
 

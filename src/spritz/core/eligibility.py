@@ -39,7 +39,7 @@ def may_wait(job: Job) -> bool:
     return job.state is JobState.PENDING and job.reason not in CORE_REASONS and job.eligible_at > 0.0
 
 
-def grows_older(job: Job) -> bool:
+def accrues_age(job: Job) -> bool:
     """Whether its age priority accrues while it waits (limits on accrual permitting)."""
     return job.accrued_at != 0.0 and may_wait(job)
 

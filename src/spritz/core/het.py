@@ -35,7 +35,7 @@ def others(state: State, job: Job) -> list[Job]:
     """The other components of its heterogeneous job."""
     if not job.het_job_id:
         return []
-    return [one for one in members(state, job) if one.id != job.id]
+    return [member for member in members(state, job) if member.id != job.id]
 
 
 def is_leader(job: Job) -> bool:
@@ -47,4 +47,4 @@ def configuring(state: State, job: Job) -> bool:
     """Whether the prologs of some component have not ended: the script waits for all of them."""
     if not job.het_job_id:
         return bool(job.flags & CONFIGURING)
-    return any(one.flags & CONFIGURING for one in members(state, job))
+    return any(member.flags & CONFIGURING for member in members(state, job))

@@ -129,7 +129,7 @@ def _restore_job(state: State, job: Job, specs: dict[int, JobSpec]) -> None:
             job = structs.replace(job, spec=spec)
     state.put_job(job)
     if state.held_shares(job):
-        state.keep_off(job)
+        state.hold_idle_nodes(job)
     for share in state.held_shares(job):
         use = state.uses.get(share.node)
         if use is None:

@@ -12,7 +12,7 @@ from spritz.core import het
 from spritz.core.decide.accrue import limits_accrual
 from spritz.core.flags import COMPLETING, CONFIGURING, POWER_UP_NODE
 from spritz.core.image import decoded, encoded
-from spritz.core.power import node_deadline, wakes
+from spritz.core.power import needs_power_up, node_deadline
 from spritz.core.state import State
 from spritz.core.timers import NEVER, job_deadline
 from spritz.model.ids import STEP_MAX
@@ -37,23 +37,23 @@ POWER_UP: int = NodeFlag.POWER_UP.value
 
 def breaches(state: State) -> list[str]:
     """Everything that is wrong; empty if all is well. The cost is linear in the state, so it is for tests."""
-    found: list[str] = []
+    problems: list[str] = []
     for job in state.jobs.values():
-        found += _job_breaches(state, job)
+        problems += _job_breaches(state, job)
     for name in state.uses:
-        found += _node_breaches(state, name)
-    found += _array_breaches(state)
-    found += _het_breaches(state)
+        problems += _node_breaches(state, name)
+    problems += _array_breaches(state)
+    problems += _het_breaches(state)
     for steps in state.steps.values():
-        found += _step_breaches(state, list(steps.values()))
-    found += _index_breaches(state)
-    found += _accrual_breaches(state)
+        problems += _step_breaches(state, list(steps.values()))
+    problems += _index_breaches(state)
+    problems += _accrual_breaches(state)
     stock = dict(state.settings.licenses)
     for name, count in state.licenses_taken.items():
         # Accounting may take licenses away that jobs hold.
         if "@" not in name and count > stock.get(name, 0):
-            found.append(f"{count} licenses {name} are taken of {stock.get(name, 0)}")
-    return found
+            problems.append(f"{count} licenses {name} are taken of {stock.get(name, 0)}")
+    return problems
 
 
 def transition_breach(before: Job | None, after: Job | None) -> str:
@@ -66,43 +66,43 @@ def transition_breach(before: Job | None, after: Job | None) -> str:
 
 
 def _job_breaches(state: State, job: Job) -> Iterator[str]:
-    who = f"job {job.id} ({job.state.value}, flags {job.flags})"
+    subject = f"job {job.id} ({job.state.value}, flags {job.flags})"
     completing = bool(job.flags & COMPLETING)
     if completing != bool(job.completing):
-        yield f"{who}: COMPLETING and its nodes disagree: {job.completing}"
+        yield f"{subject}: COMPLETING and its nodes disagree: {job.completing}"
     if job.state.active:
         if job.allocation is None or not job.allocation.nodes or not job.started_at:
-            yield f"{who}: runs without nodes or start time"
+            yield f"{subject}: runs without nodes or start time"
         if completing:
-            yield f"{who}: runs and completes"
+            yield f"{subject}: runs and completes"
         if job.dependencies:
-            yield f"{who}: runs with open dependencies"
+            yield f"{subject}: runs with open dependencies"
     if job.flags & POWER_UP_NODE and (
-        not job.flags & CONFIGURING or job.allocation is None or not wakes(state, job.allocation)
+        not job.flags & CONFIGURING or job.allocation is None or not needs_power_up(state, job.allocation)
     ):
-        yield f"{who}: waits for nodes that are all up"
+        yield f"{subject}: waits for nodes that are all up"
     if job.flags & CONFIGURING and job.state is not JobState.RUNNING:
-        yield f"{who}: CONFIGURING without running"
+        yield f"{subject}: CONFIGURING without running"
     if job.prolog_nodes is not None:
         if not job.state.active or job.allocation is None or not set(job.prolog_nodes) <= set(job.allocation.names):
-            yield f"{who}: prologs run on {job.prolog_nodes}"
+            yield f"{subject}: prologs run on {job.prolog_nodes}"
         if job.flags & CONFIGURING and not job.prolog_nodes:
-            yield f"{who}: CONFIGURING, and no prolog runs"
+            yield f"{subject}: CONFIGURING, and no prolog runs"
     if job.state.ended and not job.ended_at:
-        yield f"{who}: ended without a time"
+        yield f"{subject}: ended without a time"
     if job.state is JobState.PENDING:
         if (job.hold is not Hold.NONE) != (job.priority == 0):
-            yield f"{who}: hold {job.hold.value!r} with priority {job.priority}"
+            yield f"{subject}: hold {job.hold.value!r} with priority {job.priority}"
         if job.allocation is not None and not completing:
-            yield f"{who}: pending with an allocation"
+            yield f"{subject}: pending with an allocation"
         if job.started_at or job.ended_at:
-            yield f"{who}: pending with start or end"
+            yield f"{subject}: pending with start or end"
     if job.array is not None and job.array_task_id is not None:
-        yield f"{who}: array and array task at once"
+        yield f"{subject}: array and array task at once"
     held = {share.node for share in state.held_shares(job)}
     indexed = {name for name, use in state.uses.items() if job.id in use.jobs}
     if held & state.uses.keys() != indexed:
-        yield f"{who}: holds {sorted(held)} by its record, {sorted(indexed)} by the nodes"
+        yield f"{subject}: holds {sorted(held)} by its record, {sorted(indexed)} by the nodes"
 
 
 def _node_breaches(state: State, name: str) -> Iterator[str]:
@@ -138,18 +138,18 @@ def _node_breaches(state: State, name: str) -> Iterator[str]:
 
 def _power_breaches(state: State, name: str) -> Iterator[str]:
     node, use = state.nodes[name], state.uses[name]
-    who = f"node {name} (flags {node.flags})"
+    subject = f"node {name} (flags {node.flags})"
     for job_id in use.jobs:
         job = state.jobs.get(job_id)
         if job is not None and node.flags & AWAY and not job.flags & POWER_UP_NODE:
-            yield f"{who} is not up, and job {job_id} does not wait for it"
+            yield f"{subject} is not up, and job {job_id} does not wait for it"
         if job is not None and job.state.active and node.flags & POWERED_DOWN and not node.flags & POWER_UP:
-            yield f"{who} is powered down with job {job_id}, and not called up"
+            yield f"{subject} is powered down with job {job_id}, and not called up"
     if node.flags & NodeFlag.POWERING_DOWN and use.jobs:
-        yield f"{who} is being powered down with jobs {list(use.jobs)}"
+        yield f"{subject} is being powered down with jobs {list(use.jobs)}"
     due = dict(state.node_deadlines.items()).get(name, NEVER)
     if due != node_deadline(state, node):
-        yield f"{who} is due at {due}, its record says {node_deadline(state, node)}"
+        yield f"{subject} is due at {due}, its record says {node_deadline(state, node)}"
 
 
 def _array_breaches(state: State) -> Iterator[str]:
@@ -173,43 +173,43 @@ def _het_breaches(state: State) -> Iterator[str]:
     for job in state.jobs.values():
         if not job.het_job_id:
             continue
-        who = f"component {job.id} of {job.het_job_id}"
+        subject = f"component {job.id} of {job.het_job_id}"
         if job.id != job.het_job_id + job.het_offset or not 0 <= job.het_offset < job.het_size:
-            yield f"{who} is number {job.het_offset} of {job.het_size}"
+            yield f"{subject} is number {job.het_offset} of {job.het_size}"
         whole = het.members(state, job)
-        if len(whole) != job.het_size or any(one.het_job_id != job.het_job_id for one in whole):
-            yield f"{who}: of {job.het_size} there are {[one.id for one in whole]}"
+        if len(whole) != job.het_size or any(member.het_job_id != job.het_job_id for member in whole):
+            yield f"{subject}: of {job.het_size} there are {[member.id for member in whole]}"
         elif not job.het_offset:
-            waiting = [one.id for one in whole if one.state is JobState.PENDING]
+            waiting = [member.id for member in whole if member.state is JobState.PENDING]
             if waiting and len(waiting) < len(whole):
-                yield f"{who}: only {waiting} wait"
-            if job.state.ended and any(one.state.active for one in whole):
-                yield f"{who} has ended before the others"
+                yield f"{subject}: only {waiting} wait"
+            if job.state.ended and any(member.state.active for member in whole):
+                yield f"{subject} has ended before the others"
 
 
 def _step_breaches(state: State, steps: list[Step]) -> Iterator[str]:
     taken: dict[str, int] = {}
     for step in steps:
-        who = f"step {step.job_id}.{step.step_id}"
+        subject = f"step {step.job_id}.{step.step_id}"
         job = state.jobs.get(step.job_id)
         if job is None or not (job.state.active or job.flags & COMPLETING):
-            yield f"{who} lives without its job"
+            yield f"{subject} lives without its job"
             continue
         if not step.running_nodes or not set(step.unstarted_nodes) <= set(step.running_nodes):
-            yield f"{who}: runs on {step.running_nodes}, not started on {step.unstarted_nodes}"
+            yield f"{subject}: runs on {step.running_nodes}, not started on {step.unstarted_nodes}"
         shares = {share.node: share for share in job.allocation.nodes} if job.allocation else {}
         for node in step.nodes:
             mask = mask_of(node.allocation.cpus)
             share = shares.get(node.allocation.node)
             if share is None:
                 if node.allocation.node in step.running_nodes:
-                    yield f"{who}: node {node.allocation.node} is not the job's"
+                    yield f"{subject}: node {node.allocation.node} is not the job's"
             elif mask & ~mask_of(share.cpus) or node.allocation.memory_mib > share.memory_mib:
-                yield f"{who}: more than the job has on {share.node}"
+                yield f"{subject}: more than the job has on {share.node}"
             if step.step_id > STEP_MAX or step.spec.overlap or node.allocation.node not in step.running_nodes:
                 continue
             if job.state.active and taken.get(node.allocation.node, 0) & mask:
-                yield f"{who}: CPUs of another step on {node.allocation.node}"
+                yield f"{subject}: CPUs of another step on {node.allocation.node}"
             taken[node.allocation.node] = taken.get(node.allocation.node, 0) | mask
 
 
@@ -242,8 +242,8 @@ def _accrual_breaches(state: State) -> Iterator[str]:
     """No job waits to accrue age priority while its limits allow it."""
     for waiting in state.accrual_waits.values():
         job = state.jobs[next(iter(waiting))]
-        party = state.rules.party(job.spec.account, job.spec.user, job.partition, job.spec.qos)
-        if not limits_accrual(state) or accrual_room(party, state.ledger) > 0:
+        job_limits = state.rules.job_limits(job.spec.account, job.spec.user, job.partition, job.spec.qos)
+        if not limits_accrual(state) or accrual_room(job_limits, state.ledger) > 0:
             yield f"jobs {list(waiting)} do not grow older, and no limit keeps them from it"
 
 
@@ -251,13 +251,13 @@ def _index_breaches(state: State) -> Iterator[str]:
     """Every index equals what follows from the records."""
     fresh = decoded(encoded(state))
     for name in _DERIVED:
-        mine, derived = getattr(state, name), getattr(fresh, name)
-        if mine != derived:
-            yield f"index {name} is {mine}, the records say {derived}"
+        recorded, derived = getattr(state, name), getattr(fresh, name)
+        if recorded != derived:
+            yield f"index {name} is {recorded}, the records say {derived}"
     for name in _TIMERS:
-        mine, derived = getattr(state, name).all(), getattr(fresh, name).all()
-        if mine != derived:
-            yield f"timers {name} are {mine}, the records say {derived}"
+        recorded, derived = getattr(state, name).all(), getattr(fresh, name).all()
+        if recorded != derived:
+            yield f"timers {name} are {recorded}, the records say {derived}"
     for node, use in state.uses.items():
         other = fresh.uses[node]
         for part in _USE_PARTS:
@@ -269,9 +269,9 @@ def _index_breaches(state: State) -> Iterator[str]:
             yield f"node {node}: devices are {use.devices}, the records say {other.devices}"
     for key, entry in state.usage.entries.items():
         twin = fresh.usage.entries.get(key)
-        mine = (entry.amounts, entry.rates)
-        if (twin is None and any(mine)) or (twin is not None and (twin.amounts, twin.rates) != mine):
-            yield f"usage of {key} is {mine}, the records say {twin and (twin.amounts, twin.rates)}"
+        recorded = (entry.amounts, entry.rates)
+        if (twin is None and any(recorded)) or (twin is not None and (twin.amounts, twin.rates) != recorded):
+            yield f"usage of {key} is {recorded}, the records say {twin and (twin.amounts, twin.rates)}"
     due = dict(state.deadlines.items())
     wanted = {job.id: job_deadline(state, job) for job in state.jobs.values()}
     wanted = {job_id: at for job_id, at in wanted.items() if at != float("inf")}

@@ -28,5 +28,5 @@ def choose(
     pool = LicensePool(stock(state.settings, state.rules).items())
     pool.take(state.licenses_taken)
     pool.take({name: -count for name, count in returned.items()})
-    found = pool.choose(text, kept, dict(wanted) if wanted else None)
-    return None if found is None else tuple(found.items())
+    choice = pool.choose(text, kept, dict(wanted) if wanted else None)
+    return None if choice is None else tuple(choice.items())

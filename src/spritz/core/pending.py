@@ -43,8 +43,8 @@ def pending_effects(state: State, node: str | None = None) -> list[Effect]:
     for job_id in job_ids:
         effects += _job_effects(state, state.jobs[job_id], node)
     if not state.settings.power.reboots_here:
-        found = [state.nodes[name] for name in names if name in state.nodes]
-        issued = [one for one in found if one.flags & NodeFlag.REBOOT_ISSUED]
+        nodes = [state.nodes[name] for name in names if name in state.nodes]
+        issued = [one for one in nodes if one.flags & NodeFlag.REBOOT_ISSUED]
         effects += [RebootOn(node=one.name, ordered_at=one.reboot_at) for one in issued]
     return effects
 

@@ -97,7 +97,7 @@ def refresh_minutes(state: State, keys: Iterable[Key] | None = None) -> None:
             state.minute_deadlines.set(key_text(key), reached_at(state.usage, place, state.at))
 
 
-def account_anew(state: State) -> None:
+def refresh_rules(state: State) -> None:
     """Settings or partitions changed: compute again what is billed, which limits apply, and how usage decays."""
     state.accrual_freed = True  # PriorityFlags may have lifted the limits on accrual
     priority = state.settings.priority_policy

@@ -42,20 +42,24 @@ def is_away(node: Node) -> bool:
     return bool(node.flags & AWAY)
 
 
-def wakes(state: State, allocation: Allocation) -> bool:
+def needs_power_up(state: State, allocation: Allocation) -> bool:
     """Whether a job on these nodes must wait until some of them are up."""
     nodes = state.nodes
     return any(share.node in nodes and nodes[share.node].flags & WAKING for share in allocation.nodes)
 
 
 def _partitions(state: State, name: str) -> list[Partition]:
-    return [state.partitions[one] for one in state.node_partitions.get(name, ())]
+    return [state.partitions[partition] for partition in state.node_partitions.get(name, ())]
 
 
 def resume_timeout(state: State, name: str) -> float:
     """Seconds that the node may take to come up; at least one."""
-    said = [one.resume_timeout_seconds for one in _partitions(state, name) if one.resume_timeout_seconds is not None]
-    return float(max(*said, 1) if said else max(state.settings.power.resume_timeout_seconds, 1))
+    timeouts = [
+        partition.resume_timeout_seconds
+        for partition in _partitions(state, name)
+        if partition.resume_timeout_seconds is not None
+    ]
+    return float(max(*timeouts, 1) if timeouts else max(state.settings.power.resume_timeout_seconds, 1))
 
 
 def boot_timeout(state: State, node: Node) -> float:
@@ -67,8 +71,12 @@ def boot_timeout(state: State, node: Node) -> float:
 
 def suspend_timeout(state: State, name: str) -> float:
     """Seconds after which a node that is being powered down may be resumed; at least one."""
-    said = [one.suspend_timeout_seconds for one in _partitions(state, name) if one.suspend_timeout_seconds is not None]
-    return float(max(*said, 1) if said else max(state.settings.power.suspend_timeout_seconds, 1))
+    timeouts = [
+        partition.suspend_timeout_seconds
+        for partition in _partitions(state, name)
+        if partition.suspend_timeout_seconds is not None
+    ]
+    return float(max(*timeouts, 1) if timeouts else max(state.settings.power.suspend_timeout_seconds, 1))
 
 
 def suspend_seconds(state: State, node: Node) -> float:
@@ -135,9 +143,9 @@ def _outside_reservations(state: State, name: str, at: float) -> float:
         return at
     spans = [
         span
-        for one in (state.reservations[reserved] for reserved in state.reserved.get(name, ()))
-        if not one.floating and not one.cpus and ("RESERVED" in kept or one.maintenance)
-        for span in one.spans(OCCURRENCES)
+        for reservation in (state.reservations[reserved] for reserved in state.reserved.get(name, ()))
+        if not reservation.floating and not reservation.cpus and ("RESERVED" in kept or reservation.maintenance)
+        for span in reservation.spans(OCCURRENCES)
     ]
     for start_at, end_at in sorted(spans):
         if start_at <= at < end_at:

@@ -31,19 +31,21 @@ if TYPE_CHECKING:
 
 
 def in_the_way(
-    state: State, share: NodeAllocation, since: float, seconds: float, mine: Reservation | None, leaving: int
+    state: State, share: NodeAllocation, since: float, seconds: float, own_reservation: Reservation | None, leaving: int
 ) -> Reservation | None:
     """A reservation that keeps a job off this part of a node if the job starts at `since` and lasts `seconds`; None if
     none does.
 
-    `mine`: the job's own reservation. `leaving`: `leaving_seconds` of the job.
+    `own_reservation`: the job's own reservation. `leaving`: `leaving_seconds` of the job.
     """
     others = (state.reservations[name] for name in state.reserved.get(share.node, ()))
     return next(
         (
             other
             for other in others
-            if not gives_way(other, mine, leaving) and meets(other, since, seconds) and takes_of(other, share)
+            if not gives_way(other, own_reservation, leaving)
+            and meets(other, since, seconds)
+            and takes_of(other, share)
         ),
         None,
     )

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from spritz.core.decide.fit import shapes_of
+from spritz.core.decide.fit import node_groups_of
 from spritz.core.decide.reclaim import guarantees_of, standing
 from spritz.model.job_tres import allocated_pairs, wanted_pairs
 from spritz.model.rules.node_shape import cpu_mask, usable_memory_mib
@@ -38,7 +38,7 @@ class Account(Struct):
 
     record: Association
     depth: int
-    own: dict[str, int]
+    guaranteed: dict[str, int]
     used: dict[str, int]
     above: tuple[Account, ...]
     waiting: int = 0
@@ -46,13 +46,13 @@ class Account(Struct):
 
     def owner_of(self, tres: str) -> Account | None:
         """The nearest account above it with a guarantee of this TRES."""
-        return next((one for one in self.above if tres in one.own), None)
+        return next((account for account in self.above if tres in account.guaranteed), None)
 
 
 def shares(state: State, now: float, visible: Callable[[Job], bool] = lambda job: True) -> Shares:
     """The whole report. `visible`: whether a job may be named."""
     accounts = _accounts(state)
-    names = sorted({name for one in accounts.values() for name in one.own})
+    names = sorted({name for account in accounts.values() for name in account.guaranteed})
     first, givers = _first(state, accounts, visible), _givers(state, visible)
     rows: list[ShareRow] = []
     totals: list[ShareTotal] = []
@@ -65,31 +65,35 @@ def shares(state: State, now: float, visible: Callable[[Job], bool] = lambda job
                 used[name] += count
     for name in names:
         lent, borrowed, direct = _settled(accounts.values(), name, capacity[name], used[name])
-        tops = [one for one in accounts.values() if name in one.own and one.owner_of(name) is None]
+        tops = [
+            account for account in accounts.values() if name in account.guaranteed and account.owner_of(name) is None
+        ]
         totals.append(
             ShareTotal(
                 tres=name,
                 total=capacity[name],
-                guaranteed=sum(top.own[name] for top in tops),
+                guaranteed=sum(top.guaranteed[name] for top in tops),
                 used=used[name],
                 lent=sum(lent.get(top.record.id, 0) for top in tops),
             )
         )
         rows += [
             ShareRow(
-                account=one.record.account,
-                depth=one.depth,
+                account=account.record.account,
+                depth=account.depth,
                 tres=name,
-                guaranteed=one.own.get(name),
-                used=direct[one.record.id],
-                borrowed=borrowed.get(one.record.id, 0),
-                lent=lent.get(one.record.id, 0),
-                waiting=one.waiting,
-                waiting_within=one.waiting_within,
-                reclaim_seconds=state.rules.guarantees[one.record.id].reclaim_seconds if name in one.own else 0,
+                guaranteed=account.guaranteed.get(name),
+                used=direct[account.record.id],
+                borrowed=borrowed.get(account.record.id, 0),
+                lent=lent.get(account.record.id, 0),
+                waiting=account.waiting,
+                waiting_within=account.waiting_within,
+                reclaim_seconds=state.rules.guarantees[account.record.id].reclaim_seconds
+                if name in account.guaranteed
+                else 0,
             )
-            for one in accounts.values()
-            if name in one.own or direct[one.record.id]
+            for account in accounts.values()
+            if name in account.guaranteed or direct[account.record.id]
         ]
     return Shares(now=now, totals=totals, rows=rows, first=first, givers=givers)
 
@@ -97,22 +101,22 @@ def shares(state: State, now: float, visible: Callable[[Job], bool] = lambda job
 def beyond_cluster(state: State) -> list[tuple[str, int, int]]:
     """Guarantees that exceed the cluster: (TRES, guaranteed, available)."""
     accounts = _accounts(state)
-    promised: dict[str, int] = {}
+    guaranteed: dict[str, int] = {}
     for account in accounts.values():
-        for name, count in account.own.items():
+        for name, count in account.guaranteed.items():
             if account.owner_of(name) is None:
-                promised[name] = promised.get(name, 0) + count
-    capacity = _capacities(state, list(promised))
-    return [(name, count, capacity[name]) for name, count in sorted(promised.items()) if count > capacity[name]]
+                guaranteed[name] = guaranteed.get(name, 0) + count
+    capacity = _capacities(state, list(guaranteed))
+    return [(name, count, capacity[name]) for name, count in sorted(guaranteed.items()) if count > capacity[name]]
 
 
 def _capacities(state: State, names: list[str]) -> dict[str, int]:
-    found = dict.fromkeys(names, 0)
+    capacities = dict.fromkeys(names, 0)
     for node in state.nodes.values():
         for name, count in _capacity(node):
-            if name in found:
-                found[name] += count
-    return found
+            if name in capacities:
+                capacities[name] += count
+    return capacities
 
 
 def _accounts(state: State) -> dict[str, Account]:
@@ -128,11 +132,11 @@ def _accounts(state: State) -> dict[str, Account]:
             make(record.parent, seen | {name})
         parent = made.get(record.parent)
         above = (parent, *parent.above) if parent is not None else ()
-        found = rules.guarantees.get(record.id)
+        guarantee = rules.guarantees.get(record.id)
         made[name] = Account(
             record=record,
-            depth=sum(1 for one in above if one.own),
-            own=dict(found.tres) if found is not None else {},
+            depth=sum(1 for account in above if account.guaranteed),
+            guaranteed=dict(guarantee.tres) if guarantee is not None else {},
             used=dict(state.ledger.use(("a", record.id)).tres),
             above=above,
         )
@@ -141,9 +145,11 @@ def _accounts(state: State) -> dict[str, Account]:
         if name not in made:
             make(name, frozenset({name}))
     ordered = sorted(
-        made.values(), key=lambda one: [*(up.record.account for up in one.above[::-1]), one.record.account]
+        made.values(), key=lambda account: [*(up.record.account for up in account.above[::-1]), account.record.account]
     )
-    return {one.record.account: one for one in ordered if one.own or one.record.account in homes}
+    return {
+        account.record.account: account for account in ordered if account.guaranteed or account.record.account in homes
+    }
 
 
 def _settled(
@@ -162,16 +168,16 @@ def _settled(
             owners[owner.record.id] = owner
         # Usage of an account without a guarantee is reported with the account above it.
         parent = next((up for up in account.above if up.record.id in direct), None)
-        if parent is not None and tres not in parent.own:
+        if parent is not None and tres not in parent.guaranteed:
             direct[parent.record.id] -= account.used.get(tres, 0)
     lent: dict[int, int] = {}
     borrowed: dict[int, int] = {}
     for number, members in groups.items():
         owner = owners.get(number)
         used = in_use if owner is None else owner.used.get(tres, 0)
-        room = capacity if owner is None else max(owner.own[tres], used)
-        unused = [max(0, member.own.get(tres, 0) - member.used.get(tres, 0)) for member in members]
-        beyond = [max(0, direct[member.record.id] - member.own.get(tres, 0)) for member in members]
+        room = capacity if owner is None else max(owner.guaranteed[tres], used)
+        unused = [max(0, member.guaranteed.get(tres, 0) - member.used.get(tres, 0)) for member in members]
+        beyond = [max(0, direct[member.record.id] - member.guaranteed.get(tres, 0)) for member in members]
         total = min(max(0, sum(unused) - max(0, room - used)), sum(beyond))
         for sums, parts in ((lent, unused), (borrowed, beyond)):
             sums.update(zip((member.record.id for member in members), share_out(total, parts), strict=True))
@@ -192,14 +198,14 @@ def share_out(total: int, weights: list[int]) -> list[int]:
 
 def _first(state: State, accounts: dict[str, Account], visible: Callable[[Job], bool]) -> list[ShareJob]:
     """Waiting jobs within a guarantee; also counts the waiting jobs of each account."""
-    found: list[tuple[float, float, int, Job, Guarantee]] = []
+    waiting: list[tuple[float, float, int, Job, Guarantee]] = []
     for job_id in state.pending:
         job = state.jobs[job_id]
         own = accounts.get(job.spec.account)
         line = () if own is None else (own, *own.above)
         for one in line:
             one.waiting += 1
-        wanted = dict(_wanted(state, job)) if any(one.own for one in line) else {}
+        wanted = dict(_wanted(state, job)) if any(one.guaranteed for one in line) else {}
         roomy = [
             one
             for one in (guarantees_of(state, job, job.partition) if wanted else ())
@@ -208,7 +214,7 @@ def _first(state: State, accounts: dict[str, Account], visible: Callable[[Job], 
         for one in line:
             one.waiting_within += any(guarantee.id == one.record.id for guarantee in roomy)
         if roomy and visible(job):
-            found.append((-job.priority, job.submitted_at, job.id, job, roomy[0]))
+            waiting.append((-job.priority, job.submitted_at, job.id, job, roomy[0]))
     return [
         ShareJob(
             job=_label(job),
@@ -216,7 +222,7 @@ def _first(state: State, accounts: dict[str, Account], visible: Callable[[Job], 
             tres=_told(_wanted(state, job), state),
             guarantee=one.account,
         )
-        for _priority, _at, _number, job, one in sorted(found, key=lambda item: item[:3])[:NAMED_MAX]
+        for _priority, _at, _number, job, one in sorted(waiting, key=lambda item: item[:3])[:NAMED_MAX]
     ]
 
 
@@ -227,27 +233,27 @@ def _wanted(state: State, job: Job) -> list[tuple[str, int]]:
     if home is None or not wants_whole_nodes(job.spec, home, state.settings):
         return pairs
     named = frozenset(job.spec.node_list)
-    shapes = (shape for shape in shapes_of(state, home) if not named or not named.isdisjoint(shape.names))
-    return with_whole_nodes(pairs, [shape.capacity for shape in shapes], job.spec.nodes_min)
+    groups = (group for group in node_groups_of(state, home) if not named or not named.isdisjoint(group.names))
+    return with_whole_nodes(pairs, [group.capacity for group in groups], job.spec.nodes_min)
 
 
 def _givers(state: State, visible: Callable[[Job], bool]) -> list[ShareJob]:
     """Running jobs within no guarantee, the youngest first."""
     guarantees = state.rules.guarantees.values()
     stands = standing(state)
-    found: list[tuple[float, int, ShareJob]] = []
+    borrowers: list[tuple[float, int, ShareJob]] = []
     for job_id in state.running:
         job = state.jobs[job_id]
         if job.allocation is None or stands.within(job_id) or job.preempt_action or not visible(job):
             continue
-        theirs = {one.id for one in guarantees_of(state, job, job.partition)}
-        after = [guarantee.reclaim_seconds for guarantee in guarantees if guarantee.id not in theirs]
-        told = _told(allocated_pairs(job.allocation), state)
-        if after and told:
+        guarantee_ids = {one.id for one in guarantees_of(state, job, job.partition)}
+        after = [guarantee.reclaim_seconds for guarantee in guarantees if guarantee.id not in guarantee_ids]
+        amounts = _told(allocated_pairs(job.allocation), state)
+        if after and amounts:
             at = job.started_at + job.suspended_seconds + min(after)
-            giver = ShareJob(job=_label(job), account=job.spec.account, tres=told, at=at)
-            found.append((-job.started_at, -job.id, giver))
-    return [one for _started, _number, one in sorted(found, key=lambda item: item[:2])[:NAMED_MAX]]
+            giver = ShareJob(job=_label(job), account=job.spec.account, tres=amounts, at=at)
+            borrowers.append((-job.started_at, -job.id, giver))
+    return [one for _started, _number, one in sorted(borrowers, key=lambda item: item[:2])[:NAMED_MAX]]
 
 
 def _label(job: Job) -> str:

@@ -18,7 +18,7 @@ from msgspec import structs
 from spritz.core.charges import Charge, add_charge, charge_of, same_charge
 from spritz.core.flags import COMPLETING
 from spritz.core.index import count_down, discard
-from spritz.core.policy import account_anew, put_policy, refresh_minutes
+from spritz.core.policy import put_policy, refresh_minutes, refresh_rules
 from spritz.core.power import POWER_DOWN, REBOOT_REQUESTED, node_deadline
 from spritz.core.timers import NEVER, Deadlines, job_deadline, step_deadline, step_key
 from spritz.model.cluster import ClusterSettings
@@ -43,7 +43,7 @@ from spritz.model.triggers import Trigger
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from spritz.core.decide.fit import Shape
+    from spritz.core.decide.fit import NodeGroup
 
 #: ended steps to remember; their clients ask again within seconds, if at all
 ENDED_STEPS_MAX = 1000
@@ -90,6 +90,7 @@ class State:
         "next_slice_at",
         "next_trigger_id",
         "node_deadlines",
+        "node_groups",
         "node_partitions",
         "nodes",
         "partitions",
@@ -102,7 +103,6 @@ class State:
         "running",
         "segments",
         "settings",
-        "shapes",
         "singletons",
         "step_deadlines",
         "steps",
@@ -191,7 +191,7 @@ class State:
         self.node_partitions: dict[str, tuple[str, ...]] = {}
         #: cache of `decide.fit`: partition -> groups of equal nodes; and all features. Emptied when nodes or partitions
         #: change.
-        self.shapes: dict[str, list[Shape]] = {}
+        self.node_groups: dict[str, list[NodeGroup]] = {}
         #: cache by network: node -> nodes of its leaf switch or block. Emptied likewise.
         self.segments: dict[str, dict[str, frozenset[str]]] = {}
         self.features: frozenset[str] | None = None
@@ -311,9 +311,9 @@ class State:
         """Replace accounting's policy."""
         put_policy(self, policy)
 
-    def account_anew(self) -> None:
+    def refresh_rules(self) -> None:
         """Settings or partitions changed: compute again what is billed, which limits apply, and how usage decays."""
-        account_anew(self)
+        refresh_rules(self)
 
     def charge(self, job_id: int, job: Job | None) -> None:
         """Update the job's charge towards limits (`job` None: remove it)."""
@@ -331,7 +331,7 @@ class State:
             if new is not None and new.accrual_waits:
                 self.accrual_waits.setdefault(new.keys, {})[job_id] = None
             if self.minute_places:
-                refresh_minutes(self, {key: None for one in (old, new) if one is not None for key in one.keys})
+                refresh_minutes(self, {key: None for charge in (old, new) if charge is not None for key in charge.keys})
 
     def refresh_deadlines(self) -> None:
         """Compute all deadlines again, after settings or partitions changed."""
@@ -380,9 +380,9 @@ class State:
             self.uses[name] = NodeUse()
         if old is None or old.config is not node.config or _seen(old) != _seen(node):
             self._nodes_changed()
-        self.look_at_power(name)
+        self.refresh_node_deadline(name)
 
-    def look_at_power(self, name: str) -> None:
+    def refresh_node_deadline(self, name: str) -> None:
         """The node's record, or whether jobs are on it, has changed: compute its deadline again."""
         node = self.nodes.get(name)
         if node is None:
@@ -390,14 +390,14 @@ class State:
         if self.settings.power.suspends or node.flags & AWAY or node.resume_at or name in self.node_deadlines:
             self.node_deadlines.set(name, node_deadline(self, node))
 
-    def keep_off(self, job: Job) -> None:
+    def hold_idle_nodes(self, job: Job) -> None:
         """Keep other jobs off the idle nodes of the job's leaf switches or blocks."""
         for name in (job.allocation.kept if job.allocation is not None else None) or ():
             if name in self.uses:
                 self.uses[name].kept[job.id] = None
 
-    def keep_off_no_more(self, job_id: int, allocation: Allocation) -> None:
-        """Undo `keep_off`: the job has left all of its own nodes."""
+    def release_idle_nodes(self, job_id: int, allocation: Allocation) -> None:
+        """Undo `hold_idle_nodes`: the job has left all of its own nodes."""
         for name in allocation.kept or ():
             if name in self.uses:
                 self.uses[name].kept.pop(job_id, None)
@@ -414,16 +414,16 @@ class State:
 
     def units(self, partition: Partition) -> dict[str, frozenset[str]]:
         """Node -> all nodes of its leaf switch or block in the partition's network. Cached until nodes change."""
-        found = self.segments.get(partition.topology)
-        if found is None:
+        units = self.segments.get(partition.topology)
+        if units is None:
             places = {name: node.place for name, node in self.nodes.items() if node.place}
             networks = networks_of(self.settings.topologies, places)
-            own = next((each for each in networks if partition.topology in ("", each.name)), None)
-            found = self.segments[partition.topology] = units_of(own)
-        return found
+            topology = next((network for network in networks if partition.topology in ("", network.name)), None)
+            units = self.segments[partition.topology] = units_of(topology)
+        return units
 
     def _nodes_changed(self) -> None:
-        self.shapes.clear()
+        self.node_groups.clear()
         self.segments.clear()
         self.features = None
 
@@ -450,12 +450,12 @@ class State:
         """Replace all partitions; their order is that of listings."""
         self.partitions = partitions
         self._nodes_changed()
-        found: dict[str, list[str]] = {}
+        members: dict[str, list[str]] = {}
         for partition in partitions.values():
             for node in partition.nodes:
-                found.setdefault(node, []).append(partition.name)
-        self.node_partitions = {node: tuple(names) for node, names in found.items()}
-        self.account_anew()
+                members.setdefault(node, []).append(partition.name)
+        self.node_partitions = {node: tuple(names) for node, names in members.items()}
+        self.refresh_rules()
 
     # -- reservations
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from spritz.core.binding import Hardware, cpu_masks, gpu_masks, names_others, near_cpus
 from spritz.core.decision import Refused
-from spritz.core.step_room import Room, asks_gres, asks_memory, rooms_of
+from spritz.core.job_nodes import JobNode, asks_gres, asks_memory, job_nodes_of
 from spritz.core.step_shares import shares_by_task, with_shared
 from spritz.model import layout
 from spritz.model.resources import GresAllocation, NodeAllocation, lowest_bits, mask_of, mask_text
@@ -33,7 +33,7 @@ UNAVAILABLE = "ESLURM_REQUESTED_NODE_CONFIG_UNAVAILABLE"
 BUSY = "ESLURM_NODES_BUSY"
 
 
-class Wish:
+class StepRequest:
     """What the step asks for, resolved against its job."""
 
     __slots__ = (
@@ -76,7 +76,7 @@ class Wish:
         self.nodes = spec.nodes_min or min(max(available, 1), self.tasks)
         self.most = max(self.nodes, spec.nodes_max or self.nodes)
         if asked and self.nodes == count:
-            # The number of the job's nodes is srun's default, and no request for all of them: pack on as few as possible.
+            # srun's default is the number of the job's nodes; that is no request for all of them, so pack.
             self.nodes = 1
         if self.method == "arbitrary":
             self.nodes = self.most = len(set(spec.node_list[: self.tasks])) or self.nodes
@@ -109,28 +109,30 @@ def lay_out(
 ) -> tuple[StepNode, ...]:
     """The step's nodes in rank order. `packs`: CR_Pack_Nodes. Raises Refused."""
     assert job.allocation is not None, f"job {job.id} holds nothing"
-    wish = Wish(job, spec, default_bind, packs)
+    request = StepRequest(job, spec, default_bind, packs)
     shares = job.allocation.nodes
-    if wish.tasks < 1:
+    if request.tasks < 1:
         raise Refused("ESLURM_BAD_TASK_COUNT")
-    if wish.overcommit and wish.tasks > tasks_per_node_max * len(shares):
+    if request.overcommit and request.tasks > tasks_per_node_max * len(shares):
         # Without --overcommit the CPUs bound the tasks. With it, every task would be listed before it is refused.
         raise Refused("ESLURM_BAD_TASK_COUNT", hint="MaxTasksPerNode")
     if spec.interactive:
         first = shares[0]
         return (StepNode(allocation=first, task_ids=(0,)),)
     _check_placement(spec, [share.node for share in shares])
-    whole = rooms_of(shares, ())
+    whole = job_nodes_of(shares, ())
     if spec.overlap:
-        return _place(wish, whole, node_of)
-    now = rooms_of(shares, steps)
-    if not any(room.busy for room in now) and not any(asks_gres(step.spec) or asks_memory(step.spec) for step in steps):
-        return _place(wish, whole, node_of)
+        return _place(request, whole, node_of)
+    now = job_nodes_of(shares, steps)
+    if not any(job_node.busy for job_node in now) and not any(
+        asks_gres(step.spec) or asks_memory(step.spec) for step in steps
+    ):
+        return _place(request, whole, node_of)
     try:
-        return _place(wish, now, node_of)
+        return _place(request, now, node_of)
     except Refused:
         # refuses with the final reason, if there is one
-        _place(wish, whole, node_of)
+        _place(request, whole, node_of)
         raise Refused(BUSY) from None
 
 
@@ -143,38 +145,38 @@ def _check_placement(spec: StepSpec, names: list[str]) -> None:
         raise Refused("ESLURM_INVALID_NODE_COUNT")
 
 
-def _place(wish: Wish, rooms: list[Room], node_of: Callable[[str], Node]) -> tuple[StepNode, ...]:
-    candidates = _candidates(wish.spec, rooms, node_of)
-    if wish.method == "arbitrary":
-        return _place_arbitrary(wish, candidates, node_of)
-    if len(candidates) < wish.nodes:
+def _place(request: StepRequest, job_nodes: list[JobNode], node_of: Callable[[str], Node]) -> tuple[StepNode, ...]:
+    candidates = _candidates(request.spec, job_nodes, node_of)
+    if request.method == "arbitrary":
+        return _place_arbitrary(request, candidates, node_of)
+    if len(candidates) < request.nodes:
         raise Refused(UNAVAILABLE)
-    capacities = {room.name: _capacity(wish, room, node_of(room.name)) for room in candidates}
-    chosen = _choose(wish, candidates, capacities)
-    limits = [capacities[room.name] for room in chosen]
-    ids = _task_ids(wish, limits)
+    capacities = {job_node.name: _capacity(request, job_node, node_of(job_node.name)) for job_node in candidates}
+    chosen = _choose(request, candidates, capacities)
+    limits = [capacities[job_node.name] for job_node in chosen]
+    ids = _task_ids(request, limits)
     if ids is None:
         raise Refused(TOO_MANY)
-    return _step_nodes(wish, chosen, ids, node_of)
+    return _step_nodes(request, chosen, ids, node_of)
 
 
-def _candidates(spec: StepSpec, rooms: list[Room], node_of: Callable[[str], Node]) -> list[Room]:
-    found = rooms[spec.relative or 0 :]
+def _candidates(spec: StepSpec, job_nodes: list[JobNode], node_of: Callable[[str], Node]) -> list[JobNode]:
+    candidates = job_nodes[spec.relative or 0 :]
     if spec.exclude:
-        found = [room for room in found if room.name not in spec.exclude]
+        candidates = [job_node for job_node in candidates if job_node.name not in spec.exclude]
     tree = features.parse(spec.features) if spec.features else None
     if tree is not None:
-        found = [room for room in found if tree.matches(node_of(room.name).active)]
-    return found
+        candidates = [job_node for job_node in candidates if tree.matches(node_of(job_node.name).active)]
+    return candidates
 
 
-def _capacity(wish: Wish, room: Room, node: Node) -> int:
+def _capacity(request: StepRequest, job_node: JobNode, node: Node) -> int:
     """Tasks that fit on the node now."""
-    spec = wish.spec
-    if not spec.overlap and not wish.exact and room.cpus != room.all_cpus:
+    spec = request.spec
+    if not spec.overlap and not request.exact and job_node.cpus != job_node.all_cpus:
         return 0  # such a step takes all CPUs of the job here
-    cpus = room.cpus.bit_count()
-    limits = [layout.UNLIMITED if wish.overcommit and cpus else cpus // wish.cpus_per_task]
+    cpus = job_node.cpus.bit_count()
+    limits = [layout.UNLIMITED if request.overcommit and cpus else cpus // request.cpus_per_task]
     if spec.tasks_per_node:
         limits.append(spec.tasks_per_node)
     capacity = node.config.capacity
@@ -182,105 +184,112 @@ def _capacity(wish: Wish, room: Room, node: Node) -> int:
         limits.append(spec.tasks_per_socket * capacity.sockets)
     if spec.tasks_per_core:
         limits.append(spec.tasks_per_core * capacity.sockets * capacity.cores_per_socket)
-    if room.share.memory_mib:
-        if spec.memory_mib_per_node and spec.memory_mib_per_node > room.memory_mib:
+    if job_node.share.memory_mib:
+        if spec.memory_mib_per_node and spec.memory_mib_per_node > job_node.memory_mib:
             return 0
         if spec.memory_mib_per_cpu:
-            limits.append(room.memory_mib // (spec.memory_mib_per_cpu * wish.cpus_per_task))
+            limits.append(job_node.memory_mib // (spec.memory_mib_per_cpu * request.cpus_per_task))
     for item in (*spec.gres_per_node, *spec.gpus_per_node):
-        if room.free(item) < item.count:
+        if job_node.free(item) < item.count:
             return 0
     for item in (*spec.gpus_per_task, *spec.gres_per_task):
-        limits.append(room.free(item) // max(item.count, 1))
+        limits.append(job_node.free(item) // max(item.count, 1))
     if spec.tasks_per_gpu and (spec.gpus or spec.gpus_per_node):
-        limits.append(spec.tasks_per_gpu * sum(room.free(item) for item in (*spec.gpus, *spec.gpus_per_node)))
+        limits.append(spec.tasks_per_gpu * sum(job_node.free(item) for item in (*spec.gpus, *spec.gpus_per_node)))
     return min(limits)
 
 
-def _choose(wish: Wish, candidates: list[Room], capacities: dict[str, int]) -> list[Room]:
+def _choose(request: StepRequest, candidates: list[JobNode], capacities: dict[str, int]) -> list[JobNode]:
     """The named nodes, then nodes with room in rank order, as few as hold the tasks within the requested range."""
-    named = set(wish.spec.node_list)
-    order = [room for room in candidates if room.name in named]
-    order += [room for room in candidates if room.name not in named and capacities[room.name] > 0]
-    lacking = [room for room in order if capacities[room.name] < 1]
-    if lacking or len(order) < wish.nodes:
-        raise Refused(_lack(wish, candidates))
-    fewest = max(wish.nodes, len(named))
+    named = set(request.spec.node_list)
+    order = [job_node for job_node in candidates if job_node.name in named]
+    order += [job_node for job_node in candidates if job_node.name not in named and capacities[job_node.name] > 0]
+    lacking = [job_node for job_node in order if capacities[job_node.name] < 1]
+    if lacking or len(order) < request.nodes:
+        raise Refused(_lack(request, candidates))
+    fewest = max(request.nodes, len(named))
     chosen = order[:fewest]
-    while len(chosen) < min(wish.most, len(order)) and sum(capacities[room.name] for room in chosen) < wish.tasks:
+    while (
+        len(chosen) < min(request.most, len(order))
+        and sum(capacities[job_node.name] for job_node in chosen) < request.tasks
+    ):
         chosen.append(order[len(chosen)])
-    if sum(capacities[room.name] for room in chosen) < wish.tasks and len(order) > len(chosen):
+    if sum(capacities[job_node.name] for job_node in chosen) < request.tasks and len(order) > len(chosen):
         # If the first nodes do not suffice, larger ones may.
-        free = sorted(order[len(named) :], key=lambda room: -capacities[room.name])
+        free = sorted(order[len(named) :], key=lambda job_node: -capacities[job_node.name])
         chosen = order[: len(named)] + free[: len(chosen) - len(named)]
-    ranks = {room.name: rank for rank, room in enumerate(candidates)}
-    return sorted(chosen, key=lambda room: ranks[room.name])
+    ranks = {job_node.name: rank for rank, job_node in enumerate(candidates)}
+    return sorted(chosen, key=lambda job_node: ranks[job_node.name])
 
 
-def _lack(wish: Wish, candidates: list[Room]) -> str:
+def _lack(request: StepRequest, candidates: list[JobNode]) -> str:
     """The name of the resource that these nodes lack."""
-    spec = wish.spec
+    spec = request.spec
     requests = (*spec.gres_per_node, *spec.gpus_per_node, *spec.gpus_per_task, *spec.gres_per_task)
-    if any(all(room.free(item) < item.count for room in candidates) for item in requests):
+    if any(all(job_node.free(item) < item.count for job_node in candidates) for item in requests):
         return "ESLURM_INSUFFICIENT_GRES"
-    memory = spec.memory_mib_per_node or (spec.memory_mib_per_cpu or 0) * wish.cpus_per_task
-    if memory and all(room.share.memory_mib and room.memory_mib < memory for room in candidates):
+    memory = spec.memory_mib_per_node or (spec.memory_mib_per_cpu or 0) * request.cpus_per_task
+    if memory and all(job_node.share.memory_mib and job_node.memory_mib < memory for job_node in candidates):
         return "ESLURM_INVALID_TASK_MEMORY"
     return TOO_MANY
 
 
-def _task_ids(wish: Wish, limits: list[int]) -> list[tuple[int, ...]] | None:
-    if wish.tasks < len(limits):
+def _task_ids(request: StepRequest, limits: list[int]) -> list[tuple[int, ...]] | None:
+    if request.tasks < len(limits):
         raise Refused("ESLURM_BAD_TASK_COUNT", hint="fewer tasks than nodes")
-    method = wish.method
-    if method == "cyclic" or (not method and wish.tasks <= len(limits)):
-        return layout.dealt_ids(wish.tasks, limits)
+    method = request.method
+    if method == "cyclic" or (not method and request.tasks <= len(limits)):
+        return layout.dealt_ids(request.tasks, limits)
     if method == "plane":
-        return layout.dealt_ids(wish.tasks, limits, wish.plane)
-    counts = (layout.block_counts if wish.packs else layout.spread_counts)(wish.tasks, limits)
+        return layout.dealt_ids(request.tasks, limits, request.plane)
+    counts = (layout.block_counts if request.packs else layout.spread_counts)(request.tasks, limits)
     return None if counts is None else layout.block_ids(counts)
 
 
-def _place_arbitrary(wish: Wish, rooms: list[Room], node_of: Callable[[str], Node]) -> tuple[StepNode, ...]:
-    hosts = wish.spec.node_list[: wish.tasks]
-    if len(hosts) < wish.tasks:
+def _place_arbitrary(
+    request: StepRequest, job_nodes: list[JobNode], node_of: Callable[[str], Node]
+) -> tuple[StepNode, ...]:
+    hosts = request.spec.node_list[: request.tasks]
+    if len(hosts) < request.tasks:
         raise Refused("ESLURM_BAD_TASK_COUNT", hint="--distribution=arbitrary needs a node for each task")
-    by_name = {room.name: room for room in rooms}
+    by_name = {job_node.name: job_node for job_node in job_nodes}
     names, ids = layout.arbitrary_ids(hosts)
     if any(name not in by_name for name in names):
         raise Refused(UNAVAILABLE)
     chosen = [by_name[name] for name in names]
-    for room, some in zip(chosen, ids, strict=True):
-        if len(some) > _capacity(wish, room, node_of(room.name)):
+    for job_node, task_ids in zip(chosen, ids, strict=True):
+        if len(task_ids) > _capacity(request, job_node, node_of(job_node.name)):
             raise Refused(TOO_MANY)
-    return _step_nodes(wish, chosen, ids, node_of)
+    return _step_nodes(request, chosen, ids, node_of)
 
 
 def _step_nodes(
-    wish: Wish, rooms: list[Room], ids: list[tuple[int, ...]], node_of: Callable[[str], Node]
+    request: StepRequest, job_nodes: list[JobNode], ids: list[tuple[int, ...]], node_of: Callable[[str], Node]
 ) -> tuple[StepNode, ...]:
-    gpus_left = [item.count for item in wish.spec.gpus]
+    gpus_left = [item.count for item in request.spec.gpus]
     nodes = []
-    for rank, room in enumerate(rooms):
-        gres = _gres_share(wish, room, len(ids[rank]), gpus_left, rooms[rank + 1 :])
-        own, shared = shares_by_task(room, wish.spec, wish.shares_each, len(ids[rank]))
-        node = _step_node(wish, room, ids[rank], (*gres, *own), node_of(room.name))
-        nodes.append(with_shared(node, shared) if shared and wish.spec.gpu_bind != "none" else node)
+    for rank, job_node in enumerate(job_nodes):
+        gres = _gres_share(request, job_node, len(ids[rank]), gpus_left, job_nodes[rank + 1 :])
+        allocation, shared = shares_by_task(job_node, request.spec, request.shares_each, len(ids[rank]))
+        node = _step_node(request, job_node, ids[rank], (*gres, *allocation), node_of(job_node.name))
+        nodes.append(with_shared(node, shared) if shared and request.spec.gpu_bind != "none" else node)
     if any(gpus_left):
         raise Refused("ESLURM_INSUFFICIENT_GRES")
     return tuple(nodes)
 
 
-def _step_node(wish: Wish, room: Room, ids: tuple[int, ...], gres: tuple[GresAllocation, ...], node: Node) -> StepNode:
-    spec, tasks = wish.spec, len(ids)
-    cpus = room.all_cpus if spec.overlap and not wish.exact else room.cpus
-    if wish.exact:
-        cpus = lowest_bits(cpus, tasks * wish.cpus_per_task)
-    memory = room.share.memory_mib
+def _step_node(
+    request: StepRequest, job_node: JobNode, ids: tuple[int, ...], gres: tuple[GresAllocation, ...], node: Node
+) -> StepNode:
+    spec, tasks = request.spec, len(ids)
+    cpus = job_node.all_cpus if spec.overlap and not request.exact else job_node.cpus
+    if request.exact:
+        cpus = lowest_bits(cpus, tasks * request.cpus_per_task)
+    memory = job_node.share.memory_mib
     if memory and asks_memory(spec):
         per_gpu = (spec.memory_mib_per_gpu or 0) * sum(item.count for item in gres if item.name == "gpu")
         memory = spec.memory_mib_per_node or (spec.memory_mib_per_cpu or 0) * cpus.bit_count() or per_gpu or memory
-        if memory > room.memory_mib:
+        if memory > job_node.memory_mib:
             raise Refused("ESLURM_INVALID_TASK_MEMORY")
     capacity = node.config.capacity
     if names_others(spec.cpu_bind, tasks, cpus):
@@ -289,14 +298,16 @@ def _step_node(wish: Wish, room: Room, ids: tuple[int, ...], gres: tuple[GresAll
             hint=f"CPU binding outside of job step allocation, allocated CPUs are: 0x{cpus:X}",
         )
     bound = cpu_masks(
-        tasks, cpus, wish.cpus_per_task, Hardware(capacity), spec.cpu_bind, spec.distribution, wish.default_bind
+        tasks, cpus, request.cpus_per_task, Hardware(capacity), spec.cpu_bind, spec.distribution, request.default_bind
     )
     devices = _gpus_of(gres, "")
     near = near_cpus(capacity) if spec.gpu_bind.endswith("closest") else {}
-    each = [(_gpus_of(gres, item.type), item.count) for item in spec.gpus_per_task if item.name == "gpu" and item.count]
-    gpus = gpu_masks(tasks, devices, each, spec.gpu_bind, bound, near)
+    per_task = [
+        (_gpus_of(gres, item.type), item.count) for item in spec.gpus_per_task if item.name == "gpu" and item.count
+    ]
+    gpus = gpu_masks(tasks, devices, per_task, spec.gpu_bind, bound, near)
     return StepNode(
-        allocation=NodeAllocation(node=room.name, cpus=mask_text(cpus), memory_mib=memory, gres=gres),
+        allocation=NodeAllocation(node=job_node.name, cpus=mask_text(cpus), memory_mib=memory, gres=gres),
         task_ids=ids,
         cpus_by_task=tuple(mask_text(mask) for mask in bound),
         gpus_by_task=tuple(mask_text(mask) for mask in gpus),
@@ -313,42 +324,42 @@ def _gpus_of(gres: tuple[GresAllocation, ...], kind: str) -> int:
 
 
 def _gres_share(
-    wish: Wish, room: Room, tasks: int, gpus_left: list[int], later: list[Room]
+    request: StepRequest, job_node: JobNode, tasks: int, gpus_left: list[int], later: list[JobNode]
 ) -> tuple[GresAllocation, ...]:
     """The step's GRES on this node: all of the job's, unless it asks for some (or for none)."""
-    spec = wish.spec
+    spec = request.spec
     if spec.gres_none:
         return ()
     if not asks_gres(spec):
-        return room.share.gres
+        return job_node.share.gres
     taken: list[GresAllocation] = []
     for item in (*spec.gres_per_node, *spec.gpus_per_node):
-        taken += _take(room, item, item.count)
+        taken += _take(job_node, item, item.count)
     for item in spec.gpus_per_socket:
-        taken += _take(room, item, item.count)
+        taken += _take(job_node, item, item.count)
     for item in (*spec.gpus_per_task, *spec.gres_per_task):
         if not is_shared(item.name):
-            taken += _take(room, item, item.count * tasks)
+            taken += _take(job_node, item, item.count * tasks)
     for number, item in enumerate(spec.gpus):
         # --gpus counts over all nodes: leave at least one for each later node that has any; give the others out first.
         ahead = sum(1 for other in later if other.free(item))
-        count = min(room.free(item), gpus_left[number] - ahead)
+        count = min(job_node.free(item), gpus_left[number] - ahead)
         if count > 0:
-            taken += _take(room, item, count)
+            taken += _take(job_node, item, count)
             gpus_left[number] -= count
     return tuple(taken)
 
 
-def _take(room: Room, item: GresRequest, count: int) -> list[GresAllocation]:
+def _take(job_node: JobNode, item: GresRequest, count: int) -> list[GresAllocation]:
     """`count` of `item` out of what is free; lowest devices first."""
     taken = []
-    for pool in room.pools:
-        some = min(count, pool.count)
-        if pool.name != item.name or item.type not in ("", pool.type) or some <= 0:
+    for pool in job_node.pools:
+        amount = min(count, pool.count)
+        if pool.name != item.name or item.type not in ("", pool.type) or amount <= 0:
             continue
-        mask = pool.take(some)
-        count -= some
-        taken.append(GresAllocation(name=pool.name, type=pool.type, count=some, indexes=mask_text(mask)))
+        mask = pool.take(amount)
+        count -= amount
+        taken.append(GresAllocation(name=pool.name, type=pool.type, count=amount, indexes=mask_text(mask)))
     if count > 0:
         raise Refused("ESLURM_INSUFFICIENT_GRES")
     return taken

@@ -89,14 +89,14 @@ class Deadlines(Generic[K]):
     def due(self, now: float) -> list[K]:
         """Jobs whose deadline is at or before `now`, earliest first. They stay due until their record changes."""
         heap, times = self._heap, self._times
-        found: list[tuple[float, K]] = []
+        due: list[tuple[float, K]] = []
         while heap and heap[0][0] <= now:
             entry = heappop(heap)
-            if times.get(entry[1]) == entry[0] and (not found or found[-1] != entry):
-                found.append(entry)
-        for entry in found:
+            if times.get(entry[1]) == entry[0] and (not due or due[-1] != entry):
+                due.append(entry)
+        for entry in due:
             heappush(heap, entry)
-        return [job_id for _at, job_id in found]
+        return [job_id for _at, job_id in due]
 
     def items(self) -> Iterator[tuple[K, float]]:
         """All deadlines, for invariants."""
@@ -125,10 +125,10 @@ def spent_at(state: State, job: Job) -> float:
     if charge is None or "limits" not in enforce or "safe" in enforce:
         return NEVER
     spec = job.spec
-    party = state.rules.party(spec.account, spec.user, job.partition, spec.qos)
-    if not party.timed:
+    job_limits = state.rules.job_limits(spec.account, spec.user, job.partition, spec.qos)
+    if not job_limits.timed:
         return NEVER
-    return job.started_at + job.suspended_seconds + job_seconds(party, charge.tres)
+    return job.started_at + job.suspended_seconds + job_seconds(job_limits, charge.tres)
 
 
 def pending_deadline(job: Job) -> float:
@@ -201,9 +201,9 @@ def _purge_deadline(state: State, job: Job) -> float:
         return NEVER
     if job.het_job_id:
         whole = het.members(state, job)
-        if any(not one.state.ended or one.flags & COMPLETING for one in whole):
+        if any(not member.state.ended or member.flags & COMPLETING for member in whole):
             return NEVER
-        return max(one.ended_at for one in whole) + age
+        return max(member.ended_at for member in whole) + age
     return job.ended_at + age
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from enum import Enum
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from spritz.model.reasons import Reason
 from spritz.model.resources import Allocation, GresRequest
@@ -323,7 +323,7 @@ class Job(Struct, frozen=True, kw_only=True, omit_defaults=True):
     #: what becomes of it when its grace time is over: REQUEUE or CANCEL ("": it is not being preempted)
     preempt_action: str = ""
     #: while PENDING: when jobs were last preempted for it, which puts it first in the queue (0.0: none were)
-    claims_at: float = 0.0
+    awaits_victims_since: float = field(default=0.0, name="claims_at")
     #: with PriorityFlags=INCR_ONLY: by partition, priorities that it has come to and would not have by itself now
     priorities_reached: tuple[tuple[str, float], ...] = ()
     #: while SUSPENDED: "preempt" (until another job ends), "gang" (until its next time slice), "" (by an administrator)

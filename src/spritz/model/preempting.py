@@ -20,7 +20,7 @@ from spritz.model.preemption import PreemptionPolicy, PreemptMode
 _ASIDE = frozenset({"GANG", "WITHIN", "PRIORITY"})
 
 
-class Party(Struct, frozen=True, kw_only=True):
+class PreemptionSide(Struct, frozen=True, kw_only=True):
     """One side of a preemption: what decides who may preempt whom. `qos`: the job's own, if accounting knows it."""
 
     partition: Partition
@@ -28,33 +28,33 @@ class Party(Struct, frozen=True, kw_only=True):
     priority: int = 0
 
 
-def preempt_mode(policy: PreemptionPolicy, whom: Party) -> PreemptMode:
+def preempt_mode(policy: PreemptionPolicy, victim: PreemptionSide) -> PreemptMode:
     """What becomes of such jobs when they are preempted."""
-    for word in _modes(policy, whom):
+    for word in _modes(policy, victim):
         if word not in _ASIDE:
             return PreemptMode(word)
     return PreemptMode.OFF
 
 
-def _modes(policy: PreemptionPolicy, whom: Party) -> tuple[str, ...]:
+def _modes(policy: PreemptionPolicy, victim: PreemptionSide) -> tuple[str, ...]:
     """PreemptMode of the QOS or the partition, as PreemptType says, else the cluster's."""
     if policy.type != "qos":
-        return words_of(whom.partition.preempt_mode) or policy.mode
-    own = _qos_modes(whom)
+        return words_of(victim.partition.preempt_mode) or policy.mode
+    own = _qos_modes(victim)
     return own if any(word not in _ASIDE for word in own) else (*own, *policy.mode)
 
 
-def _qos_modes(party: Party) -> tuple[str, ...]:
-    words = words_of(party.qos.preempt_mode) if party.qos is not None else ()
+def _qos_modes(side: PreemptionSide) -> tuple[str, ...]:
+    words = words_of(side.qos.preempt_mode) if side.qos is not None else ()
     # OFF and CLUSTER leave it to the cluster.
     return tuple(word for word in words if word not in ("OFF", "CLUSTER"))
 
 
-def grace_seconds(policy: PreemptionPolicy, whom: Party) -> int:
+def grace_seconds(policy: PreemptionPolicy, victim: PreemptionSide) -> int:
     """Time between the warning and the end: the QOS's or the partition's GraceTime, as PreemptType says."""
     if policy.type == "qos":
-        return whom.qos.grace_seconds if whom.qos is not None else 0
-    return whom.partition.grace_seconds
+        return victim.qos.grace_seconds if victim.qos is not None else 0
+    return victim.partition.grace_seconds
 
 
 def exempt_seconds(policy: PreemptionPolicy, qos: Iterable[Qos]) -> int:
@@ -75,15 +75,15 @@ def time_sliced(policy: PreemptionPolicy, partition: Partition) -> bool:
     return "GANG" in policy.mode and "OFF" not in words_of(partition.preempt_mode)
 
 
-def may_preempt(policy: PreemptionPolicy, who: Party, whom: Party) -> bool:
-    """Whether a job of `who` may take the resources of one of `whom`."""
+def may_preempt(policy: PreemptionPolicy, preemptor: PreemptionSide, victim: PreemptionSide) -> bool:
+    """Whether a job of `preemptor` may take the resources of one of `victim`."""
     relation = _RELATIONS.get(policy.type)
-    if relation is None or not relation(policy, who, whom):
+    if relation is None or not relation(policy, preemptor, victim):
         return False
-    mode = preempt_mode(policy, whom)
+    mode = preempt_mode(policy, victim)
     if mode is PreemptMode.OFF:
         return False
-    return "PRIORITY" not in _modes(policy, whom) or who.priority > whom.priority
+    return "PRIORITY" not in _modes(policy, victim) or preemptor.priority > victim.priority
 
 
 def spared(policy: PreemptionPolicy, priority: int) -> bool:
@@ -96,15 +96,15 @@ def exempt_until(mode: PreemptMode, seconds: int, *, started_at: float, suspende
     return 0.0 if mode is PreemptMode.SUSPEND or not seconds else started_at + suspended + seconds
 
 
-def reclaim_mode(policy: PreemptionPolicy, who: Party, whom: Party) -> PreemptMode:
+def reclaim_mode(policy: PreemptionPolicy, preemptor: PreemptionSide, victim: PreemptionSide) -> PreemptMode:
     """What becomes of such jobs when they must give back what another account is guaranteed; OFF: they need not.
 
     SUSPEND becomes requeue or cancel, since a suspended job keeps its GPUs. OFF where the other account could preempt
     the asking one in turn: each would preempt the other for ever.
     """
-    if may_preempt(policy, whom, who):
+    if may_preempt(policy, victim, preemptor):
         return PreemptMode.OFF
-    mode = preempt_mode(policy, whom) if policy.type != "none" else PreemptMode.REQUEUE
+    mode = preempt_mode(policy, victim) if policy.type != "none" else PreemptMode.REQUEUE
     return PreemptMode.REQUEUE if mode is PreemptMode.SUSPEND else mode
 
 
@@ -113,20 +113,20 @@ def guest_mode(policy: PreemptionPolicy) -> PreemptMode:
     return PreemptMode.REQUEUE if "REQUEUE" in policy.mode else PreemptMode.CANCEL
 
 
-def _higher_tier(policy: PreemptionPolicy, who: Party, whom: Party) -> bool:
+def _higher_tier(policy: PreemptionPolicy, preemptor: PreemptionSide, victim: PreemptionSide) -> bool:
     del policy
-    return who.partition.priority_tier > whom.partition.priority_tier
+    return preemptor.partition.priority_tier > victim.partition.priority_tier
 
 
-def _by_qos(policy: PreemptionPolicy, who: Party, whom: Party) -> bool:
-    if who.qos is None or whom.qos is None:
+def _by_qos(policy: PreemptionPolicy, preemptor: PreemptionSide, victim: PreemptionSide) -> bool:
+    if preemptor.qos is None or victim.qos is None:
         return False
-    if who.qos.name == whom.qos.name:
-        return "WITHIN" in (*_qos_modes(who), *policy.mode) and who.priority > whom.priority
-    return whom.qos.name in who.qos.preempt.split(",")
+    if preemptor.qos.name == victim.qos.name:
+        return "WITHIN" in (*_qos_modes(preemptor), *policy.mode) and preemptor.priority > victim.priority
+    return victim.qos.name in preemptor.qos.preempt.split(",")
 
 
-_RELATIONS: dict[str, Callable[[PreemptionPolicy, Party, Party], bool]] = {
+_RELATIONS: dict[str, Callable[[PreemptionPolicy, PreemptionSide, PreemptionSide], bool]] = {
     "partition_prio": _higher_tier,
     "qos": _by_qos,
 }

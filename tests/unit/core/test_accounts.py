@@ -206,8 +206,8 @@ def test_relative_limits_are_parts_of_the_cluster_or_of_the_partition_whose_qos_
     start = PlannedStart(job_id=made.submit(), allocation=allocation)
     outcome = made.do(ApplyPlan(plan=Plan(starts=(start,))))
     assert "QOSGrpCpuLimit" in expect(outcome.reply, Done).messages[0]
-    party = made.state.rules.party("chem", "alice", "small", "normal")
-    assert [dict(one.grp) for one in party.qos] == [{"cpu": 4}, {"cpu": 8}]
+    job_limits = made.state.rules.job_limits("chem", "alice", "small", "normal")
+    assert [dict(one.grp) for one in job_limits.qos] == [{"cpu": 4}, {"cpu": 8}]
     made.check()
 
 
@@ -218,12 +218,16 @@ def test_an_edit_of_one_user_costs_what_it_touches() -> None:
     made.ok(SetPolicy(policy=Policy(version=2, associations=associations, qos=(NORMAL, FAST))))
     hers, his = made.submit(), made.submit(BOB)
     made.start(his)
-    rules, charge, party = made.state.rules, made.state.charges[his], made.state.rules.party("chem", "bob", "debug", "")
+    rules, charge, job_limits = (
+        made.state.rules,
+        made.state.charges[his],
+        made.state.rules.job_limits("chem", "bob", "debug", ""),
+    )
     change = PolicyChange(base=2, version=3, associations=(replace(ALICE_IN_CHEM, max_jobs=0),))
     made.ok(ChangePolicy(change=change))
     assert made.state.rules is rules
     assert made.state.charges[his] is charge
-    assert rules.party("chem", "bob", "debug", "") is party
+    assert rules.job_limits("chem", "bob", "debug", "") is job_limits
     assert start_messages(made, hers) == (f"job {hers}: limit AssocMaxJobsLimit",)
     assert rules.policy.associations == (ROOT_ACCOUNT, CHEM, replace(ALICE_IN_CHEM, max_jobs=0), bob)
     made.check()

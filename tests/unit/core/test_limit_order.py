@@ -14,7 +14,7 @@ from spritz.model.limits.ledger import Ledger
 from spritz.model.limits.minutes import Minutes, out_of_minutes, spent
 from spritz.model.limits.reasons import first_of
 from spritz.model.limits.records import Association, Policy, Qos
-from spritz.model.limits.rules import Party, Rules
+from spritz.model.limits.rules import JobLimits, Rules
 from spritz.model.limits.usage import Usage
 
 TRES = (("cpu", 4), ("mem", 400), ("node", 1), ("billing", 4))
@@ -51,7 +51,7 @@ OF_USER: dict[str, dict[str, Any]] = {
 ORDER = [*list(OF_QOS)[:5], *list(OF_USER)[:4], *list(OF_QOS)[5:], *list(OF_USER)[4:]]
 
 
-def party_with(limits: list[str], flags: str = "") -> Party:
+def party_with(limits: list[str], flags: str = "") -> JobLimits:
     """Whose job exceeds all of these."""
     qos, user = Qos(name="q", id=1, flags=flags), Association(id=2, cluster="c", account="a", user="u")
     for name in limits:
@@ -60,14 +60,17 @@ def party_with(limits: list[str], flags: str = "") -> Party:
         else:
             user = replace(user, **OF_USER[name])
     above = (Association(id=1, cluster="c", account="root"), Association(id=3, cluster="c", account="a", parent="root"))
-    return Rules(Policy(version=1, associations=(*above, user), qos=(qos,))).party("a", "u", "p", "q")
+    return Rules(Policy(version=1, associations=(*above, user), qos=(qos,))).job_limits("a", "u", "p", "q")
 
 
 def named(limits: list[str]) -> str:
     """The reason for a job that exceeds all of these."""
-    party = party_with(limits)
+    job_limits = party_with(limits)
     found = first_of(
-        (exceeded(party, Ledger(), TRES, 30), out_of_minutes(party, Minutes(), dict(TRES), 30, 0.0, safe=False))
+        (
+            exceeded(job_limits, Ledger(), TRES, 30),
+            out_of_minutes(job_limits, Minutes(), dict(TRES), 30, 0.0, safe=False),
+        )
     )
     return found.reason.value if found is not None else ""
 
@@ -94,9 +97,13 @@ AT_SUBMISSION = [
 def test_what_a_strict_qos_refuses_is_told_in_slurms_order() -> None:
     left, told = list(AT_SUBMISSION), []
     while left:
-        party = party_with(left, flags="DenyOnLimit")
+        job_limits = party_with(left, flags="DenyOnLimit")
         found = first_of(
-            (never(party, TRES, 30), spent(party, Usage(), dict(TRES), 30, 0.0), over_submit(party, Ledger(), 1)),
+            (
+                never(job_limits, TRES, 30),
+                spent(job_limits, Usage(), dict(TRES), 30, 0.0),
+                over_submit(job_limits, Ledger(), 1),
+            ),
             submitted=True,
         )
         assert found is not None
@@ -106,7 +113,7 @@ def test_what_a_strict_qos_refuses_is_told_in_slurms_order() -> None:
     assert never(party_with(AT_SUBMISSION), TRES, 30) is None, "without the flag it may wait"
 
 
-def levels_with(above: dict[str, Any], account: dict[str, Any], user: dict[str, Any], **qos: Any) -> Party:
+def levels_with(above: dict[str, Any], account: dict[str, Any], user: dict[str, Any], **qos: Any) -> JobLimits:
     """One of a tree of two accounts; limits of each level."""
     associations = (
         Association(id=1, cluster="c", account="root"),
@@ -115,7 +122,7 @@ def levels_with(above: dict[str, Any], account: dict[str, Any], user: dict[str, 
         Association(id=4, cluster="c", account="a", user="u", **user),
     )
     policy = Policy(version=1, associations=associations, qos=(Qos(name="q", id=1, **qos),))
-    return Rules(policy).party("a", "u", "p", "q")
+    return Rules(policy).job_limits("a", "u", "p", "q")
 
 
 @pytest.mark.parametrize(
@@ -131,9 +138,12 @@ def levels_with(above: dict[str, Any], account: dict[str, Any], user: dict[str, 
 def test_a_jobs_own_association_is_looked_at_before_those_above(
     above: dict[str, Any], account: dict[str, Any], user: dict[str, Any], told: str
 ) -> None:
-    party = levels_with(above, account, user)
+    job_limits = levels_with(above, account, user)
     found = first_of(
-        (exceeded(party, Ledger(), TRES, 30), out_of_minutes(party, Minutes(), dict(TRES), 30, 0.0, safe=False))
+        (
+            exceeded(job_limits, Ledger(), TRES, 30),
+            out_of_minutes(job_limits, Minutes(), dict(TRES), 30, 0.0, safe=False),
+        )
     )
     assert found is not None
     assert found.reason == told
@@ -153,6 +163,6 @@ def test_more_nodes_than_there_may_be_are_told_before_anything_else_it_would_tak
 
 
 def test_what_one_node_may_give_is_reckoned_in_whole_parts() -> None:
-    party = levels_with({}, {"max_tres_per_node": "cpu=2"}, {})
-    assert exceeded(party, Ledger(), (("cpu", 5), ("node", 2)), 30, nodes=2) is None
-    assert exceeded(party, Ledger(), (("cpu", 6), ("node", 2)), 30, nodes=2) is not None
+    job_limits = levels_with({}, {"max_tres_per_node": "cpu=2"}, {})
+    assert exceeded(job_limits, Ledger(), (("cpu", 5), ("node", 2)), 30, nodes=2) is None
+    assert exceeded(job_limits, Ledger(), (("cpu", 6), ("node", 2)), 30, nodes=2) is not None

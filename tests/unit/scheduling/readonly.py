@@ -31,7 +31,7 @@ WORKED_OUT: dict[type, frozenset[str]] = {
     Eligibility: frozenset({"_all_nodes", "_capacities", "_choices", "derived"}),
     WorkloadSample: frozenset({"before", "derived"}),
     Memory: frozenset({"_empty", "_ideal"}),
-    Rules: frozenset({"_parties"}),
+    Rules: frozenset({"_job_limits_cache"}),
     Holder: frozenset({"_taken"}),
     Shape: frozenset({"_fit"}),
     Oversubscribed: frozenset({"_columns", "_own", "_stale", "_wanted"}),

@@ -39,7 +39,7 @@ def test_all_components_get_their_room_in_one_plan_and_start_together() -> None:
     gang = here.submit_het(high(tasks=4, nodes=1), high(tasks=2, nodes=1))
     plan = run(here)
     assert len(preempted(plan)) == 2
-    assert all(here.jobs[number].claims_at for number in (gang, gang + 1))
+    assert all(here.jobs[number].awaits_victims_since for number in (gang, gang + 1))
     assert here.jobs[gang].state is JobState.PENDING
     # What was freed first is kept until the rest is.
     later = here.submit(high(tasks=4, nodes=1), priority=99)

@@ -94,11 +94,11 @@ def test_a_job_that_no_longer_waits_has_no_claim_left(end: str) -> None:
     run(here)
     high = submit(here, "high")
     run(here)
-    assert here.jobs[high].claims_at
+    assert here.jobs[high].awaits_victims_since
     assert here.projection.records[high].claiming
     target = JobTarget(high)
     do(here, HoldJob(target=target) if end == "held" else CancelJobs(filter=JobFilter(targets=(target,))))
-    assert not here.jobs[high].claims_at
+    assert not here.jobs[high].awaits_victims_since
     assert not here.projection.records[high].claiming
 
 
@@ -292,6 +292,6 @@ def test_each_task_of_an_array_keeps_the_room_that_was_made_for_it() -> None:
     tasks = {job.array_task_id: job.state.value for job in here.jobs.values() if job.array_job_id == array}
     assert tasks == {0: "RUNNING", 1: "RUNNING", None: "PENDING"}
     assert states(here, rival) == ["PENDING"]
-    assert [job.id for job in here.jobs.values() if job.claims_at] == []
+    assert [job.id for job in here.jobs.values() if job.awaits_victims_since] == []
     for job in here.jobs.values():
         assert here.projection.records[job.id].claiming is False

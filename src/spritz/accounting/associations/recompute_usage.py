@@ -98,7 +98,7 @@ def _add(
     lasting: frozenset[str],
 ) -> int:
     """Add one job's usage. Returns 1 if it counts anywhere, else 0."""
-    keys = [key for key in rules.party(row.account, row.user, row.partition, row.qos).keys if key[0] in ("a", "q")]
+    keys = [key for key in rules.job_limits(row.account, row.user, row.partition, row.qos).keys if key[0] in ("a", "q")]
     if not keys:
         return 0
     pairs = (*parse(row.tres_allocated), *_licenses(row.licenses))

@@ -132,7 +132,7 @@ def _started(event: job.JobStarted) -> _Body:
         "nodes": compress(event.allocation.names),
         "cpus": event.allocation.cpu_count,
         "ends_at": event.ends_at,
-        "configuring": event.configuring or event.waking,
+        "configuring": event.configuring or event.powering_up,
     }
 
 

@@ -50,7 +50,7 @@ def _use_number(state: State, job_id: int) -> None:
 
 def _split(state: State, event: events.ArrayTaskSplit) -> None:
     # Only tasks claim resources; old journals have arrays claim them until a task starts.
-    array = replace(state.jobs[event.array_job_id], claims_at=0.0)
+    array = replace(state.jobs[event.array_job_id], awaits_victims_since=0.0)
     assert array.array is not None, f"job {array.id} has no pending array tasks: {event}"
     task_id = event.task_id
     dependencies = tuple(
@@ -103,7 +103,7 @@ def _held(state: State, event: events.JobHeld) -> None:
             reason=event.reason,
             reason_detail=event.detail,
             expected_start_at=0.0,
-            claims_at=0.0,
+            awaits_victims_since=0.0,
             eligible_at=0.0 if job.state is JobState.PENDING else job.eligible_at,
             accrued_at=job.submitted_at if state.settings.priority_policy.accrue_always else None,
         )
@@ -174,7 +174,7 @@ def _started(state: State, event: events.JobStarted) -> None:
     job = replace(
         state.jobs[event.job_id],
         state=JobState.RUNNING,
-        reason=Reason.PROLOG if event.configuring and not event.waking else Reason.NONE,
+        reason=Reason.PROLOG if event.configuring and not event.powering_up else Reason.NONE,
         reason_detail="",
         partition=allocation.partition,
         dependencies=(),
@@ -195,17 +195,17 @@ def _started(state: State, event: events.JobStarted) -> None:
         job = replace(job, flags=int(job.flags & ~_PENDING_FLAGS))
     if job.expected_start_at or job.start_by_at:
         job = replace(job, expected_start_at=0.0, expected_nodes=(), start_by_at=0.0)
-    if job.preempted_at or job.claims_at:
-        job = replace(job, preempted_at=0.0, claims_at=0.0)
+    if job.preempted_at or job.awaits_victims_since:
+        job = replace(job, preempted_at=0.0, awaits_victims_since=0.0)
     if event.configuring:
         job = replace(job, flags=job.flags | CONFIGURING)
-    if event.waking:
+    if event.powering_up:
         job = replace(job, flags=job.flags | POWER_UP_NODE)
     state.put_job(job)
     for share in allocation.nodes:
         state.uses[share.node].take(job.id, share)
-        state.look_at_power(share.node)
-    state.keep_off(job)
+        state.refresh_node_deadline(share.node)
+    state.hold_idle_nodes(job)
     if job.has_script:
         first = allocation.nodes[0]
         container = job.spec.container
@@ -271,9 +271,9 @@ def _preempted(state: State, event: events.JobPreempted) -> None:
     job = state.jobs[event.job_id]
     state.put_job(replace(job, preempted_at=event.at, preempt_action=event.mode, ends_at=event.ends_at))
     preemptor = state.jobs.get(event.by_job_id)
-    for one in het.members(state, preemptor) if preemptor is not None else ():
-        if one.state is JobState.PENDING:
-            state.put_job(replace(one, claims_at=event.at))
+    for member in het.members(state, preemptor) if preemptor is not None else ():
+        if member.state is JobState.PENDING:
+            state.put_job(replace(member, awaits_victims_since=event.at))
 
 
 def _resumed(state: State, event: events.JobResumed) -> None:
@@ -341,8 +341,8 @@ def _ended(state: State, event: events.JobEnded) -> None:
         job = replace(job, flags=job.flags & ~(CONFIGURING | POWER_UP_NODE))
     if old.prolog_nodes is not None:
         job = replace(job, prolog_nodes=None)
-    if old.preempt_action or old.claims_at:
-        job = replace(job, preempt_action="", claims_at=0.0)
+    if old.preempt_action or old.awaits_victims_since:
+        job = replace(job, preempt_action="", awaits_victims_since=0.0)
     if old.state is JobState.PENDING:
         job = replace(job, started_at=event.at)  # as in Slurm: it ran for no time
     if old.state is JobState.SUSPENDED:
@@ -373,7 +373,7 @@ def _ended(state: State, event: events.JobEnded) -> None:
                 use.give_back(job.id)
                 state.left_node(share.node, event.at)
         if not staying:
-            state.keep_off_no_more(job.id, old.allocation)
+            state.release_idle_nodes(job.id, old.allocation)
     if job.array_job_id:
         _refresh_array(state, job)
     if job.het_job_id:
@@ -396,8 +396,8 @@ def _refresh_components(state: State, job: Job) -> None:
 def array_members(state: State, array_id: int) -> list[int]:
     """Ids of all records of an array: those of its tasks, then its own if that has no task id."""
     members = list(state.arrays.get(array_id, {}).values())
-    own = state.jobs.get(array_id)
-    if own is not None and own.array_job_id == array_id and own.array_task_id is None:
+    array_record = state.jobs.get(array_id)
+    if array_record is not None and array_record.array_job_id == array_id and array_record.array_task_id is None:
         members.append(array_id)
     return members
 
@@ -417,7 +417,7 @@ def _node_gone(state: State, event: events.JobNodeGone) -> None:
         state.put_job(replace(job, completing=completing))
         return
     if job.allocation is not None:
-        state.keep_off_no_more(job.id, job.allocation)
+        state.release_idle_nodes(job.id, job.allocation)
     job = replace(job, completing=(), flags=int(job.flags & ~COMPLETING), repeat_kill_at=0.0, suspended_at=0.0)
     if job.suspended_by:
         job = replace(job, suspended_by="")

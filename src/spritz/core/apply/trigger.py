@@ -31,7 +31,7 @@ def _fired(state: State, event: events.TriggersFired) -> None:
         trigger = state.triggers.get(pull.id)
         if trigger is None:
             continue
-        left = tuple(one for one in trigger.pulls if one != pull)
+        left = tuple(other for other in trigger.pulls if other != pull)
         if trigger.permanent or left:
             state.triggers[pull.id] = replace(trigger, pulls=left)
         else:

@@ -99,16 +99,16 @@ def with_account(state: State, spec: JobSpec) -> JobSpec:
     spec = replace(spec, qos=spec.qos.lower())
     spec = _with_known_account(state, spec)
     names = _partition_names(state, spec)
-    found = [rules.association(spec.account, spec.user, name) for name in names]
-    own = next((one for one in found if one is not None), None)
-    if "associations" in enforce and (own is None or None in found):
+    associations = [rules.association(spec.account, spec.user, name) for name in names]
+    association = next((item for item in associations if item is not None), None)
+    if "associations" in enforce and (association is None or None in associations):
         raise Refused("ESLURM_INVALID_ACCOUNT")
     if not spec.qos:
-        alone = next(iter(own.qos)) if own is not None and len(own.qos) == 1 else NORMAL
-        only = (own.default_qos if own is not None else "") or alone
+        alone = next(iter(association.qos)) if association is not None and len(association.qos) == 1 else NORMAL
+        only = (association.default_qos if association is not None else "") or alone
         if only in rules.qos:
             spec = replace(spec, qos=only)
-    allowed = own is not None and (spec.qos in own.qos or "qos" in spec.exempt)
+    allowed = association is not None and (spec.qos in association.qos or "qos" in spec.exempt)
     if "qos" in enforce and (spec.qos not in rules.qos or not allowed):
         raise Refused("ESLURM_INVALID_QOS")
     # The user's default, marked by its asterisk, is accepted as it is, even if it is empty.
@@ -131,7 +131,7 @@ def _with_known_account(state: State, spec: JobSpec) -> JobSpec:
         return spec
     if spec.account:
         his = (state.rules.association(spec.account, spec.user, name) for name in _partition_names(state, spec))
-        if "associations" in state.settings.enforce or any(one is not None for one in his):
+        if "associations" in state.settings.enforce or any(association is not None for association in his):
             return spec
     return replace(spec, account=default)
 
@@ -142,8 +142,8 @@ def _partition_names(state: State, spec: JobSpec) -> tuple[str, ...]:
 
 def association_number(state: State, spec: JobSpec, partition: str) -> int:
     """Id of the job's association (0: none)."""
-    found = state.rules.association(spec.account, spec.user, partition)
-    return found.record.id if found is not None else 0
+    association = state.rules.association(spec.account, spec.user, partition)
+    return association.record.id if association is not None else 0
 
 
 def _with_longest_time(state: State, spec: JobSpec, partition: str) -> JobSpec:
@@ -151,8 +151,8 @@ def _with_longest_time(state: State, spec: JobSpec, partition: str) -> JobSpec:
     home = state.partitions.get(partition)
     if home is None or home.default_time_minutes is not None:
         return spec
-    party = state.rules.party(spec.account, spec.user, partition, spec.qos)
-    longest = longest_minutes(party, dict(state.rules.priced(partition, requested_pairs(spec))))
+    job_limits = state.rules.job_limits(spec.account, spec.user, partition, spec.qos)
+    longest = longest_minutes(job_limits, dict(state.rules.priced(partition, requested_pairs(spec))))
     if isinstance(longest, Excess):
         raise Refused("ESLURM_ACCOUNTING_POLICY").with_details(longest.reason.value)
     if longest is None:
@@ -164,13 +164,13 @@ def check_account_limits(state: State, spec: JobSpec, partition: str, count: int
     """Limits on submission to one of its partitions, and those that a QOS with DenyOnLimit makes final."""
     if "limits" not in state.settings.enforce:
         return
-    party = state.rules.party(spec.account, spec.user, partition, spec.qos)
+    job_limits = state.rules.job_limits(spec.account, spec.user, partition, spec.qos)
     pairs = state.rules.priced(partition, requested_pairs(spec))
     excess = first_of(
         (
-            check.over_submit(party, state.ledger, count),
-            check.never(party, pairs, minutes, nodes=spec.nodes_min),
-            spent(party, state.usage, dict(pairs), minutes, now),
+            check.over_submit(job_limits, state.ledger, count),
+            check.never(job_limits, pairs, minutes, nodes=spec.nodes_min),
+            spent(job_limits, state.usage, dict(pairs), minutes, now),
         ),
         submitted=True,
     )
@@ -191,9 +191,11 @@ def check_move(state: State, job: Job, spec: JobSpec) -> None:
     elsewhere = state.ledger.fork()
     elsewhere.add(charge.keys, submitted=charge.submitted, sign=-1)
     for partition in spec.partitions:
-        party = state.rules.party(spec.account, spec.user, partition, spec.qos)
+        job_limits = state.rules.job_limits(spec.account, spec.user, partition, spec.qos)
         pairs = state.rules.priced(partition, requested_pairs(spec))
-        if check.over_submit(party, elsewhere, charge.submitted) or check.never(party, pairs, 0, nodes=spec.nodes_min):
+        if check.over_submit(job_limits, elsewhere, charge.submitted) or check.never(
+            job_limits, pairs, 0, nodes=spec.nodes_min
+        ):
             raise Refused("ESLURM_ACCOUNTING_POLICY")
 
 
@@ -204,15 +206,15 @@ def limit_refusal(state: State, job: Job, start: PlannedStart, minutes: int, led
     if "limits" not in state.settings.enforce:
         return ""
     spec, allocation = job.spec, start.allocation
-    party = state.rules.party(spec.account, spec.user, allocation.partition, spec.qos, spec.exempt)
-    if not party.bounded:
+    job_limits = state.rules.job_limits(spec.account, spec.user, allocation.partition, spec.qos, spec.exempt)
+    if not job_limits.bounded:
         return ""
     pairs = state.rules.priced(allocation.partition, allocated_pairs(allocation))
     safe = "safe" in state.settings.enforce
     excess = first_of(
         (
-            check.exceeded(party, ledger, pairs, minutes, nodes=len(allocation.nodes), on=allocation.names),
-            out_of_minutes(party, state.minutes, dict(pairs), minutes, now, safe=safe),
+            check.exceeded(job_limits, ledger, pairs, minutes, nodes=len(allocation.nodes), on=allocation.names),
+            out_of_minutes(job_limits, state.minutes, dict(pairs), minutes, now, safe=safe),
         )
     )
     return "" if excess is None else f"limit {excess.reason.value}"

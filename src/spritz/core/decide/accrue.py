@@ -15,7 +15,7 @@ from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
 from spritz.core.decide.arrays import lowest_tasks, single_out
-from spritz.core.eligibility import grows_older
+from spritz.core.eligibility import accrues_age
 from spritz.model.events import job as events
 from spritz.model.limits.check import accrual_room
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from spritz.core.state import State
     from spritz.model.job import Job
     from spritz.model.limits.ledger import Key
-    from spritz.model.limits.rules import Party
+    from spritz.model.limits.rules import JobLimits
 
 
 def settle_accrual(context: DecisionContext) -> None:
@@ -33,7 +33,7 @@ def settle_accrual(context: DecisionContext) -> None:
     if limits_accrual(state):
         for job_id in _may_wait_since(context):
             job = state.jobs.get(job_id)
-            if job is not None and job.accrued_at is None and grows_older(job):
+            if job is not None and job.accrued_at is None and accrues_age(job):
                 _admit(context, job)
     if state.accrual_freed:
         state.accrual_freed = False
@@ -48,22 +48,22 @@ def limits_accrual(state: State) -> bool:
 
 
 def _may_wait_since(context: DecisionContext) -> dict[int, None]:
-    found: dict[int, None] = {}
+    job_ids: dict[int, None] = {}
     for event in context.events:
         if isinstance(event, (events.JobQueued, events.JobUpdated)):
-            found[event.job.id] = None
+            job_ids[event.job.id] = None
         elif isinstance(
             event, (events.JobReleased, events.JobBecameEligible, events.DependenciesChanged, events.JobRequeued)
         ):
-            found[event.job_id] = None
-    return found
+            job_ids[event.job_id] = None
+    return job_ids
 
 
 def _admit(context: DecisionContext, job: Job) -> None:
     """The job is counted as accruing already; if that exceeds a limit, it or some of its tasks must wait."""
-    party = _party(context, job)
-    over = -accrual_room(party, context.state.ledger)
-    if not party.accrual or over <= 0:
+    job_limits = _job_limits(context, job)
+    over = -accrual_room(job_limits, context.state.ledger)
+    if not job_limits.accrual or over <= 0:
         return
     count = context.state.charges[job.id].accruing
     if over < count:
@@ -81,7 +81,7 @@ def _fill(context: DecisionContext) -> None:
         waiting = state.accrual_waits.get(keys)
         if waiting:
             job = state.jobs[next(iter(waiting))]
-            if not limited or accrual_room(_party(context, job), state.ledger) > 0:
+            if not limited or accrual_room(_job_limits(context, job), state.ledger) > 0:
                 heappush(heap, (job.eligible_at, job.id, keys))
 
     for keys in state.accrual_waits:
@@ -90,7 +90,7 @@ def _fill(context: DecisionContext) -> None:
         _, job_id, keys = heappop(heap)
         job = state.jobs[job_id]
         count = state.charges[job_id].submitted
-        room = accrual_room(_party(context, job), state.ledger) if limited else count
+        room = accrual_room(_job_limits(context, job), state.ledger) if limited else count
         if room <= 0:
             continue
         few = count > room
@@ -99,5 +99,5 @@ def _fill(context: DecisionContext) -> None:
         push(keys)
 
 
-def _party(context: DecisionContext, job: Job) -> Party:
-    return context.state.rules.party(job.spec.account, job.spec.user, job.partition, job.spec.qos)
+def _job_limits(context: DecisionContext, job: Job) -> JobLimits:
+    return context.state.rules.job_limits(job.spec.account, job.spec.user, job.partition, job.spec.qos)

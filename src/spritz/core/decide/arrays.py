@@ -50,10 +50,10 @@ def select(state: State, target: JobTarget) -> list[Selected]:
         raise Refused("ESLURM_INVALID_JOB_ID")
     if not target.tasks:
         return [Selected(state.jobs[member]) for member in array_members(state, job_id)]
-    found = _select_tasks(state, job_id, _mask(target.tasks))
-    if not found:
+    tasks = _select_tasks(state, job_id, _mask(target.tasks))
+    if not tasks:
         raise Refused("ESLURM_INVALID_JOB_ID")
-    return found
+    return tasks
 
 
 def missing_tasks(state: State, target: JobTarget) -> str:
@@ -62,11 +62,11 @@ def missing_tasks(state: State, target: JobTarget) -> str:
     if not wanted & (wanted - 1):
         return ""
     there, waiting = [], 0
-    for one in select(state, target):
-        if one.job.array is not None:
-            waiting = mask_of(one.job.array.pending)
-        elif one.job.array_task_id is not None:
-            there.append(one.job.array_task_id)
+    for selected in select(state, target):
+        if selected.job.array is not None:
+            waiting = mask_of(selected.job.array.pending)
+        elif selected.job.array_task_id is not None:
+            there.append(selected.job.array_task_id)
     return format_ids(wanted & ~waiting & ~tasks_mask(there))
 
 
@@ -76,7 +76,7 @@ def _components(state: State, job: Job, component: int | None) -> list[Selected]
         raise Refused("ESLURM_INVALID_JOB_ID")
     if component:
         return [Selected(state.jobs[job.id + component])]
-    return [Selected(one) for one in het.members(state, job)] if het.is_leader(job) else [Selected(job)]
+    return [Selected(member) for member in het.members(state, job)] if het.is_leader(job) else [Selected(job)]
 
 
 def with_whole_het_jobs(state: State, chosen: list[Selected]) -> list[Selected]:
@@ -84,12 +84,12 @@ def with_whole_het_jobs(state: State, chosen: list[Selected]) -> list[Selected]:
     parameters = dict(state.settings.scheduler_parameters)
     if not (parameters.keys() & {"whole_hetjob", "whole_pack"}):
         return chosen
-    found: dict[int, Selected] = {}
-    for one in chosen:
-        found[one.job.id] = one
-        for other in het.members(state, one.job) if one.job.het_job_id else ():
-            found.setdefault(other.id, Selected(other))
-    return list(found.values())
+    selected: dict[int, Selected] = {}
+    for item in chosen:
+        selected[item.job.id] = item
+        for other in het.members(state, item.job) if item.job.het_job_id else ():
+            selected.setdefault(other.id, Selected(other))
+    return list(selected.values())
 
 
 def _mask(text: str) -> int:
@@ -108,29 +108,29 @@ def mask_or_none(text: str) -> int:
 
 
 def _select_tasks(state: State, array_id: int, wanted: int) -> list[Selected]:
-    found = []
+    selected = []
     records = state.arrays.get(array_id, {})
     if wanted.bit_count() < len(records):
         hits = [records[task] for task in _bits(wanted) if task in records]
     else:
         hits = [number for task, number in sorted(records.items()) if wanted >> task & 1]
-    found = [Selected(state.jobs[number]) for number in hits]
-    own = state.jobs.get(array_id)
-    if own is not None and own.array is not None:
-        pending = mask_of(own.array.pending)
+    selected = [Selected(state.jobs[number]) for number in hits]
+    array_record = state.jobs.get(array_id)
+    if array_record is not None and array_record.array is not None:
+        pending = mask_of(array_record.array.pending)
         if pending & wanted:
-            found.append(Selected(own, 0 if pending & ~wanted == 0 else pending & wanted))
-    return found
+            selected.append(Selected(array_record, 0 if pending & ~wanted == 0 else pending & wanted))
+    return selected
 
 
 def lowest_tasks(job: Job, count: int) -> int:
     """The first `count` pending tasks of an array, as a mask."""
     assert job.array is not None, f"job {job.id} is no pending array"
-    pending, found = mask_of(job.array.pending), 0
+    pending, tasks = mask_of(job.array.pending), 0
     for _ in range(count):
         lowest = pending & -pending
-        pending, found = pending ^ lowest, found | lowest
-    return found
+        pending, tasks = pending ^ lowest, tasks | lowest
+    return tasks
 
 
 def _bits(mask: int) -> list[int]:
@@ -145,9 +145,9 @@ def single_out(context: DecisionContext, array_id: int, tasks: int) -> list[int]
 
 def split(context: DecisionContext, array_id: int, task_id: int) -> int:
     """Give one pending task its own record. Returns its job id."""
-    own = context.state.jobs[array_id]
-    assert own.array is not None, f"job {array_id} is no pending array"
-    last = mask_of(own.array.pending) == 1 << task_id
+    array_record = context.state.jobs[array_id]
+    assert array_record.array is not None, f"job {array_id} is no pending array"
+    last = mask_of(array_record.array.pending) == 1 << task_id
     job_id = array_id if last else _task_number(context.state)
     context.record(ArrayTaskSplit(at=context.now, array_job_id=array_id, task_id=task_id, job_id=job_id))
     return job_id
@@ -156,12 +156,12 @@ def split(context: DecisionContext, array_id: int, task_id: int) -> int:
 def free_number(state: State, count: int = 1) -> int:
     """The first of `count` consecutive unused job ids. Ids begin again at FirstJobId after MaxJobId."""
     settings, jobs, arrays = state.settings, state.jobs, state.arrays
-    number, found = state.next_job_id, 0
+    number, free_count = state.next_job_id, 0
     for _ in range(settings.max_job_id - settings.first_job_id + count):
         if number > settings.max_job_id:
-            number, found = settings.first_job_id, 0
-        found = found + 1 if number not in jobs and number not in arrays else 0
-        if found == count:
+            number, free_count = settings.first_job_id, 0
+        free_count = free_count + 1 if number not in jobs and number not in arrays else 0
+        if free_count == count:
             return number - count + 1
         number += 1
     raise Refused("ESLURM_MAX_JOB_COUNT")

@@ -46,8 +46,8 @@ def cancel_jobs(context: DecisionContext, command: CancelJobs) -> CancelResult:
     else:
         jobs = _matching(context.state, wanted)
         # A filter skips other users' jobs silently, unless it names users.
-        mine = [Selected(job) for job in jobs if wanted.users or may_control(context, job)]
-        outcomes += _cancel_records(context, command, mine)
+        permitted = [Selected(job) for job in jobs if wanted.users or may_control(context, job)]
+        outcomes += _cancel_records(context, command, permitted)
     return CancelResult(outcomes=tuple(outcomes))
 
 
@@ -67,28 +67,28 @@ def _cancel_target(
             )
         )
         return
-    found = [one for one in chosen if matches(context.state, one.job, command.filter)]
+    matching = [selected for selected in chosen if matches(context.state, selected.job, command.filter)]
     if target.step_id is not None:
-        if found and het.is_leader(found[0].job):
+        if matching and het.is_leader(matching[0].job):
             # the step has the leader's id, whichever components it is in
-            found = found[:1]
-        outcomes += [_cancel_step(context, command, one.job, target.step_id) for one in found]
+            matching = matching[:1]
+        outcomes += [_cancel_step(context, command, selected.job, target.step_id) for selected in matching]
         return
-    live = [one for one in found if not one.job.state.ended]
+    live = [selected for selected in matching if not selected.job.state.ended]
     # A finished array task is no error if other tasks of the array were named as well.
-    outcomes += _cancel_records(context, command, live if len(found) > 1 and live else found)
+    outcomes += _cancel_records(context, command, live if len(matching) > 1 and live else matching)
 
 
 def _cancel_records(context: DecisionContext, command: CancelJobs, chosen: list[Selected]) -> list[CancelOutcome]:
     """Cancel one record after the other. Components end with their leader; they get no outcome of their own then."""
     outcomes = []
     chosen = with_whole_het_jobs(context.state, chosen)
-    leaders = {one.job.id for one in chosen if het.is_leader(one.job)}
-    for one in sorted(chosen, key=lambda one: one.job.het_offset) if leaders else chosen:
-        job = context.state.jobs[one.job.id]
+    leaders = {selected.job.id for selected in chosen if het.is_leader(selected.job)}
+    for selected in sorted(chosen, key=lambda selected: selected.job.het_offset) if leaders else chosen:
+        job = context.state.jobs[selected.job.id]
         if job.het_offset and job.het_job_id in leaders and (job.state.ended or job.state is JobState.PENDING):
             continue
-        outcomes.append(_cancel_record(context, command, one))
+        outcomes.append(_cancel_record(context, command, selected))
     return outcomes
 
 
@@ -231,7 +231,7 @@ def _cancel_step(context: DecisionContext, command: CancelJobs, job: Job, step_i
         others = (
             context.state.steps.get(component.id, {}).get(step_id) for component in het.others(context.state, job)
         )
-        step = next((found for found in others if found is not None), None)
+        step = next((other_step for other_step in others if other_step is not None), None)
     if step is None or job.state.ended:
         return _outcome(
             job,
@@ -250,8 +250,8 @@ def parts(state: State, step: Step) -> list[Step]:
     if step.het is None:
         return [step]
     leader_id = state.jobs[step.job_id].het_job_id
-    found = (state.steps.get(leader_id + number, {}).get(step.step_id) for number in step.het.groups)
-    return [part for part in found if part is not None]
+    steps = (state.steps.get(leader_id + number, {}).get(step.step_id) for number in step.het.groups)
+    return [part for part in steps if part is not None]
 
 
 def signal_step(

@@ -62,8 +62,8 @@ def _with_dynamic(state: State, command: Configure) -> tuple[tuple[NodeConfig, .
     if not kept:
         return command.nodes, command.partitions
     partitions = {partition.name: partition for partition in command.partitions}
-    found = with_nodes(partitions, kept, command.settings.node_sets)
-    return (*command.nodes, *kept), tuple(found.values())
+    merged = with_nodes(partitions, kept, command.settings.node_sets)
+    return (*command.nodes, *kept), tuple(merged.values())
 
 
 def _note_homeless_jobs(context: DecisionContext) -> None:
@@ -97,8 +97,8 @@ def create_partition(context: DecisionContext, command: CreatePartition) -> Done
 
 def _check_qos(context: DecisionContext, name: str) -> None:
     """If accounting knows the QOS, the partition's must be one of them."""
-    known = context.state.rules.qos
-    if name and known and name not in known:
+    known_qos = context.state.rules.qos
+    if name and known_qos and name not in known_qos:
         raise Refused("ESLURM_INVALID_QOS", hint=f"there is no QOS {name}")
 
 

@@ -47,14 +47,14 @@ def update_crontab(context: DecisionContext, command: UpdateCrontab) -> CrontabU
         raise Refused("ESLURM_MAX_JOB_COUNT", hint="MaxJobCount is reached")
     first = free_number(state, count) if count else 0
     jobs: list[Job] = []
-    for place, one in enumerate(command.jobs):
+    for place, submission in enumerate(command.jobs):
         try:
-            jobs.append(_job(context, one, uid, first + place))
+            jobs.append(_job(context, submission, uid, first + place))
         except Refused as refused:
-            return refusal(one, refused.rejection.code, refused.rejection.hint)
+            return refusal(submission, refused.rejection.code, refused.rejection.hint)
     for old in [state.jobs[number] for number in sorted(state.live_by_user.get(uid, ()))]:
         if old.spec.cron is not None and not old.state.ended:
-            comes_no_more(context, old)
+            end_repetition(context, old)
             if old.state is JobState.PENDING:
                 end_job(context, state.jobs[old.id], JobState.CANCELLED, Reason.NONE, by_uid=context.caller.uid)
     for job in jobs:
@@ -84,7 +84,7 @@ def _job(context: DecisionContext, command: SubmitJob, uid: int, number: int) ->
     return new_job(context, replace(command, spec=with_next_begin(spec, context.now)), number=number)
 
 
-def comes_no_more(context: DecisionContext, job: Job) -> None:
+def end_repetition(context: DecisionContext, job: Job) -> None:
     """The job of an entry is not queued again after its present life."""
     context.record(JobUpdated(at=context.now, job=replace(job, spec=replace(job.spec, cron=None))))
 
@@ -93,7 +93,7 @@ def disable_lines(context: DecisionContext, job: Job) -> None:
     """The user cancels the job of an entry: it is not queued again, and the crontab shows its lines as disabled."""
     entry, crontab = job.spec.cron, context.state.crontabs.get(job.spec.uid)
     assert entry is not None, f"job {job.id} is of no crontab"
-    comes_no_more(context, job)
+    end_repetition(context, job)
     if crontab is not None:
         lines = (*crontab.disabled, (entry.line_first, entry.line_last))
         context.record(CrontabChanged(at=context.now, crontab=replace(crontab, disabled=lines)))

@@ -92,15 +92,15 @@ def _name_is_taken(state: State, waiter: Waiter) -> bool:
     Parts of the same array or heterogeneous job do not wait for each other, and are as early as the whole: the id of a
     task comes late, and jobs with ids in between may wait for that task.
     """
-    own = waiter.whole_id or waiter.job_id
+    own_id = waiter.whole_id or waiter.job_id
     for other_id in state.live_by_name.get((waiter.uid, waiter.name), ()):
         if other_id == waiter.job_id:
             continue
         other = state.jobs[other_id]
         whole = _whole(other)
-        if whole == own:
+        if whole == own_id:
             continue
-        if whole < own or other.state is not JobState.PENDING:
+        if whole < own_id or other.state is not JobState.PENDING:
             return True
     return False
 
@@ -142,12 +142,12 @@ def _het_verdict(state: State, item: Dependency, leader: Job, now: float) -> tup
     """The leader's id names the whole heterogeneous job."""
     whole = het.members(state, leader)
     if item.kind == "after":
-        if any(one.state is JobState.PENDING and not one.restart_count for one in whole):
+        if any(member.state is JobState.PENDING and not member.restart_count for member in whole):
             return UNFULFILLED, 0.0
         return _after(leader.started_at or leader.ended_at, item, now)
-    if not all(is_over(one) for one in whole):
+    if not all(is_over(member) for member in whole):
         return UNFULFILLED, 0.0
-    return _end_verdict(item.kind, all(one.state is JobState.COMPLETED for one in whole)), 0.0
+    return _end_verdict(item.kind, all(member.state is JobState.COMPLETED for member in whole)), 0.0
 
 
 def is_over(job: Job) -> bool:
@@ -168,8 +168,8 @@ def _end_verdict(kind: str, succeeded: bool) -> str:
 
 def _array_verdict(state: State, waiter: Waiter, item: Dependency, now: float) -> tuple[str, float]:
     if item.kind == "after":
-        own = state.jobs.get(item.job_id)
-        if own is not None and own.array is not None and own.state is JobState.PENDING:
+        array_record = state.jobs.get(item.job_id)
+        if array_record is not None and array_record.array is not None and array_record.state is JobState.PENDING:
             return UNFULFILLED, 0.0
         records = [state.jobs[number] for number in array_members(state, item.job_id)]
         if any(job.state is JobState.PENDING and not job.restart_count for job in records):
@@ -202,7 +202,9 @@ def job_is_over(context: DecisionContext, job: Job) -> None:
     queue = [job]
     while queue:
         over = queue.pop()
-        ended = [number for one in het.members(context.state, over) if is_over(one) for number in _names_of(one)]
+        ended = [
+            number for member in het.members(context.state, over) if is_over(member) for number in _names_of(member)
+        ]
         for number in dict.fromkeys(ended):
             for waiter_id in list(context.state.dependents.get(number, ())):
                 if number == over.array_job_id:
@@ -214,7 +216,7 @@ def job_is_over(context: DecisionContext, job: Job) -> None:
         if same_name:
             # Of several waiting jobs of a name only the oldest can start: the others wait for it.
             oldest = min(_whole(context.state.jobs[number]) for number in same_name)
-            for number in [one for one in same_name if _whole(context.state.jobs[one]) == oldest]:
+            for number in [job_id for job_id in same_name if _whole(context.state.jobs[job_id]) == oldest]:
                 killed = look_again(context, number)
                 if killed is not None:
                     queue.append(killed)
@@ -250,9 +252,11 @@ def cancel_if_hopeless(context: DecisionContext, job: Job) -> Job | None:
         kill = context.state.settings.kill_invalid_dependency
     if not kill or job.state is not JobState.PENDING or job.reason is not Reason.DEPENDENCY_NEVER_SATISFIED:
         return None
-    for one in het.members(context.state, job):
+    for member in het.members(context.state, job):
         context.record(
-            JobEnded(at=context.now, job_id=one.id, state=JobState.CANCELLED, reason=Reason.DEPENDENCY_NEVER_SATISFIED)
+            JobEnded(
+                at=context.now, job_id=member.id, state=JobState.CANCELLED, reason=Reason.DEPENDENCY_NEVER_SATISFIED
+            )
         )
     return context.state.jobs[job.id]
 
@@ -282,8 +286,8 @@ def correspond(context: DecisionContext, job_id: int, array_id: int, task_id: in
 
 def _cancelled(state: State, array_id: int) -> int:
     """Tasks of the array that were cancelled without a record of their own, as a mask."""
-    own = state.jobs.get(array_id)
-    shape = None if own is None else own.array or own.array_of
+    array_record = state.jobs.get(array_id)
+    shape = None if array_record is None else array_record.array or array_record.array_of
     return mask_of(shape.cancelled) if shape is not None else 0
 
 
@@ -298,8 +302,12 @@ def tasks_are_over(context: DecisionContext, array_id: int) -> None:
 def _task_ids(state: State, array_id: int) -> int:
     """All tasks of an array that the controller still knows, as a mask."""
     tasks = sum(1 << task for task in state.arrays.get(array_id, ())) | _cancelled(state, array_id)
-    own = state.jobs.get(array_id)
-    return tasks | mask_of(own.array.pending) if own is not None and own.array is not None else tasks
+    array_record = state.jobs.get(array_id)
+    return (
+        tasks | mask_of(array_record.array.pending)
+        if array_record is not None and array_record.array is not None
+        else tasks
+    )
 
 
 def _counterpart(state: State, array_id: int, task_id: int) -> Job:

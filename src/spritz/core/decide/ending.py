@@ -109,9 +109,9 @@ def end_whole(
 ) -> None:
     """`end_job`, for all components if the job is one: without it the others are of no use."""
     end_job(context, job, state, reason, detail=detail, exit_status=exit_status, gone=gone, failed_node=failed_node)
-    for one in het.others(context.state, job):
+    for component in het.others(context.state, job):
         # read the record again: the end of the leader may have changed it
-        other = context.state.jobs[one.id]
+        other = context.state.jobs[component.id]
         if other.state.active:
             end_job(context, other, state, reason, detail=detail, exit_status=exit_status, failed_node=failed_node)
 
@@ -133,7 +133,7 @@ def _end_one(
     completing = _nodes_to_clear(context.state, job, gone)
     if job.state is JobState.PENDING and reason is Reason.NONE:
         reason, detail = job.reason, job.reason_detail  # the reason why it never ran
-    settings, told = context.state.settings, bool(completing) and not job.spec.external
+    settings, tell_nodes = context.state.settings, bool(completing) and not job.spec.external
     context.record(
         JobEnded(
             at=context.now,
@@ -146,7 +146,7 @@ def _end_one(
             completing=completing,
             failed_node=failed_node,
             by_uid=by_uid,
-            repeat_kill_at=context.now + settings.kill_wait_seconds + REPEAT_KILL_SECONDS if told else 0.0,
+            repeat_kill_at=context.now + settings.kill_wait_seconds + REPEAT_KILL_SECONDS if tell_nodes else 0.0,
         )
     )
     for node in _held_nodes(job):
@@ -255,12 +255,12 @@ def requeue_job(
 
     A heterogeneous job is requeued as a whole: all components, including those that have ended before.
     """
-    for one in (job, *het.others(context.state, job)):
-        if one.state is JobState.PENDING:
+    for member in (job, *het.others(context.state, job)):
+        if member.state is JobState.PENDING:
             continue
         _requeue_one(
             context,
-            one,
+            member,
             end_state,
             end_reason,
             hold=hold,
@@ -268,7 +268,7 @@ def requeue_job(
             reason=reason,
             detail=detail,
             exit_status=exit_status,
-            gone=gone if one.id == job.id else (),
+            gone=gone if member.id == job.id else (),
             failed_node=failed_node,
         )
 

@@ -1,7 +1,7 @@
 """Whether any set of nodes could ever give a job what it asks for, if all were idle and up. If not, it is refused.
 
 Checks necessary conditions only: a job that passes may still wait for ever because of a detail that only placement
-sees, but no job that could run is refused. Nodes are checked by shape (equal capacity and features), so the cost does
+sees, but no job that could run is refused. Nodes are checked by group (equal capacity and features), so the cost does
 not grow with their number.
 
 Source: sbatch(1) sizes; Slurm's texts ("CPU count per node can not be satisfied" …) as sbatch prints them before the
@@ -26,7 +26,7 @@ MEMORY = "Memory specification can not be satisfied"
 DISK = "Temporary disk specification can not be satisfied"
 
 
-class Shape:
+class NodeGroup:
     """Nodes of one partition with equal capacity and features."""
 
     __slots__ = ("capacity", "features", "gres", "names", "usable_cpus", "usable_memory")
@@ -44,22 +44,22 @@ class Shape:
                 self.gres[line.name, ""] = self.gres.get((line.name, ""), 0) + line.count
 
 
-def shapes_of(state: State, partition: Partition) -> list[Shape]:
-    """The partition's nodes grouped by shape; cached until nodes or partitions change."""
-    found = state.shapes.get(partition.name)
-    if found is None:
-        groups: dict[tuple[NodeCapacity, tuple[str, ...]], Shape] = {}
+def node_groups_of(state: State, partition: Partition) -> list[NodeGroup]:
+    """The partition's nodes in groups of equals; cached until nodes or partitions change."""
+    node_groups = state.node_groups.get(partition.name)
+    if node_groups is None:
+        groups: dict[tuple[NodeCapacity, tuple[str, ...]], NodeGroup] = {}
         for name in partition.nodes:
             node = state.nodes.get(name)
             if node is None:
                 continue
             key = (node.config.capacity, node.available)
-            shape = groups.get(key)
-            if shape is None:
-                shape = groups[key] = Shape(*key)
-            shape.names[name] = None
-        found = state.shapes[partition.name] = list(groups.values())
-    return found
+            group = groups.get(key)
+            if group is None:
+                group = groups[key] = NodeGroup(*key)
+            group.names[name] = None
+        node_groups = state.node_groups[partition.name] = list(groups.values())
+    return node_groups
 
 
 def misfit(state: State, spec: JobSpec, partition: Partition) -> str | None:
@@ -68,19 +68,19 @@ def misfit(state: State, spec: JobSpec, partition: Partition) -> str | None:
     excluded = set(spec.exclude)
     wanted = set(spec.node_list)
     complaints: dict[str, None] = {}
-    available: list[tuple[int, int, Shape]] = []  # (tasks, nodes) of each shape that may serve
+    available: list[tuple[int, int, NodeGroup]] = []  # (tasks, nodes) of each group that may serve
     serving: set[str] = set()
-    for shape in shapes_of(state, partition):
-        count = len(shape.names) - sum(1 for name in excluded if name in shape.names)
-        if count <= 0 or (tree is not None and not tree.matches(shape.features)):
+    for group in node_groups_of(state, partition):
+        count = len(group.names) - sum(1 for name in excluded if name in group.names)
+        if count <= 0 or (tree is not None and not tree.matches(group.features)):
             continue
-        complaint = _node_complaint(spec, shape)
+        complaint = _node_complaint(spec, group)
         if complaint is not None:
             complaints[complaint] = None
             continue
-        available.append((_tasks_on(spec, shape), count, shape))
+        available.append((_tasks_on(spec, group), count, group))
         if wanted:
-            serving.update(name for name in wanted if name in shape.names and name not in excluded)
+            serving.update(name for name in wanted if name in group.names and name not in excluded)
     if not available:
         return next(iter(complaints), "")
     if wanted - serving:
@@ -92,16 +92,16 @@ def _any_constraint(state: State) -> bool:
     return any(name == "ignore_constraint_validation" for name, _value in state.settings.scheduler_parameters)
 
 
-def _node_complaint(spec: JobSpec, shape: Shape) -> str | None:
+def _node_complaint(spec: JobSpec, group: NodeGroup) -> str | None:
     """What every node that could serve lacks, whatever its number."""
-    capacity = shape.capacity
+    capacity = group.capacity
     # With --ntasks, --ntasks-per-node is a maximum.
     per_node = 1 if spec.tasks_given else max(1, spec.tasks_per_node or 1)
     if spec.overcommit:
         cpus = 1
     else:
         cpus = per_node * (spec.cpus_per_task or 1)
-    if max(cpus, spec.cpus_per_node_min or 1) > shape.usable_cpus:
+    if max(cpus, spec.cpus_per_node_min or 1) > group.usable_cpus:
         return CPUS
     if (
         (spec.sockets_per_node or 0) > capacity.sockets
@@ -112,41 +112,41 @@ def _node_complaint(spec: JobSpec, shape: Shape) -> str | None:
     memory = spec.memory_mib_per_node or 0
     if spec.memory_mib_per_cpu:
         memory = max(memory, spec.memory_mib_per_cpu * cpus)
-    if memory > shape.usable_memory:
+    if memory > group.usable_memory:
         return MEMORY
     if spec.tmp_mib > capacity.tmp_mib and spec.tmp_mib:
         return DISK
     by_task = (*spec.gpus_per_task, *spec.gres_per_task)
     for requests, times in ((spec.gres_per_node, 1), (spec.gpus_per_node, 1), (by_task, per_node)):
-        if not _has_gres(requests, shape, times):
+        if not _has_gres(requests, group, times):
             return ""
     return None
 
 
-def _has_gres(requests: tuple[GresRequest, ...], shape: Shape, times: int) -> bool:
-    return all(item.count * times <= shape.gres.get((item.name, item.type), 0) for item in requests if item.count)
+def _has_gres(requests: tuple[GresRequest, ...], group: NodeGroup, times: int) -> bool:
+    return all(item.count * times <= group.gres.get((item.name, item.type), 0) for item in requests if item.count)
 
 
-def _tasks_on(spec: JobSpec, shape: Shape) -> int:
-    """The most tasks that can run on a node of this shape."""
+def _tasks_on(spec: JobSpec, group: NodeGroup) -> int:
+    """The most tasks that can run on a node of this group."""
     if spec.overcommit:
         return 1 << 30
-    tasks = shape.usable_cpus // (spec.cpus_per_task or 1)
-    capacity = shape.capacity
+    tasks = group.usable_cpus // (spec.cpus_per_task or 1)
+    capacity = group.capacity
     limits = [
         spec.tasks_per_node,
         spec.tasks_per_socket * capacity.sockets if spec.tasks_per_socket else None,
         spec.tasks_per_core * capacity.sockets * capacity.cores_per_socket if spec.tasks_per_core else None,
     ]
     if spec.memory_mib_per_cpu:
-        limits.append(shape.usable_memory // (spec.memory_mib_per_cpu * (spec.cpus_per_task or 1)))
+        limits.append(group.usable_memory // (spec.memory_mib_per_cpu * (spec.cpus_per_task or 1)))
     for item in (*spec.gpus_per_task, *spec.gres_per_task):
         if item.count:
-            limits.append(shape.gres.get((item.name, item.type), 0) // item.count)
+            limits.append(group.gres.get((item.name, item.type), 0) // item.count)
     return min([tasks, *(limit for limit in limits if limit is not None)])
 
 
-def _total_complaint(spec: JobSpec, available: list[tuple[int, int, Shape]]) -> str | None:
+def _total_complaint(spec: JobSpec, available: list[tuple[int, int, NodeGroup]]) -> str | None:
     """What is lacking in sum: enough nodes, and on the best of them room for all tasks and GPUs."""
     nodes = sum(count for _tasks, count, _shape in available)
     fewest = max(1, spec.nodes_min, len(set(spec.node_list)))
@@ -158,7 +158,7 @@ def _total_complaint(spec: JobSpec, available: list[tuple[int, int, Shape]]) -> 
     if spec.tasks_given and _best([(tasks, count) for tasks, count, _shape in available], most) < spec.tasks:
         return ""
     for item in spec.gpus:
-        devices = [(shape.gres.get(("gpu", item.type), 0), count) for _tasks, count, shape in available]
+        devices = [(group.gres.get(("gpu", item.type), 0), count) for _tasks, count, group in available]
         if item.count and _best(devices, most) < item.count:
             return ""
     return None

@@ -31,13 +31,13 @@ if TYPE_CHECKING:
 Busy = dict[str, int]
 
 
-def stop(context: DecisionContext, job: Job, by: str) -> None:
+def suspend_job(context: DecisionContext, job: Job, by: str) -> None:
     """Suspend a running job on all its nodes. `by`: what suspends it."""
     context.record(JobSuspended(at=context.now, job_id=job.id, by=by))
-    ask(context, job, resume=False)
+    notify_nodes(context, job, resume=False)
 
 
-def go_on(context: DecisionContext, job: Job) -> None:
+def resume_job(context: DecisionContext, job: Job) -> None:
     """Resume the job; its time limit moves by the time it was suspended."""
     seconds = max(0.0, context.now - job.suspended_at)  # the clock may have been set back
     context.record(
@@ -49,10 +49,10 @@ def go_on(context: DecisionContext, job: Job) -> None:
             suspended_seconds=job.suspended_seconds + seconds,
         )
     )
-    ask(context, job, resume=True)
+    notify_nodes(context, job, resume=True)
 
 
-def ask(context: DecisionContext, job: Job, *, resume: bool) -> None:
+def notify_nodes(context: DecisionContext, job: Job, *, resume: bool) -> None:
     """Send the suspension or resumption to every node of the job."""
     assert job.allocation is not None, f"job {job.id} runs nowhere"
     for node in job.allocation.names:
@@ -76,7 +76,7 @@ def resume_on(context: DecisionContext, nodes: Iterable[str]) -> None:
                 waiting[job_id] = job
     for job in sorted(waiting.values(), key=lambda job: _turn_order(state, job)):
         if cpus_are_free(state, job):
-            go_on(context, job)
+            resume_job(context, job)
 
 
 def _turn_order(state: State, job: Job) -> tuple[int, float, int]:
@@ -95,7 +95,7 @@ def wait_for_slice(context: DecisionContext, job: Job) -> None:
         for other_id, other in use.jobs.items():
             running = other_id != job.id and other_id not in use.suspended
             if running and state.jobs[other_id].partition == job.partition and mask & mask_of(other.cpus):
-                stop(context, job, "gang")
+                suspend_job(context, job, "gang")
                 return
 
 
@@ -122,14 +122,14 @@ def end_slice(context: DecisionContext) -> None:
 def _take_turns(context: DecisionContext, jobs: list[Job]) -> None:
     """Run the jobs that fit, suspended ones first; suspend the others."""
     state = context.state
-    mine = {job.id for job in jobs}
+    slice_ids = {job.id for job in jobs}
     busy: Busy = {}
     chosen: set[int] = set()
     for job in sorted(jobs, key=lambda job: (job.state is not JobState.SUSPENDED, job.suspended_at, job.id)):
         shares = state.held_shares(job)
         for share in shares:
             if share.node not in busy:
-                busy[share.node] = _others(state, share.node, mine)
+                busy[share.node] = _others(state, share.node, slice_ids)
         if any(mask_of(share.cpus) & busy[share.node] for share in shares):
             continue
         chosen.add(job.id)
@@ -137,17 +137,17 @@ def _take_turns(context: DecisionContext, jobs: list[Job]) -> None:
             busy[share.node] |= mask_of(share.cpus)
     for job in jobs:
         if job.id not in chosen and job.state is JobState.RUNNING:
-            stop(context, job, "gang")
+            suspend_job(context, job, "gang")
     for job in jobs:
         if job.id in chosen and job.state is JobState.SUSPENDED:
-            go_on(context, job)
+            resume_job(context, job)
 
 
-def _others(state: State, node: str, mine: set[int]) -> int:
-    """CPUs in use by running jobs outside `mine`, which take no part in the time slices."""
+def _others(state: State, node: str, slice_ids: set[int]) -> int:
+    """CPUs in use by running jobs outside `slice_ids`, which take no part in the time slices."""
     use = state.uses[node]
     mask = 0
     for job_id, share in use.jobs.items():
-        if job_id not in mine and job_id not in use.suspended:
+        if job_id not in slice_ids and job_id not in use.suspended:
             mask |= mask_of(share.cpus)
     return mask

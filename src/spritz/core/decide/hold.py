@@ -23,17 +23,17 @@ if TYPE_CHECKING:
     from spritz.model.job import Job
 
 
-def live_ones(context: DecisionContext, target: JobTarget) -> list[Job]:
+def live_records(context: DecisionContext, target: JobTarget) -> list[Job]:
     """Live records that the target names, with tasks singled out. Refuses if there are none."""
     chosen = with_whole_het_jobs(context.state, select(context.state, target))
-    for one in chosen:
-        need_control(context, one.job, "ESLURM_USER_ID_MISSING")
-    live = [one for one in chosen if not one.job.state.ended]
+    for selected in chosen:
+        need_control(context, selected.job, "ESLURM_USER_ID_MISSING")
+    live = [selected for selected in chosen if not selected.job.state.ended]
     if not live:
         raise Refused("ESLURM_JOB_FINISHED")
     jobs = []
-    for one in live:
-        numbers = single_out(context, one.job.id, one.tasks) if one.tasks else [one.job.id]
+    for selected in live:
+        numbers = single_out(context, selected.job.id, selected.tasks) if selected.tasks else [selected.job.id]
         jobs += [context.state.jobs[number] for number in numbers]
     return jobs
 
@@ -45,7 +45,7 @@ def hold(context: DecisionContext, command: HoldJob) -> Done:
     """
     by_admin = is_operator(context) and not command.by_user
     kind = Hold.ADMIN if by_admin else Hold.USER
-    for job in live_ones(context, command.target):
+    for job in live_records(context, command.target):
         if job.hold is kind or job.hold is Hold.ADMIN:
             continue
         context.record(JobHeld(at=context.now, job_id=job.id, hold=kind, reason=HELD_REASONS[kind]))
@@ -55,17 +55,17 @@ def hold(context: DecisionContext, command: HoldJob) -> Done:
 def release(context: DecisionContext, command: ReleaseJob) -> Done:
     """Lift the hold of jobs; jobs that are not held stay as they are."""
     chosen = select(context.state, command.target)
-    if not is_operator(context) and any(one.job.hold is Hold.ADMIN for one in chosen):
-        for one in chosen:
-            need_control(context, one.job, "ESLURM_USER_ID_MISSING")
+    if not is_operator(context) and any(selected.job.hold is Hold.ADMIN for selected in chosen):
+        for selected in chosen:
+            need_control(context, selected.job, "ESLURM_USER_ID_MISSING")
         raise Refused("ESLURM_ACCESS_DENIED")
-    for job in live_ones(context, command.target):
+    for job in live_records(context, command.target):
         if job.hold is not Hold.NONE:
-            let_go(context, job)
+            release_job(context, job)
     return Done(missing=missing_tasks(context.state, command.target))
 
 
-def let_go(context: DecisionContext, job: Job, priority: int | None = None) -> None:
+def release_job(context: DecisionContext, job: Job, priority: int | None = None) -> None:
     """Lift the hold of one job. `priority`: its new priority."""
     if job.spec.hold or job.spec.priority == 0:
         spec = replace(job.spec, hold=False, priority=None)

@@ -29,10 +29,10 @@ def with_default_memory(state: State, spec: JobSpec) -> JobSpec:
         return spec
     homes = chosen_partitions(state, spec.partitions)
     settings = state.settings
-    found = {default_memory(spec, home, settings) if consumables(home, settings)[1] else None for home in homes}
-    if len(found) != 1:
+    defaults = {default_memory(spec, home, settings) if consumables(home, settings)[1] else None for home in homes}
+    if len(defaults) != 1:
         return spec
-    per_node, per_cpu, per_gpu = found.pop() or (None, None, None)
+    per_node, per_cpu, per_gpu = defaults.pop() or (None, None, None)
     if not (per_node or per_cpu or per_gpu):
         return spec
     return replace(spec, memory_mib_per_node=per_node, memory_mib_per_cpu=per_cpu, memory_mib_per_gpu=per_gpu)
@@ -78,9 +78,9 @@ def with_cpus_for_memory(state: State, spec: JobSpec) -> JobSpec:
     if (spec.memory_mib_per_cpu or 0) > most:
         memory = spec.memory_mib_per_cpu or 0
         times = -(-memory // most)
-        each = (spec.cpus_per_task or 1) * times
-        least = max(spec.cpus_per_node_min, each) if spec.cpus_per_node_min else spec.cpus_per_node_min
-        return replace(spec, cpus_per_task=each, cpus_per_node_min=least, memory_mib_per_cpu=-(-memory // times))
+        per_task = (spec.cpus_per_task or 1) * times
+        least = max(spec.cpus_per_node_min, per_task) if spec.cpus_per_node_min else spec.cpus_per_node_min
+        return replace(spec, cpus_per_task=per_task, cpus_per_node_min=least, memory_mib_per_cpu=-(-memory // times))
     needed = -(-(spec.memory_mib_per_node or 0) // most)
     asked = spec.cpus_per_node_min or (spec.tasks_per_node or 1) * (spec.cpus_per_task or 1)
     return replace(spec, cpus_per_node_min=needed) if needed > max(asked, 1) else spec

@@ -33,8 +33,8 @@ def end_spent(context: DecisionContext) -> None:
         if charge is None or job.state is not JobState.RUNNING or not due.intersection(map(key_text, charge.keys)):
             continue
         spec = job.spec
-        party = state.rules.party(spec.account, spec.user, job.partition, spec.qos)
-        if any(reached(state.usage, place, context.now) for place in party.places if key_text(place.key) in due):
+        job_limits = state.rules.job_limits(spec.account, spec.user, job.partition, spec.qos)
+        if any(reached(state.usage, place, context.now) for place in job_limits.places if key_text(place.key) in due):
             end_job(context, job, JobState.TIMEOUT, Reason.TIME_LIMIT)
     for key, place in state.minute_places.items():
         if key_text(key) in due:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from spritz.core.decide.ending import end_whole, may_requeue, node_gone, requeue_job
-from spritz.core.decide.prolog import go_on
+from spritz.core.decide.prolog import launch_when_ready
 from spritz.core.decide.wake import begin_if_up
 from spritz.core.effects import TerminateJobOn
 from spritz.core.flags import COMPLETING
@@ -65,7 +65,7 @@ def fail_job_on_node(context: DecisionContext, job: Job, name: str, *, gone: boo
             if name in step.running_nodes:
                 lose_step_on(context, step, name)
         context.record(JobNodeFailed(at=context.now, job_id=job.id, node=name))
-        go_on(context, context.state.jobs[job.id])
+        launch_when_ready(context, context.state.jobs[job.id])
         begin_if_up(context, context.state.jobs[job.id])
         return
     left = (name,) if gone else ()

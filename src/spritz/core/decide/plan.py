@@ -50,7 +50,7 @@ def apply_plan(context: DecisionContext, command: ApplyPlan) -> Done:
         refusal = apply_preemption(context, planned, reclaim)
         if refusal:
             dropped.append(f"job {planned.job_id}: {refusal}")
-    if any(isinstance(event, JobStarted) and event.waking for event in context.events):
+    if any(isinstance(event, JobStarted) and event.powering_up for event in context.events):
         powering.dispatch(context)
     notes = tuple(note for note in command.plan.notes if _is_news(context.state, note))
     if notes:

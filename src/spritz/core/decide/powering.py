@@ -85,13 +85,13 @@ def _send_up(context: DecisionContext, waiting: list[Node]) -> float:
 
 def _gang(context: DecisionContext, node: Node) -> list[str]:
     """The node, and the other nodes that its jobs wait for."""
-    found = {node.name: None}
+    gang = {node.name: None}
     nodes = context.state.nodes
     for job_id in context.state.uses[node.name].jobs:
         allocation = context.state.jobs[job_id].allocation
         if allocation is not None:
-            found |= dict.fromkeys(name for name in allocation.names if name in nodes and nodes[name].flags & _UP)
-    return list(found)
+            gang |= dict.fromkeys(name for name in allocation.names if name in nodes and nodes[name].flags & _UP)
+    return list(gang)
 
 
 def _send_down(context: DecisionContext, waiting: list[Node]) -> float:

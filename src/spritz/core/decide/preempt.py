@@ -14,16 +14,16 @@ from typing import TYPE_CHECKING
 from spritz.core import het
 from spritz.core.decide.arrays import split
 from spritz.core.decide.ending import end_whole, may_requeue, requeue_job
-from spritz.core.decide.gang import stop
+from spritz.core.decide.freed_state import FreedState
+from spritz.core.decide.gang import suspend_job
 from spritz.core.decide.het_start import start_whole, whole_refusal
-from spritz.core.decide.room import Room
 from spritz.core.decide.start import start_job, start_refusal
 from spritz.core.effects import SignalOn
 from spritz.core.flags import CONFIGURING
 from spritz.model.events.job import EndSignalSent, JobPreempted
 from spritz.model.plan import PlannedStart
 from spritz.model.preempting import (
-    Party,
+    PreemptionSide,
     exempt_seconds,
     exempt_until,
     grace_seconds,
@@ -70,7 +70,7 @@ def apply_preemption(context: DecisionContext, planned: PlannedPreemption, recla
             return f"victim {victim.job_id}: {refusal}"
     ending = frozenset(victim.job_id for victim in planned.victims if victim.mode is not PreemptMode.SUSPEND)
     stopping = frozenset(victim.job_id for victim in planned.victims if victim.mode is PreemptMode.SUSPEND)
-    refusal = start_refusal(state, start, context.now, Room(state, gone=ending, stopped=stopping, leaving=True))
+    refusal = start_refusal(state, start, context.now, FreedState(state, gone=ending, stopped=stopping, leaving=True))
     if refusal:
         return refusal
     if ending:
@@ -83,11 +83,11 @@ def apply_preemption(context: DecisionContext, planned: PlannedPreemption, recla
             if victim.job_id in ending:
                 preempt(context, victim, claimant, lenders[victim.job_id], planned.allocation.reservation)
         return ""
-    refusal = start_refusal(state, start, context.now, Room(state, stopped=stopping))
+    refusal = start_refusal(state, start, context.now, FreedState(state, stopped=stopping))
     if refusal:
         return refusal
     for job_id in sorted(stopping):
-        stop(context, state.jobs[job_id], "preempt")
+        suspend_job(context, state.jobs[job_id], "preempt")
     start_job(context, start)
     return ""
 
@@ -106,7 +106,7 @@ def _make_room_for_whole(context: DecisionContext, planned: PlannedPreemption, r
             lenders[victim.job_id] = account, victim, part.job_id
     stopping = frozenset(job_id for job_id, (_, victim, _) in lenders.items() if victim.mode is PreemptMode.SUSPEND)
     ending = frozenset(lenders) - stopping
-    refusal = whole_refusal(state, starts, context.now, Room(state, gone=ending, stopped=stopping, leaving=True))
+    refusal = whole_refusal(state, starts, context.now, FreedState(state, gone=ending, stopped=stopping, leaving=True))
     if refusal:
         return refusal
     if ending:
@@ -115,11 +115,11 @@ def _make_room_for_whole(context: DecisionContext, planned: PlannedPreemption, r
             account, victim, claimant = lenders[job_id]
             preempt(context, victim, claimant, account)
         return ""
-    refusal = whole_refusal(state, starts, context.now, Room(state, stopped=stopping))
+    refusal = whole_refusal(state, starts, context.now, FreedState(state, stopped=stopping))
     if refusal:
         return refusal
     for job_id in sorted(stopping):
-        stop(context, state.jobs[job_id], "preempt")
+        suspend_job(context, state.jobs[job_id], "preempt")
     start_whole(context, starts)
     return ""
 
@@ -135,32 +135,32 @@ def _judged(
         return "suspended already", ""
     if job.preempt_action or job.flags & CONFIGURING:
         return "not to be preempted now", ""
-    who = _party(state, preemptor, planned.allocation.partition, planned.priority)
-    whom = _party(state, job, job.partition, victim.priority)
-    if who is None or whom is None:
+    preemptor_side = _side(state, preemptor, planned.allocation.partition, planned.priority)
+    victim_side = _side(state, job, job.partition, victim.priority)
+    if preemptor_side is None or victim_side is None:
         return "partition not available", ""
     policy = state.settings.preemption
     if _is_guest(state, job, planned.allocation.reservation):
         return "" if victim.mode is guest_mode(policy) else "not to be preempted so", ""
-    records = [qos_record.record for qos_record in state.rules.party("", "", job.partition, job.spec.qos).qos]
-    mode, seconds, account = preempt_mode(policy, whom), exempt_seconds(policy, records), ""
-    if mode is not victim.mode or not may_preempt(policy, who, whom):
+    records = [qos_record.record for qos_record in state.rules.job_limits("", "", job.partition, job.spec.qos).qos]
+    mode, seconds, account = preempt_mode(policy, victim_side), exempt_seconds(policy, records), ""
+    if mode is not victim.mode or not may_preempt(policy, preemptor_side, victim_side):
         guarantee = reclaim.lender(preemptor, planned, job)
-        if guarantee is None or reclaim_mode(policy, who, whom) is not victim.mode:
+        if guarantee is None or reclaim_mode(policy, preemptor_side, victim_side) is not victim.mode:
             return "not preemptable", ""
         mode, seconds, account = victim.mode, max(seconds, guarantee.reclaim_seconds), guarantee.account
     until = exempt_until(mode, seconds, started_at=job.started_at, suspended=job.suspended_seconds)
-    return "exempt from preemption" if until > now or spared(policy, whom.priority) else "", account
+    return "exempt from preemption" if until > now or spared(policy, victim_side.priority) else "", account
 
 
 def _is_guest(state: State, job: Job, reservation: str) -> bool:
     """Whether the job runs in this reservation as an outsider, until the reservation's own jobs come (--signal=R:)."""
-    own = state.reservations.get(reservation)
+    own_reservation = state.reservations.get(reservation)
     inside = job.allocation is not None and job.allocation.reservation == reservation
-    return own is not None and not inside and own.lets_in(leaving_seconds(job.spec))
+    return own_reservation is not None and not inside and own_reservation.lets_in(leaving_seconds(job.spec))
 
 
-def _party(state: State, job: Job, partition: str, priority: int = 0) -> Party | None:
+def _side(state: State, job: Job, partition: str, priority: int = 0) -> PreemptionSide | None:
     """The job as it is, or would be, in a partition; None if the partition does not exist.
 
     `priority`: the priority in force, which the core does not know (`core.priority`); 0: the record's.
@@ -168,7 +168,9 @@ def _party(state: State, job: Job, partition: str, priority: int = 0) -> Party |
     home, qos = state.partitions.get(partition), state.rules.qos.get(job.spec.qos)
     if home is None:
         return None
-    return Party(partition=home, qos=qos.record if qos is not None else None, priority=priority or job.priority)
+    return PreemptionSide(
+        partition=home, qos=qos.record if qos is not None else None, priority=priority or job.priority
+    )
 
 
 def preempt(
@@ -183,17 +185,17 @@ def preempt(
     job, mode = state.jobs[victim.job_id], victim.mode
     if job.preempt_action or not job.state.active:
         return
-    whom = _party(state, job, job.partition)
-    assert whom is not None, f"job {job.id} runs in no partition"
+    victim_side = _side(state, job, job.partition)
+    assert victim_side is not None, f"job {job.id} runs in no partition"
     if mode is PreemptMode.REQUEUE and not may_requeue(state, job):
         mode = PreemptMode.CANCEL
     guest = _is_guest(state, job, reservation)
-    grace = leaving_seconds(job.spec) if guest else grace_seconds(state.settings.preemption, whom)
+    grace = leaving_seconds(job.spec) if guest else grace_seconds(state.settings.preemption, victim_side)
     ends_at = context.now + grace
     if job.ends_at:
         ends_at = min(ends_at, job.ends_at)
     # Without one of its components a heterogeneous job is of no use: preempt all of it.
-    whole = [one.id for one in het.members(state, job) if one.state.active and not one.preempt_action]
+    whole = [member.id for member in het.members(state, job) if member.state.active and not member.preempt_action]
     for job_id in whole:
         context.record(
             JobPreempted(

@@ -98,7 +98,7 @@ def _configured(context: DecisionContext, job: Job) -> None:
         wait_for_slice(context, context.state.jobs[job.id])
 
 
-def go_on(context: DecisionContext, job: Job) -> None:
+def launch_when_ready(context: DecisionContext, job: Job) -> None:
     """Launch the job's script if it waits for no more Prologs."""
     if not job.flags & CONFIGURING or job.prolog_nodes is None:
         return
@@ -131,7 +131,7 @@ def node_ended(context: DecisionContext, report: NodePrologEnded) -> Done:
         return _DONE
     if not report.error:
         context.record(JobNodeReady(at=context.now, job_id=job.id, node=report.node))
-        go_on(context, context.state.jobs[job.id])
+        launch_when_ready(context, context.state.jobs[job.id])
         return _DONE
     forced = job.spec.batch and "ForceRequeueOnFail" in context.state.settings.prolog_flags
     if forced or may_requeue(context.state, job):

@@ -30,16 +30,25 @@ class Reclaim:
     def lender(self, preemptor: Job, planned: PlannedPreemption, victim: Job) -> Guarantee | None:
         """The guarantee under which the preemptor may take the victim's resources; None if there is none."""
         state, allocation = self._state, planned.allocation
-        own = guarantees_of(state, preemptor, allocation.partition)
-        if not own:
+        guarantees = guarantees_of(state, preemptor, allocation.partition)
+        if not guarantees:
             return None
         wanted = dict(allocated_pairs(allocation))
-        roomy = [one for one in own if one.has_room(state.ledger.use(("a", one.id)).tres, wanted)]
-        if not roomy:
+        open_guarantees = [
+            guarantee
+            for guarantee in guarantees
+            if guarantee.has_room(state.ledger.use(("a", guarantee.id)).tres, wanted)
+        ]
+        if not open_guarantees:
             return None
         if self._standing is None:
             self._standing = standing(state)
-        return lender(roomy, own, guarantees_of(state, victim, victim.partition), self._standing.within(victim.id))
+        return lender(
+            open_guarantees,
+            guarantees,
+            guarantees_of(state, victim, victim.partition),
+            self._standing.within(victim.id),
+        )
 
 
 def standing(state: State) -> Standing:
@@ -56,4 +65,4 @@ def guarantees_of(state: State, job: Job, partition: str) -> tuple[Guarantee, ..
     if not state.rules.guarantees:
         return ()
     spec = job.spec
-    return state.rules.party(spec.account, spec.user, partition, spec.qos).guarantees
+    return state.rules.job_limits(spec.account, spec.user, partition, spec.qos).guarantees

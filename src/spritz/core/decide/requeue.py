@@ -27,7 +27,7 @@ HELD_DETAIL = "job requeued in held state"
 
 def requeue(context: DecisionContext, command: RequeueJob) -> Done:
     """Requeue running or ended batch jobs. Checks everything before changing anything."""
-    jobs = [one.job for one in select(context.state, command.target)]
+    jobs = [selected.job for selected in select(context.state, command.target)]
     if command.incomplete_only:
         jobs = [job for job in jobs if job.state is not JobState.COMPLETED]
     for job in jobs:

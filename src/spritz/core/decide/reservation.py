@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from spritz.core.decide.access import is_operator, need_operator
-from spritz.core.decide.reserve import Wanted, candidates, counted, meet
+from spritz.core.decide.reserve import WantedResources, candidates, counted, meet
 from spritz.core.decide.reserve_gres import check_parts, place
 from spritz.core.decide.spec import check_features
 from spritz.core.decision import DecisionContext, Refused
@@ -192,7 +192,7 @@ def _with_purge(draft: Reservation, asked: ReservationRequest) -> Reservation:
     return replace(draft, purge_seconds=seconds or PURGE_SECONDS)
 
 
-def _with_place(state: State, draft: Reservation, asked: ReservationRequest) -> tuple[Reservation, Wanted]:
+def _with_place(state: State, draft: Reservation, asked: ReservationRequest) -> tuple[Reservation, WantedResources]:
     """The draft with partition and features checked and node names expanded."""
     if asked.partition and asked.partition not in state.partitions:
         raise Refused("ESLURM_INVALID_PARTITION_NAME")
@@ -205,7 +205,7 @@ def _with_place(state: State, draft: Reservation, asked: ReservationRequest) -> 
         # Only licenses: without ANY_NODES Slurm asks for nodes.
         if "ANY_NODES" not in flags or not draft.licenses:
             raise Refused("ESLURM_INVALID_NODE_NAME", hint="a reservation of licenses alone needs Flags=ANY_NODES")
-        return draft, Wanted(nothing=True)
+        return draft, WantedResources(nothing=True)
     if nodes == ("ALL",):
         if "PART_NODES" in flags:
             if draft.partition not in state.partitions:
@@ -228,7 +228,7 @@ def _with_place(state: State, draft: Reservation, asked: ReservationRequest) -> 
             raise Refused("ESLURM_DEFAULT_PARTITION_NOT_SET")
         draft = replace(draft, partition=default)
     draft = replace(draft, flags=tuple(flag for flag in FLAGS if flag in flags))
-    return draft, Wanted(
+    return draft, WantedResources(
         nodes=nodes,
         node_count=asked.node_count,
         core_counts=asked.core_counts,
@@ -354,7 +354,7 @@ def _replaced(context: DecisionContext, old: Reservation, draft: Reservation, as
     if sooner and draft.cpus:
         check_parts(state, draft, context.now)
     elif sooner and draft.nodes:
-        place(state, draft, Wanted(nodes=draft.nodes), context.now)
+        place(state, draft, WantedResources(nodes=draft.nodes), context.now)
     if not draft.nodes and not draft.licenses:
         raise Refused("ESLURM_INVALID_LICENSES", hint="nothing would be left of it: delete it")
     return draft
@@ -374,7 +374,7 @@ def _resized(context: DecisionContext, draft: Reservation, count: int) -> Reserv
         wanted = (*draft.nodes, *more[: count - len(draft.nodes)])
         if len(wanted) < count:
             raise Refused("ESLURM_NODES_BUSY")
-        return place(state, draft, Wanted(nodes=wanted), context.now)
+        return place(state, draft, WantedResources(nodes=wanted), context.now)
     used = {
         name
         for job in users_of(state, draft.name)

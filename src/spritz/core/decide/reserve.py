@@ -29,7 +29,7 @@ OCCURRENCES = 8
 NEVER = float("inf")
 
 
-class Wanted(Struct, frozen=True, kw_only=True):
+class WantedResources(Struct, frozen=True, kw_only=True):
     """What is to be reserved: at least one of these. `nodes` are named; the others are counts (None: not given)."""
 
     nodes: tuple[str, ...] | None = None
@@ -43,7 +43,7 @@ class Wanted(Struct, frozen=True, kw_only=True):
     nothing: bool = False
 
 
-def with_nodes(state: State, draft: Reservation, wanted: Wanted, now: float) -> Reservation:
+def with_nodes(state: State, draft: Reservation, wanted: WantedResources, now: float) -> Reservation:
     """The reservation with its nodes. Raises Refused in Slurm's words."""
     if wanted.nothing:
         return counted(state, replace(draft, nodes=(), cpus=(), gres=()))
@@ -100,21 +100,21 @@ def candidates(state: State, draft: Reservation, now: float, *, whole: bool) -> 
     """Nodes that it could have, best first."""
     partition = state.partitions.get(draft.partition)
     constraint = notation.parse(draft.features)
-    found = []
+    usable = []
     for name in partition.nodes if partition is not None else ():
         node = state.nodes.get(name)
         if node is None:
             continue
         if constraint is not None and not any(
-            one.matches(frozenset(node.active)) for one in notation.alternatives(constraint)
+            alternative.matches(frozenset(node.active)) for alternative in notation.alternatives(constraint)
         ):
             continue
         if whole and (overlapping(state, draft, name, named=False) is not None or busy(state, draft, name, now)):
             continue
-        found.append(node)
+        usable.append(node)
     # Sorting is stable: equal nodes stay in the order of the configuration.
     resumes = state.settings.power.resumes
-    return sorted(found, key=lambda node: (not takes_jobs(node, resumes=resumes), node.config.weight))
+    return sorted(usable, key=lambda node: (not takes_jobs(node, resumes=resumes), node.config.weight))
 
 
 def overlapping(
@@ -185,7 +185,9 @@ def busy(
     return False
 
 
-def _with_cores(state: State, draft: Reservation, names: tuple[str, ...], wanted: Wanted, now: float) -> Reservation:
+def _with_cores(
+    state: State, draft: Reservation, names: tuple[str, ...], wanted: WantedResources, now: float
+) -> Reservation:
     """The reservation with cores of these nodes: a number per node, one for all together, or a number of CPUs."""
     free = [(name, free_cores(state, draft, name, now)) for name in names]
     chosen: dict[str, int] = {}

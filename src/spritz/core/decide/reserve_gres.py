@@ -29,7 +29,7 @@ from spritz.model.resources import GresAllocation, mask_text
 from spritz.model.rules.node_shape import core_list_mask, core_masks
 
 if TYPE_CHECKING:
-    from spritz.core.decide.reserve import Wanted
+    from spritz.core.decide.reserve import WantedResources
     from spritz.core.state import State
     from spritz.model.node import Node
     from spritz.model.reservation import Reservation
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 Need = tuple[str, str, int]
 
 
-def place(state: State, draft: Reservation, wanted: Wanted, now: float) -> Reservation:
+def place(state: State, draft: Reservation, wanted: WantedResources, now: float) -> Reservation:
     """The reservation with its nodes, cores or devices. Raises Refused in Slurm's words."""
     if wanted.gres is None and wanted.gres_per_node is None:
         return with_nodes(state, draft, wanted, now)
@@ -59,7 +59,7 @@ def check_parts(state: State, draft: Reservation, now: float) -> None:
         devices = list(draft.devices_on(name).items())
         others = [overlapping(state, draft, name, mask)]
         others += [overlapping(state, draft, name, devices=device) for device in devices]
-        other = next((one for one in others if one is not None), None)
+        other = next((reservation for reservation in others if reservation is not None), None)
         if other is not None:
             raise Refused("ESLURM_RESERVATION_OVERLAP", hint=f"{other} has part of node {name} then")
         if busy(state, draft, name, now, mask) or any(
@@ -68,7 +68,7 @@ def check_parts(state: State, draft: Reservation, now: float) -> None:
             raise Refused("ESLURM_NODES_BUSY", hint=f"jobs run on node {name} then; see Flags=IGNORE_JOBS")
 
 
-def _check(wanted: Wanted) -> None:
+def _check(wanted: WantedResources) -> None:
     """Cores come with the devices; a total number of devices is placed on as few nodes as possible."""
     if wanted.core_counts is not None or wanted.cpu_count is not None:
         raise Refused("ESLURM_INVALID_CORE_CNT", hint="cores come with the devices: give no number of them")
@@ -83,7 +83,9 @@ def _check(wanted: Wanted) -> None:
         raise Refused("ESLURM_INVALID_GRES_TYPE")
 
 
-def _with_gres(state: State, draft: Reservation, names: tuple[str, ...], wanted: Wanted, now: float) -> Reservation:
+def _with_gres(
+    state: State, draft: Reservation, names: tuple[str, ...], wanted: WantedResources, now: float
+) -> Reservation:
     """The reservation with devices and cores of some of these nodes. Raises Refused in Slurm's words."""
     needs = wanted.gres_per_node if wanted.gres_per_node is not None else wanted.gres or ()
     if not needs or any(count < 1 for _name, _kind, count in needs):
@@ -91,37 +93,37 @@ def _with_gres(state: State, draft: Reservation, names: tuple[str, ...], wanted:
     for name, kind, _count in needs:
         if not any(list(_lines(node, name, kind)) for node in state.nodes.values()):
             raise Refused("ESLURM_INVALID_GRES", hint=f"no node has devices of {name}{':' if kind else ''}{kind}")
-    found: dict[str, tuple[tuple[GresAllocation, ...], int]] = {}
+    parts: dict[str, tuple[tuple[GresAllocation, ...], int]] = {}
     if wanted.gres_per_node is not None:
         count = len(names) if wanted.nodes is not None else wanted.node_count or 0
         if count < 1:
             raise Refused("ESLURM_INVALID_NODE_COUNT", hint="TRESPerNode needs Nodes or NodeCnt")
         for name in names:
             part = _part(state, draft, name, {(need[0], need[1]): need[2] for need in needs}, now, whole=True)
-            if part is not None and len(found) < count:
-                found[name] = part
-        if len(found) < count:
-            raise Refused("ESLURM_NODES_BUSY", hint=f"{len(found)} nodes have that free then, {count} are wanted")
+            if part is not None and len(parts) < count:
+                parts[name] = part
+        if len(parts) < count:
+            raise Refused("ESLURM_NODES_BUSY", hint=f"{len(parts)} nodes have that free then, {count} are wanted")
     else:
         left = {(name, kind): count for name, kind, count in needs}
         for name in names:
             part = _part(state, draft, name, left, now, whole=False) if any(left.values()) else None
             if part is None:
                 continue
-            found[name] = part
+            parts[name] = part
             for gres in part[0]:
                 key = (gres.name, gres.type) if (gres.name, gres.type) in left else (gres.name, "")
                 left[key] -= gres.count
         if any(left.values()):
             raise Refused("ESLURM_NODES_BUSY", hint="too few devices are free at that time")
-    ordered = [name for name in state.nodes if name in found]
+    ordered = [name for name in state.nodes if name in parts]
     return counted(
         state,
         replace(
             draft,
             nodes=tuple(ordered),
-            cpus=tuple((name, mask_text(found[name][1])) for name in ordered),
-            gres=tuple((name, found[name][0]) for name in ordered),
+            cpus=tuple((name, mask_text(parts[name][1])) for name in ordered),
+            gres=tuple((name, parts[name][0]) for name in ordered),
         ),
     )
 
@@ -144,15 +146,17 @@ def _part(
                     free.append((index, line))
         if len(free) < count and whole:
             return None
-        some = free[:count]
-        if not some:
+        devices = free[:count]
+        if not devices:
             continue
-        types = {line.type for _index, line in some}
-        for each in sorted(types):
-            mask = sum(1 << index for index, line in some if line.type == each)
-            given.append(GresAllocation(name=kind_name, type=each, count=mask.bit_count(), indexes=mask_text(mask)))
-        taken = max(taken, len(some) / total)
-        local |= _local_cpus(node, [line for _index, line in some])
+        types = {line.type for _index, line in devices}
+        for kind_of_gres in sorted(types):
+            mask = sum(1 << index for index, line in devices if line.type == kind_of_gres)
+            given.append(
+                GresAllocation(name=kind_name, type=kind_of_gres, count=mask.bit_count(), indexes=mask_text(mask))
+            )
+        taken = max(taken, len(devices) / total)
+        local |= _local_cpus(node, [line for _index, line in devices])
     if not given:
         return None
     cores = sorted(free_cores(state, draft, name, now), key=lambda core: not core & local)

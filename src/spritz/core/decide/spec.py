@@ -47,31 +47,31 @@ def chosen_partitions(state: State, names: tuple[str, ...]) -> list[Partition]:
         if default is None:
             raise Refused("ESLURM_DEFAULT_PARTITION_NOT_SET")
         return [default]
-    found = []
+    partitions = []
     for name in names:
         partition = state.partitions.get(name)
         if partition is None:
             raise Refused("ESLURM_INVALID_PARTITION_NAME").with_details(f"invalid partition specified: {name}")
-        if partition not in found:
-            found.append(partition)
-    return found
+        if partition not in partitions:
+            partitions.append(partition)
+    return partitions
 
 
 def with_alternates(state: State, spec: JobSpec) -> JobSpec:
     """The request with alternates in place of partitions that take no jobs. Source: slurm.conf(5) Alternate."""
     names = spec.partitions or tuple(item.name for item in state.partitions.values() if item.default)
-    found = tuple(dict.fromkeys(_open_name(state, name) for name in names))
-    return spec if found == names else replace(spec, partitions=found)
+    open_names = tuple(dict.fromkeys(_open_name(state, name) for name in names))
+    return spec if open_names == names else replace(spec, partitions=open_names)
 
 
 def _open_name(state: State, name: str) -> str:
     """The first name in the chain of alternates whose partition takes jobs; the first name if none does."""
     seen: set[str] = set()
-    found = state.partitions.get(name)
-    while found is not None and not queues_jobs(found) and found.name not in seen:
-        seen.add(found.name)
-        found = state.partitions.get(found.alternate)
-    return found.name if found is not None and queues_jobs(found) else name
+    partition = state.partitions.get(name)
+    while partition is not None and not queues_jobs(partition) and partition.name not in seen:
+        seen.add(partition.name)
+        partition = state.partitions.get(partition.alternate)
+    return partition.name if partition is not None and queues_jobs(partition) else name
 
 
 def check_submission(context: DecisionContext, spec: JobSpec, *, there: bool = False) -> tuple[list[Partition], Reason]:
@@ -254,7 +254,7 @@ def check_features(state: State, text: str, code: str, *, names: bool = True) ->
 def _check_gpus_agree(spec: JobSpec) -> None:
     """--gpus, --gpus-per-node and --gpus-per-task count the same GPUs, and must agree."""
     node = gpus_each_node(spec)
-    total, task = (sum(item.count for item in one) for one in (spec.gpus, spec.gpus_per_task))
+    total, task = (sum(item.count for item in items) for items in (spec.gpus, spec.gpus_per_task))
     if node and task and node % task:
         raise Refused("ESLURM_INVALID_GRES", hint=f"{node} GPUs a node are no multiple of {task} a task")
     if node and total:
@@ -273,13 +273,13 @@ SHARES = frozenset({"mps", "shard"})
 
 
 def _check_gres(settings: ClusterSettings, spec: JobSpec) -> None:
-    known, groups = settings.gres_types, _gres(spec)
+    known_gres, groups = settings.gres_types, _gres(spec)
     if not any(groups):
         return
     for requests in groups:
         for item in requests:
             # a count of 0 may name anything
-            if item.count and item.name not in known:
+            if item.count and item.name not in known_gres:
                 raise Refused("ESLURM_INVALID_GRES", hint=f"GresTypes does not name {item.name}")
     names = {item.name for requests in groups for item in requests if item.count}
     if "gpu" in names and names & SHARES:
@@ -291,8 +291,8 @@ def _check_gres(settings: ClusterSettings, spec: JobSpec) -> None:
         raise Refused("ESLURM_INVALID_GRES", hint="--gpus-per-task needs --ntasks, --nodes or --gpus")
     if spec.gres_per_task and not counted:
         raise Refused("ESLURM_INVALID_GRES", hint="--tres-per-task needs --ntasks or --nodes")
-    total, each = sum(item.count for item in spec.gpus), sum(item.count for item in spec.gpus_per_task)
-    if total and each and (total % each or (spec.tasks_given and total != each * spec.tasks)):
+    total, per_task = sum(item.count for item in spec.gpus), sum(item.count for item in spec.gpus_per_task)
+    if total and per_task and (total % per_task or (spec.tasks_given and total != per_task * spec.tasks)):
         raise Refused("ESLURM_INVALID_GRES", hint="--gpus is not --gpus-per-task times --ntasks")
     if spec.gpus_per_socket and not spec.sockets_per_node:
         raise Refused("ESLURM_INVALID_GRES", hint="--gpus-per-socket needs --sockets-per-node")
@@ -308,7 +308,7 @@ def _check_types(requests: list[GresRequest]) -> None:
 def _check_licenses(state: State, spec: JobSpec) -> None:
     if not spec.licenses:
         return
-    settings, known = state.settings, stock(state.settings, state.rules)
+    settings, known_licenses = state.settings, stock(state.settings, state.rules)
     try:
         wanted = parse_licenses(spec.licenses)
     except LicenseError as error:
@@ -316,7 +316,8 @@ def _check_licenses(state: State, spec: JobSpec) -> None:
     # With allow_zero_lic a job may wait for more licenses than exist at present.
     more = any(name == "allow_zero_lic" for name, _value in settings.scheduler_parameters)
     if not any(
-        all(name in known and (more or count <= known[name]) for name, count in needs.items()) for needs in wanted
+        all(name in known_licenses and (more or count <= known_licenses[name]) for name, count in needs.items())
+        for needs in wanted
     ):
         raise Refused("ESLURM_INVALID_LICENSES")
 

@@ -16,12 +16,12 @@ from spritz.core.decide.accounts import association_number, limit_refusal
 from spritz.core.decide.arrays import split
 from spritz.core.decide.changing import change_refusal, changes, order_changes
 from spritz.core.decide.dependency import job_started
+from spritz.core.decide.freed_state import FreedState
 from spritz.core.decide.gang import wait_for_slice
-from spritz.core.decide.room import Room
 from spritz.core.eligibility import eligible
 from spritz.core.flags import COMPLETING
 from spritz.core.licenses import choose
-from spritz.core.power import resume_timeout, wakes
+from spritz.core.power import needs_power_up, resume_timeout
 from spritz.core.reservations import in_the_way, licenses_used, use_refusal
 from spritz.model.events.job import JobStarted
 from spritz.model.ids import INFINITE
@@ -62,8 +62,8 @@ if TYPE_CHECKING:
     from spritz.model.rules.node_use import NodeUse
 
 
-def start_refusal(state: State, start: PlannedStart, now: float, room: Room | None = None) -> str:
-    """Why this start is not possible, for the log; "" if it is. `room`: check against this instead of the state."""
+def start_refusal(state: State, start: PlannedStart, now: float, freed_state: FreedState | None = None) -> str:
+    """Why this start is not possible, for the log; "" if it is. `freed_state`: check against this, not the state."""
     job = state.jobs.get(start.job_id)
     if job is None or job.state is not JobState.PENDING:
         return "not pending"
@@ -90,17 +90,17 @@ def start_refusal(state: State, start: PlannedStart, now: float, room: Room | No
         return "no nodes"
     minutes = _granted(state, job, start, now)
     seconds = held_seconds(minutes)
-    refusal = limit_refusal(state, job, start, minutes, room.ledger if room else state.ledger, now)
+    refusal = limit_refusal(state, job, start, minutes, freed_state.ledger if freed_state else state.ledger, now)
     if refusal:
         return refusal
     if job.spec.licenses:
-        returned = room.licenses() if room else NOTHING
+        returned = freed_state.licenses() if freed_state else NOTHING
         kept = _licenses_kept(state, start, now, seconds)
         if choose(state, job.spec.licenses, returned, kept, start.licenses) is None:
             return "licenses in use"
     return (
         _reservation_refusal(state, job, start, now, seconds)
-        or _allocation_refusal(room or Room(state), job, allocation, partition, now)
+        or _allocation_refusal(freed_state or FreedState(state), job, allocation, partition, now)
         or power_refusal(state, allocation.names)
     )
 
@@ -123,14 +123,14 @@ def _reservation_refusal(state: State, job: Job, start: PlannedStart, now: float
             return refusal
     if not state.reservations:
         return ""
-    mine = state.reservations.get(allocation.reservation)
+    own_reservation = state.reservations.get(allocation.reservation)
     empty = (
         NodeAllocation(node=name, cpus=mask_text(cpu_mask(state.nodes[name].config.capacity)))
         for name in allocation.kept or ()
         if name in state.nodes
     )
     for share in (*allocation.nodes, *empty):
-        other = in_the_way(state, share, now, seconds, mine, leaving_seconds(job.spec))
+        other = in_the_way(state, share, now, seconds, own_reservation, leaving_seconds(job.spec))
         if other is not None:
             return f"node {share.node} is reserved ({other.name})"
     return ""
@@ -139,8 +139,8 @@ def _reservation_refusal(state: State, job: Job, start: PlannedStart, now: float
 def _licenses_kept(state: State, start: PlannedStart, now: float, seconds: float) -> Mapping[str, int]:
     if not any(other.licenses for other in state.reservations.values()):
         return NOTHING
-    mine = state.reservations.get(start.allocation.reservation)
-    return licenses_kept(state.reservations.values(), mine, now, seconds, partial(licenses_used, state))
+    own_reservation = state.reservations.get(start.allocation.reservation)
+    return licenses_kept(state.reservations.values(), own_reservation, now, seconds, partial(licenses_used, state))
 
 
 def _granted(state: State, job: Job, start: PlannedStart, now: float) -> int:
@@ -168,8 +168,10 @@ def _array_refusal(state: State, job: Job, task_id: int | None) -> str:
     return ""
 
 
-def _allocation_refusal(room: Room, job: Job, allocation: Allocation, partition: Partition, now: float) -> str:
-    state, seen = room.state, set()
+def _allocation_refusal(
+    freed_state: FreedState, job: Job, allocation: Allocation, partition: Partition, now: float
+) -> str:
+    state, seen = freed_state.state, set()
     sharing = jobs_per_cpu(partition, job.spec)
     if wants_whole_nodes(job.spec, partition, state.settings) and not allocation.whole_nodes:
         return "no whole nodes"
@@ -185,13 +187,13 @@ def _allocation_refusal(room: Room, job: Job, allocation: Allocation, partition:
             return f"node {name} not available"
         if node.flags & NodeFlag.EXTERNAL and not job.spec.external:
             return f"node {name} runs external jobs alone"
-        use = room.use(name)
+        use = freed_state.use(name)
         misfit = share_misfit(use, node.config.capacity, share, sharing=sharing > 1)
         if misfit:
             return f"node {name}: {misfit}"
-        if sharing > 1 and not cpus_agree(room, share, use, partition, sharing):
+        if sharing > 1 and not cpus_agree(freed_state, share, use, partition, sharing):
             return f"node {name}: CPUs in use"
-        if not allocation.whole_nodes and _exceeds_partition_cpus(room, node, share, use, partition):
+        if not allocation.whole_nodes and _exceeds_partition_cpus(freed_state, node, share, use, partition):
             return f"node {name}: too many CPUs for partition {partition.name}"
         if job.spec.reboot and (use.jobs or not state.settings.power.reboots):
             return f"node {name} cannot be rebooted"
@@ -201,30 +203,30 @@ def _allocation_refusal(room: Room, job: Job, allocation: Allocation, partition:
             refusal = change_refusal(state, job, node, use, now)
             if refusal:
                 return refusal
-        if use.jobs and not _good_company(room, job, allocation, partition, name):
+        if use.jobs and not _may_share_node(freed_state, job, allocation, partition, name):
             return f"node {name} is not free"
-    return _segment_refusal(room, job, allocation, partition)
+    return _segment_refusal(freed_state, job, allocation, partition)
 
 
-def _segment_refusal(room: Room, job: Job, allocation: Allocation, partition: Partition) -> str:
+def _segment_refusal(freed_state: FreedState, job: Job, allocation: Allocation, partition: Partition) -> str:
     """--exclusive=topo, ExclusiveTopo: all nodes of its leaf switches or blocks must be empty, and be in `kept`."""
     if not has_segment(partition, job.spec.sharing):
         return "" if allocation.kept is None else "it keeps nodes that it may not keep"
-    units = room.state.units(partition)
+    units = freed_state.state.units(partition)
     wanted = {other for name in allocation.names for other in units.get(name, ())}
-    if allocation.kept is None or not wanted & room.state.nodes.keys() <= set(allocation.held):
+    if allocation.kept is None or not wanted & freed_state.state.nodes.keys() <= set(allocation.held):
         return "the other nodes of its switches are not kept free"
     for name in allocation.kept:
-        if name in room.state.uses and (room.use(name).jobs or room.use(name).kept):
+        if name in freed_state.state.uses and (freed_state.use(name).jobs or freed_state.use(name).kept):
             return f"node {name} of its switches is not free"
     return ""
 
 
-def cpus_agree(room: Room, share: NodeAllocation, use: NodeUse, partition: Partition, most: int) -> bool:
+def cpus_agree(freed_state: FreedState, share: NodeAllocation, use: NodeUse, partition: Partition, most: int) -> bool:
     """Whether the jobs on these CPUs share them: jobs of the same partition, and at most `most` on one CPU."""
     foreign, shares = 0, []
     for other_id, other in use.jobs.items():
-        job, mask = room.job(other_id), mask_of(other.cpus)
+        job, mask = freed_state.job(other_id), mask_of(other.cpus)
         if other_id in use.suspended and (job.suspended_by != "gang" or job.partition != partition.name):
             continue
         if job.partition == partition.name and jobs_per_cpu(partition, job.spec) >= most:
@@ -234,25 +236,27 @@ def cpus_agree(room: Room, share: NodeAllocation, use: NodeUse, partition: Parti
     return not mask_of(share.cpus) & (foreign | crowded_cpus(shares, most))
 
 
-def _exceeds_partition_cpus(room: Room, node: Node, share: NodeAllocation, use: NodeUse, partition: Partition) -> bool:
+def _exceeds_partition_cpus(
+    freed_state: FreedState, node: Node, share: NodeAllocation, use: NodeUse, partition: Partition
+) -> bool:
     if min(partition.max_cpus_per_node, partition.max_cpus_per_socket) >= INFINITE:
         return False
     shares = [
         mask_of(other.cpus)
         for other_id, other in use.jobs.items()
-        if other_id not in use.suspended and room.job(other_id).partition == partition.name
+        if other_id not in use.suspended and freed_state.job(other_id).partition == partition.name
     ]
     return exceeds_partition_cpus(partition, node.config.capacity, shares, mask_of(share.cpus))
 
 
-def _good_company(room: Room, job: Job, allocation: Allocation, partition: Partition, name: str) -> bool:
+def _may_share_node(freed_state: FreedState, job: Job, allocation: Allocation, partition: Partition, name: str) -> bool:
     """Whether the job may share a node with the jobs there: --exclusive, =user, =mcs, ExclusiveUser."""
-    settings, homes = room.state.settings, room.state.partitions
-    own = occupant_of(job.spec, allocation, partition, settings)
+    settings, homes = freed_state.state.settings, freed_state.state.partitions
+    occupant = occupant_of(job.spec, allocation, partition, settings)
     # Jobs there may be suspended, so that their CPUs look free.
     return all(
-        may_meet(own, occupant_of(other.spec, other.allocation, homes.get(other.partition), settings))
-        for other in room.company(name, partition.name)
+        may_meet(occupant, occupant_of(other.spec, other.allocation, homes.get(other.partition), settings))
+        for other in freed_state.occupants(name, partition.name)
     )
 
 
@@ -263,9 +267,9 @@ def start_job(context: DecisionContext, start: PlannedStart) -> None:
         job = context.state.jobs[split(context, job.id, start.task_id)]
     minutes = _granted(context.state, job, start, context.now)
     changing = bool(context.state.settings.features.names) and changes(context.state, job, start.allocation)
-    waking = changing or job.spec.reboot or wakes(context.state, start.allocation)
+    powering_up = changing or job.spec.reboot or needs_power_up(context.state, start.allocation)
     # Its time limit starts when its nodes are up, which may take this long.
-    delay = max(resume_timeout(context.state, name) for name in start.allocation.names) if waking else 0.0
+    delay = max(resume_timeout(context.state, name) for name in start.allocation.names) if powering_up else 0.0
     if changing:
         delay = max(delay, float(context.state.settings.features.boot_seconds))
     kept = _licenses_kept(context.state, start, context.now, held_seconds(minutes))
@@ -280,15 +284,15 @@ def start_job(context: DecisionContext, start: PlannedStart) -> None:
             time_limit_minutes=minutes,
             licenses=licenses,
             ends_at=0.0 if minutes >= INFINITE else context.now + minutes * 60.0 + delay,
-            configuring=waking or prolog.comes_first(context.state.settings),
-            waking=waking,
+            configuring=powering_up or prolog.comes_first(context.state.settings),
+            powering_up=powering_up,
             priority=start.priority,
             billing=context.state.rules.billing(start.allocation.partition, held),
             scheduler=_scheduler(job, start),
             association=association_number(context.state, job.spec, start.allocation.partition),
         )
     )
-    if waking:
+    if powering_up:
         powering.call_up(context, context.state.jobs[job.id])
         if job.spec.reboot or changing:
             order_changes(context, context.state.jobs[job.id], start.allocation)

@@ -96,7 +96,7 @@ def create_het_step(context: DecisionContext, command: CreateHetStep) -> StepCre
         check_submit_line(settings, spec.submit_line)
         if spec.ports is not None:
             raise Refused("ESLURM_NOT_SUPPORTED", hint="--resv-ports is for steps of one component")
-    step_id = max(one.next_step_id for one in het.members(context.state, leader))
+    step_id = max(component.next_step_id for component in het.members(context.state, leader))
     if step_id >= settings.max_step_count:
         raise Refused("ESLURM_STEP_LIMIT")
     laid_out = []
@@ -109,27 +109,29 @@ def create_het_step(context: DecisionContext, command: CreateHetStep) -> StepCre
     counts = tuple(len(node.task_ids) for nodes in laid_out for node in nodes)
     numbered, task = [], 0
     for nodes in laid_out:
-        numbered.append(tuple(replace(node, task_ids=tuple(task + one for one in node.task_ids)) for node in nodes))
+        numbered.append(
+            tuple(replace(node, task_ids=tuple(task + task_id for task_id in node.task_ids)) for node in nodes)
+        )
         task += sum(len(node.task_ids) for node in nodes)
     served = any(spec.mpi != "none" for _number, spec in command.parts)
     task_ids = tuple(tuple(node.task_ids for node in nodes) for nodes in numbered) if served else ()
     steps, rank = [], 0
-    for job, (_number, spec), own in zip(jobs, command.parts, numbered, strict=True):
-        running = tuple(node.allocation.node for node in own)
+    for job, (_number, spec), part_nodes in zip(jobs, command.parts, numbered, strict=True):
+        running = tuple(node.allocation.node for node in part_nodes)
         step = Step(
             job_id=job.id,
             step_id=step_id,
             spec=spec,
             uid=job.spec.uid,
-            nodes=own,
+            nodes=part_nodes,
             restart_count=job.restart_count,
-            tasks=sum(len(node.task_ids) for node in own),
+            tasks=sum(len(node.task_ids) for node in part_nodes),
             started_at=context.now,
             running_nodes=running,
             unstarted_nodes=running,
             het=HetStep(groups=groups, names=names, task_counts=counts, node_offset=rank, task_ids=task_ids),
         )
-        rank += len(own)
+        rank += len(part_nodes)
         steps.append(step)
     for step in steps:
         context.record(StepOpened(at=context.now, step=step))
@@ -139,25 +141,27 @@ def create_het_step(context: DecisionContext, command: CreateHetStep) -> StepCre
 
 
 def _parts_made_before(context: DecisionContext, command: CreateHetStep, jobs: list[Job]) -> list[Step]:
-    found = []
+    parts = []
     for job, (_number, spec) in zip(jobs, command.parts, strict=True):
         made = _made_before(context, CreateStep(job_id=job.id, spec=spec, again=True)) if spec.io_key else None
         if made is not None:
-            found.append(made)
-    return found if len(found) == len(jobs) else []
+            parts.append(made)
+    return parts if len(parts) == len(jobs) else []
 
 
 def _told(step: Step, *others: Step) -> StepCreated:
     """The reply without the environment, which the client itself has sent."""
-    first, *rest = (replace(one, spec=replace(one.spec, environment=())) for one in (step, *others))
-    return StepCreated(step=first, others=tuple(rest))
+    first, *others_told = (replace(part, spec=replace(part.spec, environment=())) for part in (step, *others))
+    return StepCreated(step=first, others=tuple(others_told))
 
 
 def _made_before(context: DecisionContext, command: CreateStep) -> Step | None:
     """The step that an earlier, equal request of the client created, live or ended."""
     key = command.spec.io_key
     live = context.state.steps.get(command.job_id, {}).values()
-    step = next((one for one in live if one.spec.io_key == key), None) or context.state.ended_steps.get(key)
+    step = next(
+        (step_made for step_made in live if step_made.spec.io_key == key), None
+    ) or context.state.ended_steps.get(key)
     if step is None or step.job_id != command.job_id:
         return None
     if not context.caller.admin and context.caller.uid != step.uid:
@@ -244,7 +248,7 @@ def attach(context: DecisionContext, command: AttachStep) -> StepCreated:
 
 def notify(context: DecisionContext, command: NotifyJob) -> Done:
     """Write a line to the standard error of each running job that is named."""
-    chosen = [one.job for one in select(context.state, command.target)]
+    chosen = [selected.job for selected in select(context.state, command.target)]
     for job in chosen:
         need_owner(context, job, "ESLURM_USER_ID_MISSING")
     running = [job for job in chosen if job.state.active]

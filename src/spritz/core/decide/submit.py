@@ -51,9 +51,9 @@ if TYPE_CHECKING:
 
 def submit_job(context: DecisionContext, command: SubmitJob) -> JobSubmitted | WillRun:
     """Queue a job. With `test_only` nothing changes; the reply has no start time, which only the scheduler knows."""
-    known = known_submission(context.state, command, context.caller)
-    if known:
-        return JobSubmitted(job_id=known)
+    queued_id = known_submission(context.state, command, context.caller)
+    if queued_id:
+        return JobSubmitted(job_id=queued_id)
     if command.spec.cron is not None:
         raise Refused("ESLURM_NOT_SUPPORTED", hint="jobs that come again are those of crontabs")
     job = new_job(context, command)
@@ -92,9 +92,9 @@ def submit_het_job(context: DecisionContext, command: SubmitHetJob) -> JobSubmit
     leader = components[0] if components else None
     if leader is None or len(components) > het.COMPONENTS_MAX:
         raise Refused("ESLURM_INVALID_JOB_ID", hint=f"a job has 1 to {het.COMPONENTS_MAX} components")
-    known = known_submission(context.state, leader, context.caller)
-    if known:
-        return JobSubmitted(job_id=known)
+    queued_id = known_submission(context.state, leader, context.caller)
+    if queued_id:
+        return JobSubmitted(job_id=queued_id)
     if any(component.spec.array for component in components):
         raise Refused("ESLURM_INVALID_ARRAY")
     if leader.spec.batch and not leader.test_only and not (leader.script or leader.spec.script_key):
@@ -207,9 +207,9 @@ def new_job(
 
 def labelled(context: DecisionContext, spec: JobSpec) -> JobSpec:
     """The spec with the MCS label that keeps its nodes from others. Refuses a label that the user may not have."""
-    own = spec.uid == context.caller.uid
+    is_owner = spec.uid == context.caller.uid
     try:
-        label = label_of(context.state.settings.mcs, spec, context.caller.group_names if own else (spec.group,))
+        label = label_of(context.state.settings.mcs, spec, context.caller.group_names if is_owner else (spec.group,))
     except BadLabel as error:
         raise Refused("ESLURM_INVALID_MCS_LABEL", hint=str(error)) from error
     return replace(spec, mcs_label=label) if label != spec.mcs_label else spec

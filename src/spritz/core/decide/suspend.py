@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 from spritz.core import het
 from spritz.core.decide.access import need_operator
 from spritz.core.decide.arrays import missing_tasks, select
-from spritz.core.decide.gang import cpus_are_free, go_on, stop
-from spritz.core.decide.room import Room
+from spritz.core.decide.freed_state import FreedState
+from spritz.core.decide.gang import cpus_are_free, resume_job, suspend_job
 from spritz.core.decide.start import cpus_agree
 from spritz.core.decision import DecisionContext, Refused
 from spritz.core.flags import CONFIGURING
@@ -35,7 +35,7 @@ def suspend(context: DecisionContext, command: SuspendJob) -> Done:
     are resumed.
     """
     need_operator(context, "ESLURM_ACCESS_DENIED")
-    jobs = [one.job for one in select(context.state, command.target)]
+    jobs = [selected.job for selected in select(context.state, command.target)]
     _need_whole(jobs)
     if any(job.spec.external for job in jobs):
         raise Refused("ESLURM_NOT_SUPPORTED", message="external jobs cannot be suspended")
@@ -45,7 +45,7 @@ def suspend(context: DecisionContext, command: SuspendJob) -> Done:
     if any(job.flags & CONFIGURING for job in running):
         raise Refused("ESLURM_PROLOG_RUNNING")
     for job in running:
-        stop(context, job, "")
+        suspend_job(context, job, "")
     for job in jobs:
         if job.suspended_by:
             context.record(JobSuspended(at=context.now, job_id=job.id, by=""))
@@ -55,7 +55,7 @@ def suspend(context: DecisionContext, command: SuspendJob) -> Done:
 def resume(context: DecisionContext, command: ResumeJob) -> Done:
     """Resume all suspended jobs that are named; the time limit moves by the time they were suspended."""
     need_operator(context, "ESLURM_ACCESS_DENIED")
-    jobs = [one.job for one in select(context.state, command.target)]
+    jobs = [selected.job for selected in select(context.state, command.target)]
     _need_whole(jobs)
     stopped = [job for job in jobs if job.state is JobState.SUSPENDED]
     if not stopped:
@@ -65,7 +65,7 @@ def resume(context: DecisionContext, command: ResumeJob) -> Done:
             raise Refused("ESLURM_NODES_BUSY")
     for job in stopped:
         if cpus_are_free(context.state, job):  # otherwise a task of this same array took the CPUs
-            go_on(context, job)
+            resume_job(context, job)
         elif not job.suspended_by and _may_take_turns(context.state, job):
             context.record(JobSuspended(at=context.now, job_id=job.id, by="gang"))
     return Done(missing=missing_tasks(context.state, command.target))
@@ -76,8 +76,10 @@ def _may_take_turns(state: State, job: Job) -> bool:
     home = state.partitions.get(job.partition)
     if home is None or not time_sliced(state.settings.preemption, home):
         return False
-    most, room = jobs_per_cpu(home, job.spec), Room(state, gone=frozenset({job.id}))
-    return all(cpus_agree(room, share, room.use(share.node), home, most) for share in state.held_shares(job))
+    most, freed_state = jobs_per_cpu(home, job.spec), FreedState(state, gone=frozenset({job.id}))
+    return all(
+        cpus_agree(freed_state, share, freed_state.use(share.node), home, most) for share in state.held_shares(job)
+    )
 
 
 def _need_whole(jobs: list[Job]) -> None:

@@ -39,21 +39,21 @@ def top(context: DecisionContext, command: TopJob) -> Done:
         raise Refused("ESLURM_ACCESS_DENIED", hint="SchedulerParameters=enable_user_top is not set")
     chosen: dict[int, Job] = {}
     for target in command.targets:
-        for one in select(state, target):
-            need_control(context, one.job)
-            if one.job.state is not JobState.PENDING:
+        for selected in select(state, target):
+            need_control(context, selected.job)
+            if selected.job.state is not JobState.PENDING:
                 raise Refused("ESLURM_JOB_NOT_PENDING")
-            if one.job.hold is not Hold.NONE:
+            if selected.job.hold is not Hold.NONE:
                 raise Refused("ESLURM_JOB_HELD")
-            if len(one.job.spec.partitions) > 1:
+            if len(selected.job.spec.partitions) > 1:
                 raise Refused("ESLURM_REQUESTED_PART_CONFIG_UNAVAILABLE", hint="it waits for one of several partitions")
-            chosen[one.job.id] = one.job
+            chosen[selected.job.id] = selected.job
     in_force = dict(command.priorities)
     for members in _lines(state, chosen.values()):
         first = [job for job in chosen.values() if job.id in members]
-        rest = [job for job in members.values() if job.id not in chosen]
+        others = [job for job in members.values() if job.id not in chosen]
         for job, gain in _gains(
-            first, rest, {number: in_force.get(number, job.priority) for number, job in members.items()}
+            first, others, {number: in_force.get(number, job.priority) for number, job in members.items()}
         ):
             if gain:
                 context.record(JobUpdated(at=context.now, job=_moved(state, job, gain)))
@@ -74,38 +74,38 @@ def line_of(state: State, job: Job) -> list[Job]:
 
 
 def _lines(state: State, jobs: Iterable[Job]) -> list[dict[int, Job]]:
-    found: dict[tuple[object, ...], dict[int, Job]] = {}
+    lines: dict[tuple[object, ...], dict[int, Job]] = {}
     for job in jobs:
         spec = job.spec
         key = (spec.uid, spec.partitions, spec.account, spec.qos)
-        if key not in found:
-            found[key] = {other.id: other for other in line_of(state, job)}
-    return list(found.values())
+        if key not in lines:
+            lines[key] = {other.id: other for other in line_of(state, job)}
+    return list(lines.values())
 
 
-def _gains(first: list[Job], rest: list[Job], in_force: dict[int, int]) -> list[tuple[Job, int]]:
+def _gains(first: list[Job], others: list[Job], in_force: dict[int, int]) -> list[tuple[Job, int]]:
     """The priority that each job gains; the sum is 0. The first get the highest priorities of the group, or a little
     more.
     """
     highest = sorted(in_force.values(), reverse=True)[: len(first)]
-    above, extra = max((in_force[job.id] for job in rest), default=0), 0
+    above, extra = max((in_force[job.id] for job in others), default=0), 0
     while True:
         goals: list[int] = []
         for at_least in reversed(highest):
             goals.append(max(at_least + extra, goals[-1] + 1 if goals else 0))
         gains = [(job, goal - in_force[job.id]) for job, goal in zip(first, reversed(goals), strict=True)]
-        if not rest:
+        if not others:
             # No other job gives up priority: all of them return equally what the job gains.
             return _level(gains)
-        each, more = divmod(sum(gain for _job, gain in gains), len(rest))
-        if goals[0] > above - each:
-            return gains + [(job, -each - (place < more)) for place, job in enumerate(rest)]
+        share, more = divmod(sum(gain for _job, gain in gains), len(others))
+        if goals[0] > above - share:
+            return gains + [(job, -share - (place < more)) for place, job in enumerate(others)]
         extra += 1
 
 
 def _level(gains: list[tuple[Job, int]]) -> list[tuple[Job, int]]:
-    each, more = divmod(sum(gain for _job, gain in gains), len(gains))
-    return [(job, gain - each - (place >= len(gains) - more)) for place, (job, gain) in enumerate(gains)]
+    share, more = divmod(sum(gain for _job, gain in gains), len(gains))
+    return [(job, gain - share - (place >= len(gains) - more)) for place, (job, gain) in enumerate(gains)]
 
 
 def _moved(state: State, job: Job, gain: int) -> Job:

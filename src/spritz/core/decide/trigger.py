@@ -67,17 +67,17 @@ def clear_triggers(context: DecisionContext, command: ClearTriggers) -> Done:
     """Clear triggers; only root clears those of other users."""
     if not (command.id or command.job_id or command.uid >= 0):
         raise Refused("ESLURM_NOT_SUPPORTED", hint="which triggers?")
-    found = [
+    matching = [
         trigger
         for trigger in context.state.triggers.values()
         if command.id in (0, trigger.id) and command.job_id in (0, trigger.job_id) and command.uid in (-1, trigger.uid)
     ]
-    mine = [trigger.id for trigger in found if context.caller.admin or trigger.uid == context.caller.uid]
-    if found and not mine:
+    permitted = [trigger.id for trigger in matching if context.caller.admin or trigger.uid == context.caller.uid]
+    if matching and not permitted:
         raise Refused("ESLURM_ACCESS_DENIED")
-    if not mine:
+    if not permitted:
         raise Refused("ESRCH", "No such process")
-    context.record(TriggersCleared(at=context.now, ids=tuple(mine)))
+    context.record(TriggersCleared(at=context.now, ids=tuple(permitted)))
     return Done()
 
 

@@ -17,11 +17,11 @@ from spritz.core.decide.access import is_operator, may_raise, need_admin, need_c
 from spritz.core.decide.accounts import association_number, check_move, with_account
 from spritz.core.decide.arrays import missing_tasks, select, single_out
 from spritz.core.decide.dependency import KINDS, Waiter, cancel_if_hopeless, job_is_over, still_open
-from spritz.core.decide.hold import let_go
+from spritz.core.decide.hold import release_job
 from spritz.core.decide.memory import with_counted_memory
 from spritz.core.decide.spec import check_extra, check_submission, with_alternates
 from spritz.core.decision import DecisionContext, Refused
-from spritz.core.eligibility import HELD_REASONS, eligibility, grows_older
+from spritz.core.eligibility import HELD_REASONS, accrues_age, eligibility
 from spritz.core.priority import initial_priority
 from spritz.core.rights import coordinates
 from spritz.model.commands.job import Done
@@ -129,22 +129,22 @@ def update_job(context: DecisionContext, command: UpdateJob) -> Done:
         chosen = chosen[:1]
     changes = command.changes
     _check_names(context, changes)
-    for one in chosen:
-        need_control(context, one.job, "ESLURM_USER_ID_MISSING")
-    if any(one.job.spec.cron is not None for one in chosen):
+    for selected in chosen:
+        need_control(context, selected.job, "ESLURM_USER_ID_MISSING")
+    if any(selected.job.spec.cron is not None for selected in chosen):
         raise Refused("ESLURM_CANNOT_MODIFY_CRON_JOB", hint="`scrontab -e` changes them")
     if "array_limit" in changes:
         _check_array_limit(chosen[0].job, command)
-    live = [one for one in chosen if not one.job.state.ended] or chosen
-    for one in live:
+    live = [selected for selected in chosen if not selected.job.state.ended] or chosen
+    for selected in live:
         # refuse before anything changes
-        draft(context, one.job, changes, command.priority_now)
-    for one in live:
-        numbers = single_out(context, one.job.id, one.tasks) if one.tasks else [one.job.id]
+        draft(context, selected.job, changes, command.priority_now)
+    for selected in live:
+        numbers = single_out(context, selected.job.id, selected.tasks) if selected.tasks else [selected.job.id]
         for number in numbers:
             job = context.state.jobs[number]
             # otherwise it has ended with another one: kill_invalid_depend
-            if one.job.state.ended or not job.state.ended:
+            if selected.job.state.ended or not job.state.ended:
                 _change(context, job, changes, command.priority_now)
     if "priority" in changes and not is_operator(context) and changes["priority"]:
         # Slurm tells users this although it is done, and computes the priority again later.
@@ -304,7 +304,7 @@ def _pending_again(context: DecisionContext, job: Job, spec: JobSpec, changes: d
         dependencies=dependencies,
         priority=priority,
     )
-    if "reset_accrue" in changes and grows_older(job):
+    if "reset_accrue" in changes and accrues_age(job):
         job = replace(job, accrued_at=context.now)
     if job.hold is not Hold.NONE:
         return job
@@ -377,4 +377,4 @@ def _change_hold(context: DecisionContext, job: Job, changes: dict[str, object])
     elif job.hold is not Hold.NONE and held is False:
         if job.hold is Hold.ADMIN and not is_operator(context):
             return
-        let_go(context, job, priority if isinstance(priority, int) else None)
+        release_job(context, job, priority if isinstance(priority, int) else None)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from spritz.core.decide import prolog
 from spritz.core.flags import POWER_UP_NODE
-from spritz.core.power import wakes
+from spritz.core.power import needs_power_up
 from spritz.model.events.job import JobNodesUp
 from spritz.model.ids import INFINITE
 
@@ -26,7 +26,7 @@ def nodes_came_up(context: DecisionContext, name: str) -> None:
 
 def begin_if_up(context: DecisionContext, job: Job) -> None:
     """Start the job's time if all its nodes are up."""
-    if not job.flags & POWER_UP_NODE or job.allocation is None or wakes(context.state, job.allocation):
+    if not job.flags & POWER_UP_NODE or job.allocation is None or needs_power_up(context.state, job.allocation):
         return
     minutes = INFINITE if job.time_limit_minutes is None else job.time_limit_minutes
     ends_at = 0.0 if minutes >= INFINITE else context.now + minutes * 60.0

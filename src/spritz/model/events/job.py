@@ -6,6 +6,8 @@ changed.
 
 from __future__ import annotations
 
+from msgspec import field
+
 from spritz.model.events.base import Event
 from spritz.model.job import Dependency, Hold, Job
 from spritz.model.plan import PendingNote
@@ -116,7 +118,7 @@ class JobStarted(Event, frozen=True, kw_only=True):
     #: PrologSlurmctld or Prologs run first: nothing is launched before JobConfigured
     configuring: bool = False
     #: some of its nodes are powered up first: nothing runs before JobNodesUp
-    waking: bool = False
+    powering_up: bool = field(default=False, name="waking")
     #: in force when it started (0: the record's)
     priority: int = 0
     #: by TRESBillingWeights; None: its CPUs

@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 
     from spritz.model.limits.bounds import Tres
     from spritz.model.limits.ledger import Ledger, Use
-    from spritz.model.limits.rules import Party
+    from spritz.model.limits.rules import JobLimits
 
 _NO_LIMIT = 1 << 62
 
 
 def exceeded(
-    party: Party,
+    job_limits: JobLimits,
     ledger: Ledger,
     tres: Iterable[tuple[str, int]],
     minutes: int,
@@ -33,45 +33,49 @@ def exceeded(
 ) -> Excess | None:
     """What keeps a job from starting that takes `tres` for at most `minutes`; None: no limit does.
 
-    `on`: the nodes that it is to have. A node that jobs of one party share counts once, as in Slurm. Without `on` all
-    its nodes are taken for further ones. `unplaced`: they may be shared ones, and memory, if it is not in `tres`, any.
+    `on`: the nodes that it is to have. A node shared by jobs of one association or QOS counts once, as in Slurm. With
+    None all its nodes count as additional. `unplaced`: its nodes may be shared, and its memory, if not in `tres`, is
+    unknown.
     """
     wanted = dict(tres)
-    own = (*_own(party, wanted, minutes, nodes, unplaced=unplaced), _too_many_nodes(party, wanted.get("node", 0)))
-    return first_of((*own, *_counts(party, ledger), *_sums(party, ledger, wanted, () if unplaced else on)))
+    own = (
+        *_own(job_limits, wanted, minutes, nodes, unplaced=unplaced),
+        _too_many_nodes(job_limits, wanted.get("node", 0)),
+    )
+    return first_of((*own, *_counts(job_limits, ledger), *_sums(job_limits, ledger, wanted, () if unplaced else on)))
 
 
-def never(party: Party, tres: Iterable[tuple[str, int]], minutes: int, *, nodes: int = 1) -> Excess | None:
+def never(job_limits: JobLimits, tres: Iterable[tuple[str, int]], minutes: int, *, nodes: int = 1) -> Excess | None:
     """What would keep it from starting though nothing else ran; only QOS with DenyOnLimit are looked at."""
-    strict = tuple(qos_record for qos_record in party.qos if "DenyOnLimit" in qos_record.flags)
+    strict = tuple(qos_record for qos_record in job_limits.qos if "DenyOnLimit" in qos_record.flags)
     if not strict:
         return None
     wanted = dict(tres)
     from spritz.model.limits.ledger import Ledger
 
-    return first_of((*_own(party, wanted, minutes, nodes), *_sums(party, Ledger(), wanted)), submitted=True)
+    return first_of((*_own(job_limits, wanted, minutes, nodes), *_sums(job_limits, Ledger(), wanted)), submitted=True)
 
 
-def over_submit(party: Party, ledger: Ledger, count: int) -> Excess | None:
+def over_submit(job_limits: JobLimits, ledger: Ledger, count: int) -> Excess | None:
     """Which submit limit `count` more jobs would exceed."""
-    return first_of(_over_submit(party, ledger, count), submitted=True)
+    return first_of(_over_submit(job_limits, ledger, count), submitted=True)
 
 
-def _over_submit(party: Party, ledger: Ledger, count: int) -> Iterator[Excess]:
+def _over_submit(job_limits: JobLimits, ledger: Ledger, count: int) -> Iterator[Excess]:
     seen: set[str] = set()
-    for level, qos in enumerate(party.qos):
+    for level, qos in enumerate(job_limits.qos):
         own = qos.record
         bounds = (
             ("grp", own.grp_submit, ("q", qos.name), Reason.QOS_GRP_SUBMIT),
-            ("account", own.max_submit_pa, ("qa", qos.name, party.account), Reason.MAX_SUBMIT_PER_ACCOUNT),
-            ("max", own.max_submit_pu, ("qu", qos.name, party.user), Reason.QOS_MAX_SUBMIT_PER_USER),
+            ("account", own.max_submit_pa, ("qa", qos.name, job_limits.account), Reason.MAX_SUBMIT_PER_ACCOUNT),
+            ("max", own.max_submit_pu, ("qu", qos.name, job_limits.user), Reason.QOS_MAX_SUBMIT_PER_USER),
         )
         for name, limit, key, reason in bounds:
             if limit is not None and name not in seen:
                 seen.add(name)
                 if ledger.use(key).submitted + count > limit:
                     yield Excess(reason, level)
-    for level, one in enumerate(party.chain):
+    for level, one in enumerate(job_limits.chain):
         used = ledger.use(("a", one.record.id)).submitted
         grp = one.record.grp_submit
         if grp is not None and "grp" not in seen and used + count > grp:
@@ -80,19 +84,19 @@ def _over_submit(party: Party, ledger: Ledger, count: int) -> Iterator[Excess]:
             yield Excess(Reason.ASSOC_MAX_SUBMIT)
 
 
-def accrual_room(party: Party, ledger: Ledger) -> int:
-    """How many more pending jobs of this party may accrue age priority; negative: the number of those too many."""
-    return min((limit - ledger.use(key).accruing for key, limit in party.accrual), default=_NO_LIMIT)
+def accrual_room(job_limits: JobLimits, ledger: Ledger) -> int:
+    """How many more pending jobs may accrue age priority; negative: how many are too many."""
+    return min((limit - ledger.use(key).accruing for key, limit in job_limits.accrual), default=_NO_LIMIT)
 
 
 def _own(
-    party: Party, wanted: Mapping[str, int], minutes: int, nodes: int, *, unplaced: bool = False
+    job_limits: JobLimits, wanted: Mapping[str, int], minutes: int, nodes: int, *, unplaced: bool = False
 ) -> Iterator[Excess]:
     """Limits on the job by itself."""
     timed = False
     job: set[str] = set()
     node: set[str] = set()
-    for level, qos in enumerate(party.qos):
+    for level, qos in enumerate(job_limits.qos):
         if qos.record.max_wall is not None and not timed:
             timed = True
             if minutes > qos.record.max_wall:
@@ -102,7 +106,7 @@ def _own(
         for name, least in qos.least:
             if wanted.get(name, 0) < least and not (unplaced and name == "mem" and "mem" not in wanted):
                 yield Excess(reason_of("qos_least", name), level)
-    for one in party.chain[:1]:
+    for one in job_limits.chain[:1]:
         if one.max_wall is not None and not timed and minutes > one.max_wall:
             yield Excess(Reason.ASSOC_MAX_WALL)
         yield from _over("assoc_job", 0, one.per_job, wanted, job)
@@ -114,10 +118,10 @@ def _each(wanted: Mapping[str, int], nodes: int) -> dict[str, int]:
     return {name: count // max(1, nodes) for name, count in wanted.items()}
 
 
-def _too_many_nodes(party: Party, count: int) -> Excess | None:
+def _too_many_nodes(job_limits: JobLimits, count: int) -> Excess | None:
     """The least of the limits on nodes, if that is less than the job alone asks for."""
     limits: dict[str, tuple[int, Excess]] = {}
-    for level, qos in enumerate(party.qos):
+    for level, qos in enumerate(job_limits.qos):
         for name, bounds in (
             ("job", qos.per_job),
             ("user", qos.per_user),
@@ -126,7 +130,7 @@ def _too_many_nodes(party: Party, count: int) -> Excess | None:
         ):
             _note(limits, name, bounds, Excess(reason_of(f"qos_{name}", "node"), level, nodes=True))
     grp = "grp" in limits
-    for level, one in enumerate(party.chain):
+    for level, one in enumerate(job_limits.chain):
         if level == 0 and not limits.keys() - {"grp"}:
             _note(limits, "max", one.per_job, Excess(reason_of("assoc_job", "node"), level, nodes=True))
         if not grp:
@@ -150,22 +154,22 @@ def _over(kind: str, level: int, limits: Tres, wanted: Mapping[str, int], seen: 
                 yield Excess(reason_of(kind, name), level)
 
 
-def _counts(party: Party, ledger: Ledger) -> Iterator[Excess]:
+def _counts(job_limits: JobLimits, ledger: Ledger) -> Iterator[Excess]:
     """Limits on the number of running jobs."""
     seen: set[str] = set()
-    for level, qos in enumerate(party.qos):
+    for level, qos in enumerate(job_limits.qos):
         own = qos.record
         bounds = (
             ("grp", own.grp_jobs, ("q", qos.name), Reason.QOS_GRP_JOBS),
-            ("account", own.max_jobs_pa, ("qa", qos.name, party.account), Reason.MAX_JOBS_PER_ACCOUNT),
-            ("max", own.max_jobs_pu, ("qu", qos.name, party.user), Reason.QOS_MAX_JOBS_PER_USER),
+            ("account", own.max_jobs_pa, ("qa", qos.name, job_limits.account), Reason.MAX_JOBS_PER_ACCOUNT),
+            ("max", own.max_jobs_pu, ("qu", qos.name, job_limits.user), Reason.QOS_MAX_JOBS_PER_USER),
         )
         for name, limit, key, reason in bounds:
             if limit is not None and name not in seen:
                 seen.add(name)
                 if ledger.use(key).jobs >= limit:
                     yield Excess(reason, level)
-    for level, one in enumerate(party.chain):
+    for level, one in enumerate(job_limits.chain):
         running = ledger.use(("a", one.record.id)).jobs
         if one.record.grp_jobs is not None and "grp" not in seen and running >= one.record.grp_jobs:
             yield Excess(Reason.ASSOC_GRP_JOBS, level)
@@ -174,22 +178,22 @@ def _counts(party: Party, ledger: Ledger) -> Iterator[Excess]:
 
 
 def _sums(
-    party: Party, ledger: Ledger, wanted: Mapping[str, int], on: Collection[str] | None = None
+    job_limits: JobLimits, ledger: Ledger, wanted: Mapping[str, int], on: Collection[str] | None = None
 ) -> Iterator[Excess]:
     """Limits on the TRES of all running jobs together."""
     grp: set[str] = set()
     user: set[str] = set()
     account: set[str] = set()
-    for level, qos in enumerate(party.qos):
+    for level, qos in enumerate(job_limits.qos):
         bounds = (
             ("qos_grp", qos.grp, ("q", qos.name), grp),
-            ("qos_account", qos.per_account, ("qa", qos.name, party.account), account),
-            ("qos_user", qos.per_user, ("qu", qos.name, party.user), user),
+            ("qos_account", qos.per_account, ("qa", qos.name, job_limits.account), account),
+            ("qos_user", qos.per_user, ("qu", qos.name, job_limits.user), user),
         )
         for kind, limits, key, seen in bounds:
             if limits:
                 yield from _over(kind, level, limits, _together(limits, ledger.use(key), wanted, on), seen)
-    for level, one in enumerate(party.chain):
+    for level, one in enumerate(job_limits.chain):
         if one.grp:
             sums = _together(one.grp, ledger.use(("a", one.record.id)), wanted, on)
             yield from _over("assoc_grp", level, one.grp, sums, set(grp))

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from spritz.model.limits.bounds import AssocBounds, QosBounds, Tres
     from spritz.model.limits.ledger import Key
-    from spritz.model.limits.rules import Party
+    from spritz.model.limits.rules import JobLimits
 
 NEVER = float("inf")
 #: Usage fades below a limit the moment after it has ended what runs: all that waits would be started for an instant and
@@ -105,12 +105,12 @@ class Minutes:
 
 
 def out_of_minutes(
-    party: Party, minutes: Minutes, wanted: Mapping[str, int], limit_minutes: int, now: float, *, safe: bool
+    job_limits: JobLimits, minutes: Minutes, wanted: Mapping[str, int], limit_minutes: int, now: float, *, safe: bool
 ) -> Excess | None:
     """What keeps a job from starting that takes this for at most so long; None: no limit on minutes does."""
-    if not party.timed:
+    if not job_limits.timed:
         return None
-    return first_of(_held(party, minutes, wanted, limit_minutes, now, safe=safe, starts=True))
+    return first_of(_held(job_limits, minutes, wanted, limit_minutes, now, safe=safe, starts=True))
 
 
 def brief(limit: int, count: float, limit_minutes: int) -> float:
@@ -119,7 +119,7 @@ def brief(limit: int, count: float, limit_minutes: int) -> float:
 
 
 def _held(
-    party: Party,
+    job_limits: JobLimits,
     minutes: Minutes,
     wanted: Mapping[str, int],
     limit_minutes: int,
@@ -130,8 +130,8 @@ def _held(
 ) -> Iterator[Excess]:
     usage, committed = minutes.usage, minutes.committed
     seconds = min(limit_minutes, INFINITE) * 60.0
-    careful = seconds * (party.usage_factor if party.factor_safe else 1.0)
-    for place in party.places:
+    careful = seconds * (job_limits.usage_factor if job_limits.factor_safe else 1.0)
+    for place in job_limits.places:
         # With `safe` the job's own time must be left as well; of what else runs Slurm takes no account here.
         walled = usage.amount(place.key, WALL, now) if place.wall is not None else 0.0
         if place.wall is not None and (
@@ -142,7 +142,7 @@ def _held(
         for name, limit in place.used:
             excess = Excess(reason_of("qos_minutes" if place.qos else "assoc_minutes", name), place.level)
             amount = usage.amount(place.key, name, now)
-            if _used_up(amount, limit, wanted.get(name, 0) * party.usage_factor, limit_minutes if starts else 0):
+            if _used_up(amount, limit, wanted.get(name, 0) * job_limits.usage_factor, limit_minutes if starts else 0):
                 yield excess
             elif safe and wanted.get(name):
                 ahead = committed.seconds(place.key, name, now)
@@ -153,7 +153,7 @@ def _held(
             ahead = committed.seconds(place.key, name, now) if wanted.get(name) else 0.0
             if ahead + wanted.get(name, 0) * careful > limit * 60.0 / _NEAR:
                 yield Excess(reason_of("qos_running" if place.qos else "assoc_running", name), place.level)
-    for name, limit, qos in _per_job(party):
+    for name, limit, qos in _per_job(job_limits):
         if wanted.get(name, 0) * careful > limit * 60.0 / _NEAR:
             yield Excess(reason_of("assoc_job_minutes" if qos is None else "qos_job_minutes", name), qos or 0)
 
@@ -163,16 +163,18 @@ def _used_up(amount: float, limit: int, count: float, limit_minutes: int) -> boo
     return amount >= whole * _NEAR or amount + brief(limit, count, limit_minutes) > whole / _NEAR
 
 
-def spent(party: Party, usage: Usage, wanted: Mapping[str, int], limit_minutes: int, now: float) -> Excess | None:
+def spent(
+    job_limits: JobLimits, usage: Usage, wanted: Mapping[str, int], limit_minutes: int, now: float
+) -> Excess | None:
     """What a job of a QOS with DenyOnLimit is refused for at submission: minutes that are used up, or that it alone
     would need more of than there are.
     """
-    if not party.timed or not any("DenyOnLimit" in qos_record.flags for qos_record in party.qos):
+    if not job_limits.timed or not any("DenyOnLimit" in qos_record.flags for qos_record in job_limits.qos):
         return None
     return first_of(
         (
-            *_held(party, Minutes(usage), wanted, limit_minutes, now, safe=False),
-            *_held(party, Minutes(Usage()), wanted, limit_minutes, now, safe=True),
+            *_held(job_limits, Minutes(usage), wanted, limit_minutes, now, safe=False),
+            *_held(job_limits, Minutes(Usage()), wanted, limit_minutes, now, safe=True),
         ),
         submitted=True,
     )
@@ -236,30 +238,32 @@ def _left(limits: Tres, seen: set[str]) -> Tres:
     return mine
 
 
-def _per_job(party: Party) -> Iterator[tuple[str, int, int | None]]:
+def _per_job(job_limits: JobLimits) -> Iterator[tuple[str, int, int | None]]:
     """TRES, limit, and of which QOS it is (None: of the association)."""
     seen: set[str] = set()
-    for level, qos in enumerate(party.qos):
+    for level, qos in enumerate(job_limits.qos):
         for name, limit in _left(qos.mins_per_job, seen):
             yield name, limit, level
-    for one in party.chain[:1]:
+    for one in job_limits.chain[:1]:
         for name, limit in _left(one.mins_per_job, seen):
             yield name, limit, None
 
 
-def job_bounds(party: Party) -> Iterator[tuple[str, int]]:
+def job_bounds(job_limits: JobLimits) -> Iterator[tuple[str, int]]:
     """TRES minutes that a job may take at most, by whichever limit."""
-    for place in party.places:
+    for place in job_limits.places:
         yield from place.used
         yield from place.running
-    yield from ((name, limit) for name, limit, _qos in _per_job(party))
+    yield from ((name, limit) for name, limit, _qos in _per_job(job_limits))
 
 
-def job_seconds(party: Party, tres: Iterable[tuple[str, int]]) -> float:
+def job_seconds(job_limits: JobLimits, tres: Iterable[tuple[str, int]]) -> float:
     """How long a job that holds this may run before it has used up MaxTRESMinsPerJob; NEVER: there is none."""
     held = dict(tres)
-    factor = party.usage_factor
-    times = [limit * 60.0 / (held[name] * factor) for name, limit, _ in _per_job(party) if held.get(name) and factor]
+    factor = job_limits.usage_factor
+    times = [
+        limit * 60.0 / (held[name] * factor) for name, limit, _ in _per_job(job_limits) if held.get(name) and factor
+    ]
     return min(times, default=NEVER)
 
 

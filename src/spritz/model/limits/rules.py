@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from spritz.model.priority import PriorityPolicy
 
 
-class Party(Struct, frozen=True, kw_only=True):
+class JobLimits(Struct, frozen=True, kw_only=True):
     """Everything that counts and bounds one job: `chain` from its own association up to root, `qos` in order of
     precedence. `keys`: where its use is counted.
     """
@@ -93,7 +93,7 @@ class Rules:
         self._accounts = self._kept.accounts
         self._users = self._kept.users
         self._bounds: dict[int, AssocBounds] = {}
-        self._parties: dict[tuple[str, str, str, str, tuple[str, ...]], Party] = {}
+        self._job_limits_cache: dict[tuple[str, str, str, str, tuple[str, ...]], JobLimits] = {}
         self.guarantees = {
             account.id: self._guarantee(account) for account in self._accounts.values() if account.guarantee
         }
@@ -230,21 +230,23 @@ class Rules:
         """One key, if it is of a QOS or an association that may use up minutes."""
         return self._kept.minute_place(key)
 
-    def party(self, account: str, user: str, partition: str, qos: str, exempt: tuple[str, ...] = ()) -> Party:
+    def job_limits(self, account: str, user: str, partition: str, qos: str, exempt: tuple[str, ...] = ()) -> JobLimits:
         """What counts and bounds such a job; `exempt`: `JobSpec.exempt`."""
         name = (account, user, partition, qos, exempt)
-        party = self._parties.get(name)
-        if party is None:
-            if len(self._parties) > 50_000:
-                self._parties.clear()
-            party = self._parties[name] = self._party(*name)
-        return party
+        job_limits = self._job_limits_cache.get(name)
+        if job_limits is None:
+            if len(self._job_limits_cache) > 50_000:
+                self._job_limits_cache.clear()
+            job_limits = self._job_limits_cache[name] = self._job_limits(*name)
+        return job_limits
 
     def keys(self, account: str, user: str, partitions: Iterable[str], qos: str) -> tuple[Key, ...]:
         """Where a job counts that waits in these partitions."""
-        return tuple(dict.fromkeys(key for name in partitions for key in self.party(account, user, name, qos).keys))
+        return tuple(
+            dict.fromkeys(key for name in partitions for key in self.job_limits(account, user, name, qos).keys)
+        )
 
-    def _party(self, account: str, user: str, partition: str, qos: str, exempt: tuple[str, ...]) -> Party:
+    def _job_limits(self, account: str, user: str, partition: str, qos: str, exempt: tuple[str, ...]) -> JobLimits:
         own = self.association(account, user, partition)
         chain = [own] if own is not None else []
         above = self._accounts.get(account) if own is not None else None
@@ -273,7 +275,7 @@ class Rules:
         bounded = any(map(bounds_qos, bounds)) or any(map(bounds_assoc, chain))
         least = [one.record.min_prio_threshold for one in bounds] + [one.min_prio_threshold for one in chain[:1]]
         guarantees = tuple(self.guarantees[one.record.id] for one in chain if one.record.id in self.guarantees)
-        return Party(
+        return JobLimits(
             chain=tuple(chain),
             qos=bounds,
             user=user,
@@ -338,16 +340,16 @@ class Rules:
             if record.guarantee:
                 self.guarantees[record.id] = self._guarantee(record)
         if accrued != self.accrues:
-            self._parties.clear()
+            self._job_limits_cache.clear()
         users, accounts, qos, homes = touched.users, touched.accounts, touched.qos, self.partition_qos
         for name in [
             name
-            for name in self._parties
+            for name in self._job_limits_cache
             if name[:2] in users
             or (accounts and name[0] in accounts)
             or (qos and (name[3] in qos or homes.get(name[2]) in qos))
         ]:
-            del self._parties[name]
+            del self._job_limits_cache[name]
         return touched
 
     def users_of(self, touched: Touched | None = None) -> list[Association]:

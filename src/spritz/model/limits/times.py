@@ -14,31 +14,31 @@ from spritz.model.reasons import Reason
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from spritz.model.limits.rules import Party
+    from spritz.model.limits.rules import JobLimits
 
 
-def longest_minutes(party: Party, wanted: Mapping[str, int]) -> int | Excess | None:
+def longest_minutes(job_limits: JobLimits, wanted: Mapping[str, int]) -> int | Excess | None:
     """Minutes that limits leave a job that takes this; None: they leave it all. An association that leaves it nothing
     refuses the job.
 
     Of the QOS the least limit counts. Where they have none it is the first that there is from the job's association
     upward, GrpWall before MaxWall. With DenyOnLimit no more than its TRES can last, either.
     """
-    walls = [qos_record.record.max_wall for qos_record in party.qos if qos_record.record.max_wall is not None][:1]
-    walls += [qos_record.record.grp_wall for qos_record in party.qos if qos_record.record.grp_wall is not None][:1]
+    walls = [qos_record.record.max_wall for qos_record in job_limits.qos if qos_record.record.max_wall is not None][:1]
+    walls += [qos_record.record.grp_wall for qos_record in job_limits.qos if qos_record.record.grp_wall is not None][:1]
     least: int | None = min(walls, default=None)
     if least is None:
-        least, reason = next(_of_associations(party), (None, Reason.NONE))
+        least, reason = next(_of_associations(job_limits), (None, Reason.NONE))
         if least == 0:
             return Excess(reason)
-    if any("DenyOnLimit" in qos_record.flags for qos_record in party.qos):
-        lasting = [limit // wanted[name] for name, limit in job_bounds(party) if wanted.get(name)]
+    if any("DenyOnLimit" in qos_record.flags for qos_record in job_limits.qos):
+        lasting = [limit // wanted[name] for name, limit in job_bounds(job_limits) if wanted.get(name)]
         least = min([*lasting, *([] if least is None else [least])], default=None)
     return least
 
 
-def _of_associations(party: Party) -> Iterator[tuple[int, Reason]]:
-    for level, one in enumerate(party.chain):
+def _of_associations(job_limits: JobLimits) -> Iterator[tuple[int, Reason]]:
+    for level, one in enumerate(job_limits.chain):
         above_all = not one.record.user and not one.record.parent
         if one.record.grp_wall is not None and not above_all:
             yield one.record.grp_wall, Reason.ASSOC_GRP_WALL

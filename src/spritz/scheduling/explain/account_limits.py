@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from spritz.model.job import Job, JobSpec
     from spritz.model.limits.bounds import Tres
     from spritz.model.limits.ledger import Key
-    from spritz.model.limits.rules import Party
+    from spritz.model.limits.rules import JobLimits
     from spritz.scheduling.explain.context import PlanView
     from spritz.scheduling.view.charges import Charge
     from spritz.scheduling.view.records import JobRecord
@@ -53,11 +53,11 @@ def account_limits(view: PlanView, job: Job, record: JobRecord, requests: tuple[
     """Limits in each partition in which the job waits, without repetition."""
     seen: set[Bound] = set()
     for request in requests:
-        party = _party(view, request)
-        if party is None:
+        job_limits = _job_limits(view, request)
+        if job_limits is None:
             continue
         wanted = dict(wanted_by(record.spec, request))
-        for bound in bounds(party):
+        for bound in bounds(job_limits):
             if bound not in seen:
                 seen.add(bound)
                 limit = _told(view, bound, wanted, request)
@@ -83,30 +83,30 @@ def over_own(view: PlanView, record: JobRecord) -> bool:
 
 def over_alone(view: PlanView, spec: JobSpec, request: Request) -> bool:
     """Whether one job of this request alone exceeds some limit."""
-    party = _party(view, request)
+    job_limits = _job_limits(view, request)
     minutes, nodes = request.time_limit_minutes, request.nodes_min
-    if party is None:
+    if job_limits is None:
         return False
     wanted, safe = wanted_by(spec, request), "safe" in view.snapshot.settings.enforce
-    if out_of_minutes(party, Minutes(), dict(wanted), minutes, view.now, safe=safe) is not None:
+    if out_of_minutes(job_limits, Minutes(), dict(wanted), minutes, view.now, safe=safe) is not None:
         return True
-    return exceeded(party, Ledger(), wanted, minutes, nodes=nodes) is not None
+    return exceeded(job_limits, Ledger(), wanted, minutes, nodes=nodes) is not None
 
 
-def bounds(party: Party) -> list[Bound]:
+def bounds(job_limits: JobLimits) -> list[Bound]:
     """All bounds that apply, in Slurm's order; a bound that replaces another hides it."""
     seen: set[tuple[str, str]] = set()
     applying = []
-    for bound, place in _all_bounds(party):
+    for bound, place in _all_bounds(job_limits):
         if place not in seen:
             seen.add(place)
             applying.append(bound)
     return sorted(applying, key=lambda bound: rank_of(bound.reason.value) or (0, 0))
 
 
-def _all_bounds(party: Party) -> Iterator[tuple[Bound, tuple[str, str]]]:
+def _all_bounds(job_limits: JobLimits) -> Iterator[tuple[Bound, tuple[str, str]]]:
     """Each bound with what it limits. Bounds on the same follow each other, and the first counts."""
-    for qos in party.qos:
+    for qos in job_limits.qos:
         name, own = f"QOS {qos.name}", qos.record
         if own.max_wall is not None:
             yield Bound(Reason.QOS_MAX_WALL, name, "time", own.max_wall), ("wall", "")
@@ -114,19 +114,19 @@ def _all_bounds(party: Party) -> Iterator[tuple[Bound, tuple[str, str]]]:
         for what, least in qos.least:
             yield Bound(reason_of("qos_least", what), name, what, least, least=True), ("least" + qos.name, what)
         group: Key = ("q", qos.name)
-        account: Key = ("qa", qos.name, party.account)
-        user: Key = ("qu", qos.name, party.user)
+        account: Key = ("qa", qos.name, job_limits.account)
+        user: Key = ("qu", qos.name, job_limits.user)
         for reason, limit, key, kind, subject in (
             (Reason.QOS_GRP_JOBS, own.grp_jobs, group, "grp", name),
-            (Reason.MAX_JOBS_PER_ACCOUNT, own.max_jobs_pa, account, "account", f"{name}, account {party.account}"),
-            (Reason.QOS_MAX_JOBS_PER_USER, own.max_jobs_pu, user, "max", f"{name}, user {party.user}"),
+            (Reason.MAX_JOBS_PER_ACCOUNT, own.max_jobs_pa, account, "account", f"{name}, account {job_limits.account}"),
+            (Reason.QOS_MAX_JOBS_PER_USER, own.max_jobs_pu, user, "max", f"{name}, user {job_limits.user}"),
         ):
             if limit is not None:
                 yield Bound(reason, subject, JOBS, limit, key), (f"{kind} jobs", "")
         yield from _tres("qos_grp", name, qos.grp, group, "grp")
-        yield from _tres("qos_account", f"{name}, account {party.account}", qos.per_account, account, "account")
-        yield from _tres("qos_user", f"{name}, user {party.user}", qos.per_user, user, "user")
-    for place, association in enumerate(party.chain):
+        yield from _tres("qos_account", f"{name}, account {job_limits.account}", qos.per_account, account, "account")
+        yield from _tres("qos_user", f"{name}, user {job_limits.user}", qos.per_user, user, "user")
+    for place, association in enumerate(job_limits.chain):
         record = association.record
         name = f"user {record.user} in account {record.account}" if record.user else f"account {record.account}"
         key = ("a", record.id)
@@ -137,8 +137,8 @@ def _all_bounds(party: Party) -> Iterator[tuple[Bound, tuple[str, str]]]:
             if association.max_jobs is not None:
                 yield Bound(Reason.ASSOC_MAX_JOBS, name, JOBS, association.max_jobs, key), ("max jobs", "")
         # A group limit of a QOS hides those of all accounts; the limits of accounts all apply.
-        hidden = {what for qos in party.qos for what, _limit in qos.grp}
-        if record.grp_jobs is not None and not any(qos.record.grp_jobs is not None for qos in party.qos):
+        hidden = {what for qos in job_limits.qos for what, _limit in qos.grp}
+        if record.grp_jobs is not None and not any(qos.record.grp_jobs is not None for qos in job_limits.qos):
             yield Bound(Reason.ASSOC_GRP_JOBS, name, JOBS, record.grp_jobs, key), (f"grp jobs {record.id}", "")
         left = tuple((what, limit) for what, limit in association.grp if what not in hidden)
         yield from _tres("assoc_grp", name, left, key, f"grp {record.id}")
@@ -151,11 +151,11 @@ def _tres(
         yield Bound(reason_of(kind, what), subject, what, limit, key), (place, what)
 
 
-def _party(view: PlanView, request: Request) -> Party | None:
+def _job_limits(view: PlanView, request: Request) -> JobLimits | None:
     if request.billed is None:
         return None
     account, user, qos, exempt = request.billed
-    return view.snapshot.rules.party(account, user, request.partition, qos, exempt)
+    return view.snapshot.rules.job_limits(account, user, request.partition, qos, exempt)
 
 
 def _told(view: PlanView, bound: Bound, wanted: Mapping[str, int], request: Request) -> Limit | None:
@@ -225,14 +225,14 @@ def _use(view: PlanView, bound: Bound) -> tuple[int, tuple[tuple[str, int], ...]
 
 
 def _holders(view: PlanView, record: JobRecord, request: Request) -> list[int] | None:
-    party = _party(view, request)
-    if party is None:
+    job_limits = _job_limits(view, request)
+    if job_limits is None:
         return []
     pairs, minutes, nodes = wanted_by(record.spec, request), request.time_limit_minutes, request.nodes_min
     ledger = view.in_use.fork()
-    if exceeded(party, ledger, pairs, minutes, nodes=nodes) is None:
+    if exceeded(job_limits, ledger, pairs, minutes, nodes=nodes) is None:
         return []
-    keys = set(party.keys)
+    keys = set(job_limits.keys)
     chosen = []
     for _ends_at, number in view.snapshot.ends:
         charge = view.charges.get(number)
@@ -240,7 +240,7 @@ def _holders(view: PlanView, record: JobRecord, request: Request) -> list[int] |
             continue
         count_charge(ledger, charge, -1)
         chosen.append(number)
-        if exceeded(party, ledger, pairs, minutes, nodes=nodes) is None:
+        if exceeded(job_limits, ledger, pairs, minutes, nodes=nodes) is None:
             break
     else:
         return None
@@ -248,7 +248,7 @@ def _holders(view: PlanView, record: JobRecord, request: Request) -> list[int] |
     for number in reversed(chosen):
         charge = view.charges[number]
         count_charge(ledger, charge)
-        if exceeded(party, ledger, pairs, minutes, nodes=nodes) is not None:
+        if exceeded(job_limits, ledger, pairs, minutes, nodes=nodes) is not None:
             count_charge(ledger, charge, -1)
             needed.append(number)
     return needed

@@ -158,7 +158,9 @@ def _beyond_guarantee(view: PlanView, record: JobRecord, requests: Sequence[Requ
     for request in requests:
         spec, rules = record.spec, view.snapshot.rules
         guarantees = (
-            rules.party(spec.account, spec.user, request.partition, spec.qos).guarantees if request.guaranteed else ()
+            rules.job_limits(spec.account, spec.user, request.partition, spec.qos).guarantees
+            if request.guaranteed
+            else ()
         )
         wanted = dict(guaranteed_pairs(view.snapshot.eligibility, spec, request)) if guarantees else {}
         asked = [guarantee for guarantee in guarantees if any(wanted.get(name) for name, _count in guarantee.tres)]

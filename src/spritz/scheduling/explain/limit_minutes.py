@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from spritz.model.job import Job
     from spritz.model.limits.minutes import Place
-    from spritz.model.limits.rules import Party
+    from spritz.model.limits.rules import JobLimits
     from spritz.scheduling.explain.context import PlanView
     from spritz.scheduling.view.records import JobRecord
     from spritz.scheduling.view.request import Request
@@ -37,21 +37,21 @@ def minute_limits(view: PlanView, job: Job, record: JobRecord, requests: tuple[R
         if request.billed is None:
             continue
         account, user, qos, exempt = request.billed
-        party = view.snapshot.rules.party(account, user, request.partition, qos, exempt)
-        for limit in (*_minutes(view, party, record, request), *_threshold(view, party, request)):
+        job_limits = view.snapshot.rules.job_limits(account, user, request.partition, qos, exempt)
+        for limit in (*_minutes(view, job_limits, record, request), *_threshold(view, job_limits, request)):
             if limit.text not in seen:
                 seen.add(limit.text)
                 yield limit
 
 
-def _minutes(view: PlanView, party: Party, record: JobRecord, request: Request) -> Iterator[Limit]:
+def _minutes(view: PlanView, job_limits: JobLimits, record: JobRecord, request: Request) -> Iterator[Limit]:
     snapshot = view.snapshot
     minutes, now, safe = snapshot.minutes, snapshot.now, "safe" in snapshot.settings.enforce
     wanted = dict(snapshot.rules.priced(request.partition, wanted_by(record.spec, request)))
-    held = out_of_minutes(party, minutes, wanted, request.time_limit_minutes, now, safe=safe)
+    held = out_of_minutes(job_limits, minutes, wanted, request.time_limit_minutes, now, safe=safe)
     holding = held.reason if held is not None else None
-    for place in party.places:
-        subject = _subject(party, place)
+    for place in job_limits.places:
+        subject = _subject(job_limits, place)
         if place.wall is not None:
             reason = Reason.QOS_GRP_WALL if place.qos else Reason.ASSOC_GRP_WALL
             yield _used(minutes, place, WALL, place.wall, subject, reason, holding, now, 0, request)
@@ -127,9 +127,9 @@ def _reached(view: PlanView, record: JobRecord) -> Iterator[tuple[Place, str]]:
         if shape.request.billed is None:
             continue
         account, user, qos, exempt = shape.request.billed
-        party = view.snapshot.rules.party(account, user, shape.request.partition, qos, exempt)
-        counts = {name: count * party.usage_factor for name, count in wanted_by(record.spec, shape.request)}
-        for place in party.places:
+        job_limits = view.snapshot.rules.job_limits(account, user, shape.request.partition, qos, exempt)
+        counts = {name: count * job_limits.usage_factor for name, count in wanted_by(record.spec, shape.request)}
+        for place in job_limits.places:
             limits = [*place.used, *([(WALL, place.wall)] if place.wall is not None else [])]
             for name, most in limits:
                 least = brief(most, counts.get(name, 1.0), shape.request.time_limit_minutes)
@@ -158,9 +158,9 @@ def _noun(name: str) -> str:
     return {"cpu": "CPU", "node": "node", "mem": "MiB", "gres/gpu": "GPU"}.get(name, name.partition("/")[2] or name)
 
 
-def _subject(party: Party, place: Place) -> str:
+def _subject(job_limits: JobLimits, place: Place) -> str:
     if place.key[0] == "a":
-        record = next(association.record for association in party.chain if association.record.id == place.key[1])
+        record = next(association.record for association in job_limits.chain if association.record.id == place.key[1])
         return f"user {record.user} in account {record.account}" if record.user else f"account {record.account}"
     words = f"QOS {place.key[1]}"
     if place.key[0] == "q":
@@ -168,14 +168,14 @@ def _subject(party: Party, place: Place) -> str:
     return f"{words}, {'user' if place.key[0] == 'qu' else 'account'} {place.key[2]}"
 
 
-def _threshold(view: PlanView, party: Party, request: Request) -> Iterator[Limit]:
-    if party.threshold is None:
+def _threshold(view: PlanView, job_limits: JobLimits, request: Request) -> Iterator[Limit]:
+    if job_limits.threshold is None:
         return
-    factor = view.snapshot.pricing.inputs.fair_share(party.account, party.user, request.partition)
-    name = party.qos[-1].name
+    factor = view.snapshot.pricing.inputs.fair_share(job_limits.account, job_limits.user, request.partition)
+    name = job_limits.qos[-1].name
     yield Limit(
         kind=Reason.QOS_USAGE_THRESHOLD.value,
         subject=f"QOS {name}",
-        text=f"the QOS takes jobs of a fair-share factor of {party.threshold:g} or more, theirs is {factor:.6f}",
-        holds=factor < party.threshold,
+        text=f"the QOS takes jobs of a fair-share factor of {job_limits.threshold:g} or more, theirs is {factor:.6f}",
+        holds=factor < job_limits.threshold,
     )

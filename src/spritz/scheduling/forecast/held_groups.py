@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from spritz.model.limits.bounds import Tres
-    from spritz.model.limits.rules import Party
+    from spritz.model.limits.rules import JobLimits
     from spritz.scheduling.forecast.lanes import Group
     from spritz.scheduling.view.records import JobRecord, SortKey
     from spritz.scheduling.view.request import Request
@@ -54,19 +54,19 @@ class HeldGroup:
         "array",
         "first_at",
         "group",
+        "job_limits",
         "last_at",
         "let_in",
         "licenses",
         "look_at",
         "most",
-        "party",
         "request",
         "tres",
     )
 
-    def __init__(self, request: Request, party: Party | None, tres: Tres, array: int, most: int) -> None:
+    def __init__(self, request: Request, job_limits: JobLimits | None, tres: Tres, array: int, most: int) -> None:
         self.request = request
-        self.party = party
+        self.job_limits = job_limits
         self.tres = tres
         self.licenses = request.licenses
         self.array = array
@@ -83,13 +83,13 @@ class HeldGroup:
     @property
     def limited(self) -> bool:
         """Whether limits or licenses apply, so that free resources are not enough."""
-        return self.party is not None or bool(self.licenses or self.array)
+        return self.job_limits is not None or bool(self.licenses or self.array)
 
     @property
     def keys(self) -> Iterator[object]:
         """What holds it back: associations and QOS, licenses, its array."""
-        if self.party is not None:
-            yield from self.party.keys
+        if self.job_limits is not None:
+            yield from self.job_limits.keys
         if self.licenses:
             yield from {name for needs in license_choices(self.licenses) for name in needs}
         if self.array:

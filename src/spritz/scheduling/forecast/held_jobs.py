@@ -150,13 +150,13 @@ class HeldJobs:
         group = self._lines.get((request, array))
         if group is not None or (request, array) in self._lines:
             return group
-        party = None
+        job_limits = None
         tres: Tres = ()
         if request.billed is not None:
             account, user, qos, exempt = request.billed
-            party = self._rules.party(account, user, request.partition, qos, exempt)
+            job_limits = self._rules.job_limits(account, user, request.partition, qos, exempt)
             tres = tuple(self._rules.priced(request.partition, wanted_by(record.spec, request)))
-        made = HeldGroup(request, party, tres, array, most)
+        made = HeldGroup(request, job_limits, tres, array, most)
         never = made.limited and self._never(made)
         unforeseen = held and self._fits(made, self._now) is not None
         line = None if never or unforeseen else made
@@ -322,14 +322,14 @@ class HeldJobs:
     def _fits(self, line: HeldGroup, at: float) -> Mapping[str, int] | None:
         """The licenses that a job of the group gets; None if it must wait."""
         self._checks += 1
-        request, party = line.request, line.party
+        request, job_limits = line.request, line.job_limits
         if line.most and self._running.get(line.array, 0) >= line.most:
             return None
         minutes = request.time_limit_minutes
-        if party is not None and exceeded(party, self._ledger, line.tres, minutes, nodes=request.nodes_min):
+        if job_limits is not None and exceeded(job_limits, self._ledger, line.tres, minutes, nodes=request.nodes_min):
             return None
-        if party is not None and party.timed and self._minutes is not None:
-            free_at = self._minutes.free_at(party, line.tres, minutes, at)
+        if job_limits is not None and job_limits.timed and self._minutes is not None:
+            free_at = self._minutes.free_at(job_limits, line.tres, minutes, at)
             if free_at > at:
                 self._look_at(line, free_at)
                 return None
@@ -344,17 +344,19 @@ class HeldJobs:
 
     def _never(self, line: HeldGroup) -> bool:
         """Whether its request exceeds a limit by itself, or something unpredictable holds it back."""
-        request, party = line.request, line.party
+        request, job_limits = line.request, line.job_limits
         minutes = request.time_limit_minutes
-        if party is not None:
-            if party.threshold is not None:
-                factor = self._snapshot.pricing.inputs.fair_share(party.account, party.user, request.partition)
-                if factor < party.threshold:
+        if job_limits is not None:
+            if job_limits.threshold is not None:
+                factor = self._snapshot.pricing.inputs.fair_share(
+                    job_limits.account, job_limits.user, request.partition
+                )
+                if factor < job_limits.threshold:
                     return True
-            if exceeded(party, Ledger(), line.tres, minutes, nodes=request.nodes_min):
+            if exceeded(job_limits, Ledger(), line.tres, minutes, nodes=request.nodes_min):
                 return True
             safe = "safe" in self._snapshot.settings.enforce
-            if out_of_minutes(party, Minutes(), dict(line.tres), minutes, self._now, safe=safe) is not None:
+            if out_of_minutes(job_limits, Minutes(), dict(line.tres), minutes, self._now, safe=safe) is not None:
                 return True
         return LicensePool(self._licenses.total.items()).choose(line.licenses) is None
 
@@ -382,15 +384,15 @@ class HeldJobs:
             line.note(1, at)
             tasks = entry.take(1)
             charge = NO_CHARGE
-            if line.party is not None:
+            if line.job_limits is not None:
                 # As if on nodes of its own, since its nodes are not known yet.
                 nodes = range(line.request.nodes_min) if self._rules.shares_nodes else ()
                 order = next(self._order)
-                charge = Charge(line.party.keys, line.tres, tuple(f"{order}/{place}" for place in nodes))
+                charge = Charge(line.job_limits.keys, line.tres, tuple(f"{order}/{place}" for place in nodes))
                 count_charge(self._ledger, charge)
                 if self._minutes is not None:
                     ends_at = at + line.request.seconds
-                    self._minutes.start(line.party.keys, line.tres, at, ends_at, line.party.usage_factor)
+                    self._minutes.start(line.job_limits.keys, line.tres, at, ends_at, line.job_limits.usage_factor)
             self._licenses.take(licenses)
             array = entry.record.array_job_id
             if array:
@@ -419,7 +421,7 @@ class HeldJobs:
         for (record, tasks, charge, licenses), start_at, chosen in zip(jobs, times, nodes, strict=False):
             self._place(record, tasks, start_at, chosen, line.request)
             if line.limited:
-                factor = line.party.usage_factor if line.party is not None else 1.0
+                factor = line.job_limits.usage_factor if line.job_limits is not None else 1.0
                 end = JobEnd(charge, licenses, record.array_job_id, at + line.request.seconds, factor)
                 heappush(self._events, (start_at + line.request.seconds, next(self._order), end))
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from spritz.model.limits.bounds import Tres
     from spritz.model.limits.ledger import Key
     from spritz.model.limits.minutes import Place
-    from spritz.model.limits.rules import Party
+    from spritz.model.limits.rules import JobLimits
     from spritz.scheduling.plan.limits import Limits
 
 #: A limit counts as reached slightly early, so that an admitted job is certainly below it.
@@ -57,17 +57,17 @@ class FutureMinutes:
         self._minutes.usage.change(keys, rates_of(tres, 0.0, factor), -1, at)
         self._minutes.committed.add(keys, tres, ends_at, factor, -1)
 
-    def free_at(self, party: Party, tres: Tres, limit_minutes: int, at: float) -> float:
+    def free_at(self, job_limits: JobLimits, tres: Tres, limit_minutes: int, at: float) -> float:
         """First time at which a job of these TRES and this time limit is within its limits, if no other job starts or
         ends (NEVER: not before one does).
         """
         wanted = dict(tres)
         for _ in range(_ROUNDS):
-            if out_of_minutes(party, self._minutes, wanted, limit_minutes, at, safe=self._safe) is None:
+            if out_of_minutes(job_limits, self._minutes, wanted, limit_minutes, at, safe=self._safe) is None:
                 return at
-            careful = min(limit_minutes, INFINITE) * 60.0 * (party.usage_factor if party.factor_safe else 1.0)
-            counts = {name: count * party.usage_factor for name, count in tres}
-            places = party.places
+            careful = min(limit_minutes, INFINITE) * 60.0 * (job_limits.usage_factor if job_limits.factor_safe else 1.0)
+            counts = {name: count * job_limits.usage_factor for name, count in tres}
+            places = job_limits.places
             times = (
                 time for place in places for time in self._times(place, wanted, counts, careful, limit_minutes, at)
             )

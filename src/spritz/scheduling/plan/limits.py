@@ -55,7 +55,7 @@ class Limits:
         if request.billed is None:
             return None
         account, user, qos, exempt = request.billed
-        party = self._rules.party(account, user, request.partition, qos, exempt)
+        job_limits = self._rules.job_limits(account, user, request.partition, qos, exempt)
         if allocation is None:
             pairs = wanted_pairs(record.spec, memory_consumable=request.memory_counts, sure=True)
             nodes = request.nodes_min
@@ -63,15 +63,15 @@ class Limits:
             pairs, nodes = allocated_pairs(allocation), len(allocation.nodes)
         priced = self._rules.priced(request.partition, pairs)
         minutes, on = request.time_limit_minutes, allocation.names if allocation is not None else None
-        held = exceeded(party, self.in_use, priced, minutes, nodes=nodes, on=on, unplaced=on is None)
-        if party.timed:
-            used_up = out_of_minutes(party, self.minutes, dict(priced), minutes, self.now, safe=self.safe)
+        held = exceeded(job_limits, self.in_use, priced, minutes, nodes=nodes, on=on, unplaced=on is None)
+        if job_limits.timed:
+            used_up = out_of_minutes(job_limits, self.minutes, dict(priced), minutes, self.now, safe=self.safe)
             held = first_of((held, used_up))
         if held is not None:
             return Verdict(held.reason)
-        if party.threshold is not None:
+        if job_limits.threshold is not None:
             factor = self._inputs.fair_share(account, user, request.partition)
-            return Verdict(Reason.QOS_USAGE_THRESHOLD) if factor < party.threshold else None
+            return Verdict(Reason.QOS_USAGE_THRESHOLD) if factor < job_limits.threshold else None
         return None
 
     def open_guarantees(
@@ -79,7 +79,7 @@ class Limits:
     ) -> tuple[Guarantee, ...]:
         """Guarantees of the job's account and the accounts above it that have room for `pairs` more; nearest first."""
         spec = record.spec
-        guarantees = self._rules.party(spec.account, spec.user, partition, spec.qos).guarantees
+        guarantees = self._rules.job_limits(spec.account, spec.user, partition, spec.qos).guarantees
         wanted = dict(pairs) if guarantees else {}
         return tuple(
             guarantee

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from spritz.model.limits.guarantees import Guarantee
-    from spritz.model.preempting import Party
+    from spritz.model.preempting import PreemptionSide
     from spritz.model.resources import Allocation, NodeAllocation
     from spritz.model.rules.licenses import LicensePool
     from spritz.scheduling.view.findings import Findings
@@ -265,7 +265,7 @@ class Preemptor:
         if self.policy.strict_order or not search.licensed([]):
             return None
         snapshot = self.snapshot
-        preemptor = self._rules.party(self._rules.kind_of(record, request), self.priority(record, request))
+        preemptor = self._rules.side(self._rules.kind_of(record, request), self.priority(record, request))
         occupied = self._occupied_by(victim_kinds)
         held = occupied.without(self._given_up())
         nodes = nodes_for(
@@ -293,7 +293,7 @@ class Preemptor:
             snapshot = self.snapshot
             kinds = []
             for kind in victim_kinds:
-                mode = preempt_mode(self.policy, self._rules.party(kind))
+                mode = preempt_mode(self.policy, self._rules.side(kind))
                 suspends = mode is PreemptMode.SUSPEND
                 exempt = 0 if suspends else self._rules.exempt(kind)
                 kinds.append(VictimKind(kind, float(self._rules.tier(*kind)), float(exempt), suspends))
@@ -309,7 +309,7 @@ class Preemptor:
                 if holder is not None:
                     yield index, holder.taken(kinds, rows[index].hardware)
 
-    def _on_nodes(self, preemptor: Party, victim_kinds: list[Kind], nodes: list[int]) -> list[Victim]:
+    def _on_nodes(self, preemptor: PreemptionSide, victim_kinds: list[Kind], nodes: list[int]) -> list[Victim]:
         """All jobs on these nodes that may be preempted."""
         occupants, records = self.snapshot.occupants, self.snapshot.records
         numbers = {kind: {number for index in nodes for number in occupants.on(index, kind)} for kind in victim_kinds}
@@ -328,7 +328,7 @@ class Preemptor:
         line = (kind, self._own(record, kind), guarantees)
         listed = self._listed.get(line)
         if listed is None:
-            preemptor = self._rules.party(kind, self.priority(record, request))
+            preemptor = self._rules.side(kind, self.priority(record, request))
             records_by_kind = {
                 victim_kind: self._running.get(victim_kind, []) for victim_kind in self._rules.of(kind)[0]
             }
@@ -344,7 +344,7 @@ class Preemptor:
         return self._rules.of(line[0])[1] and not (line[2] and self._by_priority)
 
     def _with_borrowers(
-        self, line: Preempting, preemptor: Party, found: list[Victim], first: float
+        self, line: Preempting, preemptor: PreemptionSide, found: list[Victim], first: float
     ) -> tuple[list[Victim], float]:
         """The candidates and, in addition, jobs that must return resources which the preemptor's account is
         guaranteed.
@@ -369,7 +369,7 @@ class Preemptor:
                 if other.id in listed or spared(self.policy, self._rules.priority(other)):
                     continue
                 guarantee = lender(guarantees, guaranteed, self._own(other, where), self._standing.within(other.id))
-                borrower = self._rules.party(where, self._rules.priority(other))
+                borrower = self._rules.side(where, self._rules.priority(other))
                 mode = reclaim_mode(self.policy, preemptor, borrower) if guarantee else PreemptMode.OFF
                 if guarantee is None or mode is PreemptMode.OFF:
                     continue
@@ -392,7 +392,7 @@ class Preemptor:
         if not self.snapshot.rules.guarantees:
             return ()
         spec = record.spec
-        return self.snapshot.rules.party(spec.account, spec.user, kind[0], spec.qos).guarantees
+        return self.snapshot.rules.job_limits(spec.account, spec.user, kind[0], spec.qos).guarantees
 
     def _victims(
         self,

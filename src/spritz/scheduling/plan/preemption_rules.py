@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from spritz.model.plan import PlannedVictim
-from spritz.model.preempting import Party, exempt_seconds, exempt_until, may_preempt, preempt_mode, spared
+from spritz.model.preempting import PreemptionSide, exempt_seconds, exempt_until, may_preempt, preempt_mode, spared
 from spritz.model.preemption import PreemptMode
 from spritz.scheduling.plan.victims import Victim
 
@@ -36,7 +36,7 @@ class PreemptionRules:
         self._exempt_seconds: dict[Kind, int] = {}
         #: by preemptor's kind: the kinds that it may preempt, and whether it may do so whatever the jobs' priorities
         self._of: dict[Kind, tuple[list[Kind], bool]] = {}
-        self._parties: dict[tuple[Kind, int], Party] = {}
+        self._sides: dict[tuple[Kind, int], PreemptionSide] = {}
         self._made: dict[int, Victim] = {}
         self._recalculated = snapshot.settings.priority_policy.calculate_running
         self._priorities: dict[int, int] = {}
@@ -45,12 +45,12 @@ class PreemptionRules:
         """Kind (partition and QOS) of a waiting job with this request."""
         return request.partition, record.spec.qos
 
-    def party(self, kind: Kind, priority: int = 0) -> Party:
+    def side(self, kind: Kind, priority: int = 0) -> PreemptionSide:
         """A job of the kind, as `model.preempting` sees it."""
-        side = self._parties.get((kind, priority))
+        side = self._sides.get((kind, priority))
         if side is None:
             qos = self.snapshot.rules.qos.get(kind[1])
-            side = self._parties[kind, priority] = Party(
+            side = self._sides[kind, priority] = PreemptionSide(
                 partition=self.snapshot.partitions[kind[0]],
                 qos=qos.record if qos is not None else None,
                 priority=priority,
@@ -72,11 +72,11 @@ class PreemptionRules:
         """Kinds whose jobs this kind may preempt, and whether it may preempt all of them, whatever their priorities."""
         relation = self._of.get(kind)
         if relation is None:
-            policy, best, least = self.policy, self.party(kind, HIGHEST), self.party(kind, LOWEST)
+            policy, best, least = self.policy, self.side(kind, HIGHEST), self.side(kind, LOWEST)
             kinds = [
-                victim_kind for victim_kind in self.kinds if may_preempt(policy, best, self.party(victim_kind, LOWEST))
+                victim_kind for victim_kind in self.kinds if may_preempt(policy, best, self.side(victim_kind, LOWEST))
             ]
-            certain = all(may_preempt(policy, least, self.party(victim_kind, HIGHEST)) for victim_kind in kinds)
+            certain = all(may_preempt(policy, least, self.side(victim_kind, HIGHEST)) for victim_kind in kinds)
             relation = self._of[kind] = kinds, certain
         return relation
 
@@ -84,23 +84,25 @@ class PreemptionRules:
         """PreemptExemptTime of jobs of the kind, in seconds."""
         seconds = self._exempt_seconds.get(kind)
         if seconds is None:
-            party = self.snapshot.rules.party("", "", *kind)
-            seconds = exempt_seconds(self.policy, [qos_record.record for qos_record in party.qos])
+            job_limits = self.snapshot.rules.job_limits("", "", *kind)
+            seconds = exempt_seconds(self.policy, [qos_record.record for qos_record in job_limits.qos])
             self._exempt_seconds[kind] = seconds
         return seconds
 
-    def among(self, preemptor: Party, records_by_kind: dict[Kind, list[JobRecord]]) -> tuple[list[Victim], float]:
+    def among(
+        self, preemptor: PreemptionSide, records_by_kind: dict[Kind, list[JobRecord]]
+    ) -> tuple[list[Victim], float]:
         """The jobs among `records_by_kind` that `preemptor` may preempt, and when the first exempt time of the others
         ends (0.0: none is exempt).
         """
         victims: list[Victim] = []
         first = 0.0
         for kind, records in records_by_kind.items():
-            mode, seconds = preempt_mode(self.policy, self.party(kind)), self.exempt(kind)
+            mode, seconds = preempt_mode(self.policy, self.side(kind)), self.exempt(kind)
             for other in records:
                 if (other.suspended and mode is PreemptMode.SUSPEND) or spared(self.policy, self.priority(other)):
                     continue
-                if not may_preempt(self.policy, preemptor, self.party(kind, self.priority(other))):
+                if not may_preempt(self.policy, preemptor, self.side(kind, self.priority(other))):
                     continue
                 until = exempt_until(mode, seconds, started_at=other.started_at, suspended=other.suspended_seconds)
                 if until > self.snapshot.now:

@@ -36,7 +36,7 @@ def count_charge(ledger: Ledger, charge: Charge, sign: int = 1) -> None:
 def charge_of(rules: Rules, record: JobRecord, allocation: Allocation) -> Charge:
     """The charge of a job that holds this allocation."""
     spec = record.spec
-    keys = rules.party(spec.account, spec.user, allocation.partition, spec.qos).keys
+    keys = rules.job_limits(spec.account, spec.user, allocation.partition, spec.qos).keys
     licenses = tuple((f"license/{name}", count) for name, count in record.licenses.items())
     tres = tuple(rules.priced(allocation.partition, (*allocated_pairs(allocation), *licenses)))
     return Charge(keys, tres, allocation.names if rules.shares_nodes else ())
@@ -46,7 +46,7 @@ def billed(rules: Rules, spec: JobSpec, partition: str, enforce: tuple[str, ...]
     """Account, user and QOS of the job if any limit bounds them (jobs that differ in these are then different
     requests).
     """
-    if "limits" not in enforce or not rules.party(spec.account, spec.user, partition, spec.qos).bounded:
+    if "limits" not in enforce or not rules.job_limits(spec.account, spec.user, partition, spec.qos).bounded:
         return None
     return spec.account, spec.user, spec.qos, spec.exempt
 
@@ -56,7 +56,7 @@ def least_priority(rules: Rules, request: Request) -> int:
     if request.billed is None:
         return 0
     account, user, qos, exempt = request.billed
-    return rules.party(account, user, request.partition, qos, exempt).min_priority
+    return rules.job_limits(account, user, request.partition, qos, exempt).min_priority
 
 
 def wanted_by(spec: JobSpec, request: Request) -> list[tuple[str, int]]:

@@ -48,7 +48,7 @@ def put(projection: Projection, job: Job) -> JobRecord:
     record.pending = job.state is JobState.PENDING
     record.held = job.hold is not Hold.NONE
     record.expediting = bool(job.flags & JobFlag.EXPEDITING)
-    record.claiming = bool(job.claims_at)
+    record.claiming = bool(job.awaits_victims_since)
     record.priority = job.priority
     record.submitted_at = job.submitted_at
     record.eligible_at = job.eligible_at

@@ -218,7 +218,7 @@ def request_of(cluster: Cluster, record: JobRecord, partition: str) -> Request:
         request = replace(request, preempts=record.spec.qos)
     if cluster.rules.guarantees:
         spec = record.spec
-        if cluster.rules.party(spec.account, spec.user, partition, spec.qos).guarantees:
+        if cluster.rules.job_limits(spec.account, spec.user, partition, spec.qos).guarantees:
             request = replace(request, guaranteed=spec.account)
     if record.spec.uid in cluster.owners or record.het_job_id:
         # Components of one user may share nodes that are for this user alone, so the user matters.

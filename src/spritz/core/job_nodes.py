@@ -53,7 +53,7 @@ class Pool:
         self.count -= item.count
 
 
-class Room:
+class JobNode:
     """One node of the job: what the job has there, and what other steps leave free of it."""
 
     __slots__ = ("all_cpus", "busy", "cpus", "memory_mib", "name", "pools", "share")
@@ -86,17 +86,17 @@ class Room:
         return sum(pool.count for pool in self.pools if pool.name == item.name and item.type in ("", pool.type))
 
 
-def rooms_of(shares: Iterable[NodeAllocation], steps: Iterable[Step]) -> list[Room]:
-    """One `Room` per node, in the job's rank order, with what `steps` hold taken out."""
-    rooms = {share.node: Room(share) for share in shares}
+def job_nodes_of(shares: Iterable[NodeAllocation], steps: Iterable[Step]) -> list[JobNode]:
+    """One `JobNode` per node, in the job's rank order, with what `steps` hold taken out."""
+    job_nodes = {share.node: JobNode(share) for share in shares}
     for step in steps:
         if step.step_id > STEP_MAX:
             continue
         for node in step.nodes:
             name = node.allocation.node
-            if name in rooms and name in step.running_nodes:
-                rooms[name].take(step, node.allocation)
-    return list(rooms.values())
+            if name in job_nodes and name in step.running_nodes:
+                job_nodes[name].take(step, node.allocation)
+    return list(job_nodes.values())
 
 
 def asks_memory(spec: StepSpec) -> bool:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from spritz.model.resources import Allocation, NodeAllocation
 
 
-class Room:
+class FreedState:
     """`gone` jobs hold nothing; `stopped` jobs have released their CPUs.
 
     `leaving`: jobs that have ended or are being preempted count as gone too. `take` adds jobs that are to start.
@@ -116,7 +116,7 @@ class Room:
                 returned[name] = returned.get(name, 0) + count
         return returned
 
-    def company(self, name: str, partition: str) -> list[Job]:
+    def occupants(self, name: str, partition: str) -> list[Job]:
         """Jobs that a new job of `partition` would share the node with: all that hold it and are not suspended."""
         jobs = (self.job(job_id) for job_id in self.use(name).jobs)
         return [job for job in jobs if job.id not in self.stopped and not _stands_aside(job, partition)]
