@@ -290,15 +290,69 @@ def _trained(site: Site, project: Path, gate: Path, pause_at: int | None) -> lis
     def losses() -> list[str]:
         return [line.strip() for line in site.run("spritz", "logs", run).splitlines() if "loss " in line]
 
-    def state() -> str:
-        return str(json.loads(site.run("spritz", "show", run, "--json"))["index"]["state"])
-
     if pause_at is not None:
         until(lambda: len(losses()) >= pause_at, lambda: f"it trains: {losses()}")
         site.run("spritz", "pause", run)
         gate.write_text("60")
         site.run("spritz", "resume", run)
-    until(lambda: state() == "COMPLETED", lambda: f"{run} completes, and is {state()}")
+    _until_state(site, run, "COMPLETED")
     usage = json.loads(site.run("spritz", "show", run, "--usage", "--json"))
     assert "gpu" in json.dumps(usage).lower(), usage
     return [re.sub(r"^.*?(loss )", r"\1", line) for line in losses()]
+
+
+RING = """\
+import torch
+import torch.distributed as dist
+
+dist.init_process_group("nccl")
+torch.cuda.set_device(0)
+value = torch.full((4,), float(dist.get_rank() + 1), device="cuda")
+dist.all_reduce(value)
+print("sum", value.sum().item(), "of", dist.get_world_size(), flush=True)
+dist.destroy_process_group()
+"""
+
+
+def test_torchrun_finds_nccl_and_exec_looks_at_the_gpu_of_a_run(site: Site) -> None:
+    project = _project(site, "ring", "ring.py", RING)
+    _run(site, project, "ring", "--template", "torchrun", "--", "python", "ring.py")
+    _until_state(site, "ring-1", "COMPLETED")
+    assert "sum 4.0 of 1" in site.run("spritz", "logs", "ring-1")
+    (site.work / "stop").unlink(missing_ok=True)
+    burning = _project(site, "burn", "burn.py", BURN.replace('"stop"', repr(str(site.work / "stop"))))
+    _run(site, burning, "burn", "--", sys.executable, "burn.py")
+    until(lambda: "burning" in site.run("spritz", "logs", "burn-1"), "it burns")
+    assert site.run("spritz", "exec", "burn-1", "--", "nvidia-smi", "-L").count("GPU ") == 1
+    (site.work / "stop").touch()
+    _until_state(site, "burn-1", "COMPLETED")
+
+
+def test_a_run_whose_gpu_is_idle_is_warned_and_gives_it_back(site: Site) -> None:
+    project = _project(site, "idle", "idle.py", "import time, torch; x = torch.ones(9, device='cuda'); time.sleep(900)")
+    (project / "spritz.yaml").write_text("guard: {warn_after: 3s, end_after: 8s, action: end}\n")
+    _run(site, project, "idle", "--", sys.executable, "idle.py")
+    until(lambda: not _state(site, "idle-1").startswith(("PENDING", "RUNNING")), "its guard has ended it")
+    assert "GPUs had been idle" in site.run("spritz", "show", "idle-1")
+
+
+def _project(site: Site, name: str, file: str, text: str) -> Path:
+    project = site.work / name
+    project.mkdir()
+    (project / file).write_text(text)
+    return project
+
+
+def _run(site: Site, project: Path, name: str, *words: str) -> None:
+    site.run("spritz", "run", "--gpus", "1", "--no-track", "-t", "10", "-J", name, "-d", *words, directory=project)
+
+
+def _state(site: Site, run: str) -> str:
+    return str(json.loads(site.run("spritz", "show", run, "--json"))["index"]["state"])
+
+
+def _until_state(site: Site, run: str, state: str) -> None:
+    until(
+        lambda: _state(site, run) == state,
+        lambda: f"{run} is {state}, not {_state(site, run)}: {site.run('spritz', 'logs', run)}",
+    )

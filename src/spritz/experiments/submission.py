@@ -319,9 +319,10 @@ def need_program(request: Request) -> None:
     # With setup lines or a module the program may be found in the job alone.
     path = request.environment.get("PATH")
     if not request.options.setup and "/" not in program and shutil.which(program, path=path) is None:
-        raise ExperimentError(
-            f"{program}: command not found", hint="setup: lines of spritz.yaml run before the command, in the job"
-        )
+        hint = "setup: lines of spritz.yaml run before the command, in the job"
+        if program.endswith(".py") and (request.directory / program).exists():
+            hint = f"did you mean: python {program}?"
+        raise ExperimentError(f"{program}: command not found", hint=hint)
     for word in request.command if "/" in program else request.command[1:]:
         if word.startswith("-"):
             if word in ("-c", "-m"):
