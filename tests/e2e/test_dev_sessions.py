@@ -68,6 +68,13 @@ def test_a_shell_session_runs_in_place_and_ends_with_its_shell(lab: Lab) -> None
     until(lambda: lab.state("dev-1") == "COMPLETED", "the session ends")
 
 
+def test_options_of_the_projects_runs_do_not_shape_a_session(lab: Lab) -> None:
+    (lab.project / "spritz.yaml").write_text("run: {template: torchrun, resumable: true, tags: [mine]}\n")
+    assert typed(lab, "echo here\n", "dev") == "here\n"
+    assert lab("runs", "--tag", "mine").count("spritz dev --shell") == 1
+    lab("dev", "--template", "torchrun", status=2)
+
+
 def test_an_idle_session_is_warned_of_and_ends(lab: Lab) -> None:
     name = lab("dev", "-d", "--idle", "6s").strip()
     until(lambda: lab.state(name) == "COMPLETED", "the session ends")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+import sys
 from pathlib import Path
 
 import pytest
@@ -71,18 +72,32 @@ def test_ctrl_c_cancels_the_job(lab: Lab) -> None:
 
 
 def test_what_cannot_run_is_refused_before_it_queues_and_leaves_nothing(lab: Lab) -> None:
-    for words in (
-        ("--", "python3", "missing.py"),
-        ("--", "no-such-program"),
-        ("-p", "nonexistent", "--", "python3", "train.py"),
-        ("--template", "torchrn", "--", "python3", "train.py"),
-        (),
+    (lab.project / "without").mkdir()
+    # A Python that has none of its packages.
+    bare = lab.project / "without" / "python3"
+    bare.write_text(f'#!/bin/sh\nexec {sys.executable} -S "$@"\n')
+    bare.chmod(0o755)
+    partition = lab.slurm("sinfo", "-h", "-o", "%R").split()[0]
+    train = ("--", "python3", "train.py")
+    for words, said in (
+        (("--", "python3", "missing.py"), "missing.py: no such file"),
+        (("--", "no-such-program"), "no-such-program: command not found"),
+        (("-p", "nonexistent", *train), f"partitions: {partition}"),
+        (("--gpus", "nonexistent:1", *train), f"partition {partition} has "),
+        (("--nodes", "900", *train), f"partition {partition} has "),
+        (("--template", "torchrn", *train), "did you mean torchrun?"),
+        (("--template", "lightning", "--", str(bare), "train.py"), "has no lightning or pytorch_lightning"),
+        (("--env", "NOT_SET_HERE", *train), "NOT_SET_HERE: it is not set here"),
+        ((), "no command given"),
     ):
         process = lab.start("run", "-d", *words)
         out, err = process.communicate(timeout=100)
         assert process.returncode not in (0, None), (words, out, err)
+        assert said in err, (words, err)
         assert "Traceback" not in err
     assert lab("runs").startswith("No runs yet")
+    _, err = lab.start("runs", "--state", "runing").communicate(timeout=100)
+    assert "did you mean running?" in err
     assert not list((lab.home / "runs").glob("*"))
 
 

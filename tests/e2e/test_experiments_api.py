@@ -63,7 +63,8 @@ print(pickle.loads(pickle.dumps(future)).result(), api.future(future.name).resul
     )
     assert out == "42 True COMPLETED training 4\nOdd no data True\nRunFailed True\n42 42\n"
     assert "train-1" in lab("runs", "--tag", "paper")
-    assert "program.py" not in lab("show", "train-1")
+    assert "Command    train(…)\n" in lab("show", "train-1")
+    assert lab("rerun", "train-1") == "training 4\n"
 
 
 def test_a_map_is_one_array_and_a_cancelled_future_says_so(lab: Lab) -> None:

@@ -123,6 +123,10 @@ def test_a_failed_item_blocks_what_needs_it_and_is_retried_alone_with_the_same_c
     assert "✗ train ×3" in drawn
     assert "spritz pipeline retry nightly-1" in drawn
     assert "no data in shard 1" in lab("logs", "nightly-1-train-1")
+    assert "nightly-1-train-1 FAILED: it ended with exit status 1" in drawn
+    assert "train[1] of pipe.py" in lab("show", "nightly-1-train-1")
+    _, err = lab.start("rerun", "nightly-1-train-1").communicate(timeout=100)
+    assert "`spritz pipeline retry nightly-1`" in err
     (lab.directory / "told.fail").unlink()
     (lab.project / "pipe.py").write_text("edited = True\n")
     lab("pipeline", "retry", "nightly-1", "--wait")

@@ -3,7 +3,7 @@
 It speaks only Slurm's public commands (22.05 and newer), so it serves a Spritz cluster and any other Slurm alike, and
 imports no package of ours but `notation`.
 
-`slurm`      sbatch, squeue, sacct and scancel as functions
+`slurm`      sbatch, squeue, sacct and scancel as functions; `refusals` what helps where sbatch refuses
 `home`       where runs and snapshots are kept
 `snapshot`   the working tree as a content-addressed tree in a git repository of our own
 `secrets`    what must not be written down, in variables, arguments and addresses

@@ -254,6 +254,7 @@ def _submit(
         run = submission.launch(
             submission.Request(
                 command=command(function),
+                shown=shown(function),
                 directory=directory,
                 options=run_options(options, found, calling.name_of(function)),
                 settings=found,
@@ -303,12 +304,13 @@ def submit_array(
     futures: list[Future[Any]] = []
     try:
         label = given.name or calling.name_of(each[0])
-        commands = [" ".join(command(function)) for function in each]
+        commands = [shown(function) for function in each]
         name = store.reserve_array(label, submission.user(), clock.time(), base / "runs", commands)
         (base / "arrays").mkdir(exist_ok=True)
         requests = [
             submission.Request(
                 command=command(function),
+                shown=line,
                 directory=directory,
                 options=given,
                 settings=found,
@@ -320,7 +322,7 @@ def submit_array(
                 files={calling.CALL: content},
                 surroundings=around,
             )
-            for index, (function, content) in enumerate(zip(each, contents, strict=True))
+            for index, (function, line, content) in enumerate(zip(each, commands, contents, strict=True))
         ]
         for first in range(0, len(requests), arrays.TASKS_MAX):
             part = dict(enumerate(requests[first : first + arrays.TASKS_MAX]))
@@ -342,6 +344,11 @@ def command(function: Callable[..., Any]) -> tuple[str, ...]:
     module = getattr(function, "__module__", "") or ""
     label = calling.name_of(function)
     return (sys.executable, "-m", "spritz.experiments.calling", f"{module}:{label}" if module else label)
+
+
+def shown(function: Callable[..., Any]) -> str:
+    """The call for people."""
+    return f"{command(function)[-1].removeprefix('__main__:').replace(':', '.')}(…)"
 
 
 def future(name: str) -> Future[Any]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -41,7 +42,14 @@ class Run:
     parameters: dict[str, Any] = field(default_factory=dict)
     #: a file with the values that all runs of a group have in common; `read` puts them in place
     shared: str = ""
+    #: what people read in place of the command, where that is a program of ours
+    shown: str = ""
     format: int = FORMAT
+
+    @property
+    def command_line(self) -> str:
+        """The command for people."""
+        return self.shown or shlex.join(self.command)
 
 
 def directory_of(home: Path, name: str) -> Path:

@@ -31,6 +31,15 @@ from spritz.notation.names import nearest
 LAUNCHERS = ("torchrun", "accelerate", "deepspeed")
 TEMPLATES = ("plain", "tasks", "torchrun", "accelerate", "deepspeed", "lightning", "ray", "mpi")
 
+#: what the command's Python must have for a template, any of them
+MODULES = {
+    "torchrun": ("torch",),
+    "accelerate": ("accelerate",),
+    "deepspeed": ("deepspeed",),
+    "lightning": ("lightning", "pytorch_lightning"),
+    "ray": ("ray",),
+}
+
 #: variables that carry arguments which must not be written down
 SECRET_VARIABLE = "SPRITZ_ARGUMENT_{}"
 
@@ -336,7 +345,7 @@ def _launcher(template: str, command: Sequence[str]) -> tuple[list[str], int]:
     A Python program is launched by its own interpreter, so that no launcher of another environment on PATH is taken.
     """
     accelerate = template == "accelerate"
-    if _PYTHON.fullmatch(command[0]):
+    if PYTHON.fullmatch(command[0]):
         place = 1
         while place < len(command) and _PYTHON_FLAGS.fullmatch(command[place]):
             place += 1
@@ -419,7 +428,7 @@ def _launch(template: str, job: Job, quoted: Sequence[str]) -> str:
     --output="$log" --error="$log" --open-mode=append {program}"""
 
 
-_PYTHON = re.compile(r"(?:.*/)?python[0-9.]*")
+PYTHON = re.compile(r"(?:.*/)?python[0-9.]*")
 #: flags of the interpreter that take no value
 _PYTHON_FLAGS = re.compile(r"-[bBEIOPqsuv]+")
 _IN_SHELL = {name: f"${name}" for name in ("SLURM_NNODES", "SLURM_NODEID", "MASTER_ADDR", "MASTER_PORT")}

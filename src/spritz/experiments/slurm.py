@@ -76,7 +76,9 @@ def submit(script: str, options: Iterable[str] = (), *, environment: Mapping[str
         if not patience or not any(words in done.stderr for words in _TRANSIENT):
             break
         time.sleep(patience)
-    raise ExperimentError(f"sbatch: {said(done)}")
+    from spritz.experiments import refusals
+
+    raise ExperimentError(f"sbatch: {said(done)}", hint=refusals.hint(done.stderr, script))
 
 
 def is_transient(message: str) -> bool:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -189,7 +188,7 @@ class Store:
                 continue  # not a run, or its submission was cut short
             if run.user == owner:
                 with self._begin() as connection:
-                    self._insert(connection, run.name, owner, run.created_at, str(directory), shlex.join(run.command))
+                    self._insert(connection, run.name, owner, run.created_at, str(directory), run.command_line)
                     self._set(connection, run.name, owner, _known(run))
                 added += 1
         return added
@@ -202,7 +201,7 @@ class Store:
         try:
             with self._begin() as connection:
                 for run, directory in runs:
-                    self._insert(connection, run.name, run.user, run.created_at, directory, shlex.join(run.command))
+                    self._insert(connection, run.name, run.user, run.created_at, directory, run.command_line)
                     self._set(connection, run.name, run.user, _known(run))
         except Taken as error:
             raise ExperimentError(f"the index has a run of that name already: {error}") from error

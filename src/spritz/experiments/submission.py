@@ -8,6 +8,7 @@ import json
 import os
 import shlex
 import shutil
+import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -55,6 +56,8 @@ class Request:
     surroundings: Mapping[str, Any] | None = None
     #: the file with `shared_values`, where many runs have them in common; their records are not synced one by one
     shared: str = ""
+    #: what people read in place of the command (`record.Run`)
+    shown: str = ""
     #: queues a script with an environment; its answer is the job's number, "" if it is not queued yet
     queue: Callable[[Path, Mapping[str, str]], str] | None = None
 
@@ -77,12 +80,17 @@ def launch(request: Request, store: Store) -> Run:
     if code is None and request.take_snapshot:
         code = take_snapshot(request, repository)
     need_program(request)
+    need_framework(request)
     urls = notify.addresses(request.settings.notify, request.environment)
     tracked = tracked_by(request, base)
     written, hidden = secrets.split_arguments(request.command, request.environment)
     created_at = time.time()
     name = request.reserved or store.reserve(
-        request.options.name or default_name(request.command), user(), created_at, base / "runs", shlex.join(written)
+        request.options.name or default_name(request.command),
+        user(),
+        created_at,
+        base / "runs",
+        request.shown or shlex.join(written),
     )
     directory = record.directory_of(base, name)
     try:
@@ -100,6 +108,7 @@ def launch(request: Request, store: Store) -> Run:
             parent=request.parent,
             group=request.group,
             shared=request.shared,
+            shown=request.shown,
         )
         hide(run.surroundings, urls, request)
         record.write(directory, run, durable=not request.shared)
@@ -228,7 +237,7 @@ def write_track(directory: Path, run: Run, tracked: tracking.Plan, request: Requ
         "spritz.run": run.name,
         "mlflow.runName": run.name,
         "mlflow.user": run.user,
-        "mlflow.source.name": shlex.join(run.command)[:500],
+        "mlflow.source.name": run.command_line[:500],
         "mlflow.source.type": "JOB",
         "mlflow.source.git.commit": run.code.get("commit", ""),
         "mlflow.source.git.branch": run.code.get("branch", ""),
@@ -331,6 +340,24 @@ def need_program(request: Request) -> None:
         if word.endswith((".py", ".sh")) and request.code is None and not (request.directory / word).exists():
             raise ExperimentError(f"{word}: no such file in {request.directory}")
         return
+
+
+def need_framework(request: Request) -> None:
+    """Raises ExperimentError if the command's Python lacks what the template starts it with. Images and environments
+    that lines of `setup` make are not looked into.
+    """
+    options = request.options
+    modules = script.MODULES.get(options.template, ())
+    python = shutil.which(request.command[0], path=request.environment.get("PATH"))
+    if not modules or options.container_image or options.setup or not python or not script.PYTHON.fullmatch(python):
+        return
+    found = "import sys; from importlib.util import find_spec; sys.exit(not any(map(find_spec, sys.argv[1:])))"
+    environment = {**request.environment, **options.env}
+    if subprocess.run([python, "-c", found, *modules], env=environment, capture_output=True).returncode:
+        raise ExperimentError(
+            f"--template {options.template}: {python} has no {' or '.join(modules)}",
+            hint="install it there, or name the interpreter that has it: spritz run … -- ENV/bin/python train.py",
+        )
 
 
 def snapshot_of(run: Run) -> snapshot.Snapshot | None:

@@ -61,7 +61,7 @@ def run(arguments: Namespace, terminal: Terminal) -> int:
     if arguments.json:
         terminal.out(json.dumps({"checkpoints": [_row(item, values, surplus) for item in found]}, indent=1) + "\n")
     elif not found:
-        terminal.err(f"No checkpoints of {entry.name}: {', '.join(map(str, roots))} have none.\n")
+        terminal.err(f"No checkpoints of {entry.name}: none in {', '.join(map(str, roots))}.\n")
     else:
         terminal.out(_table(found, values, surplus, directory, metric))
     freed = sum(item.size for item in surplus)

@@ -18,10 +18,10 @@ import json
 import subprocess
 import sys
 from argparse import ArgumentParser, Namespace
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
-from spritz.experiments import attach, containers, sessions, settings, states, submission
+from spritz.experiments import attach, containers, resuming, sessions, settings, states, submission
 from spritz.experiments.commands import exec as exec_command
 from spritz.experiments.commands import run as run_command
 from spritz.experiments.commands.runs import table
@@ -31,6 +31,8 @@ from spritz.experiments.interface import Terminal, reporting
 from spritz.experiments.store import Entry, Store
 from spritz.notation import duration
 
+#: options that say how a program is started, and started again
+_OF_RUNS = ("template", "tasks_per_node", *resuming.OPTIONS)
 _ACTIONS = {"list": 0, "open": 1, "forward": 2, "extend": 2, "stop": 1}
 
 
@@ -117,11 +119,18 @@ def _start(arguments: Namespace, store: Store, terminal: Terminal) -> int:
     found = settings.read(directory)
     arguments.name = arguments.name or "dev"
     arguments.env = [*arguments.env, "SLURM_OVERLAP=1"]
+    said = [f"--{name.replace('_', '-')}" for name in _OF_RUNS if getattr(arguments, name)]
+    if said:
+        raise ExperimentError(f"{said[0]}: a dev session runs no program that this could shape", exit_code=2)
+    # Of spritz.yaml they are for the project's runs.
+    mine = {name: value for name, value in found.run.items() if name not in _OF_RUNS}
+    found = replace(found, run=mine)
     given = run_command.options_of(arguments, found)
     containers.need_none(given, "dev sessions")
     kind = arguments.kind or "shell"
     request = submission.Request(
         command=sessions.COMMAND,
+        shown=f"spritz dev --{kind}",
         directory=directory,
         options=given,
         settings=found,

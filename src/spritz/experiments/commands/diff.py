@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shlex
 from argparse import ArgumentParser, Namespace
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,7 +35,7 @@ def run(arguments: Namespace, terminal: Terminal) -> int:
     entries = [store.get(entry.name, entry.owner) for entry in entries]
     old, new = (record.read(Path(entry.directory)) for entry in entries)
     parts: list[tuple[str, list[Change]]] = [
-        ("Command", _changed({"": shlex.join(old.command)}, {"": shlex.join(new.command)})),
+        ("Command", _changed({"": old.command_line}, {"": new.command_line})),
         ("Options", _changed(_flat(old.options), _flat(new.options))),
         ("Environment", _environment(old.surroundings, new.surroundings)),
         ("Data", _changed({"": ", ".join(old.data)}, {"": ", ".join(new.data)})),

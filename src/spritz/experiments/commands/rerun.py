@@ -7,7 +7,7 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 from typing import Any
 
-from spritz.experiments import record, secrets, settings, submission
+from spritz.experiments import calling, record, secrets, settings, submission
 from spritz.experiments.commands import run as run_command
 from spritz.experiments.errors import ExperimentError
 from spritz.experiments.home import home
@@ -32,6 +32,7 @@ def run(arguments: Namespace, terminal: Terminal) -> int:
     store = Store(base)
     entry = store.get(arguments.run, submission.user())
     old = record.read(Path(entry.directory))
+    files = _files(old, Path(entry.directory), arguments.changes)
     if any(secrets.MASK in word for word in old.command):
         raise ExperimentError(
             f"{old.name} had secrets in its arguments, which are not kept",
@@ -43,6 +44,11 @@ def run(arguments: Namespace, terminal: Terminal) -> int:
     masked = [name for name, value in old.options.get("env", {}).items() if value == secrets.MASK]
     before["env"] = {name: value for name, value in old.options.get("env", {}).items() if name not in masked}
     before["env"] |= {name: os.environ[name] for name in masked if name in os.environ}
+    if old.parameters:
+        from spritz.experiments.sweeps import space
+
+        # A trial's command may read them from its environment alone.
+        before["env"] |= {space.variable(name): space.written(value) for name, value in old.parameters.items()}
     if missing := [name for name in masked if name not in os.environ]:
         terminal.err(
             f"spritz: {', '.join(missing)} of {old.name} was secret and is not kept: set it here, or with --env\n"
@@ -62,6 +68,8 @@ def run(arguments: Namespace, terminal: Terminal) -> int:
             settings=settings.read(Path.cwd()),
             parent=old.name,
             code=code,
+            shown=old.shown,
+            files=files,
         ),
         store,
     )
@@ -70,6 +78,23 @@ def run(arguments: Namespace, terminal: Terminal) -> int:
         terminal.err(f"Submitted batch job {queued.job_id}; `spritz logs -f {queued.name}` shows its output\n")
         return 0
     return run_command.follow(queued, store, terminal)
+
+
+def _files(old: record.Run, directory: Path, changes: list[str]) -> dict[str, str | bytes]:
+    """What our own programs need in the new run's directory. Raises ExperimentError for what cannot run again so."""
+    if (directory / "session.json").exists():
+        raise ExperimentError(f"{old.name} is a dev session", hint="`spritz dev` starts another")
+    if old.shown and old.group and (directory.parent.parent / "pipelines" / old.group).is_dir():
+        raise ExperimentError(
+            f"{old.name} is a step of the pipeline {old.group}",
+            hint=f"`spritz pipeline retry {old.group}` runs it again",
+        )
+    call = directory / calling.CALL
+    if not call.exists():
+        return {}
+    if changes:
+        raise ExperimentError(f"--set: {old.name} runs a Python function, whose arguments are not words of a command")
+    return {calling.CALL: call.read_bytes()}
 
 
 def changed(command: list[str], changes: list[str]) -> list[str]:

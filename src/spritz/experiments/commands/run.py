@@ -110,7 +110,9 @@ def options_of(arguments: Namespace, found: settings.Settings) -> settings.RunOp
         name, equals, value = item.partition("=")
         if not name:
             raise ExperimentError(f"--env {item}: NAME=VALUE is expected", exit_code=2)
-        env[name] = value if equals else os.environ.get(name, "")
+        if not equals and name not in os.environ:
+            raise ExperimentError(f"--env {name}: it is not set here", hint=f"--env {name}=VALUE sets it", exit_code=2)
+        env[name] = value if equals else os.environ[name]
     given = {name: getattr(arguments, name) for name in (*_GIVEN, *resuming.OPTIONS)}
     given |= {name: tuple(getattr(arguments, name)) for name in ("slurm", "tags", "data")}
     return settings.merged(found, given | {"env": env})

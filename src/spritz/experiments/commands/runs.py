@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import shutil
+import sys
 import time
 from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
@@ -14,11 +17,15 @@ from spritz.experiments import states, submission
 from spritz.experiments.errors import ExperimentError
 from spritz.experiments.home import home
 from spritz.experiments.interface import Terminal, reporting
-from spritz.experiments.store import Entry, Query, Store
+from spritz.experiments.store import OPEN, Entry, Query, Store
 from spritz.notation import duration
+from spritz.notation.names import nearest
 
 _METRIC = re.compile(r"([\w./-]+)(>=|<=|=|>|<)(-?[\d.eE+-]+)\Z")
 _METRICS_SHOWN = 2
+_STATES = sorted({*OPEN, *states.ENDED})
+#: of a command: at most, and where a terminal is narrow
+_COMMAND_MAX, _COMMAND_MIN = 60, 16
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -40,6 +47,8 @@ def add_arguments(parser: ArgumentParser) -> None:
 @reporting
 def run(arguments: Namespace, terminal: Terminal) -> int:
     """0."""
+    wanted = _states(arguments.state)
+    metrics = [_metric(text) for text in arguments.metric]
     store = Store(home())
     owner = arguments.user or submission.user()
     if owner == submission.user():
@@ -53,19 +62,40 @@ def run(arguments: Namespace, terminal: Terminal) -> int:
             text=arguments.text,
             branch=arguments.branch,
             tag=arguments.tag,
-            states=tuple(state.strip().upper() for state in arguments.state.split(",") if state.strip()),
+            states=wanted,
             group=arguments.group,
             since=since(arguments.since) if arguments.since else 0.0,
             until=since(arguments.until, "--until") if arguments.until else 0.0,
-            metrics=tuple(_metric(text) for text in arguments.metric),
-            limit=arguments.limit,
+            metrics=tuple(metrics),
+            limit=arguments.limit + 1 if arguments.limit else 0,
         )
     )
+    more = bool(arguments.limit) and len(entries) > arguments.limit
+    entries = entries[: arguments.limit] if more else entries
     if arguments.json:
         terminal.out(json.dumps({"runs": [asdict(entry) for entry in entries]}, indent=1) + "\n")
+    elif entries:
+        terminal.out(table(entries, [name for name, _, _ in metrics]))
+    elif store.find(Query(owner=owner, limit=1)):
+        terminal.out("No run matches.\n")
     else:
-        terminal.out(table(entries, [_metric(text)[0] for text in arguments.metric]))
+        terminal.out("No runs yet: `spritz run -- python train.py` starts one.\n")
+    if more:
+        terminal.err(f"There are more: -n {2 * arguments.limit}, -n 0 for all, or a search (`spritz runs --help`).\n")
     return 0
+
+
+def _states(text: str) -> tuple[str, ...]:
+    found = tuple(state.strip().upper() for state in text.split(",") if state.strip())
+    for state in found:
+        if state not in _STATES:
+            near = nearest(state, _STATES)
+            raise ExperimentError(
+                f"--state {state.lower()}: no such state" + (f" (did you mean {near.lower()}?)" if near else ""),
+                hint=f"states are {', '.join(_STATES).lower()}",
+                exit_code=2,
+            )
+    return found
 
 
 def _metric(text: str) -> tuple[str, str, float]:
@@ -95,9 +125,10 @@ def _shown(entry: Entry, wanted: Sequence[str]) -> list[tuple[str, float]]:
 
 
 def table(entries: list[Entry], wanted: Sequence[str] = ()) -> str:
-    """Columns as wide as their values, two blanks between them; of metrics those that are `wanted`."""
-    if not entries:
-        return "No runs yet: `spritz run -- python train.py` starts one.\n"
+    """Columns as wide as their values, two blanks between them; of metrics those that are `wanted`.
+
+    On a terminal the command is cut, so that a run is one line.
+    """
     rows: list[tuple[str, ...]] = [("RUN", "STATE", "JOB", "STARTED", "TIME", "CODE", "METRICS", "COMMAND")]
     for entry in entries:
         begin = entry.started_at or entry.created_at
@@ -111,12 +142,16 @@ def table(entries: list[Entry], wanted: Sequence[str] = ()) -> str:
                 clock(end - entry.started_at) if end and entry.started_at else "-",
                 f"{entry.branch}@{entry.commit_id[:8]}" if entry.commit_id else entry.tree[:8],
                 ", ".join(f"{name} {value:.4g}" for name, value in _shown(entry, wanted)),
-                entry.command if len(entry.command) <= 60 else entry.command[:59] + "…",
+                " ".join(entry.command.split()),
             )
         )
     if not any(row[6] for row in rows[1:]):
         rows = [(*row[:6], *row[7:]) for row in rows]
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    room = _COMMAND_MAX
+    if sys.stdout.isatty() or "COLUMNS" in os.environ:
+        room = max(_COMMAND_MIN, shutil.get_terminal_size().columns - sum(widths[:-1]) - 2 * (len(widths) - 1))
+    rows = [(*row[:-1], row[-1] if len(row[-1]) <= room else row[-1][: room - 1] + "…") for row in rows]
     lines = ["  ".join(value.ljust(width) for value, width in zip(row, widths, strict=True)).rstrip() for row in rows]
     return "\n".join(lines) + "\n"
 

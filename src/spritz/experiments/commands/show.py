@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-import shlex
+import time
 from argparse import ArgumentParser, Namespace
 from dataclasses import asdict
 from datetime import datetime
@@ -68,12 +68,11 @@ def run(arguments: Namespace, terminal: Terminal) -> int:
     ]
     if said := failures.explain(directory, entry.state, entry.exit_code):
         lines.append(f"  {said}")
-    lines += ["", f"Command    {shlex.join(known.command)}", f"Job        {entry.job_id}  {_options(known.options)}"]
+    lines += ["", f"Command    {known.command_line}", _job(entry, known.options)]
     if entry.started_at:
         begin = datetime.fromtimestamp(entry.started_at).isoformat(" ", "seconds")
-        lines.append(
-            f"Time       {begin}" + (f" for {clock(entry.ended_at - entry.started_at)}" if entry.ended_at else "")
-        )
+        so_far = "" if entry.ended_at else " so far"
+        lines.append(f"Time       {begin} for {clock((entry.ended_at or time.time()) - entry.started_at)}{so_far}")
     if code:
         state = "changed" if code.get("dirty") else "clean"
         at = f"{code.get('branch') or 'detached'} {code['commit'][:12]} ({state})" if code.get("commit") else "no git"
@@ -128,11 +127,21 @@ def _usage(arguments: Namespace, terminal: Terminal, entry: Entry) -> int:
     return 0
 
 
+def _job(entry: Entry, options: dict[str, object]) -> str:
+    words = [entry.job_id or "(none)", _options(options)]
+    starts = [event for event in record.events(Path(entry.directory)) if event["event"] == "started"]
+    if starts and starts[-1].get("nodes"):
+        words.append(f"on {starts[-1]['nodes']}")
+    if len(starts) > 1:
+        words.append(f"started {len(starts)} times")
+    return f"Job        {'  '.join(word for word in words if word)}"
+
+
 def _options(options: dict[str, object]) -> str:
     parts = []
     for name, value in options.items():
         if name in ("name", "tags", "data", "env"):
             continue
         shown = " ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
-        parts.append(f"{name.replace('_', '-')} {shown}")
+        parts.append(name.replace("_", "-") + ("" if value is True else f" {shown}"))
     return ", ".join(parts)

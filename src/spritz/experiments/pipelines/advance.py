@@ -248,10 +248,13 @@ def _requests(pipeline: Pipeline, batch: Batch, store: Store, environment: Mappi
             batch.name,
         )
         command += () if unit is None else (str(unit),)
+        item = "" if unit is None else f"[{unit}]"
+        shown = f"{step.name}{item} of {pipeline.definition.file}"
         shutil.rmtree(record.directory_of(base, name), ignore_errors=True)
-        store.hold(name, pipeline.user, time.time(), base / "runs", " ".join(command))
+        store.hold(name, pipeline.user, time.time(), base / "runs", shown)
         requests[(unit or 0) % arrays.TASKS_MAX] = Request(
             command=command,
+            shown=shown,
             directory=directory,
             options=options,
             settings=found,

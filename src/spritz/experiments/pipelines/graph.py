@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
-from spritz.experiments import states
+from spritz.experiments import failures, states
 from spritz.experiments.pipelines.definition import references
 from spritz.experiments.pipelines.state import Pipeline, Unit
 from spritz.experiments.store import Entry, Query, Store
 
 _OPEN = frozenset({"CREATED", "PENDING", "RUNNING", "PAUSED", "SUSPENDED", "CONFIGURING", "COMPLETING", "REQUEUED"})
+#: as many failures are told in full
+_FAILED_MAX = 3
 _SIGNS = {"COMPLETED": "✓", "CACHED": "✓", "RUNNING": "▶", "PENDING": "…", "WAITING": "·", "BLOCKED": "-"}
 
 
@@ -30,6 +33,8 @@ class Fare:
     counts: dict[str, int] = field(default_factory=dict)
     #: newest run of each unit that has one
     runs: list[str] = field(default_factory=list)
+    #: those of them that ended without a value
+    failed: list[Entry] = field(default_factory=list)
 
 
 def fares(pipeline: Pipeline, store: Store) -> tuple[str, list[Fare]]:
@@ -51,12 +56,16 @@ def fares(pipeline: Pipeline, store: Store) -> tuple[str, list[Fare]]:
     found: dict[str, Fare] = {}
     for step in pipeline.definition.steps:
         units = pipeline.units(step.name)
-        failed = any(found[source].state not in ("COMPLETED", *_SIGNS) for source in step.sources)
-        blocked = failed or any(found[source].state == "BLOCKED" for source in step.sources)
+        missing = any(found[source].state not in ("COMPLETED", *_SIGNS) for source in step.sources)
+        blocked = missing or any(found[source].state == "BLOCKED" for source in step.sources)
         counts: Counter[str] = Counter()
         for unit in units or []:
             counts[_unit(pipeline, step.name, unit, newest.get((step.name, unit)), blocked)] += 1
-        runs = [newest[step.name, unit].name for unit in units or [] if (step.name, unit) in newest]
+        latest = {unit: newest[step.name, unit] for unit in units or [] if (step.name, unit) in newest}
+        failed = [
+            entry for unit, entry in latest.items() if entry.state in states.ENDED
+            and _unit(pipeline, step.name, unit, entry, blocked) not in _SIGNS
+        ]  # fmt: skip
         found[step.name] = Fare(
             step.name,
             step.sources,
@@ -64,7 +73,8 @@ def fares(pipeline: Pipeline, store: Store) -> tuple[str, list[Fare]]:
             _state(counts, units, blocked),
             None if units is None else len(units),
             dict(counts),
-            runs,
+            [entry.name for entry in latest.values()],
+            failed,
         )
     # A step that has its value may still be submitting what follows it.
     alive = busy or any(entry.state in _OPEN and entry.job_id for entry in by_name.values())
@@ -130,6 +140,14 @@ def drawn(pipeline: Pipeline, state: str, steps: list[Fare]) -> str:
         words += [f"← {needs}"] if needs else []
         words += [step.runs[0]] if len(step.runs) == 1 and not step.mapped else []
         lines.append("  ".join(part for part in words if part.strip()).rstrip())
+    failed = [entry for step in steps for entry in step.failed]
+    if failed:
+        lines.append("")
+    for entry in failed[:_FAILED_MAX]:
+        said = failures.explain(Path(entry.directory), entry.state, entry.exit_code) or "it ended without a value"
+        lines.append(f"{entry.name} {entry.state}: {said}")
+    if len(failed) > _FAILED_MAX:
+        lines.append(f"… and {len(failed) - _FAILED_MAX} more: `spritz runs --group {pipeline.name} --state failed`")
     if state in ("FAILED", "CANCELLED", "INCOMPLETE"):
         lines += ["", f"`spritz pipeline retry {pipeline.name}` goes on from here, with the same code."]
     return "\n".join(lines) + "\n"
@@ -152,6 +170,7 @@ def plain(pipeline: Pipeline, state: str, steps: list[Fare]) -> dict[str, Any]:
                 "units": step.units,
                 "counts": step.counts,
                 "runs": step.runs,
+                "failed": [entry.name for entry in step.failed],
             }
             for step in steps
         ],

@@ -67,6 +67,7 @@ def launch(plan: Plan, request: Request, store: Store) -> Sweep:
         code = submission.take_snapshot(request, repository)
     request = submission.in_container(request)
     submission.need_program(request)
+    submission.need_framework(request)
     written, hidden = _split(plan, request)
     urls = notify.addresses(request.settings.notify, request.environment)
     tracked = submission.tracked_by(request, base)

@@ -1,0 +1,88 @@
+"""What would have been accepted, after sbatch has refused a script: names that exist, and what nodes have."""
+
+from __future__ import annotations
+
+import getpass
+import re
+from pathlib import Path
+
+from spritz.experiments import slurm
+from spritz.experiments.errors import ExperimentError
+from spritz.notation.names import nearest
+
+#: sbatch's words, of ours and of 22.05 -> the option that they are about
+_ABOUT = (
+    (re.compile(r"partition", re.IGNORECASE), "partition"),
+    (re.compile(r"invalid account", re.IGNORECASE), "account"),
+    (re.compile(r"invalid qos", re.IGNORECASE), "qos"),
+    (
+        re.compile(
+            r"node configuration|invalid (feature|generic resource|gres)|node count|memory specification"
+            r"|more processors",
+            re.IGNORECASE,
+        ),
+        "nodes",
+    ),
+)
+_SHOWN_MAX = 6
+
+
+def hint(message: str, script: str) -> str:
+    """A line for people; "" where nothing helps, or Slurm does not answer."""
+    asked = _asked(script)
+    about = next((name for pattern, name in _ABOUT if pattern.search(message)), "")
+    if "account/partition" in message.lower():
+        about = "account"
+    if about == "partition":
+        return _names("partitions", _lines("sinfo", "-h", "-o", "%R"), asked.get("partition", ""))
+    if about in ("account", "qos"):
+        words = ("sacctmgr", "-nP", "show", "assoc", f"user={getpass.getuser()}", f"format={about}")
+        found = [name for line in _lines(*words) for name in line.split(",") if name]
+        return _names("your accounts" if about == "account" else "QOS that you may use", found, asked.get(about, ""))
+    return _nodes(asked.get("partition", "")) if about else ""
+
+
+def _asked(script: str) -> dict[str, str]:
+    """Options in the script's directives."""
+    try:
+        text = Path(script).read_text(encoding="utf-8")
+    except OSError:
+        return {}
+    return dict(re.findall(r'^#SBATCH --([a-z-]+)="?([^"\n]*)', text, re.MULTILINE))
+
+
+def _lines(*words: str) -> list[str]:
+    try:
+        done = slurm.call(words)
+    except ExperimentError:
+        return []
+    return list(dict.fromkeys(line for line in done.stdout.splitlines() if line)) if done.returncode == 0 else []
+
+
+def _names(what: str, found: list[str], asked: str) -> str:
+    if not found:
+        return ""
+    near = nearest(asked, found) if asked else ""
+    listed = ", ".join(sorted(dict.fromkeys(found)))
+    return f"{what}: {listed}" + (f" (did you mean {near}?)" if near else "")
+
+
+def _nodes(partition: str) -> str:
+    """What nodes have, alike ones in one line: of the partitions that were asked for, else of the default one."""
+    wanted = set(partition.split(",")) if partition else set()
+    lines = []
+    for line in _lines("sinfo", "-h", "-o", "%P|%D|%c|%m|%G|%f"):
+        name, count, cpus, memory, gres, features = line.split("|", 5)
+        if name.rstrip("*") in wanted or (not wanted and name.endswith("*")):
+            parts = [f"{cpus} CPUs", f"{_memory(memory)} of memory"]
+            parts += [re.sub(r"\(S:[^)]*\)", "", gres)] if gres not in ("(null)", "") else ["no GPUs"]
+            parts += [f"features {features}"] if features not in ("(null)", "") else []
+            lines.append(f"partition {name.rstrip('*')} has {count} nodes with {', '.join(parts)}")
+    if len(lines) > _SHOWN_MAX:
+        lines = [*lines[:_SHOWN_MAX], "… (`sinfo -o '%P %D %c %m %G %f'` shows all)"]
+    return "\n".join(lines)
+
+
+def _memory(mib: str) -> str:
+    number = float(mib.rstrip("+") or 0)
+    return (f"{number / 1024:.4g} GiB" if number >= 1024 else f"{number:.0f} MiB") + ("+" if mib.endswith("+") else "")
