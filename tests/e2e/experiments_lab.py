@@ -35,6 +35,8 @@ class Lab:
     conf: Path
     path: str
     environment: dict[str, str] = field(default_factory=dict)
+    #: for a command to end
+    patience_seconds: float = 100
 
     @property
     def project(self) -> Path:
@@ -62,7 +64,7 @@ class Lab:
     def __call__(self, *words: str, status: int = 0, **variables: str) -> str:
         """What `spritz WORDS` printed. Fails unless it ended with `status`."""
         process = self.start(*words, **variables)
-        out, err = process.communicate(timeout=100)
+        out, err = process.communicate(timeout=self.patience_seconds)
         assert process.returncode == status, f"{words}: {process.returncode}\n{out}\n{err}"
         return out
 

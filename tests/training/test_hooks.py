@@ -5,18 +5,26 @@ from __future__ import annotations
 import importlib.util
 import shutil
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.e2e.experiments_lab import Lab
-from tests.e2e.test_experiments_resume import check_training, cluster, lab
+from tests.e2e.test_experiments_resume import check_training, lab, site
 
-__all__ = ["cluster", "lab"]
+__all__ = ["lab"]
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400), pytest.mark.xdist_group("training")]
 
 PROGRAMS = Path(__file__).with_name("programs")
+
+
+@pytest.fixture(params=["ours", "real"])
+def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, str]]:
+    """Each test kills a node for good."""
+    with site(tmp_path_factory.mktemp("c"), request.param) as found:
+        yield found
 
 
 # Lightning and HF's Trainer end the step that they are in: step 10, where they wait.

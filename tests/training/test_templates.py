@@ -49,6 +49,7 @@ def test_the_framework_finds_all_processes_at_the_first_try(lab: Lab, template: 
     if template == "deepspeed":
         environment = lab.variables(PATH=f"{Path(sys.executable).parent}:{lab.path}")
         subprocess.run([sys.executable, "-c", BUILD], env=environment, check=True, capture_output=True)
+    lab.patience_seconds = 400  # and again, where the job's compiler options differ
     each = ["--tasks-per-node", str(processes)] if processes > 1 else []
     said = lab("run", "--nodes", "2", "--template", template, *each, "--", sys.executable, program)
     found = re.findall(r"process (\d+) of (\d+) on (\S+)", said)

@@ -126,9 +126,14 @@ def values_of(entry: Entry, queued: slurm.JobState | None, past: slurm.JobState 
 
 
 def _is_paused(said: list[dict[str, Any]], queued: slurm.JobState) -> bool:
-    last = next((event["event"] for event in reversed(said) if event["event"] in _TURNS), "")
+    last: dict[str, Any] = {}
+    for event in said:
+        # Whoever forces a pause says so before the life that is killed may say that it has ended.
+        if event["event"] in _TURNS and not (event["event"] == "ended" and last.get("forced")):
+            last = event
     # Slurm's reasons: JobHeldUser, JobHeldAdmin, "job requeued in held state".
-    return last == "paused" and queued.state in ("PENDING", "REQUEUE_HOLD") and "held" in queued.reason.lower()
+    held = queued.state in ("PENDING", "REQUEUE_HOLD") and "held" in queued.reason.lower()
+    return last.get("event") == "paused" and held
 
 
 def _code(known: slurm.JobState) -> int:

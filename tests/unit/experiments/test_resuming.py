@@ -203,5 +203,9 @@ def test_a_run_is_paused_while_it_is_held(tmp_path: Path) -> None:
     assert state("job requeued in held state") == state("JobHeldUser") == "PAUSED"
     assert state("Priority") == "PENDING"
     assert state("None", "COMPLETING") == "COMPLETING"
+    # Whoever forces a pause may say so before the life that Slurm kills says that it has ended.
+    record.append(tmp_path, "paused", 3.5, forced=True)
+    record.append(tmp_path, "ended", 3.6, restart=0, status=143)
+    assert state("JobHeldUser") == "PAUSED"
     record.append(tmp_path, "resumed", 4.0)
     assert state("JobHeldUser") == "PENDING"
