@@ -1,12 +1,13 @@
 """Limits and accounts: associations, QOS, and the ledger of what each of them uses.
 
-- `records`: what slurmdbd keeps and controllers cache; `edits`: which records an addition or deletion takes along;
+- `records`: what slurmdbd keeps and controllers cache; `edits`: which records an addition or deletion also changes;
   `change`: differences between two policies.
-- `rules`: the records, indexed for questions; `ledger`: what is in use; `usage`: past use, with decay.
+- `catalogue` and `bounds`: the records by name, with their texts parsed; `rules`: which of them apply to a job.
+- `ledger`: what is in use; `usage`: past use, with decay.
 - `check`: whether another job would exceed a limit; `minutes`: the same for limits on past use; `reasons`: what Slurm
-  shows for each limit; `guarantees`: which associations borrow.
+  shows for each limit; `guarantees`: which jobs borrow.
 
-Core and scheduling both ask here, so that core accepts what scheduling plans. Pure.
+Core and scheduling use the same functions, so the core accepts what scheduling plans. Pure.
 
 Source: sacctmgr(1), https://slurm.schedmd.com/resource_limits.html.
 """

@@ -1,4 +1,4 @@
-"""An association and a QOS with their texts read: what the questions of `limits.rules` are answered from.
+"""An association and a QOS with their texts parsed, as `limits.rules` needs them.
 
 Source: sacctmgr(1) SPECIFICATIONS FOR ASSOCIATIONS, QOS.
 """
@@ -15,7 +15,7 @@ Tres = tuple[tuple[str, int], ...]
 
 
 class QosBounds(Struct, frozen=True, kw_only=True):
-    """A QOS with its texts read."""
+    """A QOS with its texts parsed."""
 
     name: str
     record: Qos
@@ -26,7 +26,7 @@ class QosBounds(Struct, frozen=True, kw_only=True):
     per_user: Tres
     per_account: Tres
     least: Tres
-    #: in minutes: used by all, of running jobs, by one job, of running jobs of a user and of an account
+    #: in minutes: used by all jobs, committed by running jobs, used by one job, committed per user and per account
     grp_mins: Tres
     grp_run_mins: Tres
     mins_per_job: Tres
@@ -35,7 +35,7 @@ class QosBounds(Struct, frozen=True, kw_only=True):
 
 
 class AssocBounds(Struct, frozen=True, kw_only=True):
-    """An association with its texts read, its Max* bounds and QOS those that it inherits."""
+    """An association with its texts parsed. Its Max* bounds and QOS include those that it inherits."""
 
     record: Association
     grp: Tres
@@ -47,7 +47,7 @@ class AssocBounds(Struct, frozen=True, kw_only=True):
     qos: frozenset[str]
     default_qos: str
     priority: int
-    #: in minutes: used by all, of running jobs, by one job
+    #: in minutes: used by all jobs, committed by running jobs, used by one job
     grp_mins: Tres
     grp_run_mins: Tres
     mins_per_job: Tres
@@ -56,7 +56,7 @@ class AssocBounds(Struct, frozen=True, kw_only=True):
 
 
 def assoc_bounds(record: Association, above: AssocBounds | None) -> AssocBounds:
-    """An association below another (None: root)."""
+    """The bounds of an association below another (None: root)."""
     return AssocBounds(
         record=record,
         grp=parse(record.grp_tres),
@@ -77,7 +77,7 @@ def assoc_bounds(record: Association, above: AssocBounds | None) -> AssocBounds:
 
 
 def qos_bounds(qos_record: Qos) -> QosBounds:
-    """A QOS."""
+    """The bounds of a QOS."""
     return QosBounds(
         name=qos_record.name,
         record=qos_record,
@@ -105,12 +105,12 @@ def _merged(own: Tres, above: Tres) -> Tres:
 
 
 def names_of(text: str) -> frozenset[str]:
-    """A list with commas."""
+    """The names in a comma-separated list."""
     return frozenset(text.split(",")) - {""}
 
 
 def scaled_bounds(one: AssocBounds, factor: float) -> AssocBounds:
-    """LimitFactor: factor on the TRES limits of associations."""
+    """The bounds with the TRES limits multiplied by LimitFactor."""
 
     def scaled(limits: Tres) -> Tres:
         return tuple((name, int(count * factor)) for name, count in limits)
@@ -119,7 +119,7 @@ def scaled_bounds(one: AssocBounds, factor: float) -> AssocBounds:
 
 
 def freed_qos(one: QosBounds, exempt: frozenset[str]) -> QosBounds:
-    """Without limits on these kinds of TRES, and on a job's time."""
+    """The bounds without limits on these kinds of TRES, and without limits on a job's time."""
     return replace(
         one,
         record=replace(one.record, max_wall=None) if "time" in exempt else one.record,
@@ -133,7 +133,7 @@ def freed_qos(one: QosBounds, exempt: frozenset[str]) -> QosBounds:
 
 
 def freed_bounds(one: AssocBounds, exempt: frozenset[str]) -> AssocBounds:
-    """Without limits on these kinds of TRES, and on a job's time."""
+    """The bounds without limits on these kinds of TRES, and without limits on a job's time."""
     return replace(
         one,
         max_wall=None if "time" in exempt else one.max_wall,
@@ -148,7 +148,7 @@ def _left(limits: Tres, exempt: frozenset[str]) -> Tres:
 
 
 def bounds_qos(one: QosBounds) -> bool:
-    """Does it keep any job from starting?"""
+    """Whether it limits any job."""
     own = one.record
     counts = (own.grp_jobs, own.max_jobs_pu, own.max_jobs_pa, own.max_wall)
     return any(value is not None for value in counts) or any(
@@ -157,6 +157,6 @@ def bounds_qos(one: QosBounds) -> bool:
 
 
 def bounds_assoc(one: AssocBounds) -> bool:
-    """Does it keep any job from starting?"""
+    """Whether it limits any job."""
     counts = (one.record.grp_jobs, one.max_jobs, one.max_wall)
     return any(value is not None for value in counts) or any((one.grp, one.per_job, one.per_node))

@@ -1,7 +1,4 @@
-"""The records of one policy, found by name, and how an edit changes them.
-
-What is answered out of them is `limits.rules`.
-"""
+"""The records of one policy by name, and how an edit changes them. `limits.rules` answers questions from them."""
 
 from __future__ import annotations
 
@@ -20,7 +17,7 @@ if TYPE_CHECKING:
 
 class Touched:
     """What an edit has touched: associations of these users (by account), all in these accounts, these QOS. Jobs of
-    `counted` and `counted_qos` may count elsewhere than they did.
+    `counted` and `counted_qos` may count towards other keys than before.
     """
 
     __slots__ = ("accounts", "counted", "counted_qos", "ids", "qos", "users")
@@ -34,18 +31,16 @@ class Touched:
         self.counted_qos: set[str] = set()
 
     def has(self, account: str, user: str) -> bool:
-        """Are there other bounds for this user of the account?"""
+        """Whether the bounds of this user of the account have changed."""
         return (account, user) in self.users or account in self.accounts
 
     def recounts(self, account: str, user: str, qos: str) -> bool:
-        """May a job of these count elsewhere than it did?"""
+        """Whether such a job may count towards other keys than before."""
         return (account, user) in self.counted or qos in self.counted_qos
 
 
 class Catalogue:
-    """Records by what they are asked for by; `timing`, `foreseeing`, `accruing` and `sharing` name those with such
-    limits.
-    """
+    """Records by name. `timing`, `foreseeing`, `accruing` and `sharing`: records with limits of these kinds."""
 
     def __init__(self, policy: Policy) -> None:
         self.version = policy.version
@@ -86,7 +81,7 @@ class Catalogue:
 
     @property
     def policy(self) -> Policy:
-        """All of it, in slurmdbd's order."""
+        """The whole policy, in slurmdbd's order."""
         if self._policy is None:
             self._policy = Policy(
                 version=self.version,
@@ -110,12 +105,12 @@ class Catalogue:
         return found
 
     def users_among(self, numbers: Iterable[int]) -> list[Association]:
-        """Associations of users with these numbers."""
+        """Associations of users with these ids."""
         found = (self._records.get(number) for number in numbers)
         return [one for one in found if one is not None and one.user]
 
     def coordinated(self, user: str) -> frozenset[str]:
-        """Accounts whose jobs the user may change: their own ones, and those below."""
+        """Accounts whose jobs the user may change: those that the user coordinates, and the accounts below."""
         found = self._coordinated.get(user)
         if found is None:
             mine = (account for name, account in self.coordinators if name == user)
@@ -124,12 +119,12 @@ class Catalogue:
         return found
 
     def every_key(self) -> Iterator[Key]:
-        """Of all QOS and associations."""
+        """Keys of all QOS and associations."""
         yield from (("q", name) for name in self.qos)
         yield from (("a", number) for number in self._records)
 
     def minute_place(self, key: Key) -> Place | None:
-        """A QOS or an association that may use up minutes."""
+        """The limits on minutes of a QOS or an association; None if it has none."""
         if key[0] == "q":
             one = self.qos.get(str(key[1]))
             if one is None or not (one.grp_mins or one.record.grp_wall is not None):
@@ -143,8 +138,8 @@ class Catalogue:
         return Place(key=key, qos=False, used=parse(record.grp_tres_mins), wall=record.grp_wall)
 
     def can_amend(self, change: PolicyChange) -> bool:
-        """Is this an edit that touches some associations and QOS alone? What moves accounts, takes them or QOS away, or
-        makes jobs count otherwise than they did, is not.
+        """Whether the edit touches only some associations and QOS. It does not if it moves or deletes accounts, deletes
+        QOS, or changes how jobs count.
         """
         for number in change.gone_associations:
             old = self._records.get(number)
@@ -168,11 +163,11 @@ class Catalogue:
         return not change.gone_qos and self.version == change.base
 
     def _begins(self, record: Association | Qos) -> bool:
-        """It asks for something of running jobs that was not reckoned so far."""
+        """Whether the record needs a fact about running jobs that was not counted so far."""
         return (not self.foreseeing and _foresees(record)) or (not self.sharing and _shares(record))
 
     def amend(self, change: PolicyChange) -> Touched:
-        """Take over an edit that `can_amend`."""
+        """Apply an edit that `can_amend`."""
         touched = Touched()
         self.version, self._policy = change.version, None
         for number in change.gone_associations:
@@ -220,7 +215,7 @@ class Catalogue:
         return touched
 
     def _sort(self, record: Association | Qos) -> None:
-        """Which kinds of limits does it have?"""
+        """Note which kinds of limits the record has."""
         name = record.name if isinstance(record, Qos) else record.id
         kinds = (
             (self.timing, _times),
@@ -269,24 +264,24 @@ def _home(association: Association) -> tuple[str, str, str, str]:
 
 
 def _times(one: Association | Qos) -> bool:
-    """It bounds the minutes of a single job."""
+    """It limits the minutes of a single job."""
     return bool(one.max_tres_mins_pj if isinstance(one, Qos) else one.max_tres_mins)
 
 
 def _foresees(one: Association | Qos) -> bool:
-    """It bounds what is used up, and what running jobs may still use."""
+    """It limits usage, or minutes that running jobs may still use."""
     if one.grp_tres_mins or one.grp_tres_run_mins or one.grp_wall is not None:
         return True
     return isinstance(one, Qos) and bool(one.max_tres_run_mins_pu or one.max_tres_run_mins_pa)
 
 
 def _accrues(one: Association | Qos) -> bool:
-    """It bounds how many jobs grow older."""
+    """It limits how many pending jobs accrue age priority."""
     most = (one.max_jobs_accrue_pu, one.max_jobs_accrue_pa) if isinstance(one, Qos) else (one.max_jobs_accrue,)
     return one.grp_jobs_accrue is not None or any(limit is not None for limit in most)
 
 
 def _shares(one: Association | Qos) -> bool:
-    """It bounds the nodes of several jobs together, who may share them."""
+    """It limits the nodes of several jobs together, which may share nodes."""
     texts = (one.grp_tres, one.max_tres_pu, one.max_tres_pa) if isinstance(one, Qos) else (one.grp_tres,)
     return any(name == "node" for text in texts if text for name, _ in parse(text))

@@ -1,6 +1,6 @@
-"""What differs between two policies, and a policy with that applied. Pure.
+"""The difference between two policies, and a policy with a difference applied. Pure.
 
-`amended(before, change_between(before, after))` is `after`, whatever the order of its records was.
+`amended(before, change_between(before, after))` equals `after`, whatever the order of its records was.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ def _wckey(one: Any) -> Any:
 def _differing(old: Iterable[Any], new: Iterable[Any], key: Callable[[Any], Any]) -> tuple[tuple[Any, ...], set[Any]]:
     before = {key(one): one for one in old}
     put = tuple(one for one in new if before.pop(key(one), None) != one)
-    # What is left of `before` was not in `new`.
+    # Records of `before` that are left were not in `new`.
     return put, set(before)
 
 
 def change_between(before: Policy, after: Policy) -> PolicyChange:
-    """What leads from one to the other."""
+    """The change that leads from `before` to `after`."""
     associations, gone = _differing(before.associations, after.associations, _association)
     qos, gone_qos = _differing(before.qos, after.qos, _qos)
     wckeys, gone_wckeys = _differing(before.wckeys, after.wckeys, _wckey)
@@ -58,12 +58,12 @@ def change_between(before: Policy, after: Policy) -> PolicyChange:
 
 
 def is_empty(change: PolicyChange) -> bool:
-    """Does it change nothing but the version?"""
+    """Whether it changes nothing but the version."""
     return change == PolicyChange(base=change.base, version=change.version)
 
 
 def amended(policy: Policy, change: PolicyChange) -> Policy:
-    """The policy after the change, in slurmdbd's order: associations and QOS by number, the rest by name."""
+    """The policy after the change, in slurmdbd's order: associations and QOS by id, other records by name."""
 
     def after(old: Iterable[Any], new: Iterable[Any], gone: Iterable[Any], key: Callable[[Any], Any]) -> dict[Any, Any]:
         found = {key(one): one for one in old}

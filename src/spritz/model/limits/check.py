@@ -1,6 +1,7 @@
-"""Would one more job exceed a limit? The first one in Slurm's order of precedence, with the reason that Slurm shows.
+"""Whether one more job would exceed a limit: the first in Slurm's order of precedence, with the reason that Slurm
+shows.
 
-A limit of a QOS stands in place of the same limit of the associations. Source: squeue(1) JOB REASON CODES;
+A limit of a QOS replaces the same limit of the associations. Source: squeue(1) JOB REASON CODES;
 https://slurm.schedmd.com/resource_limits.html.
 """
 
@@ -31,7 +32,7 @@ def exceeded(
     on: Collection[str] | None = None,
     unplaced: bool = False,
 ) -> Excess | None:
-    """What keeps a job from starting that takes `tres` for at most `minutes`; None: no limit does.
+    """The limit that keeps a job from starting that takes `tres` for at most `minutes`; None if none does.
 
     `on`: the nodes that it is to have. A node shared by jobs of one association or QOS counts once, as in Slurm. With
     None all its nodes count as additional. `unplaced`: its nodes may be shared, and its memory, if not in `tres`, is
@@ -46,7 +47,7 @@ def exceeded(
 
 
 def never(job_limits: JobLimits, tres: Iterable[tuple[str, int]], minutes: int, *, nodes: int = 1) -> Excess | None:
-    """What would keep it from starting though nothing else ran; only QOS with DenyOnLimit are looked at."""
+    """The limit that would keep it from starting even if it were the only job; only QOS with DenyOnLimit count."""
     strict = tuple(qos_record for qos_record in job_limits.qos if "DenyOnLimit" in qos_record.flags)
     if not strict:
         return None
@@ -57,7 +58,7 @@ def never(job_limits: JobLimits, tres: Iterable[tuple[str, int]], minutes: int, 
 
 
 def over_submit(job_limits: JobLimits, ledger: Ledger, count: int) -> Excess | None:
-    """Which submit limit `count` more jobs would exceed."""
+    """The submit limit that `count` more jobs would exceed; None if there is none."""
     return first_of(_over_submit(job_limits, ledger, count), submitted=True)
 
 
@@ -92,7 +93,7 @@ def accrual_room(job_limits: JobLimits, ledger: Ledger) -> int:
 def _own(
     job_limits: JobLimits, wanted: Mapping[str, int], minutes: int, nodes: int, *, unplaced: bool = False
 ) -> Iterator[Excess]:
-    """Limits on the job by itself."""
+    """Limits on the job alone."""
     timed = False
     job: set[str] = set()
     node: set[str] = set()
@@ -114,12 +115,12 @@ def _own(
 
 
 def _each(wanted: Mapping[str, int], nodes: int) -> dict[str, int]:
-    """The share of one node as Slurm reckons it: five processors on two nodes are two on each."""
+    """The job's TRES per node as Slurm rounds them: five CPUs on two nodes are two on each."""
     return {name: count // max(1, nodes) for name, count in wanted.items()}
 
 
 def _too_many_nodes(job_limits: JobLimits, count: int) -> Excess | None:
-    """The least of the limits on nodes, if that is less than the job alone asks for."""
+    """The least limit on nodes, if the job alone asks for more."""
     limits: dict[str, tuple[int, Excess]] = {}
     for level, qos in enumerate(job_limits.qos):
         for name, bounds in (
@@ -140,7 +141,7 @@ def _too_many_nodes(job_limits: JobLimits, count: int) -> Excess | None:
 
 
 def _note(limits: dict[str, tuple[int, Excess]], name: str, bounds: Tres, excess: Excess) -> None:
-    """A limit on nodes, unless there is one of this name."""
+    """Note a limit on nodes, unless there is one of this name."""
     for kind, limit in bounds:
         if kind == "node":
             limits.setdefault(name, (limit, excess))
@@ -200,7 +201,7 @@ def _sums(
 
 
 def _together(limits: Tres, use: Use, wanted: Mapping[str, int], on: Collection[str] | None) -> dict[str, int]:
-    """Use and request added up, for each TRES that is both limited and wanted."""
+    """Use plus request, for each TRES that is both limited and requested."""
     sums = {name: use.tres.get(name, 0) + wanted[name] for name, _ in limits if wanted.get(name)}
     if "node" in sums:
         sums["node"] = len(use.nodes) + (wanted["node"] if on is None else sum(name not in use.nodes for name in on))

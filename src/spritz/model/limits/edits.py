@@ -1,8 +1,7 @@
 """Adding and deleting accounting's records: which other records an edit adds, changes or deletes with them.
 
-Pure. `sacctmgr` and the REST operations parse the request and word the answer; slurmdbd checks rights and validity.
-A new association has a negative id until slurmdbd numbers it.
-Source: sacctmgr(1); what 22.05 does.
+Pure. `sacctmgr` and the REST operations parse the request and word the answer; slurmdbd checks rights and validity. A
+new association has a negative id until slurmdbd assigns one. Source: sacctmgr(1); what 22.05 does.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
 
     from spritz.model.limits.records import Book, Record
 
-    #: (cluster, account above) -> an association with the settings of a new one; its place is filled in here
+    #: (cluster, parent account) -> an association with the settings of a new one; the callers here fill in its place
     Template = Callable[[str, str], Association]
     R = TypeVar("R", bound=Record)
 
@@ -41,7 +40,7 @@ def account_places(book: Book) -> set[tuple[str, str]]:
 
 
 def new_accounts(book: Book, names: Iterable[str], parent: str, description: str, organization: str) -> list[Account]:
-    """Accounts that the book lacks. An account below another one defaults to its parent as its organization."""
+    """Accounts that the book lacks. The organization of an account below another defaults to the parent's name."""
     known = {account.name for account in book.accounts}
     return [
         Account(
@@ -120,9 +119,10 @@ def new_wckeys(book: Book, users: Iterable[str], names: Sequence[str], clusters:
 
 
 def new_clusters(book: Book, names: Iterable[str], root: Association, *, first_id: int = -1) -> list[Record]:
-    """Roots of clusters that the book lacks: the account root with the settings of `root`, and its user root.
+    """Root associations of clusters that the book lacks: the account root with the settings of `root`, and its user
+    root.
 
-    The first cluster brings the account, the user and the default QOS. Ids count down from `first_id`.
+    The first cluster also adds the account root, the user root and the default QOS. Ids count down from `first_id`.
     """
     known = {entry.cluster for entry in book.associations}
     added = [name for name in dict.fromkeys(names) if name not in known]
@@ -176,7 +176,7 @@ def delete_associations(
 
 
 def delete_users(book: Book, names: AbstractSet[str]) -> list[Record]:
-    """Users, with what they coordinate and their workload characterization keys; not their associations."""
+    """The users, what they coordinate, and their workload characterization keys; not their associations."""
     drops: list[Record] = [user for user in book.users if user.name in names]
     drops += [coordinator for coordinator in book.coordinators if coordinator.user in names]
     drops += [key for key in book.wckeys if key.user in names]
@@ -211,7 +211,7 @@ def remove_qos_from_lists(book: Book, names: AbstractSet[str]) -> list[Record]:
 
 
 def with_deleted(book: Book) -> Book:
-    """The book as if nothing had been deleted; `deleted` still says what was. Source: sacctmgr(1) WithDeleted."""
+    """The book with deleted records put back; `deleted` still lists them. Source: sacctmgr(1) WithDeleted."""
 
     def restored(record_type: type[R], present: tuple[R, ...], *keys: str) -> tuple[R, ...]:
         records = [*present, *(record for record in book.deleted if isinstance(record, record_type))]

@@ -1,7 +1,6 @@
-"""Federations in accounting's book: which clusters are in them, under which numbers. Pure.
+"""Federations in accounting's book: which clusters are in them, and their numbers. Pure.
 
-Source: sacctmgr(1) SPECIFICATIONS FOR FEDERATION; the Slurm Federated Scheduling Guide; numbers and states as 22.05
-gives them.
+Source: sacctmgr(1) SPECIFICATIONS FOR FEDERATION; the Slurm Federated Scheduling Guide; numbers and states as in 22.05.
 """
 
 from __future__ import annotations
@@ -17,20 +16,20 @@ if TYPE_CHECKING:
 
     from spritz.model.limits.records import Book
 
-#: clusters in a federation: job ids have six bits for the cluster's number
+#: most clusters of a federation: job ids have six bits for the cluster's number
 CLUSTERS_MAX = 63
 
 STATES = ("ACTIVE", "INACTIVE", "DRAIN", "DRAIN+REMOVE")
 
-#: the one that a cluster can have: the others say which siblings a job gets, and it gets none
+#: The only state that a cluster can have here: the others decide which siblings a job gets, and jobs get none.
 STATE = STATES[0]
 
-#: what slurmdbd keeps in place of a state: FedStateRaw
+#: the numbers that slurmdbd stores for states: FedStateRaw
 RAW_STATES = {"": 0, STATE: 1}
 
 
 def member_of(book: Book, cluster: str) -> FederationMember:
-    """How the cluster stands; of one that was never in a federation, a record that says so."""
+    """The cluster's membership; a record with federation "" if it was never in one."""
     for member in book.federation_members:
         if member.cluster == cluster:
             return member
@@ -44,9 +43,9 @@ def members_of(members: Iterable[FederationMember], federation: str) -> list[Fed
 
 
 def joined(book: Book, clusters: Iterable[str], federation: str) -> list[FederationMember]:
-    """The records of these clusters in the federation; each that was not in it has the lowest free number, ACTIVE.
+    """The records of these clusters as members of the federation. New members get the lowest free numbers, and ACTIVE.
 
-    With federation "" they leave the one that they are in. A number past `CLUSTERS_MAX` is refused by the book's rules.
+    With federation "" they leave their federation. The book's rules refuse numbers above `CLUSTERS_MAX`.
     """
     taken = {member.number for member in members_of(book.federation_members, federation)}
     made: list[FederationMember] = []

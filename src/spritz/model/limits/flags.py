@@ -1,13 +1,13 @@
-"""Flags of a QOS that free its jobs from something, or bind them, whichever limits are enforced.
+"""Flags of a QOS that lift or impose rules on its jobs, whichever limits are enforced.
 
 Source: sacctmgr(1) SPECIFICATIONS FOR QOS, Flags.
 """
 
 from __future__ import annotations
 
-#: its jobs get no promise of a start (backfill keeps nothing for them)
+#: its jobs get no planned start (backfill reserves nothing for them)
 NO_RESERVE = "NoReserve"
-#: MaxNodes, MinNodes and MaxTime of the partition do not hold for its jobs
+#: MaxNodes, MinNodes and MaxTime of the partition do not apply to its jobs
 PARTITION_MAX_NODES = "PartitionMaxNodes"
 PARTITION_MIN_NODES = "PartitionMinNodes"
 PARTITION_TIME_LIMIT = "PartitionTimeLimit"
@@ -15,5 +15,5 @@ PARTITION_TIME_LIMIT = "PartitionTimeLimit"
 REQUIRES_RESERVATION = "RequiresReservation"
 
 NONE: frozenset[str] = frozenset()
-#: those that placing and promising look at
+#: flags that matter to placement and backfill
 PLACING = frozenset((NO_RESERVE, PARTITION_MAX_NODES, PARTITION_MIN_NODES, PARTITION_TIME_LIMIT))

@@ -1,11 +1,11 @@
-"""Guarantee and borrow: shares that accounts have whenever they want them, and that others may use meanwhile.
+"""Guarantee and borrow: shares that accounts can have whenever they need them, and that others may use until then.
 
 A guarantee is an amount of TRES for all jobs of an account and of the accounts below it. The jobs that have run longest
 count as guaranteed, up to that amount. All other jobs borrow, and can be preempted for an account that asks for no more
 than its guarantee. Preempting any choice of borrowing jobs therefore never cuts into another guarantee.
 
-The guarantee of a parent account does not protect jobs from the account's own children: among these only the
-children's guarantees count. Pure. See docs/decisions/0036.
+The guarantee of a parent account does not protect jobs from the account's own children: among these only the children's
+guarantees count. Pure. See docs/decisions/0036.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 
 class Guarantee(Struct, frozen=True):
-    """What one account is guaranteed. `id`: its association; `depth`: accounts above it.
+    """What one account is guaranteed. `id`: its association; `depth`: number of accounts above it.
 
-    `reclaim_seconds`: for so long a job may keep what it has borrowed of it.
+    `reclaim_seconds`: how long a job may keep what it has borrowed of it.
     """
 
     id: int
@@ -37,7 +37,7 @@ class Guarantee(Struct, frozen=True):
 
 
 class Tenant(Struct, frozen=True, gc=False):
-    """A running job: the guarantees of its account and those above, nearest first, and what it holds."""
+    """A running job: the guarantees of its account and the accounts above, nearest first, and what it holds."""
 
     job_id: int
     guarantees: tuple[Guarantee, ...]
@@ -46,7 +46,7 @@ class Tenant(Struct, frozen=True, gc=False):
 
 
 class Standing:
-    """Which running jobs stand within guarantees, and within whose."""
+    """Which running jobs count as guaranteed, and under which guarantees."""
 
     def __init__(self, tenants: Iterable[Tenant]) -> None:
         self._within: dict[int, frozenset[int]] = {}
@@ -54,7 +54,7 @@ class Standing:
         for tenant in tenants:
             for one in tenant.guarantees:
                 below.setdefault(one, []).append(tenant)
-        # Accounts further down first: what stands within theirs stands within those above before all else.
+        # Deepest accounts first: jobs within a child's guarantee are within the parent's before all others.
         for one in sorted(below, key=lambda one: (-one.depth, one.id)):
             used: dict[str, int] = {}
             for tenant in sorted(below[one], key=self._order):
@@ -68,17 +68,17 @@ class Standing:
         return tenant.job_id not in self._within, tenant.started_at, tenant.job_id
 
     def within(self, job_id: int) -> frozenset[int]:
-        """Guarantees, by their associations, within which the job stands."""
+        """Ids of the guarantees within which the job counts."""
         return self._within.get(job_id, frozenset())
 
 
 def lender(
     roomy: Iterable[Guarantee], own: tuple[Guarantee, ...], others: tuple[Guarantee, ...], within: frozenset[int]
 ) -> Guarantee | None:
-    """The guarantee by which a job may take another's resources back; None if it may not.
+    """The guarantee under which a job may reclaim another's resources; None if it may not.
 
-    `roomy`: guarantees that have room for the job, of all that its account has (`own`); `others`: those of the other
-    job, which stands `within` some of them.
+    `roomy`: guarantees that have room for the job, out of `own`, all those of its account. `others`: guarantees of the
+    other job, which is `within` some of them.
     """
     if within.difference(one.id for one in own):
         return None
@@ -89,14 +89,14 @@ def lender(
 def overpromised(
     guarantees: Mapping[str, Mapping[str, int]], parents: Mapping[str, str]
 ) -> list[tuple[str, str, int, int]]:
-    """Accounts that guarantee more to those below them than they have: (account, TRES, sum below, own).
+    """Accounts that guarantee more to the accounts below than they have: (account, TRES, sum below, own).
 
     `guarantees`: TRES by account; `parents`: the account above each ("": none).
     """
     below: dict[str, dict[str, int]] = {}
     for account, tres in guarantees.items():
         for name, count in tres.items():
-            # It counts for the next account above that guarantees some of it as well.
+            # Count it for the next account above that guarantees some of it as well.
             above, seen = parents.get(account, ""), {account}
             while above and above not in seen and name not in guarantees.get(above, {}):
                 seen.add(above)

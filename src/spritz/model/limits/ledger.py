@@ -1,6 +1,6 @@
-"""What is in use, by whatever a limit may be on: an association, a QOS, a user or an account under a QOS.
+"""What is in use, by everything that a limit may be on: an association, a QOS, a user or an account under a QOS.
 
-Nothing is kept of what uses nothing, so an empty cluster has an empty ledger. Pure.
+Keys without use have no entry, so an empty cluster has an empty ledger. Pure.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ Pairs = Iterable[tuple[str, int]]
 
 
 class Use:
-    """Jobs that run, jobs that were submitted and have not ended, those of them that wait and grow older, and TRES of
-    those that run. `nodes`: on which nodes they are, and how many on each, where a limit asks for it.
+    """Running jobs; jobs submitted and not ended; pending jobs that accrue age; TRES of the running jobs. `nodes`:
+    number of jobs by node, if a limit needs it.
     """
 
     __slots__ = ("accruing", "jobs", "nodes", "submitted", "tres")
@@ -55,7 +55,7 @@ _NOTHING = Use()
 
 
 class Ledger:
-    """Uses by key. A fork sees its origin's and changes its own copies alone."""
+    """Use by key. A fork reads its origin's entries and changes only copies."""
 
     __slots__ = ("_origin", "uses")
 
@@ -64,11 +64,11 @@ class Ledger:
         self._origin = origin
 
     def fork(self) -> Ledger:
-        """A ledger to try things in; its origin must not change meanwhile."""
+        """A ledger for trials. Its origin must not change in the meantime."""
         return Ledger(self)
 
     def use(self, key: Key) -> Use:
-        """To be read, not changed."""
+        """The use of a key, to be read only."""
         found = self.uses.get(key)
         if found is None and self._origin is not None:
             return self._origin.use(key)
@@ -85,7 +85,7 @@ class Ledger:
         nodes: Collection[str] = (),
         sign: int = 1,
     ) -> None:
-        """One job's share, under every key; `sign` -1 takes it back."""
+        """Count one job under every key; `sign` -1 takes it back."""
         pairs = tuple(tres)
         for key in keys:
             use = self.uses.get(key)

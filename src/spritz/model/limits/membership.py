@@ -1,4 +1,4 @@
-"""Does a job still have the association and the QOS that it was submitted with?
+"""Whether a job still has the association and the QOS that it was submitted with.
 
 Source: squeue(1) JOB REASON CODES, InvalidAccount and InvalidQOS; slurm.conf(5) AccountingStorageEnforce.
 """
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     from spritz.model.job import JobSpec
     from spritz.model.limits.rules import Rules
 
-#: Reasons for which somebody is barred that are shown without further words.
+#: reasons that are shown without a detail
 WORDLESS = frozenset({Reason.INVALID_ACCOUNT, Reason.INVALID_QOS, Reason.PARTITION_CONFIG})
 
 
 def missing(rules: Rules, enforce: Collection[str], spec: JobSpec, partition: str) -> tuple[Reason, str] | None:
-    """What the job is without, as the reason for which it waits and in words; None: nothing that is enforced."""
+    """What the job lacks, as the reason for which it waits and a detail; None if nothing that is enforced."""
     if "associations" not in enforce or not rules.known:
         return None
     own = rules.association(spec.account, spec.user, partition)

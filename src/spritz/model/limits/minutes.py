@@ -1,10 +1,10 @@
-"""Limits on TRES minutes: those that were used up to now, with decay, and those that running jobs may still use.
+"""Limits on TRES minutes: those used up to now, with decay, and those that running jobs may still use.
 
-GrpTRESMins and GrpWall bound what was used: once it is reached nothing starts, and what runs ends. A job starts if
-there is enough left for its first minute (`brief`). With AccountingStorageEnforce=safe it starts only if all that runs
-can use up its time, and so can it; then nothing is ended. GrpTRESRunMins bounds what running jobs may use until their
-time limits. A limit of a QOS replaces the same limit of associations; these limits have no effect on the root
-association.
+GrpTRESMins and GrpWall limit usage: once it is reached no job starts, and running jobs end. A job starts if there is
+enough left for its first minute (`brief`). With AccountingStorageEnforce=safe it starts only if all running jobs, and
+the job itself, can use up their time limits; then no job is ended. GrpTRESRunMins limits what running jobs may use
+until their time limits. A limit of a QOS replaces the same limit of associations. These limits have no effect on the
+root association.
 
 Source: sacctmgr(1) GrpTRESMins, GrpTRESRunMins, GrpWall, MaxTRESMinsPerJob, UsageFactor, UsageFactorSafe;
 https://slurm.schedmd.com/resource_limits.html.
@@ -30,17 +30,17 @@ if TYPE_CHECKING:
     from spritz.model.limits.rules import JobLimits
 
 NEVER = float("inf")
-#: Usage fades below a limit the moment after it has ended what runs: all that waits would be started for an instant and
-#: be ended in its turn. So there must be enough left for so long, or half of what the limit allows at all.
+#: Usage decays below a limit the moment after the running jobs were ended for it: all waiting jobs would then start for
+#: an instant and be ended in turn. So there must be this much time left, or half of what the limit allows at all.
 BRIEF_SECONDS = 60.0
-#: A usage this near to its limit has reached it: sums of fractions are not exact.
+#: Usage this close to its limit counts as having reached it: sums of fractions are not exact.
 _NEAR = 1.0 - 1e-9
 
 
 class Committed:
     """TRES seconds that running jobs may still use, by key: each uses its counts until its time limit.
 
-    A fork sees its origin's and changes its own copies alone.
+    A fork reads its origin's sums and changes only copies.
     """
 
     __slots__ = ("_origin", "sums")
@@ -51,11 +51,11 @@ class Committed:
         self._origin = origin
 
     def fork(self) -> Committed:
-        """To try things in; its origin must not change meanwhile."""
+        """A fork for trials. Its origin must not change in the meantime."""
         return Committed(self)
 
     def add(self, keys: Iterable[Key], tres: Tres, ends_at: float, factor: float, sign: int = 1) -> None:
-        """A job that holds this until then, or (`sign` -1) does not any more."""
+        """Add a job that holds these TRES until `ends_at`, or (`sign` -1) remove it."""
         for key in keys:
             mine = self.sums.get(key)
             if mine is None:
@@ -78,12 +78,12 @@ class Committed:
         return found or {}
 
     def seconds(self, key: Key, name: str, now: float) -> float:
-        """What is left of it."""
+        """TRES seconds that running jobs may still use."""
         counts, ends = self._seen(key).get(name, (0, 0))
         return max(0.0, (ends - counts * now) / MICRO)
 
     def below_at(self, key: Key, name: str, most: float, now: float) -> float:
-        """From when on no more than that is left, if no other job starts."""
+        """When no more than `most` is left, if no other job starts."""
         counts, ends = self._seen(key).get(name, (0, 0))
         if (ends - counts * now) / MICRO <= most:
             return now
@@ -91,7 +91,7 @@ class Committed:
 
 
 class Minutes:
-    """What was used, and what is committed. `committed` is kept only where a limit asks for it."""
+    """Usage and committed seconds. `committed` is kept only if a limit needs it."""
 
     __slots__ = ("committed", "usage")
 
@@ -100,14 +100,16 @@ class Minutes:
         self.committed = committed or Committed()
 
     def fork(self) -> Minutes:
-        """To try starts in."""
+        """A fork in which to try starts."""
         return Minutes(self.usage, self.committed.fork())
 
 
 def out_of_minutes(
     job_limits: JobLimits, minutes: Minutes, wanted: Mapping[str, int], limit_minutes: int, now: float, *, safe: bool
 ) -> Excess | None:
-    """What keeps a job from starting that takes this for at most so long; None: no limit on minutes does."""
+    """The limit on minutes that keeps a job from starting that takes `wanted` for at most `limit_minutes`; None if none
+    does.
+    """
     if not job_limits.timed:
         return None
     return first_of(_held(job_limits, minutes, wanted, limit_minutes, now, safe=safe, starts=True))
@@ -132,7 +134,7 @@ def _held(
     seconds = min(limit_minutes, INFINITE) * 60.0
     careful = seconds * (job_limits.usage_factor if job_limits.factor_safe else 1.0)
     for place in job_limits.places:
-        # With `safe` the job's own time must be left as well; of what else runs Slurm takes no account here.
+        # With `safe` the job's own time must be left as well. Slurm ignores the time of other running jobs here.
         walled = usage.amount(place.key, WALL, now) if place.wall is not None else 0.0
         if place.wall is not None and (
             _used_up(walled, place.wall, 1, limit_minutes if starts else 0)
@@ -149,7 +151,7 @@ def _held(
                 if amount + ahead + wanted[name] * careful > limit * 60.0 / _NEAR:
                     yield excess
         for name, limit in place.running:
-            # Slurm counts UsageFactor in what runs, and not in what is asked for.
+            # Slurm applies UsageFactor to running jobs, and not to the request.
             ahead = committed.seconds(place.key, name, now) if wanted.get(name) else 0.0
             if ahead + wanted.get(name, 0) * careful > limit * 60.0 / _NEAR:
                 yield Excess(reason_of("qos_running" if place.qos else "assoc_running", name), place.level)
@@ -166,8 +168,8 @@ def _used_up(amount: float, limit: int, count: float, limit_minutes: int) -> boo
 def spent(
     job_limits: JobLimits, usage: Usage, wanted: Mapping[str, int], limit_minutes: int, now: float
 ) -> Excess | None:
-    """What a job of a QOS with DenyOnLimit is refused for at submission: minutes that are used up, or that it alone
-    would need more of than there are.
+    """The limit on minutes for which a QOS with DenyOnLimit refuses a submission: it is used up, or the job alone would
+    need more than it allows.
     """
     if not job_limits.timed or not any("DenyOnLimit" in qos_record.flags for qos_record in job_limits.qos):
         return None
@@ -181,25 +183,25 @@ def spent(
 
 
 class Place(Struct, frozen=True, kw_only=True):
-    """One key with its limits in minutes, less those that a QOS has set before it."""
+    """One key with its limits in minutes, without those that a QOS of higher precedence replaces."""
 
     key: tuple[str | int, ...]
-    #: it is a QOS's
+    #: whether the key is that of a QOS
     qos: bool
     used: tuple[tuple[str, int], ...] = ()
     running: tuple[tuple[str, int], ...] = ()
     wall: int | None = None
-    #: `reasons.Excess`
+    #: as in `reasons.Excess`
     level: int = 0
 
     @property
     def bounded(self) -> bool:
-        """There is a limit."""
+        """Whether it has any limit."""
         return bool(self.used or self.running or self.wall is not None)
 
 
 def places_of(bounds: Iterable[QosBounds], chain: Iterable[AssocBounds], user: str, account: str) -> tuple[Place, ...]:
-    """Where limits on minutes hold a party of these, in order of precedence."""
+    """The keys whose limits on minutes apply to a job, in order of precedence."""
     found: list[Place] = []
     used: set[str] = set()
     running: set[str] = set()
@@ -239,7 +241,7 @@ def _left(limits: Tres, seen: set[str]) -> Tres:
 
 
 def _per_job(job_limits: JobLimits) -> Iterator[tuple[str, int, int | None]]:
-    """TRES, limit, and of which QOS it is (None: of the association)."""
+    """TRES, limit, and level of the QOS that sets it (None: the association)."""
     seen: set[str] = set()
     for level, qos in enumerate(job_limits.qos):
         for name, limit in _left(qos.mins_per_job, seen):
@@ -250,7 +252,7 @@ def _per_job(job_limits: JobLimits) -> Iterator[tuple[str, int, int | None]]:
 
 
 def job_bounds(job_limits: JobLimits) -> Iterator[tuple[str, int]]:
-    """TRES minutes that a job may take at most, by whichever limit."""
+    """Most TRES minutes that a job may use, over all its limits."""
     for place in job_limits.places:
         yield from place.used
         yield from place.running
@@ -258,7 +260,7 @@ def job_bounds(job_limits: JobLimits) -> Iterator[tuple[str, int]]:
 
 
 def job_seconds(job_limits: JobLimits, tres: Iterable[tuple[str, int]]) -> float:
-    """How long a job that holds this may run before it has used up MaxTRESMinsPerJob; NEVER: there is none."""
+    """How long a job with these TRES may run before it has used up MaxTRESMinsPerJob; NEVER without such a limit."""
     held = dict(tres)
     factor = job_limits.usage_factor
     times = [
@@ -268,14 +270,14 @@ def job_seconds(job_limits: JobLimits, tres: Iterable[tuple[str, int]]) -> float
 
 
 def reached(usage: Usage, place: Place, now: float) -> bool:
-    """Has this key used up its minutes?"""
+    """Whether this key has used up its minutes."""
     if place.wall is not None and usage.amount(place.key, WALL, now) >= place.wall * 60.0 * _NEAR:
         return True
     return any(usage.amount(place.key, name, now) >= limit * 60.0 * _NEAR for name, limit in place.used)
 
 
 def reached_at(usage: Usage, place: Place, now: float) -> float:
-    """When it will have, if what runs goes on; NEVER: not before something else starts."""
+    """When it will have, if the running jobs go on; NEVER: not before another job starts."""
     limits = [*place.used, *([(WALL, place.wall)] if place.wall is not None else [])]
     return min((_when(usage, place.key, name, limit * 60.0, now) for name, limit in limits), default=NEVER)
 

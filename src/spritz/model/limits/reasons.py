@@ -141,7 +141,7 @@ _REASONS: dict[str, dict[str, Reason]] = {
     },
 }
 
-#: Every reason that a limit gives.
+#: every reason that a limit gives
 LIMIT_REASONS: frozenset[Reason] = frozenset(reason for kinds in _REASONS.values() for reason in kinds.values()) | {
     Reason.ASSOC_GRP_JOBS,
     Reason.ASSOC_GRP_WALL,
@@ -156,8 +156,8 @@ LIMIT_REASONS: frozenset[Reason] = frozenset(reason for kinds in _REASONS.values
 }
 
 
-#: The order in which Slurm 22.05 looks at limits when a job might start: what it says is the first that holds it back.
-#: Each of these groups is gone through for one QOS, or one association of the tree, after the other.
+#: The order in which Slurm 22.05 checks limits when a job might start; it reports the first that holds the job back.
+#: Each of these groups is checked for one QOS, or one association of the tree, after the other.
 _ORDER: tuple[tuple[Reason | str, ...], ...] = (
     (
         Reason.QOS_GRP_JOBS,
@@ -174,7 +174,7 @@ _ORDER: tuple[tuple[Reason | str, ...], ...] = (
     ),
     ("assoc_minutes", "assoc_grp", "assoc_running", "assoc_job_minutes", "assoc_job", "assoc_node"),
 )
-#: The order in which it looks at them when a job is submitted.
+#: the order in which it checks limits when a job is submitted
 _AT_SUBMISSION: tuple[tuple[Reason | str, ...], ...] = (
     (
         *("qos_account", "qos_user", "qos_grp"),
@@ -201,8 +201,8 @@ _AT_SUBMISSION: tuple[tuple[Reason | str, ...], ...] = (
 
 
 class Excess(NamedTuple):
-    """A limit that a job exceeds. `level`: of its QOS in their precedence, or of its association, 0 being the job's own
-    and 1 its account's. `nodes`: the job alone asks for more nodes than it allows, which is looked at early.
+    """A limit that a job exceeds. `level`: position of its QOS in their precedence, or of its association, 0 being the
+    job's own and 1 its account's. `nodes`: the job alone asks for more nodes than it allows, which is checked early.
     """
 
     reason: Reason
@@ -211,7 +211,7 @@ class Excess(NamedTuple):
 
 
 def _ranks(order: tuple[tuple[Reason | str, ...], ...]) -> dict[Reason, tuple[int, int]]:
-    """Group and place within it."""
+    """Group of each reason, and position in the group."""
     found: dict[Reason, tuple[int, int]] = {}
     for group, kinds in enumerate(order):
         for place, one in enumerate(kinds):
@@ -226,9 +226,7 @@ _SUBMISSION_RANKS = _ranks(_AT_SUBMISSION)
 
 
 def first_of(found: Iterable[Excess | None], *, submitted: bool = False) -> Excess | None:
-    """The one that Slurm would show of all these, of a job that waits or (`submitted`) is just submitted; None if
-    there is none.
-    """
+    """The one that Slurm would show, for a waiting job or (`submitted`) at submission; None if there is none."""
     ranks = _SUBMISSION_RANKS if submitted else _RANKS
 
     def place(one: Excess) -> tuple[int, int, int]:
@@ -239,8 +237,8 @@ def first_of(found: Iterable[Excess | None], *, submitted: bool = False) -> Exce
 
 
 def rank_of(reason: str) -> tuple[int, int] | None:
-    """Its place in that order, levels apart; None: it is no limit's."""
-    return _RANKS.get(reason)  # type: ignore[call-overload,no-any-return]  # a Reason is its text
+    """The position of the reason in that order, levels aside; None if it is not a limit's."""
+    return _RANKS.get(reason)  # type: ignore[call-overload,no-any-return]  # a Reason equals its text
 
 
 def reason_of(kind: str, tres: str) -> Reason:

@@ -1,7 +1,7 @@
-"""Records of accounting's policy: what `sacctmgr` edits, slurmdbd keeps, and controllers cache.
+"""Records of accounting's policy: `sacctmgr` edits them, slurmdbd keeps them, and controllers cache them.
 
-None or "" means not set. Limits of TRES are texts such as `cpu=4,gres/gpu=2` with memory in MiB; lists are texts with
-commas. Times are minutes unless the name says otherwise.
+None or "" means not set. Limits of TRES are texts such as `cpu=4,gres/gpu=2` with memory in MiB; lists are
+comma-separated texts. Times are minutes unless the name says otherwise.
 
 Source: sacctmgr(1) SPECIFICATIONS FOR ASSOCIATIONS, QOS.
 """
@@ -15,7 +15,7 @@ SHARES_PARENT = 0x7FFFFFFF
 
 
 class Account(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
-    """A name to charge; where it stands in the tree is in its associations."""
+    """An account; its associations say where it stands in the tree."""
 
     name: str
     description: str = ""
@@ -23,7 +23,7 @@ class Account(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
 
 
 class User(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
-    """A person. `admin` is None, Operator or Administrator."""
+    """A user. `admin`: None, Operator or Administrator."""
 
     name: str
     admin: str = "None"
@@ -43,14 +43,14 @@ class WcKey(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
     cluster: str
     name: str
     user: str
-    #: given by slurmdbd
+    #: assigned by slurmdbd
     id: int = 0
 
 
 class Association(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
-    """One node of a cluster's tree: an account (`user` ""), or a user of it, perhaps in one partition alone.
+    """One node of a cluster's tree: an account (`user` ""), or a user of it, perhaps in one partition only.
 
-    Grp* bounds hold for all below it together, Max* for each user's association below that sets none itself.
+    Grp* limits apply to all associations below together, Max* to each user's association below that sets none itself.
     """
 
     id: int
@@ -73,21 +73,21 @@ class Association(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=Tru
     max_tres_per_node: str = ""
     max_wall: int | None = None
     default_qos: str = ""
-    #: names of the QOS that may be used; None: as the parent
+    #: names of the QOS that may be used; None: the parent's
     qos: str | None = None
-    #: of accounts: TRES that are theirs whenever they want them, lent to others meanwhile
+    #: of accounts: TRES that are theirs whenever they need them, and lent to others until then
     guarantee: str = ""
-    #: minutes that a job may keep what it has borrowed of the guarantee; None: as the parent
+    #: minutes that a job may keep what it has borrowed of the guarantee; None: the parent's value
     reclaim_after: int | None = None
-    #: TRES minutes used up to now, and those that running jobs may still use
+    #: TRES minutes used up to now, and TRES minutes that running jobs may still use
     grp_tres_mins: str = ""
     grp_tres_run_mins: str = ""
     grp_wall: int | None = None
     max_tres_mins: str = ""
-    #: jobs that grow older while they wait
+    #: most pending jobs that accrue age priority
     grp_jobs_accrue: int | None = None
     max_jobs_accrue: int | None = None
-    #: least priority with which a job is promised a start
+    #: least priority with which a job gets a planned start
     min_prio_threshold: int | None = None
 
 
@@ -116,27 +116,27 @@ class Qos(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
     preempt: str = ""
     #: as sacctmgr's PreemptMode ("": the cluster's)
     preempt_mode: str = ""
-    #: run time in seconds before which its jobs are not preempted; None: as another QOS or the cluster says
+    #: run time in seconds before which its jobs are not preempted; None: that of another QOS or the cluster
     preempt_exempt_seconds: int | None = None
     grace_seconds: int = 0
-    #: factor by which the use of its jobs counts
+    #: factor on the usage of its jobs
     usage_factor: float = 1.0
     #: least fair-share factor with which its jobs may wait and start (EnforceUsageThreshold); None: any
     usage_threshold: float | None = None
     #: factor on the TRES limits of associations for its jobs; None: 1
     limit_factor: float | None = None
-    #: TRES minutes used up to now, and those that running jobs may still use
+    #: TRES minutes used up to now, and TRES minutes that running jobs may still use
     grp_tres_mins: str = ""
     grp_tres_run_mins: str = ""
     grp_wall: int | None = None
     max_tres_mins_pj: str = ""
     max_tres_run_mins_pu: str = ""
     max_tres_run_mins_pa: str = ""
-    #: jobs that grow older while they wait
+    #: most pending jobs that accrue age priority
     grp_jobs_accrue: int | None = None
     max_jobs_accrue_pu: int | None = None
     max_jobs_accrue_pa: int | None = None
-    #: least priority with which a job is promised a start
+    #: least priority with which a job gets a planned start
     min_prio_threshold: int | None = None
 
 
@@ -160,26 +160,26 @@ class ResourceShare(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=T
 
 
 class Federation(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
-    """A federation of clusters; which clusters are in it, `FederationMember` says."""
+    """A federation of clusters; `FederationMember` says which clusters are in it."""
 
     name: str
 
 
 class FederationMember(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
-    """How a cluster stands in a federation. Its features outlive its membership: then `federation` is ""."""
+    """A cluster's membership of a federation. Its features outlive the membership, whose `federation` then is ""."""
 
     cluster: str
     federation: str = ""
-    #: the cluster's number in the federation, 1 to 63; 0: in none
+    #: the cluster's number in the federation, 1 to 63; 0: none
     number: int = 0
     #: ACTIVE, INACTIVE, DRAIN or DRAIN+REMOVE; "": in no federation
     state: str = ""
-    #: names with commas
+    #: comma-separated names
     features: str = ""
 
 
 class Policy(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What one cluster's controllers need. `version` rises with every change; 0: none was ever heard."""
+    """What one cluster's controllers need. `version` grows with every change; 0: none was received yet."""
 
     version: int = 0
     associations: tuple[Association, ...] = ()
@@ -191,13 +191,13 @@ class Policy(Struct, frozen=True, kw_only=True, omit_defaults=True):
     licenses: tuple[tuple[str, int], ...] = ()
     #: (user, Operator or Administrator), by user
     admins: tuple[tuple[str, str], ...] = ()
-    #: (user, account), by user; of the accounts below too
+    #: (user, account), by user; the accounts below count too
     coordinators: tuple[tuple[str, str], ...] = ()
 
 
 class PolicyChange(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What differs from the policy of version `base`: records that are new or other, and the names of those that are
-    gone. A default wckey "" is none.
+    """The difference to the policy of version `base`: records that are new or changed, and the names of deleted ones. A
+    default wckey "" means none.
     """
 
     base: int
@@ -210,7 +210,7 @@ class PolicyChange(Struct, frozen=True, kw_only=True, omit_defaults=True):
     gone_qos: tuple[str, ...] = ()
     #: (wckey, user)
     gone_wckeys: tuple[tuple[str, str], ...] = ()
-    #: all of these, where any is other than before
+    #: all licenses, if any of them changed
     licenses: tuple[tuple[str, int], ...] | None = None
     admins: tuple[tuple[str, str], ...] | None = None
     coordinators: tuple[tuple[str, str], ...] | None = None
@@ -244,7 +244,7 @@ class Transaction(Struct, frozen=True, kw_only=True):
 
 
 class GetBook(Struct, frozen=True, kw_only=True):
-    """All of accounting's policy. Reply: `Book`. `level`: who is less than Operator, or Administrator, is refused."""
+    """All of accounting's policy. Reply: `Book`. `level`: refuse callers below Operator, or Administrator."""
 
     transactions: bool = False
     deleted: bool = False
@@ -252,7 +252,7 @@ class GetBook(Struct, frozen=True, kw_only=True):
 
 
 class Book(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Reply to GetBook. `version` goes back in `EditBook`."""
+    """Reply to GetBook. `EditBook` sends the `version` back."""
 
     version: int = 0
     clusters: tuple[ClusterRow, ...] = ()
@@ -266,21 +266,21 @@ class Book(Struct, frozen=True, kw_only=True, omit_defaults=True):
     resource_shares: tuple[ResourceShare, ...] = ()
     federations: tuple[Federation, ...] = ()
     federation_members: tuple[FederationMember, ...] = ()
-    #: what controllers have ever counted besides the usual, in the order in which they were heard of: `gres/gpu`
+    #: TRES beyond the usual that controllers have ever counted, in the order in which they were first reported
     tres: tuple[str, ...] = ()
     transactions: tuple[Transaction, ...] = ()
-    #: what was there once, without its limits, if that was asked for
+    #: deleted records, without their limits, if they were asked for
     deleted: tuple[Record, ...] = ()
     deleted_clusters: tuple[ClusterRow, ...] = ()
     #: keys of slurmdbd.conf that are on: AllResourcesAbsolute, AllowNoDefAcct
     options: tuple[str, ...] = ()
-    #: words of PrivateData that keep something from who asks
+    #: words of PrivateData that hide something from the caller
     private: tuple[str, ...] = ()
-    #: DefaultQOS: of new clusters
+    #: DefaultQOS of new clusters
     default_qos: str = "normal"
 
     def lacking_qos(self, names: str) -> list[Qos]:
-        """Those of the names that there are not yet."""
+        """The names that are not in the book."""
         known = {qos_record.name for qos_record in self.qos}
         return [
             Qos(name=name, description="Normal QOS default" if name == "normal" else name)
@@ -290,8 +290,8 @@ class Book(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class EditBook(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Put and drop records, all in one transaction, if the book is still at `version`. An association that is new has
-    a negative id. Reply: `BookEdited`.
+    """Put and drop records in one transaction, if the book still is at `version`. A new association has a negative id.
+    Reply: `BookEdited`.
     """
 
     exact = True
@@ -302,37 +302,37 @@ class EditBook(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class RehearseEdit(EditBook, frozen=True):
-    """Say what is wrong with it, and do nothing. Reply: `BookEdited` with the version that there is.
+    """Report what is wrong with the edit, and do nothing. Reply: `BookEdited` with the present version.
 
     A separate request and not a field, so that an older daemon refuses it.
     """
 
 
 class BookEdited(Struct, frozen=True, kw_only=True):
-    """The book's version afterwards. `stale`: nothing was done, somebody else has changed it meanwhile."""
+    """The book's version afterwards. `stale`: nothing was done, since the book has changed in the meantime."""
 
     version: int
     stale: bool = False
 
 
 class SetPolicy(Struct, frozen=True, kw_only=True):
-    """slurmdbd tells a controller what holds now. Reply: `Done` when that is durable."""
+    """slurmdbd sends a controller the whole policy. Reply: `Done` when it is durable."""
 
     policy: Policy
 
 
 class ChangePolicy(Struct, frozen=True, kw_only=True):
-    """slurmdbd tells a controller what differs now. Reply: `Done` when that is durable; a refusal, and
-    nothing done, if the controller's policy is not `change.base`: then it is told all of it.
+    """slurmdbd sends a controller a change of the policy. Reply: `Done` when it is durable. If the controller's policy
+    is not `change.base` it refuses and does nothing; slurmdbd then sends the whole policy.
     """
 
     change: PolicyChange
 
 
 class AskPolicy(Struct, frozen=True, kw_only=True):
-    """A controller that has just registered wants to hear what holds. Reply: `Done`, after `SetPolicy`.
+    """A controller that has just registered asks for the policy. Reply: `Done`, after `SetPolicy`.
 
-    `tres`: what it counts (AccountingStorageTRES).
+    `tres`: the TRES that it counts (AccountingStorageTRES).
     """
 
     cluster: str
@@ -351,23 +351,23 @@ class UsageRow(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class ResetUsage(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Forget what was used up to now: by these keys, or (None) by all but QOS with NoDecay. Reply: `Done`."""
+    """Forget usage up to now: of these keys, or (None) of all but QOS with NoDecay. Reply: `Done`."""
 
     keys: tuple[tuple[str | int, ...], ...] | None = None
 
 
 class AdoptUsage(Struct, frozen=True, kw_only=True):
-    """Take this for what had been used, by jobs that have ended and by those that run, at `since`. Reply: `Done`."""
+    """Replace the usage at `since`, of ended and of running jobs, by these amounts. Reply: `Done`."""
 
     since: float
     rows: tuple[UsageRow, ...]
 
 
 class ReckonUsage(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A controller asks slurmdbd what its records say of usage at `at`, of everything that ran after `since`.
+    """A controller asks slurmdbd for the usage at `at` of all that ran after `since`, by its records.
 
-    The rest is what usage depends on: `half_life_seconds` (0: none), TRESBillingWeights and QOS of partitions, and
-    `largest` (model.limits.usage.billable). Reply: `Reckoned`.
+    The other fields are what usage depends on: `half_life_seconds` (0: none), TRESBillingWeights and QOS of partitions,
+    and `largest` (model.limits.usage.billable). Reply: `Reckoned`.
     """
 
     cluster: str
@@ -380,14 +380,14 @@ class ReckonUsage(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Reckoned(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Usage of associations and QOS, and the number of job records that it comes from."""
+    """Usage of associations and QOS, and the number of job records behind it."""
 
     rows: tuple[UsageRow, ...] = ()
     jobs: int = 0
 
 
 class CompareUsage(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Usage as the controller and as the accounting records have it; `adopt` makes the controller take the latter.
+    """Usage according to the controller and to the accounting records; `adopt` makes the controller take the latter.
 
     Administrators only. Reply: `UsageCompared`.
     """
@@ -396,7 +396,7 @@ class CompareUsage(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class ComparedUsage(Struct, frozen=True, kw_only=True):
-    """One association (by its name) or QOS: billed seconds as they are kept, and as they are recorded."""
+    """One association (by its name) or QOS: billed seconds according to the controller and to the records."""
 
     name: str
     kept: float

@@ -1,4 +1,4 @@
-"""A policy made ready for questions: which association a job has, what bounds hold for it, where its use is counted.
+"""A policy indexed for questions: which association a job has, which limits apply to it, and where its use counts.
 
 Source: https://slurm.schedmd.com/resource_limits.html (precedence: partition QOS, job QOS, user, accounts upward).
 """
@@ -41,8 +41,8 @@ if TYPE_CHECKING:
 
 
 class JobLimits(Struct, frozen=True, kw_only=True):
-    """Everything that counts and bounds one job: `chain` from its own association up to root, `qos` in order of
-    precedence. `keys`: where its use is counted.
+    """All limits and counts of one job: `chain` from its own association up to root, `qos` in order of precedence.
+    `keys`: where its use counts.
     """
 
     chain: tuple[AssocBounds, ...]
@@ -50,20 +50,21 @@ class JobLimits(Struct, frozen=True, kw_only=True):
     user: str
     account: str
     keys: tuple[Key, ...]
-    #: is there any limit at all?
+    #: whether there is any limit
     bounded: bool
-    #: what its account and those above it are guaranteed, nearest first
+    #: guarantees of its account and the accounts above, nearest first
     guarantees: tuple[Guarantee, ...] = ()
-    #: limits on minutes, in order of precedence; is there any, or one on a job's own?
+    #: limits on minutes, in order of precedence; whether there are any, including those on a job alone
     places: tuple[Place, ...] = ()
     timed: bool = False
-    #: UsageFactor of the job's QOS, and whether UsageFactorSafe counts it ahead
+    #: UsageFactor of the job's QOS, and whether UsageFactorSafe applies it in advance
     usage_factor: float = 1.0
     factor_safe: bool = False
-    #: least fair-share factor with which a job starts (None: any), and least priority with which it is promised a start
+    #: least fair-share factor with which a job starts (None: any), and least priority with which it gets a planned
+    #: start
     threshold: float | None = None
     min_priority: int = 0
-    #: how many pending jobs may accrue age priority, at each of these
+    #: how many pending jobs may accrue age priority, by key
     accrual: tuple[tuple[Key, int], ...] = ()
 
 
@@ -81,7 +82,7 @@ class Rules:
         totals: Mapping[str, Mapping[str, int]] | None = None,
     ) -> None:
         self._kept = Catalogue(policy)
-        #: TRES of the cluster (by "") and of partitions, where a QOS has the flag Relative
+        #: TRES of the cluster (by "") and of partitions, if a QOS has the flag Relative
         self.totals = dict(totals or {})
         self.partition_qos = {name: qos for name, qos in (partition_qos or {}).items() if qos}
         self.weights = {name: some for name, some in (weights or {}).items() if some}
@@ -106,7 +107,7 @@ class Rules:
         priority: PriorityPolicy,
         nodes: Mapping[str, Node],
     ) -> Rules:
-        """A policy on a cluster with these partitions and nodes."""
+        """The rules for a cluster with these partitions and nodes."""
         return cls(
             policy,
             {partition.name: partition.qos for partition in partitions.values()},
@@ -116,7 +117,7 @@ class Rules:
         )
 
     def fits(self, partitions: Mapping[str, Partition], priority: PriorityPolicy, nodes: Mapping[str, Node]) -> bool:
-        """Would `of` make the same?"""
+        """Whether `of` would give equal rules."""
         return (
             self.partition_qos == {partition.name: partition.qos for partition in partitions.values() if partition.qos}
             and self.weights
@@ -135,34 +136,34 @@ class Rules:
         return None if weights is None else billable(weights, pairs, self.largest)
 
     def priced(self, partition: str, pairs: Sequence[tuple[str, int]]) -> Sequence[tuple[str, int]]:
-        """The same TRES, billing by the partition's weights."""
+        """The TRES with billing by the partition's weights."""
         billing = self.billing(partition, pairs)
         if billing is None:
             return pairs
         return [(name, int(billing) if name == "billing" else count) for name, count in pairs]
 
     def decay(self, priority: PriorityPolicy) -> Decay:
-        """How usage fades."""
+        """The decay of usage."""
         lasting = frozenset(qos_record.name for qos_record in self.qos.values() if "NoDecay" in qos_record.flags)
         return Decay(half_life_seconds=priority.half_life_seconds, lasting=lasting)
 
     def usage_factor(self, qos: str) -> float:
-        """Factor by which the use of a job of this QOS counts."""
+        """Factor on the usage of jobs of this QOS."""
         found = self.qos.get(qos)
         return found.record.usage_factor if found is not None else 1.0
 
     def placing(self, qos: str) -> frozenset[str]:
-        """Flags of this QOS that placing and promising look at (`flags.PLACING`)."""
+        """Flags of this QOS that matter to placement and backfill (`flags.PLACING`)."""
         return self._placing.get(qos, flags.NONE)
 
     @property
     def policy(self) -> Policy:
-        """All of it, in slurmdbd's order."""
+        """The whole policy, in slurmdbd's order."""
         return self._kept.policy
 
     @property
     def version(self) -> int:
-        """The policy's; 0: none was ever heard."""
+        """The policy's version; 0: none was received yet."""
         return self._kept.version
 
     @property
@@ -176,32 +177,32 @@ class Rules:
         return self._kept.admins
 
     def coordinated(self, user: str) -> frozenset[str]:
-        """Accounts whose jobs the user may change."""
+        """Accounts whose jobs the user may change, as their coordinator."""
         return self._kept.coordinated(user)
 
     @property
     def foresees(self) -> bool:
-        """A limit asks what running jobs may still use."""
+        """Whether a limit needs what running jobs may still use."""
         return bool(self._kept.foreseeing)
 
     @property
     def shares_nodes(self) -> bool:
-        """A limit asks on which nodes running jobs are."""
+        """Whether a limit needs the nodes of running jobs."""
         return bool(self._kept.sharing)
 
     @property
     def times_jobs(self) -> bool:
-        """A limit bounds the minutes of a single job."""
+        """Whether a limit applies to the minutes of a single job."""
         return bool(self._kept.timing)
 
     @property
     def accrues(self) -> bool:
-        """A limit says how many jobs may grow older."""
+        """Whether a limit applies to how many jobs accrue age priority."""
         return bool(self._kept.accruing)
 
     @property
     def known(self) -> bool:
-        """A policy was heard of at all."""
+        """Whether a policy was ever received."""
         return self.version > 0
 
     def has_account(self, name: str) -> bool:
@@ -213,7 +214,7 @@ class Rules:
         return self._kept.defaults.get(user, "")
 
     def association(self, account: str, user: str, partition: str) -> AssocBounds | None:
-        """The association that a job has: that of the partition, else the user's for all of them."""
+        """The association of a job: that of the partition, else the user's for all partitions."""
         found = self._users.get((account, user, partition)) or self._users.get((account, user, ""))
         return self._of(found) if found is not None else None
 
@@ -222,16 +223,16 @@ class Rules:
         return self._kept.parents()
 
     def minute_places(self) -> dict[Key, Place]:
-        """Every key that may use up minutes: its own limits, whichever QOS stands before them."""
+        """Every key with limits on minutes: its own limits, whichever QOS replaces them."""
         found = {key: self.minute_place(key) for key in self._kept.every_key()}
         return {key: place for key, place in found.items() if place is not None}
 
     def minute_place(self, key: Key) -> Place | None:
-        """One key, if it is of a QOS or an association that may use up minutes."""
+        """One key's limits on minutes; None if it has none."""
         return self._kept.minute_place(key)
 
     def job_limits(self, account: str, user: str, partition: str, qos: str, exempt: tuple[str, ...] = ()) -> JobLimits:
-        """What counts and bounds such a job; `exempt`: `JobSpec.exempt`."""
+        """The limits and counts of such a job. `exempt`: `JobSpec.exempt`."""
         name = (account, user, partition, qos, exempt)
         job_limits = self._job_limits_cache.get(name)
         if job_limits is None:
@@ -300,7 +301,7 @@ class Rules:
         return Guarantee(record.id, record.account, depth, parse(record.guarantee), (minutes or 0) * 60)
 
     def _absolute(self, one: QosBounds, home: str) -> QosBounds:
-        """Relative: limits on TRES are hundredths of what the cluster, or the partition whose QOS it is, has."""
+        """Flag Relative: limits on TRES are percentages of what the cluster, or the partition whose QOS it is, has."""
         if "Relative" not in one.flags:
             return one
         whole = self.totals.get(home) or self.totals.get("", {})
@@ -325,7 +326,7 @@ class Rules:
         return self._kept.can_amend(change)
 
     def amend(self, change: PolicyChange) -> Touched:
-        """Take over an edit that `can_amend`: the work grows with what it touches, and with questions asked before."""
+        """Apply an edit that `can_amend`. The cost depends on what it touches and on the answers cached so far."""
         accrued = self.accrues
         touched = self._kept.amend(change)
         for number in touched.ids:
@@ -371,7 +372,7 @@ class Rules:
         return known
 
     def edited(self, record: Association) -> AssocBounds:
-        """The same of an association that stands otherwise in this policy."""
+        """The bounds of an association record that differs from the one in this policy."""
         parent = self._accounts.get(record.account) if record.user else self._accounts.get(record.parent)
         return assoc_bounds(record, self._of(parent) if parent is not None and parent.id != record.id else None)
 
@@ -383,7 +384,7 @@ def own_bounds(record: Association) -> AssocBounds:
 
 
 def _accrual(qos: QosBounds | None, chain: Sequence[AssocBounds], user: str, account: str) -> Iterable[tuple[Key, int]]:
-    """Limits on jobs that grow older: those of the job's QOS (not the partition's) before those of associations."""
+    """Limits on accrual: those of the job's QOS (not the partition's) before those of associations."""
     if qos is not None:
         own = qos.record
         if own.grp_jobs_accrue is not None:
@@ -411,7 +412,7 @@ def _threshold(qos: QosBounds | None) -> float | None:
 def _totals(
     policy: Policy, partitions: Mapping[str, Partition], nodes: Mapping[str, Node]
 ) -> dict[str, dict[str, int]]:
-    """Nothing, unless a QOS asks for it."""
+    """Empty unless a QOS has the flag Relative."""
     if not any("Relative" in names_of(qos_record.flags) for qos_record in policy.qos):
         return {}
     homes = {

@@ -1,5 +1,5 @@
-"""What scontrol asks and is told of the controller's own view of users, associations and QOS: limits and what counts
-against them. Source: scontrol(1) show assoc_mgr.
+"""`scontrol show assoc_mgr`: the controller's own view of users, associations and QOS, their limits and what counts
+towards them. Source: scontrol(1) show assoc_mgr.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ KINDS = ("users", "assoc", "qos")
 
 
 class ListStandings(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Records of these kinds: of these users, accounts and QOS (empty: all). Reply: `Standings`."""
+    """Records of these kinds, for these users, accounts and QOS (empty: all). Reply: `Standings`."""
 
     kinds: tuple[str, ...] = KINDS
     users: tuple[str, ...] = ()
@@ -21,8 +21,8 @@ class ListStandings(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Standing(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What counts at one place: jobs that run, that have not ended, that wait and grow older; TRES in use; TRES seconds
-    that were used, and that running jobs may still use; billed seconds, and seconds of wall clock.
+    """What counts towards one key: jobs running, submitted, and accruing age; TRES in use; TRES seconds used, and those
+    that running jobs may still use; billed seconds, and seconds of wall clock.
     """
 
     jobs: int = 0
@@ -36,7 +36,7 @@ class Standing(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class UserStanding(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A user who has associations."""
+    """A user with associations."""
 
     name: str
     default_account: str = ""
@@ -46,9 +46,11 @@ class UserStanding(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class AssocStanding(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One association, its Max* limits and priority those that it inherits. Figures of its share are sshare's;
-    `siblings`: the shares of all who divide the same. `left`: its number in the tree (the set of those below it lies
-    between two such).
+    """One association; its Max* limits and priority include those that it inherits. The figures of its share are
+    sshare's.
+
+    `siblings`: sum of the shares at its level. `left`: its number in the tree (associations below it lie between two
+    such numbers).
     """
 
     record: Association

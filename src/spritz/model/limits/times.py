@@ -1,4 +1,4 @@
-"""The time limit of a job that asks for none, where limits bound how long it may run.
+"""The time limit of a job that asks for none, if limits bound how long it may run.
 
 Source: answers of Slurm 22.05; sacctmgr(1) MaxWall, GrpWall, GrpTRESMins, GrpTRESRunMins, MaxTRESMins, DenyOnLimit.
 """
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 
 def longest_minutes(job_limits: JobLimits, wanted: Mapping[str, int]) -> int | Excess | None:
-    """Minutes that limits leave a job that takes this; None: they leave it all. An association that leaves it nothing
-    refuses the job.
+    """The longest time in minutes that limits permit for these TRES; None: any. Excess: an association permits no time,
+    and the job is refused.
 
-    Of the QOS the least limit counts. Where they have none it is the first that there is from the job's association
-    upward, GrpWall before MaxWall. With DenyOnLimit no more than its TRES can last, either.
+    Of the QOS the least limit counts. If they have none, the first limit from the job's association upward counts,
+    GrpWall before MaxWall. With DenyOnLimit the time is also at most what its TRES limits can last.
     """
     walls = [qos_record.record.max_wall for qos_record in job_limits.qos if qos_record.record.max_wall is not None][:1]
     walls += [qos_record.record.grp_wall for qos_record in job_limits.qos if qos_record.record.grp_wall is not None][:1]

@@ -1,18 +1,18 @@
-"""What was used over time, by associations along the tree and by QOS, with the half-life that makes it fade. Pure.
+"""Usage over time, by associations along the tree and by QOS, with decay by a half-life. Pure.
 
-A job that runs adds to the usage of each of its keys at a constant rate, and whatever was used fades by half in every
-half-life H, so that between two changes of what runs
+A running job adds to the usage of each of its keys at a constant rate, and usage decays by half in every half-life H.
+Between two changes of the set of running jobs therefore
 
-    u(t) = u(s) 2^(-(t - s)/H) + rate * (1 - 2^(-(t - s)/H)) * H / ln 2      (without one: u(s) + rate * (t - s))
+    u(t) = u(s) 2^(-(t - s)/H) + rate * (1 - 2^(-(t - s)/H)) * H / ln 2      (without decay: u(s) + rate * (t - s))
 
-holds exactly. Nothing is done while time passes: a key is brought forward when one of its jobs starts or ends, and a
-reader reckons the value of the moment. The cost of a start or an end is the depth of the tree.
+holds exactly. Nothing is computed while time passes: a key is brought forward when one of its jobs starts or ends, and
+a reader computes the present value. The cost of a start or an end is the depth of the tree.
 
-Rates are whole numbers of millionths, so that taking one back leaves exactly what was there before, in any order.
+Rates are whole numbers of millionths, so that subtracting one leaves exactly what was there before, in any order.
 
 Source: slurm.conf(5) PriorityDecayHalfLife, TRESBillingWeights, PriorityFlags=MAX_TRES; sacctmgr(1) UsageFactor,
-NoDecay, RawUsage; sshare(1) RawUsage, GrpTRESRaw. Slurm decays in steps of PriorityCalcPeriod; this is the limit of
-ever shorter ones.
+NoDecay, RawUsage; sshare(1) RawUsage, GrpTRESRaw. Slurm decays in steps of PriorityCalcPeriod; this is the limit for
+ever shorter steps.
 """
 
 from __future__ import annotations
@@ -29,27 +29,27 @@ if TYPE_CHECKING:
 
     from spritz.model.limits.ledger import Key
 
-#: What is kept besides the TRES by name: billing in fractions (sshare's RawUsage), and seconds of wall clock.
+#: Amounts kept in addition to TRES by name: fractional billing (sshare's RawUsage), and seconds of wall clock.
 RAW = "raw"
 WALL = "wall"
-#: Parts of a rate's unit.
+#: rates are counted in millionths
 MICRO = 1_000_000
 
-#: (TRES, RAW or WALL; millionths of it used in a second)
+#: (TRES, RAW or WALL; millionths of it per second)
 Rates = tuple[tuple[str, int], ...]
 Weights = tuple[tuple[str, float], ...]
 
 
 class Decay(Struct, frozen=True, kw_only=True):
-    """How usage fades. `half_life_seconds` 0: not at all."""
+    """How usage decays. `half_life_seconds` 0: not at all."""
 
     half_life_seconds: float = 0.0
-    #: keys whose usage does not fade and is not reset: QOS with NoDecay
+    #: keys whose usage neither decays nor is reset: QOS with NoDecay
     lasting: frozenset[str] = frozenset()
 
 
 class Entry:
-    """One key: amounts at `at`, and what they grow by."""
+    """One key: amounts at `at`, and the rates at which they grow."""
 
     __slots__ = ("amounts", "at", "constant", "rates")
 
@@ -61,7 +61,7 @@ class Entry:
         self.rates: dict[str, int] = {}
 
     def amounts_at(self, now: float) -> dict[str, float]:
-        """Amounts at a moment; a moment that is past counts as that of the last change."""
+        """Amounts at time `now`; for a past time, those of the last change."""
         passed = now - self.at
         if passed <= 0.0:
             return dict(self.amounts)
@@ -86,7 +86,7 @@ class Entry:
             amounts[name] = amounts.get(name, 0.0) + rate * gained
 
     def change(self, rates: Rates, sign: int, now: float) -> None:
-        """Change the rate at which it grows from now on."""
+        """Change its rates from now on."""
         self.advance(now)
         mine = self.rates
         for name, rate in rates:
@@ -98,19 +98,19 @@ class Entry:
 
 
 def factors(constant: float, seconds: float) -> tuple[float, float]:
-    """What is left of an amount after so long, and what a rate of one millionth has added."""
+    """The part of an amount that is left after `seconds`, and what a rate of one millionth has added."""
     if not constant:
         return 1.0, seconds / MICRO
     return exp(-constant * seconds), -expm1(-constant * seconds) / constant / MICRO
 
 
 def decay_constant(half_life_seconds: float) -> float:
-    """ln 2 / H; 0.0 for no half-life."""
+    """ln 2 / H; 0.0 without a half-life."""
     return log(2.0) / half_life_seconds if half_life_seconds > 0.0 else 0.0
 
 
 class Usage:
-    """Usage by key: ("a", association) and ("q", QOS). `decay` holds for all until it is set anew."""
+    """Usage by key: ("a", association) and ("q", QOS). `decay` applies to all keys until `configure`."""
 
     __slots__ = ("_constant", "decay", "entries")
 
@@ -120,7 +120,7 @@ class Usage:
         self.entries: dict[Key, Entry] = {}
 
     def change(self, keys: Iterable[Key], rates: Rates, sign: int, now: float) -> None:
-        """A job begins (`sign` 1) or ceases (-1) to use this amount, under each of these keys."""
+        """A job begins (`sign` 1) or ceases (-1) to use these amounts, under each of the keys."""
         for key in keys:
             if key[0] not in ("a", "q"):
                 continue
@@ -130,7 +130,7 @@ class Usage:
             entry.change(rates, sign, now)
 
     def copy(self) -> Usage:
-        """An independent one."""
+        """An independent copy."""
         other = Usage(self.decay)
         for key, entry in self.entries.items():
             mine = other.entries[key] = Entry(entry.at, entry.constant)
@@ -155,18 +155,18 @@ class Usage:
         return found * kept + rate * gained
 
     def rate(self, key: Key, name: str) -> float:
-        """What is added in a second now."""
+        """Millionths added per second now."""
         entry = self.entries.get(key)
         return entry.rates.get(name, 0) / MICRO if entry is not None else 0.0
 
     def constant(self, key: Key) -> float:
-        """ln 2 / H, as it is for this key."""
+        """ln 2 / H for this key."""
         return self._constant_of(key)
 
     # -- changes of all
 
     def configure(self, decay: Decay, now: float) -> None:
-        """Another half-life holds from now on."""
+        """Use another half-life from now on."""
         for entry in self.entries.values():
             entry.advance(now)
         self.decay = decay
@@ -178,7 +178,7 @@ class Usage:
         return 0.0 if key[0] == "q" and key[1] in self.decay.lasting else self._constant
 
     def reset(self, now: float, keys: Iterable[Key] | None = None) -> None:
-        """What was used up to now counts no longer: that of these keys, or of all but QOS with NoDecay."""
+        """Forget usage up to now, of these keys, or of all but QOS with NoDecay."""
         for key in list(self.entries if keys is None else keys):
             entry = self.entries.get(key)
             if entry is None or (keys is None and key[0] == "q" and key[1] in self.decay.lasting):
@@ -188,7 +188,7 @@ class Usage:
                 del self.entries[key]
 
     def adopt(self, rows: Iterable[UsageRow], since: float, now: float) -> None:
-        """These amounts at `since` stand in place of all that there are; what grows has grown since then."""
+        """Replace all usage at `since` by these amounts; what running jobs have added since then is kept."""
         for entry in self.entries.values():
             entry.amounts, entry.at = {}, since
         for row in rows:
@@ -200,21 +200,20 @@ class Usage:
             entry.advance(now)
 
     def set_back(self, then: float, now: float) -> None:
-        """It was `then` and is `now`, which is earlier: what grows goes on from here, not when it is so late again."""
+        """The clock was set back from `then` to `now`: growth continues from now on."""
         for entry in self.entries.values():
             entry.advance(then)
             entry.at = min(entry.at, now)
 
     def idle(self, now: float) -> None:
-        """Bring everything forward, and let nothing grow: what runs is counted anew afterwards."""
+        """Bring all keys forward and set all rates to 0; the running jobs are counted again afterwards."""
         for entry in self.entries.values():
             entry.advance(now)
             entry.rates.clear()
 
     def retree(self, parents: Mapping[int, int], leaves: Iterable[int], now: float) -> None:
-        """The tree has changed (association -> the one above it): accounts have what the users below them have.
-
-        Nothing grows meanwhile (`idle`).
+        """The tree has changed (association -> its parent): give accounts the sums of the users below them. All rates
+        must be 0 (`idle`).
         """
         leaves = tuple(leaves)
         sums: dict[int, dict[str, float]] = {}
@@ -236,8 +235,8 @@ class Usage:
     # -- durable form
 
     def rows(self) -> list[UsageRow]:
-        """What there is, without what grows: that is found again from the jobs that run. In the order of keys and
-        names: that in which they first came up says nothing.
+        """All amounts, without rates, which follow from the running jobs. In the order of keys and names, so that equal
+        states give equal rows.
         """
         return [
             UsageRow(key=key, at=entry.at, amounts=dict(sorted(entry.amounts.items())))
@@ -246,7 +245,7 @@ class Usage:
         ]
 
     def load(self, rows: Iterable[UsageRow]) -> None:
-        """Inverse of `rows`, before any job is counted."""
+        """Inverse of `rows`. Call it before any job is counted."""
         for row in rows:
             key = tuple(row.key)
             entry = self.entries[key] = Entry(row.at, self._constant_of(key))
@@ -257,10 +256,10 @@ class Usage:
 
 
 def billable(weights: Weights, pairs: Iterable[tuple[str, int]], largest: str = "") -> float:
-    """TRESBillingWeights times TRES; without weights it is the CPUs.
+    """TRESBillingWeights times TRES; without weights the CPUs.
 
-    `largest`: with PriorityFlags=MAX_TRES ("node") the largest part of what nodes have, and the sum of the rest; with
-    MAX_TRES_GRES ("gres") GRES belong to the rest.
+    `largest`: with PriorityFlags=MAX_TRES ("node") the largest part among TRES of nodes, plus the sum of the others;
+    with MAX_TRES_GRES ("gres") GRES belong to the others.
     """
     counts = dict(pairs)
     if not weights:
@@ -278,7 +277,7 @@ def _on_nodes(name: str, *, gres: bool) -> bool:
 
 
 def rates_of(pairs: Iterable[tuple[str, int]], billing: float, factor: float) -> Rates:
-    """What a job that holds these TRES uses in a second; `factor`: its QOS's UsageFactor."""
+    """What a job with these TRES uses per second. `factor`: UsageFactor of its QOS."""
     parts = MICRO * factor
     return (
         (RAW, round(billing * parts)),

@@ -1,9 +1,9 @@
-"""May a job that waits still run in a partition, as far as accounting and the partition's lists go?
+"""Whether a waiting job may still run in a partition, as far as accounting and the partition's lists decide.
 
-At a submission the core refuses with Slurm's own codes (`core.decide.spec`, `core.decide.accounts`).
+At submission the core refuses with Slurm's own codes (`core.decide.spec`, `core.decide.accounts`).
 
-Source: slurm.conf(5) AccountingStorageEnforce, AllowAccounts, AllowGroups, AllowQos and what denies the same; squeue(1)
-JOB REASON CODES.
+Source: slurm.conf(5) AccountingStorageEnforce, AllowAccounts, AllowGroups, AllowQos and the Deny lists; squeue(1) JOB
+REASON CODES.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def barred(spec: JobSpec, partition: Partition, rules: Rules, enforce: Collection[str]) -> tuple[Reason, str] | None:
-    """Why the job may not run there, as the reason for which it waits and in words; None if it may."""
+    """Why the job may not run there: reason and detail; None if it may."""
     outside = missing(rules, enforce, spec, partition.name)
     if outside is not None:
         return outside

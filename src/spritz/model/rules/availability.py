@@ -1,4 +1,4 @@
-"""Which nodes and partitions take jobs, as far as their states go.
+"""Which nodes and partitions take jobs, by their states.
 
 Source: slurm.conf(5) State of nodes and partitions, ResumeProgram; scontrol(1) update NodeName, PartitionName.
 """
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from spritz.model.node import Node
     from spritz.model.partition import Partition
 
-#: Flags that keep new jobs off a node that is otherwise up.
+#: flags that keep new jobs off a node that is up
 _CLOSING: int = (
     NodeFlag.DRAIN
     | NodeFlag.FAIL
@@ -31,15 +31,15 @@ _OPEN = frozenset({NodeState.IDLE, NodeState.ALLOCATED, NodeState.MIXED})
 
 
 def takes_jobs(node: Node, *, resumes: bool = False) -> bool:
-    """May a job start on the node? `resumes`: a node that is powered down can be powered up for it."""
+    """Whether a job may start on the node. `resumes`: powered-down nodes can be powered up for it."""
     return node.state in _OPEN and not node.flags & (_CLOSING_BUT_POWERED_DOWN if resumes else _CLOSING)
 
 
 def starts_jobs(partition: Partition) -> bool:
-    """May jobs that wait in the partition start?"""
+    """Whether waiting jobs of the partition may start."""
     return partition.state in (PartitionState.UP, PartitionState.DRAIN)
 
 
 def queues_jobs(partition: Partition) -> bool:
-    """May jobs be submitted to the partition?"""
+    """Whether jobs may be submitted to the partition."""
     return partition.state in (PartitionState.UP, PartitionState.DOWN)

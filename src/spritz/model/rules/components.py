@@ -1,6 +1,6 @@
-"""May components of a heterogeneous job be on one node together?
+"""Whether components of a heterogeneous job may share a node.
 
-Differs: `hetjob_share_nodes` is ours (docs/decisions/0074), for clusters of a node or two; Slurm keeps components
+Differs: `hetjob_share_nodes` is ours (docs/decisions/0074), for clusters of one or two nodes; Slurm keeps components
 apart.
 
 Source: https://slurm.schedmd.com/heterogeneous_jobs.html; answers of Slurm 22.05.
@@ -17,5 +17,5 @@ SHARE_NODES = "hetjob_share_nodes"
 
 
 def components_share(settings: ClusterSettings) -> bool:
-    """SchedulerParameters=hetjob_share_nodes."""
+    """True with SchedulerParameters=hetjob_share_nodes."""
     return any(name == SHARE_NODES for name, _value in settings.scheduler_parameters)

@@ -1,4 +1,4 @@
-"""What memory a job asks for, or gets for asking for none.
+"""The memory that a job asks for, or gets by default.
 
 Source: sbatch(1) --mem, --mem-per-cpu, --mem-per-gpu; slurm.conf(5) DefMemPerGPU, DefMemPerCPU, DefMemPerNode.
 """
@@ -14,13 +14,13 @@ if TYPE_CHECKING:
     from spritz.model.job import JobSpec
     from spritz.model.partition import Partition
 
-#: MiB per node, CPU and GPU, of which one is given; 0 per node is all that the node has
+#: MiB per node, per CPU and per GPU; one of them is set. 0 per node: all memory of the node
 Memory = tuple[int | None, int | None, int | None]
 ALL: Memory = (0, None, None)
 
 
 def memory_of(spec: JobSpec, partition: Partition, settings: ClusterSettings) -> Memory:
-    """What the job asks for, else the default of its partition or of the cluster, else all of each node."""
+    """What the job asks for, else the default of its partition or of the cluster, else all memory of each node."""
     asked = (spec.memory_mib_per_node, spec.memory_mib_per_cpu, spec.memory_mib_per_gpu)
     if any(value is not None for value in asked):
         return ALL if asked == (None, 0, None) else asked
@@ -28,7 +28,9 @@ def memory_of(spec: JobSpec, partition: Partition, settings: ClusterSettings) ->
 
 
 def default_memory(spec: JobSpec, partition: Partition, settings: ClusterSettings) -> Memory | None:
-    """What a job gets that asks for none: the partition's default before the cluster's. None: there is no default."""
+    """The memory of a job that asks for none: the partition's default before the cluster's. None: there is
+    no default.
+    """
     gpus = asks_gpus(spec)
     for owner in (partition, settings):
         if gpus and owner.default_memory_mib_per_gpu:
@@ -41,7 +43,7 @@ def default_memory(spec: JobSpec, partition: Partition, settings: ClusterSetting
 
 
 def asks_gpus(spec: JobSpec) -> bool:
-    """Does any option of the job come to a GPU?"""
+    """Whether any option of the job asks for GPUs."""
     named = (*spec.gres_per_node, *spec.gres_per_task)
     counted = (*spec.gpus, *spec.gpus_per_node, *spec.gpus_per_task, *spec.gpus_per_socket)
     if any(item.count for item in counted) or any(item.name == "gpu" and item.count for item in named):

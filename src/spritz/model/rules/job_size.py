@@ -1,6 +1,6 @@
-"""How many nodes and tasks a job asks for: options that say the same are read together.
+"""How many nodes and tasks a job asks for, over all options that bear on it.
 
-Options that contradict each other were refused when the job was submitted (`core.decide.spec`).
+Options that contradict each other were refused at submission (`core.decide.spec`).
 
 Source: sbatch(1) --nodes, --ntasks, --ntasks-per-node, --ntasks-per-gpu, --nodelist, --gpus, --gpus-per-node,
 --gpus-per-socket, --gpus-per-task; slurm.conf(5) MinNodes, MaxNodes.
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Size(Struct, frozen=True, gc=False):
-    """Fewest and most nodes, and tasks. `nodes_max` None: any number; `tasks` None: a fixed number on each node."""
+    """Least and most nodes, and tasks. `nodes_max` None: any number; `tasks` None: a fixed number per node."""
 
     nodes_min: int
     nodes_max: int | None
@@ -35,8 +35,8 @@ class Size(Struct, frozen=True, gc=False):
 def size_of(spec: JobSpec, partition: Partition, lifted: Collection[str]) -> Size:
     """The size of a job in this partition. `lifted`: flags of its QOS.
 
-    A job that names no number of nodes gets at least MinNodes and at most MaxNodes. Numbers that it names are left as
-    they are, and may keep it out of the partition (`partition_limits`). A node without a task is no node of the job.
+    A job that names no number of nodes gets at least MinNodes and at most MaxNodes. Numbers that it names are not
+    changed, and may keep it out of the partition (`partition_limits`). A node without a task is not a node of the job.
     """
     spec = counted_once(spec)
     tasks = tasks_asked(spec)
@@ -58,7 +58,7 @@ def size_of(spec: JobSpec, partition: Partition, lifted: Collection[str]) -> Siz
 
 
 def tasks_asked(spec: JobSpec) -> int | None:
-    """Tasks that the options of a job come to, each GPU `counted_once`; None if no option says."""
+    """Number of tasks by the job's options, each GPU `counted_once`; None if no option says."""
     tasks = spec.tasks if spec.tasks_given else None
     if tasks is None and spec.nodes_given and spec.tasks_per_node and spec.nodes_max in (0, spec.nodes_min):
         tasks = spec.nodes_min * spec.tasks_per_node
@@ -71,14 +71,14 @@ def tasks_asked(spec: JobSpec) -> int | None:
 
 
 def gpus_by_tasks(spec: JobSpec) -> int:
-    """GPUs that --ntasks-per-gpu and the number of tasks come to, where no other option says how many; else 0."""
+    """GPUs that follow from --ntasks-per-gpu and the number of tasks, if no other option gives their number; else 0."""
     if not spec.tasks_per_gpu or spec.gpus_per_node or (spec.gpus and not spec.gpus_per_task):
         return 0
     return -(-(tasks_asked(spec) or 0) // spec.tasks_per_gpu)
 
 
 def counted_once(spec: JobSpec) -> JobSpec:
-    """The same request with each GPU in one option alone; itself where there is but one."""
+    """The spec with each GPU in one option only; the same object if that is so already."""
     node = gpus_each_node(spec)
     if not node:
         return spec

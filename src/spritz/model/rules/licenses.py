@@ -1,6 +1,6 @@
-"""Licenses: `name:count` pairs that jobs take from the cluster's own stock while they run.
+"""Licenses: `name:count` pairs that jobs hold while they run.
 
-A request is one or several choices, each a dict of counts by name; the first that is free is taken.
+A request is one or several choices, each a dict of counts by name; the first choice that is free is taken.
 
 Source: sbatch(1) --licenses; slurm.conf(5) Licenses; sacctmgr(1) resources.
 """
@@ -22,12 +22,12 @@ NOTHING: Mapping[str, int] = {}
 
 
 def stock(settings: ClusterSettings, rules: Rules) -> dict[str, int]:
-    """All licenses that there are: those of slurm.conf, and those that accounting gives the cluster."""
+    """All licenses of the cluster: those of slurm.conf, and those that accounting gives it."""
     return {**dict(settings.licenses), **dict(rules.licenses)}
 
 
 class LicensePool:
-    """What exists and what is taken."""
+    """Licenses that exist, and how many are taken."""
 
     __slots__ = ("taken", "total")
 
@@ -42,15 +42,15 @@ class LicensePool:
         return other
 
     def available(self, needs: Mapping[str, int], kept: Mapping[str, int] = NOTHING) -> bool:
-        """Could all of these be taken now? `kept`: for others."""
+        """Whether all of these could be taken now. `kept`: reserved for others."""
         return all(
             self.taken.get(name, 0) + kept.get(name, 0) + count <= self.total.get(name, 0)
             for name, count in needs.items()
         )
 
     def choose(self, text: str, kept: Mapping[str, int] = NOTHING, wanted: Needs | None = None) -> Needs | None:
-        """The first choice of a request that could be taken now; None if there is none. `kept`: for others; `wanted`:
-        this choice and no other.
+        """The first choice of a request that could be taken now; None if there is none. `kept`: reserved for others;
+        `wanted`: accept only this choice.
         """
         for needs in license_choices(text):
             if wanted in (None, needs) and self.available(needs, kept):
@@ -58,18 +58,18 @@ class LicensePool:
         return None
 
     def without(self, kept: Mapping[str, int]) -> LicensePool:
-        """A pool in which these are taken."""
+        """A copy in which these are taken."""
         other = self.copy()
         other.take(kept)
         return other
 
     def take(self, needs: Mapping[str, int]) -> None:
-        """A job starts."""
+        """Take licenses for a job that starts."""
         for name, count in needs.items():
             self.taken[name] = self.taken.get(name, 0) + count
 
     def give_back(self, needs: Mapping[str, int]) -> None:
-        """A job ends."""
+        """Return licenses of a job that ends."""
         for name, count in needs.items():
             left = self.taken.get(name, 0) - count
             if left > 0:

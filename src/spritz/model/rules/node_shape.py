@@ -16,15 +16,15 @@ if TYPE_CHECKING:
 
     from spritz.model.resources import GresCapacity, NodeCapacity
 
-#: GRES that are shares of another's devices, and that other.
+#: GRES that are shares of another GRES's devices, and that other
 SHARED_GRES = {"shard": "gpu", "mps": "gpu"}
 
-#: Far above what a machine has; gres.conf is checked against less.
+#: far above what a machine has; gres.conf is checked against a lower bound
 CORES_MAX = 1 << 16
 
 
 def counted_layout(capacity: NodeCapacity) -> tuple[int, int, int]:
-    """Sockets, cores of each, and CPUs of each core that are counted: one where `CPUs=` counts cores."""
+    """Sockets, cores per socket, and counted CPUs per core: one where `CPUs=` counts cores."""
     sockets, cores, threads = capacity.sockets, capacity.cores_per_socket, capacity.threads_per_core
     if capacity.cpus <= sockets * cores:
         threads = 1
@@ -34,7 +34,7 @@ def counted_layout(capacity: NodeCapacity) -> tuple[int, int, int]:
 
 
 def core_masks(capacity: NodeCapacity) -> list[int]:
-    """The CPUs of each core that jobs may get; no core without any."""
+    """The CPUs of each core that jobs may use; cores without any are left out."""
     _sockets, _cores, threads = counted_layout(capacity)
     usable, one = cpu_mask(capacity), (1 << threads) - 1
     cores = [usable & one << first for first in range(0, capacity.cpus, threads)]
@@ -42,14 +42,14 @@ def core_masks(capacity: NodeCapacity) -> list[int]:
 
 
 def socket_masks(capacity: NodeCapacity) -> tuple[int, ...]:
-    """The CPUs of each socket that jobs may get."""
+    """The CPUs of each socket that jobs may use."""
     sockets, cores, threads = counted_layout(capacity)
     usable, one = cpu_mask(capacity), (1 << cores * threads) - 1
     return tuple(usable & one << socket * cores * threads for socket in range(sockets))
 
 
 def core_list_mask(cores: str, capacity: NodeCapacity) -> int:
-    """CPUs of the cores that gres.conf names (`0-3,8`), as checked with the configuration; 0 for empty text."""
+    """CPUs of the cores that gres.conf names (`0-3,8`), which were checked with the configuration; 0 for empty text."""
     threads = counted_layout(capacity)[2]
     mask, one = 0, (1 << threads) - 1
     for core in mask_ids(parse_ids(cores, CORES_MAX)) if cores else ():
@@ -58,22 +58,22 @@ def core_list_mask(cores: str, capacity: NodeCapacity) -> int:
 
 
 def cpu_mask(capacity: NodeCapacity) -> int:
-    """All CPUs that jobs may get."""
+    """All CPUs that jobs may use."""
     return ((1 << capacity.cpus) - 1) & ~mask_of(capacity.cpus_reserved)
 
 
 def usable_memory_mib(capacity: NodeCapacity) -> int:
-    """Memory that jobs may get."""
+    """Memory that jobs may use, MiB."""
     return max(0, capacity.memory_mib - capacity.memory_reserved_mib)
 
 
 def is_shared(gres_name: str) -> bool:
-    """Is it shares of GPUs, several to a device?"""
+    """Whether the GRES is shares of GPUs, several per device."""
     return gres_name in SHARED_GRES
 
 
 def shares_by_device(lines: Iterable[GresCapacity]) -> dict[int, int]:
-    """GPU -> how many shares stand on it, of the lines of one kind of shares."""
+    """Number of shares by GPU index, for the lines of one kind of shares."""
     found: dict[int, int] = {}
     for line in lines:
         each = line.per_device or line.count

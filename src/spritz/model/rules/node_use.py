@@ -1,7 +1,7 @@
-"""What is in use on one node, the sum of the shares of its jobs, and whether one more share fits.
+"""What is in use on one node, the sum of its jobs' shares, and whether one more share fits.
 
-Knows of jobs only their numbers. CPUs may be shared (OverSubscribe), devices never; a suspended job gives back its CPUs
-only. `scheduling.nodes.NodeRow` says the same with masks of what is free.
+Knows only ids of jobs. CPUs may be shared (OverSubscribe), devices never; a suspended job releases only its CPUs.
+`scheduling.view.nodes.NodeRow` is the same with masks of what is free.
 
 Source: slurm.conf(5) OverSubscribe, SelectTypeParameters; gres.conf(5), also for shards, which lie on GPUs that no job
 holds whole.
@@ -40,7 +40,7 @@ class NodeUse:
 
     def __init__(self) -> None:
         self.cpus = 0
-        #: sum of all jobs' CPU counts; more than the union has when CPUs are shared
+        #: sum of all jobs' CPU counts; exceeds the union if CPUs are shared
         self.cpu_claims = 0
         self.memory_mib = 0
         self.devices: dict[str, int] = {}
@@ -48,17 +48,17 @@ class NodeUse:
         self.uncounted: dict[tuple[str, str], int] = {}
         #: (name, GPU index) -> shares in use
         self.shards: dict[tuple[str, int], int] = {}
-        #: job number -> its share, in the order in which they came
+        #: job id -> its share, in order of arrival
         self.jobs: dict[int, NodeAllocation] = {}
         #: jobs (of `jobs`) that have ended but not left
         self.completing: dict[int, None] = {}
-        #: jobs on other nodes that keep this node for themselves (`Allocation.kept`)
+        #: jobs on other nodes that keep this node idle (`Allocation.kept`)
         self.kept: dict[int, None] = {}
-        #: jobs (of `jobs`) whose CPUs are given back for now
+        #: jobs (of `jobs`) that are suspended and have released their CPUs
         self.suspended: dict[int, None] = {}
 
     def take(self, job_id: int, share: NodeAllocation) -> None:
-        """The job now holds `share`; anything it held here before must have been given back."""
+        """The job holds `share` from now on. It must hold nothing here before."""
         self.jobs[job_id] = share
         self._take_cpus(share)
         self.memory_mib += share.memory_mib
@@ -74,7 +74,7 @@ class NodeUse:
                 self.devices[gres.name] = self.devices.get(gres.name, 0) | mask
 
     def give_back(self, job_id: int) -> None:
-        """The job holds nothing here any more. Unknown jobs are ignored."""
+        """Release what the job holds here. Unknown jobs are ignored."""
         share = self.jobs.pop(job_id, None)
         if share is None:
             return
@@ -100,7 +100,7 @@ class NodeUse:
             self._give_cpus(self.jobs[job_id])
 
     def resume(self, job_id: int) -> None:
-        """Its CPUs are its own again, shared if somebody took them meanwhile."""
+        """Its CPUs are in use again, shared if another job has taken them in the meantime."""
         if job_id in self.suspended:
             del self.suspended[job_id]
             self._take_cpus(self.jobs[job_id])
@@ -130,9 +130,9 @@ def _subtract(counts: dict[K, int], key: K, count: int) -> None:
 
 
 def share_misfit(use: NodeUse, capacity: NodeCapacity, share: NodeAllocation, *, sharing: bool = False) -> str:
-    """Why the share does not fit on the node with what is already there, in words; "" if it fits.
+    """Why the share does not fit on the node with what is already there; "" if it fits.
 
-    `sharing`: its CPUs may be in use by others (`sharing.crowded_cpus` says by how many).
+    `sharing`: its CPUs may be in use by others (`sharing.crowded_cpus` limits by how many).
     """
     cpus = mask_of(share.cpus)
     if not cpus or cpus & ~cpu_mask(capacity):
@@ -146,9 +146,7 @@ def share_misfit(use: NodeUse, capacity: NodeCapacity, share: NodeAllocation, *,
 
 
 def gres_misfit(use: NodeUse, capacity: NodeCapacity, share: NodeAllocation) -> str:
-    """Why the GRES of `share` cannot be added here ("" if they can): the name of the first that is not there or not
-    free.
-    """
+    """The name of the first GRES of `share` that does not exist or is not free; "" if all can be added."""
     taken: dict[str, int] = {}
     counted: dict[tuple[str, str], int] = {}
     for gres in share.gres:
@@ -183,7 +181,7 @@ def _exceeds(
     lines: Iterable[GresCapacity],
     typed: Iterable[GresCapacity],
 ) -> bool:
-    """Are more held of the name than there are, or more of its type? What was asked for without a type is of any."""
+    """Whether more is held of the name, or of its type, than there is. Requests without a type may use any type."""
     total = of_kind = 0
     for (other, type_of_it), count in held:
         if other == name:

@@ -1,7 +1,7 @@
 """Which limit of a partition keeps a job out of it.
 
-At a submission EnforcePartLimits decides whether the job is refused or waits; a job that waits does not start before
-the limit or the job has changed.
+At submission EnforcePartLimits decides whether the job is refused or waits. A waiting job does not start before the
+limit or the job has changed.
 
 Source: slurm.conf(5) MaxTime, MinNodes, MaxNodes, MaxMemPerCPU, MaxMemPerNode, EnforcePartLimits; sacctmgr(1)
 PartitionMaxNodes, PartitionMinNodes, PartitionTimeLimit; answers of Slurm 22.05 (docs/decisions/0154).
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 
 
 def exceeded(spec: JobSpec, partition: Partition, settings: ClusterSettings, lifted: Collection[str]) -> Reason:
-    """The first limit that the job exceeds, as the reason for which it waits; NONE if it exceeds none.
+    """The first limit that the job exceeds, as its reason for waiting; NONE if it exceeds none.
 
-    `lifted`: flags of its QOS, which may free it from some.
+    `lifted`: flags of its QOS, which may lift some limits.
     """
     if time_limit.exceeds(spec, partition, lifted):
         return Reason.PARTITION_TIME_LIMIT
@@ -38,21 +38,21 @@ def exceeded(spec: JobSpec, partition: Partition, settings: ClusterSettings, lif
 
 
 def too_few_nodes(size: Size, partition: Partition, lifted: Collection[str]) -> bool:
-    """Could the job have no more than fewer nodes than MinNodes?"""
+    """Whether the job can have only fewer nodes than MinNodes."""
     few = size.nodes_max is not None and size.nodes_max < partition.min_nodes
     return few and flags.PARTITION_MIN_NODES not in lifted
 
 
 def too_many_nodes(size: Size, partition: Partition, lifted: Collection[str]) -> bool:
-    """Does the job ask for more nodes than MaxNodes? As in Slurm, of a range the upper end counts."""
+    """Whether the job asks for more nodes than MaxNodes. As in Slurm, the upper end of a range counts."""
     many = max(size.nodes_min, size.nodes_max or 0) > partition.max_nodes
     return many and flags.PARTITION_MAX_NODES not in lifted
 
 
 def too_much_memory(spec: JobSpec, partition: Partition, settings: ClusterSettings) -> tuple[str, int, int] | None:
-    """The limit on memory that the job exceeds: its name, what is asked for and what is allowed, MiB; None for none.
+    """The limit on memory that the job exceeds: its name, the request and the limit in MiB; None if there is none.
 
-    A limit of the partition holds in place of the cluster's.
+    A limit of the partition replaces the cluster's.
     """
     for name, asked, limit in (
         ("MaxMemPerCPU", spec.memory_mib_per_cpu, partition.max_memory_mib_per_cpu or settings.max_memory_mib_per_cpu),

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from spritz.model.reservation import Reservation
     from spritz.model.resources import NodeAllocation
 
-#: Occurrences of a recurring reservation that are looked at: the present one and the next. A job that starts now
-#: cannot meet a later one without meeting the next.
+#: Occurrences of a recurring reservation to check: the present one and the next. A job that starts now cannot run into
+#: a later one without running into the next.
 OCCURRENCES = 2
 
 
@@ -27,28 +27,28 @@ def names_of(spec: JobSpec) -> tuple[str, ...]:
 
 
 def admits(reservation: Reservation, spec: JobSpec) -> bool:
-    """May this job's user, groups or account use it?"""
+    """Whether this job's user, groups or account may use it."""
     return reservation.admits(user=spec.user, gids=(spec.gid, *spec.groups), account=spec.account)
 
 
 def asks_for(spec: JobSpec, reservation: Reservation) -> bool:
-    """Does the job name the reservation? A job that names none asks for those that are magnetic."""
+    """Whether the job names the reservation. A job that names none asks for magnetic ones."""
     wanted = names_of(spec)
     return reservation.name in wanted if wanted else reservation.magnetic
 
 
 def accepts(reservation: Reservation, spec: JobSpec) -> bool:
-    """May the job run in it when its time has come?"""
+    """Whether the job may run in it while it is active."""
     return asks_for(spec, reservation) and admits(reservation, spec)
 
 
 def starts_jobs(reservation: Reservation, now: float) -> bool:
-    """Do its jobs start now? With FLEX they also start before and after its time."""
+    """Whether its jobs may start now. With FLEX they also start before and after its time."""
     return reservation.flexible or reservation.active(now)
 
 
 def gives_way(other: Reservation, mine: Reservation | None, leaving: int) -> bool:
-    """Do jobs of `mine` (None: of no reservation) run on the nodes of `other` as if it were not?
+    """Whether jobs of `mine` (None: of no reservation) use the nodes of `other` as if it did not exist.
 
     `leaving`: how soon the job leaves when it is told to, in seconds (`reservation.leaving_seconds`).
     """
@@ -56,24 +56,26 @@ def gives_way(other: Reservation, mine: Reservation | None, leaving: int) -> boo
 
 
 def outlasts(seconds: float, floating: Reservation) -> bool:
-    """Does a job of this length end after the start of a reservation that is always that far ahead (TIME_FLOAT)?"""
+    """Whether a job of this length ends after the start of a floating reservation (TIME_FLOAT), which is
+    always ahead.
+    """
     return seconds > floating.float_seconds
 
 
 def overlaps(span: tuple[float, float], since: float, seconds: float) -> bool:
-    """Does a job that starts then and lasts so long meet this (start, end)?"""
+    """Whether a job that starts at `since` and lasts `seconds` runs into this (start, end)."""
     return span[0] < since + seconds and span[1] > since
 
 
 def meets(reservation: Reservation, since: float, seconds: float) -> bool:
-    """Does a job that starts then and lasts so long meet it?"""
+    """Whether a job that starts at `since` and lasts `seconds` runs into it."""
     if reservation.floating:
         return outlasts(seconds, reservation)
     return any(overlaps(span, since, seconds) for span in reservation.spans(OCCURRENCES))
 
 
 def takes_of(reservation: Reservation, share: NodeAllocation) -> bool:
-    """Does it reserve some of the CPUs or devices of this share? The node must be one of its own."""
+    """Whether it reserves some of the CPUs or devices of this share. The node must be one of its own."""
     mask = reservation.mask_on(share.node)
     if mask is None or mask & mask_of(share.cpus):
         return True
@@ -82,7 +84,7 @@ def takes_of(reservation: Reservation, share: NodeAllocation) -> bool:
 
 
 def has_all_of(reservation: Reservation, share: NodeAllocation) -> bool:
-    """Does it reserve all CPUs of this share, and those of its devices of which it reserves any of the node's?"""
+    """Whether it reserves all CPUs of this share and, of each GRES that it reserves on the node, all its devices."""
     if share.node not in reservation.nodes:
         return False
     mask, devices = reservation.mask_on(share.node), reservation.devices_on(share.node)
@@ -92,7 +94,7 @@ def has_all_of(reservation: Reservation, share: NodeAllocation) -> bool:
 
 
 def is_confined(reservation: Reservation) -> bool:
-    """Do its jobs run on its nodes alone?"""
+    """Whether its jobs run only on its nodes."""
     return not reservation.flexible and not (reservation.any_nodes and not reservation.nodes)
 
 
@@ -103,8 +105,8 @@ def licenses_kept(
     seconds: float,
     used_by: Callable[[str], Mapping[str, int]],
 ) -> dict[str, int]:
-    """Licenses that reservations keep from a job of `mine` (None: of none) that starts then and lasts so long: those
-    that their own jobs, which have `used_by` its name, do not use now.
+    """Licenses that reservations keep from a job of `mine` (None: of no reservation) that starts at `since` and lasts
+    `seconds`: those that their own jobs (`used_by` gives their use) do not use now.
     """
     kept: dict[str, int] = {}
     for other in reservations:

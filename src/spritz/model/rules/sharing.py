@@ -25,12 +25,12 @@ if TYPE_CHECKING:
     from spritz.model.partition import Partition
     from spritz.model.resources import Allocation, NodeCapacity
 
-#: Jobs on one CPU where OverSubscribe=YES or FORCE gives no number.
+#: jobs per CPU if OverSubscribe=YES or FORCE gives no number
 JOBS_PER_CPU = 4
 
 
 def oversubscription(partition: Partition) -> tuple[str, int]:
-    """OverSubscribe as (NO, EXCLUSIVE, YES or FORCE; how many jobs may be on one CPU)."""
+    """OverSubscribe as (NO, EXCLUSIVE, YES or FORCE; most jobs per CPU)."""
     kind, _, count = partition.oversubscribe.upper().partition(":")
     if kind not in ("YES", "FORCE"):
         return kind or "NO", 1
@@ -38,14 +38,14 @@ def oversubscription(partition: Partition) -> tuple[str, int]:
 
 
 def has_segment(partition: Partition, sharing: Sharing) -> bool:
-    """Has a job of the partition its leaf switches or blocks for itself?"""
+    """Whether a job of the partition has its leaf switches or blocks for itself."""
     return partition.exclusive_topo or sharing is Sharing.TOPO
 
 
 def jobs_per_cpu(partition: Partition, spec: JobSpec) -> int:
-    """How many jobs of the partition may be on a CPU of this one; 1: its CPUs are its own.
+    """How many jobs of the partition may share a CPU of this one; 1: its CPUs are its own.
 
-    A job for which its nodes are rebooted has them for itself.
+    A job for which its nodes are rebooted shares none.
     """
     kind, count = oversubscription(partition)
     shares = kind == "FORCE" or (kind == "YES" and spec.sharing is Sharing.OVERSUBSCRIBE)
@@ -53,7 +53,7 @@ def jobs_per_cpu(partition: Partition, spec: JobSpec) -> int:
 
 
 def crowded_cpus(shares: Iterable[int], most: int) -> int:
-    """CPUs on which there are `most` of these jobs, or more: one more has no place there. All are masks."""
+    """CPUs already shared by `most` or more of these jobs, which one more cannot use. All are masks."""
     crowds = [0] * most  # crowds[n]: CPUs with more than n jobs
     for share in shares:
         for depth, crowd in enumerate(crowds):
@@ -65,7 +65,7 @@ def crowded_cpus(shares: Iterable[int], most: int) -> int:
 
 
 class PartitionCpus(Protocol):
-    """What exceeds_partition_cpus must know of a partition, or of a request for one."""
+    """The fields of a partition, or of a request for one, that `exceeds_partition_cpus` needs."""
 
     @property
     def max_cpus_per_node(self) -> int:
@@ -77,8 +77,8 @@ class PartitionCpus(Protocol):
 
 
 def exceeds_partition_cpus(partition: PartitionCpus, capacity: NodeCapacity, shares: Sequence[int], added: int) -> bool:
-    """Would the jobs of the partition have more CPUs of the node, or of one of its sockets, than MaxCPUsPerNode or
-    MaxCPUsPerSocket allow? `shares`: masks of the CPUs that they have; `added`: those of one more.
+    """Whether the partition's jobs would have more CPUs of the node or of a socket than MaxCPUsPerNode or
+    MaxCPUsPerSocket allow. `shares`: masks of the CPUs that they have; `added`: those of one more job.
 
     A CPU that several jobs share counts for each of them on the node, and once on its socket.
     """
@@ -87,13 +87,13 @@ def exceeds_partition_cpus(partition: PartitionCpus, capacity: NodeCapacity, sha
     if partition.max_cpus_per_socket >= INFINITE:
         return False
     used = reduce(or_, shares, added)
-    # The limit may have been lowered below what jobs have on a socket that this job leaves alone.
+    # The limit may have been lowered below what jobs have on a socket that this job does not use.
     touched = (mask for mask in socket_masks(capacity) if added & mask)
     return any((used & mask).bit_count() > partition.max_cpus_per_socket for mask in touched)
 
 
 def wants_whole_nodes(spec: JobSpec, partition: Partition, settings: ClusterSettings) -> bool:
-    """Must the job have all of each of its nodes?"""
+    """Whether the job must have all of each of its nodes."""
     if jobs_per_cpu(partition, spec) > 1:
         return False
     alone = spec.sharing is Sharing.EXCLUSIVE or oversubscription(partition)[0] == "EXCLUSIVE"
@@ -101,20 +101,20 @@ def wants_whole_nodes(spec: JobSpec, partition: Partition, settings: ClusterSett
 
 
 def is_user_exclusive(spec: JobSpec, partition: Partition | None) -> bool:
-    """Does the job share its nodes only with jobs of the same user?"""
+    """Whether the job shares its nodes only with jobs of the same user."""
     return spec.sharing is Sharing.USER or (partition is not None and partition.exclusive_user)
 
 
 class Tenant(Protocol):
-    """What others on a node must know of a job there, or of one that is to start."""
+    """What decides whether a job, present or about to start, can share a node with others."""
 
     @property
     def uid(self) -> int:
-        """Its user (-1: any other than those of the other jobs)."""
+        """Its uid (-1: different from those of all other jobs)."""
 
     @property
     def whole(self) -> bool:
-        """It has the node for itself."""
+        """Whether it has the node for itself."""
 
     @property
     def user_exclusive(self) -> bool:
@@ -122,11 +122,11 @@ class Tenant(Protocol):
 
     @property
     def mcs(self) -> str:
-        """The label of those with whom it shares (`model.mcs.kept_by`)."""
+        """The label of jobs with which it shares (`model.mcs.kept_by`)."""
 
 
 class Occupant(Struct, frozen=True, gc=False):
-    """A `Tenant` as its job's record describes it."""
+    """A `Tenant` made from a job's record."""
 
     uid: int
     whole: bool
@@ -139,18 +139,18 @@ def occupant_of(
 ) -> Occupant:
     """The job with what it holds or is to hold, in its partition.
 
-    What it was given decides whether it has its nodes for itself, not what the partition says by now.
+    Its allocation, and not the partition's present configuration, says whether it has its nodes for itself.
     """
     return Occupant(spec.uid, is_alone(allocation), is_user_exclusive(spec, partition), kept_by(settings.mcs, spec))
 
 
 def is_alone(allocation: Allocation | None) -> bool:
-    """Are the nodes of an allocation its job's alone?"""
+    """Whether the nodes of an allocation belong to its job alone."""
     return allocation is not None and (allocation.whole_nodes or allocation.kept is not None)
 
 
 def may_meet(one: Tenant, other: Tenant) -> bool:
-    """May these two be on one node together?
+    """Whether these two may share a node.
 
     Source: sbatch(1) --exclusive, --exclusive=user, --exclusive=mcs; slurm.conf(5) ExclusiveUser.
     """
@@ -160,7 +160,8 @@ def may_meet(one: Tenant, other: Tenant) -> bool:
 
 
 def consumables(partition: Partition, settings: ClusterSettings) -> tuple[str, bool]:
-    """The smallest piece of a node that its jobs get (core, cpu or socket), and whether memory counts.
+    """The smallest piece of a node that the partition's jobs get (core, cpu or socket), and whether memory is
+    consumable.
 
     Source: slurm.conf(5) SelectTypeParameters, of partitions too.
     """

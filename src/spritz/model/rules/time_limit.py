@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from spritz.model.job import JobSpec
     from spritz.model.partition import Partition
 
-#: A job without a time limit is planned to hold its resources for this long, as in Slurm's backfill and reservations.
+#: a job without a time limit is planned to hold its resources for this long, as in Slurm's backfill and reservations
 YEAR_SECONDS = 365 * 86_400.0
 
 
@@ -37,9 +37,9 @@ def limit_minutes(spec: JobSpec, partition: Partition) -> int:
 
 
 def with_default(spec: JobSpec, partition: Partition) -> JobSpec:
-    """The request with the DefaultTime of the partition that it names first, if it has no limit of its own.
+    """The spec with the DefaultTime of the partition that it names first, if it has no limit of its own.
 
-    A later change of DefaultTime does not touch the job, and it keeps the limit in whatever partition it starts. A job
+    Later changes of DefaultTime do not affect the job, and it keeps the limit in whatever partition it starts. A job
     whose first partition has no DefaultTime gets its limit from the partition in which it starts.
     """
     if spec.time_limit_minutes is not None or partition.default_time_minutes is None:
@@ -48,24 +48,24 @@ def with_default(spec: JobSpec, partition: Partition) -> JobSpec:
 
 
 def longest_minutes(spec: JobSpec, partition: Partition, lifted: Collection[str]) -> int:
-    """MaxTime as it holds for the job, in minutes (INFINITE: it does not).
+    """MaxTime as it applies to the job, in minutes (INFINITE: it does not apply).
 
-    `lifted`: flags of its QOS. MaxTime does not bound a limit that an operator has set either.
+    `lifted`: flags of its QOS. MaxTime does not apply to a limit set by an operator either.
     """
     free = flags.PARTITION_TIME_LIMIT in lifted or "time" in spec.exempt
     return INFINITE if free else partition.max_time_minutes
 
 
 def exceeds(spec: JobSpec, partition: Partition, lifted: Collection[str]) -> bool:
-    """Does the job ask for more than MaxTime? With --time-min the least that will do counts."""
+    """Whether the job asks for more than MaxTime. With --time-min that minimum counts."""
     asked = spec.time_min_minutes or limit_minutes(spec, partition)
     return asked > longest_minutes(spec, partition, lifted)
 
 
 def granted_minutes(spec: JobSpec, partition: Partition, lifted: Collection[str], most: int | None = None) -> int:
-    """The limit with which a start in the partition is planned, in minutes (INFINITE: none).
+    """The time limit of a start in the partition, in minutes (INFINITE: none).
 
-    With --time-min it is cut to MaxTime and to `most` minutes, but never below --time-min.
+    With --time-min it is shortened to MaxTime and to `most` minutes, but never below --time-min.
     """
     minutes = limit_minutes(spec, partition)
     if not spec.time_min_minutes:

@@ -1,6 +1,6 @@
-"""What a job that must have whole nodes will hold at least, whatever it asks for of them.
+"""What a job that must have whole nodes will hold at least, whatever part of them it asks for.
 
-Guarantees look at it while the job waits (docs/decisions/0036): what it holds counts, so must what it wants.
+Guarantees need it while the job waits (docs/decisions/0036): what it holds counts, so its request must count too.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 def with_whole_nodes(
     pairs: Iterable[tuple[str, int]], capacities: Iterable[NodeCapacity], nodes: int
 ) -> list[tuple[str, int]]:
-    """TRES asked for, raised to what `nodes` whole nodes have; of each TRES, `nodes` times the smallest node's.
+    """The request, raised to what `nodes` whole nodes have: `nodes` times the smallest node's amount of each TRES.
 
-    `capacities`: of the nodes that may serve it, each kind once. Memory is left as it was asked for.
+    `capacities`: the distinct capacities of nodes that may serve it. Memory is not raised.
     """
     least: dict[str, int] | None = None
     for capacity in capacities:
