@@ -1,8 +1,7 @@
 """What `slurmdbd` keeps and answers: its records, the controller's outbox, and questions about the past.
 
-Records are what the tables hold, column by column (`accounting.schema`), and what the wire carries. A life of a job is
-one `JobRecord`: a requeued job has several, told apart by `restart_count`, and a number that the controller uses again
-leads to a new one.
+Records are what the tables hold, column by column (`accounting.schema`), and what the wire carries. Each life of a job
+is one `JobRecord`: a requeued job has several, distinguished by `restart_count`, and a reused job id gets new ones.
 
 Times are epoch seconds, 0.0 not yet. Source: sacct(1), slurmdbd(8).
 """
@@ -16,10 +15,10 @@ from spritz.model.step import Step
 
 
 class JobRecord(Struct, kw_only=True, omit_defaults=True):
-    """One life of one job, as it is or as it ended. Not frozen: ingest builds it up event by event.
+    """One life of one job. Not frozen: ingest builds it up event by event.
 
-    `number` is unique in its cluster and rises: the place, in all that the cluster ever sent, of the event that began
-    this life. It does not depend on how events were batched or repeated.
+    `number` is unique in its cluster and grows: the position, among all events that the cluster ever sent, of the event
+    that began this life. It does not depend on how events were batched or repeated.
     """
 
     number: int
@@ -29,10 +28,10 @@ class JobRecord(Struct, kw_only=True, omit_defaults=True):
     restart_count: int = 0
     array_job_id: int = 0
     array_task_id: int | None = None
-    #: what is pending of an array, or was cancelled together: a mask in hexadecimal ("": not an array's own record)
+    #: pending tasks of an array, or tasks cancelled together: a mask in hexadecimal ("": not an array's own record)
     array_tasks: str = ""
     array_limit: int = 0
-    #: array tasks that were cancelled before they had records of their own; listed next to their array's newest run
+    #: array tasks cancelled before they had records of their own; listed with their array's newest run
     aside: bool = False
     het_job_id: int = 0
     het_offset: int | None = None
@@ -55,7 +54,7 @@ class JobRecord(Struct, kw_only=True, omit_defaults=True):
     eligible_at: float = 0.0
     started_at: float = 0.0
     ended_at: float = 0.0
-    #: since when it is suspended (0.0: it is not), and for how long it was before
+    #: when it was suspended (0.0: it is not), and for how long it was suspended before
     suspended_at: float = 0.0
     suspended_seconds: float = 0.0
     #: minutes; None: not known before the start
@@ -102,7 +101,7 @@ class JobRecord(Struct, kw_only=True, omit_defaults=True):
 
 
 class StepRecord(Struct, kw_only=True, omit_defaults=True):
-    """One step of one life of a job. Usage adds up what its nodes have reported."""
+    """One step of one life of a job. Usage is the sum of what its nodes have reported."""
 
     #: of the JobRecord
     number: int
@@ -154,7 +153,7 @@ class StepRecord(Struct, kw_only=True, omit_defaults=True):
 
 
 class ReasonRecord(Struct, kw_only=True):
-    """From `at` on the job waited for this. `place` is the event's place in all that the cluster sent."""
+    """The job waited for this from `at` on. `place`: the event's position among all that the cluster sent."""
 
     number: int
     place: int
@@ -172,7 +171,7 @@ class SuspensionRecord(Struct, kw_only=True):
 
 
 class NodeEventRecord(Struct, kw_only=True):
-    """A node was not available, and why; for `node` "" what the cluster as a whole had (`tres`).
+    """A time during which a node was not available, and why; for `node` "" the TRES of the whole cluster (`tres`).
 
     Slurm's `sacctmgr show event`.
     """
@@ -192,10 +191,10 @@ class NodeEventRecord(Struct, kw_only=True):
 
 
 class ReservationRecord(Struct, kw_only=True):
-    """A reservation from `started_at` to `ended_at`: one with other nodes, users or flags is a record of its own.
+    """A reservation from `started_at` to `ended_at`; a change of nodes, users or flags begins a new record.
 
-    `number` is the place of the event that began it. `closed`: nothing will change it any more. Lists are texts with
-    commas; a leading `-` of `users` or `accounts`: all but these.
+    `number` is the position of the event that began it. `closed`: nothing will change it any more. Lists are
+    comma-separated texts; a leading `-` of `users` or `accounts`: all but these.
     """
 
     number: int
@@ -215,10 +214,10 @@ class ReservationRecord(Struct, kw_only=True):
 
 
 class RegisterCluster(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A controller is there and has events up to `last_sequence`. Reply: `ClusterRegistered`.
+    """A controller has connected and has events up to `last_sequence`. Reply: `ClusterRegistered`.
 
-    `journal` identifies the journal: another number means that sequences began anew. Events before `oldest_sequence`
-    are no longer kept.
+    `journal` identifies the journal: another number means that sequence numbers began again. Events before
+    `oldest_sequence` are no longer kept.
     """
 
     cluster: str
@@ -231,7 +230,7 @@ class RegisterCluster(Struct, frozen=True, kw_only=True, omit_defaults=True):
     version: str = ""
     #: AccountingStoreFlags
     store: tuple[str, ...] = ()
-    #: of the events that it writes (`model.stored.FORMAT`); controllers that do not say it write format 1
+    #: format of the events that it writes (`model.stored.FORMAT`); controllers without this field write format 1
     format: int = 1
 
 
@@ -243,7 +242,7 @@ class ClusterRegistered(Struct, frozen=True, kw_only=True):
 
 
 class SetAside(Struct, frozen=True, kw_only=True):
-    """An event that could not be stored, and why. `place` is its number in all that the cluster ever sent."""
+    """An event that could not be stored, and why. `place`: its position among all that the cluster ever sent."""
 
     cluster: str
     place: int
@@ -262,7 +261,7 @@ class EventGroup(Struct, frozen=True, gc=False):
 class StoreEvents(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The next events of a cluster, in order. Reply when they are durable: `EventsStored`.
 
-    What is stored already is passed over, so anything may be sent again. `documents` are scripts and environments by
+    Events that are stored already are skipped, so anything may be sent again. `documents`: scripts and environments by
     key.
     """
 
@@ -283,7 +282,7 @@ class EventsStored(Struct, frozen=True, kw_only=True):
 
 
 class StoreState(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What the controller holds, in pieces, where events that the database lacks are no longer kept.
+    """The controller's state, in pieces, for when events that the database lacks are no longer kept.
 
     `sequence` is the state's; the last piece (`last`) makes it the cluster's. Reply: `EventsStored`.
     """
@@ -298,7 +297,9 @@ class StoreState(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class FlushEvents(Struct, frozen=True, kw_only=True):
-    """slurmdbd asks a controller: what is the last durable event? Send up to it now. Reply: `EventsFlushed`."""
+    """slurmdbd asks a controller for its last durable event, and to send all events up to it now. Reply:
+    `EventsFlushed`.
+    """
 
 
 class EventsFlushed(Struct, frozen=True, kw_only=True):
@@ -319,15 +320,15 @@ class JobPick(Struct, frozen=True, gc=False):
     het_offset: int | None = None
 
 
-#: Jobs that one question may name; who asks for more asks several times.
+#: most jobs that one question may name; clients with more ask several times
 PICKS_MAX = 20_000
 
 
 class SelectJobs(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Lives of jobs with their steps. Streamed: `JobRecords`, ordered by job id. Empty or None: no condition.
 
-    `starts_at` and `ends_at` bound a window of time. Without `states`, what existed at any time in it; with them, what
-    was in such a state at any time in it (sacct(1) --state).
+    `starts_at` and `ends_at` bound a window of time. Without `states`, jobs that existed at any time in it; with them,
+    jobs that were in such a state at any time in it (sacct(1) --state).
     """
 
     clusters: tuple[str, ...] = ()
@@ -346,7 +347,7 @@ class SelectJobs(Struct, frozen=True, kw_only=True, omit_defaults=True):
     associations: tuple[int, ...] = ()
     #: what started them
     schedulers: tuple[str, ...] = ()
-    #: only jobs of this user, or charged to these accounts: what PrivateData leaves
+    #: only jobs of this user, or charged to these accounts (PrivateData)
     owner: int | None = None
     owner_accounts: tuple[str, ...] = ()
     starts_at: float | None = None
@@ -357,7 +358,7 @@ class SelectJobs(Struct, frozen=True, kw_only=True, omit_defaults=True):
     nodes_max: int | None = None
     time_limit_min: int | None = None
     time_limit_max: int | None = None
-    #: every life of a job, not the last alone
+    #: every life of a job, not only the last
     duplicates: bool = False
     steps: bool = True
     #: only the steps that were picked by `step_id`, and jobs without eligible time too, as `-j` does
@@ -372,9 +373,9 @@ class JobWithSteps(Struct, frozen=True, kw_only=True):
 
 
 class JobRecords(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Piece of the answer to `SelectJobs`. `now` is the daemon's clock.
+    """Piece of the answer to `SelectJobs`. `now`: the daemon's clock.
 
-    `behind`, in the first piece: clusters whose newest events could not be waited for; their controllers know more.
+    `behind`, in the first piece: clusters whose newest events could not be awaited; their controllers know more.
     """
 
     now: float
@@ -383,7 +384,7 @@ class JobRecords(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class AskHistory(Struct, frozen=True, kw_only=True):
-    """What happened to jobs, all their lives: reasons to wait and suspensions too. Reply: `Histories`."""
+    """The history of jobs over all their lives, including reasons for waiting and suspensions. Reply: `Histories`."""
 
     clusters: tuple[str, ...] = ()
     picks: tuple[JobPick, ...] = ()
@@ -417,7 +418,7 @@ class GetDocuments(Struct, frozen=True, kw_only=True):
 
 
 class Document(Struct, frozen=True, kw_only=True):
-    """What was kept of a job; None if nothing was."""
+    """The script or environment kept of a job; None if none was."""
 
     cluster: str
     job: JobRecord

@@ -1,5 +1,5 @@
-"""What `sacctmgr` asks of `slurmdbd` besides its book and jobs: node events, configuration, statistics, runaway jobs,
-changes of ended jobs, archives. Source: sacctmgr(1).
+"""Other requests of `sacctmgr` to `slurmdbd`: node events, configuration, statistics, runaway jobs, changes of ended
+jobs, archives. Source: sacctmgr(1).
 """
 
 from __future__ import annotations
@@ -51,19 +51,19 @@ class ReconfigureDatabase(Struct, frozen=True, kw_only=True):
 
 
 class ShutdownDatabase(Struct, frozen=True, kw_only=True):
-    """End slurmdbd in order. Reply: `Done`."""
+    """Shut slurmdbd down in order. Reply: `Done`."""
 
 
 class GetCallStatistics(Struct, frozen=True, kw_only=True):
-    """What the daemon was asked since its counters began. Reply: `CallCounts`."""
+    """Requests that the daemon has answered since its counters began. Reply: `CallCounts`."""
 
 
 class ClearStatistics(Struct, frozen=True, kw_only=True):
-    """Counters begin anew. Reply: `Done`."""
+    """Reset the counters. Reply: `Done`."""
 
 
 class CallCount(Struct, frozen=True, gc=False):
-    """Requests of one kind, or of one user (`name` is then the number), and the time they took in microseconds."""
+    """Requests of one kind, or of one user (`name` is then the uid), and the time they took in microseconds."""
 
     name: str
     count: int
@@ -71,7 +71,7 @@ class CallCount(Struct, frozen=True, gc=False):
 
 
 class RollupCount(Struct, frozen=True, gc=False):
-    """Rounds of some work: when the last one began, its time, the longest, all of them (microseconds), how many."""
+    """Rounds of a roll-up: when the last one began, its time, the longest, the sum (microseconds), how many."""
 
     name: str
     last_at: float
@@ -103,9 +103,9 @@ class FixRunaway(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class ModifyJobs(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Change what was kept of the newest lives of ended jobs. None: left as it is. Reply: `Changed`.
+    """Change what is kept of the newest lives of ended jobs. None: unchanged. Reply: `Changed`.
 
-    Their owners may change `comment`, `derived_exit_status` and `extra`; operators the rest.
+    Owners may change `comment`, `derived_exit_status` and `extra`; operators the other fields.
     """
 
     exact = True
@@ -127,10 +127,9 @@ class Changed(Struct, frozen=True, kw_only=True):
 
 
 class ArchiveDump(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Purge now, as Purge*After says, and keep what goes in files, as Archive* says. Reply: `Changed` with the files.
+    """Purge now, as Purge*After says, and archive what is purged, as Archive* says. Reply: `Changed` with the files.
 
-    `periods` and `kinds` stand in place of slurmdbd.conf's, where they are given: PurgeJobAfter -> `12month`, and
-    ArchiveJobs -> True.
+    `periods` and `kinds` replace slurmdbd.conf's if given: PurgeJobAfter -> `12month`, and ArchiveJobs -> True.
     """
 
     exact = True
@@ -142,7 +141,7 @@ class ArchiveDump(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class ArchiveLoad(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Put an archive's records back. `path` is on slurmdbd's machine. Records that are there stay as they are.
+    """Restore an archive's records. `path` is on slurmdbd's machine. Existing records stay as they are.
 
     Reply: `Changed` with a word for each kind of record: `jobs: 12`.
     """

@@ -1,4 +1,4 @@
-"""Jobs and steps as the controller knows them -> the records that accounting keeps. Pure.
+"""Makes accounting's records from jobs and steps as the controller knows them. Pure.
 
 Used where events are stored, and by sacct for what the database does not hold yet.
 """
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from spritz.model.resources import Allocation
     from spritz.model.step import Step
 
-#: Longest text of columns that an index needs short; longer ones are cut.
+#: longest text of indexed columns; longer ones are cut
 NAME_LENGTH = 255
 
 _AT_END: int = (JobFlag.COMPLETING | JobFlag.CONFIGURING).value
 
-#: Texts of TRES lists: most jobs are like others.
+#: cached texts of TRES lists: most jobs are like others
 _TRES_MAX = 8192
 _tres_texts: dict[tuple[tuple[str, int], ...], str] = {}
 
@@ -39,21 +39,21 @@ def tres_text(pairs: tuple[tuple[str, int], ...]) -> str:
 
 
 def text(value: str, length: int = 0) -> str:
-    """A user's text as every database takes it: without NUL, and not longer than its column."""
+    """A user's text as every database accepts it: without NUL, and at most as long as its column."""
     if "\0" in value:
         value = value.replace("\0", "\ufffd")
     return value[:length] if length else value
 
 
 def record_of(number: int, job: Job, keep: frozenset[str]) -> JobRecord:
-    """A whole job as a record."""
+    """The record of a whole job."""
     record = JobRecord(number=number, job_id=job.id)
     describe(record, job, keep)
     return record
 
 
 def describe(record: JobRecord, job: Job, keep: frozenset[str]) -> None:
-    """Everything that a whole job says."""
+    """Fill in everything that a whole job says."""
     spec = job.spec
     record.restart_count = job.restart_count
     record.array_job_id = job.array_job_id
@@ -67,7 +67,7 @@ def describe(record: JobRecord, job: Job, keep: frozenset[str]) -> None:
     record.account = text(spec.account, NAME_LENGTH)
     record.qos = text(spec.qos, NAME_LENGTH)
     record.wckey = text(spec.wckey, NAME_LENGTH)
-    # While it waits, sacct shows all that it may run in.
+    # While it waits, sacct shows all partitions that it may run in.
     waiting = job.allocation is None and len(spec.partitions) > 1
     record.partition = text(",".join(spec.partitions) if waiting else job.partition, NAME_LENGTH)
     record.reservation = text(job.reservation, NAME_LENGTH)
@@ -80,7 +80,7 @@ def describe(record: JobRecord, job: Job, keep: frozenset[str]) -> None:
     record.suspended_at, record.suspended_seconds = job.suspended_at, job.suspended_seconds
     record.time_limit_minutes = spec.time_limit_minutes if job.time_limit_minutes is None else job.time_limit_minutes
     record.priority = job.priority
-    # A requeued job still has that of its earlier life; of a preempted one Slurm records none.
+    # A requeued job still has the reason of its earlier life; for a preempted one Slurm records none.
     if job.state not in (JobState.PENDING, JobState.PREEMPTED):
         record.exit_status = job.exit_status
     record.derived_exit_status = job.derived_exit_status
@@ -115,7 +115,7 @@ def allocate(
     billing: float | None = None,
     taken: tuple[tuple[str, int], ...] = (),
 ) -> None:
-    """What the job was given; `billing`: None is as many as CPUs; `taken`: licenses."""
+    """Fill in the job's allocation. `billing`: None means the number of CPUs; `taken`: licenses."""
     record.nodes, record.node_count = hostlist.compress(allocation.names), len(allocation.nodes)
     given = job_tres.allocated_pairs(allocation, billing)
     record.cpus = given[0][1]
@@ -123,7 +123,7 @@ def allocate(
 
 
 def step_record_of(number: int, step: Step) -> StepRecord:
-    """A whole step as a record."""
+    """The record of a whole step."""
     spec = step.spec
     shares = tuple(node.allocation for node in step.nodes)
     given = job_tres.pairs_of(shares)

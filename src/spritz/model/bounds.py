@@ -1,13 +1,14 @@
-"""Ranges of what requests hold: numbers, moments, texts and lists.
+"""Permitted ranges in requests: numbers, times, texts and lists.
 
 A daemon checks them when it decodes a request (`wire.bounded`), so that no handler meets a number that a database, a
-date or a loop cannot take. They hold where a message enters and not for stored records: what an earlier release has
+date or a loop cannot take. They apply where a message enters and not to stored records: what an earlier release has
 written to a journal stays readable, however narrow a range becomes (docs/decisions/0156).
 
-Ranges go by the name of a field, since a name means the same in every message and says its unit; `Struct.field` stands
-where one message needs another. Numbers without a range here have 64 bits; a test holds that no request has one.
+Ranges are found by the name of a field, since a name means the same in every message and says its unit; `Struct.field`
+is used where one message needs another range. Numbers without a range here have 64 bits; a test checks that no request
+has one.
 
-Narrower rules, which need the configuration, are `core.decide.spec`'s. Daemons alone import this.
+Narrower rules, which need the configuration, are in `core.decide.spec`. Only daemons import this.
 """
 
 from __future__ import annotations
@@ -39,8 +40,8 @@ DELAY = Meta(ge=0, le=INFINITE)
 #: Seconds that may have a fraction, up to as many as INFINITE minutes have.
 SECONDS = Meta(ge=0, le=INFINITE * 60)
 
-#: Epoch seconds, from midnight of 1970-01-01 in any time zone. The year 9999 is left free, so that no time zone and no
-#: end of an hour, day or month is after the last date that `datetime` has.
+#: Epoch seconds, from midnight of 1970-01-01 in any time zone. The year 9999 is excluded, so that in no time zone the
+#: end of an hour, day or month is after the last date of `datetime`.
 MOMENT = Meta(ge=-86_400, le=253_370_764_800)
 
 #: uid_t and gid_t without the last value, which means "no change" to chown(2) and setresuid(2); -1 here: not given.
@@ -56,7 +57,7 @@ MEBIBYTES = Meta(ge=0, le=2**43)
 #: and small enough to be added up in 64 bits.
 DEVICES = Meta(ge=0, le=2**53)
 
-#: A figure of a device: -1 for what it does not tell.
+#: A figure of a device: -1 if it does not report it.
 AMOUNT_TOLD = Meta(ge=-1, le=2**31 - 1)
 
 #: 1 to SIGRTMAX (signal(7)); 0 stands for none.
@@ -168,11 +169,11 @@ LISTS: dict[str, Meta] = {
     **dict.fromkeys(("gres", "gres_per_node", "gres_per_task"), FEW),
 }
 
-#: Records that daemons keep and send to each other: their parts were checked when the requests came from which they
-#: were made, which may have been before there was a range.
+#: Records that daemons keep and send to each other. Their parts were checked in the requests that made them, perhaps
+#: before there was a range.
 RECORDS = frozenset({"Job", "Step", "Policy", "PolicyChange"})
 
-#: `changes` of updates: the Struct whose fields they name, and the types of what else they may name.
+#: `changes` of updates: the Struct whose fields they name, and the types of other keys.
 CHANGES: dict[str, tuple[type[Struct], dict[str, object]]] = {
     "UpdateJob.changes": (JobSpec, {"array_limit": Annotated[int, COUNT], "end_at": Annotated[float, MOMENT]}),
     "UpdateNode.changes": (NodeConfig, {}),

@@ -1,4 +1,4 @@
-"""Trees of node daemons as lists: who passes an order on to whom (`launch.Branch`, `launch.ForwardOrder`).
+"""Trees of node daemons as lists: which daemon forwards an order to which (`launch.Branch`, `launch.ForwardOrder`).
 
 Source: slurm.conf(5) TreeWidth; docs/decisions/0193.
 """
@@ -16,7 +16,7 @@ Branches = tuple[Branch, ...]
 
 
 def tree(daemons: Sequence[Branch], width: int) -> Branches:
-    """Each daemon passes on to at most `width`. Branches are runs of `daemons`, in their order; heads come first."""
+    """Each daemon forwards to at most `width` others. Branches are runs of `daemons`, in their order, heads first."""
     found: list[Branch] = []
     runs = _runs(0, len(daemons), width, 0)
     while runs:  # a tree of width 1 is as deep as there are daemons
@@ -45,10 +45,10 @@ def split(branches: Branches) -> list[tuple[Branch, Branches]]:
 
 
 def levels(branches: Branches) -> int:
-    """How many daemons an order passes through; 0 for none."""
+    """How many daemons an order passes through in sequence; 0 for none."""
     return max((branch.depth + 1 for branch in branches), default=0)
 
 
 def all_nodes(branches: Iterable[Branch]) -> tuple[str, ...]:
-    """Of all daemons."""
+    """Nodes of all daemons."""
     return tuple(name for branch in branches for name in branch.nodes)

@@ -1,7 +1,7 @@
-"""Settings of the whole cluster that decisions depend on, and identity of a caller.
+"""Settings of the whole cluster that decisions depend on, and the identity of a caller.
 
-What only the shell needs (paths, ports, log levels) stays in `config`; this is what core, scheduling and node machine
-read.
+Settings that only the shell needs (paths, ports, log levels) stay in `config`; these are read by core, scheduling and
+the node machine.
 
 Source: slurm.conf(5).
 """
@@ -17,7 +17,7 @@ from spritz.model.topology import Topology
 
 
 class Caller(Struct, frozen=True, kw_only=True, gc=False):
-    """Who asks, by the kernel's word (or, later, a verified token). `admin`: root or SlurmUser."""
+    """The user who makes a request, vouched for by the kernel or a verified token. `admin`: root or SlurmUser."""
 
     uid: int
     gid: int = -1
@@ -29,7 +29,7 @@ class Caller(Struct, frozen=True, kw_only=True, gc=False):
     host: str = ""
 
 
-#: The controller itself: timers, plans, reports of its own nodes.
+#: the controller itself: timers, plans, reports of its own nodes
 SYSTEM = Caller(uid=0, gid=0, user="root", group="root", admin=True)
 
 
@@ -41,19 +41,19 @@ class NodeSet(Struct, frozen=True, kw_only=True, gc=False):
 
 
 class FeaturePolicy(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What helpers.conf says of the whole cluster. Empty without NodeFeaturesPlugins."""
+    """helpers.conf for the whole cluster. Empty without NodeFeaturesPlugins."""
 
     #: features that helpers report and set, in order of names
     names: tuple[str, ...] = ()
-    #: those of them that change without a reboot
+    #: features that change without a reboot
     rebootless: tuple[str, ...] = ()
-    #: of each of these groups a node has one at most
+    #: groups of features of which a node has at most one
     exclusive: tuple[tuple[str, ...], ...] = ()
-    #: users for whose jobs nodes are changed (empty: all)
+    #: users for whose jobs nodes may be changed (empty: all)
     users: tuple[str, ...] = ()
-    #: so long a node may take to come back changed
+    #: how long a node may take to come back changed
     boot_seconds: int = 300
-    #: SchedulerParameters=delay_boot: so long jobs look for nodes that need no change
+    #: SchedulerParameters=delay_boot: how long jobs look for nodes that need no change
     delay_seconds: int = 0
 
 
@@ -62,13 +62,13 @@ class McsPolicy(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     #: none, account, group, label, user
     plugin: str = "none"
-    #: every job has a label, not only those that ask for one
+    #: every job has a label, not only jobs that ask for one
     enforced: bool = False
     #: select (labelled jobs keep others off their nodes), ondemandselect (those with --exclusive=mcs), noselect
     select: str = "ondemandselect"
-    #: PrivateData=jobs shows jobs with a label to those who could have it
+    #: PrivateData=jobs shows jobs with a label to users who could have it
     private: bool = False
-    #: group: those that give a label
+    #: group: the groups that give a label
     groups: tuple[str, ...] = ()
 
 
@@ -84,7 +84,7 @@ class ClusterSettings(Struct, frozen=True, kw_only=True):
     max_array_size: int = 1001
     max_step_count: int = 40_000
     max_tasks_per_node: int = 512
-    #: nodes that there may be, dynamic ones counted (0: those of the file)
+    #: most nodes, including dynamic ones (0: as many as the file has)
     max_node_count: int = 0
     #: TaskPluginParam: none, sockets, cores, threads; `autobind=cores` only where tasks fit no whole parts; "": neither
     cpu_bind: str = ""
@@ -98,19 +98,19 @@ class ClusterSettings(Struct, frozen=True, kw_only=True):
     over_time_minutes: int = 0
     #: ResvOverRun (None: for ever)
     reservation_over_run_minutes: int | None = 0
-    #: SlurmdParameters=config_overrides: what a node reports is not compared with what slurm.conf says
+    #: SlurmdParameters=config_overrides: do not compare what a node reports with slurm.conf
     config_overrides: bool = False
     #: node_reg_mem_percent: percentage of its configured memory that a node must report, for cloud nodes and others
     cloud_memory_percent: float = 90.0
     memory_percent: float = 100.0
-    #: user_resv_delete: who may use a reservation may delete it
+    #: user_resv_delete: users of a reservation may delete it
     user_deletes_reservations: bool = False
     slurmd_timeout_seconds: int = 300
     #: 0, 1, 2
     return_to_service: int = 0
     job_requeue: bool = True
     max_batch_requeue: int = 5
-    #: a requeued job waits so long (BeginTime), so that what made it fail can pass
+    #: how long a requeued job waits (BeginTime), so that the cause of its failure can pass
     requeue_delay_seconds: float = 5.0
     #: SlurmctldParameters=enable_expedited_requeue
     expedited_requeue: bool = False
@@ -133,10 +133,10 @@ class ClusterSettings(Struct, frozen=True, kw_only=True):
     #: CR_CORE_DEFAULT_DIST_BLOCK: cores of one socket after the other, unless --distribution says otherwise
     block_cores: bool = False
     select_linear: bool = False
-    #: CR_Pack_Nodes: tasks fill one node after the other, and are not spread evenly
+    #: CR_Pack_Nodes: tasks fill one node after the other instead of being spread evenly
     pack_nodes: bool = False
-    #: ENFORCE_BINDING_GRES: as if every job said --gres-flags=enforce-binding; LL_SHARED_GRES: shares of the GPU that
-    #: has given out least, not most
+    #: ENFORCE_BINDING_GRES: as if every job said --gres-flags=enforce-binding; LL_SHARED_GRES: take shares from the GPU
+    #: that has given out the fewest, not the most
     enforce_gres_binding: bool = False
     least_loaded_shares: bool = False
     #: MULTIPLE_SHARING_GRES_PJ: a job's shares on a node may lie on several GPUs; ONE_TASK_PER_SHARING_GRES: as if
@@ -155,7 +155,7 @@ class ClusterSettings(Struct, frozen=True, kw_only=True):
     job_file_append: bool = False
     #: MpiParams=ports: first and last of those that steps may reserve (0, 0: none)
     mpi_ports: tuple[int, int] = (0, 0)
-    #: ScronParameters: users have crontabs; their jobs are cancelled by `scancel --cron` alone
+    #: ScronParameters: users have crontabs; only `scancel --cron` cancels their jobs
     crontabs: bool = False
     explicit_scancel: bool = False
     kill_invalid_dependency: bool = False
@@ -163,15 +163,15 @@ class ClusterSettings(Struct, frozen=True, kw_only=True):
     max_script_bytes: int = 4 * 1024 * 1024
     max_submit_line_bytes: int = 1024 * 1024
     licenses: tuple[tuple[str, int], ...] = ()
-    #: AccountingStorageEnforce, with what each value implies
+    #: AccountingStorageEnforce, including what each value implies
     enforce: tuple[str, ...] = ()
     #: TrackWCKey: a job without a wckey gets its user's default one, marked "*"
     track_wckey: bool = False
-    #: what others are not shown: jobs, reservations
+    #: what is hidden from other users: jobs, reservations
     private_data: tuple[str, ...] = ()
-    #: there is a PrologSlurmctld: a job is CONFIGURING until that has run
+    #: there is a PrologSlurmctld: a job is CONFIGURING until it has run
     prolog_slurmctld: bool = False
-    #: PrologFlags, with what they imply (Contain and DeferBatch: Alloc)
+    #: PrologFlags, including what they imply (Contain and DeferBatch: Alloc)
     prolog_flags: tuple[str, ...] = ()
     #: CompleteWait: no job starts until a completing job has ended, or has been completing for this many seconds
     complete_wait_seconds: int = 0
@@ -180,7 +180,7 @@ class ClusterSettings(Struct, frozen=True, kw_only=True):
     #: helpers.conf: features that nodes can change
     features: FeaturePolicy = FeaturePolicy()
     mcs: McsPolicy = McsPolicy()
-    #: networks; the first is that of partitions which name none
+    #: networks; the first one serves partitions that name none
     topologies: tuple[Topology, ...] = ()
     #: TopologyParam=TopoOptional: only jobs that ask for switches are placed by the network
     topology_optional: bool = False

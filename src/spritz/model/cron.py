@@ -1,6 +1,6 @@
-"""Crontabs of users, and when the jobs of one come again.
+"""Crontabs of users, and the next time of a crontab entry's job.
 
-Source: scrontab(1). The controller's local time counts, as in Slurm; it travels in the record, so that a replay in
+Source: scrontab(1). The controller's local time counts, as in Slurm. It travels in the record, so that a replay in
 another time zone gives the same state (docs/decisions/0144, 0207).
 """
 
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 _schedule_of = lru_cache(maxsize=256)(schedule_of)
 
-#: a moment after all others
+#: later than all times
 NEVER = 1 << 62
 
 
 class Crontab(Struct, frozen=True, kw_only=True, gc=False):
-    """A user's crontab. `disabled`: first and last lines (from 1) of entries whose jobs were cancelled."""
+    """A user's crontab. `disabled`: first and last line numbers (from 1) of entries whose jobs were cancelled."""
 
     uid: int
     text: str
@@ -31,10 +31,10 @@ class Crontab(Struct, frozen=True, kw_only=True, gc=False):
 
 
 def following(entry: CronEntry, now: float) -> float:
-    """The next time, seconds since the epoch: in a later minute than `now`.
+    """The next time, in seconds since the epoch: in a later minute than `now`.
 
-    A time that clocks leave out is that much later, as with mktime(3). Of one that they show twice the first is meant,
-    unless the entry comes every hour.
+    A local time that clocks skip is that much later, as with mktime(3). Of a local time that occurs twice the first is
+    meant, unless the entry runs every hour.
     """
     schedule = _schedule_of(entry.schedule)
     offset, resumes = entry.utc_offset_seconds, 0

@@ -1,4 +1,4 @@
-"""What sdiag asks of the controller: how its cycles went, what was asked of it and how long that took.
+"""What sdiag asks of the controller: its cycles, and the requests that it answered, with their times.
 
 Times are microseconds where the name does not say otherwise. Source: sdiag(1).
 """
@@ -15,13 +15,13 @@ class GetDiagnostics(Struct, frozen=True, kw_only=True):
 
 
 class ResetDiagnostics(Struct, frozen=True, kw_only=True):
-    """Counters begin anew. Administrators only. Reply: `Done`."""
+    """Reset the counters. Administrators only. Reply: `Done`."""
 
 
 class CycleCounts(Struct, frozen=True, kw_only=True):
-    """Cycles of one kind. `depth` counts requests looked at, `tried` placements tried, `queue` jobs that waited then.
+    """Cycles of one kind. `depth`: requests looked at; `tried`: placements tried; `queue`: jobs that waited then.
 
-    `last_at` is epoch seconds; 0.0: there was none yet.
+    `last_at` is epoch seconds; 0.0: none yet.
     """
 
     count: int = 0
@@ -58,7 +58,7 @@ class Diagnostics(Struct, frozen=True, kw_only=True):
     #: jobs that full cycles started: since the daemon's start, and since the counters began
     backfilled: int
     backfilled_since: int
-    #: 1000 readings of the clock
+    #: time of 1000 readings of the clock
     clock_latency: int
     kinds: list[CallCount]
     users: list[CallCount]
@@ -66,7 +66,7 @@ class Diagnostics(Struct, frozen=True, kw_only=True):
     set_aside_events: int = 0
     #: failures since the daemon's start that ended neither a request nor the daemon, by where they happened
     failures: dict[str, int] = {}
-    #: whether slurmdbd is connected; None: this cluster keeps no accounts
+    #: whether slurmdbd is connected; None: this cluster has no accounting
     database_connected: bool | None = None
     #: what connections hold now, and how often each limit or fault (by the event's name in the log) has met one
     connections: dict[str, int] = {}

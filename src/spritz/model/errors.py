@@ -1,8 +1,8 @@
 """Errors for users, and Slurm's own list of them.
 
-A `SpritzError` is what a command's `main` prints before it exits. `ESLURM` gives number and text of each error name, so
-that commands word them as Slurm does. (Errors as values: `model.rejection`, which needs msgspec. Every command imports
-this module, and msgspec takes longer to import than Python to start.)
+A `SpritzError` is what a command's `main` prints before it exits. `ESLURM` has number and text of each error name, so
+that commands word them as Slurm does. (Errors as values are in `model.rejection`, which needs msgspec. Every command
+imports this module, and importing msgspec takes longer than starting Python.)
 
 Source: slurm/slurm_errno.h and `slurm_strerror`; numbers are Slurm's (scontrol errnumstr).
 """
@@ -259,5 +259,5 @@ class SpritzError(Exception):
         self.code = code
         self.hint = hint
         self.exit_code = exit_code
-        #: lines printed as errors of their own before the message
+        #: lines printed as separate errors before the message
         self.details = details

@@ -1,7 +1,7 @@
 """Why a job waits, in figures and plain words: the answer of `scontrol explain`.
 
-Everything here is a fact about one plan of the scheduler; nothing in it decides. Times are seconds since the epoch
-(0.0: not known), node lists are hostlists. `text` fields are for people; the others say the same to programs.
+Everything here is a fact about one plan of the scheduler; nothing here decides. Times are seconds since the epoch (0.0:
+not known), node lists are hostlists. `text` fields are for people; the other fields say the same to programs.
 
 Source: squeue(1) JOB REASON CODES, sprio(1).
 """
@@ -12,11 +12,11 @@ from msgspec import Struct
 
 
 class NodeTest(Struct, frozen=True, kw_only=True, gc=False):
-    """How many nodes fail this test, the first in this order that they fail; `able` counts those that pass all.
+    """How many nodes fail this test first, in the order of tests; `able` counts nodes that pass all.
 
-    `test`: partition, excluded, reservation, features, too_small, state, not_named, busy, reserved, kept, able.
-    `what`: the resources that are short (cpus, memory, gres/gpu …); `needed` and `most` of the first of them: what each
-    node must give, and the most that one of these has.
+    `test`: partition, excluded, reservation, features, too_small, state, not_named, busy, reserved, kept, able. `what`:
+    the resources that are short (cpus, memory, gres/gpu …). For the first of them, `needed` is what each node must
+    give, and `most` the most that one of these nodes has.
     """
 
     test: str
@@ -31,7 +31,7 @@ class NodeTest(Struct, frozen=True, kw_only=True, gc=False):
 class PartitionView(Struct, frozen=True, kw_only=True):
     """The nodes of one partition (and reservation) in which the job waits; the counts of `tests` add up to `total`.
 
-    `total`: nodes of the cluster; `able`: nodes that could take a part of the job this moment.
+    `total`: nodes of the cluster; `able`: nodes that could carry a part of the job now.
     """
 
     partition: str
@@ -43,10 +43,10 @@ class PartitionView(Struct, frozen=True, kw_only=True):
 
 
 class Limit(Struct, frozen=True, kw_only=True):
-    """A rule that the job is under, with its figures. `holds`: it is what keeps the job back now.
+    """A limit or rule that applies to the job, with its figures. `holds`: it holds the job back now.
 
     `kind`: MaxTime, MaxNodes, MinNodes, Licenses, ArrayTaskLimit, Dependency, BeginTime, Held … `subject`: the
-    partition, license, array or job it is about. `users`: (user, how much of it) that have it, largest first.
+    partition, license, array or job concerned. `users`: (user, amount), largest first.
     """
 
     kind: str
@@ -78,7 +78,7 @@ class Blocker(Struct, frozen=True, kw_only=True):
 
 
 class AheadJob(Struct, frozen=True, kw_only=True):
-    """A waiting job that is looked at first, and why. `start_at`: when it is expected to start."""
+    """A waiting job that is considered first, and why. `start_at`: its expected start."""
 
     job: str
     user: str
@@ -89,9 +89,9 @@ class AheadJob(Struct, frozen=True, kw_only=True):
 
 
 class Ahead(Struct, frozen=True, kw_only=True):
-    """Waiting jobs that rank higher and could use a node that this one could use. `first` are the foremost of them.
+    """Waiting jobs that rank higher and could use a node that this one could use. `first`: the first few of them.
 
-    `users`: (user, jobs), largest first. `priority` is this job's own.
+    `users`: (user, jobs), largest first. `priority`: this job's own.
     """
 
     count: int = 0
@@ -110,8 +110,8 @@ class Expected(Struct, frozen=True, kw_only=True):
 
 
 class Alternative(Struct, frozen=True, kw_only=True):
-    """Another request that the same planner would start sooner. `change` in words, `update`: `scontrol update` keys
-    that make it so ("": only a new job can).
+    """Another request that the same planner would start sooner. `change` describes it; `update`: the `scontrol update`
+    keys that make it so ("": only a new job can).
     """
 
     change: str
@@ -121,9 +121,9 @@ class Alternative(Struct, frozen=True, kw_only=True):
 
 
 class Explanation(Struct, frozen=True, kw_only=True):
-    """All that is to be said of one job.
+    """The whole explanation of one job.
 
-    `verdict`: starts, waits, never (as things are), runs, ended. `summary`: one or two sentences. `job` is the id as
+    `verdict`: starts, waits, never (as things are), runs, ended. `summary`: one or two sentences. `job`: the id as
     squeue prints it.
     """
 
@@ -145,11 +145,11 @@ class Explanation(Struct, frozen=True, kw_only=True):
     partitions: tuple[PartitionView, ...] = ()
     limits: tuple[Limit, ...] = ()
     blockers: tuple[Blocker, ...] = ()
-    #: enough is free, but it is kept for jobs that are ahead
+    #: enough is free, but planned for jobs ahead
     room_is_kept: bool = False
     ahead: Ahead = Ahead()
     expected: Expected | None = None
-    #: what it would be if it were released, or depended on nothing, now
+    #: expected start if the job were released, or had no dependencies, now
     once_free: Expected | None = None
     alternatives: tuple[Alternative, ...] = ()
     #: requests that were tried for `alternatives`

@@ -1,4 +1,4 @@
-"""What sshare asks and is told: the shares of associations and what they have used.
+"""What sshare asks for: the shares and the usage of associations.
 
 Source: sshare(1); OpenAPI `shares_resp` v0.0.43.
 """
@@ -16,8 +16,8 @@ class ListFairShares(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class FairShareRow(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One association. Usage in billed seconds; `minutes_*` by TRES: the limit GrpTRESMins, what was used of it, and
-    what running jobs may use until their time limits.
+    """One association. Usage in billed seconds; `minutes_*` by TRES: the limit GrpTRESMins, the usage, and what running
+    jobs may still use until their time limits.
     """
 
     id: int
@@ -31,7 +31,7 @@ class FairShareRow(Struct, frozen=True, kw_only=True, omit_defaults=True):
     norm_usage: float = 0.0
     effective_usage: float = 0.0
     factor: float = 0.0
-    #: inf: the association has used nothing
+    #: inf: the association has no usage
     level: float = 0.0
     minutes_limit: tuple[tuple[str, int], ...] = ()
     minutes_used: dict[str, float] = {}
@@ -39,7 +39,7 @@ class FairShareRow(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class FairShares(Struct, frozen=True, kw_only=True):
-    """Those above stand before those below, users before accounts, by name. `classic`: not Fair Tree.
+    """Parents before children, users before accounts, by name. `classic`: not Fair Tree.
 
     `tres`: AccountingStorageTRES.
     """

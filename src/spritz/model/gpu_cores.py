@@ -1,4 +1,4 @@
-"""Cores of a node that only jobs with GPUs get.
+"""Cores of a node that are reserved for jobs with GPUs.
 
 Source: slurm.conf(5) RestrictedCoresPerGPU: number of cores reserved for each GPU, from its gres.conf Cores.
 """
@@ -39,5 +39,5 @@ def gpu_cores(capacity: NodeCapacity) -> dict[int, int]:
 
 
 def cores_for_gpus(capacity: NodeCapacity) -> int:
-    """All of them, as a mask of CPUs."""
+    """All CPUs reserved for GPUs, as a mask."""
     return sum(gpu_cores(capacity).values())

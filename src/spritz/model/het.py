@@ -1,7 +1,7 @@
-"""What a heterogeneous job tells its processes of its components, and a step of the others that it spans.
+"""Environment variables that describe a heterogeneous job's components to its processes, and the components of a step.
 
-Source: https://slurm.schedmd.com/heterogeneous_jobs.html; variables as Slurm 22.05 sets them, in the spelling of before
-20.02 as well (PACK_GROUP), which Slurm still sets.
+Source: https://slurm.schedmd.com/heterogeneous_jobs.html; variables as in Slurm 22.05, also in the spelling of before
+20.02 (PACK_GROUP), which Slurm still sets.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ Variables = dict[str, str]
 
 
 def variables(components: tuple[Component, ...], *, twice: bool = False) -> Variables:
-    """SLURM_HET_SIZE, and facts about each component with its number in their names.
+    """SLURM_HET_SIZE, and variables about each component with its number in their names.
 
-    `twice`: some by their older names as well, as salloc has them and a batch script has not.
+    `twice`: some under their older names as well, as in salloc's environment (and not in a batch script's).
     """
     if not components:
         return {}
@@ -67,7 +67,7 @@ def _number(value: int | None) -> str:
 
 
 def together(components: tuple[Component, ...]) -> Variables:
-    """Facts about the job as a step of these components sees them: the leader's number, and all their nodes."""
+    """Variables about the job for a step over these components: the leader's id, and all their nodes."""
     allocations = [component.job.allocation for component in components if component.job.allocation is not None]
     names = hostlist.compress([name for allocation in allocations for name in allocation.names])
     count = str(sum(len(allocation.nodes) for allocation in allocations))

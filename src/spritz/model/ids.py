@@ -1,4 +1,4 @@
-"""Numbers that name things, and the reserved values among them.
+"""Numbers that identify things, and their reserved values.
 
 Source: slurm/slurm.h (special step ids, NO_VAL, INFINITE).
 """

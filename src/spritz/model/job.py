@@ -1,8 +1,8 @@
-"""The job: what was asked (`JobSpec`) and what became of it (`Job`).
+"""The job: its request (`JobSpec`) and its present state (`Job`).
 
 `JobSpec` is shared by all tasks of an array and changes only by `scontrol update`; `Job` changes with every event and
-is kept small.
-A pending array is one `Job` with `array` set; a task gets its own record (and number) when it starts or is singled out.
+is kept small. A pending array is one `Job` with `array` set; a task gets its own record (and id) when it starts or is
+singled out.
 
 Source: sbatch(1), scontrol(1) SPECIFICATIONS FOR UPDATE COMMAND, JOBS; slurm/slurm.h job_desc_msg_t.
 """
@@ -30,7 +30,7 @@ class Sharing(str, Enum):
 
 
 class Hold(str, Enum):
-    """Who holds a job back; only an administrator lifts ADMIN."""
+    """Who holds a job back; only an operator or administrator lifts ADMIN."""
 
     NONE = ""
     USER = "user"
@@ -40,9 +40,8 @@ class Hold(str, Enum):
 class Dependency(Struct, frozen=True, kw_only=True, gc=False):
     """One condition of --dependency.
 
-    `kind` is after, afterany, afterok, afternotok, aftercorr, afterburstbuffer or singleton. `task_id` None means the
-    whole job or array.
-    `minutes` belongs to `after`. `state` is unfulfilled, fulfilled or failed.
+    `kind`: after, afterany, afterok, afternotok, aftercorr, afterburstbuffer or singleton. `task_id` None: the whole
+    job or array. `minutes` belongs to `after`. `state`: unfulfilled, fulfilled or failed.
     """
 
     kind: str
@@ -50,7 +49,7 @@ class Dependency(Struct, frozen=True, kw_only=True, gc=False):
     task_id: int | None = None
     minutes: int = 0
     state: str = "unfulfilled"
-    #: `after:id+minutes` is fulfilled then (0.0: not known before the other job starts)
+    #: when `after:id+minutes` is fulfilled (0.0: not known before the other job starts)
     due_at: float = 0.0
 
 
@@ -64,9 +63,9 @@ class EndSignal(Struct, frozen=True, kw_only=True, gc=False):
 
 
 class ContainerOptions(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """What a script or a step's tasks run in, as --container or pyxis's options say."""
+    """The container of a script or of a step's tasks, as --container or pyxis's options set it."""
 
-    #: --container: the path of an OCI bundle, as it was given; all other fields are pyxis's
+    #: --container: the path of an OCI bundle, as given; all other fields are pyxis's
     bundle: str = ""
     #: a directory or an archive of a root file system, an image of apptainer, or the name of an image of a registry
     image: str = ""
@@ -77,15 +76,15 @@ class ContainerOptions(Struct, frozen=True, kw_only=True, omit_defaults=True, gc
     mount_home: bool = False
     #: the user is root inside
     remap_root: bool = False
-    #: one that may be written to unless told: --container-name, with `:create` if it may not be there yet
+    #: --container-name: writable unless the user says otherwise; with `:create` if it may not exist yet
     name: str = ""
     create: bool = False
     readonly: bool = False
-    #: the file that it becomes when the step has ended
+    #: the file to save it to when the step has ended
     save: str = ""
     #: variables that the image may not set
     environment: tuple[str, ...] = ()
-    #: the command is the entry point's
+    #: the command is passed to the image's entry point
     entrypoint: bool = False
 
 
@@ -97,8 +96,9 @@ class ResourceLimit(Struct, frozen=True, gc=False):
 
 
 class CronEntry(Struct, frozen=True, kw_only=True, gc=False):
-    """When a job comes again (`model.cron.following`): five fields of times, and the lines of the crontab that it was
-    made of (from 1)."""
+    """When a crontab entry's job runs (`model.cron.following`): the five time fields, and the lines of the crontab
+    (from 1).
+    """
 
     schedule: str
     line_first: int = 0
@@ -121,12 +121,12 @@ class JobSpec(Struct, frozen=True, kw_only=True, omit_defaults=True):
     gid: int = -1
     user: str = ""
     group: str = ""
-    #: supplementary groups, looked up by the controller when it submits
+    #: supplementary groups, looked up by the controller at submission
     groups: tuple[int, ...] = ()
     account: str = ""
     qos: str = ""
     wckey: str = ""
-    #: `--wckey=` with nothing: none, and not the user's default
+    #: `--wckey=` without a value: none, not even the user's default
     no_wckey: bool = False
     #: in order of preference; empty: the default partition
     partitions: tuple[str, ...] = ()
@@ -140,7 +140,7 @@ class JobSpec(Struct, frozen=True, kw_only=True, omit_defaults=True):
     nodes_min: int = 1
     #: 0: as many as nodes_min asks, unless tasks need more
     nodes_max: int = 0
-    #: --nodes=1,2,4: only these numbers of nodes will do (empty: all from nodes_min to nodes_max); ascending
+    #: --nodes=1,2,4: only these numbers of nodes are permitted (empty: all from nodes_min to nodes_max); ascending
     node_counts: tuple[int, ...] = ()
     #: --nodes was given (and not derived from the tasks)
     nodes_given: bool = False
@@ -164,7 +164,7 @@ class JobSpec(Struct, frozen=True, kw_only=True, omit_defaults=True):
     memory_mib_per_node: int | None = None
     memory_mib_per_cpu: int | None = None
     memory_mib_per_gpu: int | None = None
-    #: in all, MiB: what it counts for asking for none (`core.decide.memory.with_counted_memory`)
+    #: total MiB that it counts for although it asks for none (`core.decide.memory.with_counted_memory`)
     memory_mib_counted: int = 0
     tmp_mib: int = 0
     # -- generic resources
@@ -185,7 +185,7 @@ class JobSpec(Struct, frozen=True, kw_only=True, omit_defaults=True):
     node_list: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
     contiguous: bool = False
-    #: --switches: on no more leaf switches than these, for which it waits so long (None: as long as max_switch_wait)
+    #: --switches: most leaf switches, and how long it waits for that (None: max_switch_wait)
     switches: int | None = None
     switch_wait_seconds: int | None = None
     #: --segment: number of nodes that must lie together in one block
@@ -194,7 +194,7 @@ class JobSpec(Struct, frozen=True, kw_only=True, omit_defaults=True):
     spread_segments: bool = False
     #: --reboot: its nodes boot before it begins
     reboot: bool = False
-    #: --delay-boot: so long it looks for nodes that have its features already (None: as delay_boot says)
+    #: --delay-boot: how long it looks for nodes that have its features already (None: delay_boot)
     delay_boot_seconds: int | None = None
     sharing: Sharing = Sharing.DEFAULT
     #: --mcs-label; once it is queued, the label that it has (see `model.mcs`)
@@ -218,27 +218,27 @@ class JobSpec(Struct, frozen=True, kw_only=True, omit_defaults=True):
     nice: int = 0
     priority: int | None = None
     requeue: bool | None = None
-    #: --requeue=expedite: after a node failure it starts again before all others, its nodes kept for it meanwhile
+    #: --requeue=expedite: after a node failure it starts before all other jobs; its nodes are kept for it until then
     expedite: bool = False
-    #: what an operator's update has freed from limits: `time` (MaxWall), `qos` (it need not be the user's), or a TRES
+    #: limits lifted by an operator's update: `time` (MaxWall), `qos` (it need not be the user's), or a TRES
     exempt: tuple[str, ...] = ()
-    #: it asked for no time limit: it has what limits leave it, and that changes with them while it waits
+    #: it asked for no time limit: limits set it, and it changes with them while the job waits
     time_granted: bool = False
     no_kill: bool = False
     # -- what runs
     batch: bool = False
-    #: run by another system on the allocated nodes (a pod of Kubernetes): nothing is sent to the nodes, and after its
-    #: end it is COMPLETING until that system says that it is gone. Slurm's flag EXTERNAL_JOB
+    #: run by another workload manager on the allocated nodes (a pod of Kubernetes): nothing is sent to the nodes, and
+    #: after its end it is COMPLETING until that system reports that it is gone. Slurm's flag EXTERNAL_JOB
     external: bool = False
     #: of its script; None: none
     container: ContainerOptions | None = None
-    #: salloc or srun without an allocation: ends when its client goes
+    #: salloc or srun without an allocation: ends when its client disconnects
     interactive: bool = False
     #: keys of the blobs that hold script and environment (controller's journal); empty while in a request
     script_key: str = ""
     environment_key: str = ""
     arguments: tuple[str, ...] = ()
-    #: path of the script as given, or its own name (squeue's Command)
+    #: path of the script as given, or its name (squeue's Command)
     command: str = ""
     submit_line: str = ""
     submit_host: str = ""
@@ -250,7 +250,7 @@ class JobSpec(Struct, frozen=True, kw_only=True, omit_defaults=True):
     stderr: str = ""
     #: "a" append, "t" truncate, "" the cluster's default
     open_mode: str = ""
-    #: what --export said; "" is ALL
+    #: the value of --export; "" is ALL
     export: str = ""
     umask: int = 0o022
     limits: tuple[ResourceLimit, ...] = ()
@@ -260,7 +260,7 @@ class JobSpec(Struct, frozen=True, kw_only=True, omit_defaults=True):
     memory_bind: str = ""
     #: --acctg-freq: seconds between samples of its tasks (0: none); None: JobAcctGatherFrequency
     sample_seconds: int | None = None
-    #: scrontab: it comes again at these times, under its number
+    #: scrontab: the job is queued again at these times, under its id
     cron: CronEntry | None = None
 
 
@@ -289,7 +289,7 @@ class Job(Struct, frozen=True, kw_only=True, omit_defaults=True):
     #: JobFlag bits
     flags: int = 0
     reason: Reason = Reason.NONE
-    #: what follows the reason in words: `ReqNodeNotAvail, UnavailableNodes:n1`
+    #: detail after the reason: `ReqNodeNotAvail, UnavailableNodes:n1`
     reason_detail: str = ""
     priority: int = 0
     hold: Hold = Hold.NONE
@@ -305,7 +305,7 @@ class Job(Struct, frozen=True, kw_only=True, omit_defaults=True):
     dependencies: tuple[Dependency, ...] = ()
     submitted_at: float = 0.0
     eligible_at: float = 0.0
-    #: since when it grows older while it waits: None from `eligible_at` on; 0.0 not yet, for a limit on such jobs
+    #: since when its age priority accrues: None means from `eligible_at` on; 0.0: a limit on accrual holds it back
     accrued_at: float | None = None
     started_at: float = 0.0
     #: end of the time limit while running; real end afterwards
@@ -314,17 +314,17 @@ class Job(Struct, frozen=True, kw_only=True, omit_defaults=True):
     suspended_at: float = 0.0
     #: total seconds spent suspended since the start
     suspended_seconds: float = 0.0
-    #: when it last went on after it was suspended; of a life before this one where it is earlier than the start
+    #: when it was last resumed; of an earlier life if it is before the start
     resumed_at: float = 0.0
     last_evaluated_at: float = 0.0
     expected_start_at: float = 0.0
     expected_nodes: tuple[str, ...] = ()
     preempted_at: float = 0.0
-    #: what becomes of it when its grace time is over: REQUEUE or CANCEL ("": it is not being preempted)
+    #: how it is preempted when its grace time is over: REQUEUE or CANCEL ("": it is not being preempted)
     preempt_action: str = ""
     #: while PENDING: when jobs were last preempted for it, which puts it first in the queue (0.0: none were)
     awaits_victims_since: float = field(default=0.0, name="claims_at")
-    #: with PriorityFlags=INCR_ONLY: by partition, priorities that it has come to and would not have by itself now
+    #: with PriorityFlags=INCR_ONLY: by partition, priorities that it has reached and would not have by itself now
     priorities_reached: tuple[tuple[str, float], ...] = ()
     #: while SUSPENDED: "preempt" (until another job ends), "gang" (until its next time slice), "" (by an administrator)
     suspended_by: str = ""
@@ -335,9 +335,9 @@ class Job(Struct, frozen=True, kw_only=True, omit_defaults=True):
     #: minutes, as granted at start; None: not yet known
     time_limit_minutes: int | None = None
     allocation: Allocation | None = None
-    #: what it is billed by its partition's TRESBillingWeights; None: its CPUs
+    #: billing by its partition's TRESBillingWeights; None: its CPUs
     billing: float | None = None
-    #: nodes that have not yet said that all processes are gone
+    #: nodes that have not yet reported that all processes are gone
     completing: tuple[str, ...] = ()
     #: wait status (exit << 8 | signal), and the worst of the steps
     exit_status: int = 0
@@ -353,7 +353,7 @@ class Job(Struct, frozen=True, kw_only=True, omit_defaults=True):
     licenses: tuple[tuple[str, int], ...] = ()
     #: uid of the user who cancelled it; -1: not cancelled by a user
     cancelled_by_uid: int = -1
-    #: nodes that are still silent after the end are told again then (0.0: never)
+    #: when nodes that are still silent after the end are told again (0.0: never)
     repeat_kill_at: float = 0.0
     #: the life (restart_count) whose processes the `completing` nodes still hold
     completing_life: int = 0
@@ -371,7 +371,7 @@ class Job(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def grows_older_since(self) -> float:
-        """Slurm's AccrueTime: since when its age counts (0.0: it does not yet)."""
+        """Slurm's AccrueTime: since when its age counts (0.0: not yet)."""
         if self.accrued_at is not None:
             return self.accrued_at
         kept_back = self.hold is not Hold.NONE or self.reason is Reason.BEGIN_TIME
@@ -379,7 +379,7 @@ class Job(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def has_script(self) -> bool:
-        """A batch script runs in it: of a heterogeneous job in the first component alone."""
+        """Whether a batch script runs in it: in a heterogeneous job only in the first component."""
         return self.spec.batch and not self.het_offset
 
     @property

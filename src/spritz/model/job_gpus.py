@@ -1,4 +1,4 @@
-"""GPUs of each node of a job, by whichever option says so.
+"""GPUs of a job per node, whichever option gives their number.
 
 Source: sbatch(1) --gpus-per-node, --gres, --gpus-per-socket.
 """
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def gpus_each_node(spec: JobSpec) -> int:
-    """0 if no option says."""
+    """GPUs per node; 0 if no option says."""
     named = sum(item.count for item in spec.gpus_per_node)
     named += sum(item.count for item in spec.gres_per_node if item.name == "gpu")
     return named or sum(item.count for item in spec.gpus_per_socket) * max(1, spec.sockets_per_node or 1)

@@ -1,4 +1,4 @@
-"""TRES texts of whole job records: what was asked, what was given.
+"""TRES texts of whole job records: requested and allocated.
 
 Source: scontrol(1) show job, ReqTRES and AllocTRES.
 """
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def cpu_count(job: Job) -> int:
-    """CPUs held, or the least that will be."""
+    """CPUs held, or the least number that it will hold."""
     if job.allocation is not None:
         return job.allocation.cpu_count
     spec = job.spec
@@ -25,14 +25,14 @@ def cpu_count(job: Job) -> int:
 
 
 def gpu_cpus(spec: JobSpec) -> int:
-    """CPUs that --cpus-per-gpu leads to."""
+    """CPUs that follow from --cpus-per-gpu."""
     if not spec.cpus_per_gpu:
         return 0
     return spec.cpus_per_gpu * requested_gres(spec).get("gpu", 0)
 
 
 def task_count(spec: JobSpec) -> int:
-    """Tasks asked for, --ntasks-per-node counted."""
+    """Requested tasks, including --ntasks-per-node."""
     if spec.tasks_per_node and not spec.tasks_given:
         return spec.tasks_per_node * spec.nodes_min
     return spec.tasks
@@ -70,12 +70,12 @@ def requested_gres(spec: JobSpec) -> dict[str, int]:
 
 
 def requested(job: Job) -> list[tuple[str, int]]:
-    """(name, count) with memory in MiB; nothing that is 0."""
+    """(name, count) with memory in MiB; without zeros."""
     return requested_pairs(job.spec, cpu_count(job) if job.allocation is None else 0, job.billing)
 
 
 def requested_pairs(spec: JobSpec, cpus: int = 0, billing: float | None = None) -> list[tuple[str, int]]:
-    """As `requested`, of a request. `cpus`: if they are known already; `billing`: None is as many as CPUs."""
+    """As `requested`, for a spec. `cpus`: if known already; `billing`: None means the number of CPUs."""
     if not cpus:
         cpus = max(1, task_count(spec) * (spec.cpus_per_task or 1), 0 if spec.overcommit else gpu_cpus(spec))
     cpus = max(cpus, spec.nodes_min) if not spec.overcommit else cpus
@@ -91,8 +91,8 @@ def requested_pairs(spec: JobSpec, cpus: int = 0, billing: float | None = None) 
 
 
 def wanted_pairs(spec: JobSpec, *, memory_consumable: bool, sure: bool = False) -> list[tuple[str, int]]:
-    """What limits look at when the job might start: memory only where jobs hold it. `sure`: none that it counts for
-    asking for none, since it may hold more or less where it runs.
+    """The TRES that limits check before a start: memory only if it is consumable. `sure`: without the memory that the
+    job counts for although it asks for none, since it may hold more or less where it runs.
     """
     pairs = requested_pairs(spec)
     if memory_consumable and not (sure and spec.memory_mib_counted):
@@ -106,7 +106,7 @@ def allocated(job: Job) -> list[tuple[str, int]]:
 
 
 def allocated_pairs(allocation: Allocation, billing: float | None = None) -> list[tuple[str, int]]:
-    """(name, count) of everything in an allocation. `billing`: None is as many as CPUs."""
+    """(name, count) of everything in an allocation. `billing`: None means the number of CPUs."""
     return pairs_of(allocation.nodes, billing)
 
 

@@ -1,5 +1,5 @@
-"""Variables that say of a job what more than one daemon or command says: to its tasks, to salloc's shell, to a site's
-programs.
+"""Environment variables about a job that more than one daemon or command sets: for its tasks, salloc's shell, and a
+site's programs.
 
 Source: sbatch(1), salloc(1) OUTPUT ENVIRONMENT VARIABLES; slurm.conf(5) PROLOG AND EPILOG SCRIPTS.
 """
@@ -12,12 +12,12 @@ if TYPE_CHECKING:
     from spritz.model.job import Job, JobSpec
     from spritz.model.resources import GresRequest
 
-#: where a site's programs look for theirs
+#: PATH of a site's programs
 SEARCH_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 def request_variables(spec: JobSpec) -> dict[str, str]:
-    """What was asked for; a variable is there only if its option was."""
+    """The request; a variable is set only if its option was given."""
     numbers = {
         "SLURM_CPUS_PER_TASK": spec.cpus_per_task,
         "SLURM_NTASKS_PER_NODE": spec.tasks_per_node,
@@ -54,7 +54,7 @@ def _gpus_text(requests: tuple[GresRequest, ...]) -> str:
 
 
 def site_variables(job: Job, cluster_name: str, slurm_conf: str) -> dict[str, str]:
-    """For a site's programs, on whatever machine."""
+    """Variables for a site's programs, on any machine."""
     spec, allocation = job.spec, job.allocation
     variables = {
         "PATH": SEARCH_PATH,
@@ -91,7 +91,7 @@ def site_variables(job: Job, cluster_name: str, slurm_conf: str) -> dict[str, st
 
 
 def array_variables(job: Job) -> dict[str, str]:
-    """Of an array task: which one it is, and of how many."""
+    """Variables of an array task: its index, and the bounds of its array."""
     if job.array_task_id is None or not job.array_job_id:
         return {}
     variables = {"SLURM_ARRAY_JOB_ID": str(job.array_job_id), "SLURM_ARRAY_TASK_ID": str(job.array_task_id)}
@@ -107,7 +107,7 @@ def array_variables(job: Job) -> dict[str, str]:
 
 
 def ending_variables(job: Job) -> dict[str, str]:
-    """How it ended, for the programs that run after it."""
+    """How the job ended, for programs that run afterwards."""
     status = job.exit_status
     return {
         "SLURM_JOB_EXIT_CODE": str(status),

@@ -1,8 +1,8 @@
-"""What the controller tells a node daemon (its effects, as messages).
+"""What the controller sends to a node daemon (its effects, as messages).
 
 Every message carries the controller's `term`; a node refuses a lower one. All are idempotent: a node never starts the
-same
-(job, restart count, step) twice, and terminating what is gone is success. Derived again from state after a restart.
+same (job, restart count, step) twice, and terminating what is gone is success. They are derived again from the state
+after a restart.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ class SuspendTasks(Struct, frozen=True, kw_only=True):
 
 
 class AttachClient(Struct, frozen=True, kw_only=True):
-    """The step's supervisor on `node` connects to one more client. Ack: `Accepted`."""
+    """The step's supervisor on `node` connects to an additional client. Ack: `Accepted`."""
 
     term: int
     node: str
@@ -150,7 +150,7 @@ class NotifyTasks(Struct, frozen=True, kw_only=True):
 
 
 class MeasureStep(Struct, frozen=True, kw_only=True):
-    """What has the step used on `node` so far? Answer: `StepMeasured`; a rejection where it does not run."""
+    """Ask for the step's usage on `node` so far. Answer: `StepMeasured`; a rejection if it does not run there."""
 
     node: str
     job_id: int
@@ -166,7 +166,7 @@ class StepMeasured(Struct, frozen=True, kw_only=True):
 
 
 class PingNode(Struct, frozen=True, kw_only=True):
-    """Are you there, and how busy? Ack: `NodeSamples`."""
+    """Ask whether the daemon is alive, and for the node's load. Ack: `NodeSamples`."""
 
     term: int
 
@@ -196,7 +196,7 @@ class Accepted(Struct, frozen=True, kw_only=True):
     """The message is noted (and survives the daemon's death where it must)."""
 
 
-#: What is for many nodes at once, and may be passed on by one node to others.
+#: orders for many nodes together, which nodes may forward to each other
 Order = LaunchProlog | LaunchStep | SignalTasks | SuspendTasks | TerminateJob | TerminateStep
 
 ORDERS: tuple[type[Order], ...] = (LaunchProlog, LaunchStep, SignalTasks, SuspendTasks, TerminateJob, TerminateStep)
@@ -213,9 +213,9 @@ def subject_of(order: Order) -> tuple[int, int, int, int, int]:
 
 
 class Branch(Struct, frozen=True, kw_only=True):
-    """A node daemon that an order is passed on to: `nodes` are those of the daemon at `address` and `port`.
+    """A node daemon that an order is forwarded to: `nodes` belong to the daemon at `address` and `port`.
 
-    A tree is a list in which each daemon comes before those that it passes the order on to, which are one deeper
+    A tree is a list in which each daemon comes before those that it forwards the order to, which are one deeper
     (`model.branches`).
     """
 
@@ -226,11 +226,11 @@ class Branch(Struct, frozen=True, kw_only=True):
 
 
 class ForwardOrder(Struct, frozen=True, kw_only=True):
-    """One order for many nodes: carried out on `nodes`, which are of this daemon, and passed on to `branches`.
+    """One order for many nodes: carried out on `nodes`, which are of this daemon, and forwarded to `branches`.
 
     `kind` and `message` (msgpack) are the order, whose `node` is empty. Between machines it has the controller's
-    credential (`wire.credential.OrderCredential`) and its signature, which each daemon checks for itself: whoever
-    passes it on can change nothing in it. Answer: `Forwarded`.
+    credential (`wire.credential.OrderCredential`) and its signature, which each daemon checks: a daemon that forwards
+    it cannot change it. Answer: `Forwarded`.
     """
 
     kind: str

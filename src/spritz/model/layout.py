@@ -1,7 +1,6 @@
-"""Where tasks go: how many on each node, and which. Pure arithmetic on counts, for jobs and for steps.
+"""How many tasks go on each node, and which. Pure arithmetic on counts, for jobs and for steps.
 
-Nodes are numbered by rank; a capacity is the number of tasks that fit on a node. What a task is bound to is
-`binding`'s business.
+Nodes are numbered by rank; a capacity is the number of tasks that fit on a node. `core.binding` binds tasks to CPUs.
 
 Source: srun(1) --distribution, --ntasks-per-node, --overcommit; recorded layouts of Slurm 22.05.
 """
@@ -17,15 +16,15 @@ if TYPE_CHECKING:
 
     from spritz.model.job import Job, JobSpec
 
-#: stands for "as many as you like" (--overcommit)
+#: stands for any number of tasks (--overcommit)
 UNLIMITED = 1 << 30
 
 
 def job_task_counts(job: Job) -> tuple[int, ...]:
     """Tasks on each allocated node as SLURM_TASKS_PER_NODE shows them.
 
-    A number of tasks is laid out over the CPUs as a step would be; where more than CPUs decides, as the scheduler laid
-    it out. Without any number there are as many as the CPUs hold.
+    A requested number of tasks is laid out over the CPUs as a step's would be; if more than CPUs decides, as the
+    scheduler laid it out. Without a number there are as many tasks as the CPUs hold.
     """
     allocation = job.allocation
     if allocation is None:
@@ -54,24 +53,24 @@ def job_task_counts(job: Job) -> tuple[int, ...]:
 
 
 def _is_tied(spec: JobSpec) -> bool:
-    """More than CPUs says how many tasks a node holds."""
+    """Whether more than CPUs decides how many tasks a node holds."""
     tied = spec.tasks_per_core or spec.tasks_per_socket or spec.tasks_per_gpu or spec.gpus_per_task
     return bool(tied or spec.gres_per_task) or spec.distribution.lower() == "arbitrary"
 
 
 def _leaves_tasks_open(spec: JobSpec) -> bool:
-    """Nothing that was asked for says how many tasks there are."""
+    """Whether the request leaves the number of tasks open."""
     return not (spec.tasks_given or spec.tasks_per_node or spec.gpus_per_task)
 
 
 def even_counts(tasks: int, nodes: int) -> tuple[int, ...]:
-    """As even as can be, the first nodes having one more."""
+    """As even as possible; the first nodes have one more."""
     each, more = divmod(tasks, nodes)
     return tuple(each + 1 if rank < more else each for rank in range(nodes))
 
 
 def spread_counts(tasks: int, capacities: Sequence[int]) -> tuple[int, ...] | None:
-    """As even as the nodes can hold, the first ones having more. None if they do not fit."""
+    """As even as the capacities permit; the first nodes have more. None if the tasks do not fit."""
     if sum(capacities) < tasks:
         return None
     counts, left = [0] * len(capacities), tasks
@@ -86,7 +85,7 @@ def spread_counts(tasks: int, capacities: Sequence[int]) -> tuple[int, ...] | No
 
 
 def block_counts(tasks: int, capacities: Sequence[int]) -> tuple[int, ...] | None:
-    """One task on every node, the rest filling node after node (Pack). None if they do not fit.
+    """One task on every node, the others filling node after node (Pack). None if they do not fit.
 
     With unlimited capacity (--overcommit) they are spread evenly instead.
     """
@@ -114,7 +113,7 @@ def block_ids(counts: Sequence[int]) -> list[tuple[int, ...]]:
 
 
 def dealt_ids(tasks: int, capacities: Sequence[int], size: int = 1) -> list[tuple[int, ...]] | None:
-    """`size` tasks at a time to node after node, round and round (cyclic: 1; plane: more), and no node without one.
+    """`size` tasks at a time to node after node, round robin (cyclic: 1; plane: more); every node gets at least one.
 
     None if they do not fit.
     """
@@ -124,7 +123,7 @@ def dealt_ids(tasks: int, capacities: Sequence[int], size: int = 1) -> list[tupl
     task = 0
     while task < tasks:
         for rank, capacity in enumerate(capacities):
-            # Those after it want one each.
+            # Leave one task for each node that follows.
             others = 0 if ids[rank] or tasks < len(capacities) else len(capacities) - 1 - rank
             count = max(0, min(size, capacity - len(ids[rank]), tasks - task - others))
             ids[rank].extend(range(task, task + count))

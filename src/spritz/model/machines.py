@@ -1,4 +1,4 @@
-"""Machines that join a cluster: requests about tokens, certificates and the configuration that they are given.
+"""Machines that join a cluster: requests about tokens, certificates and the configuration that they receive.
 
 `JoinCluster` and `FetchAuthority` are the only requests that a machine without a certificate may make.
 """
@@ -9,11 +9,13 @@ from msgspec import Struct
 
 
 class FetchAuthority(Struct, frozen=True, kw_only=True):
-    """By whose certificates are the cluster's machines known? Reply: `AuthorityCertificate`. Anyone may ask."""
+    """Ask for the certificate of the authority that certifies the cluster's machines. Reply: `AuthorityCertificate`.
+    Open to all.
+    """
 
 
 class AuthorityCertificate(Struct, frozen=True, kw_only=True):
-    """PEM. It is believed only if its SHA-256 is the one in the token (`proof`: with AuthType=auth/munge, munge's)."""
+    """PEM. It is trusted only if its SHA-256 is the one in the token (`proof`: with AuthType=auth/munge, munge's)."""
 
     cluster: str
     certificate: str
@@ -21,9 +23,9 @@ class AuthorityCertificate(Struct, frozen=True, kw_only=True):
 
 
 class JoinCluster(Struct, frozen=True, kw_only=True):
-    """A machine wants a certificate for `public_key` (Ed25519, 32 bytes). Reply: `MachineJoined`.
+    """A machine asks for a certificate for `public_key` (Ed25519, 32 bytes). Reply: `MachineJoined`.
 
-    `role` is node or login, "" for what the token says.
+    `role`: node or login; "" for the token's.
     """
 
     token: bytes
@@ -66,7 +68,8 @@ class ConfigurationFiles(Struct, frozen=True, kw_only=True):
 
 
 class CreateToken(Struct, frozen=True, kw_only=True):
-    """By administrators. `uses` 0: any number; `host`: for this machine alone, which may have joined before.
+    """Create a token; administrators only. `uses` 0: any number; `host`: only for this machine, which may have joined
+    before.
 
     Reply: `TokenCreated`.
     """
@@ -78,7 +81,7 @@ class CreateToken(Struct, frozen=True, kw_only=True):
 
 
 class TokenCreated(Struct, frozen=True, kw_only=True):
-    """The only time that the whole token is told. `address` is where machines join, `HOST:PORT`."""
+    """The only message with the whole token. `address`: where machines join, `HOST:PORT`."""
 
     id: str
     token: str
@@ -86,7 +89,7 @@ class TokenCreated(Struct, frozen=True, kw_only=True):
 
 
 class Token(Struct, frozen=True, kw_only=True):
-    """One that was created. Times in seconds since the epoch."""
+    """A token. Times in seconds since the epoch."""
 
     id: str
     role: str
@@ -98,7 +101,7 @@ class Token(Struct, frozen=True, kw_only=True):
 
 
 class JoinedMachine(Struct, frozen=True, kw_only=True):
-    """One that has a certificate by a token."""
+    """A machine that got a certificate with a token."""
 
     host: str
     role: str
@@ -108,7 +111,7 @@ class JoinedMachine(Struct, frozen=True, kw_only=True):
 
 
 class ListTokens(Struct, frozen=True, kw_only=True):
-    """By administrators. Reply: `Tokens`."""
+    """List tokens and machines; administrators only. Reply: `Tokens`."""
 
 
 class Tokens(Struct, frozen=True, kw_only=True):
@@ -119,8 +122,9 @@ class Tokens(Struct, frozen=True, kw_only=True):
 
 
 class RevokeToken(Struct, frozen=True, kw_only=True):
-    """By administrators: the token is worth nothing from now on, or (`host`) the machine's certificate is renewed no
-    more and its connections are refused. Reply: `Done`."""
+    """Revoke a token, or (`host`) a machine: its certificate is not renewed any more, and its connections are refused.
+    Administrators only. Reply: `Done`.
+    """
 
     id: str = ""
     host: str = ""

@@ -1,4 +1,4 @@
-"""Labels that keep jobs apart (MCS): which label a job gets, and where it counts.
+"""Labels that keep jobs apart (MCS): which label a job gets, and where it applies.
 
 Nodes on which a labelled job keeps others out are shared only by jobs of the same label. `McsPolicy` is in
 `model.cluster`.
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class BadLabel(ValueError):
-    """The job may not have the label that it asks for, or none that it must have; and why."""
+    """The job may not have the label that it asks for, or lacks one that it must have. The text says why."""
 
 
 def label_of(policy: McsPolicy, spec: JobSpec, groups: Collection[str]) -> str:
@@ -52,7 +52,7 @@ def label_of(policy: McsPolicy, spec: JobSpec, groups: Collection[str]) -> str:
 
 
 def kept_by(policy: McsPolicy, spec: JobSpec) -> str:
-    """The job's MCS label: only jobs with the same label may share its nodes; "" shares with unlabelled jobs alone."""
+    """The job's MCS label: only jobs with the same label may share its nodes; "" shares only with unlabelled jobs."""
     if not spec.mcs_label or policy.select == "noselect":
         return ""
     return spec.mcs_label if policy.select == "select" or spec.sharing is Sharing.MCS else ""

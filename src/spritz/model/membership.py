@@ -1,7 +1,7 @@
-"""Which partitions a node belongs to that comes when the cluster runs already.
+"""Which partitions a dynamic node belongs to.
 
-A partition takes it in by Nodes=ALL, or by a NodeSet with one of the node's features: from its text, as slurm.conf has
-it. Nodes of the file are members by what the configuration says; this is for those that it does not know.
+A partition admits it by Nodes=ALL, or by a NodeSet with one of the node's features, according to its text in
+slurm.conf. Nodes of the file are members as the configuration says; this is for nodes that are not in the file.
 
 Source: slurm.conf(5) NODESET CONFIGURATION, PARTITION CONFIGURATION Nodes; Slurm's guide to dynamic nodes.
 """
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def joins(partition: Partition, config: NodeConfig, sets: Iterable[NodeSet]) -> bool:
-    """Does a partition that is described like this have this node?"""
+    """Whether the partition admits this node."""
     text = partition.nodes_text
     words = text.split(",")
     if any(word.strip().upper() == "ALL" for word in words):
@@ -36,7 +36,7 @@ def joins(partition: Partition, config: NodeConfig, sets: Iterable[NodeSet]) -> 
 def with_nodes(
     partitions: Mapping[str, Partition], configs: Iterable[NodeConfig], sets: tuple[NodeSet, ...]
 ) -> dict[str, Partition]:
-    """All partitions, with these nodes as members of those that take them in."""
+    """All partitions, with these nodes as members of those that admit them."""
     found = dict(partitions)
     for name, partition in partitions.items():
         members = frozenset(partition.nodes)

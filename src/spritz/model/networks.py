@@ -1,4 +1,4 @@
-"""Networks with single nodes where it was said of themselves: Topology= of a node, `scontrol update topology=`.
+"""Networks with the nodes that were placed one by one: Topology= of a node, `scontrol update topology=`.
 
 Source: slurm.conf(5) NODE CONFIGURATION Topology; scontrol(1) update NodeName.
 """
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def moved(network: Topology, places: Mapping[str, str]) -> Topology:
-    """The same with these nodes at these units, and nowhere else ("": nowhere at all)."""
+    """The network with these nodes at these units, and nowhere else ("": in no unit)."""
     if not places:
         return network
     new: dict[str, list[str]] = {}
@@ -56,7 +56,7 @@ def parse_places(text: str) -> dict[str, str]:
 
 
 def networks_of(topologies: Sequence[Topology], places: Mapping[str, str]) -> tuple[Topology, ...]:
-    """All networks with nodes where they are by what is said of themselves: node -> text of `parse_places`."""
+    """All networks with these nodes moved. `places`: node -> text for `parse_places`."""
     moves: dict[str, dict[str, str]] = {}
     for node, text in places.items():
         for network, unit in parse_places(text).items():
@@ -65,7 +65,7 @@ def networks_of(topologies: Sequence[Topology], places: Mapping[str, str]) -> tu
 
 
 def misplaced(topologies: Sequence[Topology], text: str) -> str:
-    """What is wrong with a node's place, in words; "" if nothing is."""
+    """What is wrong with a node's place; "" if nothing is."""
     try:
         places = parse_places(text)
     except ValueError:
@@ -81,7 +81,7 @@ def misplaced(topologies: Sequence[Topology], text: str) -> str:
 
 
 def units_of(network: Topology | None) -> dict[str, frozenset[str]]:
-    """Node -> all nodes of its leaf switch or block; nodes that are on none are left out."""
+    """Node -> all nodes of its leaf switch or block; nodes in no unit are left out."""
     found: dict[str, frozenset[str]] = {}
     if network is None:
         return found

@@ -35,7 +35,7 @@ class NodeConfig(Struct, frozen=True, kw_only=True):
     topology: str = ""
     #: CpuBind=: none, sockets, ldoms, cores, threads; "": partition and cluster decide
     cpu_bind: str = ""
-    #: slurm.conf does not have it: a daemon brought it (`slurmd -Z`), or `scontrol create`
+    #: not in slurm.conf: its own daemon (`slurmd -Z`) or `scontrol create` added it
     dynamic: bool = False
 
 
@@ -68,14 +68,14 @@ class Node(Struct, frozen=True, kw_only=True, omit_defaults=True):
     reason: str = ""
     reason_uid: int = 0
     reason_at: float = 0.0
-    #: what counts for scheduling: the configuration, checked against the registration
+    #: active features: the configuration's, checked against the registration
     features_active: tuple[str, ...] = ()
     comment: str = ""
     extra: str = ""
     #: from the last registration
     registered_at: float = 0.0
     booted_at: float = 0.0
-    #: of its machine's last boot; "" where the kernel tells none
+    #: id of its machine's last boot; "" if the kernel has none
     boot_id: str = ""
     daemon_started_at: float = 0.0
     version: str = ""
@@ -85,27 +85,27 @@ class Node(Struct, frozen=True, kw_only=True, omit_defaults=True):
     spool_id: str = ""
     #: when the last job left it, or else when it came up
     last_busy_at: float = 0.0
-    #: when its last way up, and its last way down, began (power saving)
+    #: when it was last powered up, and last powered down (power saving)
     resumed_at: float = 0.0
     suspended_at: float = 0.0
-    #: the program for the way that it is on has been started
+    #: the program for its present change of power was started
     power_called: bool = False
     #: SuspendExcNodes keeps it up until then
     kept_until: float = 0.0
-    #: while it is DOWN or drained: when it resumes by itself (0.0: when it is told to)
+    #: while it is DOWN or drained: when it resumes by itself (0.0: it does not)
     resume_at: float = 0.0
-    #: what it is after its reboot: RESUME, DOWN, or "" for as it was
+    #: its state after the reboot: RESUME, DOWN, or "" for its present state
     next_state: str = ""
-    #: when its reboot was ordered (0.0: none is under way)
+    #: when its reboot was ordered (0.0: none is pending)
     reboot_at: float = 0.0
-    #: where it registered from, or `scontrol update` said it is; used instead of the configuration
+    #: the address that it registered from, or of `scontrol update`; used instead of the configuration's
     registered_address: str = ""
     registered_hostname: str = ""
     #: features that its helpers can change, in addition to those of the configuration (None: no helper reports)
     features_changeable: tuple[str, ...] | None = None
-    #: what the reboot that is under way is to change (features_active says what came of it)
+    #: features that the pending reboot is to activate (features_active says what came of it)
     features_wanted: tuple[str, ...] = ()
-    #: its place by `scontrol update`, before what files say ("": theirs)
+    #: its place by `scontrol update`, which overrides the files ("": as in the files)
     topology: str = ""
 
     @property
@@ -115,36 +115,36 @@ class Node(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def place(self) -> str:
-        """Its place in networks by what was said of the node itself: `network:unit,…`."""
+        """Its place in networks, as set on the node itself: `network:unit,…`."""
         return self.topology or self.config.topology
 
     @property
     def active(self) -> tuple[str, ...]:
-        """Features that it has now."""
+        """Features that are active now."""
         if self.features_active or self.features_changeable is not None:
             return self.features_active
         return self.config.features
 
     @property
     def available(self) -> tuple[str, ...]:
-        """Features that it has, or could have."""
+        """Features that are active, or could be."""
         if self.features_changeable is None:
             return self.config.features
         return tuple(dict.fromkeys((*self.config.features, *self.features_changeable)))
 
     @property
     def address(self) -> str:
-        """Where it is reached: NodeAddr, its name if there is none, or what a cloud node registered with."""
+        """Where it is reached: NodeAddr, else its name, or what a cloud node registered with."""
         return self.registered_address or self.config.address or self.config.name
 
     @property
     def hostname(self) -> str:
-        """What its host is called."""
+        """Host name of its machine."""
         return self.registered_hostname or self.config.hostname or self.config.name
 
 
 class GpuSample(Struct, frozen=True, kw_only=True, gc=False, array_like=True):
-    """How busy a GPU is; -1 for what it does not tell."""
+    """Load of a GPU; -1 for what it does not report."""
 
     index: int
     busy_percent: int = -1

@@ -1,8 +1,8 @@
-"""Features that nodes can change: what helpers.conf says, and what a node would have to change for a job.
+"""Features that nodes can change: helpers.conf, and what a node would have to change for a job.
 
-A feature is *changeable* where a helper program reports and sets it; it is *available* on a node that could have it,
-and *active* on one that has it now. A job that asks for one which is available and not active gets its nodes rebooted
-with it. Pure; shared by core and scheduling, so that both see the same nodes.
+A feature is *changeable* if a helper program reports and sets it. It is *available* on a node that could have it, and
+*active* on a node that has it now. A job that asks for a feature which is available and not active has its nodes
+rebooted with it. Pure; shared by core and scheduling, so that both accept the same nodes.
 
 Source: helpers.conf(5); sbatch(1) --constraint, --delay-boot.
 """
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 
 
 class Unclear(ValueError):
-    """A constraint that nodes cannot be changed for, and why."""
+    """Nodes cannot be changed for this constraint; the text says why."""
 
 
 def ways(policy: FeaturePolicy, text: str) -> tuple[tuple[str, ...], ...]:
-    """Sets of features of which a changed node must have one, all of it; none if the constraint names no changeable
+    """Sets of features, one of which a changed node must have in full; empty if the constraint names no changeable
     feature.
 
     Raises Unclear if it is more than `a&b` or `a|b`, or asks for features that exclude each other.
@@ -75,21 +75,21 @@ def _excluded(policy: FeaturePolicy, way: Collection[str]) -> list[str]:
 def to_activate(
     ways: tuple[tuple[str, ...], ...], active: Collection[str], changeable: Collection[str]
 ) -> tuple[str, ...] | None:
-    """What a node must change for one of `ways`: () if it has it all, None if it cannot."""
+    """The features that a node must change to for one of `ways`: () for none, None if it cannot."""
     best: tuple[str, ...] | None = None
     for way in ways:
         missing = [name for name in way if name not in active]
         if not missing:
             return ()
-        # As in Slurm the helper is told all changeable ones that the job needs.
+        # As in Slurm, the helper gets all changeable features that the job needs.
         if best is None and all(name in changeable for name in missing):
             best = tuple(name for name in way if name in changeable)
     return best
 
 
 def may_change(policy: FeaturePolicy, user: str, ways: tuple[tuple[str, ...], ...], *, reboots: bool) -> bool:
-    """AllowUserBoot lets this user's jobs have nodes changed, and there is a RebootProgram (`reboots`) if that takes
-    one.
+    """Whether AllowUserBoot permits changes for this user's jobs, and a RebootProgram exists (`reboots`) if one is
+    needed.
     """
     if policy.users and user not in policy.users:
         return False
@@ -97,12 +97,12 @@ def may_change(policy: FeaturePolicy, user: str, ways: tuple[tuple[str, ...], ..
 
 
 def boots_from(policy: FeaturePolicy, delay_seconds: int | None, eligible_at: float) -> float:
-    """From when on nodes are changed for a job. `delay_seconds`: its own --delay-boot."""
+    """When nodes may be changed for a job. `delay_seconds`: its own --delay-boot."""
     return eligible_at + (policy.delay_seconds if delay_seconds is None else delay_seconds)
 
 
 def active_with(node: Node, given: Collection[str]) -> tuple[str, ...]:
-    """What is active on the node if slurm.conf gives it `given`: of what helpers report, that which they said."""
+    """Active features of the node if slurm.conf gives it `given`; of those that helpers report, the reported ones."""
     if node.features_changeable is None:
         return tuple(given)
     reported = node.features_changeable

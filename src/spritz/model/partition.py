@@ -43,7 +43,7 @@ class Partition(Struct, frozen=True, kw_only=True):
     allow_accounts: tuple[str, ...] = ()
     deny_accounts: tuple[str, ...] = ()
     allow_groups: tuple[str, ...] = ()
-    #: their numbers, as the controller has looked them up
+    #: gids of the allowed groups, as the controller has looked them up
     allow_gids: tuple[int, ...] = ()
     deny_groups: tuple[str, ...] = ()
     deny_gids: tuple[int, ...] = ()
@@ -54,9 +54,9 @@ class Partition(Struct, frozen=True, kw_only=True):
     #: NO, YES:n, FORCE:n, EXCLUSIVE
     oversubscribe: str = "NO"
     exclusive_user: bool = False
-    #: CpuBind=, where the nodes of a job do not all say the same
+    #: CpuBind=, used if the nodes of a job disagree
     cpu_bind: str = ""
-    #: a job has the leaf switches or blocks that it uses for itself
+    #: a job has its leaf switches or blocks for itself
     exclusive_topo: bool = False
     #: SelectTypeParameters: core or socket ("": the cluster's), and whether memory counts
     consumable: str = ""
@@ -72,9 +72,9 @@ class Partition(Struct, frozen=True, kw_only=True):
     disable_root_jobs: bool = False
     lln: bool = False
     over_time_minutes: int | None = None
-    #: name of its network ("": the first there is)
+    #: name of its network ("": the first one)
     topology: str = ""
-    #: TRESBillingWeights: (TRES, weight of one; memory's of a MiB)
+    #: TRESBillingWeights: (TRES, weight of one unit; of memory: one MiB)
     billing_weights: tuple[tuple[str, float], ...] = ()
     #: the same as written
     billing_weights_text: str = ""
@@ -82,14 +82,14 @@ class Partition(Struct, frozen=True, kw_only=True):
     suspend_seconds: int | None = None
     suspend_timeout_seconds: int | None = None
     resume_timeout_seconds: int | None = None
-    #: nodes that its jobs have left are powered down at once
+    #: nodes that its jobs have left are powered down immediately
     power_down_on_idle: bool = False
 
 
 def shuts_out(partition: Partition, spec: JobSpec) -> bool:
-    """Is the partition closed to the groups of a job that was let in before?
+    """Whether the partition is closed to the groups of a job that was accepted before.
 
-    Source: slurm.conf(5) AllowGroups, DenyGroups: of both, Allow holds.
+    Source: slurm.conf(5) AllowGroups, DenyGroups: if both are set, Allow applies.
     """
     named = partition.allow_gids or partition.deny_gids
     if not named or spec.uid == 0:
@@ -99,16 +99,16 @@ def shuts_out(partition: Partition, spec: JobSpec) -> bool:
 
 
 def opens_to(partition: Partition, groups: Collection[str]) -> bool:
-    """Is the partition open to members of these groups? Source: as `shuts_out`."""
+    """Whether the partition is open to members of these groups. Source: as `shuts_out`."""
     if partition.allow_groups:
         return not set(partition.allow_groups).isdisjoint(groups)
     return not partition.deny_groups or set(partition.deny_groups).isdisjoint(groups)
 
 
 def barrier(partition: Partition, account: str, qos: str) -> tuple[Reason, str] | None:
-    """Why the partition is closed to jobs of this account or QOS, and in words; None if it is open to them.
+    """Why the partition is closed to this account or QOS: reason and detail; None if it is open.
 
-    Source: slurm.conf(5) AllowAccounts, DenyAccounts, AllowQos, DenyQos: of both, Allow holds.
+    Source: slurm.conf(5) AllowAccounts, DenyAccounts, AllowQos, DenyQos: if both are set, Allow applies.
     """
     kinds = (
         (Reason.ACCOUNT_NOT_ALLOWED, "account", account, partition.allow_accounts, partition.deny_accounts),

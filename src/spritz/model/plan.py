@@ -1,4 +1,4 @@
-"""What a scheduling cycle proposes. The core re-checks every item against the state of that moment.
+"""What a scheduling cycle proposes. The core checks every item again against its present state.
 
 A plan may be stale: items that no longer fit are dropped and counted, never forced.
 """
@@ -21,16 +21,16 @@ class PlannedStart(Struct, frozen=True, kw_only=True):
     allocation: Allocation
     #: minutes, where --time-min let the scheduler lower the limit (None: as asked)
     time_limit_minutes: int | None = None
-    #: those of its choices that it takes, as `Job.licenses` (empty: the first that is free)
+    #: the choice of licenses that it takes, as `Job.licenses` (empty: the first that is free)
     licenses: tuple[tuple[str, int], ...] = ()
-    #: in force at the start (0: the record's)
+    #: priority in force at the start (0: the record's)
     priority: int = 0
     #: jobs before it in its partition cannot start yet
     backfilled: bool = False
 
 
 class PlannedVictim(Struct, frozen=True, gc=False):
-    """This running job makes room, and how. `priority`: in force (0: what it started with)."""
+    """This running job is preempted, in this mode. `priority`: in force (0: what it started with)."""
 
     job_id: int
     mode: PreemptMode
@@ -38,10 +38,10 @@ class PlannedVictim(Struct, frozen=True, gc=False):
 
 
 class PlannedPreemption(Struct, frozen=True, kw_only=True):
-    """Have the victims make room for this job (or array task): with them gone it can start on `allocation`.
+    """Preempt the victims for this job (or array task): without them it can start on `allocation`.
 
-    It starts at once if all of them are suspended; else it waits until they have left. All of it, or nothing.
-    `others`: of the leader of a heterogeneous job those of all other components, which need their places as well.
+    It starts immediately if all of them are suspended; else it waits until they have left. All or nothing. `others`:
+    for the leader of a heterogeneous job, those of all other components, which need their resources as well.
     """
 
     job_id: int
@@ -49,7 +49,7 @@ class PlannedPreemption(Struct, frozen=True, kw_only=True):
     allocation: Allocation
     victims: tuple[PlannedVictim, ...]
     time_limit_minutes: int | None = None
-    #: the job's, in force now (0: the record's)
+    #: the job's priority in force now (0: the record's)
     priority: int = 0
     others: tuple[PlannedPreemption, ...] = ()
 
@@ -68,9 +68,9 @@ class PlannedFutureStart(Struct, frozen=True, kw_only=True):
     """A planned start: the job will start at `start_at` (seconds since the epoch) on `allocation`, or earlier.
 
     Jobs with equal requests share their planned starts, the earliest for the first job: `job_id` is any of these jobs.
-    `provisional`: made by a quick cycle, to be made again by a full one. `queued`: how many jobs had joined the queue
-    when it was made. `freed`: what had been freed in its partition when it was last looked at. `holder`: the job that
-    was told of it (0: none). `place`: its job's in the order of the last full cycle (0: none).
+    `provisional`: made by a quick cycle, to be made again by a full one. `queued`: number of jobs that had joined the
+    queue when it was made. `freed`: the partition's count of freed resources when it was last examined. `holder`: the
+    job that it was made for (0: none). `place`: that job's position in the last full cycle (0: none).
     """
 
     job_id: int
@@ -105,8 +105,8 @@ class NoRoom(Struct, frozen=True, kw_only=True):
 
 
 class Forecast(Struct, frozen=True, kw_only=True):
-    """When and where waiting jobs are expected to start: arrays as bytes, in the machine's own order, since there may
-    be a hundred thousand.
+    """When and where waiting jobs are expected to start: arrays as bytes, in native byte order, since there may be a
+    hundred thousand jobs.
 
     `job_ids` int64[job], ascending; `start_at` float64[job]; the nodes of job `i` are `nodes[ends[i-1]:ends[i]]`, int32
     positions in the configuration's order; `ends` int64[job].
@@ -119,8 +119,8 @@ class Forecast(Struct, frozen=True, kw_only=True):
 
 
 class Plan(Struct, frozen=True, kw_only=True):
-    """Result of one cycle. `examined` counts placements tried, `visited` looks at single requests; `complete` says that
-    none was left out for want of budget.
+    """Result of one cycle. `examined`: placements tried; `visited`: requests looked at; `complete`: no request was left
+    out for lack of budget.
 
     `future_starts`: all planned starts that hold after it (None: as before); `forecast` comes with a full cycle.
     """
@@ -135,7 +135,7 @@ class Plan(Struct, frozen=True, kw_only=True):
     complete: bool = True
     #: jobs for which a full cycle found no set of jobs to preempt
     no_room: tuple[NoRoom, ...] = ()
-    #: a quick cycle has left the search for victims to a full one
+    #: a quick cycle left the search for victims to a full one
     victims_wanted: bool = False
-    #: when a job that is exempt now may be preempted for a waiting job, or a planned start falls due (0.0: never)
+    #: when an exempt job may be preempted for a waiting job, or a planned start falls due (0.0: never)
     look_again_at: float = 0.0

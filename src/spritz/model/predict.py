@@ -1,11 +1,11 @@
 """Run times predicted from history: per user and request, online.
 
-Users ask for far more time than they use, and one user's jobs resemble each other. The prediction for a job is the mean
-of the last two run times of the most similar jobs that have ended: same user, name, time limit and processors if there
-are any, else same user and limit, else same user, name and processors, else same user. It never exceeds the limit; a
-user without history is taken at his word. A job that outlives its prediction gets a longer one (`corrected`).
+Users ask for far more time than they use, and jobs of one user resemble each other. The prediction for a job is the
+mean of the last two run times of the most similar ended jobs: same user, name, time limit and processors if there are
+any, else same user and limit, else same user, name and processors, else same user. It never exceeds the limit; for a
+user without history it is the limit. A job that outlives its prediction gets a longer one (`corrected`).
 
-Pure: history is what `learn` was told, in order. Keys are whatever identifies a user and a name to the caller.
+Pure: history is what `learn` was given, in order. Callers choose the keys that identify a user and a name.
 
 Source: Tsafrir, Etsion, Feitelson, "Backfilling using system-generated predictions rather than user runtime estimates",
 IEEE TPDS 18(6), 2007 (mean of the last two; the corrections); Gaussier et al., SC'15 (what to learn from).
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from spritz.model.cluster import ClusterSettings
     from spritz.model.job import JobSpec
 
-#: Run times of similar jobs that count.
+#: number of similar jobs whose run times count
 RECENT = 2
 
 #: Seconds by which a prediction that was outlived grows, one after the other; after the last it is the limit.
@@ -35,7 +35,7 @@ CORRECTIONS = (60, 300, 900, 1800, 3600, 7200, 18000, 36000, 72000, 180000, 3600
 
 
 class HistoryRow(Struct, frozen=True, array_like=True):
-    """Last run times, seconds, of jobs that are alike in this."""
+    """Last run times, in seconds, of similar jobs."""
 
     key: tuple[str | float | int, ...]
     seconds: tuple[float, ...]
@@ -56,25 +56,25 @@ def predicts(settings: ClusterSettings) -> bool:
 
 
 def likeness_of(spec: JobSpec) -> Likeness:
-    """What makes a job like others, from what was asked for; without a limit of its own it has none."""
+    """What makes a job similar to others, from its request; a job without a time limit has none."""
     processors = max(1, spec.tasks or spec.nodes_min or 1) * (spec.cpus_per_task or 1)
     limit = held_seconds(spec.time_limit_minutes or INFINITE)
     return Likeness(str(spec.uid), spec.name, limit, processors)
 
 
 class Predictor:
-    """History of run times. Of more than `most` kinds of jobs those are forgotten that ended longest ago."""
+    """History of run times. With more than `most` kinds of jobs, those that ended longest ago are forgotten."""
 
     __slots__ = ("_history", "_most", "learnt")
 
     def __init__(self, most: int = 1 << 62) -> None:
         self._history: dict[tuple[str | float | int, ...], deque[float]] = {}
         self._most = most
-        #: by user: jobs that were learnt from, so that a prediction need not be made again before there is news
+        #: by user: number of jobs learnt from, so that callers know when a prediction may have changed
         self.learnt: dict[str, int] = {}
 
     def predict(self, job: Likeness) -> float:
-        """Seconds that the job will run, between 1 and its limit."""
+        """Expected run time in seconds, between 1 and the job's limit."""
         for key in _keys(job):
             known = self._history.get(key)
             if known:
@@ -94,7 +94,7 @@ class Predictor:
             del self._history[next(iter(self._history))]
 
     def rows(self) -> list[HistoryRow]:
-        """All of it, for an image; what ended last comes last."""
+        """The whole history, for an image; in order of last ends."""
         return [HistoryRow(key, tuple(known)) for key, known in self._history.items()]
 
     def load(self, rows: Iterable[HistoryRow]) -> None:
@@ -103,8 +103,8 @@ class Predictor:
 
 
 def corrected(predicted: float, elapsed: float, limit: float) -> float:
-    """A prediction for a job that has run for `elapsed` seconds: the old one if it is longer than that, else the old
-    one with the first correction that is. Never more than the limit.
+    """A prediction for a job that has run for `elapsed` seconds: `predicted` if that is longer; else `predicted` with
+    the first sufficient correction. Never more than the limit.
     """
     if predicted > elapsed:
         return min(predicted, limit)
@@ -115,9 +115,7 @@ def corrected(predicted: float, elapsed: float, limit: float) -> float:
 
 
 def expected_slowdown(waited: float, predicted: float, bound: float = 10.0) -> float:
-    """Bounded slowdown of a job that starts now. It grows for every job that waits, so ordering jobs by it starves
-    none.
-    """
+    """Bounded slowdown of a job that starts now. It grows for every waiting job, so an order by it starves none."""
     return max(1.0, (waited + predicted) / max(predicted, bound))
 
 

@@ -1,6 +1,6 @@
-"""Who may take whose resources, and how: the relation between jobs as a pure table.
+"""Which jobs may preempt which, and how: the relation between jobs as a pure table.
 
-Core and scheduling both ask here, so that what the one plans the other accepts. A new kind of relation is one more
+Core and scheduling both use it, so that the core accepts what scheduling plans. A new kind of relation is one more
 entry of `_RELATIONS`; nothing else knows which kind is configured.
 
 Source: slurm.conf(5) PreemptType, PreemptMode, PreemptExemptTime, GraceTime; sacctmgr(1) SPECIFICATIONS FOR QOS.
@@ -16,12 +16,14 @@ from spritz.model.limits.records import Qos
 from spritz.model.partition import Partition
 from spritz.model.preemption import PreemptionPolicy, PreemptMode
 
-#: Words of PreemptMode that say something else than what becomes of the job.
+#: words of PreemptMode that do not say how a job is preempted
 _ASIDE = frozenset({"GANG", "WITHIN", "PRIORITY"})
 
 
 class PreemptionSide(Struct, frozen=True, kw_only=True):
-    """One side of a preemption: what decides who may preempt whom. `qos`: the job's own, if accounting knows it."""
+    """One side of a preemption: what decides whether a job may preempt another. `qos`: the job's own, if accounting
+    knows it.
+    """
 
     partition: Partition
     qos: Qos | None = None
@@ -29,7 +31,7 @@ class PreemptionSide(Struct, frozen=True, kw_only=True):
 
 
 def preempt_mode(policy: PreemptionPolicy, victim: PreemptionSide) -> PreemptMode:
-    """What becomes of such jobs when they are preempted."""
+    """How jobs of `victim` are preempted; OFF if not at all."""
     for word in _modes(policy, victim):
         if word not in _ASIDE:
             return PreemptMode(word)
@@ -46,7 +48,7 @@ def _modes(policy: PreemptionPolicy, victim: PreemptionSide) -> tuple[str, ...]:
 
 def _qos_modes(side: PreemptionSide) -> tuple[str, ...]:
     words = words_of(side.qos.preempt_mode) if side.qos is not None else ()
-    # OFF and CLUSTER leave it to the cluster.
+    # OFF and CLUSTER defer to the cluster's mode.
     return tuple(word for word in words if word not in ("OFF", "CLUSTER"))
 
 
@@ -71,7 +73,9 @@ def words_of(text: str) -> tuple[str, ...]:
 
 
 def time_sliced(policy: PreemptionPolicy, partition: Partition) -> bool:
-    """Whether jobs of the partition that share CPUs take turns: GANG for the cluster, and not OFF for the partition."""
+    """Whether jobs of the partition that share CPUs use time slices: GANG for the cluster, and not OFF for the
+    partition.
+    """
     return "GANG" in policy.mode and "OFF" not in words_of(partition.preempt_mode)
 
 
@@ -92,15 +96,15 @@ def spared(policy: PreemptionPolicy, priority: int) -> bool:
 
 
 def exempt_until(mode: PreemptMode, seconds: int, *, started_at: float, suspended: float) -> float:
-    """Until when a running job has run too little to be ended, with an exempt time of `seconds`."""
+    """When a running job's exempt time of `seconds` is over."""
     return 0.0 if mode is PreemptMode.SUSPEND or not seconds else started_at + suspended + seconds
 
 
 def reclaim_mode(policy: PreemptionPolicy, preemptor: PreemptionSide, victim: PreemptionSide) -> PreemptMode:
-    """What becomes of such jobs when they must give back what another account is guaranteed; OFF: they need not.
+    """How such jobs are preempted when they must return what another account is guaranteed; OFF if they need not.
 
-    SUSPEND becomes requeue or cancel, since a suspended job keeps its GPUs. OFF where the other account could preempt
-    the asking one in turn: each would preempt the other for ever.
+    SUSPEND becomes requeue or cancel, since a suspended job keeps its GPUs. OFF if the victim's jobs could preempt the
+    preemptor in turn: they would preempt each other for ever.
     """
     if may_preempt(policy, victim, preemptor):
         return PreemptMode.OFF
@@ -109,7 +113,7 @@ def reclaim_mode(policy: PreemptionPolicy, preemptor: PreemptionSide, victim: Pr
 
 
 def guest_mode(policy: PreemptionPolicy) -> PreemptMode:
-    """What becomes of jobs that leave a reservation of others (--signal=R:)."""
+    """How jobs are preempted that leave a reservation of others (--signal=R:)."""
     return PreemptMode.REQUEUE if "REQUEUE" in policy.mode else PreemptMode.CANCEL
 
 

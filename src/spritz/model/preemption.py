@@ -1,4 +1,4 @@
-"""The settings of preemption and time slicing. What follows from them is in `preempting`.
+"""The settings of preemption and time slicing. `preempting` has the rules that follow from them.
 
 Source: slurm.conf(5) PreemptType, PreemptMode, PreemptParameters, PreemptExemptTime, SchedulerTimeSlice.
 """
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class PreemptMode(str, Enum):
-    """What becomes of a job that is preempted; the value is as slurm.conf spells it."""
+    """How a job is preempted; the value is as slurm.conf spells it."""
 
     OFF = "OFF"
     SUSPEND = "SUSPEND"
@@ -39,10 +39,10 @@ class PreemptionPolicy(Struct, frozen=True, kw_only=True):
     reorder_count: int = 1
     #: the warning is the job's own --signal
     send_user_signal: bool = False
-    #: jobs of the lowest priority, even if more of them must go
+    #: preempt the jobs of lowest priority, even if that takes more of them
     strict_order: bool = False
     youngest_first: bool = False
     #: between SIGTSTP and SIGSTOP
     suspend_grace_seconds: int = 2
-    #: how long each job of a time-sliced partition runs before it is the next one's turn
+    #: how long each job of a time-sliced partition runs in one slice
     slice_seconds: int = 30

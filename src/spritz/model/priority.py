@@ -1,4 +1,4 @@
-"""What a job's priority is made of, as sprio shows it, and what of it comes from accounting.
+"""The parts of a job's priority as sprio shows them, and those that come from accounting.
 
 Source: sprio(1); slurm.conf(5) PriorityWeight*, PriorityFlags; https://slurm.schedmd.com/priority_multifactor.html.
 """
@@ -11,7 +11,7 @@ PRIORITY_MAX = 0xFFFFFFFF
 
 
 class PriorityPolicy(Struct, frozen=True, kw_only=True):
-    """Weights and rules of PriorityType=priority/multifactor besides age, size and partition."""
+    """Weights and rules of PriorityType=priority/multifactor, other than those for age, size and partition."""
 
     weight_assoc: int = 0
     weight_fairshare: int = 0
@@ -19,22 +19,22 @@ class PriorityPolicy(Struct, frozen=True, kw_only=True):
     #: (TRES, weight): cpu, mem, node, gres/gpu …
     weight_tres: tuple[tuple[str, float], ...] = ()
     favor_small: bool = False
-    #: age from submission on, even while a job may not start
+    #: age accrues from submission on, even while a job may not start
     accrue_always: bool = False
-    #: jobs that run go on getting older
+    #: age accrues while jobs run
     calculate_running: bool = False
-    #: no job's priority becomes lower
+    #: no job's priority decreases
     incr_only: bool = False
     #: size is CPUs over time limit
     relative_to_time: bool = False
-    #: of ASSOC, PART, QOS, TRES: taken as they are, not as a share of the largest
+    #: of ASSOC, PART, QOS, TRES: used as they are, not as a fraction of the largest
     not_normal: tuple[str, ...] = ()
     calc_period_seconds: float = 300.0
-    #: PriorityDecayHalfLife (0.0: usage does not fade)
+    #: PriorityDecayHalfLife (0.0: usage does not decay)
     half_life_seconds: float = 0.0
     #: PriorityUsageResetPeriod: NONE, NOW, DAILY …
     reset_period: str = "NONE"
-    #: NO_FAIR_TREE, DEPTH_OBLIVIOUS: the classic formula, and the one in which depth does not matter
+    #: NO_FAIR_TREE and DEPTH_OBLIVIOUS: the classic formula, and the depth-oblivious one
     classic: bool = False
     depth_oblivious: bool = False
     #: FairShareDampeningFactor
@@ -44,11 +44,11 @@ class PriorityPolicy(Struct, frozen=True, kw_only=True):
 
 
 class PriorityInputs(Struct, frozen=True, kw_only=True):
-    """What accounting knows: made there, and given to the scheduler when it changes.
+    """Accounting's part of priorities: computed there, and given to the scheduler when it changes.
 
-    `fairshare`: (account, user) -> factor 0..1; `partition_fairshare`: (account, user, partition) -> that of an
-    association of one partition; `associations`: (account, user) -> Priority; `qos`: name -> Priority. Keys that are
-    missing have 0.
+    `fairshare`: (account, user) -> factor 0..1; `partition_fairshare`: (account, user, partition) -> factor of an
+    association with one partition; `associations`: (account, user) -> Priority; `qos`: name -> Priority. Missing keys
+    mean 0.
     """
 
     fairshare: dict[tuple[str, str], float] = {}
@@ -57,7 +57,7 @@ class PriorityInputs(Struct, frozen=True, kw_only=True):
     qos: dict[str, int] = {}
 
     def fair_share(self, account: str, user: str, partition: str) -> float:
-        """The factor of a job of these."""
+        """The fair-share factor of such a job."""
         if self.partition_fairshare:
             own = self.partition_fairshare.get((account, user, partition))
             if own is not None:
@@ -66,8 +66,8 @@ class PriorityInputs(Struct, frozen=True, kw_only=True):
 
 
 class PriorityFactors(Struct, frozen=True, kw_only=True):
-    """One job in one partition: factors as they are before their weights (0..1, unless PriorityFlags say otherwise),
-    and the sum. A priority set by hand has no factors.
+    """One job in one partition: factors before their weights (0..1, unless PriorityFlags say otherwise), and the sum. A
+    priority set by an administrator has no factors.
     """
 
     job_id: int
@@ -89,7 +89,7 @@ class PriorityFactors(Struct, frozen=True, kw_only=True):
 
 
 class PriorityWeights(Struct, frozen=True, kw_only=True):
-    """What factors are multiplied with. `multifactor` false: there are no factors."""
+    """The weights of the factors. `multifactor` False: there are no factors."""
 
     multifactor: bool = True
     age: int = 0

@@ -169,8 +169,8 @@ class Reason(str, Enum):
     QOS_MIN_UNKNOWN = "QOSMinUnknown"
 
 
-#: Reasons with which the core itself keeps a pending job back: it sets and lifts them, the scheduler considers no such
-#: job and never replaces them.
+#: Reasons with which the core itself holds a pending job back. The core sets and clears them; the scheduler does not
+#: consider such jobs and never replaces these reasons.
 CORE_REASONS = frozenset(
     {
         Reason.HELD_USER,

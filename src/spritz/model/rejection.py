@@ -8,8 +8,9 @@ from spritz.model.errors import ESLURM
 
 
 class Rejection(Struct, frozen=True, kw_only=True, gc=False):
-    """The request is not allowed. `code` is an `ESLURM` key; `message` replaces Slurm's text when it can say more;
-    `hint` helps people."""
+    """The request is not allowed. `code`: an `ESLURM` key; `message` replaces Slurm's text if it can say more; `hint`:
+    what would help.
+    """
 
     code: str
     message: str = ""

@@ -1,6 +1,6 @@
-"""What a node daemon tells the controller. Sent again until acknowledged with `Done`; the core takes each once.
+"""What a node daemon reports to the controller. Sent again until acknowledged with `Done`; the core counts each once.
 
-Reports carry (job, restart count, step, node), so that late ones of an earlier life of the job are recognised and
+Reports carry (job, restart count, step, node), so that late ones about an earlier life of the job are recognised and
 dropped.
 """
 
@@ -24,8 +24,8 @@ class RunningStep(Struct, frozen=True, gc=False):
 
 
 class RegisterNode(Struct, frozen=True, kw_only=True):
-    """A node daemon is there. Reply: `Registered`. `running` is everything it knows of, so that both sides can be
-    compared.
+    """A node daemon registers. Reply: `Registered`. `running`: everything that it knows of, so that both sides can
+    compare.
 
     One daemon may stand for many nodes: one message each, on one connection.
     """
@@ -42,32 +42,33 @@ class RegisterNode(Struct, frozen=True, kw_only=True):
     port: int = 0
     running: tuple[RunningStep, ...] = ()
     sample: NodeSample | None = None
-    #: a word that another boot of the machine changes, whatever its clock says ("": unknown)
+    #: id of the machine's boot, independent of its clock ("": unknown)
     boot_id: str = ""
-    #: of the node's spool. Another one than before: what was launched there has been forgotten
+    #: id of the node's spool. If it differs from before, what was launched there has been forgotten
     spool_id: str = ""
-    #: features that its helpers can change, and those of them that it has now (None: it has no helpers)
+    #: features that its helpers can change, and those of them that are active (None: it has no helpers)
     features_changeable: tuple[str, ...] | None = None
     features_active: tuple[str, ...] = ()
     #: the order (`RebootNode.ordered_at`) that was carried out without a boot; 0.0: none
     changed_for: float = 0.0
-    #: what the node says of itself since its daemon started (None: nothing)
+    #: the node's own --extra data since its daemon started (None: none)
     extra: str | None = None
 
 
 class Registered(Struct, frozen=True, kw_only=True):
-    """Reply to RegisterNode. `term` of this controller; the settings that nodes follow come from the same
-    configuration files."""
+    """Reply to RegisterNode. `term` of this controller. Other settings that nodes need come from the same configuration
+    files.
+    """
 
     term: int
     messages: tuple[str, ...] = ()
 
 
 class IntroduceNode(Struct, frozen=True, kw_only=True):
-    """A daemon that slurm.conf does not know asks which node it is; it registers afterwards. Reply: `Introduced`.
+    """A daemon that slurm.conf does not have asks which node it is, and then registers. Reply: `Introduced`.
 
-    With `line` (`slurmd -Z`) it brings its own description, as it would stand in slurm.conf; without (`-F`) it takes
-    the first FUTURE node that has its hardware, and `feature`, if that is not empty.
+    With `line` (`slurmd -Z`) it brings its own description, as in slurm.conf; without (`-F`) it takes the first FUTURE
+    node that has its hardware, and `feature`, unless that is empty.
     """
 
     hostname: str
@@ -156,11 +157,11 @@ class StepStarted(Struct, frozen=True, kw_only=True):
 
 
 class StepFinished(Struct, frozen=True, kw_only=True):
-    """The step is over on this node (batch included: `step_id` STEP_BATCH). Reply: `Done`.
+    """The step has ended on this node (batch included: `step_id` STEP_BATCH). Reply: `Done`.
 
     `oom`: some task was killed for memory. `job_gone`: nothing else of this job is left here and the Epilog (if any)
-    has run, so that no
-    TerminateJob is needed for this node. `error` is set when the tasks could not be started (with `launch_failed`).
+    has run, so this node needs no TerminateJob. `error` is set if the tasks could not be started (with
+    `launch_failed`).
     """
 
     node: str
@@ -187,9 +188,10 @@ class JobGone(Struct, frozen=True, kw_only=True):
 
 
 class PrologEnded(Struct, frozen=True, kw_only=True):
-    """PrologSlurmctld has run for this life of the job; `error` is what went wrong, "" if nothing did.
+    """PrologSlurmctld has run for this life of the job; `error`: what went wrong, "" if nothing.
 
-    Internal: the controller's own shell says so. Reply: `Done`."""
+    Internal: from the controller's own shell. Reply: `Done`.
+    """
 
     job_id: int
     restart_count: int
@@ -197,8 +199,9 @@ class PrologEnded(Struct, frozen=True, kw_only=True):
 
 
 class NodePrologEnded(Struct, frozen=True, kw_only=True):
-    """The Prolog of a job that was to run at its allocation has ended on a node; `error` is what went wrong, "" if
-    nothing did. Reply: `Done`."""
+    """The Prolog that runs at a job's allocation has ended on a node; `error`: what went wrong, "" if nothing. Reply:
+    `Done`.
+    """
 
     node: str
     job_id: int
@@ -207,23 +210,25 @@ class NodePrologEnded(Struct, frozen=True, kw_only=True):
 
 
 class NodeLost(Struct, frozen=True, kw_only=True):
-    """SlurmdTimeout passed without an answer. Internal: the controller's own shell says so."""
+    """SlurmdTimeout passed without an answer. Internal: from the controller's own shell."""
 
     names: tuple[str, ...]
     reason: str = "Not responding"
 
 
 class NodeSilent(Struct, frozen=True, kw_only=True):
-    """The connection to these nodes' daemons is gone: nothing new is to start there. Their jobs go on.
+    """The connection to these nodes' daemons is lost: nothing new starts there. Their jobs go on.
 
-    Internal, as NodeLost; a registration ends it."""
+    Internal, as NodeLost; a registration ends it.
+    """
 
     names: tuple[str, ...]
 
 
 class NodeTrouble(Struct, frozen=True, kw_only=True):
-    """The daemon asks to be drained: prolog or epilog failed, processes that cannot be killed, health check. Reply:
-    `Done`."""
+    """The daemon asks for its node to be drained: prolog or epilog failed, processes that cannot be killed, health
+    check. Reply: `Done`.
+    """
 
     name: str
     reason: str

@@ -1,7 +1,7 @@
-"""The reservation: nodes or cores kept for some users during a span of time, once or again and again.
+"""The reservation: nodes or cores kept for some users during a span of time, once or repeatedly.
 
-Owns what a reservation is, when it holds, who may use it and which of two that overlap gives way. Which nodes it gets
-is decided in the core.
+Owns what a reservation is, when it is active, which users may use it, and which of two that overlap gives way. The core
+decides which nodes it gets.
 
 Source: scontrol(1) RESERVATIONS; https://slurm.schedmd.com/reservations.html.
 """
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 DAY = 86_400.0
 
-#: Flag (as `scontrol show reservation` prints it) -> seconds until it comes again; WEEKDAY and WEEKEND skip days.
+#: Flag (as `scontrol show reservation` prints it) -> seconds until the next occurrence; WEEKDAY and WEEKEND skip days.
 PERIODS = {"HOURLY": 3_600.0, "DAILY": DAY, "WEEKLY": 7 * DAY, "WEEKDAY": DAY, "WEEKEND": DAY}
 
 #: In the order in which they are shown.
@@ -54,7 +54,7 @@ Devices = dict[str, int]
 
 
 class Reservation(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One reservation. Times in seconds since the epoch; of a recurring one they are those of its present or next
+    """One reservation. Times in seconds since the epoch; those of a recurring one are of its present or next
     occurrence. `began`: that occurrence has begun.
     """
 
@@ -73,7 +73,7 @@ class Reservation(Struct, frozen=True, kw_only=True, omit_defaults=True):
     licenses: tuple[tuple[str, int], ...] = ()
     core_count: int = 0
     cpu_count: int = 0
-    #: names; `users_denied`: everybody but these
+    #: names; `users_denied`: all users but these
     users: tuple[str, ...] = ()
     users_denied: bool = False
     accounts: tuple[str, ...] = ()
@@ -102,7 +102,7 @@ class Reservation(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def recurring(self) -> bool:
-        """It comes again."""
+        """Whether it recurs."""
         return any(flag in PERIODS for flag in self.flags)
 
     @property
@@ -131,11 +131,11 @@ class Reservation(Struct, frozen=True, kw_only=True, omit_defaults=True):
         return "TIME_FLOAT" in self.flags
 
     def active(self, now: float) -> bool:
-        """It holds now."""
+        """Whether it is active now."""
         return not self.floating and self.start_at <= now < self.end_at
 
     def spans(self, count: int) -> list[tuple[float, float]]:
-        """(start, end) of this occurrence and those that follow, `count` at most."""
+        """(start, end) of this occurrence and later ones, `count` at most."""
         found = [(self.start_at, self.end_at)]
         while self.recurring and len(found) < count:
             last_at, end_at = found[-1]
@@ -145,7 +145,7 @@ class Reservation(Struct, frozen=True, kw_only=True, omit_defaults=True):
         return found
 
     def following(self, start_at: float) -> float:
-        """Start of the occurrence after the one that began then: at the same local time, but for HOURLY."""
+        """Start of the occurrence after the one that began at `start_at`: at the same local time, except for HOURLY."""
         step = min(PERIODS[flag] for flag in self.flags if flag in PERIODS)
         if step < DAY:
             return start_at + step
@@ -165,13 +165,13 @@ class Reservation(Struct, frozen=True, kw_only=True, omit_defaults=True):
         )
 
     def mask_on(self, node: str) -> int | None:
-        """CPUs that it reserves on the node, as a mask; None: all of them. The node must be one of its own."""
+        """Mask of the CPUs that it reserves on the node; None: all of them. The node must be one of its own."""
         if not self.cpus:
             return None
         return next((int(mask, 16) for name, mask in self.cpus if name == node), 0)
 
     def devices_on(self, node: str) -> Devices:
-        """Devices that it reserves on the node, as masks by name; of GRES that are not there it has none."""
+        """Masks of the devices that it reserves on the node, by name."""
         found: Devices = {}
         for name, gres in self.gres:
             for one in gres if name == node else ():
@@ -179,7 +179,7 @@ class Reservation(Struct, frozen=True, kw_only=True, omit_defaults=True):
         return found
 
     def admits(self, *, user: str, gids: tuple[int, ...], account: str) -> bool:
-        """May this user, with these groups and this account, use it?"""
+        """Whether this user, with these groups and this account, may use it."""
         if self.users and (user in self.users) is self.users_denied:
             return False
         if self.gids and not set(gids) & set(self.gids):
@@ -187,13 +187,15 @@ class Reservation(Struct, frozen=True, kw_only=True, omit_defaults=True):
         return not self.accounts or (account in self.accounts) is not self.accounts_denied
 
     def lets_in(self, leaving_seconds: int) -> bool:
-        """MaxStartDelay: may jobs of others run here that leave so soon once one of its own wants their place (-1: that
-        do not leave)?
+        """MaxStartDelay: whether jobs of others may run here that leave this soon once one of its own jobs needs their
+        nodes (-1: they do not leave).
         """
         return 0 <= leaving_seconds <= self.max_start_delay_seconds > 0 and not self.maintenance
 
     def gives_way_to(self, other: Reservation | None) -> bool:
-        """Where both hold a node: do jobs of `other` (None: of no reservation) run there as if this one were not?"""
+        """Where both have a node: whether jobs of `other` (None: of no reservation) run there as if this one did not
+        exist.
+        """
         if other is None:
             return False
         if other.name == self.name or other.maintenance:
@@ -202,6 +204,6 @@ class Reservation(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def leaving_seconds(spec: JobSpec) -> int:
-    """How long a job takes to leave a reservation of others, with --signal=R:; -1 for one that stays."""
+    """Seconds that a job takes to leave a reservation of others, with --signal=R:; -1 if it does not."""
     signal = spec.end_signal
     return signal.seconds if signal is not None and signal.reservation else -1

@@ -1,9 +1,9 @@
-"""The one resource algebra: what a node has, what a job asks for, what it was given.
+"""The one resource algebra: what a node has, what a job asks for, and what it was allocated.
 
 CPU and GRES sets are bit masks. In memory and in every function here they are Python ints; in records they are
-lower-case hexadecimal text (`"ff"`), because msgpack integers end at 64 bits and nodes do not. Bit `i` of a CPU mask
-is the abstract CPU
-`(socket * cores_per_socket + core) * threads_per_core + thread`; bit `i` of a GRES mask is the device's index.
+lower-case hexadecimal text (`"ff"`), because msgpack integers end at 64 bits and nodes do not. Bit `i` of a CPU mask is
+the abstract CPU `(socket * cores_per_socket + core) * threads_per_core + thread`; bit `i` of a GRES mask is the
+device's index.
 
 Source: slurm.conf(5) NodeName, gres.conf(5), sbatch(1) --gres, --gpus*.
 """
@@ -40,7 +40,7 @@ def lowest_bits(mask: int, count: int) -> int:
     taken = 0
     while count > 0:
         low = mask & -mask
-        # No more than `count` of them are so near to the first.
+        # At most `count` of the bits are this close to the first.
         some = mask & ((low << count) - low)
         taken |= some
         mask ^= some
@@ -59,12 +59,10 @@ class GresRequest(Struct, frozen=True, gc=False):
 class GresCapacity(Struct, frozen=True, kw_only=True, gc=False):
     """One line of a node's generic resources: devices of one name and type.
 
-    `first_index` is the index (bit) of the first device of this line within all devices of that name on the node;
-    countable
-    resources without devices (`CountOnly`, shard) have `count` and no files.
-    `files` has one path per device (or none); `cores` is a CPU-core list such as `0-7` local to them; `links` as in
-    gres.conf.
-    For shards `per_device` shares stand on each GPU of index `first_index …`.
+    `first_index`: the index (bit) of the line's first device among all devices of that name on the node. GRES without
+    devices (`CountOnly`, shard) have `count` and no files. `files`: one path per device (or none); `cores`: a list of
+    cores such as `0-7` local to them; `links` as in gres.conf. For shards, `per_device` shares are on each GPU of index
+    `first_index …`.
     """
 
     name: str
@@ -97,8 +95,9 @@ class NodeCapacity(Struct, frozen=True, kw_only=True):
 
 
 class GresAllocation(Struct, frozen=True, kw_only=True, gc=False):
-    """Devices given on one node. `indexes` is a mask in hexadecimal ("0" for countable ones); for shards `indexes`
-    names the GPU."""
+    """Devices allocated on one node. `indexes` is a mask in hexadecimal ("0" for GRES without devices); for shards it
+    names the GPU.
+    """
 
     name: str
     type: str = ""
@@ -121,13 +120,13 @@ class NodeAllocation(Struct, frozen=True, kw_only=True):
 
 
 class Allocation(Struct, frozen=True, kw_only=True):
-    """All that a job was given, nodes in rank order."""
+    """All that a job was allocated, nodes in rank order."""
 
     partition: str
     nodes: tuple[NodeAllocation, ...]
     #: tasks on each node as the scheduler laid them out (empty: derive from the spec)
     tasks: tuple[int, ...] = ()
-    #: nodes are the job's alone
+    #: no other job may use its nodes
     whole_nodes: bool = False
     #: other nodes of its leaf switches or blocks, closed to other jobs (None: open to all)
     kept: tuple[str, ...] | None = None
@@ -141,7 +140,7 @@ class Allocation(Struct, frozen=True, kw_only=True):
 
     @property
     def held(self) -> tuple[str, ...]:
-        """Names of nodes that others are kept off: its own, and those that it keeps empty."""
+        """Names of nodes that other jobs are kept off: its own, and those in `kept`."""
         return self.names + (self.kept or ())
 
     @property

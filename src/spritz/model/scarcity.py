@@ -1,4 +1,4 @@
-"""A machine that is short of processes, memory or descriptors for a moment: which errors say so, and when to try again.
+"""A machine that briefly lacks processes, memory or descriptors: which errors show it, and when to try again.
 
 Source: fork(2), socketpair(2) ERRORS.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import errno
 from collections.abc import Iterator
 
-#: Error numbers that may be gone at the next attempt.
+#: errors that may not occur at the next attempt
 SCARCE = frozenset({errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ENOBUFS})
 
 _FIRST_SECONDS = 0.05

@@ -1,4 +1,4 @@
-"""Guaranteed, used, borrowed, lent: what `spritz shares` asks for and is told. See docs/decisions/0036."""
+"""Guaranteed, used, borrowed, lent: the request and reply of `spritz shares`. See docs/decisions/0036."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ class ListShares(Struct, frozen=True, kw_only=True):
 
 
 class ShareTotal(Struct, frozen=True, kw_only=True):
-    """One TRES of the whole cluster. `guaranteed` is what accounts that stand above no other were promised."""
+    """One TRES of the whole cluster. `guaranteed`: the sum over accounts without a guaranteed account above."""
 
     tres: str
     total: int
@@ -39,7 +39,9 @@ class ShareRow(Struct, frozen=True, kw_only=True):
 
 
 class ShareJob(Struct, frozen=True, kw_only=True):
-    """A job that goes before others, or that gives back. `at`: when it may be taken from (0.0: it takes, or waits)."""
+    """A job that goes before others, or that must give back. `at`: from when it may be preempted (0.0: not
+    applicable).
+    """
 
     job: str
     account: str
@@ -49,8 +51,8 @@ class ShareJob(Struct, frozen=True, kw_only=True):
 
 
 class Shares(Struct, frozen=True, kw_only=True):
-    """Reply to ListShares. `first`: jobs that wait within a guarantee, first to last; `givers`: running jobs that stand
-    within none, the first that would give back first. Both no longer than is of use to read.
+    """Reply to ListShares. `first`: waiting jobs within a guarantee, first to last; `givers`: running jobs within none,
+    the first to be preempted first. Both are cut to a readable length.
     """
 
     now: float

@@ -1,7 +1,7 @@
 """Job and node states, their flags and the transitions that are allowed.
 
-A job has one base state and any number of flags (COMPLETING, CONFIGURING …); a node likewise (IDLE + DRAIN …).
-Flags travel as plain integers because msgspec decodes no combined `IntFlag`; name them with the classes here.
+A job has one base state and any number of flags (COMPLETING, CONFIGURING …), and so has a node (IDLE + DRAIN …). Flags
+travel as plain integers because msgspec decodes no combined `IntFlag`; the classes here name them.
 
 Source: squeue(1) JOB STATE CODES, sinfo(1) NODE STATE CODES, slurm/slurm.h.
 """
@@ -29,12 +29,12 @@ class JobState(str, Enum):
 
     @property
     def active(self) -> bool:
-        """Holds or may hold resources: RUNNING or SUSPENDED."""
+        """Whether it holds or may hold resources: RUNNING or SUSPENDED."""
         return self is JobState.RUNNING or self is JobState.SUSPENDED
 
     @property
     def ended(self) -> bool:
-        """Will not run again (unless requeued)."""
+        """Whether it will not run again (unless requeued)."""
         return self is not JobState.PENDING and self is not JobState.RUNNING and self is not JobState.SUSPENDED
 
 
@@ -144,9 +144,9 @@ class NodeFlag(IntFlag):
     POWER_DOWN = 1 << 16
     #: to be powered up when ResumeRate permits
     POWER_UP = 1 << 17
-    #: a place in slurm.conf that a daemon started with -F has taken
+    #: a FUTURE node of slurm.conf whose place a daemon started with -F has taken
     DYNAMIC_FUTURE = 1 << 18
-    #: no slurmd of ours runs there: jobs with `JobSpec.external` alone
+    #: another workload manager runs jobs there, and no slurmd: only jobs with `JobSpec.external`
     EXTERNAL = 1 << 19
 
 

@@ -1,4 +1,4 @@
-"""The step: a set of tasks launched at once inside a job's allocation.
+"""The step: a set of tasks launched together inside a job's allocation.
 
 Source: srun(1), scontrol(1) show step, squeue(1) -s.
 """
@@ -13,12 +13,11 @@ from spritz.model.states import JobState
 
 
 class StepSpec(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What srun asks for a step. None or empty: not given, taken from the job.
+    """What srun asks for in a step. None or empty: not given, taken from the job.
 
-    `argv` is what every task runs unless `multi_prog` has lines of (task-id mask in hexadecimal, argv). `environment`
-    is what the tasks inherit, `NAME=value` each.
-    `io_address` is where the supervisors connect for standard I/O and control: `unix:@name` (abstract) or `unix:/path`;
-    `io_key` proves who they are.
+    `argv` is what every task runs unless `multi_prog` has lines of (task-id mask in hexadecimal, argv). `environment`:
+    what the tasks inherit, `NAME=value` each. `io_address`: where the supervisors connect for standard I/O and control:
+    `unix:@name` (abstract) or `unix:/path`; `io_key` authenticates them.
     """
 
     name: str = ""
@@ -59,7 +58,7 @@ class StepSpec(Struct, frozen=True, kw_only=True, omit_defaults=True):
     #: --exclusive given explicitly
     exclusive: bool = False
     overcommit: bool = False
-    #: tasks see the sizes that `environment` says (the job's), not the step's
+    #: tasks get the sizes in `environment` (the job's), not the step's
     preserve_env: bool = False
     #: salloc's or `srun --pty bash`'s own step of an interactive job
     interactive: bool = False
@@ -74,7 +73,7 @@ class StepSpec(Struct, frozen=True, kw_only=True, omit_defaults=True):
     stdin: str = ""
     stdout: str = ""
     stderr: str = ""
-    #: who gets srun's standard input: "all", "none" or a task id
+    #: which tasks get srun's standard input: "all", "none" or a task id
     stdin_task: str = "all"
     open_mode: str = ""
     label: bool = False
@@ -96,11 +95,11 @@ class StepSpec(Struct, frozen=True, kw_only=True, omit_defaults=True):
     submit_line: str = ""
     submit_host: str = ""
     client_pid: int = 0
-    #: what serves the tasks: "pmi2", "pmix" or "none"
+    #: the protocol served to the tasks: "pmi2", "pmix" or "none"
     mpi: str = "none"
     #: kill the step if a node fails (False: --no-kill)
     kill_on_node_fail: bool = True
-    #: --resv-ports: number of ports reserved for it on each of its nodes (0: one a task of a node, and one more)
+    #: --resv-ports: number of ports reserved on each of its nodes (0: one per task of a node, plus one)
     ports: int | None = None
 
 
@@ -115,10 +114,10 @@ class StepNode(Struct, frozen=True, kw_only=True):
 
 
 class HetStep(Struct, frozen=True, kw_only=True):
-    """What a component's part of a step knows of the whole: one numbering of tasks and nodes over all components.
+    """The whole step, as needed by one component's part of it: one numbering of tasks and nodes over all components.
 
-    `groups` are the components, by their place in the job; `names` and `task_counts` of all nodes in order of rank,
-    `node_offset` the rank of the part's first one. `task_ids` of every part's nodes, where MPI programs are served.
+    `groups`: the components, by their position in the job; `names` and `task_counts`: of all nodes in order of rank;
+    `node_offset`: the rank of the part's first node. `task_ids`: of every part's nodes, if MPI programs are served.
     """
 
     groups: tuple[int, ...]
@@ -145,13 +144,13 @@ class Step(Struct, frozen=True, kw_only=True, omit_defaults=True):
     #: nodes whose supervisor has not yet reported its end
     running_nodes: tuple[str, ...] = ()
     exit_status: int = 0
-    #: nodes that have not yet said that the tasks run
+    #: nodes that have not yet reported that the tasks run
     unstarted_nodes: tuple[str, ...] = ()
     #: some task was killed for memory
     oom: bool = False
-    #: somebody asked for its end (scancel of the step, a client that went away)
+    #: its end was requested (scancel of the step, or its client disconnected)
     cancelled: bool = False
-    #: in a component of a heterogeneous job: the step as a whole; each component has a record of the same number
+    #: in a component of a heterogeneous job: the step as a whole; each component has a record with the same step id
     het: HetStep | None = None
     #: reserved for it on all of its nodes
     ports: tuple[int, ...] = ()

@@ -1,6 +1,6 @@
-"""What the tasks of a step used, added up over its nodes. Pure; used where events are stored and by `sstat`.
+"""Usage of a step's tasks, summed over its nodes. Pure; used where events are stored and by `sstat`.
 
-`TRESUsageInMax` and its kin are kept as lists of `name=number` in base units: cpu in milliseconds, memory and disk in
+`TRESUsageInMax` and related fields are lists of `name=number` in base units: cpu in milliseconds, memory and disk in
 bytes. Source: sacct(1) TRESUsageIn*, TRESUsageOut*.
 """
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 _MIB = 1024 * 1024
 
-#: what is told of every step that was measured, be it nothing
+#: measures shown for every measured step, even if 0
 _MEASURED = {"in": ("cpu", "fs/disk", "mem", "pages", "vmem"), "out": ("fs/disk",)}
 
 
@@ -33,21 +33,22 @@ def write(values: Mapping[str, str | int]) -> str:
 
 
 def add(step: StepRecord, node: str, used: Usage) -> None:
-    """One node has reported."""
+    """Add one node's report."""
     step.user_cpu_seconds += used.cpu_user_seconds
     step.system_cpu_seconds += used.cpu_system_seconds
     if step.node_count > 1:
         told = f"{node}:{write(totals(used))}"
         step.usage_nodes = f"{step.usage_nodes};{told}" if step.usage_nodes else told
     if not (used.energy_joules or used.rss_peak_mib or used.vm_peak_mib or any(map(_seen, used.metrics))):
-        return  # it ended before anybody looked: as in Slurm its fields are empty, for 0 would say that it used nothing
+        # it ended before the first sample: as in Slurm its fields stay empty, since 0 would mean that it used nothing
+        return
     if used.metrics:
         measured = used.metrics
         if used.energy_joules:
             joules = used.energy_joules
             measured = (*measured, Metric("energy", joules, joules, 0, joules, 0))
         for way, prefix in (("in", ""), ("out", "out/")):
-            # Nodes leave out what no task has used.
+            # Nodes leave out measures that are 0 for all tasks.
             nothing = Metric("", 0, 0, measured[0].smallest_task, 0, measured[0].smallest_task)
             metrics = dict.fromkeys(_MEASURED[way], nothing) | {
                 one.name.removeprefix("out/"): one for one in measured if one.name.startswith("out/") == bool(prefix)
@@ -66,18 +67,18 @@ def add(step: StepRecord, node: str, used: Usage) -> None:
         incoming["energy"] = used.energy_joules
     written = round(used.written_mib * _MIB)
     if not (written or any(incoming.values())) and not step.usage_in_tot:
-        return  # A node that was lost or never ran has nothing to say.
+        return  # a node that was lost or never ran has no report
     _add(step, "in", node, incoming)
     _add(step, "out", node, {"fs/disk": written})
 
 
 def _seen(metric: Metric) -> bool:
-    """A process that was looked at has memory."""
+    """A process that was sampled has memory."""
     return metric.total > 0 and metric.name.removeprefix("out/") not in ("cpu", "fs/disk", "pages")
 
 
 def totals(used: Usage) -> dict[str, int]:
-    """What all tasks of a node used together: cpu, mem, and gres/gpumem, gres/gpuutil where they are known."""
+    """Usage of all tasks of a node together: cpu, mem, and gres/gpumem, gres/gpuutil if known."""
     found = {
         "cpu": round((used.cpu_user_seconds + used.cpu_system_seconds) * 1000),
         "mem": round(used.rss_peak_mib * _MIB),
@@ -100,7 +101,7 @@ def of_nodes(step: StepRecord) -> dict[str, dict[str, int]]:
 
 
 def _add_metrics(step: StepRecord, way: str, node: str, metrics: dict[str, Metric]) -> None:
-    """Measured task by task."""
+    """Add measures that are given by task."""
     total = {name: int(value) for name, value in parse(getattr(step, f"usage_{way}_tot")).items()}
     for name, one in metrics.items():
         total[name] = total.get(name, 0) + one.total
@@ -112,7 +113,8 @@ def _add_metrics(step: StepRecord, way: str, node: str, metrics: dict[str, Metri
 
 
 def _add(step: StepRecord, way: str, node: str, values: dict[str, int]) -> None:
-    if not getattr(step, f"usage_{way}_tot"):  # as for nearly all steps: the only node that reports is all there is
+    # nearly all steps: the only node that reports has everything
+    if not getattr(step, f"usage_{way}_tot"):
         text = write(values)
         where, who = write(dict.fromkeys(values, node)), write(dict.fromkeys(values, 0))
         prefix = f"usage_{way}"
@@ -144,7 +146,7 @@ def _bound(
 
 
 def average(step: StepRecord) -> None:
-    """All nodes have reported."""
+    """Compute averages once all nodes have reported."""
     for way in ("in", "out"):
         text = getattr(step, f"usage_{way}_tot")
         tasks = step.tasks
