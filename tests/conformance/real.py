@@ -9,7 +9,6 @@ administrator's). DIRECTORY must not be there; SLURM_CONF is then DIRECTORY/slur
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -76,14 +75,14 @@ def _start(directory: Path, conf: Path, socket: str, daemons: list[subprocess.Po
 
     (directory / "munge.key").write_bytes(os.urandom(1024))
     (directory / "munge.key").chmod(0o400)
-    munged = shutil.which("munged") or "/usr/sbin/munged"
+    # Debian's by their paths: an environment of ours may come first in PATH.
+    sbin = Path("/usr/sbin")
     files = (("socket", "socket"), ("key-file", "key"), ("log-file", "log"), ("pid-file", "pid"), ("seed-file", "seed"))
-    run("munged", munged, "--foreground", "--force", *(f"--{o}={directory}/munge.{n}" for o, n in files))
+    run("munged", str(sbin / "munged"), "--foreground", "--force", *(f"--{o}={directory}/munge.{n}" for o, n in files))
     _wait(lambda: (directory / "munge.socket").exists(), "munged")
-    run("slurmdbd", shutil.which("slurmdbd") or "/usr/sbin/slurmdbd", "-D")
+    run("slurmdbd", str(sbin / "slurmdbd"), "-D")
     _wait(lambda: bool(ask(_BINARIES, conf, "sacctmgr", "-n", "show", "qos")), "slurmdbd")
     subprocess.run([_BINARIES / "sacctmgr", "-i", "add", "cluster", "real"], env=env, check=True)
-    sbin = Path("/usr/sbin")
     run("slurmctld", str(sbin / "slurmctld"), "-D")
     for node in shape.nodes:
         run(f"slurmd-{node}", *node_command(shape, str(sbin / "slurmd"), node))

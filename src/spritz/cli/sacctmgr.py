@@ -11,7 +11,7 @@ from spritz.cli.options import run_parse
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from spritz.cli.manager.arguments import Conditions, Word
     from spritz.cli.manager.commit import Edit
@@ -331,12 +331,20 @@ def _show_live(entity: str, where: list[Word], style: Style, said: Said, context
 
 
 def _edit(verb: str, entity: str | None, where: list[Word], setting: list[Word], said: Said, context: Context) -> int:
+    from functools import partial
+
     from spritz.cli.manager import add, change, rawusage, rename
     from spritz.cli.manager.arguments import conditions, need_some, need_values
     from spritz.cli.manager.commit import commit, get_book
 
-    adding = {"account": add.accounts, "user": add.users, "qos": add.qos, "cluster": add.clusters}
-    adding["coordinator"] = add.coordinators
+    lacking: set[str] = set()
+    adding: dict[str, Callable[[Book, list[Word], Context], Edit]] = {
+        "account": add.accounts,
+        "cluster": add.clusters,
+        "coordinator": add.coordinators,
+        "qos": add.qos,
+        "user": partial(add.users, lacking=lacking),
+    }
     modifying = {"user": change.modify_users, "account": change.modify_accounts, "qos": change.modify_qos}
     modifying["cluster"] = change.modify_clusters
     deleting = {"user": change.delete_users, "account": change.delete_accounts, "qos": change.delete_qos}
@@ -378,7 +386,9 @@ def _edit(verb: str, entity: str | None, where: list[Word], setting: list[Word],
             if status or not setting:
                 return status
         added = _ADDING.get(entity, f"{entity}s") if verb == "add" else None
-        return commit(connection, context, make, at_once="immediate" in said, adding=added)
+        status = commit(connection, context, make, at_once="immediate" in said, adding=added)
+        # Done in part: on the clusters that have the account.
+        return status or int(bool(lacking))
 
 
 def _edit_clusters(book: Book, asked: Conditions, setting: list[Word], context: Context) -> Edit:

@@ -18,8 +18,9 @@ _HOURS = {"midnight": 0, "elevenses": 11, "noon": 12, "fika": 15, "teatime": 16}
 _UNITS = {"second": 1, "minute": 60, "hour": 3600, "day": 86400, "week": 604800}
 #: longest text that is looked at
 _LENGTH_MAX = 256
-#: latest time accepted: the end of year 9999 is as far as dates go
-_EPOCH_MAX = 253_402_300_000
+#: Latest time that is read, in seconds since the epoch: a day before the last one that requests may hold
+#: (`model.bounds.MOMENT`). A date of the year 9999, which stands for the end of time, is this one.
+LATEST = 253_370_678_400
 _DIGITS = "0123456789"
 
 
@@ -198,7 +199,7 @@ def parse_time(text: str, now: float, zone: tzinfo | None = None, *, future: boo
     if lowered.startswith("uts"):
         digits = stripped[3:]
         seconds = int(digits) if digits.isascii() and digits.isdigit() else 0
-        if not 1_000_000 <= seconds <= _EPOCH_MAX:
+        if not 1_000_000 <= seconds <= LATEST:
             raise TimeError(f"Invalid time specification (pos=0): {shown(text)}")
         return float(seconds)
     if lowered.startswith("now"):
@@ -211,7 +212,7 @@ def parse_time(text: str, now: float, zone: tzinfo | None = None, *, future: boo
         if reader.clock is not None and datetime.fromtimestamp(at, zone).replace(fold=0) != when:
             # The clock was put forward over it.
             raise TimeError(f"Invalid time specification (no such time): {shown(text)}")
-        return at
+        return min(at, float(LATEST))
     except (OverflowError, ValueError, OSError) as error:
         if isinstance(error, TimeError):
             raise
@@ -231,7 +232,7 @@ def _relative(text: str, rest: str, now: float) -> float:
         raise TimeError(f"Invalid time specification (pos=3): {shown(text)}")
     delta = int(digits) * scale
     result = int(now) + (delta if delta_text[0] == "+" else -delta)
-    if not 0 <= result <= _EPOCH_MAX:
+    if not 0 <= result <= LATEST:
         raise TimeError(f"Invalid time specification (pos=3): {shown(text)}")
     return float(result)
 

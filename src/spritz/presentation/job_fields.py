@@ -337,7 +337,13 @@ def _per_gpu(now: float, count: int | None) -> str:
     return f"gres/gpu:{count}" if count else NA
 
 
-def _cluster(now: float) -> str:
+def least_cpus(per_node: int | None, tasks_per_node: int | None, per_task: int | None) -> int:
+    """CPUs that each node must have for the job."""
+    return per_node or (tasks_per_node or 1) * (per_task or 1)
+
+
+def cluster_name(now: float) -> str:
+    """That of the cluster that is asked."""
     from spritz.client.locate import locate_controller
 
     return locate_controller().cluster_name
@@ -446,7 +452,7 @@ FIELDS: tuple[Field, ...] = (
     _fixed("BOARDS_PER_NODE", "0", "boardspernode"),
     _fixed("BURST_BUFFER", NULL, "burstbuffer"),
     _fixed("BURST_BUFFER_STATE", NULL, "burstbufferstate"),
-    Field("CLUSTER", (), _cluster, name="cluster"),
+    Field("CLUSTER", (), cluster_name, name="cluster"),
     _fixed("CLUSTER_FEATURES", NULL, "clusterfeature"),
     Field("COMMAND", ("spec.command",), _or_null, letter="o", name="command"),
     Field("COMMENT", ("spec.comment",), _or_null, letter="k", name="comment"),
@@ -524,9 +530,9 @@ FIELDS: tuple[Field, ...] = (
     Field("MEM_PER_TRES", ("spec.memory_mib_per_gpu",), _per_gpu, name="mem-per-tres"),
     Field(
         "MIN_CPUS",
-        ("spec.cpus_per_node_min", "spec.cpus_per_task"),
-        lambda now, a, b: str(a or b or 1),
-        sort=lambda a, b: a or b or 1,
+        ("spec.cpus_per_node_min", "spec.tasks_per_node", "spec.cpus_per_task"),
+        lambda now, *counts: str(least_cpus(*counts)),
+        sort=lambda *counts: least_cpus(*counts),
         letter="c",
         name="mincpus",
     ),

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from spritz.model.ids import INFINITE
 from spritz.presentation import job_paths, job_text, job_tres
+from spritz.presentation.job_fields import least_cpus
 from spritz.presentation.record import NULL, hosts, join, moment, one_or_zero, or_null
 
 if TYPE_CHECKING:
@@ -216,7 +217,7 @@ def _request(job: Job) -> list[str]:
     from spritz.notation.memory import format_mib
 
     spec = job.spec
-    cpus = spec.cpus_per_node_min or (spec.tasks_per_node or 1) * (spec.cpus_per_task or 1)
+    cpus = least_cpus(spec.cpus_per_node_min, spec.tasks_per_node, spec.cpus_per_task)
     if spec.memory_mib_per_cpu:
         memory = f"MinMemoryCPU={format_mib(spec.memory_mib_per_cpu)}"
     else:

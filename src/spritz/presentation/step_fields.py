@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from spritz.model.ids import INFINITE, STEP_BATCH, STEP_EXTERN, step_name
 from spritz.presentation.columns import Field, by_letter, by_name
-from spritz.presentation.job_fields import NA, NULL, tres_text
+from spritz.presentation.job_fields import NA, NULL, cluster_name, tres_text
 from spritz.presentation.local_time import clock_text
 
 if TYPE_CHECKING:
@@ -72,8 +72,20 @@ def _used(now: float, started: float, ended: float) -> str:
     return format_elapsed(int((ended or now) - started) if started else 0)
 
 
-def _requests(now: float, *several: tuple[GresRequest, ...]) -> str:
-    return tres_text([[r.name, r.type, r.count] for requests in several for r in requests])
+def requests_text(now: float, *several: tuple[GresRequest, ...]) -> str:
+    """What was asked for: `gres/gpu:a100:2,…`."""
+    asked = [[r.name, r.type, r.count] for requests in several for r in requests]
+    return tres_text(asked) if asked else NULL
+
+
+def per_gpu(now: float, count: int | None) -> str:
+    """CPUs or MiB of each GPU."""
+    return f"gres/gpu:{count}" if count else NULL
+
+
+def bind_text(now: float, bind: str) -> str:
+    """How tasks are bound to GPUs."""
+    return f"gres/gpu:{bind}" if bind else NULL
 
 
 def _array_job(now: float, job_id: int, array: int, task: int | None, step: int, het: int) -> str:
@@ -84,7 +96,7 @@ def _array_job(now: float, job_id: int, array: int, task: int | None, step: int,
 FIELDS: tuple[Field, ...] = (
     Field("ARRAY_JOB_ID", _LABEL, _array_job, name="arrayjobid"),
     Field("ARRAY_TASK_ID", ("array_task_id",), lambda now, task: NA if task is None else str(task), name="arraytaskid"),
-    Field("CLUSTER", refused="there is one cluster", name="cluster"),
+    Field("CLUSTER", (), cluster_name, name="cluster"),
     Field(
         "CONTAINER",
         ("step.spec.container",),
@@ -93,13 +105,9 @@ FIELDS: tuple[Field, ...] = (
     ),
     Field("CONTAINER_ID", refused="only scrun names containers, which is not built", name="containerid"),
     Field("CPUFREQ", refused="CPU frequencies are not set", name="cpufreq"),
-    Field("JOBID", ("step.job_id",), sort=lambda job_id: job_id, name="jobid"),
-    Field(
-        "MEM_PER_TRES",
-        ("step.spec.memory_mib_per_gpu",),
-        lambda now, mib: f"gres/gpu:{mib}" if mib else NA,
-        name="mem-per-tres",
-    ),
+    Field("CPUS_PER_TRES", ("step.spec.cpus_per_gpu",), per_gpu, name="cpus-per-tres"),
+    Field("JOB_ID", ("step.job_id",), sort=lambda job_id: job_id, name="jobid"),
+    Field("MEM_PER_TRES", ("step.spec.memory_mib_per_gpu",), per_gpu, name="mem-per-tres"),
     Field(
         "NAME",
         ("step.step_id", "step.spec"),
@@ -118,11 +126,14 @@ FIELDS: tuple[Field, ...] = (
         aliases=("nodelist",),
     ),
     Field(
-        "CPUS", ("step.step_id", "step.nodes"), lambda now, number, nodes: str(cpus_of(number, nodes)), name="numcpus"
+        "NUM_CPUS",
+        ("step.step_id", "step.nodes"),
+        lambda now, number, nodes: str(cpus_of(number, nodes)),
+        name="numcpus",
     ),
     Field("TASKS", ("step.tasks",), sort=lambda tasks: tasks, letter="A", name="numtasks"),
     Field("PARTITION", ("partition",), letter="P", name="partition"),
-    Field("RESV_PORTS", ("step.ports",), lambda now, ports: _ranges(ports) or NULL, name="resvports"),
+    Field("RESERVED_PORTS", ("step.ports",), lambda now, ports: _ranges(ports) or NULL, name="resvports"),
     Field(
         "START_TIME",
         ("step.started_at",),
@@ -143,19 +154,20 @@ FIELDS: tuple[Field, ...] = (
         letter="M",
         name="timeused",
     ),
-    Field("TRES_BIND", ("step.spec.gpu_bind",), lambda now, bind: f"gres/gpu:{bind}" if bind else NA, name="tres-bind"),
+    Field("TRES_BIND", ("step.spec.gpu_bind",), bind_text, name="tres-bind"),
     Field("TRES_FREQ", refused="GPU frequencies are not set", name="tres-freq"),
-    Field("TRES_PER_JOB", ("step.spec.gpus",), _requests, name="tres-per-job"),
+    Field("TRES_PER_JOB", ("step.spec.gpus",), requests_text, name="tres-per-job"),
     Field(
         "TRES_PER_NODE",
         ("step.spec.gres_per_node", "step.spec.gpus_per_node"),
-        _requests,
+        requests_text,
         letter="b",
         name="tres-per-node",
+        aliases=("gres",),
     ),
-    Field("TRES_PER_SOCKET", ("step.spec.gpus_per_socket",), _requests, name="tres-per-socket"),
-    Field("TRES_PER_STEP", ("step.spec.gpus",), _requests, name="tres-per-step"),
-    Field("TRES_PER_TASK", ("step.spec.gpus_per_task", "step.spec.gres_per_task"), _requests, name="tres-per-task"),
+    Field("TRES_PER_SOCKET", ("step.spec.gpus_per_socket",), requests_text, name="tres-per-socket"),
+    Field("TRES_PER_STEP", ("step.spec.gpus",), requests_text, name="tres-per-step"),
+    Field("TRES_PER_TASK", ("step.spec.gpus_per_task", "step.spec.gres_per_task"), requests_text, name="tres-per-task"),
     Field("UID", ("step.uid",), sort=lambda uid: uid, letter="U", name="userid"),
     Field("USER", ("user",), letter="u", name="username"),
 )

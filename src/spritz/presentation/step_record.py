@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from spritz.model.ids import STEP_MAX
+from spritz.presentation.job_fields import NULL
 from spritz.presentation.record import join, moment
 
 if TYPE_CHECKING:
     from spritz.model.queries import StepView
+    from spritz.model.step import StepSpec
 
 
 def record_text(view: StepView, oneliner: bool = False) -> str:
@@ -28,7 +30,7 @@ def record_text(view: StepView, oneliner: bool = False) -> str:
         f"State={step.state.value} Partition={view.partition} NodeList={step_hosts(step.nodes)}",
         f"Nodes={len(step.nodes)} CPUs={cpus_of(step.step_id, step.nodes)} Tasks={step.tasks} "
         f"Name={name_of_step(step.step_id, spec)} Network=(null)",
-        f"TRES={(format(tres(view)) if cpus_of(step.step_id, step.nodes) else '') or '(null)'}",
+        f"TRES={(format(sorted(tres(view))) if cpus_of(step.step_id, step.nodes) else '') or '(null)'}",
         f"ResvPorts={format_ids(step.ports) or '(null)'}",
         "CPUFreqReq=Default",
     ]
@@ -39,9 +41,25 @@ def record_text(view: StepView, oneliner: bool = False) -> str:
     lines.append(f"SrunHost:Pid={spec.submit_host or '(null)'}:{spec.client_pid}")
     if spec.container is not None and spec.container.bundle:
         lines.append(f"Container={spec.container.bundle}")
+    lines += [f"{title}={text}" for title, text in _requested(spec) if text != NULL]
     if spec.submit_line:
         lines.append(f"SubmitLine={spec.submit_line}")
     return join(lines, oneliner)
+
+
+def _requested(spec: StepSpec) -> list[tuple[str, str]]:
+    """What was asked for by GPU, node, socket or task, in the order of Slurm's lines."""
+    from spritz.presentation.step_fields import bind_text, per_gpu, requests_text
+
+    return [
+        ("CpusPerTres", per_gpu(0, spec.cpus_per_gpu)),
+        ("MemPerTres", per_gpu(0, spec.memory_mib_per_gpu)),
+        ("TresBind", bind_text(0, spec.gpu_bind)),
+        ("TresPerStep", requests_text(0, spec.gpus)),
+        ("TresPerNode", requests_text(0, spec.gres_per_node, spec.gpus_per_node)),
+        ("TresPerSocket", requests_text(0, spec.gpus_per_socket)),
+        ("TresPerTask", requests_text(0, spec.gpus_per_task, spec.gres_per_task)),
+    ]
 
 
 def tres(view: StepView) -> list[tuple[str, int]]:

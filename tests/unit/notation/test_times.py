@@ -7,6 +7,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
+from spritz.model import bounds
 from spritz.notation import times
 from spritz.notation.times import TimeError
 
@@ -57,6 +58,7 @@ def read(text: str, *, future: bool = True) -> str:
         ("06/17-15:00", "2026-06-17 15:00:00"),
         ("06/17 14:00", "2027-06-17 14:00:00"),
         ("2030-01-02", "2030-01-02 00:00:00"),
+        ("9999-12-31T23:59:59", "9998-12-31 00:00:00"),
         ("2030-01-02T10:11", "2030-01-02 10:11:00"),
         ("2030-01-02T10:11:12", "2030-01-02 10:11:12"),
         ("2030-01-02 10:11", "2030-01-02 10:11:00"),
@@ -181,3 +183,8 @@ def test_a_time_that_no_date_can_have_is_unknown(epoch: float) -> None:
 )
 def test_prints_relative_to_today(days: int, text: str) -> None:
     assert times.format_time(NOW + days * 86400, "relative", NOW, UTC) == text
+
+
+def test_the_latest_time_and_a_day_more_are_moments_of_requests() -> None:
+    assert bounds.MOMENT.le is not None
+    assert bounds.MOMENT.le >= times.LATEST + 86_400

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from spritz.cli.already_reported import AlreadyReported
 from spritz.cli.manager import settings
 from spritz.cli.manager.arguments import Word, match
+from spritz.model.errors import SpritzError
 from spritz.model.limits import edits
 from spritz.model.limits.records import Association, Coordinator, Policy, Qos, Record
 from spritz.model.limits.rules import Rules
@@ -50,7 +51,7 @@ class Asked:
     def association(self, inherited: str = "") -> Association:
         """An association with these settings; `inherited`: the QOS that `qos+=` and `qos-=` start from.
 
-        Raises Silent after sacctmgr's lines for a word that sets nothing.
+        Raises AlreadyReported after sacctmgr's lines for a word that sets nothing.
         """
         self.shown: dict[str, str] = {}
         made = _set(Association(id=0, cluster="", account=""), self.rest, self.shown, self._context, inherited)
@@ -98,8 +99,9 @@ def _set(
 
 
 def clusters_of(book: Book, wanted: list[str], context: Context) -> list[str]:
-    """The named clusters, or all. Raises Silent where one is unknown."""
+    """The named clusters, or all. Raises AlreadyReported where one is unknown."""
     known = [cluster.name for cluster in book.clusters]
+    wanted = [name.lower() for name in wanted]
     for name in wanted:
         if name not in known:
             context.err(f" This cluster '{name}' doesn't exist.\n        Contact your admin to add it to accounting.\n")
@@ -150,8 +152,8 @@ def accounts(book: Book, words: list[Word], context: Context) -> Edit:
     return "\n".join(lines) + "\n", [*new, *placed], []
 
 
-def users(book: Book, words: list[Word], context: Context) -> Edit:
-    """`add user`."""
+def users(book: Book, words: list[Word], context: Context, lacking: set[str] | None = None) -> Edit:
+    """`add user`. `lacking` takes the clusters that do not have one of the accounts."""
     from msgspec.structs import replace
 
     own = ("clusters", "accounts", "partitions", "defaultaccount", "adminlevel", "wckeys", "defaultwckey")
@@ -171,15 +173,10 @@ def users(book: Book, words: list[Word], context: Context) -> Edit:
     if not wanted and not keys:
         context.err(" Need name of account to add user to.\n")
         raise AlreadyReported
+    missing = _need_accounts(book, wanted, clusters, names, keys, context)
+    if lacking is not None:
+        lacking |= missing
     lines: list[str] = []
-    for account in wanted:
-        if account not in {account.name for account in book.accounts}:
-            context.err(f" This account '{account}' doesn't exist.\n        Contact your admin to add this account.\n")
-            if {user.name for user in book.users}.issuperset(names):
-                context.out(" Nothing new added.\n")
-            else:
-                context.err(" No associations or wckeys created.\n")
-            raise AlreadyReported
     known = {user.name: user for user in book.users}
     level = admin_level(asked.own.get("adminlevel", "None"), context)
     new = edits.new_users(book, names, level, key)
@@ -214,8 +211,35 @@ def users(book: Book, words: list[Word], context: Context) -> Edit:
     return "\n".join(lines) + "\n", puts, []
 
 
+def _need_accounts(
+    book: Book, wanted: list[str], clusters: list[str], names: list[str], keys: list[str], context: Context
+) -> set[str]:
+    """Clusters that lack one of the accounts, each told; the users are added where it is. Raises AlreadyReported if nowhere."""
+    missing: set[str] = set()
+    known, places = {one.name for one in book.accounts}, edits.account_places(book)
+    unknown = next((account for account in wanted if account not in known), None)
+    if unknown is not None:
+        context.err(f" This account '{unknown}' doesn't exist.\n        Contact your admin to add this account.\n")
+    else:
+        for account in wanted:
+            for cluster in clusters:
+                if (cluster, account) not in places:
+                    context.err(
+                        f" This account '{account}' doesn't exist on cluster {cluster}\n"
+                        "        Contact your admin to add this account.\n"
+                    )
+                    missing.add(cluster)
+        if keys or any((cluster, account) in places for account in wanted for cluster in clusters):
+            return missing
+    if {one.name for one in book.users}.issuperset(names):
+        context.out(" Nothing new added.\n")
+    else:
+        context.err(" No associations or wckeys created.\n")
+    raise AlreadyReported
+
+
 def admin_level(text: str, context: Context) -> str:
-    """None, Operator or Administrator. Raises Silent."""
+    """None, Operator or Administrator. Raises AlreadyReported."""
     known = match(text.lower(), ("none", "operator", "administrator"), 1)
     if known is None or not text:
         context.err(f" Bad AdminLevel '{text}'\n")
@@ -235,6 +259,10 @@ def qos(book: Book, words: list[Word], context: Context) -> Edit:
 
     sample = _set(Qos(name="x"), asked.rest, shown, context)
     assert isinstance(sample, Qos)
+    for name in sample.preempt.split(",") if sample.preempt else ():
+        # Not even one that this command would make.
+        if name not in known:
+            raise SpritzError(f"You gave a bad qos '{name}'. Valid QOS's are {','.join(one.name for one in book.qos)}")
     new = [name.lower() for name in dict.fromkeys(asked.names) if name.lower() not in known]
     puts = [replace(sample, name=name, description=sample.description or name) for name in new]
     if not puts:
@@ -282,7 +310,7 @@ def coordinators(book: Book, words: list[Word], context: Context) -> Edit:
 
 
 def need_coordinator(book: Book, accounts: Sequence[str], users: Sequence[str], context: Context) -> None:
-    """All of them are there. Raises Silent after the line that names one that is not."""
+    """All of them are there. Raises AlreadyReported after the line that names one that is not."""
     there = {account.name for account in book.accounts}, {user.name for user in book.users}
     for kind, names, known in (("account", accounts, there[0]), ("user", users, there[1])):
         for name in names:

@@ -134,7 +134,8 @@ def conditions(
                 raise AlreadyReported
             target = CONDITIONS[known]
         old = getattr(found, target) or []
-        setattr(found, target, [*old, *word.values])
+        values = [name.lower() for name in word.values] if target == "clusters" else word.values
+        setattr(found, target, [*old, *values])
     return found
 
 

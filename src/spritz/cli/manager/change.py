@@ -241,7 +241,7 @@ def modify_qos(book: Book, asked: Conditions, words: list[Word], context: Contex
 
 def modify_clusters(book: Book, asked: Conditions, words: list[Word], context: Context) -> Edit:
     """`modify cluster`: limits of the tree's root."""
-    names = asked.names + asked.clusters
+    names = [name.lower() for name in asked.names] + asked.clusters
     targets = [
         association
         for association in book.associations
@@ -325,7 +325,7 @@ def delete_qos(book: Book, asked: Conditions, context: Context) -> Edit:
 
 def delete_clusters(book: Book, asked: Conditions, context: Context) -> Edit:
     """`delete cluster`: its tree; its history stays."""
-    names = set(asked.names + asked.clusters)
+    names = {name.lower() for name in asked.names}.union(asked.clusters)
     drops = edits.delete_clusters(book, names)
     if not drops:
         return " Nothing deleted\n", [], []

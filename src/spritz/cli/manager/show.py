@@ -183,11 +183,12 @@ def _rows(entity: str, book: Book, asked: Conditions, flags: set[str], *, with_a
             for row in _association_rows(book, book.associations)
             if row["a"].account == "root" and not row["a"].user
         }
+        names = {name.lower() for name in asked.names}.union(asked.clusters)
         for cluster in book.clusters:
             member = member_of(book, cluster.name)
             if asked.federations and member.federation not in asked.federations:
                 continue
-            if not asked.names or cluster.name in asked.names:
+            if not names or cluster.name in names:
                 row = roots.get(cluster.name, {})
                 yield {"rpc": 9728 if cluster.host else 0, **row, "k": cluster, "member": member}
     elif entity == "wckey":
