@@ -88,7 +88,10 @@ def read(path: Path = PATH) -> Meant:
         elif kind == "within":
             within = re.compile(rest)
         elif kind in kinds:
-            kinds[kind].append(Rule(re.compile(rest), what, within))
+            rule = Rule(re.compile(rest), what, within)
+            if within is None and rule.pattern.search("any line"):
+                raise ValueError(f"{path}:{number}: {line!r} would set everything aside: name what differs, or where")
+            kinds[kind].append(rule)
         else:
             raise ValueError(f"{path}:{number}: {line!r}")
     return meant

@@ -85,6 +85,7 @@ def test_programs_run_for_nodes_and_jobs_once_or_each_time(cluster: Cluster) -> 
         ("--node=n[2-3]", "--drained", "--flags=PERM", "-p$P drained"),
         (f"-j{job}", "--fini", "-p$P fini"),
         (f"-j{job}", "--time", "--offset=60", "-p$P late"),
+        (f"-j{job}", "--time", "-p$P ended"),
         ("-v", "--up", "-p$P up"),
         ("--idle", "-o1", "-nn3", "-p$P idle"),
     ):
@@ -94,6 +95,7 @@ def test_programs_run_for_nodes_and_jobs_once_or_each_time(cluster: Cluster) -> 
     assert listed == HEADING + (
         f"{first:7} job       {job:7} fini                                     0 {user}       W/program fini\n"
         f"{first + 1:7} job       {job:7} time                                    60 {user}       W/program late\n"
+        f"{first + 2:7} job       {job:7} time                                     0 {user}       W/program ended\n"
     )
     assert strigger(cluster, "--set", f"-j{job}", "--time", "--offset=-60", "-p$P time")[0] == 0
     hears(cluster, f"time {job}")
@@ -108,10 +110,13 @@ def test_programs_run_for_nodes_and_jobs_once_or_each_time(cluster: Cluster) -> 
     hears(cluster, "up n[2-3]")
     cluster.cancel(job)
     hears(cluster, f"fini {job}")
+    # Its time is over when it ends, as in Slurm; a minute later is yet to come.
+    hears(cluster, f"ended {job}")
     run(cluster, "scontrol", "update", "nodename=n2", "state=drain", "reason=again")
     hears(cluster, "drained n2")
     left = strigger(cluster, "--get", "-N")[1].splitlines()
-    assert [line.split()[1:4] for line in left] == [["node", "n[2-3]", "drained"]]
+    assert [line.split()[1:4] for line in left] == [["node", "n[2-3]", "drained"], ["job", str(job), "time"]]
+    assert strigger(cluster, "--clear", "--jobid", str(job))[0] == 0
     assert "PERM" in left[0]
     assert strigger(cluster, "--clear", "-v", "--id", left[0].split()[0])[2].endswith(" cleared\n")
     assert strigger(cluster, "--get") == (0, "", "")

@@ -211,7 +211,8 @@ class TriggerWatch:
                 timed = set(TIMED_EVENTS).intersection(trigger.events)
                 pulls.append(Pull(trigger.id, now + (0 if timed else max(0, trigger.offset_seconds)), argument))
             job = state.jobs.get(trigger.job_id) if trigger.job_id else None
-            if trigger.job_id and (job is None or job.state.ended) and (not argument or trigger.permanent):
+            over = trigger.job_id and (job is None or job.state.ended)
+            if over and (not argument or trigger.permanent) and not _waits(trigger, job, now):
                 gone.append(trigger.id)
         if pulls or gone:
             gone = [number for number in gone if all(pull.id != number for pull in pulls)]
@@ -223,10 +224,13 @@ class TriggerWatch:
         wanted: set[str] | None = None
         if trigger.job_id:
             job = state.jobs.get(trigger.job_id)
-            if job is None or job.state.ended:
-                return str(trigger.job_id) if "fini" in trigger.events else ""
-            if "time" in trigger.events and self._time_has_come(trigger, job, now):
+            over = job is None or job.state.ended
+            if over and "fini" in trigger.events:
                 return str(trigger.job_id)
+            if job is not None and "time" in trigger.events and self._time_has_come(trigger, job, now):
+                return str(trigger.job_id)
+            if job is None or over:
+                return ""
             wanted = set(job.allocation.names) if job.state.active and job.allocation is not None else set()
         elif trigger.nodes != "*":
             wanted = set(hostlist.expand(trigger.nodes))
@@ -244,8 +248,9 @@ class TriggerWatch:
         return str(trigger.job_id) if trigger.job_id else hostlist.compress(sorted(names, key=_order(state)))
 
     def _time_has_come(self, trigger: Trigger, job: Job, now: float) -> bool:
-        """Whether the time limit is as near as the trigger says, for the first time in this life of the job."""
-        if not job.state.active or not job.ends_at or now < job.ends_at + min(0, trigger.offset_seconds):
+        """Whether the time limit, or the end, is as near as the trigger says, for the first time in this life."""
+        ends_at = job.ended_at if job.state.ended else job.ends_at if job.state.active else 0.0
+        if not ends_at or now < ends_at + trigger.offset_seconds:
             return False
         told = self._time_told.get(trigger.id) == job.started_at
         self._time_told[trigger.id] = job.started_at
@@ -303,6 +308,11 @@ class TriggerWatch:
             )
         if problem:
             context.log.error("trigger.failed", trigger_id=trigger.id, problem=problem)
+
+
+def _waits(trigger: Trigger, job: Job | None, now: float) -> bool:
+    """The job has ended less long ago than the trigger says."""
+    return job is not None and "time" in trigger.events and now < job.ended_at + trigger.offset_seconds
 
 
 def _holds(state: State, name: str) -> frozenset[str]:

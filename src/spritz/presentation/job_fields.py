@@ -337,11 +337,6 @@ def _per_gpu(now: float, count: int | None) -> str:
     return f"gres/gpu:{count}" if count else NA
 
 
-def least_cpus(per_node: int | None, tasks_per_node: int | None, per_task: int | None) -> int:
-    """CPUs that each node must have for the job."""
-    return per_node or (tasks_per_node or 1) * (per_task or 1)
-
-
 def cluster_name(now: float) -> str:
     """That of the cluster that is asked."""
     from spritz.client.locate import locate_controller
@@ -531,8 +526,8 @@ FIELDS: tuple[Field, ...] = (
     Field(
         "MIN_CPUS",
         ("spec.cpus_per_node_min", "spec.tasks_per_node", "spec.cpus_per_task"),
-        lambda now, *counts: str(least_cpus(*counts)),
-        sort=lambda *counts: least_cpus(*counts),
+        lambda now, *counts: str(job_text.least_cpus(*counts)),
+        sort=lambda *counts: job_text.least_cpus(*counts),
         letter="c",
         name="mincpus",
     ),

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 from spritz.model.ids import INFINITE
 from spritz.presentation import job_paths, job_text, job_tres
-from spritz.presentation.job_fields import least_cpus
 from spritz.presentation.record import NULL, hosts, join, moment, one_or_zero, or_null
 
 if TYPE_CHECKING:
@@ -217,7 +216,7 @@ def _request(job: Job) -> list[str]:
     from spritz.notation.memory import format_mib
 
     spec = job.spec
-    cpus = least_cpus(spec.cpus_per_node_min, spec.tasks_per_node, spec.cpus_per_task)
+    cpus = job_text.least_cpus(spec.cpus_per_node_min, spec.tasks_per_node, spec.cpus_per_task)
     if spec.memory_mib_per_cpu:
         memory = f"MinMemoryCPU={format_mib(spec.memory_mib_per_cpu)}"
     else:

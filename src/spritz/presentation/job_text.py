@@ -83,3 +83,8 @@ def used_seconds(now: float, state: str, started: float, ended: float, suspended
     else:
         until = ended or now
     return max(0, int(until - started - suspended))
+
+
+def least_cpus(per_node: int | None, tasks_per_node: int | None, per_task: int | None) -> int:
+    """CPUs that each node must have for the job."""
+    return per_node or (tasks_per_node or 1) * (per_task or 1)

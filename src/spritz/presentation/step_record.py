@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from spritz.model.ids import STEP_MAX
-from spritz.presentation.job_fields import NULL
-from spritz.presentation.record import join, moment
+from spritz.presentation.record import NULL, join, moment
 
 if TYPE_CHECKING:
     from spritz.model.queries import StepView

@@ -214,7 +214,7 @@ def users(book: Book, words: list[Word], context: Context, lacking: set[str] | N
 def _need_accounts(
     book: Book, wanted: list[str], clusters: list[str], names: list[str], keys: list[str], context: Context
 ) -> set[str]:
-    """Clusters that lack one of the accounts, each told; the users are added where it is. Raises AlreadyReported if nowhere."""
+    """Clusters that lack one of the accounts, each reported. Raises AlreadyReported where no cluster has one."""
     missing: set[str] = set()
     known, places = {one.name for one in book.accounts}, edits.account_places(book)
     unknown = next((account for account in wanted if account not in known), None)

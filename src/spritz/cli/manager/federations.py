@@ -75,7 +75,7 @@ def add(book: Book, words: list[Word], context: Context) -> Edit:
     there = {federation.name for federation in book.federations}
     for name in names:
         if name in there:
-            context.err(f" This federation {name} already exists.  Not adding.\n")
+            context.out(f" This federation {name} already exists.  Not adding.\n")
     new = [name for name in names if name not in there]
     if not new:
         raise AlreadyReported

@@ -74,7 +74,12 @@ class PriorityListing:
             context.error(f"Invalid job format specification: {what}")
 
         text = given.get("format") or default_format(given, weights)
-        chosen = columns.parse_letters(text, LETTERS, complain)
+        # An unknown letter goes with the text that follows it; squeue and sinfo print both.
+        chosen = [
+            column
+            for column in columns.parse_letters(text, LETTERS, complain)
+            if column.field is not columns.LITERAL or not column.after.startswith("%")
+        ]
         lines = columns.Lines(chosen)
         rows = [row for piece in pieces for row in piece.rows]
         if given.get("jobs") and not rows and "weights" not in given:
