@@ -1,12 +1,12 @@
-"""What a daemon grants to each peer: connections, and memory for messages. The rules alone, without connections.
+"""Admission rules: connections and message memory that a daemon grants to each peer.
 
-Every limit is a share, not a number for each user: a user may hold no more than is left over for everyone else. So one
-user alone gets half, two get a third each, and there is always something left for another. A part of each pool is kept
-for trusted users (root, SlurmUser, the daemon's own user), and a part of the connections for daemons, so that users
-cannot lock out administrators and nodes. Peers on other machines, for which no one vouches, share a tenth of the
-connections, may have few of them for each address, and may send short messages only.
+Every limit is a share, not a number for each user: a user may hold no more than remains free for all others. So a
+single user gets half, two get a third each, and there is always something left for another. A part of each pool is
+reserved for trusted users (root, SlurmUser, the daemon's own user), and a part of the connections for daemons, so that
+users cannot lock out administrators and nodes. Unidentified peers on other machines share a tenth of the connections,
+may have few of them per address, and may send only short messages.
 
-Pure: no clock, no sockets. `client.quota` keeps the books of a server by these rules.
+Pure: no clock, no sockets. `client.quota` keeps a server's accounts by these rules.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Peer = int | str
 
 
 class Rank(IntEnum):
-    """How far a peer is trusted. `DAEMON`: a trusted user's process that says it is a daemon of the cluster."""
+    """How far a peer is trusted. `DAEMON`: a trusted user's process that claims to be a daemon of the cluster."""
 
     REMOTE = 0
     USER = 1
@@ -33,35 +33,35 @@ class Rank(IntEnum):
 
 
 class Limits(Struct, frozen=True, kw_only=True, gc=False):
-    """A server's limits. Connections are counted in all; bytes are of messages that are held in the daemon's memory."""
+    """A server's limits. Connections are counted in total; bytes are of messages in the daemon's memory."""
 
     connections: int = 10_000
     #: connections of one address on another machine
     connections_per_address: int = 32
-    #: a connection that is asked nothing for so long is closed
+    #: a connection without a request for this long is closed
     idle_seconds: float = IDLE_SECONDS
-    #: a message must be complete so long after its beginning
+    #: a message must be complete this long after its beginning
     frame_seconds: float = 60.0
-    #: a peer that has read nothing for so long loses its connection when its user has much unread
+    #: a peer that has read nothing for this long is disconnected if its user has much unread
     unread_seconds: float = 30.0
     #: longest message
     frame_bytes: int = FRAME_BYTES_MAX
     #: longest message of a peer on another machine
     remote_frame_bytes: int = HELLO_BYTES_MAX
-    #: what each connection may hold of incomplete messages without being counted
+    #: bytes of incomplete messages of each connection that are not counted
     uncounted_bytes: int = 4096
-    #: messages that are being received
+    #: messages being received
     receiving_bytes: int = 320 * MIB
-    #: pieces of messages that wait until there is room for the rest
+    #: parts of messages that wait for room for the rest
     waiting_bytes: int = 80 * MIB
-    #: answers that their peers have not read
+    #: answers not yet read by their peers
     unread_bytes: int = 320 * MIB
 
 
 class Pool:
-    """Places or bytes that peers share, and how many of them each holds.
+    """Connections or bytes shared by peers, and the amount that each holds.
 
-    `kept` of `total` are for trusted peers, and `kept_for_daemons` of these for daemons.
+    `kept` of `total` are reserved for trusted peers, and `kept_for_daemons` of these for daemons.
     """
 
     def __init__(self, total: int, kept: int, kept_for_daemons: int = 0) -> None:
@@ -71,16 +71,16 @@ class Pool:
         self._held: dict[Peer, int] = {}
 
     def held(self, peer: Peer) -> int:
-        """What the peer holds."""
+        """The amount that the peer holds."""
         return self._held.get(peer, 0)
 
     def free(self, rank: Rank) -> int:
-        """What is left for peers of this rank."""
+        """The amount left for peers of this rank."""
         return max(0, self.total - self._kept[rank] - self.used)
 
     @property
     def uses_kept_for_daemons(self) -> bool:
-        """Whether more is held than is there for others than daemons."""
+        """Whether only the amount reserved for daemons is left."""
         return self.used > self.total - self._kept[Rank.TRUSTED]
 
     def fits(self, peer: Peer, rank: Rank, amount: int) -> bool:
@@ -89,7 +89,7 @@ class Pool:
         return left >= 0 and (rank >= Rank.TRUSTED or self.held(peer) + amount <= left)
 
     def take(self, peer: Peer, amount: int) -> None:
-        """The peer holds `amount` more; a negative amount is given back."""
+        """Add to the peer's amount; a negative amount is given back."""
         self.used += amount
         held = self._held.get(peer, 0) + amount
         if held:
@@ -99,7 +99,7 @@ class Pool:
 
 
 class Admission:
-    """Which connections are accepted."""
+    """Decides which connections are accepted."""
 
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
@@ -107,7 +107,7 @@ class Admission:
         self._remote = 0
 
     def refusal(self, peer: Peer, rank: Rank) -> str:
-        """Why a further connection of the peer is not accepted, naming the limit; "" if it is."""
+        """Why a further connection of the peer is refused, naming the limit; "" if it is accepted."""
         pool = self.pool
         if rank >= Rank.TRUSTED and pool.free(rank):
             return ""

@@ -1,4 +1,4 @@
-"""Calling a daemon from asyncio: one connection, or one that is made again whenever it breaks.
+"""Calls to a daemon from asyncio, over a single connection or one that reconnects.
 
 The node daemon keeps a `PersistentChannel` to its controller: reports go up, and launches come down, on the same
 connection. Addresses are tried in order, so the next controller is found when the first one is gone.
@@ -35,7 +35,7 @@ T = TypeVar("T")
 
 _ASK_AGAIN_SECONDS = 0.002
 
-#: Seconds to reach one address where several servers stand by for each other.
+#: Seconds to reach one address if there are standby servers.
 EACH_SECONDS = 3.0
 
 #: A Unix socket's name (abstract ones start with NUL), or a TCP host and port.
@@ -43,10 +43,10 @@ Address = str | tuple[str, int]
 
 
 class Secure(Struct, frozen=True):
-    """How to reach daemons on other machines: by TLS, if their certificate is of this cluster and role.
+    """TLS for daemons on other machines: their certificate must be for this cluster and role.
 
-    `cluster` "" is any that has our authority. `context` makes what a connection needs at the moment that it is made:
-    certificates are renewed.
+    `cluster` "": any cluster with the same authority. `context` is called for each connection, since certificates are
+    renewed.
     """
 
     context: Callable[[], ssl.SSLContext]
@@ -67,9 +67,9 @@ async def connect(
 ) -> Channel:
     """A channel to the first address that can be reached; `timeout` seconds for each.
 
-    `table` has the requests that we answer on it; handlers that await need `tasks`. The server must run as one of
-    `owners` (uids): by default as root, or as we do; others are passed over. On other machines its certificate counts
-    (`secure`); without, these are passed over too. Raises ClientError, with every address in the hint.
+    `table`: the requests answered on this side; handlers that await need `tasks`. The server must run as one of
+    `owners` (uids; by default root or this process's user); others are skipped. On other machines its certificate
+    counts (`secure`); without `secure` these are skipped too. Raises ClientError, with every address in the hint.
     """
     pipe = await open_address(addresses, owners=owners, timeout=timeout, secure=secure)
     return Channel(pipe, Handlers(table or {}), role=role, accepted=False, log=log, tasks=tasks)
@@ -82,7 +82,7 @@ async def open_address(
     timeout: float = 10.0,
     secure: Secure | None = None,
 ) -> Pipe:
-    """As `connect`, for whoever does not speak in requests."""
+    """As `connect`, for callers with a protocol of their own."""
     trusted = frozenset((0, os.geteuid())) if owners is None else owners
     problems: list[str] = []
     for address in addresses:
@@ -97,7 +97,7 @@ async def open_address(
 
 
 async def _open(address: Address, owners: frozenset[int], timeout: float, secure: Secure | None) -> Pipe:
-    """A pipe to a server for which the kernel vouches (`owners`), or its certificate. Raises OSError, RemoteHost."""
+    """A pipe to a server identified by the kernel (`owners`) or its certificate. Raises OSError, RemoteHost."""
     if isinstance(address, str):
         pipe = await connect_unix(address, timeout=timeout)
     else:
@@ -116,7 +116,7 @@ async def _open(address: Address, owners: frozenset[int], timeout: float, secure
         if not pipe.is_same_machine:
             raise RemoteHost.of_host(pipe.peer_name)
         async with asyncio.timeout(timeout):
-            # Over TCP the kernel cannot say who serves before the server has accepted.
+            # Over TCP the kernel cannot identify the server before it has accepted.
             while (credentials := pipe.ask_credentials()) is None:  # noqa: ASYNC110 - the kernel sends no event
                 await asyncio.sleep(_ASK_AGAIN_SECONDS)
     except BaseException:
@@ -147,7 +147,7 @@ async def _open_tcp(host: str, port: int, timeout: float, secure: Secure | None)
 
 
 def _worse(first: SpritzError | None, error: SpritzError | OSError) -> SpritzError:
-    """Both errors: the second one's message, and what went wrong before in its hint."""
+    """Both errors: the message of the second, with the first in its hint."""
     now = error if isinstance(error, SpritzError) else unreachable(str(error))
     if first is None:
         return now
@@ -160,11 +160,11 @@ def _address_text(address: Address) -> str:
 
 
 class PersistentChannel:
-    """A channel that is made again whenever it breaks. Use it as `async with PersistentChannel(…) as link`.
+    """A channel that reconnects whenever it breaks. Use it as `async with PersistentChannel(…) as link`.
 
-    `on_connect(channel)` runs on each new connection before anybody else may use it: to register. If it raises, the
-    connection is closed and another attempt is made: at the next address where `each` says so, since several servers
-    may stand by for each other. Attempts are spaced by `backoff`, at most `ceiling_seconds` apart.
+    `on_connect(channel)` runs on each new connection before it is used: to register. If it raises, the connection is
+    closed and another attempt is made, with `each` at the next address, since several servers may be standbys for each
+    other. Attempts are spaced by `backoff`, at most `ceiling_seconds` apart.
     """
 
     def __init__(
@@ -196,9 +196,9 @@ class PersistentChannel:
         self._tasks = Supervisor(self._contained_failure)
         self._channel: Channel | None = None
         self._connected = asyncio.Event()
-        #: Connections made so far, the first included.
+        #: connections made so far, including the first
         self.connections = 0
-        #: Where the connection of this moment leads, or the last one led; None before the first, or without `each`.
+        #: address of the current or last connection; None before the first, or without `each`
         self.address: Address | None = None
 
     async def __aenter__(self) -> PersistentChannel:
@@ -216,11 +216,11 @@ class PersistentChannel:
 
     @property
     def is_connected(self) -> bool:
-        """Whether there is a connection now, and `on_connect` is through."""
+        """Whether there is a connection whose `on_connect` has finished."""
         return self._connected.is_set()
 
     async def channel(self, *, timeout: float | None = None) -> Channel:
-        """The connection of this moment; waits for one. Raises CallTimeout after `timeout` seconds without."""
+        """The current connection; waits for one. Raises CallTimeout after `timeout` seconds."""
         try:
             async with asyncio.timeout(timeout):
                 while self._channel is None or not self._connected.is_set():
@@ -238,7 +238,7 @@ class PersistentChannel:
         return await channel.call(request, reply_type, timeout=max(0.001, deadline - self._clock.monotonic()))
 
     def notify(self, request: Struct) -> bool:
-        """Tell the peer if there is a connection; False if there is none, and nothing was sent."""
+        """Notify the peer if there is a connection. Returns False, and sends nothing, if there is none."""
         if self._channel is None or not self._connected.is_set() or not self._channel.is_open:
             return False
         self._channel.notify(request)
@@ -251,7 +251,7 @@ class PersistentChannel:
             try:
                 channel = await self._connect()
             except (SpritzError, OSError) as error:
-                if not reported:  # once per outage: the next line of this kind says that it is over
+                if not reported:  # logged once per outage; the next such line reports its end
                     hint = error.hint if isinstance(error, SpritzError) else ""
                     self._log.error("connection.failed", error=error, detail=hint)
                     reported = True
@@ -269,7 +269,7 @@ class PersistentChannel:
     async def _connect(self) -> Channel:
         addresses = list(self._addresses() if callable(self._addresses) else self._addresses)
         problem: SpritzError | None = None
-        # One after the other with `on_connect`: a peer that can be reached may be one that only stands by.
+        # One after the other with `on_connect`: a reachable peer may be only a standby.
         for number, address in enumerate(addresses):
             try:
                 return await self._connect_to([address] if self._each else addresses[number:])

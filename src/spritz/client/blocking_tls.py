@@ -1,6 +1,6 @@
 """Blocking connections to daemons on other machines, by TLS: for daemons before they serve, and for joining.
 
-Commands do not use this: they speak to the daemon of their machine. Imports `ssl`.
+Commands do not use this: they connect to the daemon of their machine. Imports `ssl`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def connect(
 ) -> Connection:
     """A connection to the first that answers, leads, and has a controller's certificate of the cluster ("": any).
 
-    A context that checks no certificate takes any. Raises ClientError.
+    A context that checks no certificate accepts any. Raises ClientError.
     """
     problems = []
     for host, port in controllers:
@@ -61,7 +61,7 @@ def connect(
 
 
 def member_context(membership: Membership, cluster: str, role: str, now: float) -> ssl.SSLContext:
-    """With this machine's certificate. Raises ClientError."""
+    """A context with this machine's certificate. Raises ClientError."""
     from spritz.runtime.tls import client_context
 
     try:

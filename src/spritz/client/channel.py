@@ -1,12 +1,12 @@
 """A channel: requests and responses both ways over one pipe, for daemons (asyncio).
 
-Either side may ask; answers come in any order and are matched by id. Owns the conversation of one connection: hello,
-ids, timeouts, streams, cancelling. What requests mean is in the handlers; commands use `client.sync` instead.
+Either side may send requests; answers come in any order and are matched by id. Owns the protocol of one connection:
+hello, ids, timeouts, streams, cancelling. Handlers know the meaning of requests; commands use `client.sync` instead.
 
-Limits, and the answer to "full": a peer with `IN_FLIGHT_MAX` unanswered requests, or one that does not read its
-answers, is not read from until that changes. An item stream that nobody takes from stops the whole channel's reading at
-`STREAM_ITEMS_MAX` items: a slow reader wants a connection of its own. Where a server has set a `Quota`, the channel
-also waits for room before it reads the rest of a long message, and takes no requests while its user has much unread.
+Limits: the channel stops reading from a peer with `IN_FLIGHT_MAX` unanswered requests, or one that does not read its
+answers, until that changes. A stream whose items are not consumed stops the whole channel's reading at
+`STREAM_ITEMS_MAX` items: a slow reader needs a connection of its own. With a `Quota` of a server, the channel also
+waits for room before it reads the rest of a long message, and accepts no requests while its user has much unread.
 """
 
 from __future__ import annotations
@@ -52,27 +52,27 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-#: Unanswered requests of one peer at which it is not read from until some are answered.
+#: Unanswered requests of a peer at which reading from it pauses.
 IN_FLIGHT_MAX = 8192
 
-#: Items of a stream that wait for the caller that asked for it.
+#: Items of a stream waiting for the caller.
 STREAM_ITEMS_MAX = 256
 
 #: Bytes that a producer may queue before the loop gets its turn.
 _TURN_BYTES = 64 * 1024
 
-#: Bytes of answers after which further requests wait for the loop's next turn, when these bytes have left.
+#: Bytes of answers after which further requests wait for the loop's next turn, when these bytes are sent.
 _ANSWERS_BYTES = 1024 * 1024
 
-#: Bytes of a request from which on it is counted as long as it is not answered.
+#: Size from which on a request's bytes count until it is answered.
 _LONG_REQUEST_BYTES = 64 * 1024
 
-#: Roles of peers that are daemons of a cluster (`Hello.role`); others are commands.
+#: Roles of cluster daemons (`Hello.role`); other peers are commands.
 DAEMON_ROLES = frozenset({"slurmctld", "slurmd", "slurmdbd", "sackd"})
 
 
 class _Waiting(Generic[T]):
-    """One request of ours that is not answered yet: a single answer goes to `future`, a stream's to `items`."""
+    """A request of this side without an answer yet: a single answer goes to `future`, a stream's to `items`."""
 
     __slots__ = ("decoder", "future", "items")
 
@@ -91,9 +91,9 @@ class _Waiting(Generic[T]):
 
 
 class Channel:
-    """One connection to a peer. Made by `connect` and by `Server`; never directly by users.
+    """One connection to a peer. Created by `connect` and `Server`; never directly.
 
-    `peer` is the other side's Hello once it has come. Not to be shared between loops.
+    `peer`: the other side's Hello, once received. Must not be shared between loops.
     """
 
     def __init__(
@@ -110,7 +110,7 @@ class Channel:
         quota: Quota | None = None,
     ) -> None:
         self.pipe = pipe
-        #: What is asked of us is counted there.
+        #: counts requests to this side
         self.statistics = statistics
         self.peer: Hello | None = None
         self.log = log
@@ -121,10 +121,10 @@ class Channel:
         self._complaints = complaints or LogThrottle(log)
         self._quota = quota
         self._frames = FrameDecoder(first_bytes_max=None if not accepted else HELLO_BYTES_MAX)
-        #: Frames that have come and wait until requests are taken again.
+        #: frames received, waiting until requests are accepted again
         self._untaken: deque[bytes] = deque()
         self._untaken_bytes = 0
-        #: Bytes of the long requests that are being answered.
+        #: bytes of the long requests in progress
         self._served_bytes = 0
         #: Bytes of all answers so far.
         self._answered_bytes = 0
@@ -134,22 +134,22 @@ class Channel:
         self._serving: dict[int, Call] = {}
         self._full_streams = 0
         self._close_callbacks: list[Callable[[], None]] = []
-        #: Called once when the connection has ended. Used by the server that has accepted it.
+        #: called once when the connection has ended; for the server that accepted it
         self.on_gone: Callable[[], None] | None = None
-        #: Sees the first bytes of the peer, and says whether it has taken the connection over (it is the pipe's
-        #: receiver from then on, and hands on `pipe_closed`): they are of another protocol.
+        #: Gets the peer's first bytes, and returns whether it has taken the connection over, because they are of
+        #: another protocol; then it is the pipe's receiver, and passes on `pipe_closed`.
         self.on_first_bytes: Callable[[Channel, bytes], bool] | None = None
         self._writable_waiters: list[asyncio.Future[None]] = []
         self._closed = False
         self._refusal: Failure | None = None
-        #: Whether we have asked the peer anything.
+        #: whether this side has sent a request
         self._asks = False
-        #: Whether there is no room for the rest of a message.
+        #: whether there is no room for the rest of a message
         self._short = False
         self._paused = False
-        #: Who the peer has proved to be by a token, in place of what the kernel says; None: it has shown none.
+        #: the peer's user by its token, in place of the kernel's credentials; None: no token shown
         self._assumed: PeerCredentials | None = None
-        #: Of the loop's clock: until when requests are taken; None for ever.
+        #: until when requests are accepted, by the loop's clock; None: for ever
         self._trusted_until: float | None = None
         self._watch = _Watch()
         if quota is not None:
@@ -160,20 +160,20 @@ class Channel:
         if not accepted:
             pipe.send(encode(hello(role)))
 
-    # Who asks.
+    # Identity of the peer
 
     @property
     def credentials(self) -> PeerCredentials | None:
-        """Who the peer is: by its token, else by the kernel's word; None if nobody vouches for it."""
+        """The peer's user: by its token, else by the kernel; None if unidentified."""
         return self.pipe.credentials if self._assumed is None else self._assumed
 
     def assume(self, credentials: PeerCredentials, seconds: float) -> None:
-        """The peer has shown a token that is good for so long: requests after that are refused."""
+        """The peer has shown a token with this validity: later requests are refused."""
         self._assumed = credentials
         self._trusted_until = asyncio.get_running_loop().time() + seconds
 
     def disown(self) -> None:
-        """The peer wants to be known by its token alone: until it has shown a good one, nothing is taken."""
+        """The peer must identify itself by token: until it shows a valid one, no request is accepted."""
         self._trusted_until = 0.0
 
     def _is_expired(self, kind: str) -> bool:
@@ -183,14 +183,14 @@ class Channel:
             and asyncio.get_running_loop().time() >= self._trusted_until
         )
 
-    # Asking.
+    # Requests of this side
 
     async def call(self, request: Struct, reply_type: type[T], *, timeout: float | None = 30.0) -> T:
         """The peer's answer to a request, which must be of `reply_type` (NoneType for none).
 
         `timeout` is in seconds; None waits as long as the connection lives, for requests that are answered when
         something happens. Raises RemoteError if the peer refuses, CallTimeout, ConnectionLost, or ClientError for an
-        answer that cannot be read. A caller that is cancelled or timed out cancels the request at the peer.
+        answer that cannot be decoded. If the caller is cancelled or times out, the request is cancelled at the peer.
         """
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         request_id = self._ask(request, _Waiting(_decoder(reply_type), future, None))
@@ -207,7 +207,7 @@ class Channel:
             self._forget(request_id)
 
     async def stream(self, request: Struct, item_type: type[T]) -> AsyncGenerator[T, None]:
-        """Items as the peer sends them, until it ends the stream. Raises as `call` does, without a timeout.
+        """The items that the peer sends, until it ends the stream. Raises as `call` does, without a timeout.
 
         Leaving the loop early cancels the request at the peer (use `contextlib.aclosing`).
         """
@@ -228,13 +228,13 @@ class Channel:
             self._forget(request_id)
 
     def notify(self, request: Struct) -> None:
-        """Tell the peer something without waiting for an answer. Raises ConnectionLost if there is no connection."""
+        """Send a request without an answer. Raises ConnectionLost if there is no connection."""
         self._need_open()
         self._asks = True
         self.pipe.send(encode_request(0, request))
 
     async def wait_writable(self) -> None:
-        """Return when the peer keeps up with what it is sent; at once if it does, or if the connection has ended.
+        """Return when the peer keeps up with reading; at once if it does, or if the connection has ended.
 
         Yields to the loop now and then, so that a producer that never waits does not block the other tasks.
         """
@@ -250,16 +250,16 @@ class Channel:
 
     @property
     def is_idle(self) -> bool:
-        """Whether no answer is waited for, on either side."""
+        """Whether neither side waits for an answer."""
         return not self._waiting and not self._serving
 
     @property
     def is_open(self) -> bool:
-        """Whether the connection is there, as far as is known."""
+        """Whether the connection is open, as far as known."""
         return not self._closed and self.pipe.is_open
 
     def on_close(self, callback: Callable[[], None]) -> None:
-        """Have `callback()` called once when the connection ends; at the loop's next turn if it has."""
+        """Call `callback()` once when the connection ends; at the loop's next turn if it has ended."""
         if self._closed:
             asyncio.get_running_loop().call_soon(callback)
         else:
@@ -300,14 +300,14 @@ class Channel:
         return request_id
 
     def _forget(self, request_id: int) -> None:
-        """Stop waiting; tell the peer if it has not answered yet."""
+        """Stop waiting; cancel the request at the peer if it has not answered."""
         if self._waiting.pop(request_id, None) is not None:
             self.pipe.send(encode(Cancel(id=request_id)))
 
-    # What arrives: called by the pipe.
+    # Input; called by the pipe
 
     def pipe_data(self, data: bytes) -> None:
-        """Take what the peer sends; end the connection, with a line in the log, if it makes no sense."""
+        """Process bytes; on invalid input, log it and end the connection."""
         self._watch.heard = True
         if self.on_first_bytes is not None:
             other, self.on_first_bytes = self.on_first_bytes, None
@@ -330,7 +330,7 @@ class Channel:
             self._failed(error)
 
     def _take_untaken(self) -> None:
-        """Take frames in their order, until requests must wait."""
+        """Process frames in order, until requests must wait."""
         untaken = self._untaken
         while untaken and not self._paused and self.is_open:
             if self.pipe.unsent_bytes >= _ANSWERS_BYTES:
@@ -341,7 +341,7 @@ class Channel:
             self._take(decode_envelope(payload))
 
     def _take_later(self) -> None:
-        """Go on at the loop's next turn: there may be room, or the peer may have read."""
+        """Continue at the loop's next turn: there may be room, or the peer may have read."""
         if not self._taking_due and not self._closed:
             self._taking_due = True
             asyncio.get_running_loop().call_soon(self._take_again)
@@ -361,7 +361,7 @@ class Channel:
             self._failed(error)
 
     def _ask_for_room(self, quota: Quota) -> None:
-        """Count what is held of messages, and stop reading where there is no room for the rest of one."""
+        """Account for memory of messages, and stop reading if there is no room for the rest of one."""
         frames = self._frames
         whole = self._untaken_bytes + self._served_bytes
         held = frames.buffered_bytes + whole
@@ -377,7 +377,7 @@ class Channel:
         quota.send(backlog if backlog >= _TURN_BYTES else 0)
 
     def _failed(self, error: Exception) -> None:
-        """What the peer sent ends the connection."""
+        """Invalid input from the peer ends the connection."""
         self._untaken.clear()
         if isinstance(error, IncompatiblePeer):
             self.complain("connection.incompatible", error=error.message)
@@ -395,7 +395,7 @@ class Channel:
             self.pipe.abort()
 
     def refuse(self, event: str, reason: str) -> None:
-        """End the connection because of a limit, and tell the peer which."""
+        """End the connection because of a limit, and tell the peer which limit."""
         self.complain(event, reason=reason)
         self._refuse(failure("ESLURM_MAX_JOB_COUNT", f"Resource temporarily unavailable: {reason}"))
 
@@ -404,18 +404,20 @@ class Channel:
         self.pipe.close_slowly()
 
     def _cut(self, reason: str) -> None:
-        """The peer does not read: what is queued for it is dropped."""
+        """The peer does not read: drop its queued output."""
         self.complain("connection.unread", reason=reason)
         self.pipe.abort()
 
     def complain(self, event: str, *, exception: Exception | None = None, **fields: Any) -> None:
-        """Log what the peer does wrong: one line for each peer and minute."""
+        """Log a fault of the peer: one line for each peer and minute."""
         now = asyncio.get_running_loop().time()
         peer = peer_of(self.pipe) if self._quota is None else self._quota.peer
         self._complaints.write(event, peer, now, exception=exception, peer=self.pipe.peer_name, **fields)
 
     def look(self, limits: Limits, now: float) -> None:
-        """Called now and then: end the connection if it is idle, in the middle of a message or unread for too long."""
+        """Called periodically: end the connection if it is idle, or in the middle of a message or unread
+        for too long.
+        """
         quota, watch = self._quota, self._watch
         if quota is None or not self.pipe.is_open:
             return
@@ -437,7 +439,7 @@ class Channel:
 
     @property
     def _is_busy(self) -> bool:
-        """Whether something is to come over this connection, or its end means something (`on_close`)."""
+        """Whether data is expected on this connection, or its end has a meaning (`on_close`)."""
         return bool(
             self._serving
             or self._waiting
@@ -448,7 +450,7 @@ class Channel:
         )
 
     def pipe_writable(self, writable: bool) -> None:
-        """Stop taking requests from a peer that does not read answers, and hold back streams to it."""
+        """Pause requests from a peer that does not read answers, and streams to it."""
         if self._quota is not None:
             self._count_unread(self._quota)
         self._regulate()
@@ -456,7 +458,7 @@ class Channel:
             self._release_writers()
 
     def pipe_closed(self, error: Exception | None) -> None:
-        """Fail all calls that wait for an answer, and stop what is done for the peer."""
+        """Fail all calls that wait for an answer, and stop work for the peer."""
         self._closed = True
         waiting, self._waiting = self._waiting, {}
         for entry in waiting.values():
@@ -533,14 +535,14 @@ class Channel:
                 self._regulate()
 
     def _refused(self, failure: Failure) -> None:
-        """The peer will not talk to us at all."""
+        """The peer refuses the connection."""
         self._refusal = failure
         waiting, self._waiting = self._waiting, {}
         for entry in waiting.values():
             entry.fail(RemoteError(failure))
         self.pipe.close()
 
-    # Answering.
+    # Answers of this side
 
     def _take_request(self, request: Request) -> None:
         call = Call(self, request.id, request.kind)
@@ -569,11 +571,11 @@ class Channel:
             self._served_bytes += size
 
     def unanswered(self) -> list[str]:
-        """Kinds of the requests that are being answered."""
+        """Kinds of the requests in progress."""
         return [call.kind for call in self._serving.values()]
 
     def answered(self, request_id: int) -> None:
-        """A call of this channel has got its last response. Used by `Call`."""
+        """A call of this channel got its last response. Used by `Call`."""
         call = self._serving.pop(request_id, None)
         if call is None:
             return
@@ -584,7 +586,7 @@ class Channel:
             self._regulate()
 
     def send_answer(self, frame: bytes) -> None:
-        """Send what answers the peer. Used by `Call`."""
+        """Send an answer. Used by `Call`."""
         self.pipe.send(frame)
         self._answered_bytes += len(frame)
         if self._quota is not None and (self.pipe.unsent_bytes >= _TURN_BYTES or not self.pipe.writable):
@@ -592,9 +594,9 @@ class Channel:
             self._take_later()  # what leaves at the end of this turn is not unread
 
     def _regulate(self) -> None:
-        """Read from the peer, and take its requests, only while neither side is behind."""
-        # A side that asks, too, goes on reading while its queue is full: the queue may be its own requests, and two
-        # sides that both stopped would wait for each other for ever.
+        """Read from the peer, and accept its requests, only while neither side is behind."""
+        # A side that also sends requests keeps reading while its queue is full: the queue may be its own requests, and
+        # two sides that both stopped would wait for each other for ever.
         self._paused = (
             not (self.pipe.writable or self._asks)
             or len(self._serving) >= IN_FLIGHT_MAX
@@ -610,12 +612,12 @@ class Channel:
 
 
 class _Watch:
-    """Since when nothing has happened on a connection, as far as the looks at it tell. Times in seconds."""
+    """Times without activity on a connection, as periodic checks see it. In seconds."""
 
     __slots__ = ("_frame", "_frame_since", "_quiet_since", "_read", "_read_since", "heard")
 
     def __init__(self) -> None:
-        #: Whether something has come since the last look.
+        #: whether data has come since the last check
         self.heard = True
         self._quiet_since = 0.0
         self._frame = -1
@@ -624,28 +626,28 @@ class _Watch:
         self._read_since = 0.0
 
     def idle_for(self, now: float, *, busy: bool) -> float:
-        """How long nothing has come, and nothing was to come."""
+        """Seconds without expected or received data."""
         if busy or self.heard:
             self.heard = False
             self._quiet_since = now
         return now - self._quiet_since
 
     def incomplete_for(self, frames: FrameDecoder, now: float, *, paused: bool) -> float:
-        """How long the same message is incomplete. Not while we do not read (`paused`)."""
+        """Seconds for which the same message is incomplete; not while reading is paused."""
         frame = frames.completed if frames.buffered_bytes and not paused else -1
         if frame < 0 or frame != self._frame:
             self._frame, self._frame_since = frame, now
         return now - self._frame_since
 
     def stalled_for(self, read: int, now: float) -> float:
-        """How long the peer has read nothing more; `read` is how much it has, in all."""
+        """Seconds for which the peer has read nothing; `read`: total bytes that it has read."""
         if read != self._read:
             self._read, self._read_since = read, now
         return now - self._read_since
 
 
 def peer_of(pipe: Pipe) -> Peer:
-    """Who the peer is: its user where the kernel says so, else the address that it has."""
+    """The peer: its user if the kernel identifies it, else its address."""
     if pipe.credentials is not None:
         return pipe.credentials.uid
     if pipe.machine is not None:
@@ -657,7 +659,7 @@ _decoders: dict[object, Decoder[object]] = {}
 
 
 def _decoder(reply_type: type[T]) -> Decoder[T]:
-    """One decoder per type, kept: making one costs a hundred times what using it does."""
+    """A cached decoder per type: creating one costs a hundred times as much as using it."""
     decoder = _decoders.get(reply_type)
     if decoder is None:
         decoder = _decoders[reply_type] = Decoder(reply_type)

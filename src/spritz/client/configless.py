@@ -1,7 +1,7 @@
-"""Daemons without configuration files of their own: where they keep what the controller sends, and look for it.
+"""Configless operation: where daemons keep and find the configuration that the controller sends.
 
-Root's are in /var/lib/spritz (systemd's STATE_DIRECTORY, if that is set), and /run/slurm/conf leads commands there, as
-Slurm's do; another user's are among its clusters. What was fetched last serves when no controller answers.
+Root's files are in /var/lib/spritz (or systemd's STATE_DIRECTORY), and /run/slurm/conf points commands there, as in
+Slurm; another user's are among its clusters. The last fetched files are used when no controller answers.
 
 Source: slurmd(8), sackd(8) --conf-server; Slurm's guide to configless operation (order of the search; DNS SRV).
 """
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
 
 
 def state_directory() -> str:
-    """Where this machine keeps what belongs to its membership."""
+    """The directory for this machine's membership files."""
     if os.geteuid() == 0:
         return os.environ.get("STATE_DIRECTORY", "").partition(":")[0] or "/var/lib/spritz"
     return state_home()
 
 
 def publish(directory: str) -> None:
-    """Lead commands of all users to a directory with slurm.conf, if we are root."""
+    """Point all users' commands to a directory with slurm.conf, if this is root."""
     if os.geteuid() != 0:
         return
     try:
@@ -47,7 +47,7 @@ def publish(directory: str) -> None:
 def configuration(config_file: str, conf_server: str, role: str, now: float) -> tuple[str, Membership | None, bool]:
     """Path of slurm.conf for a daemon, its keys, and whether the controller sends it. Raises ClientError.
 
-    The file that was named, else the servers that were named, else a file that is found, else servers by DNS SRV.
+    Order: the named file, the named servers, a file in the usual places, servers found by DNS SRV.
     """
     if not conf_server and not config_file:
         try:
@@ -85,13 +85,13 @@ def configuration(config_file: str, conf_server: str, role: str, now: float) -> 
 
 
 def keep(path: str, membership: Membership | None, files: ConfigurationFiles) -> None:
-    """Replace what was fetched before. Raises ClientError."""
+    """Replace the files fetched before. Raises ClientError."""
     own = membership.joined.own if membership is not None and membership.joined is not None else {}
     write_configuration(os.path.dirname(path), files, own)
 
 
 def refresh(path: str, membership: Membership, role: str, servers: Sequence[tuple[str, int]], now: float) -> bool:
-    """Fetch the configuration of a machine that has joined; False, and no change, where no controller answers."""
+    """Fetch the configuration of a joined machine. False, without a change, if no controller answers."""
     try:
         _, files = fetch(membership, servers, role, now)
     except ClientError as error:

@@ -1,4 +1,4 @@
-"""What can go wrong between a caller and a daemon, worded as Slurm's commands word it."""
+"""Errors between a caller and a daemon, in the words of Slurm's commands."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from spritz.wire.envelope import Failure
 
 
 class ClientError(SpritzError):
-    """The daemon could not be asked: not found, not reached, not trusted, not understood, or too slow."""
+    """The daemon could not answer: not found, not reached, not trusted, not understood, or too slow."""
 
     @classmethod
     def of(cls, code: str, hint: str = "") -> ClientError:
@@ -20,7 +20,7 @@ class RemoteHost(ClientError):
 
     @classmethod
     def of_host(cls, host: str) -> RemoteHost:
-        """An error that says so of `host`."""
+        """An error that names `host`."""
         return cls(
             f"{host} is another machine, and this machine has no key of the cluster",
             code="SLURM_PROTOCOL_AUTHENTICATION_ERROR",
@@ -29,7 +29,7 @@ class RemoteHost(ClientError):
         )
 
     def naming(self, setting: str) -> RemoteHost:
-        """The same error after the setting that is at fault, such as `SlurmctldHost=ctl2`."""
+        """The same error with the setting at fault, such as `SlurmctldHost=ctl2`."""
         return RemoteHost(f"{setting}: {self.message}", code=self.code, hint=self.hint)
 
 
@@ -54,10 +54,10 @@ class RemoteError(ClientError):
         )
         self.failure = failure
         self.errno = failure.errno
-        #: what the site's plugins have for the user: the first of `details`
+        #: messages of the site's plugins for the user: the first of `details`
         self.told = failure.details[: failure.told]
 
 
 def unreachable(hint: str = "") -> ClientError:
-    """`Unable to contact slurm controller (connect failure)`, and in the hint where it was looked for."""
+    """`Unable to contact slurm controller (connect failure)`; the hint lists the addresses tried."""
     return ClientError.of("SLURMCTLD_COMMUNICATIONS_CONNECTION_ERROR", hint)

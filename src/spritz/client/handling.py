@@ -1,4 +1,4 @@
-"""How a daemon answers requests: the table of handlers, one `Call` per request, and what a handler may return.
+"""How a daemon answers requests: the table of handlers, one `Call` per request, and the results of handlers.
 
 A handler is `handler(request, call)` and returns one of
 
@@ -8,11 +8,11 @@ A handler is `handler(request, call)` and returns one of
 - `DEFERRED`: the handler has kept `call`, and will `call.reply(…)` or `call.fail(…)` later, from the loop's thread;
   this costs no asyncio task and suits answers that wait for a group commit
 
-and may raise a SpritzError, which the caller gets as a RemoteError. Any other exception is our fault: it is logged with
-its traceback, and the caller is told so.
+and may raise a SpritzError, which the caller gets as a RemoteError. Any other exception is a bug: it is logged with its
+traceback, and the caller gets an error that says so.
 
 Awaitables are not cancelled when the caller goes away, since what they wait for may be shared; streams are. A handler
-that wants to know asks `call.abandoned` or uses `call.on_abandon`.
+can check `call.abandoned` or use `call.on_abandon`.
 """
 
 from __future__ import annotations
@@ -53,11 +53,11 @@ Handler = Callable[[Any, "Call"], Result]
 
 
 class _Unread(Struct, frozen=True):
-    """In place of a request that is answered without being read."""
+    """Stands for a request that is answered without being decoded."""
 
 
 class Handlers:
-    """Which requests are taken, and by what. `table` maps the Struct class of a request to its handler."""
+    """The accepted requests and their handlers. `table` maps the Struct class of a request to its handler."""
 
     __slots__ = ("_by_kind", "_decoder", "_otherwise")
 
@@ -67,26 +67,28 @@ class Handlers:
         self._by_kind = {request_type.__name__: handler for request_type, handler in table.items()}
 
     def decode(self, request: Request) -> tuple[Struct, Handler]:
-        """The body and its handler; `otherwise`, with an empty body, for those of no table. Raises BadRequest."""
+        """The decoded request and its handler; for unknown requests `otherwise`, with an empty body. Raises
+        BadRequest.
+        """
         if self._otherwise is not None and request.kind not in self._by_kind:
             return _Unread(), self._otherwise
         return self._decoder.decode(request), self._by_kind[request.kind]
 
 
 class Call:
-    """One request being answered. Answers after the last one, or after the caller has gone, are dropped."""
+    """A request in progress. Answers after the last one, or after the caller has gone, are dropped."""
 
     __slots__ = ("_abandon_callbacks", "_answered", "_task", "abandoned", "bytes", "channel", "counted", "id", "kind")
 
     def __init__(self, channel: Channel, request_id: int, kind: str) -> None:
         self.channel = channel
-        #: When it was begun, by the clock of the daemon's `CallStatistics`; 0.0: it is not counted, or was.
+        #: start time by the clock of the daemon's `CallStatistics`; 0.0: not counted, or counted already
         self.counted = 0.0
         self.id = request_id
         self.kind = kind
-        #: Bytes of the request, if it is long: they are held in memory until it is answered.
+        #: size of the request if it is long: it stays in memory until it is answered
         self.bytes = 0
-        #: Whether the caller has gone away or no longer waits.
+        #: whether the caller has gone or no longer waits
         self.abandoned = False
         self._answered = False
         self._abandon_callbacks: list[Callable[[], None]] = []
@@ -94,12 +96,12 @@ class Call:
 
     @property
     def caller(self) -> PeerCredentials | None:
-        """Who asks, by the kernel's word or a token; None if nothing vouches for the peer."""
+        """The caller's user, by the kernel or a token; None for an unidentified peer."""
         return self.channel.credentials
 
     @property
     def machine(self) -> Machine | None:
-        """The machine of the cluster that asks, by its certificate; None if it is a user, or shows none."""
+        """The calling machine, by its certificate; None for a user, or without a certificate."""
         return self.channel.pipe.machine
 
     @property
@@ -113,19 +115,19 @@ class Call:
         return self._answered
 
     def reply(self, body: Answer = None) -> None:
-        """The answer, or the end of a stream (without body)."""
+        """Send the answer, or the end of a stream (without body)."""
         self._send(encode_reply(self.id) if body is None else self._encoded(body), last=True)
 
     def item(self, body: Struct) -> None:
-        """One item of a stream; `reply()` ends it. The caller bounds what it queues: see `wait_writable`."""
+        """Send one item of a stream; `reply()` ends it. The caller must bound the queue: see `wait_writable`."""
         self._send(encode_response(self.id, body, more=True), last=False)
 
     def fail(self, error: Failure | SpritzError | Rejection) -> None:
-        """Why it was not done; ends a stream too."""
+        """Send an error; ends a stream too."""
         self._send(encode_failure(self.id, error if isinstance(error, Failure) else failure_of(error)), last=True)
 
     def on_abandon(self, callback: Callable[[], None]) -> None:
-        """Have `callback()` called if the caller goes away, or gives up, before the last response."""
+        """Call `callback()` if the caller goes away, or gives up, before the last response."""
         if self.abandoned:
             callback()
         else:
@@ -154,11 +156,11 @@ class Call:
         self._spawn(_send_result(self, result))
 
     def crashed(self, error: Exception) -> None:
-        """A handler failed in a way that is our fault: log it and say so to the caller."""
+        """The handler raised an unexpected exception: log it, and tell the caller."""
         self.fail(self._internal_error(error))
 
     def _internal_error(self, error: Exception) -> Failure:
-        """What the caller is told; the log has the traceback, once for each peer and minute."""
+        """The error for the caller; the log has the traceback, once for each peer and minute."""
         self.channel.complain("request.failed", exception=error, kind=self.kind, error=repr(error))
         return failure("SLURM_ERROR", f"{self.kind}: internal error of the daemon; its log has the details")
 
@@ -171,7 +173,7 @@ class Call:
             return encode_failure(
                 self.id, failure("SLURM_PROTOCOL_INSANE_MSG_LENGTH", f"Insane message length: {error}")
             )
-        except Exception as error:  # a value that msgpack has no form for must not stop what answers others
+        except Exception as error:  # a value that msgpack cannot encode must not stop the answers to others
             return encode_failure(self.id, self._internal_error(error))
 
     def _send(self, frame: bytes, *, last: bool) -> None:
@@ -187,7 +189,7 @@ class Call:
             self.channel.send_answer(frame)
 
     def defer(self) -> None:
-        """The handler has done its part: waiting is not counted as work. Used by `answer`."""
+        """The handler has finished its part: the wait is not counted as work. Used by `answer`."""
         if self.counted:
             self._count()
 
@@ -207,7 +209,7 @@ class Call:
 
 
 def answer(call: Call, handler: Handler, request: Struct) -> None:
-    """Run the handler and see to it that the call is answered, now or later."""
+    """Run the handler and make sure that the call is answered, now or later."""
     statistics = call.channel.statistics
     if statistics is not None:
         call.counted = statistics.clock()

@@ -1,8 +1,8 @@
 """The daemon's side of relayed connections: streams that local daemons of other machines open for their users.
 
-A stream is either a user's connection to this daemon, which from then on is like any other (`on_pipe`), or leads to a
-client (srun, sattach) that listens on another machine, and is passed on to the daemon there. Each stream begins with a
-credential of the user, sealed by the machine that it comes from; one that is not valid is refused and logged.
+A stream is either a user's connection to this daemon, treated like any other (`on_pipe`), or it leads to a client
+(srun, sattach) that listens on another machine, and is forwarded to the daemon there. Each stream begins with a
+credential of the user, sealed by its machine; streams with an invalid credential are refused and logged.
 """
 
 from __future__ import annotations
@@ -32,15 +32,16 @@ if TYPE_CHECKING:
 
 DAEMON, CLIENT = "daemon", "client"
 
-#: Only sockets of such names are connected to for others: those that commands make for steps (cli.launch.listener).
+#: Only sockets of such names are connected to on behalf of others: those that commands create for steps
+#: (cli.launch.listener).
 _CLIENT_PREFIX = "unix:@spritz-"
 
-#: Links of one machine: a daemon that restarts makes another before the first is known to be gone.
+#: Links of one machine: a restarted daemon connects before its old link is known to be dead.
 _LINKS_PER_MACHINE = 8
 
 
 class Open(Struct, frozen=True, kw_only=True, array_like=True):
-    """First word of a stream. `host` and `address` say which client is meant.
+    """First word of a stream. `host` and `address` identify the client.
 
     `lasting` is the secret number of a connection that outlives the stream (`client.resumable_stream`; b"": none), of
     which `received` bytes have come; `again`: it had a stream before.
@@ -61,23 +62,23 @@ _user_decoder = Decoder(UserCredential)
 
 
 def encode_open(request: Open) -> bytes:
-    """As it travels."""
+    """The encoded form."""
     return _encode(request)
 
 
 class Led(Protocol):
-    """What is led to a client: a stream of another machine, or a supervisor's connection of this one."""
+    """An end to connect to a client: a stream of another machine, or a supervisor's connection on this one."""
 
     def set_protocol(self, near: Splice) -> None:
-        """This is the other end."""
+        """Connect the other end."""
         ...
 
     def refuse(self, reason: str) -> None:
-        """There is none."""
+        """There is no other end."""
         ...
 
     def write(self, data: bytes) -> None:
-        """To whoever is led."""
+        """Send to this end."""
         ...
 
 
@@ -90,7 +91,7 @@ class RelayedPipe(Pipe):
         self._on_pipe = on_pipe
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """The stream is ours."""
+        """The stream is connected."""
         user = self._user
         self._transport = transport  # type: ignore[assignment]  # a MuxStream
         transport.set_write_buffer_limits(high=64 * 1024)  # type: ignore[attr-defined]  # likewise
@@ -101,7 +102,7 @@ class RelayedPipe(Pipe):
 
 
 class Hub:
-    """Takes links of other machines' daemons. `cluster` "": of any cluster that our authority has certified."""
+    """Accepts links of other machines' daemons. `cluster` "": of any cluster with the same authority."""
 
     def __init__(
         self,
@@ -120,13 +121,13 @@ class Hub:
         self._on_pipe = on_pipe
         self._links: dict[str, list[Mux]] = {}
         self.taken = Taken()
-        #: Whether a machine may still use its certificate.
+        #: whether a machine's certificate is still accepted
         self.is_welcome: Callable[[Machine], bool] = lambda machine: True
-        #: Reads credentials that are not sealed with the machine's key (auth/munge); may take a while.
+        #: unseals credentials not sealed with a machine's key (auth/munge); may take a while
         self.unseal: Callable[[bytes], Awaitable[bytes]] | None = None
 
     def accept(self, pipe: Pipe) -> None:
-        """A machine's daemon has connected to relay."""
+        """A daemon on another machine has connected to relay its users."""
         machine = pipe.machine
         if machine is None or machine.role not in (NODE, LOGIN) or not self.is_welcome(machine):
             self.complain(pipe.peer_name, "streams are for machines that have joined")
@@ -144,8 +145,9 @@ class Hub:
             links.pop(0).pipe.abort()
 
     def close(self) -> None:
-        """End all links, at once: the end of one is not told to another, whose streams are to go by way of the next
-        controller."""
+        """End all links together: the end of one must not be reported to another, whose streams move to the next
+        controller.
+        """
         for links in list(self._links.values()):
             for mux in list(links):
                 mux.pipe.abort()
@@ -156,7 +158,7 @@ class Hub:
             mux.pipe.abort()
 
     def lead(self, stream: Led, uid: int, gid: int, request: Open) -> None:
-        """Lead a stream to a user's client on another machine, or this one."""
+        """Connect a stream to a user's client on another machine, or on this one."""
         host, address = request.host, request.address
         if not address.startswith(_CLIENT_PREFIX):
             stream.refuse("not an address of a client")
@@ -164,7 +166,7 @@ class Hub:
             self._tasks.spawn_contained(lead_here(stream, uid, address), name="relay.client")
         elif links := [mux for mux in self._links.get(host, ()) if mux.is_open]:
             near, far = Splice.pair()
-            # The controller's word is enough there: the certificate says who it is.
+            # The controller's certificate is proof enough.
             content = _encode((uid, gid))
             links[-1].open(encode_open(structs.replace(request, credential=content)), far)
             stream.set_protocol(near)
@@ -172,7 +174,7 @@ class Hub:
             stream.refuse(f"machine {host} is not connected")
 
     def complain(self, peer: str, reason: str) -> None:
-        """Log what was refused."""
+        """Log a refusal."""
         self._complaints.write("machine.refused", peer, asyncio.get_running_loop().time(), peer=peer, reason=reason)
 
     def _opened(self, machine: Machine, stream: MuxStream, payload: bytes) -> None:
@@ -226,7 +228,7 @@ class Hub:
 
 
 async def lead_here(stream: Led, uid: int, address: str) -> None:
-    """Connect a stream to a user's client on this machine; nobody else's is touched."""
+    """Connect a stream to a client on this machine that belongs to this user."""
     try:
         connection = await connect_client(uid, address)
         near, far = Splice.pair()

@@ -1,4 +1,4 @@
-"""Becoming a member of a cluster, and fetching its configuration: what `spritz join`, `slurmd` and `sackd` do first.
+"""Joining a cluster and fetching its configuration, for `spritz join`, `slurmd` and `sackd`.
 
 The token carries the fingerprint of the cluster's authority, so that the first contact is authenticated in both
 directions: the authority's certificate is fetched, compared with the fingerprint, and only then is the token sent, over
@@ -33,7 +33,7 @@ from spritz.runtime.tls import stranger_context
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-#: Of a token: id and secret, then the authority's fingerprint.
+#: parts of a token: id and secret, then the authority's fingerprint
 _SECRET_BYTES, _PRINT_BYTES = 20, 16
 
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,100}$")
@@ -51,7 +51,7 @@ def parse_address(text: str) -> tuple[str, int]:
 
 
 def join(controller: tuple[str, int], token: str, role: str, directory: str, host: str = "") -> Joined:
-    """Have this machine certified, and keep what it was given in `directory`. Raises ClientError.
+    """Get a certificate for this machine, and store the membership in `directory`. Raises ClientError.
 
     `role` is node or login, "" for the token's own; `host` "": this machine's name.
     """
@@ -89,7 +89,7 @@ def join(controller: tuple[str, int], token: str, role: str, directory: str, hos
 
 
 def renewed(joined: Joined, key: str, given: MachineJoined) -> Joined:
-    """With the next certificate."""
+    """The membership with its next certificate."""
     return structs.replace(
         joined,
         certificate=given.certificate,
@@ -101,7 +101,7 @@ def renewed(joined: Joined, key: str, given: MachineJoined) -> Joined:
 
 
 def cluster_of(membership: Membership, controllers: Sequence[tuple[str, int]]) -> str:
-    """The cluster's name, from a controller that has shown a certificate by our key. Raises ClientError."""
+    """The cluster's name, from a controller whose certificate is by the same key. Raises ClientError."""
     if membership.joined is not None:
         return membership.joined.cluster
     with connect(controllers, stranger_context(membership.trusted)) as trusted:
@@ -119,9 +119,9 @@ def fetch(
 
 
 def write_configuration(directory: str, files: ConfigurationFiles, instead: Mapping[str, str] | None = None) -> str:
-    """Keep the files; the path of slurm.conf. `instead`: keys of slurm.conf that are of this machine, with its values.
+    """Store the files. Returns the path of slurm.conf. `instead`: keys of slurm.conf replaced for this machine.
 
-    Raises ClientError for a name that is none of a file's.
+    Raises ClientError for an invalid file name.
     """
     os.makedirs(directory, mode=0o755, exist_ok=True)
     for name, content in files.files.items():
@@ -141,7 +141,7 @@ def write_configuration(directory: str, files: ConfigurationFiles, instead: Mapp
 
 
 def lend_keys(directory: str, places: Sequence[str]) -> None:
-    """Have a directory of fetched files lead to the cluster's key, which lies in one of these places."""
+    """Link the cluster's key, found in one of these places, into a directory of fetched files."""
     os.makedirs(directory, mode=0o755, exist_ok=True)
     for name in (KEYS_FILE, KEY_FILE):
         link = os.path.join(directory, name)
@@ -155,7 +155,7 @@ def lend_keys(directory: str, places: Sequence[str]) -> None:
 
 
 def _with_own(content: bytes, instead: Mapping[str, str]) -> bytes:
-    """slurm.conf with these keys of its own. What is replaced stays to be read, as a comment."""
+    """slurm.conf with this machine's values. Replaced lines stay as comments."""
     wanted = {name.lower() for name in instead}
     lines = []
     for line in content.decode("utf-8", "surrogateescape").splitlines():

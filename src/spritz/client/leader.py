@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from spritz.runtime.clock import Clock
     from spritz.runtime.log import Logger
 
-#: Seconds between questions to the controller whether it leads, and the longest that it may take to answer.
+#: Seconds between checks whether the controller still leads, and its time to answer.
 LEADER_SECONDS = 2.0
 
 
 async def must_lead(channel: Channel) -> None:
-    """Raises SpritzError for a controller that does not answer, or does not lead."""
+    """Raises SpritzError if the controller does not answer or does not lead."""
     pong = await channel.call(Ping(), Pong, timeout=LEADER_SECONDS)
     if not pong.leading:
         raise SpritzError(
@@ -36,7 +36,7 @@ async def must_lead(channel: Channel) -> None:
 async def watch_leader(
     link: PersistentChannel, clock: Clock, log: Logger, on_silent: Callable[[], object] | None = None
 ) -> None:
-    """For ever: leave a controller that has stopped without closing its connections; tell `on_silent` so."""
+    """Runs for ever: leaves a controller that stopped without closing its connections; then calls `on_silent`."""
     while True:
         await clock.sleep(LEADER_SECONDS)
         channel = await link.channel()

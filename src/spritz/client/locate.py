@@ -1,7 +1,7 @@
-"""Where the controller is: the search for slurm.conf, and the few of its keys that lead there.
+"""Finds the controller: the search for slurm.conf, and the few keys that commands need.
 
-A command needs six keys of some two hundred, so this reads lines and keeps those; the whole file is understood, and its
-mistakes are told, by `config` in the daemons and in `spritz config check`. Imports nothing that costs time.
+A command needs six keys of some two hundred, so this only scans lines for these. `config` parses the whole file and
+reports its mistakes, in the daemons and in `spritz config check`. Imports nothing that is slow.
 
 Sources: slurm.conf(5) "SlurmctldHost", "SlurmctldPort", "SlurmUser", "MessageTimeout", "INCLUDE"; sbatch(1) SLURM_CONF.
 """
@@ -15,19 +15,19 @@ from msgspec import Struct
 
 from spritz.client.errors import ClientError
 
-#: slurm.conf(5): the port of slurmctld where none is configured.
+#: slurmctld's default port, by slurm.conf(5)
 DEFAULT_PORT = 6817
 
-#: slurm.conf(5): the port of slurmdbd where none is configured.
+#: slurmdbd's default port, by slurm.conf(5)
 DEFAULT_DATABASE_PORT = 6819
 
 #: slurm.conf(5): MessageTimeout, seconds.
 DEFAULT_MESSAGE_TIMEOUT_SECONDS = 10.0
 
-#: Variable of salloc's command: `name:address:port:version` of the cluster of the allocation. Source: salloc(1).
+#: Variable of salloc's command: `name:address:port:version` of the allocation's cluster. Source: salloc(1).
 WORKING_CLUSTER = "SLURM_WORKING_CLUSTER"
 
-#: Where daemons without files of their own put the configuration. Source: Slurm's guide to configless operation.
+#: Where configless daemons put the configuration. Source: Slurm's guide to configless operation.
 RUN_DIRECTORY = "/run/slurm/conf"
 
 _INCLUDE_DEPTH_MAX = 8
@@ -58,15 +58,15 @@ _DATABASE_KEYS = frozenset(
 
 
 class ControllerConfig(Struct, frozen=True, kw_only=True):
-    """What a command must know to reach its controller. `hosts` has an address for each, in order of preference.
+    """Data for reaching the controller. `hosts`: addresses in order of preference.
 
-    `hosts_key` is the key of slurm.conf that they come from.
+    `hosts_key` the key of slurm.conf that they come from.
     """
 
     path: str
     cluster_name: str
     hosts: tuple[str, ...]
-    #: their names, as SlurmctldHost has them
+    #: names as in SlurmctldHost
     names: tuple[str, ...] = ()
     hosts_key: str = "SlurmctldHost"
     port: int = DEFAULT_PORT
@@ -76,7 +76,7 @@ class ControllerConfig(Struct, frozen=True, kw_only=True):
 
     @property
     def has_standby(self) -> bool:
-        """Whether several controllers stand by for each other: one of them leads."""
+        """Whether there are several controllers, of which one leads."""
         return len(self.hosts) > 1
 
     @property
@@ -85,7 +85,7 @@ class ControllerConfig(Struct, frozen=True, kw_only=True):
         return controller_socket_name(self.cluster_name, self.port)
 
     def owners(self) -> frozenset[int]:
-        """uids that the controller may run as: root, or SlurmUser. Raises ClientError if that user does not exist."""
+        """uids that the controller may run as: root and SlurmUser. Raises ClientError if that user does not exist."""
         return _owners(self.path, self.slurm_user)
 
 
@@ -113,7 +113,7 @@ def streams_socket_name(controller_name: str) -> str:
 
 
 class DatabaseConfig(Struct, frozen=True, kw_only=True):
-    """What slurm.conf says of slurmdbd. `kind` is AccountingStorageType without its prefix."""
+    """slurmdbd by slurm.conf. `kind`: AccountingStorageType without its prefix."""
 
     path: str
     cluster_name: str
@@ -127,19 +127,19 @@ class DatabaseConfig(Struct, frozen=True, kw_only=True):
 
     @property
     def ports(self) -> tuple[tuple[str, int], ...]:
-        """Host and port of each slurmdbd: one of them serves."""
+        """Host and port of each slurmdbd; one of them serves."""
         return tuple((host, self.port) for host in (self.host, self.backup_host) if host)
 
     @property
     def is_local(self) -> bool:
-        """Whether it runs on this machine, as far as its name tells."""
+        """Whether it runs on this machine, judged by its name."""
         name = os.uname().nodename
         return self.host in ("localhost", "127.0.0.1", "::1", name, name.split(".")[0])
 
     @property
     def addresses(self) -> tuple[str | tuple[str, int], ...]:
-        """Where to reach it, in order: its Unix socket if it runs here, then its port."""
-        # Where slurmdbd is on another machine, the daemon of this one has its socket.
+        """Addresses in order: the Unix socket if it runs here, then the port."""
+        # For a slurmdbd on another machine, the local daemon has its socket.
         return database_socket_name(self.port), *self.ports
 
     def owners(self) -> frozenset[int]:
@@ -153,7 +153,7 @@ def database_socket_name(port: int) -> str:
 
 
 def locate_database(path: str | None = None) -> DatabaseConfig:
-    """What slurm.conf says of slurmdbd. Raises ClientError as `locate_controller` does."""
+    """slurmdbd by slurm.conf. Raises ClientError as `locate_controller` does."""
     path = path or find_slurm_conf()
     found = _read(path, _DATABASE_KEYS)
     port = _last(found, "accountingstorageport", "0")
@@ -211,7 +211,7 @@ def candidates() -> list[str]:
 
 
 def find_slurm_conf() -> str:
-    """Path of the slurm.conf in force. Raises ClientError, naming where it was looked for."""
+    """Path of the slurm.conf in force. Raises ClientError that lists the paths tried."""
     paths = candidates()
     for path in paths:
         if (_seen is not None and (path, _KEYS) in _seen) or os.path.exists(path):
@@ -224,10 +224,10 @@ def find_slurm_conf() -> str:
 
 
 def locate_controller(path: str | None = None) -> ControllerConfig:
-    """What slurm.conf (at `path`, or where it is found) says of the controller; without a path the controller that
-    `set_target` or SLURM_WORKING_CLUSTER names goes before.
+    """The controller by slurm.conf (at `path`, or in the usual places). Without a path, `set_target` and
+    SLURM_WORKING_CLUSTER take precedence.
 
-    Raises ClientError if there is none, it cannot be read, or one of these keys is wrong. Other keys are not looked at.
+    Raises ClientError if there is none, it cannot be read, or one of these keys is wrong. Other keys are ignored.
     """
     if path is None and _target is not None:
         return _target
@@ -244,7 +244,7 @@ def locate_controller(path: str | None = None) -> ControllerConfig:
 
 
 def set_target(controller: ControllerConfig | None) -> None:
-    """This call speaks to another controller than slurm.conf's (`--clusters`); None: to that again."""
+    """Select another controller than slurm.conf's for this call (`--clusters`); None: slurm.conf's again."""
     global _target
     _target = controller
 
@@ -255,7 +255,7 @@ def working_cluster(controller: ControllerConfig) -> str:
 
 
 def _working_cluster(own: ControllerConfig) -> ControllerConfig:
-    """The controller of the allocation around. Raises ClientError for a variable that cannot be read."""
+    """The controller of the surrounding allocation. Raises ClientError for an invalid variable."""
     from msgspec.structs import replace
 
     text = os.environ[WORKING_CLUSTER]
@@ -292,7 +292,7 @@ def _controller(path: str, found: dict[str, list[str]]) -> ControllerConfig:
 
 
 def cli_filters() -> tuple[str, ...]:
-    """CliFilterPlugins, without their kind; none where no slurm.conf is found: who connects will say so."""
+    """CliFilterPlugins, without their kind; empty without a slurm.conf: connecting will report that."""
     try:
         found = _read(find_slurm_conf(), _KEYS)
     except ClientError:
@@ -302,7 +302,7 @@ def cli_filters() -> tuple[str, ...]:
 
 
 def data_parser() -> str:
-    """DataParserParameters: the form of `--json` and `--yaml` that name none; "" where none is configured or found."""
+    """DataParserParameters: the default version for `--json` and `--yaml`; "" if none is configured or found."""
     try:
         return read_keys(frozenset(("dataparserparameters",))).get("dataparserparameters", "")
     except ClientError:
@@ -310,9 +310,9 @@ def data_parser() -> str:
 
 
 def read_keys(names: frozenset[str], path: str | None = None) -> dict[str, str]:
-    """Values, as they stand there, of these keys (lower case) in slurm.conf; the last one counts.
+    """Raw values of these keys (lower case) in slurm.conf; the last one counts.
 
-    For the few settings that are the commands' own (KillOnBadExit, SrunProlog). Raises ClientError as above.
+    For settings that only commands use (KillOnBadExit, SrunProlog). Raises ClientError as above.
     """
     found = _read(path or find_slurm_conf(), names | {"clustername"})
     return {name: values[-1] for name, values in found.items() if name in names}
@@ -352,9 +352,9 @@ def _seconds(path: str, value: str) -> float:
 
 
 class _Known:
-    """What was found in some files the last time. `found` is None until these files have rested for a moment.
+    """Cached values from a set of files. `found` is None until the files have been unchanged for a moment.
 
-    `controller` is what `found` says of it, once that was asked.
+    `controller` the controller by `found`, once requested.
     """
 
     __slots__ = ("controller", "files", "found", "since")
@@ -367,26 +367,26 @@ class _Known:
 
 
 _known: dict[tuple[str, frozenset[str]], _Known] = {}
-#: What this call of a command has found to be as it is known; None in processes that do not tell one call from another.
+#: files checked in this call of a command; None in processes that do not distinguish calls
 _seen: set[tuple[str, frozenset[str]]] | None = None
 _KNOWN_MAX = 64
-#: The controller of another cluster that this call speaks to.
+#: another cluster's controller, selected for this call
 _target: ControllerConfig | None = None
-#: Longer than a tick of the clock that files are stamped by: what is written after that has another stamp.
+#: Longer than the resolution of file times: a later write has another time stamp.
 _REST_SECONDS = 0.1
 
 
 def begin_call() -> None:
-    """For processes that serve many calls: from here to the next `begin_call` each file is looked at once."""
+    """For processes that serve many calls: between two `begin_call` each file is checked once."""
     global _seen
     _seen = set()
     set_target(None)
 
 
 def _read(path: str, keys: frozenset[str]) -> dict[str, list[str]]:
-    """Values of `keys` in a file and the files it includes; the same as long as none of these files has changed.
+    """Values of `keys` in a file and the files it includes; cached until one of these files changes.
 
-    For processes that serve many calls. The answer is not to be modified. Raises ClientError.
+    For processes that serve many calls. The result must not be modified. Raises ClientError.
     """
     known = _known.get((path, keys))
     if known is not None and known.found is not None:
@@ -398,7 +398,7 @@ def _read(path: str, keys: frozenset[str]) -> dict[str, list[str]]:
                     _seen.add((path, keys))
                 return known.found
         except OSError:
-            pass  # reading it will say so
+            pass  # reading it will report the error
     found: dict[str, list[str]] = {}
     files: dict[str, tuple[int, ...]] = {}
     _scan(path, found, 0, keys, files)
@@ -419,7 +419,7 @@ def _stamp(info: os.stat_result) -> tuple[int, ...]:
 def _scan(
     path: str, found: dict[str, list[str]], depth: int, keys: frozenset[str], files: dict[str, tuple[int, ...]]
 ) -> None:
-    """Collect the values of `keys` from a file and the files it includes; `files` gets their stamps."""
+    """Collect the values of `keys` from a file and its includes; `files` gets their time stamps."""
     if depth > _INCLUDE_DEPTH_MAX:
         raise ClientError(f"{path}: files include each other more than {_INCLUDE_DEPTH_MAX} deep")
     try:
@@ -438,7 +438,7 @@ def _scan(
 
 
 def _value(text: str) -> str:
-    """The first word of a value, or what stands in its quotes; without the comment behind it."""
+    """The first word of a value, or its quoted text; without a trailing comment."""
     text = text.strip()
     if text[:1] == '"':
         return text[1:].partition('"')[0]

@@ -1,5 +1,6 @@
-"""What slurmd and sackd of other machines than the controller's have in common: how they reach it, what they relay,
-and how their certificate is renewed and their configuration kept.
+"""The common part of slurmd and sackd on machines other than the controller's.
+
+It reaches the controller, relays users, renews the certificate and keeps the configuration up to date.
 """
 
 from __future__ import annotations
@@ -28,12 +29,12 @@ if TYPE_CHECKING:
     from spritz.runtime.log import Logger
     from spritz.runtime.tasks import Supervisor
 
-#: Seconds between looks at a certificate's age.
+#: Seconds between checks of the certificate's age.
 _LOOK_SECONDS = 3600.0
 
 
 class Member:
-    """A machine of a cluster whose controller is elsewhere. `role` is node or login."""
+    """A machine of a cluster whose controller is on another machine. `role`: node or login."""
 
     def __init__(
         self,
@@ -47,9 +48,9 @@ class Member:
         has_controller: bool = False,
     ) -> None:
         self.membership = membership
-        #: whether one of several controllers is on this machine: that one serves the users here
+        #: whether one of several controllers is on this machine: it serves the local users
         self.has_controller = has_controller
-        #: the connection to the controller that leads, where several stand by for each other
+        #: the connection to the leading controller, if there are standbys
         self.link: PersistentChannel | None = None
         self.cluster = cluster
         #: set where AuthType=auth/munge
@@ -59,13 +60,13 @@ class Member:
         self._port = port
         known = membership.joined.controllers if membership.joined is not None else ()
         found = [(host, port) for host in controllers] + [parse_address(text) for text in known]
-        #: where controllers are, in order
+        #: addresses of controllers, in order
         self.addresses: tuple[Address, ...] = tuple(dict.fromkeys(found))
         #: whether several controllers stand by for each other
         self.has_standby = len(controllers) > 1
 
     def leading(self) -> tuple[Address, ...]:
-        """Where to look for the controller that leads."""
+        """Addresses at which to look for the leading controller."""
         link = self.link
         return (link.address,) if link is not None and link.is_connected and link.address else self.addresses
 
@@ -75,11 +76,11 @@ class Member:
         def context() -> ssl.SSLContext:
             return tls.client_context(self.membership.keys(self.cluster, self._role, self._clock.now()), protocol)
 
-        # slurmdbd may serve several clusters, which then have the same key.
+        # slurmdbd may serve several clusters, which then share a key
         return Secure(context, "" if role == tls.DATABASE else self.cluster, role)
 
     def relay(self, tasks: Supervisor, log: Logger, database: tuple[tuple[str, int], ...], *, at_once: bool) -> Relay:
-        """Lead users of this machine to the cluster's daemons."""
+        """A relay for users of this machine to the cluster's daemons."""
         relay = self.relay_database(tasks, log, database)
         name = controller_socket_name(self.cluster, self._port)
         secure = self.secure(protocol=tls.STREAMS)
@@ -88,7 +89,7 @@ class Member:
         return relay
 
     def relay_database(self, tasks: Supervisor, log: Logger, database: tuple[tuple[str, int], ...]) -> Relay:
-        """Lead users of this machine to slurmdbd; to none where one of them is on this machine."""
+        """Relay users of this machine to slurmdbd; not if one runs on this machine."""
         relay = Relay(
             self.membership,
             self.cluster,
@@ -103,14 +104,14 @@ class Member:
         return relay
 
     async def keep_certified(self, link: PersistentChannel, log: Logger) -> None:
-        """For ever: renew the certificate when half of its time has passed. Links stay as they are."""
+        """Runs for ever: renews the certificate after half its validity. Links are unaffected."""
         while True:
             if self.membership.renewal_due(self._clock.now()):
                 await self.renew(link, log)
             await self._clock.sleep(_LOOK_SECONDS)
 
     async def renew(self, link: PersistentChannel, log: Logger) -> None:
-        """Now."""
+        """Renew the certificate now."""
         joined = self.membership.joined
         if joined is None:
             return
@@ -127,7 +128,7 @@ class Member:
 def member_of(
     membership: Membership | None, cluster: str, role: str, controllers: tuple[str, ...], port: int, clock: Clock
 ) -> Member | None:
-    """None where all controllers are on this machine. Raises ClientError without keys for another machine's."""
+    """None if all controllers are on this machine. Raises ClientError without keys for another machine's."""
     here = [is_here((host,)) for host in controllers]
     if all(here):
         return None

@@ -1,9 +1,9 @@
-"""What makes this machine a member of a cluster that spans machines: keys, beside slurm.conf.
+"""Membership in a cluster that spans machines: keys next to slurm.conf.
 
-Two ways. `slurm.key` (or `slurm.jwks`, several keys, for rotation) is the cluster's key itself: who holds it is a full
-member, and makes its own certificate. `machine.json` is what a machine was given when it joined with a token: a
-certificate of its own, and a key that speaks for the users on it alone. Where there is neither, the cluster is of one
-machine, and nothing here (`ssl`, `cryptography`) is imported.
+Two ways. `slurm.key` (or `slurm.jwks`, several keys, for rotation) is the cluster's key itself: a machine with it is a
+full member and issues its own certificate. `machine.json` is given to a machine that joins with a token: a certificate,
+and a key that only vouches for its own users. Without either, the cluster has one machine, and nothing here (`ssl`,
+`cryptography`) is imported.
 
 Source: slurm.conf(5) AuthType=auth/slurm, AuthInfo; slurm.jwks in Slurm's guide to authentication.
 """
@@ -56,7 +56,7 @@ class Joined(Struct, frozen=True, kw_only=True):
     user_key: bytes
     launch_keys: tuple[bytes, ...]
     controllers: tuple[str, ...]
-    #: keys of slurm.conf that are of this machine: directories, files of logs and pids
+    #: keys of slurm.conf specific to this machine: directories, log and pid files
     own: dict[str, str] = {}
 
 
@@ -76,15 +76,15 @@ class _Keys(Struct, frozen=True):
 
 
 def host_name() -> str:
-    """What other machines know this one by: its host name without the domain."""
+    """This machine's name for other machines: its host name without the domain."""
     return socket.gethostname().partition(".")[0].lower()
 
 
 class SiteCertificates:
-    """Certificates of the site's own authority, in files beside slurm.conf (TLSType=tls/s2n, TLSParameters).
+    """Certificates of the site's own authority, in files next to slurm.conf (TLSType=tls/s2n, TLSParameters).
 
-    Their subjects say who is who, as ours do: O is the cluster, OU the role, CN the host without its domain. Files are
-    read whenever a certificate is needed, so that what the site renews is used within an hour, and by new connections.
+    Their subjects identify the peer, as in our own: O is the cluster, OU the role, CN the host without its domain.
+    Files are read whenever a certificate is needed, so renewed ones are used by new connections, and within an hour.
 
     Source: slurm.conf(5) TLSParameters.
     """
@@ -99,7 +99,7 @@ class SiteCertificates:
         return self._read("ca_cert_file")
 
     def keys(self, role: str) -> Keys:
-        """Of the daemon of this role on this machine. Raises ClientError."""
+        """For the daemon of this role on this machine. Raises ClientError."""
         from spritz.runtime.tls import Keys
 
         certificate, key = _FILES[role]
@@ -120,7 +120,7 @@ class SiteCertificates:
 
 
 class Membership:
-    """Proves who we are, and checks others. Made by `find_membership`."""
+    """Proves this machine's identity, and checks others. Created by `find_membership`."""
 
     def __init__(
         self,
@@ -130,9 +130,9 @@ class Membership:
         joined: Joined | None = None,
         site: SiteCertificates | None = None,
     ) -> None:
-        #: certificates that the site makes, in place of the cluster's own
+        #: the site's own certificates, in place of the cluster's
         self.site = site
-        #: the file that it comes from
+        #: the file that it was read from
         self.path = path
         self.joined = joined
         self._cluster_keys = cluster_keys
@@ -143,7 +143,7 @@ class Membership:
 
     @property
     def holds_cluster_key(self) -> bool:
-        """Whether it could be a controller."""
+        """Whether this machine could be a controller."""
         return bool(self._cluster_keys)
 
     @property
@@ -152,12 +152,12 @@ class Membership:
         return self.joined.user_key if self.joined is not None else machine_key(self._cluster_keys[0], self.host)
 
     def user_keys(self, host: str) -> tuple[bytes, ...]:
-        """What another machine's may be sealed with. Only with the cluster's key."""
+        """The keys with which another machine may seal. Only with the cluster's key."""
         return tuple(machine_key(key, host) for key in self._cluster_keys)
 
     @property
     def authorities(self) -> list[Authority]:
-        """The cluster's, the present one first. Only with the cluster's key. Raises ClientError."""
+        """The cluster's authorities, the current one first. Only with the cluster's key. Raises ClientError."""
         if self._authorities is None:
             from_seed = _cryptography().Authority
             self._authorities = [from_seed(derive(key, "authority")) for key in self._cluster_keys]
@@ -165,26 +165,26 @@ class Membership:
 
     @property
     def trusted(self) -> str:
-        """Whose certificates are believed; PEM. Raises ClientError."""
+        """Certificates of the trusted authorities, PEM. Raises ClientError."""
         if self.site is not None:
             return self.site.authorities
         return "".join(authority.certificate for authority in self.authorities)
 
     def signer(self) -> Signer:
-        """Signs launches. Only with the cluster's key."""
+        """The signer of launches. Only with the cluster's key."""
         signer: Signer = _cryptography().Signer(derive(self._cluster_keys[0], "launch"))
         return signer
 
     @property
     def launch_keys(self) -> tuple[bytes, ...]:
-        """Check launches."""
+        """Keys for verifying launches."""
         if self.joined is not None:
             return self.joined.launch_keys
         make = _cryptography().Signer
         return tuple(make(derive(key, "launch")).public for key in self._cluster_keys)
 
     def keys(self, cluster: str, role: str, now: float) -> Keys:
-        """Our certificate. With the cluster's key it is made here and now. Raises ClientError."""
+        """This machine's certificate; with the cluster's key it is issued on the spot. Raises ClientError."""
         from spritz.runtime.tls import Keys, Machine
 
         if self.site is not None:
@@ -200,20 +200,20 @@ class Membership:
         return keys
 
     def renewal_due(self, now: float) -> bool:
-        """Whether half of a joined machine's certificate has passed."""
+        """Whether half the validity of a joined machine's certificate has passed."""
         if self.joined is None:
             return False
         authority = _cryptography()
         return bool(now > authority.ends_at(self.joined.certificate) - authority.CERTIFICATE_DAYS * 43200)
 
     def replace(self, joined: Joined) -> None:
-        """A renewed certificate: kept first, then used."""
+        """Store a renewed certificate, then use it."""
         write_joined(os.path.dirname(self.path), joined)
         self.joined = joined
 
 
 def find_membership(slurm_conf: str) -> Membership | None:
-    """What lies beside a slurm.conf; None if the cluster is of one machine. Raises ClientError for what is wrong."""
+    """The membership next to a slurm.conf; None for a cluster of one machine. Raises ClientError for faulty files."""
     directory = os.path.dirname(os.path.abspath(slurm_conf))
     for name, read in ((MACHINE_FILE, _read_joined), (KEYS_FILE, _read_keys), (KEY_FILE, _read_key)):
         path = os.path.join(directory, name)
@@ -235,7 +235,7 @@ def find_membership(slurm_conf: str) -> Membership | None:
 
 
 def _site_certificates(path: str) -> SiteCertificates | None:
-    """Of slurm.conf or slurmdbd.conf; None where the cluster makes its own."""
+    """Those of slurm.conf or slurmdbd.conf; None if the cluster issues its own."""
     if not os.path.exists(path):
         return None
     found = read_keys(frozenset(("tlstype", "tlsparameters")), path)
@@ -246,7 +246,7 @@ def _site_certificates(path: str) -> SiteCertificates | None:
 
 
 def write_joined(directory: str, joined: Joined) -> None:
-    """Keep what a machine was given, for its owner alone; on disk when this returns."""
+    """Store a membership, readable only by its owner; on disk on return."""
     write_private(os.path.join(directory, MACHINE_FILE), msgspec.json.format(msgspec.json.encode(joined)))
 
 

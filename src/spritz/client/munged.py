@@ -1,7 +1,7 @@
 """Credentials of users sealed by the site's munged (AuthType=auth/munge), in place of the machine's key.
 
-The daemon that vouches for a user asks munged, which says to the controller who made the credential: that must be root,
-or a user that daemons run as. Everything else (cluster, host, times, nonce) is checked as ever.
+The daemon that vouches for a user has munged seal the credential. The controller's munged tells who sealed it: that
+must be root, or a user that daemons run as. Everything else (cluster, host, times, nonce) is checked as usual.
 
 Source: slurm.conf(5) AuthType, AuthInfo (socket).
 """
@@ -14,12 +14,12 @@ from spritz.runtime.munge import PREFIX, Munge
 from spritz.runtime.worker import Worker
 from spritz.wire.credential import BYTES_MAX, BadCredential
 
-#: Seconds that munged may take.
+#: Seconds for munged to answer.
 _SECONDS = 5.0
 
 
 class Munged:
-    """Seals and unseals, in a thread. Raises MungeError if there is no libmunge."""
+    """Seals and unseals, in a thread. Raises MungeError without libmunge."""
 
     def __init__(self, info: str = "", makers: Collection[int] = (0,)) -> None:
         options = dict(word.strip().partition("=")[::2] for word in info.split(","))
@@ -28,11 +28,11 @@ class Munged:
         self._worker = Worker("munge", threads=2)
 
     async def seal(self, content: bytes) -> bytes:
-        """A credential of munge's. Raises SpritzError."""
+        """A munge credential with this content. Raises SpritzError."""
         return await self._worker.run(self._munge.encode, content, seconds=_SECONDS)
 
     async def unseal(self, credential: bytes) -> bytes:
-        """What it holds. Raises SpritzError: forged, expired, replayed, or made by somebody else than a daemon."""
+        """Its content. Raises SpritzError: forged, expired, replayed, or not made by a daemon."""
         if not credential.startswith(PREFIX):
             raise BadCredential("downgraded", "it is not of munge, as AuthType=auth/munge has it")
         if len(credential) > BYTES_MAX or b"\0" in credential:

@@ -1,14 +1,14 @@
-"""Many streams over one connection, each with flow control of its own: what local daemons relay over their TLS link.
+"""Multiplexes streams over one connection, each with its own flow control; local daemons relay them over a TLS link.
 
-A `Mux` is the receiver of a `Pipe`; either side may open streams. Each stream is an asyncio transport, so that a
-`Pipe`, or any other protocol, stands at its end and notices no difference.
+A `Mux` is the receiver of a `Pipe`; either side may open streams. Each stream is an asyncio transport, so a `Pipe` or
+any other protocol can use it.
 
 On the wire: frames of a 9-byte header `!BII` (kind, stream, length) and a payload of at most `PAYLOAD_BYTES_MAX`.
 
-    OPEN    a stream, with a payload for whoever takes it; the opener counts odd numbers if it connected, else even ones
-    DATA    bytes; the sender may have `WINDOW_BYTES` on their way
-    CREDIT  payload `!I`: so many bytes were taken, and may be followed by as many
-    CLOSE   nothing follows in either direction; a payload is the reason, for people
+    OPEN    a stream, with a payload for its acceptor; the connecting side uses odd numbers, the other even ones
+    DATA    bytes; at most `WINDOW_BYTES` may be unacknowledged
+    CREDIT  payload `!I`: this many bytes were consumed; as many may follow
+    CLOSE   ends both directions; the payload is a reason for users
 
 Bounds: `STREAMS_MAX` streams, each with at most a window of bytes that its reader has not taken.
 """
@@ -27,31 +27,31 @@ if TYPE_CHECKING:
 
 OPEN, DATA, CREDIT, CLOSE = 1, 2, 3, 4
 
-#: Bytes of one stream that may be on their way.
+#: unacknowledged bytes of one stream
 WINDOW_BYTES = 128 * 1024
 
 PAYLOAD_BYTES_MAX = 32 * 1024
 
-#: Open streams of one connection that the other side opened.
+#: Streams of one connection opened by the other side.
 STREAMS_MAX = 1024
 
-#: A stream's user is asked to pause above so many unsent bytes, and to go on below a quarter.
+#: Unsent bytes above which a stream's user must pause; it may continue below a quarter.
 _HIGH_BYTES = 64 * 1024
 
 _HEADER = Layout("!BII")
 _NUMBER = Layout("!I")
 
 #: `on_open(stream, payload)`: the other side has opened a stream. Set its protocol, or close it, before returning or
-#: later; what comes meanwhile waits.
+#: later; data that comes meanwhile waits.
 OnOpen = Callable[["MuxStream", bytes], None]
 
 
 class MuxError(Exception):
-    """The peer's bytes are no frames of this protocol."""
+    """The peer's bytes are not frames of this protocol."""
 
 
 class Mux:
-    """One connection's streams. `on_gone()` is called once when the connection has ended."""
+    """The streams of one connection. `on_gone()` is called once when the connection has ended."""
 
     def __init__(self, pipe: Pipe, *, accepted: bool, on_open: OnOpen, on_gone: Callable[[], None]) -> None:
         self.pipe = pipe
@@ -82,7 +82,7 @@ class Mux:
         return stream
 
     def close(self) -> None:
-        """End the connection, and with it every stream."""
+        """End the connection and all its streams."""
         self.pipe.close()
 
     def send(self, kind: int, number: int, payload: bytes = b"") -> None:
@@ -94,7 +94,7 @@ class Mux:
         if self._streams.pop(stream.number, None) is not None and self._is_theirs(stream.number):
             self._theirs -= 1
 
-    # What the pipe calls.
+    # Called by the pipe
 
     def pipe_data(self, data: bytes) -> None:
         """Bytes have come."""
@@ -147,7 +147,7 @@ class Mux:
             stream = self._streams[number] = MuxStream(self, number)
             self._on_open(stream, payload)
         elif stream is None:
-            return  # it was closed here, and the other side did not know yet
+            return  # closed here, which the other side did not know yet
         elif kind == DATA:
             stream.received(payload)
         elif kind == CREDIT:
@@ -177,11 +177,11 @@ class MuxStream(asyncio.Transport):
         self._owed = 0
         self._reading = True
         self._closing = False
-        #: nothing will come any more
+        #: no more data will come
         self._ended = False
         self._error: Exception | None = None
         self._over = False
-        #: why the other side closed it, for people
+        #: the other side's reason for closing it, for users
         self.reason = ""
 
     # asyncio.Transport
@@ -232,14 +232,14 @@ class MuxStream(asyncio.Transport):
         return False
 
     def close(self) -> None:
-        """Nothing more is read; what is queued is sent, and then the end."""
+        """Stop reading; send queued data, then the end."""
         if not self._closing:
             self._closing = True
             self._received.clear()
             self.flush()
 
     def refuse(self, reason: str) -> None:
-        """Close a stream that is not taken, and say why."""
+        """Refuse a stream, with a reason."""
         self._closing = True
         if not self._over:
             self._over = True
@@ -250,7 +250,7 @@ class MuxStream(asyncio.Transport):
         self._unsent.clear()
         self.close()
 
-    # For the mux.
+    # Called by the mux
 
     def flush(self) -> None:
         """Send what may be sent now."""
@@ -269,12 +269,12 @@ class MuxStream(asyncio.Transport):
             self._protocol.resume_writing()
 
     def credited(self, size: int) -> None:
-        """The other side has taken so much."""
+        """The other side has consumed this many bytes."""
         self._window = min(WINDOW_BYTES, self._window + size)
         self.flush()
 
     def received(self, data: bytes) -> None:
-        """Bytes for our reader. Raises MuxError where the other side sends more than it may."""
+        """Deliver bytes. Raises MuxError if the other side sends more than it may."""
         self._untaken += len(data)
         if self._untaken > WINDOW_BYTES:
             raise MuxError(f"stream {self.number} has more than a window on its way")
@@ -287,14 +287,14 @@ class MuxStream(asyncio.Transport):
             self._took(len(data))
 
     def ended(self, reason: bytes) -> None:
-        """The other side has closed it."""
+        """The other side closed the stream."""
         self.reason = reason.decode(errors="replace")
         self._ended = True
         if not self._received:
             self._deliver()
 
     def lost(self, error: Exception | None) -> None:
-        """The connection below has ended."""
+        """The underlying connection has ended."""
         self._error = error
         self._received.clear()
         self._ended = True
@@ -324,7 +324,7 @@ class MuxStream(asyncio.Transport):
 
 
 class Splice(asyncio.Protocol):
-    """One end of two that pass everything on to each other: `a, b = Splice.pair()`; each becomes a protocol."""
+    """One of two connected ends that pass data to each other: `a, b = Splice.pair()`; each is a protocol."""
 
     def __init__(self) -> None:
         self.other: Splice

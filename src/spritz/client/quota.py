@@ -1,10 +1,10 @@
-"""The books of a server: what each connection holds of its places and of its memory, by the rules of `admission`.
+"""A server's accounts of connections and message memory, by the rules of `admission`.
 
-A connection asks for room before it reads the rest of a message. Where there is none it stops reading and waits, and
-its peer feels it; it is refused only when too much waits already. Answers cannot wait, so new requests do: while its
-user has much unread, a connection takes none, and the one with most unread is cut off when the user's share is full.
+A connection asks for room before it reads the rest of a message. Without room it stops reading, which slows its peer;
+it is refused only if too much waits already. Answers cannot wait, so new requests do: while its user has much unread, a
+connection accepts none, and the connection with most unread is cut off when the user's share is full.
 
-No I/O: connections are told what to do by callbacks.
+No I/O: connections get callbacks.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ _T = TypeVar("_T")
 
 
 class OverQuota(Exception):
-    """The connection cannot go on; the text names the limit."""
+    """The connection must end; the text names the limit."""
 
 
 class Quotas:
-    """All connections of one server. What one gives back lets others go on that wait for it.
+    """All connections of one server. Released memory lets waiting connections continue.
 
-    However many wait, giving back costs a look at one connection of each user that has some waiting.
+    Releasing checks one waiting connection of each user, however many wait.
     """
 
     def __init__(self, limits: Limits) -> None:
@@ -33,7 +33,7 @@ class Quotas:
         self.receiving = Pool(limits.receiving_bytes, limits.receiving_bytes // 5)
         self.waiting = Pool(limits.waiting_bytes, limits.waiting_bytes // 5)
         self.unread = Pool(limits.unread_bytes, limits.unread_bytes // 5)
-        #: connections that wait for room, and how many bytes more each wants
+        #: connections that wait for room -> additional bytes wanted
         self._short: dict[Peer, dict[Quota, int]] = {}
         #: connections that wait until their user has less unread
         self._congested: dict[Peer, dict[Quota, None]] = {}
@@ -41,7 +41,7 @@ class Quotas:
         self._senders: dict[Quota, None] = {}
 
     def open(self, peer: Peer, rank: Rank) -> Quota:
-        """A further connection's quota. Raises OverQuota."""
+        """The quota of a new connection. Raises OverQuota."""
         reason = self.admission.refusal(peer, rank)
         if reason:
             raise OverQuota(reason)
@@ -49,11 +49,11 @@ class Quotas:
         return Quota(self, peer, rank)
 
     def wait_for_room(self, quota: Quota, more: int) -> None:
-        """Have `quota.resume` called when there may be room for `more` bytes."""
+        """Call `quota.resume` when there may be room for `more` bytes."""
         self._short.setdefault(quota.peer, {})[quota] = more
 
     def wait_for_readers(self, quota: Quota) -> None:
-        """Have `quota.resume` called when its user has much less unread."""
+        """Call `quota.resume` when its user has much less unread."""
         self._congested.setdefault(quota.peer, {})[quota] = None
 
     def is_waited_for(self, peer: Peer) -> bool:
@@ -61,18 +61,18 @@ class Quotas:
         return peer in self._congested
 
     def stop_waiting(self, quota: Quota) -> bool:
-        """The connection waits for room no more. Whether it did."""
+        """Stop waiting for room. Returns whether it waited."""
         return _remove(self._short, quota)
 
     def give_room(self) -> None:
-        """Messages were taken from memory: the first connection of each user that waits goes on, if there is room."""
+        """Messages were released: the first waiting connection of each user continues if there is room."""
         for queue in list(self._short.values()):
             quota, more = next(iter(queue.items()))
             if self.receiving.fits(quota.peer, quota.rank, more):
                 quota.resume()
 
     def give_way(self) -> None:
-        """Answers were read: connections go on whose users have a good part less unread than made them wait."""
+        """Answers were read: connections continue whose users have much less unread than made them wait."""
         for peer, queue in list(self._congested.items()):
             if self.unread.fits(peer, next(iter(queue)).rank, 2 * self.unread.held(peer)):
                 del self._congested[peer]
@@ -80,7 +80,7 @@ class Quotas:
                     quota.resume()
 
     def count_unread(self, quota: Quota, amount: int) -> None:
-        """Note a connection's unread bytes. Cuts off the user's slowest reader if they exceed the user's share."""
+        """Record a connection's unread bytes. Cuts off the user's slowest reader if the user's share is exceeded."""
         more = amount - quota.unread
         if more == 0:
             return
@@ -111,7 +111,7 @@ class Quotas:
 class Quota:
     """One connection's part. `resume` and `cut` are set by the connection.
 
-    `resume()`: try again what waited; `cut(reason)`: end now.
+    `resume()`: retry the waiting work; `cut(reason)`: end now.
     """
 
     __slots__ = ("_quotas", "_received", "_waits", "cut", "peer", "rank", "resume", "unread")
@@ -134,7 +134,7 @@ class Quota:
         return limits.remote_frame_bytes if self.rank is Rank.REMOTE else limits.frame_bytes
 
     def introduce(self, *, daemon: bool) -> None:
-        """The peer has said what it is: places kept for daemons are for daemons. Raises OverQuota."""
+        """The peer has identified itself: places reserved for daemons are for daemons. Raises OverQuota."""
         if self.rank is not Rank.DAEMON or daemon:
             return
         self.rank = Rank.TRUSTED
@@ -143,9 +143,9 @@ class Quota:
             raise OverQuota(admission.refusal(self.peer, self.rank))
 
     def receive(self, held: int, wanted: int) -> bool:
-        """Ask for room for `wanted` bytes of messages, of which `held` are in memory.
+        """Request room for `wanted` bytes of messages, `held` of which are in memory.
 
-        False: there is none, and the connection must not read until `resume`. Raises OverQuota if too much waits.
+        False: no room, and the connection must not read until `resume`. Raises OverQuota if too much waits.
         """
         quotas = self._quotas
         if wanted <= quotas.limits.uncounted_bytes:
@@ -165,15 +165,15 @@ class Quota:
 
     @property
     def is_free(self) -> bool:
-        """Whether no memory is counted for it."""
+        """Whether no memory is accounted to it."""
         return self._received == 0 and self._waits == 0
 
     def send(self, unread: int) -> None:
-        """Note the peer's unread bytes of answers."""
+        """Record the peer's unread bytes of answers."""
         self._quotas.count_unread(self, unread)
 
     def must_wait_for_readers(self) -> bool:
-        """Whether its user has too much unread for more requests to be taken. If so, `resume` is called later."""
+        """Whether its user has too much unread for more requests. If so, `resume` is called later."""
         if self.rank is Rank.DAEMON:
             return False
         pool = self._quotas.unread
@@ -188,7 +188,7 @@ class Quota:
         return self._quotas.is_waited_for(self.peer)
 
     def close(self) -> None:
-        """The connection has ended: give everything back."""
+        """The connection has ended: release everything."""
         quotas = self._quotas
         quotas.forget(self)
         self.resume, self.cut = _nothing, _ignored

@@ -1,11 +1,11 @@
-"""Local daemons of other machines than the controller's: they lead commands of their users to the cluster's daemons.
+"""Relays commands to the cluster's daemons, on machines other than the controller's.
 
-A `Relay` listens on the sockets that slurmctld and slurmdbd have on their own machine, so that a command notices no
-difference: it connects to a Unix socket, and the kernel says who it is. The relay opens a stream over its warm TLS link
-and vouches for the user with a credential. It also leads step supervisors to clients on other machines, and the other
-way round (`hub.CLIENT`).
+A `Relay` listens on the sockets that slurmctld and slurmdbd have on their own machine, so a command works as on the
+controller's machine: it connects to a Unix socket, and the kernel identifies it. The relay opens a stream over its
+established TLS link and vouches for the user with a credential. It also connects step supervisors to clients on other
+machines, and vice versa (`hub.CLIENT`).
 
-A command finds it alive though the controller is away: it waits `PATIENCE_SECONDS` for a link, then says so.
+If the controller is away, a command waits `PATIENCE_SECONDS` for a link, then gets an error.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 #: Seconds that a command waits for a link to the daemon.
 PATIENCE_SECONDS = 8.0
 
-#: Seconds between attempts to make a link.
+#: Seconds between attempts to connect.
 _AGAIN_SECONDS = 0.5
 
 #: Seconds between attempts to take a socket's name that another daemon of this machine holds.
@@ -51,17 +51,17 @@ _preamble_decoder = Decoder(tuple[str, str])
 _PREAMBLE_BYTES_MAX = 1024
 
 
-#: Seals a credential otherwise than with the machine's key (auth/munge), which may take a while. Raises SpritzError.
+#: Seals a credential in another way than with the machine's key (auth/munge); may take a while. Raises SpritzError.
 Sealing = Callable[[bytes], Awaitable[bytes]]
 
 
 class _Link:
-    """A link to one daemon, made when it is first needed, and again when it breaks."""
+    """A link to one daemon, opened on first use and again when it breaks."""
 
     def __init__(
         self, relay: Relay, addresses: Callable[[], Sequence[Address]], secure: Secure, sealing: Sealing | None
     ) -> None:
-        #: seals credentials; None: the machine's key does
+        #: seals credentials; None: with the machine's key
         self.sealing = sealing
         self._relay = relay
         self._addresses = addresses
@@ -81,12 +81,12 @@ class _Link:
         return self._mux
 
     def abandon(self) -> None:
-        """It leads to a daemon that has stopped: make another."""
+        """The link leads to a daemon that has stopped: open another."""
         if self._mux is not None:
             self._mux.pipe.abort()
 
     def want(self) -> None:
-        """Make it, and keep it."""
+        """Open the link and keep it."""
         if not self._wanted:
             self._wanted = True
             self._relay.tasks.spawn_contained(self._keep(), name="relay.link")
@@ -112,7 +112,7 @@ class _Link:
 
 
 class Relay:
-    """Listens on names of daemons that are elsewhere. `secure(role)` is for connections to daemons of this role."""
+    """Listens on socket names of remote daemons. `secure(role)`: TLS for daemons of this role."""
 
     def __init__(
         self,
@@ -132,7 +132,7 @@ class Relay:
         self.log = log
         self._servers: list[asyncio.Server] = []
         self._links: list[_Link] = []
-        #: of users here that steps on other machines are connected to
+        #: clients of local users with connections from steps on other machines
         self._clients: dict[tuple[int, bytes], _Client] = {}
 
     def serve(
@@ -145,8 +145,9 @@ class Relay:
         at_once: bool = False,
         sealing: Sealing | None = None,
     ) -> None:
-        """Lead whoever connects to the abstract socket `name` to the daemon at these addresses; and step supervisors,
-        which connect to `streams`, to clients on other machines."""
+        """Relay connections to the abstract socket `name` to the daemon at these addresses; and step supervisors, which
+        connect to `streams`, to clients on other machines.
+        """
         link = _Link(self, addresses, secure, sealing)
         if streams:
             self._links.append(link)
@@ -157,21 +158,21 @@ class Relay:
             self.tasks.spawn_contained(self._listen(streams, lambda: _Supervisor(self, link)), name="relay.listen")
 
     def abandon(self) -> None:
-        """The controller that leads is silent, or another one now."""
+        """The leading controller is silent, or another one leads now."""
         for link in self._links:
             link.abandon()
 
     def close(self) -> None:
-        """Listen no more."""
+        """Stop listening."""
         for server in self._servers:
             server.close()
 
     def sealed(self, uid: int, gid: int) -> bytes:
-        """A credential for a user of this machine, with the machine's key."""
+        """A credential for a local user, sealed with the machine's key."""
         return seal(self._credential(uid, gid), self._membership.user_key)
 
     async def sealed_by(self, sealing: Sealing | None, uid: int, gid: int) -> bytes:
-        """The same, sealed in the way that is configured. Raises SpritzError."""
+        """The same, sealed in the configured way. Raises SpritzError."""
         if sealing is None:
             return self.sealed(uid, gid)
         return await sealing(encode(self._credential(uid, gid)))
@@ -189,7 +190,7 @@ class Relay:
         )
 
     def opened(self, stream: MuxStream, payload: bytes) -> None:
-        """The controller leads somebody to a client here."""
+        """The controller opens a stream to a client here."""
         try:
             request = Decoder(Open).decode(payload)
             uid, _gid = _user_decoder.decode(request.credential)
@@ -233,16 +234,16 @@ class Relay:
 
 
 async def listen_here(name: str, hub: Hub, tasks: Supervisor) -> asyncio.Server:
-    """Lead step supervisors of the controller's own machine to clients on others, until the server is closed.
+    """Connect step supervisors on the controller's machine to clients on others, until the server is closed.
 
-    Keep the server: it ends when it is garbage. Raises OSError.
+    Keep a reference to the server: it ends when it is collected. Raises OSError.
     """
     loop = asyncio.get_running_loop()
     return await loop.create_unix_server(lambda: _LocalSupervisor(hub, tasks), sock=unix_socket(name))
 
 
 class _Caller(asyncio.Protocol):
-    """A command that has connected; it becomes one end of a splice as soon as there is a stream."""
+    """A connected command; becomes one end of a splice once there is a stream."""
 
     def __init__(self, relay: Relay, link: _Link) -> None:
         self._relay = relay
@@ -285,7 +286,7 @@ class _Caller(asyncio.Protocol):
         self.set_protocol(near)
 
     def set_protocol(self, near: Splice | ResumableStream) -> None:
-        """There is a way to the daemon."""
+        """The stream to the daemon is open."""
         if self._gone:
             near.close()
             return
@@ -322,7 +323,7 @@ class _Caller(asyncio.Protocol):
 
 
 class _Client:
-    """A client here, as long as a step on another machine has it: between two streams, for a while."""
+    """A client here that a step on another machine uses; between two streams it waits for a while."""
 
     def __init__(self, on_over: Callable[[], object]) -> None:
         self.end = ResumableStream(self._broken, self._over)
@@ -330,7 +331,7 @@ class _Client:
         self._timer: asyncio.TimerHandle | None = None
 
     def attach_again(self, stream: MuxStream, taken: int) -> None:
-        """A stream leads to it."""
+        """Another stream leads to it."""
         self._stop_timer()
         stream.write(LASTING + COUNT.pack(self.end.received))
         self.end.attach(stream, taken)
@@ -349,9 +350,9 @@ class _Client:
 
 
 class _Supervisor(_Caller):
-    """A step's supervisor that wants to reach its client: it says where first (`stepd.clients`).
+    """A step's supervisor that connects to its client; it sends the client's address first (`stepd.clients`).
 
-    The way to a client on another machine lasts: when its stream breaks, another is opened.
+    The connection to a client on another machine is resumable: when its stream breaks, another is opened.
     """
 
     _near: Splice | ResumableStream | None
@@ -387,7 +388,7 @@ class _Supervisor(_Caller):
             self._begin()
 
     def _begin(self) -> None:
-        """It is known where the client is."""
+        """The client's address is known."""
         self._relay.tasks.spawn_contained(self._wait(self._uid, self._gid), name="relay.wait")
 
     def connection_lost(self, error: Exception | None) -> None:
@@ -413,7 +414,7 @@ class _Supervisor(_Caller):
             self.set_protocol(self._end)
             self._attach(stream, first)
         else:
-            # A daemon of an earlier release, or the controller's own machine: the stream is all there is.
+            # A daemon of an earlier release, or the controller's own machine: the stream cannot be resumed.
             near, far = Splice.pair()
             self.set_protocol(near)
             far.connection_made(stream)
@@ -454,7 +455,7 @@ class _Supervisor(_Caller):
         self._relay.tasks.spawn_contained(self._reach_again(), name="relay.again")
 
     async def _reach_again(self) -> None:
-        """Open another stream, by way of whichever controller leads."""
+        """Open another stream, through the controller that leads now."""
         clock, log = self._relay.clock, self._relay.log
         deadline = clock.monotonic() + BROKEN_SECONDS
         while self._end.is_broken and clock.monotonic() < deadline:
@@ -476,7 +477,7 @@ class _Supervisor(_Caller):
 
 
 class _LocalSupervisor(_Supervisor):
-    """One on the controller's own machine: the hub is here. To the hub it looks like a stream."""
+    """A supervisor on the controller's own machine, where the hub is. To the hub it looks like a stream."""
 
     def __init__(self, hub: Hub, tasks: Supervisor) -> None:
         self._hub = hub
@@ -487,7 +488,7 @@ class _LocalSupervisor(_Supervisor):
         self._hub.lead(self, self._uid, self._gid, request)
 
     def refuse(self, reason: str) -> None:
-        """There is none."""
+        """There is no other end."""
         self._transport.close()
 
     def write(self, data: bytes) -> None:

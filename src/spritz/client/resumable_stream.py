@@ -1,18 +1,18 @@
-"""Streams between the daemons of two machines that outlive what is between them: the controller may be another one.
+"""Resumable streams between daemons of two machines: they survive a change of the controller between them.
 
 A `ResumableStream` is the end on one machine: a Unix connection there (of a step or its client), and the stream that
-leads to the other end, which may break and be replaced. Each end keeps what it has sent until the other says that it
-was handed on, so that nothing is lost or doubled when the next stream begins with both ends' counts.
+leads to the other end, which may break and be replaced. Each end keeps sent bytes until the other confirms their
+delivery, so no byte is lost or duplicated when the next stream begins with both ends' counts.
 
-The end beside the supervisor opens streams, with the number of the connection and how much it has received
-(`hub.Open`); the other one answers `LASTING` and its own count. A daemon of an earlier release answers `REACHED`, and
-the bytes follow as they are. Then frames: `!BI` (kind, length) and a payload.
+The supervisor's end opens streams, with the number of the connection and how much it has received (`hub.Open`); the
+other one answers `LASTING` and its own count. A daemon of an earlier release answers `REACHED`, and the bytes follow as
+they are. Then frames: `!BI` (kind, length) and a payload.
 
     DATA    bytes
-    TAKEN   payload `!Q`: so many bytes have been handed on
+    TAKEN   payload `!Q`: this many bytes have been delivered
     END     the connection has ended; counts as one byte
 
-Bounds: `KEPT_BYTES` that the other end has not taken, besides what one read brings; `BROKEN_SECONDS` without a stream.
+Bounds: `KEPT_BYTES` not delivered by the other end, plus one read; `BROKEN_SECONDS` without a stream.
 """
 
 from __future__ import annotations
@@ -26,24 +26,24 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from spritz.client.mux import MuxStream
 
-#: First byte of the answer to a stream that is to last; `COUNT` follows.
+#: first byte of the answer to a resumable stream; `COUNT` follows
 LASTING = b"\x02"
 COUNT = Layout("!Q")
 
 DATA, TAKEN, END = 1, 2, 3
 
-#: Not taken by the other end: the connection is not read on.
+#: Undelivered bytes at which reading from the connection pauses.
 KEPT_BYTES = 256 * 1024
 
-#: How long an end waits for another stream: leaders change in seconds, and administrators restart daemons.
+#: Seconds to wait for another stream: leaders change in seconds, and administrators restart daemons.
 BROKEN_SECONDS = 30.0
 
-#: Why a stream for a connection that has ended is refused.
+#: reason for refusing a stream whose connection has ended
 FORGOTTEN = "the connection has ended"
 
 _HEADER = Layout("!BI")
 _PAYLOAD_BYTES_MAX = 32 * 1024
-#: How much is handed on before the other end is told.
+#: Bytes delivered before the other end is told.
 _TELL_BYTES = 32 * 1024
 _PIECE_BYTES = 64 * 1024
 
@@ -51,18 +51,18 @@ _PIECE_BYTES = 64 * 1024
 class ResumableStream(asyncio.Protocol):
     """One end; the protocol of the Unix connection there.
 
-    `on_broken()`: the stream has gone, another may be attached. `on_over()`: called once, nothing will follow.
+    `on_broken()`: the stream broke, another may be attached. `on_over()`: called once at the end.
     """
 
     def __init__(self, on_broken: Callable[[], None], on_over: Callable[[], None]) -> None:
         self.over = False
-        #: handed on to our connection (the other end's END counts)
+        #: bytes delivered to the local connection (the other end's END counts)
         self.received = 0
         self._on_broken = on_broken
         self._on_over = on_over
         self._near: asyncio.Transport | None = None
         self._far: _Far | None = None
-        #: sent, or to be sent, and not taken yet; `_taken` bytes came before
+        #: bytes sent, or to be sent, and not confirmed; `_taken` bytes came before
         self._kept = bytearray()
         self._taken = 0
         self._told = 0
@@ -70,10 +70,12 @@ class ResumableStream(asyncio.Protocol):
         self._held = False
         self._full = False
 
-    # -- the stream
+    # The stream
 
     def attach(self, stream: MuxStream, taken: int, early: bytes = b"") -> None:
-        """From now on by this stream. `taken`: what the other end has had; `early`: what it has sent after that."""
+        """Use this stream from now on. `taken`: bytes that the other end has; `early`: bytes that it sent
+        after those.
+        """
         self.detach()
         far = self._far = _Far(self, stream)
         stream.set_protocol(far)
@@ -85,7 +87,7 @@ class ResumableStream(asyncio.Protocol):
             return
         if not self._take(taken):
             return
-        if stream.is_closing():  # it has broken already, and told who stood there before
+        if stream.is_closing():  # it broke already, and its previous owner was told
             self.far_lost(far)
             return
         self._told = self.received
@@ -99,13 +101,13 @@ class ResumableStream(asyncio.Protocol):
             far.data_received(early)
 
     def detach(self) -> None:
-        """Let go of the stream."""
+        """Release the stream."""
         far, self._far = self._far, None
         if far is not None:
             far.stream.abort()
 
     def abandon(self) -> None:
-        """There will be no other stream."""
+        """No other stream will come."""
         if not self.over:
             self.over = True
             self.detach()
@@ -134,7 +136,7 @@ class ResumableStream(asyncio.Protocol):
             self._tell()
             self._finish()
         else:
-            self.abandon()  # no frames of this protocol
+            self.abandon()  # not frames of this protocol
 
     def far_lost(self, far: _Far) -> None:
         """A stream has gone."""
@@ -143,7 +145,7 @@ class ResumableStream(asyncio.Protocol):
             if not self.over:
                 self._on_broken()
 
-    # -- the connection
+    # The connection
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._near = transport  # type: ignore[assignment]  # a Unix stream
@@ -184,15 +186,15 @@ class ResumableStream(asyncio.Protocol):
         """End it."""
         self.abandon()
 
-    # -- parts
+    # Parts
 
     def _is_possible(self, taken: int) -> bool:
         return self._taken <= taken <= self._taken + len(self._kept) + self._ended
 
     def _take(self, taken: int) -> bool:
-        """The other end has handed on so much. False if that was all."""
+        """The other end has delivered this many bytes. False if that was all."""
         if taken > self._taken + len(self._kept):
-            self._finish()  # our END among it
+            self._finish()  # including our END
             return False
         del self._kept[: taken - self._taken]
         self._taken = taken
@@ -203,7 +205,7 @@ class ResumableStream(asyncio.Protocol):
         return True
 
     def _finish(self) -> None:
-        """One end has ended and both know it: what is queued still goes out."""
+        """One end has ended and both know it: queued bytes are still sent."""
         self.over = True
         far, self._far = self._far, None
         if far is not None:
@@ -223,7 +225,7 @@ class ResumableStream(asyncio.Protocol):
 
 
 class _Far(asyncio.Protocol):
-    """What stands at the end of one stream."""
+    """The protocol of one stream."""
 
     def __init__(self, end: ResumableStream, stream: MuxStream) -> None:
         self.stream = stream
@@ -247,7 +249,7 @@ class _Far(asyncio.Protocol):
         del buffer[:at]
 
     def pause_writing(self) -> None:
-        """What we keep is bounded by itself."""
+        """Nothing to do: the buffer has a bound of its own."""
 
     def resume_writing(self) -> None:
         """Likewise."""
@@ -257,7 +259,7 @@ class _Far(asyncio.Protocol):
 
 
 class Answer(asyncio.Protocol):
-    """Stands at the end of a stream until its first bytes are there: `first` is b"" for a stream that was refused."""
+    """Waits for the first bytes of a stream: `first` is b"" for a stream that was refused."""
 
     def __init__(self) -> None:
         self.first: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
@@ -270,7 +272,7 @@ class Answer(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         self._bytes += data
         if self._bytes[:1] != LASTING or len(self._bytes) > COUNT.size:
-            # Nothing more until somebody else stands here.
+            # nothing more until another protocol is set
             self._stream.pause_reading()
             if not self.first.done():
                 self.first.set_result(bytes(self._bytes))
@@ -287,8 +289,8 @@ class Answer(asyncio.Protocol):
 
 
 def unread(transport: asyncio.BaseTransport) -> bytes:
-    """What a peer that has gone had sent before: a write that failed ends a transport at once, with that (a task's last
-    line) still in its socket.
+    """Bytes that a peer sent before it went away: a failed write ends a transport at once, with these bytes (a task's
+    last line) still in its socket.
     """
     found = transport.get_extra_info("socket")
     if found is None or transport.get_extra_info("ssl_object") is not None:

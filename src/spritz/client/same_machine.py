@@ -1,7 +1,7 @@
-"""Which addresses are this machine's own.
+"""Detects this machine's own addresses.
 
-The kernel vouches for peers on this machine alone. A daemon on another machine cannot be authenticated until there are
-signed credentials, so it is refused by name: at the start of a daemon, and wherever a connection would lead there.
+The kernel identifies only peers on this machine. Without keys a daemon on another machine cannot be authenticated, so
+it is refused with an error: at the start of a daemon, and wherever a connection would lead there.
 
 Source: slurm.conf(5) SlurmctldHost, SlurmctldAddr, AccountingStorageHost.
 """
@@ -30,11 +30,11 @@ def is_own_address(family: int, address: SocketAddress) -> bool:
     """Whether the kernel would reach this address without leaving the machine. Nothing is sent."""
     try:
         with socket.socket(family, socket.SOCK_DGRAM) as probe:
-            # UDP: the kernel chooses the route and our end's address, which is the peer's own where both are here.
+            # UDP: the kernel chooses the route and the local address, which equals the peer's if both are here.
             probe.connect(address)
             return is_same_machine(probe)
     except OSError:
-        return False  # not reached at all; our own addresses always are
+        return False  # unreachable; own addresses are always reachable
 
 
 def plain_name(host: str) -> str | bytes:
@@ -71,8 +71,8 @@ def is_here(hosts: Iterable[str]) -> bool:
 def refuse_remote(configured: Iterable[tuple[str, str]]) -> None:
     """Refuse a configuration that names another machine. `configured` has pairs of a key and its host.
 
-    Resolves the names, which may take as long as the name service. A name that does not resolve passes: it leads to no
-    machine, and connecting says so. Raises RemoteHost for the first that is elsewhere.
+    Resolves the names, which may take as long as the name service. A name that does not resolve passes: connecting will
+    report that. Raises RemoteHost for the first that is elsewhere.
     """
     for key, host in configured:
         try:

@@ -7,7 +7,7 @@
 
 Leaving the block stops accepting, closes every connection after what is queued for it, and waits for the handlers.
 
-What peers may have (connections, memory, time) is in `admission`; a peer that is refused is told which limit it met.
+`admission` limits peers' connections, memory and time; a refused peer gets the limit in its error.
 """
 
 from __future__ import annotations
@@ -39,19 +39,19 @@ if TYPE_CHECKING:
     from spritz.runtime.log import Logger
     from spritz.runtime.pipe import Pipe
 
-#: Seconds within which a peer that has connected must say hello.
+#: Seconds for a connected peer to say hello.
 HELLO_SECONDS_MAX = 10.0
 
-#: Descriptors that connections leave to the daemon's own files and processes.
+#: Descriptors reserved for the daemon's own files and processes.
 OWN_DESCRIPTORS = 128
 
-#: Refused connections that are kept open until their peers have read why; further ones are closed at once.
+#: Refused connections kept open until their peers have read the reason; further ones are closed at once.
 REFUSALS_MAX = 64
 
-#: Looks at the connections within the shortest of the times that they may take.
+#: Checks of connections within their shortest time limit.
 _LOOKS = 4
 
-#: Seconds that closing waits for handlers and for peers to read what is queued; then they are cut off.
+#: Seconds that closing waits for handlers and for peers to read queued data; then they are cut off.
 CLOSE_SECONDS_MAX = 5.0
 
 
@@ -59,10 +59,10 @@ class Server:
     """Answers requests. `channels` are the open connections; either side of each may ask (`Channel.call`).
 
     `otherwise` answers requests that `table` does not have, unread; without it they are refused as unknown.
-    `on_connect(channel)` is called with each new connection, before anything of it was read. Requests are counted in
+    `on_connect(channel)` is called with each new connection before anything was read. Requests are counted in
     `statistics`, where it is given. With `secure(…)`, peers on other machines come by TLS. Peers that run as one of
-    `trusted` (uids; by default root and our own) have places that no one else gets. `limits.connections` is lowered to
-    what the limit of open files allows.
+    `trusted` (uids; by default root and the daemon's own) have reserved places. `limits.connections` is lowered to the
+    limit of open files.
     """
 
     def __init__(
@@ -94,10 +94,10 @@ class Server:
         self._on_connect = on_connect
         #: See `Channel.on_first_bytes`.
         self.otherwise_spoken: Callable[[Channel, bytes], bool] | None = None
-        #: Connections of other machines that begin so need no TLS; `otherwise_spoken` takes them.
+        #: whether connections of other machines with these first bytes need no TLS; `otherwise_spoken` takes them
         self.plain_too: Callable[[bytes], bool] | None = None
         self._listeners: list[Listener] = []
-        #: Connections that were not accepted, until their peers have read why.
+        #: refused connections, until their peers have read the reason
         self._refused: set[Pipe] = set()
         self._next_look: asyncio.TimerHandle | None = None
         self._tasks = Supervisor(self._contained_failure)
@@ -117,7 +117,7 @@ class Server:
             await self._tasks.__aexit__(kind, error, trace)
 
     def secure(self, tls: ssl.SSLContext, hub: Hub | None) -> None:
-        """Have TCP ports that are listened to from now on take other machines by TLS; `hub` takes their streams."""
+        """Let TCP ports opened from now on accept other machines by TLS; `hub` takes their streams."""
         from spritz.runtime.tls import STREAMS
 
         self._tls, self._hub, self._streams_protocol = tls, hub, STREAMS
@@ -131,7 +131,7 @@ class Server:
         return await self.listen_socket(tcp_socket(host, port))
 
     async def listen_socket(self, bound: socket.socket) -> Listener:
-        """Accept on a socket that was bound before, for instance before the daemon gave up root."""
+        """Accept on a socket bound earlier, for instance before the daemon gave up root."""
         listener = await listen(
             bound, self._accept, tls=self._tls, on_refused=self._refused_handshake, plain_too=self.plain_too
         )
@@ -139,7 +139,7 @@ class Server:
         return listener
 
     def stop_listening(self) -> None:
-        """Accept no more; open connections stay."""
+        """Accept no more connections; open ones stay."""
         for listener in self._listeners:
             listener.close()
         self._listeners.clear()
@@ -158,13 +158,13 @@ class Server:
         self.take(pipe)
 
     def take(self, pipe: Pipe) -> None:
-        """Answer requests on this connection."""
+        """Serve this connection."""
         peer = peer_of(pipe)
         rank = Rank.REMOTE
         if pipe.machine is not None:
             rank = Rank.DAEMON
         elif isinstance(peer, int):
-            # Who is a daemon is known when it says hello.
+            # Daemons identify themselves in their hello.
             rank = Rank.DAEMON if peer in self._trusted else Rank.USER
         try:
             quota = self._quotas.open(peer, rank)
@@ -210,7 +210,7 @@ class Server:
         self.channels.discard(channel)
 
     def _look(self) -> None:
-        """Look for connections that have taken too long, now and again."""
+        """Check periodically for connections that exceed a time limit."""
         loop, limits = asyncio.get_running_loop(), self._limits
         now = loop.time()
         for channel in list(self.channels):
@@ -256,7 +256,7 @@ class Server:
 
 
 def _within_open_files(limits: Limits) -> Limits:
-    """Fewer connections where not so many files may be open: else the kernel would refuse root's as well."""
+    """Fewer connections if the limit of open files is low: else the kernel would refuse root's as well."""
     files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     if files == resource.RLIM_INFINITY:
         return limits

@@ -1,9 +1,9 @@
-"""How often a daemon was asked what, by whom, and how long its answers took: what sdiag and `sacctmgr show stats` list.
+"""Counts and durations of requests by kind and user, for sdiag and `sacctmgr show stats`.
 
-The limits that connections have met are counted as well.
+Also counts limits that connections hit.
 
-A request counts until it is answered or given up; one whose answer waits for something (a commit, the end of a job)
-counts until its handler has done its part.
+The duration of a request ends with its answer; if the answer waits for an event (a commit, the end of a job), it ends
+when the handler has done its part.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ if TYPE_CHECKING:
 
 
 class CallStatistics:
-    """Counters by kind of request and by user; each is [count, seconds]. `clock` is in seconds from any moment."""
+    """Counters by kind of request and by user; each is [count, seconds]. `clock`: seconds from any moment."""
 
     def __init__(self) -> None:
         self.clock = perf_counter
         self.kinds: dict[str, list[float]] = {}
         self.users: dict[int, list[float]] = {}
-        #: what went wrong on connections, by the event's name in the log
+        #: faults and limits of connections, by the event's name in the log
         self.complaints: dict[str, int] = {}
         #: what connections hold now; set by the server
         self.held: Callable[[], dict[str, int]] = dict
-        #: is told of each request, if somebody wants to know
+        #: receives each request, if set
         self.heard: Callable[[str, int, float], None] | None = None
 
     def note(self, kind: str, uid: int, seconds: float) -> None:
-        """One request more."""
+        """Count a request."""
         for found in (self.kinds.setdefault(kind, [0, 0.0]), self.users.setdefault(uid, [0, 0.0])):
             found[0] += 1
             found[1] += seconds
@@ -38,11 +38,11 @@ class CallStatistics:
             self.heard(kind, uid, seconds)
 
     def connections(self) -> dict[str, int]:
-        """What connections hold now, and how often which limit or fault has met one."""
+        """Connections in use, and counts of limits and faults."""
         return {**self.held(), **dict(sorted(self.complaints.items()))}
 
     def clear(self) -> None:
-        """Begin anew."""
+        """Reset all counters."""
         self.kinds.clear()
         self.users.clear()
         self.complaints.clear()

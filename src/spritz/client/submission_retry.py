@@ -1,7 +1,7 @@
-"""Submissions whose answer was lost: asked for again until their outcome is known.
+"""Repeats submissions whose answer was lost, until their outcome is known.
 
 A controller may die between the commit of a job and its answer. The submission carries a key (`sync.submit_key`), so
-that asking again queues nothing twice. srun and salloc, which wait for signals meanwhile, ask by themselves.
+repeating it queues nothing twice. srun and salloc, which also wait for signals, do this themselves.
 
 Source: docs/decisions/0161; slurm.conf(5) MessageTimeout.
 """
@@ -29,7 +29,7 @@ def ask_again(request: SubmitJob | SubmitHetJob, lost: ClientError) -> JobSubmit
     """The answer to a submission with a key, on new connections until MessageTimeout from now.
 
     `lost`: how the answer was lost. Raises RemoteError if it is refused: nothing is queued; ClientError, which says
-    that the outcome is not known, if the controller does not come back.
+    that the outcome is unknown, if the controller does not come back.
     """
     config = locate_controller()
     deadline = monotonic() + (
@@ -48,5 +48,5 @@ def ask_again(request: SubmitJob | SubmitHetJob, lost: ClientError) -> JobSubmit
 
 
 def outcome_unknown(error: ClientError) -> ClientError:
-    """The error as the user must know it: the job may be queued."""
+    """The error for the user: the job may be queued."""
     return ClientError(error.message, code=error.code, hint=error.hint, details=(*error.details, UNKNOWN))

@@ -1,10 +1,10 @@
-"""Calling a daemon from a command: blocking, and quick to import (no asyncio, no logging, not even `socket`).
+"""Blocking calls to a daemon from a command; fast to import (no asyncio, no logging, not even `socket`).
 
     with connect_controller() as controller:
         reply = controller.call(SubmitJob(…), JobSubmitted)
 
-Owns one connection of a short-lived process. Every wait has a deadline, so that a peer that accepts and says nothing,
-or speaks another protocol, costs MessageTimeout seconds at most. Long-lived callers use `client.aio`.
+Owns one connection of a short-lived process. Every wait has a deadline, so a silent peer, or one with another protocol,
+costs at most MessageTimeout seconds. Long-lived callers use `client.aio`.
 
 Sources: slurm.conf(5) MessageTimeout, SlurmctldHost (order of failover).
 """
@@ -36,27 +36,27 @@ if TYPE_CHECKING:
 
     T = TypeVar("T")
 
-#: Bytes asked for at once: at first, and where that was filled. Most answers are short, and memory for more costs more
-#: than they do.
+#: Bytes read at once: at first, and after a full read. Most answers are short, and allocating more takes longer than
+#: they do.
 _RECEIVE_BYTES, _RECEIVE_MORE_BYTES = 16 * 1024, 256 * 1024
 
-#: Seconds by which a wait may be longer than was asked for.
+#: Seconds by which a wait may exceed its timeout.
 _SLACK_SECONDS = 0.01
 
 #: Seconds between attempts while waiting for a controller that restarts.
 _RETRY_SECONDS = 0.05
 
-#: Where several SlurmctldHosts are configured: seconds that each has to say whether it leads, and that a command goes
-#: on looking for the one that does: a failover takes less.
+#: With several SlurmctldHosts: seconds for each to say whether it leads, and seconds to look for the leader; a failover
+#: takes less.
 HOST_SECONDS, TAKE_OVER_SECONDS = 2.0, 30.0
 
-#: Seconds after which a daemon may soon close a connection that it was asked nothing on.
+#: Seconds after which a daemon may soon close an idle connection.
 _STALE_SECONDS = IDLE_SECONDS / 2
 
-#: Variable of the environment with a token: the caller is then the user whom it names, not the process's.
+#: Variable with a token: the caller is then the token's user, not the process's.
 TOKEN_VARIABLE = "SLURM_JWT"
 
-#: Seconds between questions to the kernel about a server that has not accepted yet.
+#: Seconds between queries to the kernel about a server that has not accepted yet.
 _ASK_AGAIN_SECONDS = 0.001
 
 
@@ -64,7 +64,9 @@ _decoders: dict[object, object] = {}
 
 
 def decoder_of(reply_type: type[T]) -> Decoder[T]:
-    """A decoder, kept: making one costs more than a short command's whole call. A warm server makes them beforehand."""
+    """A cached decoder: creating one takes longer than a short command's call. A command server creates them in
+    advance.
+    """
     decoder = _decoders.get(reply_type)
     if decoder is None:
         decoder = _decoders[reply_type] = Decoder(reply_type)
@@ -72,9 +74,9 @@ def decoder_of(reply_type: type[T]) -> Decoder[T]:
 
 
 class Connection:
-    """One connection to a daemon. `timeout_seconds` bounds each call unless the call says otherwise.
+    """One connection to a daemon. `timeout_seconds` bounds each call that has no timeout of its own.
 
-    With an `address` it may be kept for the next call in place of being closed (`connection_cache`).
+    With an `address` it may be kept for the next call instead of being closed (`connection_cache`).
     """
 
     def __init__(
@@ -94,7 +96,7 @@ class Connection:
         self._frames = FrameDecoder()
         self._piece = _RECEIVE_BYTES
         self._timeout: float | None = None
-        #: Frames that have come and were not looked at, the next one last.
+        #: received frames not processed yet, the next one last
         self._received: list[bytes] = []
         self._next_id = 1
         self._used_at = monotonic()
@@ -109,7 +111,7 @@ class Connection:
         self.close()
 
     def close(self) -> None:
-        """End the connection. What was asked and not answered may still be carried out."""
+        """End the connection. Unanswered requests may still be executed."""
         if (
             connection_cache is None
             or not self.address
@@ -120,11 +122,11 @@ class Connection:
             self._socket.close()
 
     def is_fresh(self) -> bool:
-        """Whether it was used a moment ago, so that the daemon does not close it for idleness in the next one."""
+        """Whether it was used recently enough that the daemon will not close it for idleness now."""
         return monotonic() - self._used_at < _STALE_SECONDS
 
     def is_quiet(self) -> bool:
-        """Whether the daemon has neither said anything nor ended the connection since the last answer."""
+        """Whether the daemon has sent nothing, and not closed the connection, since the last answer."""
         from select import POLLIN, poll
 
         if self._socket.fileno() < 0:
@@ -134,7 +136,7 @@ class Connection:
         return not self._frames.buffered_bytes and not said.poll(0)
 
     def fileno(self) -> int:
-        """The socket, to wait for more of a stream together with other things."""
+        """The socket's descriptor, for waiting on several inputs."""
         return self._socket.fileno()
 
     def call(self, request: Struct, reply_type: type[T], *, timeout: float | None = -1.0) -> T:
@@ -146,11 +148,11 @@ class Connection:
         return _body(decoder_of(reply_type), self._exchange(request, timeout))
 
     def call_raw(self, request: Struct, *, timeout: float | None = -1.0) -> bytes:
-        """As `call`, but the answer's msgpack as it came."""
+        """As `call`, but returns the answer's msgpack undecoded."""
         return bytes(self._exchange(request, timeout).body)
 
     def call_exact(self, request: Struct, reply_type: type[T], *, timeout: float | None = -1.0) -> T:
-        """As `call`, for what will be sent back whole: ClientError where the answer has fields not known here."""
+        """As `call`, for an answer that will be sent back whole: raises ClientError if it has unknown fields."""
         from spritz.wire.unknown_fields import unknown_field
 
         response = self._exchange(request, timeout)
@@ -164,7 +166,7 @@ class Connection:
         return reply
 
     def stream(self, request: Struct, item_type: type[T], *, timeout: float | None = None) -> Iterator[T]:
-        """Items as the daemon sends them, until it ends the stream. `timeout` is for each item; None waits for ever."""
+        """Items until the daemon ends the stream. `timeout` applies to each item; None waits for ever."""
         decoder = decoder_of(item_type)
         request_id = self.send(request)
         while True:
@@ -175,9 +177,9 @@ class Connection:
             yield _body(decoder, response)
 
     def joined(self, request: Struct, item_type: type[T], field: str) -> T:
-        """The items of a stream as one: the first one, with what all of them have in `field`, a list.
+        """The items of a stream merged: the first one, with the lists in `field` of all items joined.
 
-        A daemon of an earlier release gives all in one plain answer.
+        A daemon of an earlier release sends one plain answer.
         """
         decoder, request_id = decoder_of(item_type), self.send(request)
         first: T | None = None
@@ -195,13 +197,13 @@ class Connection:
                 return first
 
     def send(self, request: Struct) -> int:
-        """Send a request without waiting; its id. With `receive`, many can be on their way at once."""
+        """Send a request without waiting. Returns its id. With `receive`, many requests can be in flight."""
         return self.send_many([request])
 
     def send_many(self, requests: list[Struct]) -> int:
         """Send requests in one go; the id of the first, the others count up from it.
 
-        A daemon that is sent thousands without their answers being read stops reading: take answers in between.
+        A daemon stops reading after thousands of requests whose answers are not read: read answers in between.
         """
         if not self._unanswered and not self.is_fresh() and not self.is_quiet():
             raise ConnectionLost(
@@ -223,7 +225,7 @@ class Connection:
         except TimeoutError as error:
             raise _timed_out() from error
         except OSError as error:
-            # The daemon may have said why before it closed.
+            # the daemon may have sent a reason before it closed
             self._raise_refusal()
             raise ConnectionLost(
                 "Unable to contact slurm controller (send failure)",
@@ -233,7 +235,7 @@ class Connection:
         return first
 
     def receive(self, *, timeout: float | None = -1.0) -> Response:
-        """The next response, whichever request it belongs to; a failure is not raised but returned in it.
+        """The next response to any request; a failure is returned in it, not raised.
 
         Raises RemoteError only if the daemon refuses the connection as such.
         """
@@ -253,7 +255,7 @@ class Connection:
                     negotiate(envelope)
                 except IncompatiblePeer as error:
                     raise ClientError(error.message, code=error.code, hint=error.hint) from error
-            # Requests to us, and cancelled ones, are for callers that serve: those use client.aio.
+            # Requests from the daemon and cancellations are for serving callers, which use client.aio.
 
     def _exchange(self, request: Struct, timeout: float | None) -> Response:
         request_id = self.send(request)
@@ -287,14 +289,14 @@ class Connection:
         return data
 
     def _set_timeout(self, seconds: float | None) -> None:
-        """For what comes next. A little more than was asked for stays: to set it is a system call."""
+        """Set the socket's timeout. A slightly longer one is kept, as setting it is a system call."""
         known = self._timeout
         if known is None or seconds is None or not seconds <= known < seconds + _SLACK_SECONDS:
             self._socket.settimeout(seconds)
             self._timeout = seconds
 
     def _raise_refusal(self) -> None:
-        """Raise what the daemon said before it closed the connection, if it said anything."""
+        """Raise the error that the daemon sent before it closed the connection, if any."""
         try:
             self.receive(timeout=0.1)
         except (CallTimeout, ConnectionLost):
@@ -302,22 +304,22 @@ class Connection:
 
 
 class ConnectionCache:
-    """Keeps one connection to a controller from one call of a command to the next: for processes that serve many.
+    """Keeps one connection to a controller between calls, in processes that serve many calls.
 
-    The daemon knows its peer by the process's user and groups, so these must not change while one is kept.
+    The daemon knows its peer by the process's user and groups, so these must not change meanwhile.
     """
 
     def __init__(self) -> None:
         self._kept: Connection | None = None
 
     def keep(self, connection: Connection) -> bool:
-        """Whether it is kept; else the caller closes it."""
+        """Whether it was stored; else the caller closes it."""
         if self._kept is None:
             self._kept = connection
         return self._kept is connection
 
     def take(self, address: tuple[object, ...]) -> Connection | None:
-        """The kept connection if it leads there and is alive; any other is closed. A new one will lead there."""
+        """The stored connection if it leads to the address and is alive; any other one is closed."""
         connection, self._kept = self._kept, None
         if connection is not None:
             if address == connection.address and connection.is_fresh() and connection.is_quiet():
@@ -327,7 +329,7 @@ class ConnectionCache:
         return None
 
     def descriptor(self) -> int:
-        """Of the connection that is kept; -1 if there is none."""
+        """Descriptor of the stored connection; -1 if there is none."""
         return -1 if self._kept is None else self._kept.fileno()
 
 
@@ -336,7 +338,7 @@ connection_cache: ConnectionCache | None = None
 
 
 def submit_key() -> str:
-    """A key that no other submission has (docs/decisions/0161)."""
+    """A unique key for a submission (docs/decisions/0161)."""
     return urandom(16).hex()
 
 
@@ -345,12 +347,12 @@ def connect_controller(
 ) -> Connection:
     """A connection to the controller, over its Unix socket on this machine, else by TCP to each host in order.
 
-    `timeout` is in seconds and MessageTimeout by default: for connecting, and then for each call. While nobody
-    answers, attempts go on for `wait_seconds`: as long as `timeout` by default, since a command must survive a restart
-    of the controller, as with Slurm; not at all by default for a controller that the caller has found himself. Where
-    several hosts are configured each is asked whether it leads; they are tried for at least TAKE_OVER_SECONDS.
-    Raises ClientError: "Unable to contact slurm controller (connect failure)"; "Protocol authentication error" if
-    what listens runs neither as root nor as SlurmUser; RemoteHost if every configured host is another machine.
+    `timeout` is in seconds and MessageTimeout by default: for connecting, and then for each call. Attempts continue for
+    `wait_seconds`: by default `timeout`, since a command must survive a restart of the controller, as in Slurm; by
+    default 0 for a controller passed in by the caller. Several hosts are each asked whether they lead; they are tried
+    for at least TAKE_OVER_SECONDS. Raises ClientError: "Unable to contact slurm controller (connect failure)";
+    "Protocol authentication error" if the server runs neither as root nor as SlurmUser; RemoteHost if every configured
+    host is another machine.
     """
     found = config or locate_controller()
     timeout = found.message_timeout_seconds if timeout is None else timeout
@@ -390,8 +392,8 @@ def connect_address(
 ) -> Connection:
     """A connection to any daemon: a Unix socket's name (abstract ones start with NUL), or TCP host and port.
 
-    The server must run as one of `owners` (uids): by default as root, or as we do. Raises ClientError; RemoteHost for a
-    host that is another machine.
+    The server must run as one of `owners` (uids): by default root or this process's user. Raises ClientError;
+    RemoteHost for a host that is another machine.
     """
     trusted = frozenset((0, geteuid())) if owners is None else owners
     try:
@@ -408,7 +410,7 @@ def connect_address(
 
 
 def _identified(connection: Connection) -> Connection:
-    """Show the token of the environment (SLURM_JWT), if there is one: the daemon then takes us for its user."""
+    """Send the token of the environment (SLURM_JWT), if set: the daemon then treats this process as its user."""
     token = environ.get(TOKEN_VARIABLE)
     if not token:
         return connection
@@ -452,7 +454,7 @@ def _try_controller(config: ControllerConfig, deadline: float, problems: list[st
 def _try_hosts(
     config: ControllerConfig, timeout: float, address: tuple[object, ...], problems: list[str]
 ) -> Connection | None:
-    """A connection to the controller that leads, which says so itself; None if none does at this moment."""
+    """A connection to the controller that says that it leads; None if none does now."""
     from spritz.model.queries.daemons import Ping, Pong
 
     owners = config.owners()
@@ -467,7 +469,7 @@ def _try_hosts(
                 opened = _open_tcp(host, config.port, owners, deadline)
             else:
                 opened = _open_unix(config.socket_name, HOST_SECONDS, owners)
-                relayed = True  # slurmd or sackd here, at the least: it looks for the controller that leads
+                relayed = True  # at least slurmd or sackd runs here, and looks for the leading controller
             connection = Connection(opened, timeout_seconds=timeout, address=address)
         except OSError as error:
             problems.append(f"{where}: {error.strerror or error}")
@@ -525,7 +527,7 @@ def _check_owner(connection: _socket.socket, owners: frozenset[int]) -> None:
 
 
 def _check_tcp_owner(connection: _socket.socket, owners: frozenset[int], deadline: float) -> None:
-    """The same for a port. Raises ClientError for a peer on another machine: the kernel knows none of those."""
+    """The same for a TCP port. Raises ClientError for a peer on another machine, which the kernel cannot identify."""
     from socket import socket
 
     from spritz.runtime.credentials import is_same_machine, tcp_peer_owner

@@ -1,7 +1,7 @@
 """auth/jwt for daemons: the keys, and the requests `UseToken` and `MakeToken`.
 
-A connection that has shown a token is its user's (`Channel.assume`): what the kernel says of the peer no longer counts.
-So a gateway such as slurmrestd needs no rights of its own, and cannot act for anybody who has not given it a token.
+A connection that has shown a token belongs to the token's user (`Channel.assume`), whatever the kernel says. So a
+gateway such as slurmrestd needs no rights of its own, and can act only for users that gave it a token.
 
 Needs PyJWT (the extra `rest`), which is imported when a daemon is configured for it.
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from spritz.runtime.clock import Clock
     from spritz.runtime.directory import Directory
 
-#: File in StateSaveLocation that holds the key where AuthAltParameters names none.
+#: File in StateSaveLocation with the key, if AuthAltParameters names none.
 DEFAULT_KEY = "jwt_hs256.key"
 
 #: Characters of a token.
@@ -40,14 +40,14 @@ _INFINITE = 0xFFFFFFFF
 
 
 class BadToken(SpritzError):
-    """A token that is not taken. The message never says more than this: details help those who forge."""
+    """The token is refused. The message never gives details: these would help forgers."""
 
     def __init__(self, hint: str = "") -> None:
         super().__init__("Protocol authentication error", code="SLURM_PROTOCOL_AUTHENTICATION_ERROR", hint=hint)
 
 
 class TokenKeys:
-    """What tokens are signed and verified with. Raises SpritzError for a key file that cannot be used."""
+    """Keys for signing and verifying tokens. Raises SpritzError for an unusable key file."""
 
     def __init__(self, parameters: Iterable[str], default_key: str = "") -> None:
         options = dict(word.partition("=")[::2] for word in parameters)
@@ -68,7 +68,7 @@ class TokenKeys:
         self._longest = _seconds(options.get("max_token_lifespan", ""))
 
     def verify(self, token: str, now: float) -> tuple[str, float]:
-        """The user whom a token names, and until when it is good. Raises BadToken."""
+        """The user in a token, and the end of its validity. Raises BadToken."""
         jwt = self._jwt
         if len(token) > TOKEN_LENGTH_MAX:
             raise BadToken()
@@ -80,7 +80,7 @@ class TokenKeys:
                 key = self._key
             elif algorithm == "RS256":
                 key = self._public.get(header.get("kid", ""))
-            if key is None:  # `none`, and everything else that no key here is for
+            if key is None:  # `none`, and any algorithm without a key here
                 raise BadToken()
             options = {"require": ["exp"], "verify_aud": False, "verify_exp": False, "verify_iat": False}
             claims = jwt.decode(token, key, algorithms=[algorithm], options=options)
@@ -95,7 +95,7 @@ class TokenKeys:
         return user, expires
 
     def make(self, user: str, lifespan_seconds: int | None, now: float, *, master: bool) -> str:
-        """A token for a user; `master`: SlurmUser or root asks. Raises SpritzError."""
+        """A token for a user; `master`: the caller is SlurmUser or root. Raises SpritzError."""
         longest = self._longest
         seconds = LIFESPAN_SECONDS if lifespan_seconds is None else lifespan_seconds
         if longest is not None and lifespan_seconds is None:
@@ -125,7 +125,7 @@ class TokenRequests:
         return {UseToken: self.use, MakeToken: self.make}
 
     async def use(self, request: UseToken, call: Call) -> TokenTaken:
-        """The connection is the user's from now on. Raises BadToken; the connection is then nobody's."""
+        """Make the connection the user's. Raises BadToken; the connection then has no user."""
         channel = call.channel
         channel.disown()
         if self._keys is None:
@@ -151,7 +151,7 @@ class TokenRequests:
         return TokenTaken(user=user, uid=uid, expires_at=expires)
 
     async def make(self, request: MakeToken, call: Call) -> Token:
-        """A token for the caller, or for anybody where SlurmUser or root asks."""
+        """A token for the caller, or for any user if SlurmUser or root asks."""
         caller = call.caller
         if caller is None:
             raise BadToken()
@@ -176,7 +176,7 @@ class TokenRequests:
 
 
 def token_keys(types: Iterable[str], parameters: Iterable[str], state_directory: str = "") -> TokenKeys | None:
-    """Keys of a daemon's configuration; None unless auth/jwt is among AuthAltTypes. Raises SpritzError."""
+    """Keys by a daemon's configuration; None unless auth/jwt is among AuthAltTypes. Raises SpritzError."""
     if not any(name.removeprefix("auth/") == "jwt" for name in types):
         return None
     return TokenKeys(parameters, os.path.join(state_directory, DEFAULT_KEY) if state_directory else "")
