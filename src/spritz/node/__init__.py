@@ -1,16 +1,16 @@
-"""The node daemon (`slurmd`): starts steps on its nodes as the controller says, and tells it how they end.
+"""The node daemon (`slurmd`): starts steps on its nodes by order of the controller, and reports their ends.
 
 Map
 ---
-`machine`    what to do, as a pure function of what was told and what has happened; one Machine per node
-`actions`    what a Machine asks its shell to do
+`machine`    decisions, as a pure function of orders and events; one Machine per node
+`actions`    instructions of a Machine to its shell
 `agent`      the shell around it: the controller's connection, the spool, supervisors, programs, reports
-`forwarding` orders that nodes pass on to each other; `credentials`: what the controller has signed
+`forwarding` orders forwarded between nodes; `credentials`: verification of the controller's signatures
 `launch/`    pure: a launch message -> `stepd.spec.SupervisorSpec` (environment, files, CPUs, GPUs, credentials)
-`introduce`  which node a daemon is that slurm.conf does not name
-`reporter`   reports, kept until acknowledged; `leftovers`: ending what dead supervisors left
-`cgroup`     where supervisors make the cgroups of steps
-`hardware`   what this machine has (`slurmd -C`)
+`dynamic_node`  finds the node of a daemon that slurm.conf does not name
+`reporter`   reports, kept until acknowledged; `leftovers`: ends processes that dead supervisors left
+`cgroup`     directories for the cgroups of steps
+`hardware`   the machine's hardware (`slurmd -C`)
 `health`     load, free memory, HealthCheckProgram
 `spool`      a step's directory on disk
 `main`       command line, daemon life

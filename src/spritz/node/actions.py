@@ -1,4 +1,4 @@
-"""What the shell of a node is asked to do (`agent`): the answers of `machine`, carried out in order."""
+"""Instructions of `machine` to the node's shell (`agent`), executed in order."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ Report = StepFinished | JobGone | NodePrologEnded | NodeTrouble
 
 
 class StartSupervisor(Struct, frozen=True):
-    """Write the spool and have the supervisor forked."""
+    """Write the spool and fork the supervisor."""
 
     key: StepKey
     message: LaunchBatch | LaunchStep
 
 
 class SignalStep(Struct, frozen=True):
-    """To every process of the step, or to the batch shell alone."""
+    """Signal every process of the step, or only the batch shell."""
 
     key: StepKey
     signal: int
@@ -29,7 +29,9 @@ class SignalStep(Struct, frozen=True):
 
 
 class EndStep(Struct, frozen=True):
-    """TERM and CONT, then KILL after so many seconds. `cause` and `at` word the line on standard error ("": none)."""
+    """Send TERM and CONT, and KILL after this many seconds. `cause` and `at` word the line on standard error ("":
+    none).
+    """
 
     key: StepKey
     kill_wait_seconds: float
@@ -38,7 +40,7 @@ class EndStep(Struct, frozen=True):
 
 
 class SuspendStep(Struct, frozen=True):
-    """Stop (for good after so many seconds) or continue."""
+    """Stop (completely after this many seconds) or continue."""
 
     key: StepKey
     resume: bool
@@ -46,7 +48,7 @@ class SuspendStep(Struct, frozen=True):
 
 
 class AttachToStep(Struct, frozen=True):
-    """One more client."""
+    """Attach another client."""
 
     key: StepKey
     io_address: str
@@ -54,14 +56,14 @@ class AttachToStep(Struct, frozen=True):
 
 
 class NotifyStep(Struct, frozen=True):
-    """A line on its standard error."""
+    """Write a line to its standard error."""
 
     key: StepKey
     message: str
 
 
 class CleanUp(Struct, frozen=True):
-    """The supervisor died: kill what it left, then say `leftovers_gone`."""
+    """The supervisor died: kill its remaining processes, then call `leftovers_gone`."""
 
     key: StepKey
 
@@ -73,13 +75,13 @@ class RemoveSpool(Struct, frozen=True):
 
 
 class RunProlog(Struct, frozen=True):
-    """Then say `prolog_ended`."""
+    """Run the Prolog, then call `prolog_ended`."""
 
     job: Job
 
 
 class RunEpilog(Struct, frozen=True):
-    """Then say `epilog_ended`."""
+    """Run the Epilog, then call `epilog_ended`."""
 
     job: Job
 

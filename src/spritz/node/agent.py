@@ -1,4 +1,4 @@
-"""The shell of the node daemon: carries out what its Machines decide, and tells them what happens.
+"""The shell of the node daemon: executes the decisions of its Machines, and reports events to them.
 
 Owns the supervisors' connections, the spools, hooks and reports; decides nothing itself. One Agent for all nodes of the
 process. `main` gives it a configuration and a connection to the controller.
@@ -61,18 +61,18 @@ if TYPE_CHECKING:
     from spritz.runtime.log import Logger
     from spritz.runtime.tasks import Supervisor
 
-#: A step that is over by then is not reported as started: its end says it.
+#: A step that ends within this time is not reported as started: the report of its end suffices.
 STARTED_DELAY_SECONDS = 0.05
-#: How many supervisors are kept for further steps, and for how long.
+#: Number of idle supervisors kept for further steps, and for how long.
 IDLE_SUPERVISORS_MAX = 32
 IDLE_SECONDS = 2.0
-#: After the end of a supervisor, until the cgroup it leaves is removed.
+#: Seconds from the end of a supervisor to the removal of its cgroup.
 SWEEP_SECONDS = 1.0
-#: A supervisor says within this time what its step has used.
+#: Seconds for a supervisor to report its step's usage.
 MEASURE_SECONDS = 5.0
-#: How long removing the directories of a job may hold up its end.
+#: Seconds by which removing a job's directories may delay the report of its end.
 _REMOVAL_SECONDS = 60.0
-#: How long processes of a dead supervisor may resist SIGKILL.
+#: Seconds for which processes of a dead supervisor may survive SIGKILL.
 _LEFTOVER_SECONDS = 60.0
 
 #: Orders that name a node.
@@ -98,15 +98,15 @@ class _NodeHere:
         self.spool_id = ""
         #: steps that were begun before the machine's last boot
         self.before_boot: frozenset[RunningStep] = frozenset()
-        #: PrologFlags=Serial: whoever runs a Prolog or Epilog holds it
+        #: held while a Prolog or Epilog runs, with PrologFlags=Serial
         self.serial = asyncio.Lock()
         self.setup = setup
-        #: those that were found by themselves
+        #: detected GPUs
         self.gpus = FoundGpus(gres=())
 
 
 class _Starting:
-    """A step whose supervisor is being made. `orders` came before it had begun, and are told to it then."""
+    """A step whose supervisor is being started. `orders` that come before are passed on once it has begun."""
 
     __slots__ = ("action", "orders", "pauses", "put_off")
 
@@ -114,7 +114,7 @@ class _Starting:
         self.action = action
         self.orders: list[control.Order] = []
         self.pauses = pauses(patience_seconds)
-        #: until the next attempt; None before the first that failed
+        #: timer of the next attempt; None before the first failure
         self.put_off: asyncio.TimerHandle | None = None
 
 
@@ -139,7 +139,7 @@ class Agent:
         self._log = log
         self._links: dict[tuple[str, RunningStep], SupervisorLink] = {}
         self._idle: dict[SupervisorLink, asyncio.TimerHandle] = {}
-        #: every connection to a supervisor: of a step, idle, or on its way from one to the other
+        #: all connections to supervisors: of a step, idle, or in between
         self._open: set[SupervisorLink] = set()
         #: those of `_open` that get no further step
         self._outdated: set[SupervisorLink] = set()
@@ -171,39 +171,39 @@ class Agent:
         return _NodeHere(machine, spools.Spool(settings.spool), settings.setup)
 
     def configure(self, settings: Mapping[str, NodeSettings], hooks: Hooks) -> None:
-        """New settings for nodes that are here already; running steps keep what they were started with."""
+        """New settings for existing nodes; running steps keep those that they were started with."""
         self._hooks = hooks
         for name, one in settings.items():
             here = self._nodes.get(name)
             if here is not None:
-                # Directories of jobs' own: what was checked at the start holds until the next one.
+                # Private directories keep the settings that were checked at the start.
                 here.setup = structs.replace(with_gpus(one.setup, here.gpus), container=here.setup.container)
                 here.machine.has_prolog = _has_prolog(hooks, one.setup)
                 here.machine.has_epilog = bool(hooks.epilog)
                 here.machine.kill_wait_seconds = one.setup.kill_wait_seconds
 
     def renew_supervisors(self) -> None:
-        """Give no further step to the supervisors that are there: those to come are to begin as the daemon is now."""
+        """Give no further step to existing supervisors: new ones must start in the daemon's current state."""
         self._outdated |= self._open
         for link, timer in list(self._idle.items()):
             timer.cancel()
             self._dismiss(link)
 
     def know_gpus(self, name: str, found: FoundGpus) -> None:
-        """GPUs of the node that were found by themselves; running steps keep what they were started with."""
+        """Record a node's detected GPUs; running steps keep what they were started with."""
         here = self._nodes.get(name)
         if here is not None:
             here.gpus = found
             here.setup = with_gpus(here.setup, found)
 
-    # -- what the controller says
+    # Orders of the controller
 
     def table(self) -> dict[type[Struct], Handler]:
         """Handlers for orders."""
         return {**dict.fromkeys(ORDERS, self.order), MeasureStep: self.measure}
 
     async def measure(self, message: MeasureStep, call: Call | None = None) -> StepMeasured | Rejection:
-        """What a step has used on one of our nodes."""
+        """The usage of a step on one of these nodes."""
         wanted = (message.job_id, message.step_id)
         for (node, key), link in list(self._links.items()):
             if node == message.node and (key.job_id, key.step_id) == wanted and not link.finished:
@@ -216,7 +216,7 @@ class Agent:
         return Rejection(code="ESLURM_INVALID_JOB_ID")
 
     def order(self, message: Struct, call: Call | None = None) -> Accepted | Rejection:
-        """Carry out one order."""
+        """Execute an order."""
         here = self._nodes.get(message.node)  # type: ignore[attr-defined]  # every order in ORDERS has a node
         if here is None:
             return Rejection(code="ESLURM_INVALID_NODE_NAME")
@@ -228,7 +228,7 @@ class Agent:
         return Accepted()
 
     def jobs(self, node: str) -> tuple[Job, ...]:
-        """Jobs that are here."""
+        """The node's jobs."""
         return self._nodes[node].machine.jobs
 
     def running(self, node: str) -> tuple[RunningStep, ...]:
@@ -245,7 +245,7 @@ class Agent:
         machine.term = max(machine.term, term)
 
     def dismissed(self, node: str) -> None:
-        """The controller does not know the node: what runs there is nobody's, or runs a second time elsewhere."""
+        """The controller does not know the node: its jobs have no owner, or run elsewhere again."""
         here = self._nodes[node]
         if here.machine.busy:
             self._log.error("node.dismissed", node=node, steps=len(here.machine.running))
@@ -260,10 +260,10 @@ class Agent:
         """All nodes are registered on this connection."""
         self.reporter.connected(channel)
 
-    # -- after a restart
+    # After a restart
 
     def adopt(self, boot_id: str = "") -> int:
-        """Find the steps that an earlier daemon started; how many there were. `boot_id` is of the machine's last boot.
+        """Find the steps that an earlier daemon started. Returns their number. `boot_id` is of the machine's last boot.
 
         Raises SpritzError for steps that a later release started: ending them would lose their jobs.
         """
@@ -272,13 +272,13 @@ class Agent:
             os.makedirs(here.spool.path, mode=0o755, exist_ok=True)
             try:
                 here.spool_id = here.spool.identity()
-            except OSError as error:  # a full disk: whether launches were forgotten cannot be told then
+            except OSError as error:  # a full disk: then it is unknown whether launches were forgotten
                 self._log.error("spool.nameless", node=here.machine.node, error=error)
             left = here.spool.scan()
             try:
                 if here.spool.has_booted(boot_id):
                     here.before_boot = frozenset(found.key for found in left.found)
-            except OSError as error:  # it is told by the age of the spool's directories then
+            except OSError as error:  # then the age of the spool's directories tells
                 self._log.error("spool.bootless", node=here.machine.node, error=error)
             for directory, reason in left.unsupported:
                 raise SpritzError(
@@ -286,7 +286,7 @@ class Agent:
                     hint="start that release; or `slurmd -c`, which ends all steps of this node and forgets them",
                 )
             for directory in left.unreadable:
-                # Nobody can be told how it ends, and the controller will start it elsewhere: it must not run on.
+                # Its end could not be reported, and the controller will start it elsewhere: it must not keep running.
                 self._log.error("step.unreadable", node=here.machine.node, directory=directory)
                 end_and_forget(here.spool, directory)
             for found in left.found:
@@ -310,7 +310,7 @@ class Agent:
         return count
 
     def release(self) -> None:
-        """The daemon ends: let go of supervisors, which go on."""
+        """The daemon ends: close connections to supervisors, which continue."""
         for link in self._open:
             link.close()
         self._open.clear()
@@ -319,7 +319,7 @@ class Agent:
         for directory in {group for here in self._nodes.values() for group in here.setup.cgroups}:
             cgroup.remove(directory)
 
-    # -- actions
+    # Actions
 
     def _carry_out(self, here: _NodeHere, actions: Actions) -> None:
         for action in actions:
@@ -330,7 +330,7 @@ class Agent:
         self._try(here, starting)
 
     def _try(self, here: _NodeHere, starting: _Starting) -> None:
-        """Write the step's spool and have its supervisor made."""
+        """Write the step's spool and start its supervisor."""
         key, message = starting.action.key, starting.action.message
         directory = here.spool.directory(key)
         try:
@@ -355,7 +355,7 @@ class Agent:
             self._log.debug("step.launched", job_id=key.job_id, step_id=key.step_id, node=here.machine.node)
 
     def _put_off(self, here: _NodeHere, starting: _Starting, error: OSError) -> None:
-        """The machine is short of processes, memory or descriptors: try again soon, but not for ever."""
+        """The machine is short of processes, memory or descriptors: retry soon, but not for ever."""
         key, node = starting.action.key, here.machine.node
         text = f"slurmstepd did not start: {error.strerror}"
         pause = next(starting.pauses, None)
@@ -363,7 +363,7 @@ class Agent:
             self._give_up(here, starting, text)
         elif pause is None:
             self._give_up(here, starting, text)
-            # As Slurm does: jobs that are launched here would go on to fail.
+            # As in Slurm: jobs launched here would keep failing.
             trouble = NodeTrouble(name=node, reason=f"batch job complete failure: {error.strerror}")
             self._carry_out(here, [decided.Send(trouble)])
         else:
@@ -458,7 +458,7 @@ class Agent:
             self.reporter.send(report)
 
     async def _remove_container(self, container: Container, report: JobGone | StepFinished) -> None:
-        """The job's directories go before the controller hears that the job is gone; large ones take a while."""
+        """Remove the job's directories before reporting that the job is gone; large ones take a while."""
         try:
             job = (report.job_id, report.restart_count)
             await self._disk.run(lambda: container.remove(*job), seconds=_REMOVAL_SECONDS)
@@ -479,7 +479,7 @@ class Agent:
         except OSError as error:
             self._log.error("spool.stuck", job_id=action.key.job_id, error=error)
 
-    # -- what supervisors say
+    # Reports of supervisors
 
     def _reported(self, link: SupervisorLink, report: control.Report) -> None:
         here = self._nodes[link.node]
@@ -504,7 +504,7 @@ class Agent:
             loop.call_later(STARTED_DELAY_SECONDS, self._tell_started, link, report.at)
 
     def _keep_idle(self, link: SupervisorLink) -> None:
-        """It can do another step for a while: starting one in it costs less than a fork."""
+        """Keep it for another step for a while: starting one in it costs less than a fork."""
         if len(self._idle) < IDLE_SUPERVISORS_MAX and link not in self._outdated:
             loop = asyncio.get_running_loop()
             self._idle[link] = loop.call_later(IDLE_SECONDS, self._dismiss, link)
@@ -522,7 +522,7 @@ class Agent:
         self._sweep_soon(self._nodes[link.node])
 
     def _sweep_soon(self, here: _NodeHere) -> None:
-        """Remove the cgroups that an ending supervisor leaves; once for all that end about now."""
+        """Remove the cgroups of ending supervisors; once for all that end at about the same time."""
         for directory in here.setup.cgroups:
             if directory not in self._sweeps:
                 self._sweeps.add(directory)
@@ -571,7 +571,7 @@ class Agent:
         booted = key in here.before_boot or _is_of_an_earlier_boot(directory, self._clock.now())
         began = not spools.give_up(directory)
         deadline = self._clock.monotonic() + _LEFTOVER_SECONDS
-        # Process ids from before the boot are those of others now.
+        # Process ids from before the boot may belong to other processes now.
         while began and not booted:
             left = [*leftover_pids(directory), *orphans(self._zygote.pid)]
             if not left or self._clock.monotonic() > deadline:
@@ -594,7 +594,7 @@ class Agent:
         ended = here.machine.leftovers_gone(key, now, began=began, tasks=tasks, error=error, booted=booted)
         self._carry_out(here, ended)
 
-    # -- prolog, epilog
+    # Prolog and Epilog
 
     def _run_prolog(self, here: _NodeHere, action: decided.RunProlog) -> None:
         self._tasks.spawn_contained(self._prolog(here, action), name="prolog")
@@ -619,7 +619,7 @@ class Agent:
     async def _begin_container(
         self, here: _NodeHere, container: Container, job: Job, variables: Mapping[str, str]
     ) -> str:
-        """Make the job's directories and run InitScript; what went wrong, or ""."""
+        """Make the job's directories and run InitScript. Returns the error, or ""."""
         home = container.home(job.id, job.restart_count)
         try:
             container.make(job.id, job.restart_count, job.spec.uid, job.spec.gid)
@@ -644,7 +644,7 @@ class Agent:
             self._log.error("epilog.failed", job_id=job.id, node=here.machine.node, problem=problem)
         self._carry_out(here, here.machine.epilog_ended(job, not problem))
 
-    # -- acknowledgements
+    # Acknowledgements
 
     def _acknowledged(self, report: Struct) -> None:
         here = self._nodes.get(getattr(report, "node", ""))
@@ -655,12 +655,12 @@ class Agent:
 
 
 def _has_prolog(hooks: Hooks, setup: NodeSetup) -> bool:
-    """Something is to run before the first step of a job."""
+    """Whether a program runs before the first step of a job."""
     return bool(hooks.prolog) or bool(setup.container is not None and setup.container.init_script)
 
 
 def _is_of_an_earlier_boot(directory: str, now: float) -> bool:
-    """Was this spool directory last written to before the machine booted?"""
+    """Whether this spool directory was last written before the machine booted."""
     try:
         return os.stat(directory).st_mtime < now - time.clock_gettime(time.CLOCK_BOOTTIME)
     except OSError:

@@ -1,4 +1,4 @@
-"""The line that a job finds on its standard error when it is ended. Wording: Slurm's, by cause. Pure."""
+"""The line on a job's standard error when the job is terminated. Wording: Slurm's, by cause. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Places for the cgroups of steps, where this daemon may make them. Supervisors make one each in them.
+"""Directories for the cgroups of steps, if this daemon may create any. Each supervisor creates one in them.
 
 Sources: cgroup.conf(5), slurm.conf(5) ProctrackType; cgroups(7) for both versions.
 """
@@ -20,7 +20,7 @@ from spritz.stepd.usage import group_name
 #: Types of file systems: cgroups of version 1 and 2.
 Kinds = frozenset[str]
 EITHER: Kinds = frozenset({"cgroup", "cgroup2"})
-#: CgroupPlugin -> what may be used
+#: CgroupPlugin -> usable versions
 KINDS: dict[str, Kinds] = {
     "autodetect": EITHER,
     "cgroup/v1": frozenset({"cgroup"}),
@@ -30,12 +30,14 @@ KINDS: dict[str, Kinds] = {
 
 
 def directory_name(spool: str) -> str:
-    """Of the directories of the daemon with this spool, and of no other: it removes them when it ends."""
+    """The name of the directories of the daemon with this spool; it removes them when it ends."""
     return f"spritz_{os.geteuid()}_{crc32(os.fsencode(os.path.realpath(spool))):08x}"
 
 
 def prepare_memory(name: str, kinds: Kinds = EITHER, *, root: str = "") -> str:
-    """Directory for memory cgroups, made if need be; "" where none may be made. `root` is put before /proc (tests)."""
+    """Directory for memory cgroups, created if missing; "" if none may be created. `root` is prefixed to /proc (for
+    tests).
+    """
     parent = _parent("memory", kinds, root)
     if not parent:
         return ""
@@ -131,7 +133,7 @@ def version(kinds: Kinds = EITHER, *, root: str = "") -> str:
 
 
 def missing(plugin: str, controllers: tuple[str, ...], *, root: str = "") -> str:
-    """Why this machine has not what CgroupPlugin names and the configuration takes; "" if it has, or any will do.
+    """Why this machine lacks what CgroupPlugin and the configuration require; "" if it does not.
 
     Source: cgroup.conf(5) CgroupPlugin. slurmd of Slurm does not start then either.
     """
@@ -149,7 +151,7 @@ def missing(plugin: str, controllers: tuple[str, ...], *, root: str = "") -> str
 
 
 def _parent(controller: str, kinds: Kinds, root: str) -> str:
-    """Where groups of ours may go: beside our own processes in version 1, which allows that; else below the root."""
+    """Where groups may be created: in version 1 next to this process's group; else below the root."""
     try:
         with open(f"{root}/proc/self/cgroup") as file:
             places = dict(line.split(":", 2)[1:] for line in file.read().splitlines())
@@ -211,7 +213,7 @@ def _write(path: str, text: str) -> None:
 
 
 def left_in(directory: str, supervisor_pid: int) -> list[int]:
-    """Processes in the cgroup of a dead supervisor; the group is removed when there are none."""
+    """Processes in the cgroup of a dead supervisor; an empty group is removed."""
     if not directory:
         return []
     path = f"{directory}/{group_name(supervisor_pid)}"
@@ -230,7 +232,7 @@ def left_in(directory: str, supervisor_pid: int) -> list[int]:
 
 
 def remove(directory: str) -> None:
-    """Remove all of it, unless steps go on. Idle supervisors need a moment to leave."""
+    """Remove the directory, unless steps are running. Idle supervisors need a moment to leave."""
     for _ in range(10):
         sweep(directory)
         try:
@@ -259,7 +261,7 @@ def sweep(directory: str) -> None:
 
 
 def _is_alive(pid: str) -> bool:
-    """One that waits to be reaped is not: proc_pid_stat(5)."""
+    """Whether it runs; False for a zombie. Source: proc_pid_stat(5)."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             return file.read().rpartition(b")")[2].split()[0] not in (b"Z", b"X")

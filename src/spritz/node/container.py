@@ -1,4 +1,4 @@
-"""Directories of a job's own in place of /tmp and /dev/shm: JobContainerType=job_container/tmpfs.
+"""Private directories of a job in place of /tmp and /dev/shm: JobContainerType=job_container/tmpfs.
 
 Each job has a directory below BasePath, and one in /dev/shm, that only its user may enter. Each task gets a mount
 namespace in which they lie over the directories of `Dirs` (`stepd.namespaces`); all steps of the job see the same ones.
@@ -26,10 +26,10 @@ SHARED_MEMORY = "/dev/shm"  # the place that shm_open(3) names
 
 
 class Container(Struct, frozen=True, kw_only=True):
-    """What job_container.conf says of one node. `base` is its own: no other slurmd's, and no other node's."""
+    """job_container.conf for one node. `base` belongs to this slurmd and node alone."""
 
     base: str
-    #: made by slurmd where it is missing
+    #: created by slurmd if missing
     auto_base: bool = False
     dirs: tuple[str, ...] = ("/tmp",)  # what is to be made private
     init_script: str = ""
@@ -38,7 +38,7 @@ class Container(Struct, frozen=True, kw_only=True):
     mark: str = ""
 
     def directories(self, job_id: int, restart_count: int) -> tuple[tuple[str, str], ...]:
-        """(directory of the job's own, where its tasks see it), /dev/shm last."""
+        """(private directory, its place for tasks), /dev/shm last."""
         home = self.home(job_id, restart_count)
         found = [
             (f"{home}/{place.strip('/').replace('/', '_')}", place) for place in self.dirs if place != SHARED_MEMORY
@@ -53,7 +53,9 @@ class Container(Struct, frozen=True, kw_only=True):
         return f"{SHARED_MEMORY}/{self.mark}/{job_id}.{restart_count}"
 
     def prepare(self) -> None:
-        """Before the first job. Raises OSError if BasePath is missing and not to be made, or cannot be written to."""
+        """Called before the first job. Raises OSError if BasePath is missing and may not be created, or is not
+        writable.
+        """
         memory = f"{SHARED_MEMORY}/{self.mark}"
         with contextlib.suppress(FileExistsError):
             os.mkdir(memory, 0o711)
@@ -66,7 +68,7 @@ class Container(Struct, frozen=True, kw_only=True):
         os.rmdir(probe)
 
     def make(self, job_id: int, restart_count: int, uid: int, gid: int) -> None:
-        """The directories of a job, unless they are there. Raises OSError."""
+        """Create the directories of a job, if missing. Raises OSError."""
         with contextlib.suppress(FileExistsError):
             os.mkdir(self.home(job_id, restart_count), 0o711)
         for path, _ in self.directories(job_id, restart_count):
@@ -76,12 +78,14 @@ class Container(Struct, frozen=True, kw_only=True):
                     os.chown(path, uid, gid)
 
     def remove(self, job_id: int, restart_count: int) -> None:
-        """The job is gone, and so is what it left. Harmless if there is nothing."""
+        """Remove the directories of a job that is gone. Does nothing if there are none."""
         shutil.rmtree(self.home(job_id, restart_count), ignore_errors=True)
         shutil.rmtree(self._memory(job_id, restart_count), ignore_errors=True)
 
     def sweep(self, kept: Iterable[tuple[int, int]]) -> None:
-        """Remove the directories of all jobs but these (job id, restart count): slurmd was away when they ended."""
+        """Remove the directories of all jobs except these (job id, restart count), which may have ended while slurmd
+        was away.
+        """
         names = {f"{job_id}.{restart}" for job_id, restart in kept}
         for parent in (self.base, f"{SHARED_MEMORY}/{self.mark}"):
             with contextlib.suppress(OSError):

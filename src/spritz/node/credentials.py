@@ -1,4 +1,4 @@
-"""Launches by a controller on another machine: taken only with its credential.
+"""Launches by a controller on another machine: accepted only with its credential.
 
 Source: docs/decisions/0176; slurm.conf(5) CredType.
 """
@@ -27,14 +27,14 @@ if TYPE_CHECKING:
     from spritz.client.membership import Membership
     from spritz.runtime.clock import Clock
 
-#: What takes a credential from another machine.
+#: messages that need a credential from another machine
 LAUNCHES: tuple[type[Struct], ...] = (LaunchBatch, LaunchStep, LaunchProlog)
 
 _decoders = {kind.__name__: Decoder(kind) for kind in LAUNCHES}
 
 
 class Launches:
-    """Opens signed launches."""
+    """Verifies signed launches."""
 
     def __init__(self, membership: Membership, cluster: str, clock: Clock) -> None:
         self._membership = membership
@@ -77,7 +77,7 @@ class Launches:
         return launch
 
     def check_order(self, request: ForwardOrder, order: Order) -> None:
-        """That the controller has ordered this of these nodes. Raises BadCredential."""
+        """Check that the controller has given this order for these nodes. Raises BadCredential."""
         if not request.credential or not request.signature:
             raise BadCredential("missing", "an order from another machine needs one")
         if not is_signed(request.credential, request.signature, self._membership.launch_keys):

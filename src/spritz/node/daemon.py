@@ -1,4 +1,4 @@
-"""The node daemon, assembled: adopts what runs, connects to the controller, serves, and stops without harm to jobs.
+"""The slurmd process: adopts running steps, connects to the controller, serves, and stops without harm to jobs.
 
 Source: slurmd(8) SIGNALS; slurm.conf(5) SlurmdPort, HealthCheckInterval.
 """
@@ -69,25 +69,24 @@ if TYPE_CHECKING:
 
 #: Between heartbeats.
 HEARTBEAT_SECONDS = 5.0
-#: Between attempts to reach a controller that is away: one that comes back can start jobs again so soon.
+#: Seconds between attempts to reach the controller: bounds the delay of starts after its return.
 RECONNECT_SECONDS_MAX = 1.0
 #: Seconds that reading the configuration again may take.
 READ_SECONDS = 60.0
-#: A daemon that has not reached its controller by then serves all the same: jobs that run must be looked after.
+#: Seconds after which a daemon without a controller serves anyway: running jobs need it.
 FIRST_CONNECTION_SECONDS = 2.0
 
-#: Seconds within which a node that an order is passed on to is reached, and its kernel has what was sent. The
-#: controller has another way, so waiting is no use.
+#: Seconds to reach the next node for a forwarded order. The controller has another path, so a longer wait is no use.
 BRANCH_SECONDS = 2.0
 
-#: Our port answers pings and takes orders that are passed on; open files are for steps.
+#: The port answers pings and accepts forwarded orders; open files are for steps.
 PORT_LIMITS = Limits(connections=200)
 
 _IGNORED_SIGNALS = (signal.SIGUSR1, signal.SIGTSTP, signal.SIGXCPU, signal.SIGQUIT, signal.SIGALRM, signal.SIGPIPE)
 
 
 class Daemon:
-    """One slurmd process. `reread` gives new settings, or raises SpritzError and changes nothing."""
+    """One slurmd process. `reread` returns new settings, or raises SpritzError and changes nothing."""
 
     def __init__(
         self,
@@ -100,9 +99,9 @@ class Daemon:
         member: Member | None = None,
         fetched: Callable[[ConfigurationFiles], None] | None = None,
     ) -> None:
-        #: set where the controller is on another machine
+        #: set if the controller is on another machine
         self._member = member
-        #: keeps a configuration that the controller has sent; None: the files here are the administrator's
+        #: stores a configuration sent by the controller; None: the administrator maintains the files
         self._fetched = fetched
         self._options = options
         self._settings = settings
@@ -111,10 +110,10 @@ class Daemon:
         self._reread = reread
         self._owners = owners
         self._clock = SystemClock()
-        #: CPUs that we keep to; empty: all
+        #: CPUs for the daemon; empty: all
         self._cpus: tuple[int, ...] = ()
         self._reader = Worker("configuration")
-        #: Asks drivers and file systems, which may not answer.
+        #: queries drivers and file systems, which may hang
         self._looks = Worker("hardware")
         self._gpu_use, self._gpu_looks = GpuUse(), Worker("gpus")
         self._gpus: tuple[GpuSample, ...] = ()
@@ -122,12 +121,12 @@ class Daemon:
         self._started_at = self._clock.now()
         self._stopping = asyncio.Event()
         self._connected = asyncio.Event()
-        #: nodes of ours that the controller's configuration does not have
+        #: own nodes that the controller's configuration does not have
         self._refused: set[str] = set()
-        #: reboots that were begun: node, and the time of the order
+        #: reboots that were started: node, and the time of the order
         self._reboots: set[tuple[str, float]] = set()
         self._helpers = FeatureHelpers(log)
-        #: node -> the order after which it has changed, or failed to, without a boot
+        #: node -> the last order after which it changed, or failed to change, features without a reboot
         self._changed_for: dict[str, float] = {}
 
     async def run(self, startup: Startup) -> int:
@@ -207,7 +206,7 @@ class Daemon:
         self._log.info("daemon.stopped", unreported=len(self._agent.reporter))
         return 0
 
-    # -- connections
+    # Connections
 
     async def _listen(self, server: Server) -> None:
         ports = {node.config.port: node.config for node in self._settings.nodes.values()}
@@ -223,7 +222,7 @@ class Daemon:
                 raise SpritzError(f"Unable to bind listen port ({port}): {error.strerror or error}") from error
 
     def _secure(self, server: Server, member: Member) -> None:
-        """Have nodes of other machines pass orders on to us."""
+        """Accept forwarded orders from nodes on other machines."""
         from spritz.runtime import tls
 
         keys = member.membership.keys(member.cluster, tls.NODE, self._clock.now())
@@ -238,11 +237,11 @@ class Daemon:
             await self._clock.sleep(3600.0)
             try:
                 tls.renew(context, member.membership.keys(member.cluster, tls.NODE, self._clock.now()))
-            except (SpritzError, OSError) as error:  # ssl.SSLError is one
+            except (SpritzError, OSError) as error:  # ssl.SSLError is an OSError
                 self._log.error("certificate.not_renewed", error=error)
 
     async def _connect(self, address: str, port: int) -> Channel:
-        """To another node's daemon, for orders that are passed on."""
+        """A channel to another node's daemon, for forwarding orders."""
         secure = self._member.secure("node") if self._member is not None else None
         channel = await connect(
             [(address, port)],
@@ -256,7 +255,9 @@ class Daemon:
         return channel
 
     def _begin_relay(self, tasks: Supervisor) -> Relay | None:
-        """Lead users of this machine to a controller on another; none where a controller is here: that does it."""
+        """A relay for users of this machine to a controller elsewhere; None if a controller runs here and
+        serves them.
+        """
         if self._member is None or self._member.has_controller:
             return None
         return self._member.relay(tasks, self._log, self._settings.database, at_once=False)
@@ -276,7 +277,7 @@ class Daemon:
             self._log.info("controller.away", detail="serving; registration follows when it answers")
 
     async def _register(self, channel: Channel) -> None:
-        """Every node, pipelined; those that the controller does not know are logged and left out."""
+        """Register every node, pipelined; nodes that the controller does not know are logged and left out."""
         if len(self._settings.controllers) > 1:
             await must_lead(channel)
         known = await self._register_nodes(channel, tuple(self._settings.nodes))
@@ -286,7 +287,7 @@ class Daemon:
         self._connected.set()
 
     async def _register_nodes(self, channel: Channel, names: tuple[str, ...]) -> int:
-        """How many of them the controller knows."""
+        """Returns how many of them the controller knows."""
         requests = await asyncio.gather(*map(self._registration, names))
         answers = await asyncio.gather(
             *(channel.call(request, Registered, timeout=60.0) for request in requests), return_exceptions=True
@@ -300,7 +301,7 @@ class Daemon:
                 for message in answer.messages:
                     self._log.info("node.registered", node=request.name, message=message)
             elif isinstance(answer, RemoteError):
-                if request.name not in self._refused:  # once, not on every attempt
+                if request.name not in self._refused:  # logged once, not on every attempt
                     self._log.error("node.refused", node=request.name, reason=answer.message)
                 if answer.code == "ESLURM_INVALID_NODE_NAME":
                     self._refused.add(request.name)
@@ -311,7 +312,7 @@ class Daemon:
 
     @property
     def _boot_id(self) -> str:
-        """-b: as if the machine had booted when we started."""
+        """-b: as if the machine had booted when this daemon started."""
         known = self._hardware.boot_id
         return f"{known}.{self._started_at}" if self._options.boot_now else known
 
@@ -341,12 +342,12 @@ class Daemon:
         )
 
     def _variables(self, node: str) -> dict[str, str]:
-        """Of programs that run for one node."""
+        """Variables of programs that run for one node."""
         path = os.environ.get("PATH", "/usr/bin:/bin")
         return {"PATH": path, "SLURMD_NODENAME": node, "SLURM_CONF": self._settings.path}
 
     async def _capacity(self, name: str) -> NodeCapacity:
-        """What is there. Nodes that share the machine, or may declare what they like, report what is configured."""
+        """Detected hardware. Nodes that share the machine, or may declare anything, report what is configured."""
         configured = self._settings.nodes[name].config.capacity
         if self._settings.config_overrides or self._settings.private_hosts or len(self._settings.nodes) > 1:
             return configured
@@ -367,7 +368,7 @@ class Daemon:
             gres=gres,
         )
 
-    # -- requests
+    # Requests
 
     def _table(self) -> dict[type[Struct], Handler]:
         table = self._agent.table()
@@ -439,7 +440,7 @@ class Daemon:
         return Accepted()
 
     async def _change(self, request: RebootNode) -> None:
-        """Change features, and reboot for them unless they need none. What a helper fails to do shows at once."""
+        """Change features, and reboot for them if necessary. A helper's failure shows at once."""
         node, features, helpers = request.node, request.features, self._settings.helpers
         if features:
             self._log.info("feature.activating", node=node, features=",".join(features))
@@ -451,7 +452,7 @@ class Daemon:
         await self._reboot(node)
 
     async def _reboot(self, node: str) -> None:
-        """Start RebootProgram, which outlives us. What it does not do shows when ResumeTimeout has passed."""
+        """Start RebootProgram, which outlives this process. Its failure shows when ResumeTimeout has passed."""
         words = shlex.split(self._settings.reboot_program)
         if not words:
             self._log.error("reboot.failed", node=node, error="RebootProgram is not configured here")
@@ -480,7 +481,7 @@ class Daemon:
         self._stopping.set()
         return Accepted()
 
-    # -- health
+    # Health
 
     def _samples(self) -> NodeSamples:
         samples = health.samples(self._settings.nodes, self._clock.now())
@@ -496,7 +497,7 @@ class Daemon:
                 self._tasks.spawn_contained(self._look_at_gpus(), name="gpus.look")
 
     async def _look_at_gpus(self) -> None:
-        """What the next heartbeat tells of GPUs, and dcgm-exporter's files. A driver that hangs is waited for alone."""
+        """GPU figures for the next heartbeat, and dcgm-exporter's files. Nothing else waits for a hanging driver."""
         self._looking = True
         try:
             if self._gpu_use.present and len(self._settings.nodes) == 1:
@@ -529,7 +530,7 @@ class Daemon:
             await self._clock.sleep(interval - sum(pause for _, pause in waits))
 
     async def _check_node(self, name: str) -> None:
-        """The program drains the node itself where it finds fault; its failure to run is only logged, as in Slurm."""
+        """The program itself drains the node if it finds a fault; a failure to run it is only logged, as in Slurm."""
         hooks = self._settings.hooks
         variables = {
             "PATH": os.environ.get("PATH", "/usr/bin:/bin"),
@@ -540,7 +541,7 @@ class Daemon:
         if problem:
             self._log.error("health.failed", node=name, problem=problem)
 
-    # -- life
+    # Start, reload and stop
 
     def _watch_signals(self) -> None:
         loop = asyncio.get_running_loop()
@@ -572,7 +573,7 @@ class Daemon:
         self._log.info("config.read", path=settings.path)
 
     def _keep_to_own_cores(self, others: tuple[int, ...]) -> bool:
-        """Run on the cores that are reserved for the system, and so do these processes and all that they start.
+        """Run this process and `others`, with their children, on the cores reserved for the system.
 
         False if nothing has changed.
         """
@@ -589,7 +590,7 @@ class Daemon:
         return True
 
     async def _write_hosts(self) -> None:
-        """In the background: the names of hosts are looked up for it."""
+        """Runs in the background, since it resolves host names."""
         if self._settings.private_hosts:
             spools = [node.spool for node in self._settings.nodes.values()]
             await self._reader.run(hosts.write, spools, self._settings.addresses)
@@ -605,14 +606,14 @@ class Daemon:
 
 
 def _raise_files_limit() -> tuple[int, int]:
-    """As many open files for ourselves as we may have (one per step); the limit that was ours before."""
+    """Raise the limit of open files to its maximum (one per step). Returns the previous limit."""
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (before[1], before[1]))
     return before
 
 
 def _of_this_machine(handler: Handler) -> Handler:
-    """For launches by a controller that may be on this machine: the kernel vouches for that one alone."""
+    """Adds a check for launches by a controller on this machine: only the kernel identifies that one."""
 
     def handle(request: Any, call: Call) -> Any:
         if not call.channel.pipe.is_same_machine:

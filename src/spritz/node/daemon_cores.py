@@ -1,4 +1,4 @@
-"""Keeps the daemon, and the supervisors that come of it, to the cores that are reserved for the system.
+"""Restricts the daemon and its supervisors to the cores reserved for the system.
 
 Source: slurm.conf(5) CoreSpecCount, CpuSpecList, TaskPluginParam=SlurmdOffSpec.
 """
@@ -35,7 +35,7 @@ def divided(reserved: str, configured: int, machine: Topology | None, *, off_spe
 
 
 def run_on(cpus: Iterable[int], pids: Iterable[int]) -> None:
-    """Have every thread of these processes run there. Raises OSError."""
+    """Make every thread of these processes run there. Raises OSError."""
     wanted = set(cpus)
     for pid in pids:
         for thread in os.listdir(f"/proc/{pid}/task"):

@@ -1,6 +1,6 @@
-"""Which node a daemon is that slurm.conf does not name: it asks the controller before it begins (`slurmd -F`, `-Z`).
+"""Dynamic nodes (`slurmd -F`, `-Z`): a daemon that slurm.conf does not name asks the controller which node it is.
 
-Waits for a controller that is away: without its answer there is nothing to serve.
+Waits while the controller is away: without its answer there is nothing to serve.
 
 Source: slurmd(8) -F, -Z, --conf; Slurm's guide to dynamic nodes.
 """
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 RETRY_SECONDS = 1.0
 
-#: keys that describe the processors: where one is given, none is filled in
+#: keys that describe processors: if one is given, none is filled in
 _PROCESSORS = frozenset({"boards", "cpus", "procs", "sockets", "socketsperboard", "corespersocket", "threadspercore"})
 
 
@@ -83,7 +83,7 @@ def _connected(config: ControllerConfig, membership: Membership | None) -> Conne
 
 
 def node_line(options: Options, hardware: Hardware, hostname: str) -> str:
-    """What slurm.conf would say of the node: --conf, and for what that leaves open, what is found here."""
+    """The node's line of slurm.conf: --conf, completed with detected values."""
     name = options.nodes or hostname
     given = {word.partition("=")[0].lower() for word in options.conf.split()}
     if given & _PROCESSORS:
@@ -98,7 +98,7 @@ def node_line(options: Options, hardware: Hardware, hostname: str) -> str:
 
 
 def _capacity(path: str, hardware: Hardware) -> NodeCapacity:
-    """What is here; nothing where it does not matter, because a node may be what it likes."""
+    """Detected hardware; empty if nodes may declare anything."""
     settings = load(path).settings
     if any(settings.has_option("SlurmdParameters", name) for name in ("config_overrides", "private_hosts")):
         return NodeCapacity(cpus=0)

@@ -1,4 +1,4 @@
-"""What holds jobs to their share on this machine, in words, for the log and `spritz doctor`. Pure."""
+"""How limits of jobs are enforced on this machine, as text for the log and `spritz doctor`. Pure."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from spritz.node.launch.build import NodeSetup
 
 
-#: Versions of cgroups (`node.cgroup.version`) that do not do everything, and what that means.
+#: versions of cgroups (`node.cgroup.version`) with restrictions -> the restrictions
 EARLIER = {
     "v1": "cgroups of version 1 hold memory, cores and devices; freezing, killing at once and ssh take version 2",
     "hybrid": "cgroups of version 1 hold memory, cores and devices; version 2 beside them freezes, kills and adopts",
@@ -16,7 +16,7 @@ EARLIER = {
 
 
 def enforcement_by_resource(setup: NodeSetup, version: str = "") -> dict[str, str]:
-    """Subject -> what holds it: the kernel by a cgroup, slurmd as far as it can, or nothing.
+    """Resource -> how its limit is enforced: by a cgroup, by slurmd as far as possible, or not at all.
 
     `version` of the cgroups that are mounted.
     """

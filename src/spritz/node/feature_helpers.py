@@ -1,4 +1,4 @@
-"""Helper programs: they print the features that a node has now, and set those that it is to have.
+"""Helper programs: they print a node's current features, and set new ones.
 
 Source: helpers.conf(5).
 """
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from spritz.config.helpers import HelpersFile
     from spritz.runtime.log import Logger
 
-#: Programs that run at once, where one daemon stands for many nodes.
+#: programs that run at once, if one daemon serves many nodes
 TOGETHER = 16
 
 
@@ -28,7 +28,9 @@ class FeatureHelpers:
         self._slots = asyncio.Semaphore(TOGETHER)
 
     async def active(self, file: HelpersFile, variables: Mapping[str, str]) -> tuple[str, ...]:
-        """Of the features of `file` those that the node has now. One that fails is logged, and its have none."""
+        """The current features out of those in `file`. A failing program is logged, and its features count
+        as absent.
+        """
         programs = dict.fromkeys(helper.program for helper in file.helpers.values())
         outputs = await asyncio.gather(*(self._run([program], file.exec_seconds, variables) for program in programs))
         printed = {
@@ -38,7 +40,7 @@ class FeatureHelpers:
         return tuple(name for name, helper in file.helpers.items() if name in printed[helper.program])
 
     async def activate(self, file: HelpersFile, features: tuple[str, ...], variables: Mapping[str, str]) -> bool:
-        """Have them set, one after the other; False if one is unknown here or fails: the rest is left."""
+        """Set features one after another; False, leaving the rest, if one is unknown here or fails."""
         for name in features:
             helper = file.helpers.get(name)
             if helper is None:
@@ -49,7 +51,7 @@ class FeatureHelpers:
         return True
 
     async def _run(self, words: list[str], seconds: int, variables: Mapping[str, str]) -> str | None:
-        """What it printed; None if it failed."""
+        """The program's output; None if it failed."""
         async with self._slots:
             try:
                 process = await asyncio.create_subprocess_exec(

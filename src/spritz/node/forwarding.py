@@ -1,11 +1,11 @@
-"""Orders that come by way of other nodes, and are passed on to further ones: a node's part of the tree (TreeWidth).
+"""Forwards orders through a tree of nodes (TreeWidth): a node's part of it.
 
-Each daemon carries an order out on its own nodes and passes it on to the heads of its branches, over connections to
-their SlurmdPort that are kept for a while. A head that cannot be reached is told in the answer, and what is below it is
-passed on without it: the controller sends to the rest itself, over the links that nodes keep to it.
+Each daemon executes an order on its own nodes and forwards it to the heads of its branches, over connections to their
+SlurmdPort that are kept for a while. If a head cannot be reached, the answer says so, and the nodes below it get the
+order without it: the controller sends to missed nodes itself, over its links.
 
-Who may send an order here: the controller over its link, a process of root, SlurmUser or our own user on this machine,
-by the kernel's word; anyone else only what the controller has signed for these nodes (`node.credentials`).
+Accepted senders: the controller over its link; processes of root, SlurmUser or this user on this machine, as the kernel
+identifies them; any other only with the controller's signature for these nodes (`node.credentials`).
 
 Source: slurm.conf(5) TreeWidth; docs/decisions/0193.
 """
@@ -31,13 +31,13 @@ if TYPE_CHECKING:
     from spritz.node.credentials import Launches
     from spritz.runtime.log import Logger
 
-#: Seconds that a level of the tree may take to answer.
+#: Seconds for a level of the tree to answer.
 LEVEL_SECONDS = 10.0
 
-#: A connection to another node that carries nothing for so long is closed.
+#: Seconds after which an idle connection to another node is closed.
 KEPT_SECONDS = 60.0
 
-#: Orders that a node must not get twice; any other may come again, after a head that was lost on the way.
+#: Orders that must not reach a node twice; all others may be repeated, after the loss of a head.
 ONCE = frozenset(("SignalTasks",))
 
 #: To (address, port) of another node's daemon, by TLS where it is on another machine. Raises ClientError.
@@ -50,7 +50,7 @@ _ROLES = ("controller", "node")
 
 
 class Forwarder:
-    """`carry_out` is what an order for one node is given to; `is_ready` says whether our own nodes have registered."""
+    """`carry_out` executes an order for one node; `is_ready`: whether this daemon's nodes have registered."""
 
     def __init__(
         self,
@@ -71,12 +71,12 @@ class Forwarder:
         self._closing: dict[tuple[str, int], asyncio.TimerHandle] = {}
 
     async def from_controller(self, request: ForwardOrder, call: Call) -> Forwarded | Rejection:
-        """Over our own link: to a controller on this machine the kernel speaks."""
+        """An order over the controller's link; a controller on this machine is identified by the kernel."""
         return await self._take(request, call, trusted=call.channel.pipe.is_same_machine)
 
     async def from_node(self, request: ForwardOrder, call: Call) -> Forwarded | Rejection:
-        """On SlurmdPort."""
-        if not self._is_ready():  # what runs here is not known yet, nor which controller leads
+        """An order on SlurmdPort."""
+        if not self._is_ready():  # running jobs and the leading controller are not known yet
             return Rejection(code="ESLURM_INVALID_NODE_NAME", message="the node has not registered")
         caller = call.caller
         trusted = call.channel.pipe.is_same_machine and caller is not None and caller.uid in self._owners
@@ -101,7 +101,7 @@ class Forwarder:
             below=sum(len(branch.nodes) for branch in request.branches),
             peer=call.channel.pipe.peer_name,
         )
-        # Those below first: others wait for them.
+        # lower nodes first, since others wait for them
         answers = await asyncio.gather(
             *(self._pass_on(request, *branch) for branch in split(request.branches)), self._here(order, request.nodes)
         )
@@ -116,7 +116,7 @@ class Forwarder:
         return Forwarded(unreached=tuple(refused))
 
     async def _pass_on(self, request: ForwardOrder, head: Branch, below: Branches) -> Forwarded:
-        """To one branch; to what is below, where its head is not there."""
+        """Forward to one branch; past its head, if that cannot be reached."""
         part = structs.replace(request, nodes=head.nodes, branches=below)
         nodes = all_nodes((head, *below))
         try:
@@ -156,7 +156,7 @@ class Forwarder:
             channel.close()
 
     def close(self) -> None:
-        """Let go of other nodes."""
+        """Close connections to other nodes."""
         for timer in self._closing.values():
             timer.cancel()
         for where in list(self._channels):
@@ -164,7 +164,7 @@ class Forwarder:
 
 
 def order_in(request: ForwardOrder) -> Order:
-    """The order inside, for no node yet. Raises BadCredential."""
+    """The order inside, without a node. Raises BadCredential."""
     decoder = _decoders.get(request.kind)
     if decoder is None:
         raise BadCredential("malformed", f"{request.kind[:60]!r} is no order that is passed on")

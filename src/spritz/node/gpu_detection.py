@@ -1,4 +1,4 @@
-"""NVIDIA's GPUs and MIG parts that are found by themselves, and which configured device each is.
+"""Detects NVIDIA GPUs and MIG slices, and matches them with configured devices.
 
 A GPU that is divided (MIG) counts as its parts, of the type `nvidia_a100-sxm4-40gb_1g.5gb`; programs name a part by its
 UUID, and its device files are those of the GPU and of its two instances.
@@ -35,8 +35,8 @@ class Device(Struct, frozen=True, kw_only=True):
 
 
 class FoundGpus(Struct, frozen=True, kw_only=True):
-    """`gres`: the configured lines, as far as there are devices. With MIG these have files, and `uuids` are what
-    programs name them by, by their index.
+    """`gres`: the configured lines, limited to existing devices. With MIG they have files, and `uuids` has the names
+    for programs, by index.
     """
 
     gres: tuple[GresCapacity, ...]
@@ -44,7 +44,7 @@ class FoundGpus(Struct, frozen=True, kw_only=True):
 
 
 def nvml_devices() -> tuple[Device, ...]:
-    """What NVML knows; nothing where there is no driver."""
+    """Devices that NVML reports; empty without a driver."""
     if not os.path.exists("/dev/nvidiactl"):
         return ()
     import pynvml
@@ -74,7 +74,7 @@ def _is_divided(nvml: Any, gpu: Any) -> bool:
     try:
         current, _pending = nvml.nvmlDeviceGetMigMode(gpu)
     except nvml.NVMLError:
-        return False  # most models cannot be
+        return False  # most models do not support MIG
     return bool(current == nvml.NVML_DEVICE_MIG_ENABLE)
 
 
@@ -83,7 +83,7 @@ def _parts(nvml: Any, gpu: Any, kind: str, number: int, minors: Mapping[str, str
         try:
             part = nvml.nvmlDeviceGetMigDeviceHandleByIndex(gpu, place)
         except nvml.NVMLError:
-            continue  # a place where none has been made
+            continue  # an unused slot
         # `NVIDIA A100-SXM4-40GB MIG 1g.5gb`
         profile = _text(nvml.nvmlDeviceGetName(part)).rpartition(" MIG ")[2].strip().lower()
         instance = f"gpu{number}/gi{nvml.nvmlDeviceGetGpuInstanceId(part)}"
@@ -125,16 +125,16 @@ def by_model(devices: Sequence[Device]) -> tuple[GresCapacity, ...]:
 
 
 def fitted(configured: tuple[GresCapacity, ...], devices: Sequence[Device]) -> FoundGpus:
-    """What is there of the configured resources where GPUs are found by themselves (AutoDetect).
+    """The configured resources that exist, with AutoDetect of GPUs.
 
-    GPUs count as far as there are devices of their type; a configured type may be part of the model's name. Lines with
+    GPUs count up to the number of devices of their type; a configured type may be part of the model's name. Lines with
     device files of their own, and other resources, are taken as they are. Source: gres.conf(5) AutoDetect, Type.
     """
     free = list(devices)
     divided = any(device.is_part for device in devices)
     present: list[GresCapacity] = []
     names: dict[int, str] = {}
-    # Lines with a type choose first: one without takes whatever is left.
+    # Lines with a type choose first: a line without one takes the remaining devices.
     for line in sorted(configured, key=lambda line: not line.type):
         if line.name == "gpu" and not line.files:
             taken = [device for device in free if line.type.lower() in device.type][: line.count]
@@ -150,7 +150,7 @@ def fitted(configured: tuple[GresCapacity, ...], devices: Sequence[Device]) -> F
 
 
 def with_gpus(setup: NodeSetup, found: FoundGpus) -> NodeSetup:
-    """The setup of a node whose GPUs are divided: what programs name the parts by, and the files that open them."""
+    """The setup of a node with divided GPUs: names of slices for programs, and their device files."""
     if not found.uuids:
         return setup
     local = bool(setup.cgroup_devices) and all(line.files for line in found.gres if line.name == "gpu")

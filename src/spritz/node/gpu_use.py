@@ -1,6 +1,6 @@
-"""How busy the machine's GPUs are, for metrics: NVIDIA's by NVML, AMD's by amdsmi where that is installed.
+"""Utilisation of the machine's GPUs, for metrics: NVIDIA's by NVML, AMD's by amdsmi if installed.
 
-Drivers may take their time: `read` belongs into a thread. Source: NVML API reference; AMD SMI's Python library.
+Drivers may be slow: call `read` in a thread. Source: NVML API reference; AMD SMI's Python library.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _MIB = 1024 * 1024
 
 
 class GpuUse:
-    """`read` never raises. A driver that fails is asked again; a missing library is looked for once."""
+    """`read` never raises. A failing driver is tried again; a missing library is searched only once."""
 
     def __init__(self) -> None:
         #: whether there is a driver to ask
@@ -76,7 +76,7 @@ def _read_nvidia(nvml: Any, first: int) -> Iterator[GpuSample]:
 
 
 def _told(nvml: Any, ask: Any) -> int:
-    """A figure; -1 where the GPU does not tell it (a part of one, or an old one)."""
+    """A figure; -1 if the GPU does not report it (a slice, or an old model)."""
     try:
         return int(ask())
     except nvml.NVMLError:

@@ -1,4 +1,4 @@
-"""What this machine has: CPUs and their places, memory, disk, GPUs. Printed by `slurmd -C`.
+"""The machine's hardware: CPUs and their topology, memory, disk, GPUs. Printed by `slurmd -C`.
 
 Reads /sys and /proc (their root is an argument) and asks NVML, if there is one. Source: slurmd(8) -C.
 """
@@ -35,7 +35,7 @@ class Hardware(Struct, frozen=True, kw_only=True):
 
 
 def detect(now: float, *, root: str = "", tmp: str = "/tmp", gpus: bool = True) -> Hardware:
-    """Look. `root` is put before /sys and /proc (for tests)."""
+    """Detect the hardware. `root` is prefixed to /sys and /proc (for tests)."""
     uptime = float(_read(f"{root}/proc/uptime").split()[0] or 0)
     return Hardware(
         topology=_topology(root),
@@ -62,7 +62,7 @@ def _boot_id(root: str) -> str:
 
 
 def _topology(root: str) -> Topology:
-    """Sockets, cores and threads. A machine whose sockets are not alike is shown as single-threaded cores."""
+    """Sockets, cores and threads. A machine with unequal sockets is shown as single-threaded cores."""
     places = []
     base = f"{root}/sys/devices/system/cpu"
     for cpu in _cpu_list(_read(f"{base}/online")):

@@ -1,4 +1,4 @@
-"""How busy the machine is, and whether it is well. Sources: slurm.conf(5) HealthCheckProgram, HealthCheckNodeState."""
+"""Load of the machine, and health checks. Sources: slurm.conf(5) HealthCheckProgram, HealthCheckNodeState."""
 
 from __future__ import annotations
 

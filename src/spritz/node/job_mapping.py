@@ -1,4 +1,4 @@
-"""Which jobs have which GPU, in files for NVIDIA's dcgm-exporter, which then labels its metrics with `hpc_job`.
+"""Files that map GPUs to jobs, for NVIDIA's dcgm-exporter, which then labels its metrics with `hpc_job`.
 
 A file for each GPU that jobs hold, named by its index, with a job's number a line. The directory is this daemon's:
 files with other names than numbers stay.
@@ -33,7 +33,7 @@ def gpus_of(node: str, jobs: Iterable[Job]) -> dict[int, list[int]]:
 
 
 def write_mapping(directory: str, wanted: Mapping[int, list[int]]) -> None:
-    """Have the directory say so. Readers see a whole file or none. Raises OSError."""
+    """Update the directory. Readers see a whole file or none. Raises OSError."""
     os.makedirs(directory, exist_ok=True)
     for index, jobs in wanted.items():
         path, text = os.path.join(directory, str(index)), "".join(f"{job}\n" for job in sorted(jobs))

@@ -1,4 +1,4 @@
-"""Ending what a dead supervisor, or a daemon that is to start afresh, left behind. Source: slurmd(8) -c."""
+"""Ends processes left by a dead supervisor, or before a daemon's clean start. Source: slurmd(8) -c."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def leftover_pids(directory: str) -> list[int]:
 
 
 def end_containers(directory: str) -> list[str]:
-    """Have the runtime end what it still knows of a step whose supervisor was killed; what went wrong, in words.
+    """Let the runtime end containers of a step whose supervisor was killed. Returns the errors.
 
     Blocks, for up to 30 seconds a task.
     """
@@ -66,7 +66,7 @@ def end_containers(directory: str) -> list[str]:
 
 
 def orphans(zygote_pid: int) -> list[int]:
-    """Processes whose supervisor was killed, whatever they did to hide: they are the zygote's children now.
+    """Processes whose supervisor was killed, even if they hide: they are the zygote's children now.
 
     All of its children are supervisors otherwise; they bear its name until they have taken theirs.
     """
@@ -103,7 +103,7 @@ def end_and_forget(spool: spools.Spool, directory: str) -> None:
     """Kill what runs of the step in `directory`, and remove that."""
     deadline = time.monotonic() + _PATIENCE_SECONDS
     connection = spools.connect(directory)
-    if connection is not None:  # a living supervisor: it knows best how to end all
+    if connection is not None:  # a living supervisor can end everything itself
         connection.sendall(control.encode(control.Terminate("", 0.0)))
     while leftover_pids(directory) and time.monotonic() < deadline:
         if connection is None:

@@ -1,4 +1,4 @@
-"""What a node does, as a pure function of what it is told and what happens: `Machine.handle` and `Machine.noticed_…`.
+"""A node's decisions, as a pure function of orders and events: `Machine.handle` and `Machine.noticed_…`.
 
 Every entry returns `actions` for the shell to carry out, in order. No clock, no I/O. One Machine per node.
 
@@ -8,8 +8,8 @@ A job is known from its first launch (or adoption) until it is *gone*: no step o
     batch script over, or TerminateJob ─▶ all steps are ended ─▶ Epilog ─▶ gone ─▶ JobGone (or `job_gone` in the report)
 
 Invariants: the same (job, restart count, step) is never started twice; an order of a lower term is refused; Prolog and
-Epilog run at most once per life of a job; JobGone is reported only when nothing is left.
-Sources: model.launch, model.reports, slurm.conf(5) Prolog, Epilog.
+Epilog run at most once per life of a job; JobGone is reported only when nothing is left. Sources: model.launch,
+model.reports, slurm.conf(5) Prolog, Epilog.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ from spritz.node.actions import (
     SuspendStep,
 )
 
-#: Ended steps and jobs that are remembered, so that a message that comes late or twice starts nothing.
+#: Ended steps and jobs remembered, so that a late or repeated message starts nothing.
 REMEMBERED_MAX = 10_000
 
 
@@ -76,13 +76,13 @@ class _JobHere:
         #: "", "running", "done" or "failed"
         self.prolog = ""
         self.epilog = ""
-        #: the controller is to be told how the Prolog ends
+        #: the controller must be told how the Prolog ends
         self.wants_prolog = False
         #: no further step may start
         self.over = False
-        #: the controller is to be told when it is gone
+        #: the controller must be told when the job is gone
         self.wants_gone = False
-        #: what starts now stands still at once
+        #: steps that start now are suspended at once
         self.suspended = False
 
 
@@ -111,7 +111,7 @@ class Machine:
             NotifyTasks: self._notify,
         }
 
-    # -- what the controller says
+    # Orders of the controller
 
     def handle(self, message: Struct, term: int) -> Actions | Rejection:
         """Carry out an order of the controller of that term. A Rejection changes nothing."""
@@ -137,7 +137,7 @@ class Machine:
 
     @property
     def lives(self) -> tuple[Life, ...]:
-        """Jobs that are here: (job id, restart count)."""
+        """(job id, restart count) of all jobs here."""
         return tuple(self._jobs)
 
     @property
@@ -149,7 +149,7 @@ class Machine:
         life = (message.job.id, message.job.restart_count)
         entry = self._jobs.get(life)
         if life in self._gone or (entry is not None and entry.over):
-            return []  # its end is told, and says it all
+            return []  # the report of its end suffices
         if entry is None:
             entry = self._jobs[life] = _JobHere(message.job)
         entry.wants_prolog = True
@@ -209,7 +209,7 @@ class Machine:
         actions: Actions = []
         for step_id, key in entry.steps.items():
             if step_id == STEP_EXTERN:
-                continue  # signals are for what the user runs
+                continue  # signals are only for the user's processes
             is_batch = step_id == STEP_BATCH
             if is_batch and not (message.batch or message.full):
                 continue
@@ -233,7 +233,7 @@ class Machine:
         return [self._never_ran(key, "no such step on this node")]
 
     def _never_ran(self, key: StepKey, why: str) -> Send:
-        # The shell stamps the time.
+        # the shell adds the time
         return Send(
             StepFinished(
                 node=self.node,
@@ -282,7 +282,7 @@ class Machine:
         return [NotifyStep(key, message.message) for key in batch or keys if key.step_id != STEP_EXTERN]
 
     def dismissed(self) -> Actions:
-        """The controller has no such node any more, and its jobs have failed or run elsewhere: end them, at once."""
+        """The controller no longer has this node, and its jobs have failed or run elsewhere: end them at once."""
         actions: Actions = []
         for life, entry in list(self._jobs.items()):
             entry.over = True
@@ -293,16 +293,16 @@ class Machine:
             actions += self._go_on(life, entry)
         return actions
 
-    # -- what happens
+    # Events
 
     def adopt(self, key: StepKey, job: Job) -> None:
-        """After a restart: a step that this daemon started in an earlier life of its own. Its Prolog has run."""
+        """After a restart: a step that an earlier daemon started. Its Prolog has run."""
         entry = self._jobs.setdefault((key.job_id, key.restart_count), _JobHere(job))
         entry.prolog = "done"
         entry.steps[key.step_id] = key
 
     def noticed_end(self, key: StepKey, result: StepFinished) -> Actions:
-        """A supervisor has reported, or what was left of a killed one is gone."""
+        """A supervisor has reported, or the remains of a killed one are gone."""
         life = (key.job_id, key.restart_count)
         entry = self._jobs.get(life)
         if entry is None or entry.steps.pop(key.step_id, None) is None:
@@ -325,7 +325,7 @@ class Machine:
         return actions + self._go_on(life, entry)
 
     def noticed_death(self, key: StepKey) -> Actions:
-        """The supervisor is gone without a result: it was killed, or could not even start."""
+        """The supervisor is gone without a result: it was killed, or could not start."""
         entry = self._jobs.get((key.job_id, key.restart_count))
         return [CleanUp(key)] if entry is not None and key.step_id in entry.steps else []
 
@@ -348,7 +348,7 @@ class Machine:
         return self.noticed_end(key, result)
 
     def prolog_ended(self, job: Job, ok: bool, error: str, now: float) -> Actions:
-        """The Prolog has run: start what waits for it, or give the job back and ask to be drained."""
+        """The Prolog has run: start the waiting steps, or give the job back and request a drain."""
         life = (job.id, job.restart_count)
         entry = self._jobs.get(life)
         if entry is None:
@@ -384,7 +384,7 @@ class Machine:
         return actions + self._go_on(life, entry)
 
     def epilog_ended(self, job: Job, ok: bool) -> Actions:
-        """The Epilog has run: the job is gone; a node whose Epilog fails asks to be drained."""
+        """The Epilog has run: the job is gone; a node whose Epilog fails requests a drain."""
         life = (job.id, job.restart_count)
         entry = self._jobs.get(life)
         if entry is None:
@@ -394,7 +394,7 @@ class Machine:
         return actions + self._go_on(life, entry)
 
     def acknowledged(self, report: Report) -> Actions:
-        """The controller has a report for good."""
+        """The controller has stored a report."""
         if not isinstance(report, StepFinished):
             return []
         key = StepKey(report.job_id, report.restart_count, report.step_id)
@@ -403,10 +403,10 @@ class Machine:
         self._ended[key] = True
         return [RemoveSpool(key)]
 
-    # -- parts
+    # Parts
 
     def _go_on(self, life: Life, entry: _JobHere) -> Actions:
-        """The next stage of a job that is over and has nothing left."""
+        """The next stage of a job that is over and has no steps left."""
         if not entry.over or entry.steps or entry.queued or entry.prolog == "running":
             return []
         if self.has_epilog and entry.epilog == "":

@@ -1,6 +1,6 @@
-"""`slurmd`: from the command line to a serving daemon, and to its exit status.
+"""The `slurmd` command: from the command line to a serving daemon and its exit status.
 
-Owns options, configuration search, pid file, log and detaching; what it serves is `node.daemon`.
+Owns options, configuration search, pid file, log and detaching; `node.daemon` does the serving.
 
 Source: slurmd(8); slurm.conf(5) SlurmdUser, SlurmdPidFile, SlurmdLogFile, SlurmdSpoolDir.
 """
@@ -28,12 +28,12 @@ if TYPE_CHECKING:
 
 
 def entry() -> None:
-    """The installed command."""
+    """Entry point of the installed command."""
     sys.exit(main(sys.argv[1:]))
 
 
 def main(argv: list[str]) -> int:
-    """Run the daemon, or (without -D) start it and return when it serves."""
+    """Run the daemon in the foreground (-D), or start it and return once it serves."""
     return run_daemon("slurmd", argv, parse, USAGE, _start)
 
 
@@ -70,7 +70,9 @@ def _start(options: Options) -> int:
 
 @dataclass(frozen=True)
 class _Ours:
-    """What is this machine's own: the node that the controller has named, its keys, whether the files are sent."""
+    """This machine's identity: the node named by the controller, its keys, and whether the controller sends
+    the files.
+    """
 
     node: NodeConfig | None
     membership: Membership | None
@@ -109,7 +111,7 @@ def _configuration(options: Options) -> tuple[str, Membership | None, bool]:
 
 
 def _need_user(settings: DaemonSettings) -> None:
-    """Raises SpritzError unless we run as SlurmdUser: jobs could not be started, or not as whom they should."""
+    """Raises SpritzError unless this process runs as SlurmdUser: else jobs could not start, or not as their users."""
     from spritz.runtime.privilege import UnknownUser, current_user, lookup_user
 
     try:
@@ -169,7 +171,7 @@ def _read(
 
 
 def _run(options: Options, settings: DaemonSettings, hardware: Hardware, startup: Startup, ours: _Ours) -> int:
-    """In the process that will serve."""
+    """Runs in the process that serves."""
     log_file = options.log_file or settings.log_file
     _prepare_directories(settings, log_file)
     set_nice(options.nice)
@@ -256,7 +258,7 @@ def _first(group: BaseExceptionGroup[SpritzError]) -> SpritzError:
 
 
 def _owners(slurm_user: str) -> frozenset[int]:
-    """Who may run the controller: root, SlurmUser, and whoever runs us."""
+    """Users that may run the controller: root, SlurmUser, and this process's user."""
     from spritz.runtime.privilege import UnknownUser, lookup_user
 
     try:
@@ -266,7 +268,7 @@ def _owners(slurm_user: str) -> frozenset[int]:
 
 
 def _prepare_directories(settings: DaemonSettings, log_file: str) -> None:
-    """Make what is missing of the directories that the daemon writes to."""
+    """Create missing directories that the daemon writes to."""
     wanted = [node.spool for node in settings.nodes.values()]
     wanted += [os.path.dirname(os.path.abspath(path)) for path in (settings.pid_file, log_file) if path]
     for path in wanted:
@@ -277,7 +279,7 @@ def _prepare_directories(settings: DaemonSettings, log_file: str) -> None:
 
 
 def _need_container(container: Container | None) -> None:
-    """Raises SpritzError where jobs could not have directories of their own."""
+    """Raises SpritzError if jobs could not have private directories."""
     if container is None:
         return
     from spritz.stepd.namespaces import may_cover
@@ -297,7 +299,7 @@ def _need_container(container: Container | None) -> None:
 
 
 def _need_sockets(spool: str) -> None:
-    """Raises SpritzError where no step could listen: some network file systems have no sockets."""
+    """Raises SpritzError if the file system has no sockets, as some network file systems: steps could not listen."""
     from spritz.node.spool import try_socket
 
     try:

@@ -1,4 +1,4 @@
-"""`slurmd`'s command line. Options that Slurm has and we have not are refused by name.
+"""`slurmd`'s command line. Slurm's options that are not supported are refused by name.
 
 Source: slurmd(8).
 """
@@ -43,11 +43,11 @@ _GRAMMAR = Grammar(
 
 @dataclass(frozen=True, kw_only=True)
 class Options(Common):
-    """What was asked for."""
+    """Parsed options."""
 
     boot_now: bool = False
     clear: bool = False
-    #: of a dynamic node: what slurm.conf would say of it
+    #: of a dynamic node: its line of slurm.conf
     conf: str = ""
     #: controllers to fetch the configuration from
     conf_server: str = ""
@@ -63,7 +63,7 @@ class Options(Common):
 
 
 def parse(argv: list[str]) -> Options:
-    """Raises SpritzError for what slurmd does not have."""
+    """Raises SpritzError for unknown options."""
     given, common = read(argv, _GRAMMAR)
     if "F" in given and "Z" in given:
         raise SpritzError("-F and -Z exclude each other", hint=USAGE)

@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     from spritz.runtime.log import Logger
     from spritz.runtime.tasks import Supervisor
 
-#: Patience with a controller that has not answered, and pause before a report that it refused is sent again.
+#: Seconds to wait for the controller's answer, and before a refused report is sent again.
 _ANSWER_SECONDS = 30.0
 _REFUSED_SECONDS = 5.0
 
 
 class Reporter:
-    """Keeps what the controller has not acknowledged. `on_acknowledged` hears of each report once."""
+    """Keeps unacknowledged reports. `on_acknowledged` is called with each report once."""
 
     def __init__(self, tasks: Supervisor, clock: Clock, log: Logger, on_acknowledged: Callable[[Struct], None]) -> None:
         self._tasks = tasks
@@ -37,13 +37,13 @@ class Reporter:
         return len(self._pending)
 
     def connected(self, channel: Channel) -> None:
-        """The nodes are registered on a new connection: everything that waits goes out, oldest first."""
+        """The nodes are registered on a new connection: send all kept reports, oldest first."""
         self._channel = channel
         for number, report in list(self._pending.items()):
             self._tasks.spawn_contained(self._deliver(number, report, channel), name="report")
 
     def send(self, report: Struct) -> None:
-        """Send it now, or as soon as there is a controller."""
+        """Send a report now, or as soon as there is a controller."""
         self._sequence += 1
         self._pending[self._sequence] = report
         if self._channel is not None and self._channel.is_open:

@@ -1,4 +1,4 @@
-"""What the node daemon takes from the configuration files, which `config.load` reads.
+"""The node daemon's settings, from the configuration files read by `config.load`.
 
 Sources: slurm.conf(5), gres.conf(5), cgroup.conf(5).
 """
@@ -39,7 +39,7 @@ class Hooks(Struct, frozen=True, kw_only=True):
     epilog: tuple[str, ...] = ()
     prolog_seconds: float = 0.0
     epilog_seconds: float = 0.0
-    #: how long a machine that can make no processes for a step is tried again (BatchStartTimeout)
+    #: seconds for which starting a step is retried on a machine that cannot create processes (BatchStartTimeout)
     start_seconds: float = 10.0
     #: one at a time on each node (PrologFlags=Serial)
     serial: bool = False
@@ -59,7 +59,7 @@ class NodeSettings(Struct, frozen=True, kw_only=True):
 
 
 class DaemonSettings(Struct, frozen=True, kw_only=True):
-    """All of it. `controllers` are addresses to try in order, from the key `controllers_key`."""
+    """All settings of the daemon. `controllers`: addresses to try in order, from the key `controllers_key`."""
 
     path: str
     cluster_name: str
@@ -80,7 +80,7 @@ class DaemonSettings(Struct, frozen=True, kw_only=True):
     #: RebootProgram with its arguments, and whether we end when it has been started (shutdown_on_reboot)
     reboot_program: str
     ends_for_reboot: bool
-    #: of files that say which jobs have which GPU (`node.job_mapping`); "": none
+    #: directory of files that map GPUs to jobs (`node.job_mapping`); "": none
     job_mapping_directory: str
     #: programs that change features
     helpers: HelpersFile
@@ -90,18 +90,18 @@ class DaemonSettings(Struct, frozen=True, kw_only=True):
     private_hosts: bool
     #: what is mounted, as `node.cgroup.version` says it; "" also where CgroupPlugin=disabled
     cgroup_version: str
-    #: CPUs that slurmd and its supervisors keep to; empty: all
+    #: CPUs for slurmd and its supervisors; empty: all
     own_cpus: tuple[int, ...]
-    #: cgroup.conf asks for memory limits by cgroups, and none can be made here
+    #: cgroup.conf requires memory limits by cgroups, but none can be created
     unconfined: bool
-    #: likewise for devices and cores: keys of cgroup.conf, and what becomes of them
+    #: the same for devices and cores: keys of cgroup.conf, and the consequences
     unheld: tuple[tuple[str, str], ...]
     #: address of every node of the cluster
     addresses: dict[str, str]
 
 
 def own_nodes(config: LoadedConfig, wanted: str, hostname: str, *, some: bool = False) -> list[NodeConfig]:
-    """The nodes that this daemon stands for: those of -N, else the one whose NodeHostname or name is this host's.
+    """The nodes of this daemon: those of -N, else the one whose NodeHostname or name is this host's.
 
     Raises SpritzError if there is none, or a name is not configured (`some`: if none of the names is).
     """
@@ -278,7 +278,7 @@ def _database(have: Settings) -> tuple[tuple[str, int], ...]:
 
 
 def holds(config: LoadedConfig, key: str) -> bool:
-    """Whether a group is to hold tasks to their devices or cores. Source: slurm.conf(5) TaskPlugin=task/cgroup."""
+    """Whether a cgroup must restrict tasks to their devices or cores. Source: slurm.conf(5) TaskPlugin=task/cgroup."""
     return config.cgroup.flag(key) and "cgroup" in str(config.settings["TaskPlugin"])
 
 

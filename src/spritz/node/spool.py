@@ -26,14 +26,14 @@ _NAMES = (spec.RECORD, spec.CONTROL, spec.SCRIPT)
 _IDENTITY = "identity"
 _BOOT = "boot"
 _PROBE = "probe."
-#: Directories that are kept, empty but for an empty record, for steps to come: new inodes are what a step's files cost.
+#: Empty directories kept for later steps: creating inodes is the main cost of a step's files.
 _FREE = "free."
 _FREE_MAX = 8
 _job_decoder = msgspec.msgpack.Decoder(Job)
 
 
 class FoundStep(Struct, frozen=True, kw_only=True):
-    """A step that an earlier daemon left. `begun`: a supervisor has, or had, it."""
+    """A step left by an earlier daemon. `begun`: a supervisor has, or had, it."""
 
     key: RunningStep
     job: Job
@@ -64,7 +64,7 @@ class Spool:
         self._kept = 0
 
     def directory(self, key: RunningStep) -> str:
-        """Where the step is kept."""
+        """The directory of the step."""
         step = "batch" if key.step_id == STEP_BATCH else step_name(key.step_id)
         return f"{self.path}/job{key.job_id:05d}.{key.restart_count}.{step}"
 
@@ -105,7 +105,7 @@ class Spool:
         return True
 
     def recycle(self, directory: str) -> None:
-        """Forget a step whose supervisor has told its end, and so is done with the directory; keep that for another."""
+        """Forget a step whose supervisor has reported its end; keep the directory for another step."""
         free = f"{self.path}/{_FREE}{self._kept}"
         if len(self._free) >= _FREE_MAX:
             self.remove(directory)
@@ -125,7 +125,7 @@ class Spool:
         self._free.append(free)
 
     def remove(self, directory: str) -> None:
-        """Forget a step; harmless if it was forgotten."""
+        """Forget a step; does nothing if it was forgotten already."""
         for name in _NAMES:
             try:
                 os.unlink(f"{directory}/{name}")
@@ -142,7 +142,7 @@ class Spool:
             shutil.rmtree(directory, ignore_errors=True)
 
     def identity(self) -> str:
-        """A random word that lives as long as the spool remembers. Raises OSError if it cannot be kept."""
+        """A random word with the lifetime of the spool's content. Raises OSError if it cannot be stored."""
         path = f"{self.path}/{_IDENTITY}"
         try:
             with open(path, encoding="ascii") as file:
@@ -160,7 +160,7 @@ class Spool:
         return known
 
     def has_booted(self, boot_id: str) -> bool:
-        """Whether the machine has booted since a daemon last asked, which is remembered. Raises OSError."""
+        """Whether the machine has booted since a daemon last asked, which is stored. Raises OSError."""
         path = f"{self.path}/{_BOOT}"
         try:
             with open(path, encoding="ascii") as file:
@@ -172,14 +172,14 @@ class Spool:
         return bool(before and boot_id) and before != boot_id
 
     def forget_identity(self) -> None:
-        """What was launched here is not remembered any more (-c)."""
+        """Forget what was launched here (-c)."""
         try:
             os.unlink(f"{self.path}/{_IDENTITY}")
         except FileNotFoundError:
             pass
 
     def scan(self) -> LeftSteps:
-        """What is left of an earlier daemon. Directories that never became steps are removed on the way.
+        """The steps left by an earlier daemon. Directories that never became steps are removed on the way.
 
         Raises OSError if the spool cannot be read.
         """
@@ -226,7 +226,7 @@ class Spool:
 
 
 def try_socket(path: str) -> None:
-    """Whether the spool can hold what supervisors listen at. Raises OSError where its file system refuses it."""
+    """Check that supervisors can listen in the spool. Raises OSError if its file system has no sockets."""
     name = f"{_PROBE}{os.getpid()}"
     parent = os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:

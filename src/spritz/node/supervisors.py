@@ -1,4 +1,4 @@
-"""Connections to the supervisors of this daemon's steps: orders out, reports in, and their ends noticed at once."""
+"""Connections to the supervisors of this daemon's steps: sends orders, receives reports, detects their ends."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class SupervisorLink:
         self.task_ids = task_ids
         self.finished = False
         self.closed = False
-        #: who waits to be told what the step has used
+        #: callers waiting for the step's usage
         self.measuring: list[asyncio.Future[control.Measured]] = []
         self._connection = connection
         self._decoder = control.ReportDecoder()
@@ -63,7 +63,7 @@ class SupervisorLink:
         self._loop.add_reader(connection.fileno(), self._readable)
 
     def order(self, order: control.Order) -> None:
-        """Tell it something. Orders are small: a supervisor that reads none of many is taken for dead."""
+        """Send an order. Orders are small: a supervisor that stops reading is taken for dead."""
         if self.closed:
             return
         try:
@@ -75,7 +75,7 @@ class SupervisorLink:
         """What its step has used so far. Raises ConnectionError if the supervisor ends meanwhile."""
         future: asyncio.Future[control.Measured] = self._loop.create_future()
         self.measuring.append(future)
-        # One question is enough for all who ask while it is answered.
+        # concurrent callers share one query
         if len(self.measuring) == 1:
             self.order(control.Measure())
         if self.closed:
@@ -83,7 +83,7 @@ class SupervisorLink:
         return await future
 
     def measured(self, answer: control.Measured | None) -> None:
-        """Tell those who wait; None: it will not be known."""
+        """Answer the callers; None: the usage is unknown."""
         waiting, self.measuring = self.measuring, []
         for future in waiting:
             if future.done():
@@ -94,13 +94,13 @@ class SupervisorLink:
                 future.set_result(answer)
 
     def begin(self, node: str, key: RunningStep, directory: str, task_ids: tuple[int, ...]) -> None:
-        """Give another step to an idle supervisor. It is `closed` afterwards if there was none any more."""
+        """Give another step to an idle supervisor. If the supervisor is gone, the link is `closed`."""
         self.node, self.key, self.directory, self.task_ids = node, key, directory, task_ids
         self.order(control.Begin(directory))
         self.finished = False
 
     def close(self) -> None:
-        """Let go of it; it goes on by itself."""
+        """Close the connection; the supervisor continues."""
         if not self.closed:
             self.closed = True
             self._loop.remove_reader(self._connection.fileno())

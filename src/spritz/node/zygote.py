@@ -1,4 +1,4 @@
-"""The daemon's hold on its zygote: the warm parent that supervisors are forked from. Source: `stepd.zygote`."""
+"""The daemon's connection to its zygote: the warm parent that supervisors are forked from. Source: `stepd.zygote`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from spritz import installed
 
 
 class Zygote:
-    """Starts the process when it is first needed, and again when it has died. `log_descriptor` takes its complaints.
+    """Starts the process on first use, and again after its death. `log_descriptor` gets its error output.
 
     `files_limit` is the RLIMIT_NOFILE that it and all tasks get (None: the daemon's own). `own_namespaces`: tasks get
     names of their own (`stepd.namespaces`).
@@ -59,7 +59,7 @@ class Zygote:
         self._requests = ours
 
     def launch(self, directory: str) -> socket.socket:
-        """Have a supervisor forked for the step in `directory`; our end of its connection. Raises OSError."""
+        """Fork a supervisor for the step in `directory`. Returns our end of its connection. Raises OSError."""
         ours, theirs = socket.socketpair()
         try:
             self._ask(directory, theirs)
@@ -80,11 +80,11 @@ class Zygote:
                 socket.send_fds(self._requests, [body], [connection.fileno()])
                 return
             except (BrokenPipeError, ConnectionResetError):
-                self.close()  # it was killed: a new one takes its place
+                self.close()  # it was killed: a new one is started
         raise BrokenPipeError("the parent of step supervisors does not stay alive")
 
     def close(self) -> None:
-        """Let it end; supervisors go on."""
+        """End the zygote; supervisors continue."""
         if self._requests is not None:
             self._requests.close()
             self._requests = None

@@ -1,4 +1,4 @@
-"""A launch message becomes what its supervisor must know. Pure: everything about this machine is in `NodeSetup`.
+"""Builds a supervisor's specification from a launch message. Pure: `NodeSetup` describes this machine.
 
 Sources: sbatch(1), srun(1), slurm.conf(5) PropagateResourceLimits, TaskProlog, TaskEpilog, JobFileAppend.
 """
@@ -28,14 +28,14 @@ from spritz.stepd.spec import MARKER, SCRIPT, Identity, SupervisorSpec, TaskSpec
 
 #: what ends a task that leaves nothing behind
 _NO_END: tuple[str, ...] = ()
-#: How long a runtime may take to end a container, and --container-save to write one.
+#: Seconds for a runtime to end a container, and for --container-save to write one.
 _END_SECONDS, _SAVE_SECONDS = 30.0, 1800.0
-#: Where a batch script is seen in its container.
+#: path of a batch script in its container
 _SCRIPT_INSIDE = "/tmp/slurm_script"
 
 
 class MemoryRule(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """How the memory of an allocation becomes a limit. Source: cgroup.conf(5) AllowedRAMSpace and its kin.
+    """Derives a limit from an allocation's memory. Source: cgroup.conf(5) AllowedRAMSpace and its kin.
 
     `swap_percent` None: swap is not limited. `max_mib` 0: no upper bound.
     """
@@ -46,7 +46,7 @@ class MemoryRule(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     swap_percent: float | None = 0.0
 
     def limits(self, memory_mib: int) -> tuple[int, int]:
-        """(memory, swap beyond it) in MiB; (0, 0) where memory was not asked for."""
+        """(memory, additional swap) in MiB; (0, 0) without a memory request."""
         if not memory_mib:
             return 0, 0
         memory = max(self.min_mib, int(memory_mib * self.percent / 100))
@@ -56,15 +56,15 @@ class MemoryRule(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class NodeSetup(msgspec.Struct, frozen=True, kw_only=True):
-    """What launching depends on beside the message: from slurm.conf, the machine, and the daemon's own rights."""
+    """What launching depends on besides the message: slurm.conf, the machine, and the daemon's rights."""
 
     facts: NodeFacts
     topology: Topology | None = None
     #: CPUs of the node as configured
     cpus: int = 1
-    #: TaskPlugin has affinity (or cgroup): bind tasks to their CPUs
+    #: TaskPlugin has affinity (or cgroup): tasks are bound to their CPUs
     bind: bool = False
-    #: CPUs of tasks that are not bound otherwise, where slurmd keeps to cores of its own; empty: all
+    #: CPUs of tasks without a binding, if slurmd has cores of its own; empty: all
     job_cpus: tuple[int, ...] = ()
     file_append: bool = False
     kill_wait_seconds: int = 30
@@ -78,7 +78,7 @@ class NodeSetup(msgspec.Struct, frozen=True, kw_only=True):
     cgroup_cores: str = ""
     #: for freezing and killing
     cgroup_tree: str = ""
-    #: directories of each job's own; None without job_container/tmpfs
+    #: private directories of jobs; None without job_container/tmpfs
     container: Container | None = None
     #: oci.conf; None without: --container has no effect
     oci: OciFile | None = None
@@ -94,7 +94,7 @@ class NodeSetup(msgspec.Struct, frozen=True, kw_only=True):
     energy_source: str = ""
     #: PropagatePrioProcess
     propagate_priority: int = 0
-    #: names of limits that are taken over from the submitter; None: all
+    #: names of limits propagated from the submitter; None: all
     limits: frozenset[str] | None = None
     hosts_file: str = ""
     #: what %N in file names is: the host's short name; "": the node's, which a virtual node's tasks see as their host's
@@ -102,7 +102,7 @@ class NodeSetup(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def cgroups(self) -> frozenset[str]:
-        """Directories in which supervisors make groups."""
+        """Directories in which supervisors create groups."""
         return frozenset({self.cgroup_memory, self.cgroup_devices, self.cgroup_cores, self.cgroup_tree} - {""})
 
 
@@ -194,7 +194,7 @@ def step_spec(message: LaunchStep, directory: str, setup: NodeSetup) -> Supervis
     tasks = tuple(
         _task(job, step, message.node, node_index, local_id, setup) for local_id in range(len(share.task_ids))
     )
-    contains = step.step_id == STEP_EXTERN  # the container of a job is no task of the user's
+    contains = step.step_id == STEP_EXTERN  # the container of a job is no task of the user
     shared = streams.shared_by_nodes(spec.stdout, len(step.nodes)) and node_index > 0
     return SupervisorSpec(
         job_id=job.id,
@@ -297,9 +297,10 @@ def _gpu_bind(job: Job, step: Step) -> str:
 def _contained(
     container: ContainerOptions | None, argv: tuple[str, ...], devices: tuple[tuple[str, ...], tuple[str, ...]]
 ) -> tuple[str, ...]:
-    """The command, in the container if there is one: a program of ours finds the engine on the node, as the user.
+    """The command, wrapped if there is a container: a helper program finds the container engine on the node, as the
+    user.
 
-    `devices`: files of those that it does not have, and of those that it has.
+    `devices`: files of denied and of allowed devices.
     """
     if container is None or container.bundle or not argv:
         return argv
@@ -332,7 +333,7 @@ def _in_runtime(container: ContainerOptions | None, setup: NodeSetup) -> bool:
 
 
 def _saved(container: ContainerOptions | None) -> tuple[str, ...]:
-    """What writes the container to the file of --container-save when its tasks have ended."""
+    """The command that writes the container to the file of --container-save after its tasks have ended."""
     if container is None or not container.save:
         return _NO_END
     return tuple(installed.python("spritz.stepd.container", "--save", msgspec.json.encode(container).decode()))
@@ -379,7 +380,7 @@ def _oci_directory(job: Job, step_id: int, setup: NodeSetup) -> str:
 
 
 def _argv(step: Step, task_id: int) -> tuple[str, ...]:
-    """The command of one task; in a --multi-prog line `%t` is the rank and `%o` its place in the line's tasks."""
+    """The command of one task; in a --multi-prog line `%t` is the rank and `%o` its index among the line's tasks."""
     if not step.spec.multi_prog:
         return step.spec.argv
     bit = 1 << task_id
@@ -395,7 +396,7 @@ def _bound(mask: str, setup: NodeSetup) -> tuple[int, ...]:
     found = real_cpus(mask_of(mask), setup.cpus, setup.topology) if setup.bind else ()
     if found or not setup.job_cpus or setup.topology is None:
         return found
-    # Not those that the supervisor would pass on; but a job that was given reserved cores has them (--core-spec).
+    # The reserved cores are excluded; but a job that was given reserved cores has them (--core-spec).
     order = setup.topology.order
     given = {order[place] for place in mask_ids(mask_of(mask)) if place < len(order)}
     return setup.job_cpus if given.issubset(setup.job_cpus) else tuple(sorted(order))

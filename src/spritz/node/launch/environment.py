@@ -1,7 +1,7 @@
 """The environment of batch scripts and of tasks: every SLURM_ variable, from the job, the step and the node.
 
-The user's own environment comes first; what is a fact about the job replaces what it says. Pure.
-Sources: sbatch(1) OUTPUT ENVIRONMENT VARIABLES, srun(1) OUTPUT ENVIRONMENT VARIABLES; values checked against 22.05.
+The user's environment comes first; facts about the job override it. Pure. Sources: sbatch(1) OUTPUT ENVIRONMENT
+VARIABLES, srun(1) OUTPUT ENVIRONMENT VARIABLES; values checked against 22.05.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ def job_variables(job: Job, node_index: int, facts: NodeFacts) -> Variables:
 
 
 def _size_variables(job: Job) -> Variables:
-    """What was asked for; a variable is there only if its option was."""
+    """Requested sizes; a variable exists only if its option was given."""
     spec = job.spec
     variables = request_variables(spec)
     if spec.segment is not None:
@@ -234,7 +234,7 @@ _SIZES = frozenset(
 
 
 def without_sizes(variables: Variables, inherited: tuple[bytes, ...]) -> Variables:
-    """--preserve-env: sizes that the step inherits stay as they are. Source: srun(1) --preserve-env."""
+    """--preserve-env: inherited sizes stay. Source: srun(1) --preserve-env."""
     given = {entry.partition(b"=")[0].decode("utf-8", "surrogateescape") for entry in inherited}
     return {name: value for name, value in variables.items() if name not in _SIZES or name not in given}
 
@@ -250,9 +250,9 @@ def _share(job: Job, node_index: int) -> NodeAllocation:
 
 
 def merge(user: tuple[bytes, ...], variables: Variables) -> tuple[bytes, ...]:
-    """`NAME=value` entries: the user's, replaced and followed by ours. Entries that are no variables are dropped.
+    """`NAME=value` entries: the user's, overridden and followed by the job's. Invalid entries are dropped.
 
-    TMPDIR is /tmp unless the user says otherwise, as Slurm has it.
+    TMPDIR defaults to /tmp, as in Slurm.
     """
     ours = {name.encode(): octets(value) for name, value in variables.items()}
     kept = []

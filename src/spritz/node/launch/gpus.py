@@ -1,4 +1,4 @@
-"""Which GPUs a job, a step and a task see: CUDA_VISIBLE_DEVICES and its kin.
+"""GPUs visible to a job, a step and a task: CUDA_VISIBLE_DEVICES and others.
 
 Indexes are the node's own, unless ConstrainDevices hides all other GPUs: then they count those of the step. Pure.
 Source: gres.conf(5) Flags, srun(1) --gpu-bind, sbatch(1) SLURM_JOB_GPUS, SLURM_GPUS_ON_NODE, SLURM_SHARDS_ON_NODE.
@@ -90,7 +90,7 @@ def device_files(
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """(files of devices that are not in an allocation, those that are), of all that gres.conf names on the node.
 
-    A file that several devices need, as parts of a GPU (MIG) do, is open to whoever has one of them.
+    A file shared by several devices, such as slices of a GPU (MIG), is allowed if one of them is allocated.
     """
     denied: list[str] = []
     given: list[str] = []

@@ -1,4 +1,4 @@
-"""What the servers of MPI programs are told of their step: one world of tasks, over all components that it runs in.
+"""The step as MPI servers see it: one world of tasks, across all its components.
 
 Source: srun(1) --mpi, --het-group.
 """

@@ -1,4 +1,4 @@
-"""With what niceness tasks run: the node daemon's, or that of the command which asked for them.
+"""Niceness of tasks: the node daemon's, or that of the submitting command.
 
 sbatch, srun and salloc write theirs into SLURM_PRIO_PROCESS. Source: slurm.conf(5) PropagatePrioProcess.
 """
@@ -9,7 +9,7 @@ _NAME = b"SLURM_PRIO_PROCESS="
 
 
 def submitted(environment: tuple[bytes, ...]) -> int:
-    """The command's niceness, -20 to 19; 0 if its environment does not say."""
+    """The command's niceness, -20 to 19; 0 if its environment does not have it."""
     found = next((entry[len(_NAME) :] for entry in reversed(environment) if entry.startswith(_NAME)), b"0")
     try:
         return max(-20, min(int(found), 19))

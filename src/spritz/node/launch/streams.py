@@ -1,4 +1,4 @@
-"""Where a task's standard streams go: file patterns become paths. Pure.
+"""Destinations of a task's standard streams: expands file patterns to paths. Pure.
 
 Sources: sbatch(1) --input, --output, --error, FILENAME PATTERN; srun(1) IO REDIRECTION.
 """
@@ -15,7 +15,7 @@ from spritz.model.step import Step
 from spritz.notation import filename
 from spritz.stepd.spec import CLIENT, NOTHING
 
-#: What Slurm puts for a number that a job does not have.
+#: Slurm's number for a missing id in a pattern
 _NO_NUMBER = 4294967294
 
 
