@@ -1,4 +1,4 @@
-"""slurm.conf, gres.conf and cgroup.conf: Slurm's grammar in, typed values out.
+"""slurm.conf and related files: Slurm's grammar in, typed values out.
 
 Map
 ---
@@ -9,15 +9,17 @@ Map
 `typed`        tokens -> `Settings`, `NodeLine`, `PartitionLine`, `GresLine` …
 `gres`         Gres= and gres.conf; what a node has according to both
 `geometry`     boards, sockets, cores, threads and CPUs from whichever of them are given
-`check`        what one line alone cannot tell: duplicates, unknown nodes, sizes that contradict each other
-`diagnostics`  all that is wrong, at once, each with file, line and what would be right
-`files`        reads files into lines, includes followed
+`check`        what a single line cannot show: duplicates, unknown nodes, contradictory sizes
+`diagnostics`  all faults together, each with file, line and a hint
+`files`        reads files into lines, following includes
 `load`         the whole configuration; with `files` the only module that is not pure
 `loaded`       a configuration that can be used
 `build`        parsed configuration -> the frozen records of `spritz.model`
 `render`       values -> text of a slurm.conf
 `show`         what `scontrol show config` prints
 `reference`    the tables as documentation
+`alone`        one file by itself, for `spritz config check`
+`topology`, `topology_yaml`, `helpers`, `containers`, `oci`, `power`, `mcs`, `plugins`, `weights`   one subject each
 
 Everything but `files` and `load` is pure. Units: seconds, minutes and MiB, as each key's kind says; `INFINITE` is "no
 limit".

@@ -1,6 +1,7 @@
-"""One file of the configuration, looked at by itself: what kind it is, and every mistake in it.
+"""One configuration file by itself: its kind, and every mistake in it.
 
-slurm.conf is read with what lies beside it (`load.examine`); of the others only what they say themselves can be judged.
+slurm.conf is read together with the files beside it (`load.examine`); other files are checked only by their own
+content.
 
 Source: slurm.conf(5), slurmdbd.conf(5), gres.conf(5), cgroup.conf(5), topology.conf(5), topology.yaml(5),
 helpers.conf(5), job_container.conf(5), oci.conf(5).
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
     from spritz.config.diagnostics import Diagnostic
 
-#: those that Slurm has and nothing here reads
+#: files of Slurm that Spritz does not read
 UNREAD = (
     "acct_gather.conf",
     "burst_buffer.conf",
@@ -37,7 +38,7 @@ UNREAD = (
 
 
 def kind_of(path: str, given: str = "") -> str:
-    """The kind of file, by what is `given` or by its name: `slurmdbd.conf.new` is one as well. Raises SpritzError."""
+    """The kind of file: as `given`, or by its name (`slurmdbd.conf.new` counts too). Raises SpritzError."""
     name = (given or os.path.basename(path)).lower()
     known = ", ".join(KINDS)
     for unread in UNREAD:
@@ -59,7 +60,7 @@ def kind_of(path: str, given: str = "") -> str:
 
 
 def examine(path: str, kind: str) -> tuple[str, tuple[Diagnostic, ...]]:
-    """What is in the file, in words ("" if there are errors), and all errors and warnings."""
+    """A description of the file ("" if there are errors), and all errors and warnings."""
     if kind == "slurm.conf":
         config, found = load.examine(path)
         if config is None:
@@ -113,7 +114,7 @@ def _topology_yaml(files: Files, path: str, diagnostics: Diagnostics) -> str:
     text = files.text(path)
     if text is None:
         if not diagnostics.errors:
-            next(files.lines(path), None)  # says that there is none
+            next(files.lines(path), None)  # reports the missing file
         return ""
     found = topology_yaml.read(text, path, diagnostics)
     return "topologies " + ", ".join(network.name for network in found)
@@ -123,7 +124,7 @@ def _count(number: int, what: str) -> str:
     return f"{number} {what}{'' if number == 1 else 's'}"
 
 
-#: The kinds that are read, by name. slurm.conf is read with its neighbours.
+#: the kinds that are read, by name; slurm.conf is read with its neighbours
 KINDS: dict[str, Callable[[Files, str, Diagnostics], str]] = {
     "slurm.conf": lambda *_: "",
     "slurmdbd.conf": _slurmdbd,

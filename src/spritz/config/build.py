@@ -1,6 +1,6 @@
-"""A checked configuration as the records that core, scheduling and node machine read.
+"""Makes the records that core, scheduling and node machine read from a checked configuration.
 
-Pure. Decides nothing that `check` has not named: contradictions are settled as `geometry` and `gres` settle them.
+Pure. Decides nothing that `check` has not reported: contradictions are settled as `geometry` and `gres` settle them.
 
 Source: slurm.conf(5), gres.conf(5).
 """
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 def cluster_settings(
     have: Settings, topologies: tuple[Topology, ...] = (), nodesets: Sequence[NodeSetLine] = ()
 ) -> ClusterSettings:
-    """What decisions depend on."""
+    """The settings that decisions depend on."""
     number, flag, text, words = have.integer, have.flag, have.text, have.words
     consumable, memory = _consumables(have)
     select = set(words("SelectTypeParameters"))
@@ -150,19 +150,21 @@ def enforced(words: Iterable[str]) -> tuple[str, ...]:
 
 
 def _private(words: tuple[str, ...]) -> tuple[str, ...]:
-    """What the controller keeps from others; `cloud` is another matter, `accounts` and `events` are slurmdbd's."""
+    """What the controller hides from other users; `cloud` is handled in `power`, `accounts` and `events` by
+    slurmdbd.
+    """
     kept = ("jobs", "nodes", "partitions", "reservations", "usage", "users")
     return kept if "all" in words else tuple(word for word in words if word in kept)
 
 
 def _prolog_flags(words: tuple[str, ...]) -> tuple[str, ...]:
-    """With what they imply. Source: slurm.conf(5) PrologFlags."""
+    """PrologFlags with the flags that they imply. Source: slurm.conf(5) PrologFlags."""
     implied = ("Alloc",) if {"Contain", "DeferBatch"} & set(words) else ()
     return tuple(dict.fromkeys((*implied, *words)))
 
 
 def priority_policy(have: Settings) -> PriorityPolicy:
-    """PriorityWeight*, PriorityFlags and their kin."""
+    """PriorityWeight*, PriorityFlags and related keys."""
     chosen = set(have.words("PriorityFlags"))
     every = ("ASSOC", "PART", "QOS", "TRES")
     return PriorityPolicy(
@@ -187,8 +189,8 @@ def priority_policy(have: Settings) -> PriorityPolicy:
 
 
 def tres_weights(words: Iterable[str]) -> Iterator[tuple[str, float]]:
-    """`CPU=1000`, `Mem=0.25G`: weights of TRES by their names. A letter says of how much: 0.25 for each GiB; without
-    one memory's is for each MiB.
+    """`CPU=1000`, `Mem=0.25G`: weights by TRES name. A letter is the unit: 0.25 per GiB; without one memory
+    is per MiB.
     """
     for word in words:
         name, _, weight = word.rpartition("=")
@@ -200,7 +202,7 @@ def tres_weights(words: Iterable[str]) -> Iterator[tuple[str, float]]:
 
 
 def preemption_policy(have: Settings) -> PreemptionPolicy:
-    """PreemptType and what goes with it. Options of PreemptParameters may stand where older releases had them."""
+    """PreemptType and related keys. Accepts options of PreemptParameters where older releases had them."""
 
     def option(name: str, old_key: str = "", old_name: str = "") -> str | None:
         found = have.option("PreemptParameters", name)
@@ -225,7 +227,7 @@ def preemption_policy(have: Settings) -> PreemptionPolicy:
 
 
 def _consumables(settings: Settings) -> tuple[str, bool]:
-    """What jobs share a node by ("core", "cpu", "socket"), and whether memory counts."""
+    """What jobs share a node by ("core", "cpu", "socket"), and whether memory is consumable."""
     words = settings.words("SelectTypeParameters")
     if settings.text("SelectType") == "select/linear":
         return "core", settings.given("SelectTypeParameters") and "CR_Memory" in words
@@ -234,7 +236,7 @@ def _consumables(settings: Settings) -> tuple[str, bool]:
 
 
 def _shared_by(words: tuple[str, ...]) -> tuple[str, bool]:
-    """As CR_* say; "" where none does."""
+    """As CR_* say; "" if none does."""
     for word in words:
         base = word.lower().removeprefix("cr_").removesuffix("_memory")
         if base in ("cpu", "core", "socket"):
@@ -248,7 +250,7 @@ def _memory_percent(have: Settings) -> float:
 
 
 def _partition_consumables(line: PartitionLine, settings: Settings) -> tuple[str, bool]:
-    """SelectTypeParameters of a partition, which hold only where the cluster shares by cores or sockets."""
+    """SelectTypeParameters of a partition; they apply only if the cluster shares nodes by cores or sockets."""
     by, _memory = _consumables(settings)
     if by == "cpu" or settings.text("SelectType") == "select/linear":
         return "", True
@@ -270,7 +272,7 @@ def _option(settings: Settings, key: str, option: str, default: int) -> int:
 
 
 def _ports(text: str) -> tuple[int, int]:
-    """`12000-12999`; (0, 0) for what is no range of ports."""
+    """`12000-12999`; (0, 0) for malformed text."""
     first, _, last = text.partition("-")
     if not (first.isdecimal() and last.isdecimal() and len(first) < 6 and len(last) < 6):
         return 0, 0
@@ -341,7 +343,7 @@ def node_configs(parsed: Parsed, gres: GresFile) -> tuple[NodeConfig, ...]:
 
 
 def _common(line: NodeLine) -> NodeConfig:
-    """What all nodes of a line have alike."""
+    """What all nodes of a line have in common."""
     state = str(line["State"])
     return NodeConfig(
         name="",
@@ -357,12 +359,12 @@ def _common(line: NodeLine) -> NodeConfig:
 
 
 def _binding(value: Value) -> str:
-    """CpuBind=: cores, …; "" where others decide."""
+    """CpuBind=: cores, …; "" if it is not set."""
     return "" if value in (None, "off") else str(value)
 
 
 def _default_binding(settings: Settings) -> str:
-    """TaskPluginParam: `cores` is for all tasks, `autobind=cores` for those that no whole parts fit."""
+    """TaskPluginParam: `cores` applies to all tasks, `autobind=cores` to those that fit no whole parts."""
     for word in ("none", "sockets", "cores", "threads"):
         if settings.has_option("TaskPluginParam", word):
             return word

@@ -1,7 +1,7 @@
-"""What one line alone cannot tell: names used twice or nowhere defined, sizes that contradict each other.
+"""Faults between lines: names used twice or nowhere defined, sizes that contradict each other.
 
-Reads `Parsed` and `GresFile`, adds to `Diagnostics`, and says which nodes each partition has. An error is what Slurm's
-daemons refuse to start with, or what the manual forbids; what Slurm mends and logs is a warning that says what is
+Reads `Parsed` and `GresFile`, adds to `Diagnostics`, and finds the nodes of each partition. An error is what Slurm's
+daemons refuse to start with, or what the manual forbids; what Slurm corrects and logs is a warning that names the value
 used.
 
 Source: slurm.conf(5), gres.conf(5).
@@ -36,14 +36,14 @@ if TYPE_CHECKING:
     from spritz.config.typed import NodeLine, Parsed, PartitionLine
 
 CLUSTER_NAME_MAX = 40
-#: Keys of which one alone may be given.
+#: keys of which only one may be given
 _UNITS = ("DefMemPerCPU", "DefMemPerNode", "DefMemPerGPU"), ("MaxMemPerCPU", "MaxMemPerNode")
 
 
 def check(parsed: Parsed, gres: GresFile, diagnostics: Diagnostics, whole: Place) -> tuple[PartitionLine, ...]:
-    """Add every fault between lines; the partitions with their members filled in, in the order of the file.
+    """Add every fault between lines. Returns the partitions with their members filled in, in the order of the file.
 
-    `whole` is the place named for what is missing altogether.
+    `whole`: the location reported for what is missing altogether.
     """
     _settings(parsed, diagnostics, whole)
     nodes = _nodes(parsed.nodes, diagnostics)
@@ -53,7 +53,7 @@ def check(parsed: Parsed, gres: GresFile, diagnostics: Diagnostics, whole: Place
 
 
 def check_nodes(parsed: Parsed, gres: GresFile, diagnostics: Diagnostics) -> None:
-    """Faults of node lines that stand in no file; gres.conf was checked when it was read."""
+    """Faults of node lines that are in no file; gres.conf was checked when it was read."""
     nodes = _nodes(parsed.nodes, diagnostics)
     _gres_of_nodes(parsed, GresFile(), nodes, diagnostics)
     _counts_agree(parsed, gres, diagnostics)
@@ -93,7 +93,7 @@ def _settings(parsed: Parsed, diagnostics: Diagnostics, whole: Place) -> None:
 
 
 def _preemption(parsed: Parsed, diagnostics: Diagnostics) -> None:
-    """PreemptType and PreemptMode must go together; suspended jobs need somebody to resume them."""
+    """PreemptType and PreemptMode must go together; suspended jobs need GANG to be resumed."""
     settings = parsed.settings
     words = settings.words("PreemptMode")
     kind, place = settings.text("PreemptType"), settings.places.get("PreemptMode")
@@ -204,7 +204,7 @@ def _known(
     diagnostics: Diagnostics,
     extra: Iterable[str] = (),
 ) -> None:
-    """One error for all names that are no node's."""
+    """One error for all names that are not nodes."""
     unknown = [name for name in names if name not in nodes]
     if not unknown:
         return
@@ -212,7 +212,8 @@ def _known(
     if len(diagnostics.items) < PRINTED_MAX:
         close = nearest(unknown[0], [*extra, *_some(nodes)])
         if close and _letters(close) == _letters(unknown[0]):
-            close = None  # another number is no hint
+            # no hint: another number is no likely correction
+            close = None
     noun = "node" if len(unknown) == 1 else "nodes"
     message = f"{where} names unknown {noun} {shown(hostlist.compress(unknown))}"
     diagnostics.error(place, message, key="Nodes", hint=f"did you mean {close}?" if close else "")
@@ -228,7 +229,7 @@ def _some(nodes: dict[str, NodeLine]) -> list[str]:
 
 
 def specs_of(line: NodeLine) -> tuple[GresSpec, ...]:
-    """`Gres=` of a node line; items that are none are left out (`check` names them)."""
+    """`Gres=` of a node line, without malformed items (`check` reports them)."""
     found = []
     for item in _gres_items(line):
         try:
@@ -300,7 +301,7 @@ def _cores_in_range(
         try:
             mask = parse_ids(cores)
         except ValueError:
-            return  # named when the line was read
+            return  # reported when the line was read
         if mask.bit_length() > total:
             message = f"Cores={shown(cores)}: {_label(line)} has cores 0 to {total - 1}"
             diagnostics.error(place, message, key="Cores")
@@ -308,8 +309,7 @@ def _cores_in_range(
 
 
 def _counts_agree(parsed: Parsed, gres: GresFile, diagnostics: Diagnostics) -> None:
-    """Warn where gres.conf has fewer devices than `Gres=` promises; nodes that find their devices themselves are left
-    alone."""
+    """Warn if gres.conf has fewer devices than `Gres=` says, except on nodes that detect their devices."""
     if not gres.lines:
         return
     by_node: dict[str, list[int]] = {}

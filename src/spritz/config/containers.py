@@ -1,7 +1,7 @@
-"""job_container.conf: directories that jobs have of their own. Pure.
+"""job_container.conf: private directories of jobs. Pure.
 
-A line without NodeName counts for all nodes; of several lines for a node the last one of each key counts.
-Source: job_container.conf(5).
+A line without NodeName applies to all nodes; of several lines for a node, the last one of each key counts. Source:
+job_container.conf(5).
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ PLUGIN = "job_container/tmpfs"
 
 
 class ContainersFile(Struct, frozen=True, kw_only=True):
-    """All of job_container.conf; empty where JobContainerType does not ask for it."""
+    """All of job_container.conf; empty unless JobContainerType asks for it."""
 
     lines: tuple[tuple[tuple[str, ...], dict[str, Value]], ...] = ()
 
     def of(self, node: str) -> dict[str, Value]:
-        """What holds for a node, by the manual's spelling, with defaults; empty without BasePath."""
+        """The values for a node, by the manual's spelling, with defaults; empty without BasePath."""
         found: dict[str, Value] = {}
         for names, values in self.lines:
             if not names or node in names:
@@ -45,12 +45,12 @@ class ContainersFile(Struct, frozen=True, kw_only=True):
 
 
 def is_wanted(settings: Settings) -> bool:
-    """JobContainerType names it."""
+    """Whether JobContainerType names it."""
     return settings.text("JobContainerType") == PLUGIN
 
 
 def read(lines: Iterable[Line], diagnostics: Diagnostics) -> ContainersFile:
-    """The file. Never raises for what it holds."""
+    """Parse the file. Never raises for its content."""
     found: list[tuple[tuple[str, ...], dict[str, Value]]] = []
     for line in lines:
         fields = Fields(FILE, container_keys(), diagnostics)

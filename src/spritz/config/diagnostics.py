@@ -1,6 +1,6 @@
-"""What is wrong with a configuration: every fault, with its place and what would be right.
+"""The faults of a configuration: each with its location and a hint.
 
-Owns the wording's shape (`file:line: message (hint)`); what is a fault is decided by `typed`, `check` and `load`.
+Owns the form of the text (`file:line: message (hint)`); `typed`, `check` and `load` decide what is a fault.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 ERROR = "error"
 WARNING = "warning"
 
-#: How many faults are printed before the rest are only counted: a wrong file can hold a million of them.
+#: How many faults are printed before further ones are only counted: a wrong file can hold a million.
 PRINTED_MAX = 200
 
 
@@ -45,7 +45,7 @@ class Diagnostic(Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Diagnostics:
-    """A growing list of faults, in the order found. `once` keeps a repeated warning from burying the others."""
+    """A growing list of faults, in the order found. `once` keeps a repeated warning from hiding the others."""
 
     __slots__ = ("_seen", "items")
 
@@ -54,13 +54,13 @@ class Diagnostics:
         self._seen: set[str] = set()
 
     def error(self, place: Place | None, message: str, *, key: str = "", hint: str = "") -> None:
-        """Add something that keeps the configuration from being used."""
+        """Add a fault that makes the configuration unusable."""
         self._add(ERROR, place, message, key, hint)
 
     def warning(self, place: Place | None, message: str, *, key: str = "", hint: str = "", once: str = "") -> None:
-        """Add something that works otherwise than the file suggests.
+        """Add a warning: something works differently from what the file suggests.
 
-        With `once`, only the first of that name is kept.
+        With `once`, only the first warning of that name is kept.
         """
         if once:
             if once in self._seen:
@@ -76,12 +76,12 @@ class Diagnostics:
 
     @property
     def errors(self) -> tuple[Diagnostic, ...]:
-        """Only what forbids using the configuration."""
+        """The faults that make the configuration unusable."""
         return tuple(item for item in self.items if item.severity == ERROR)
 
     @property
     def warnings(self) -> tuple[Diagnostic, ...]:
-        """Only what should be looked at."""
+        """The warnings."""
         return tuple(item for item in self.items if item.severity == WARNING)
 
 
@@ -115,7 +115,8 @@ def _texts(items: Sequence[Diagnostic]) -> list[str]:
 
 def report(diagnostics: Iterable[Diagnostic], color: bool = False) -> str:
     """All faults, one line each, errors first and both in the order of the files, then a line that counts them; empty
-    if there are none."""
+    if there are none.
+    """
     items = _by_place(diagnostics)
     if not items:
         return ""

@@ -1,7 +1,7 @@
-"""A node line that stands in no file: of `scontrol create NodeName=…`, or of `slurmd -Z --conf`.
+"""A node line outside any file: `scontrol create NodeName=…`, or `slurmd -Z --conf`.
 
-Read and checked as a line of slurm.conf is, by the configuration that is in force: the same names of GRES, the lines of
-gres.conf that are for every node or for this one. Slurm's NodeName=DEFAULT does not count for it, as there.
+Parsed and checked as a line of slurm.conf, with the present configuration: the same names of GRES, and the lines of
+gres.conf for every node or for this one. NodeName=DEFAULT lines do not apply to it, as in Slurm.
 
 Source: slurm.conf(5) NODE CONFIGURATION; Slurm's guide to dynamic nodes.
 """

@@ -1,6 +1,6 @@
-"""Reading configuration files into logical lines, includes followed.
+"""Reads configuration files into logical lines, following includes.
 
-Knows no key but ClusterName, which the names of included files may hold.
+Knows no key but ClusterName, which the names of included files may contain.
 
 Source: slurm.conf(5) INCLUDE MODIFIERS.
 """
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
     from spritz.config.diagnostics import Diagnostics
 
-#: A chain of includes longer than this is taken for a mistake.
+#: a longer chain of includes is taken for a loop
 INCLUDE_DEPTH_MAX = 32
-#: A file larger than this is none of ours.
+#: a larger file is taken for a mistake
 FILE_BYTES_MAX = 256 * 1024 * 1024
 
-#: A path is shown whole in messages up to the length that Linux takes.
+#: longest path shown whole in messages: Linux accepts no longer one
 PATH_CHARACTERS_MAX = 4096
 
 
@@ -38,7 +38,7 @@ class Files:
         self.cluster = ""
 
     def lines(self, path: str, origin: Place | None = None, chain: tuple[str, ...] = ()) -> Iterator[Line]:
-        """Lines of a file and, in their place, of the files it includes."""
+        """Lines of a file, with the lines of included files in place of the includes."""
         real = os.path.realpath(path)
         if real in chain:
             self.diagnostics.error(origin, f"Include {shown(path)}: the file includes itself", key="Include")
@@ -62,11 +62,11 @@ class Files:
                 yield from self.lines(self._included(target), line.place, (*chain, real))
 
     def text(self, path: str) -> str | None:
-        """All of a file that has a grammar of its own; None if there is none, or (with an error) it cannot be read."""
+        """A whole file that has a grammar of its own; None if it does not exist or (with an error) cannot be read."""
         return self._text(path, None) if os.path.lexists(path) else None
 
     def _included(self, target: str) -> str:
-        # The manual: relative names lie beside slurm.conf, also those in an included file.
+        # The manual: relative names are relative to slurm.conf, also in an included file.
         name = target.replace("%c", self.cluster)
         return os.path.normpath(os.path.join(self.directory, name))
 
@@ -106,7 +106,7 @@ class Files:
             return None
 
     def digest(self) -> str:
-        """Fingerprint of all that was read, in order."""
+        """Fingerprint of everything that was read, in order."""
         from hashlib import sha256
 
         total = sha256()

@@ -1,4 +1,4 @@
-"""Boards, sockets, cores, threads and CPUs of a node line: what is not given follows from what is.
+"""Boards, sockets, cores, threads and CPUs of a node line: values that are not given follow from those that are.
 
 Source: slurm.conf(5) CPUs, Sockets, SocketsPerBoard, Boards; the order of inference as Slurm's, measured against 22.05.
 """
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 
 class Geometry(Struct, frozen=True, kw_only=True, gc=False):
-    """The whole of it.
+    """The complete geometry.
 
-    `sockets` counts all boards. `faults` says in words what did not fit and what is used instead.
+    `sockets` counts all boards. `faults`: what did not fit, and what is used instead.
     """
 
     cpus: int
@@ -32,9 +32,9 @@ class Geometry(Struct, frozen=True, kw_only=True, gc=False):
 
 
 def geometry(line: NodeLine, *, first_cores: bool = False) -> Geometry:
-    """Geometry of the nodes of one line. Never fails: a contradiction is settled as Slurm settles it and named.
+    """Geometry of the nodes of one line. Never fails: contradictions are settled as Slurm settles them, and reported.
 
-    `first_cores`: cores for the system are the first ones (spec_cores_first).
+    `first_cores`: the first cores are reserved for the system (spec_cores_first).
     """
     faults: list[str] = []
     cores, threads = _given(line, "CoresPerSocket") or 1, _given(line, "ThreadsPerCore") or 1
@@ -45,7 +45,7 @@ def geometry(line: NodeLine, *, first_cores: bool = False) -> Geometry:
     if per_board:
         sockets = boards * per_board
     elif sockets and boards > 1:
-        # With Boards, Sockets counts those of one board.
+        # With Boards, Sockets counts the sockets of one board.
         sockets *= boards
     elif not sockets:
         whole = bool(cpus) and cpus % (cores * threads) == 0
@@ -75,10 +75,10 @@ def _given(line: NodeLine, key: str) -> int:
 
 
 def _reserved(line: NodeLine, cpus: int, shape: tuple[int, int, int], faults: list[str], *, first_cores: bool) -> int:
-    """Mask of CPUs kept for the system: CPUSpecList, or CoreSpecCount cores, of one socket after the other: their last
-    ones, the last socket first, or their first ones.
+    """Mask of CPUs reserved for the system: CPUSpecList, or CoreSpecCount cores, socket by socket: the last cores of
+    each, the last socket first, or the first ones.
 
-    `shape`: sockets, cores of each, threads of each.
+    `shape`: sockets, cores per socket, threads per core.
     """
     sockets, each, threads = shape
     cores = sockets * each

@@ -20,7 +20,7 @@ _KEY_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXY
 
 
 class Place(Struct, frozen=True, gc=False):
-    """Where something was written."""
+    """The file and line where something was written."""
 
     file: str
     line: int
@@ -46,7 +46,7 @@ class Line(Struct, frozen=True, gc=False):
 
 
 class Malformed(Struct, frozen=True, gc=False):
-    """A part of a line that is no `key=value`."""
+    """A part of a line that is not `key=value`."""
 
     text: str
     place: Place
@@ -108,8 +108,9 @@ def _without_escapes(text: str) -> str:
 
 
 def include_target(line: Line) -> str | None:
-    """The file named by an `Include FILE` line, `%c` not yet replaced; None for any other line; "" if no file is
-    named."""
+    """The file named by an `Include FILE` line, with `%c` not yet replaced; None for any other line; "" if no file is
+    named.
+    """
     text = line.text.lstrip()
     if text[:7].lower() != "include" or (len(text) > 7 and not text[7].isspace()):
         return None
@@ -119,7 +120,7 @@ def include_target(line: Line) -> str | None:
 
 
 def tokens(line: Line) -> Iterator[Token | Malformed]:
-    """All `key=value` of a line. Stops at the first part that is none and yields that as `Malformed`."""
+    """All `key=value` of a line. Stops at the first part that is not one, and yields it as `Malformed`."""
     text, place = line.text, line.place
     plain = _plain_tokens(text, place) if '"' not in text else None
     if plain is not None:
@@ -147,7 +148,9 @@ def tokens(line: Line) -> Iterator[Token | Malformed]:
 
 
 def _plain_tokens(text: str, place: Place) -> list[Token] | None:
-    """The tokens of a line without quotes or blanks around `=`: nearly every line. None if it needs the careful way."""
+    """The tokens of a line without quotes and blanks around `=`, as nearly all lines are; None if the full parser is
+    needed.
+    """
     found = []
     for word in text.split():
         key, equals, value = word.partition("=")
@@ -158,7 +161,7 @@ def _plain_tokens(text: str, place: Place) -> list[Token] | None:
 
 
 def _operator(text: str, position: int) -> tuple[int, str]:
-    """Position behind `=` (-1 if there is none) and the sign in front of it."""
+    """Position behind `=` (-1 if there is none) and the operator in front of it."""
     end = len(text)
     while position < end and text[position].isspace():
         position += 1
@@ -172,7 +175,7 @@ def _operator(text: str, position: int) -> tuple[int, str]:
 
 
 def _value(text: str, position: int) -> tuple[str, int]:
-    """The value that begins here and the position behind it (-1: text goes on directly behind a closing quote)."""
+    """The value that begins here and the position behind it (-1: text follows directly behind a closing quote)."""
     end = len(text)
     while position < end and text[position].isspace():
         position += 1

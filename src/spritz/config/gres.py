@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
     from spritz.config.diagnostics import Diagnostics
 
-#: Resources that are shares of a GPU.
+#: GRES that are shares of a GPU
 SHARED = frozenset({"shard", "mps"})
-#: Largest count of a resource with device files on one node.
+#: most devices of one GRES on a node
 DEVICES_MAX = 1024
 _CORES_MAX = 1 << 16
 
@@ -55,7 +55,7 @@ class GresLine(Struct, frozen=True, kw_only=True):
 
 
 class GresFile(Struct, frozen=True, kw_only=True):
-    """All of gres.conf. `autodetect` is the setting for nodes that have none of their own ("" or "off": none)."""
+    """All of gres.conf. `autodetect`: the setting for nodes without one of their own ("" or "off": none)."""
 
     lines: tuple[GresLine, ...] = ()
     autodetect: str = ""
@@ -89,7 +89,7 @@ def _is_word(text: str) -> bool:
 
 
 def read(lines: Iterable[Line], diagnostics: Diagnostics) -> GresFile:
-    """gres.conf from its logical lines. Never raises for what a file holds."""
+    """Parse gres.conf. Never raises for its content."""
     found: list[GresLine] = []
     autodetect = ""
     for line in lines:
@@ -201,10 +201,10 @@ def _check_links(line: GresLine, label: str, diagnostics: Diagnostics) -> None:
 
 
 def capacity(specs: Sequence[GresSpec], lines: Sequence[GresLine]) -> tuple[GresCapacity, ...]:
-    """What a node has: its `Gres=` says how many, gres.conf which devices. Device numbers run over all devices of one
+    """What a node has: its `Gres=` gives the numbers, gres.conf the devices. Device indexes count all devices of one
     name.
 
-    A name that gres.conf knows and `Gres=` does not is left out, as Slurm does; where counts differ, `Gres=` holds.
+    A name that only gres.conf has is left out, as in Slurm; where counts differ, `Gres=` counts.
     """
     found: list[GresCapacity] = []
     next_index: dict[str, int] = {}
@@ -244,7 +244,7 @@ def _devices(line: GresLine, kind: str, count: int, first: int) -> GresCapacity:
 
 
 def _shares(spec: GresSpec, lines: Sequence[GresLine], gpus: int) -> list[GresCapacity]:
-    """Shares of GPUs: as gres.conf gives them to each device file, or evenly over all GPUs."""
+    """Shares of GPUs: per device file as in gres.conf, or evenly over all GPUs."""
     with_files = [line for line in lines if line.files]
     if with_files:
         found: list[GresCapacity] = []

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 FILE = "helpers.conf"
 PLUGIN = "node_features/helpers"
-#: keys that stand once in the file, and count for all of it
+#: keys that occur once in the file, and apply to all of it
 _SINGLE = frozenset({"AllowUserBoot", "BootTime", "ExecTime"})
 
 
@@ -38,7 +38,7 @@ class Helper(Struct, frozen=True, gc=False):
 
 
 class HelpersFile(Struct, frozen=True, kw_only=True):
-    """All of helpers.conf; empty where NodeFeaturesPlugins does not ask for it."""
+    """All of helpers.conf; empty unless NodeFeaturesPlugins asks for it."""
 
     helpers: dict[str, Helper] = {}
     exclusive: tuple[tuple[str, ...], ...] = ()
@@ -47,7 +47,7 @@ class HelpersFile(Struct, frozen=True, kw_only=True):
     boot_seconds: int = 300
 
     def policy(self, settings: Settings) -> FeaturePolicy:
-        """What decisions need of it."""
+        """The part that decisions need."""
         if not self.helpers:
             return FeaturePolicy()
         return FeaturePolicy(
@@ -61,7 +61,7 @@ class HelpersFile(Struct, frozen=True, kw_only=True):
 
 
 def _delay(settings: Settings) -> int | None:
-    """SchedulerParameters=delay_boot, minutes there; None if it is no time."""
+    """SchedulerParameters=delay_boot, in minutes there; None if it is malformed."""
     try:
         return duration.parse_seconds(settings.option("SchedulerParameters", "delay_boot") or "0")
     except duration.DurationError:
@@ -69,7 +69,7 @@ def _delay(settings: Settings) -> int | None:
 
 
 def check_delay(settings: Settings, diagnostics: Diagnostics) -> None:
-    """Add what is wrong with delay_boot."""
+    """Add faults of delay_boot."""
     if _delay(settings) is None:
         text = settings.option("SchedulerParameters", "delay_boot") or ""
         place = settings.places.get("SchedulerParameters")
@@ -78,12 +78,12 @@ def check_delay(settings: Settings, diagnostics: Diagnostics) -> None:
 
 
 def is_wanted(settings: Settings) -> bool:
-    """NodeFeaturesPlugins names the helpers."""
+    """Whether NodeFeaturesPlugins names the helpers."""
     return PLUGIN in settings.words("NodeFeaturesPlugins")
 
 
 def read(lines: Iterable[Line], diagnostics: Diagnostics) -> HelpersFile:
-    """The file. Never raises for what it holds."""
+    """Parse the file. Never raises for its content."""
     found: dict[str, Helper] = {}
     exclusive: list[tuple[tuple[str, ...], Place]] = []
     single: dict[str, Value] = {}

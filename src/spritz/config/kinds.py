@@ -19,7 +19,7 @@ from spritz.notation import duration
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-#: What a key can hold. None is "not set"; `INFINITE` is "no limit" where the kind allows it.
+#: Values of keys. None is "not set"; `INFINITE` is "no limit" where the kind allows it.
 Value = bool | int | float | str | tuple[str, ...] | None
 
 #: Largest number of Slurm's 16-bit fields: the two values above it are "no value" and "infinite".
@@ -76,7 +76,7 @@ BOOL = Kind(
     name="yes/no", accepted="YES or NO", parse=_bool, show=_yes_no, write=lambda value: "YES" if value else "NO"
 )
 
-#: Truth that Slurm keeps as a number and prints as one (JobRequeue, KillOnBadExit).
+#: A truth value that Slurm keeps as a number and prints as one (JobRequeue, KillOnBadExit).
 SWITCH = Kind(
     name="0/1",
     accepted="0 or 1",
@@ -100,7 +100,7 @@ def _whole(text: str) -> int:
 
 
 class OutOfBounds(ValueError):
-    """A number as it should be, but too large or too small."""
+    """A well-formed number that is too large or too small."""
 
     def __init__(self, low: int, high: int) -> None:
         super().__init__(f"from {low} to {high}")
@@ -115,7 +115,7 @@ def integer(low: int, high: int, unit: str = "", *, unlimited: bool = False, nam
     def parse(text: str) -> int:
         if unlimited and text.lower() in _UNLIMITED:
             return INFINITE
-        # Slurm multiplies by 1024 for a k, in fields of 32 bits and more only.
+        # Slurm multiplies by 1024 for a k, but only in fields of 32 bits and more.
         thousands = high > PORT_MAX and text[-1:] in ("k", "K")
         number = _whole(text[:-1]) * 1024 if thousands else _whole(text)
         if not low <= number <= high:
@@ -255,7 +255,7 @@ def plugin(prefix: str, *names: str) -> Kind:
 def flags(*words: str, empty: str = "", upper: bool = False, name: str = "flags", valued: tuple[str, ...] = ()) -> Kind:
     """Any of `words`, separated by commas, in any case; kept in the spelling and order of `words`.
 
-    `empty` is what none prints as. Those of `valued` may have a number, which is kept with them.
+    `empty`: how the empty list is printed. Those of `valued` may have a number, which is kept with them.
     """
     known = {word.lower(): word for word in words}
     counted = {word.lower() for word in valued}
@@ -315,8 +315,8 @@ def words_of(text: str) -> tuple[str, ...]:
 #: Names separated by commas.
 WORDS = Kind(name="list", accepted="names separated by commas", parse=words_of, show=_plain, write=_plain)
 
-#: `name` or `name=value`, separated by commas. Which names a key knows stands in `schema.options`; others are warned
-#: of, as Slurm ignores them.
+#: `name` or `name=value`, separated by commas. `schema.options` has the names that a key knows; others cause a warning,
+#: since Slurm ignores them.
 OPTIONS = Kind(name="options", accepted="options separated by commas", parse=words_of, show=_plain, write=_plain)
 
 
@@ -336,7 +336,7 @@ def _program(text: str) -> str:
     return text
 
 
-#: A program, or a pattern of them where the manual says so; relative ones lie beside slurm.conf.
+#: A program, or a pattern of programs where the manual says so; relative paths are relative to slurm.conf.
 PROGRAM = Kind(name="program", accepted="the path of a program", parse=_program, show=_plain, write=_plain)
 
 _LEVELS = ("quiet", "fatal", "error", "info", "verbose", "debug", "debug2", "debug3", "debug4", "debug5")

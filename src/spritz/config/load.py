@@ -1,7 +1,7 @@
-"""Reading the files: slurm.conf with what it includes, gres.conf and cgroup.conf beside it.
+"""Reads the files: slurm.conf with its includes, and the files beside it.
 
-With `files` the only module of this package that is not pure: it also asks the user database for SlurmUser. Everything
-wrong in all files is reported at once, in one `ConfigError`.
+With `files` the only module of this package that is not pure: it also looks SlurmUser up in the user database. All
+faults of all files are reported together, in one `ConfigError`.
 
 Source: slurm.conf(5) INCLUDE MODIFIERS, gres.conf(5), cgroup.conf(5).
 """
@@ -34,9 +34,9 @@ if TYPE_CHECKING:
 
 
 def load(path: str, *, check_users: bool = True) -> LoadedConfig:
-    """The configuration in `path` and beside it. Raises ConfigError with every fault, after looking at all files.
+    """The configuration in `path` and the files beside it. Raises ConfigError with every fault of all files.
 
-    With `check_users`, SlurmUser and SlurmdUser must exist here.
+    With `check_users`, SlurmUser and SlurmdUser must exist on this machine.
     """
     config, diagnostics = examine(path, check_users=check_users)
     if config is None:
@@ -100,7 +100,7 @@ def load_slurmdbd(path: str) -> DbdSettings:
 
 
 def single_keys(name: str, lines: Iterable[Line], diagnostics: Diagnostics) -> typed.Fields:
-    """Keys of a file that has no records: slurmdbd.conf or cgroup.conf."""
+    """Parse a file without records: slurmdbd.conf or cgroup.conf."""
     table = slurmdbd_keys() if name == "slurmdbd.conf" else cgroup_keys()
     fields = typed.Fields(name, table, diagnostics)
     for line in lines:
@@ -113,13 +113,15 @@ def single_keys(name: str, lines: Iterable[Line], diagnostics: Diagnostics) -> t
 
 
 def _beside(files: Files, path: str, name: str) -> Iterator[Line]:
-    """Lines of a file that may lie in the same directory."""
+    """Lines of an optional file in the same directory."""
     other = os.path.join(os.path.dirname(path), name)
     return files.lines(other) if os.path.lexists(other) else iter(())
 
 
 def _networks(files: Files, path: str, parsed: typed.Parsed, diagnostics: Diagnostics) -> tuple[Topology, ...]:
-    """topology.yaml, if there is one; else topology.conf, if TopologyPlugin wants it. The cluster's default first."""
+    """topology.yaml if it exists; else topology.conf if TopologyPlugin asks for it. The cluster's default
+    comes first.
+    """
     names = dict.fromkeys(name for line in parsed.nodes for name in line.names)
     more = parsed.settings.integer("MaxNodeCount") > len(names)
     place = parsed.settings.places.get("TopologyPlugin") or Place(path, 0)
@@ -151,7 +153,7 @@ def _networks(files: Files, path: str, parsed: typed.Parsed, diagnostics: Diagno
 
 
 def _helpers(files: Files, path: str, parsed: typed.Parsed, diagnostics: Diagnostics) -> helpers.HelpersFile:
-    """helpers.conf, if NodeFeaturesPlugins wants it."""
+    """helpers.conf, if NodeFeaturesPlugins asks for it."""
     helpers.check_delay(parsed.settings, diagnostics)
     if not helpers.is_wanted(parsed.settings):
         return helpers.HelpersFile()
@@ -168,7 +170,7 @@ def _helpers(files: Files, path: str, parsed: typed.Parsed, diagnostics: Diagnos
 
 
 def _containers(files: Files, path: str, parsed: typed.Parsed, diagnostics: Diagnostics) -> containers.ContainersFile:
-    """job_container.conf, if JobContainerType wants it."""
+    """job_container.conf, if JobContainerType asks for it."""
     if not containers.is_wanted(parsed.settings):
         return containers.ContainersFile()
     place = parsed.settings.places.get("JobContainerType") or Place(path, 0)
@@ -180,7 +182,7 @@ def _containers(files: Files, path: str, parsed: typed.Parsed, diagnostics: Diag
 
 
 def _oci(files: Files, path: str, diagnostics: Diagnostics) -> oci.OciFile | None:
-    """oci.conf, if there is one."""
+    """oci.conf, if it exists."""
     beside = os.path.join(os.path.dirname(path), oci.FILE)
     return oci.read(files.lines(beside), beside, diagnostics) if os.path.lexists(beside) else None
 
@@ -188,9 +190,9 @@ def _oci(files: Files, path: str, diagnostics: Diagnostics) -> oci.OciFile | Non
 def _ranked(
     nodes: tuple[NodeConfig, ...], networks: tuple[Topology, ...], settings: Settings
 ) -> tuple[NodeConfig, ...]:
-    """Nodes in the order of their leaf switches or blocks, where SwitchAsNodeRank or BlockAsNodeRank wants it.
+    """Nodes in the order of their leaf switches or blocks, if SwitchAsNodeRank or BlockAsNodeRank asks for it.
 
-    Of the first network; nodes that are on none come last. That is the order of listings, tasks and --contiguous.
+    Uses the first network; nodes that are not in it come last. This is the order of listings, tasks and --contiguous.
     """
     units: tuple[Switch | Block, ...] = ()
     if settings.has_option("TopologyParam", "SwitchAsNodeRank"):
@@ -202,7 +204,7 @@ def _ranked(
 
 
 def _check_topologies(parsed: typed.Parsed, names: list[str], diagnostics: Diagnostics) -> None:
-    """Topology= of a partition names one that there is."""
+    """Check that Topology= of each partition names an existing network."""
     for line in parsed.partitions:
         name = line["Topology"]
         if name and name not in names:
@@ -218,7 +220,7 @@ def _check_users(settings: Settings, diagnostics: Diagnostics) -> None:
     for key in ("SlurmUser", "SlurmdUser"):
         name = settings.text(key)
         if name == str(os.geteuid()):
-            continue  # a container's arbitrary user, whom no database knows
+            continue  # a container's arbitrary user, which no database has
         try:
             getpwuid(int(name)) if name.isascii() and name.isdigit() else getpwnam(name)
         except (KeyError, OverflowError, ValueError):

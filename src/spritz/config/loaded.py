@@ -1,4 +1,4 @@
-"""A configuration that was read and found usable: what `load` returns and `show`, `render` and the daemons take.
+"""A valid configuration: what `load` returns and `show`, `render` and the daemons take.
 
 Pure: holds what the files said, typed, and where it came from.
 """
@@ -22,7 +22,7 @@ from spritz.model.partition import Partition
 
 
 class CgroupSettings(Struct, frozen=True):
-    """cgroup.conf's keys; ask by the manual's spelling."""
+    """The keys of cgroup.conf, by the manual's spelling."""
 
     values: dict[str, Value]
 
@@ -41,7 +41,7 @@ class CgroupSettings(Struct, frozen=True):
 
 
 class DbdSettings(Struct, frozen=True, kw_only=True):
-    """slurmdbd.conf's keys; ask by the manual's spelling. `warnings` are for the log."""
+    """The keys of slurmdbd.conf, by the manual's spelling. `warnings` are for the log."""
 
     path: str
     values: dict[str, Value]
@@ -52,7 +52,7 @@ class DbdSettings(Struct, frozen=True, kw_only=True):
         return slurmdbd_keys()[name.lower()].default if value is None else value
 
     def given(self, name: str) -> bool:
-        """Whether the file says it."""
+        """Whether the file sets it."""
         return name in self.values
 
     def text(self, name: str) -> str:
@@ -72,10 +72,10 @@ class DbdSettings(Struct, frozen=True, kw_only=True):
 
 
 class LoadedConfig(Struct, frozen=True, kw_only=True):
-    """A configuration that can be used. `digest` changes with any byte of any file; `warnings` are for the log.
+    """A valid configuration. `digest` changes with any byte of any file; `warnings` are for the log.
 
-    `settings` has every single key, `cluster` those that decisions depend on. `nodes` and `partitions` are in the order
-    of the file. `parsed` is slurm.conf line by line.
+    `settings`: every single key; `cluster`: those that decisions depend on. `nodes` and `partitions` are in the order
+    of the file. `parsed`: slurm.conf line by line.
     """
 
     path: str
@@ -93,5 +93,5 @@ class LoadedConfig(Struct, frozen=True, kw_only=True):
     cgroup_given: bool = False
     helpers: HelpersFile = HelpersFile()
     containers: ContainersFile = ContainersFile()
-    #: None without the file
+    #: None if the file does not exist
     oci: OciFile | None = None

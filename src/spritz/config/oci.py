@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 FILE = "oci.conf"
 
-#: what may follow % in a pattern
+#: letters that may follow % in a pattern
 _REPLACED = frozenset("%@bejmnprstuU")
 _COMMANDS = ("RunTimeCreate", "RunTimeDelete", "RunTimeKill", "RunTimeQuery", "RunTimeRun", "RunTimeStart")
 _PATTERNS = (*_COMMANDS, "ContainerPath", "MountSpoolDir")
@@ -31,7 +31,7 @@ _EXPRESSIONS = ("EnvExclude", "RunTimeEnvExclude")
 
 
 class OciFile(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """All of oci.conf: patterns of commands of sh(1), and the rest. Without the file --container has no effect."""
+    """All of oci.conf: patterns of sh(1) commands, and other settings. Without the file --container has no effect."""
 
     create: str = ""
     start: str = ""
@@ -51,7 +51,7 @@ class OciFile(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def read(lines: Iterable[Line], path: str, diagnostics: Diagnostics) -> OciFile:
-    """The file. Never raises for what it holds."""
+    """Parse the file. Never raises for its content."""
     fields = Fields(FILE, oci_keys(), diagnostics)
     for line in lines:
         for token in tokens(line):

@@ -1,4 +1,4 @@
-"""JobSubmitPlugins and CliFilterPlugins: names that there are, and what they need.
+"""JobSubmitPlugins and CliFilterPlugins: the names that exist, and what they need.
 
 Source: slurm.conf(5).
 """
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from spritz.config.diagnostics import Diagnostics
     from spritz.config.settings import Settings
 
-#: with or without the kind before them: `job_submit/lua` is `lua`
+#: with or without their kind: `job_submit/lua` is `lua`
 JOB_SUBMIT: tuple[str, ...] = (
     "all_partitions",
     "defaults",
@@ -38,7 +38,7 @@ def plugins_of(settings: Settings, key: str) -> tuple[str, ...]:
 
 
 def check_plugins(settings: Settings, diagnostics: Diagnostics) -> None:
-    """Add an error for a name that there is not, and for Lua where it is not installed."""
+    """Add an error for unknown names, and for Lua if it is not installed."""
     for key, (kind, known) in _KINDS.items():
         names = plugins_of(settings, key)
         place = settings.places.get(key)

@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from spritz.config.typed import Parsed
 
 
-#: SuspendExcStates that nodes can be in
+#: values of SuspendExcStates
 _STATES = frozenset({"DOWN", *NodeFlag.__members__})
 
 
 def power_policy(have: Settings) -> PowerPolicy:
-    """SuspendTime, ResumeProgram and their kin."""
+    """SuspendTime, ResumeProgram and related keys."""
     suspend = have.integer("SuspendTime")
     most = have.option("SlurmctldParameters", "max_powered_nodes")
     return PowerPolicy(
@@ -50,7 +50,7 @@ def power_policy(have: Settings) -> PowerPolicy:
 def kept_nodes(text: str) -> tuple[tuple[tuple[str, ...], int], ...]:
     """`n[1-3],n[10-20]:4,m[1-9]`: sets of nodes, and how many of each stay up (0: all).
 
-    A count is of all nodes since the last one. Raises HostlistError, or ValueError for a count that is none.
+    A count covers all nodes since the previous count. Raises HostlistError, or ValueError for a malformed count.
     """
     found = []
     names: list[str] = []
@@ -68,7 +68,9 @@ def kept_nodes(text: str) -> tuple[tuple[tuple[str, ...], int], ...]:
 
 
 def changed_exceptions(policy: PowerPolicy, key: str, sign: str, text: str) -> PowerPolicy:
-    """With another list under that key, or (`sign` + or -) more or fewer in it. Raises ValueError for what is none."""
+    """The policy with another list under that key, or (`sign` + or -) with items added or removed. Raises ValueError
+    for malformed text.
+    """
     if key == "SuspendExcNodes":
         given = kept_nodes(text)
         if sign == "-":
@@ -91,7 +93,7 @@ def changed_exceptions(policy: PowerPolicy, key: str, sign: str, text: str) -> P
 
 
 def exceptions_text(policy: PowerPolicy) -> dict[str, str]:
-    """As `scontrol show config` has them."""
+    """The lists as `scontrol show config` prints them."""
     nodes = ",".join(hostlist.compress(names) + (f":{count}" if count else "") for names, count in policy.kept)
     found = {
         "SuspendExcNodes": nodes,
@@ -114,7 +116,7 @@ def _items(text: str) -> list[str]:
 
 
 def check_power(parsed: Parsed, diagnostics: Diagnostics) -> None:
-    """Add what is wrong with the keys of power saving taken together."""
+    """Add faults in the combination of power saving keys."""
     settings = parsed.settings
     text = settings.text("SuspendExcNodes")
     try:

@@ -1,4 +1,4 @@
-"""The tables of keys as documentation: which keys there are, what they take, and whether they work.
+"""The tables of keys as documentation: the keys, their values, and whether they work.
 
 Pure. A test compares the text with the file under `docs/reference/`.
 """

@@ -1,6 +1,6 @@
-"""Values to the text of a slurm.conf or gres.conf: for `spritz up` and `scontrol write config`.
+"""Writes a slurm.conf or gres.conf from values: for `spritz up` and `scontrol write config`.
 
-Pure. Reading the text again gives the same values: a value that no slurm.conf can hold is refused.
+Pure. Reading the text again gives the same values; a value that no slurm.conf can hold is refused.
 
 Source: slurm.conf(5); quoting as `grammar` reads it.
 """
@@ -29,10 +29,10 @@ def slurm_conf(
     hosts: Sequence[str] = (),
     header: str = "",
 ) -> str:
-    """A slurm.conf from typed values; None is left out. Records name themselves first (`NodeName`, `PartitionName`).
+    """A slurm.conf from typed values; None is left out. Each record begins with its name (`NodeName`, `PartitionName`).
 
-    `hosts` are SlurmctldHost lines, `header` lines of comment. Raises ValueError for a key that no table knows or a
-    value that cannot be written.
+    `hosts`: SlurmctldHost lines; `header`: comment lines. Raises ValueError for a key that no table has or a value that
+    cannot be written.
     """
     lines = _header(header)
     for host in hosts:
@@ -52,7 +52,7 @@ def gres_conf(records: Sequence[Mapping[str, Value]], header: str = "") -> str:
 
 
 def whole(config: LoadedConfig, header: str = "") -> str:
-    """The configuration in force as one file: includes and DEFAULT records dissolved, old spellings replaced."""
+    """The present configuration as one file: includes and DEFAULT records resolved, old spellings replaced."""
     values = {name: value for name, value in config.settings.values.items() if name != "SlurmctldHost"}
     hosts = [
         host.name if host.address == host.name else f"{host.name}({host.address})" for host in config.settings.hosts
@@ -85,7 +85,7 @@ def _given(value: Value) -> bool:
 
 
 def _names(names: tuple[str, ...]) -> str:
-    """A hostlist that expands to just these names in this order."""
+    """A hostlist that expands to exactly these names in this order."""
     text = hostlist.compress(names)
     return text if tuple(hostlist.expand(text)) == names else ",".join(names)
 
@@ -105,7 +105,7 @@ def _pair(table: Mapping[str, Key], name: str, value: Value) -> str:
 
 
 def quoted(text: str) -> str:
-    """`text` as a value stands in a file. Raises ValueError if none can hold it."""
+    """`text` as a value in a file. Raises ValueError if no file can hold it."""
     blank = any(character.isspace() for character in text)
     if "\n" in text or (blank and '"' in text) or text.startswith('"') or "\0" in text:
         raise ValueError(f"no configuration file can hold {shown(text)!r}")

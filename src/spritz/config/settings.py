@@ -1,4 +1,4 @@
-"""Typed values of the keys that stand alone, with the table's default behind each key not given."""
+"""Typed values of the single keys, with the table's default for each key that is not given."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class ControllerHost(Struct, frozen=True, gc=False):
 
 
 class Settings(Struct, frozen=True):
-    """slurm.conf's single keys. Ask by the manual's spelling; an unknown key is a programmer's KeyError."""
+    """slurm.conf's single keys, by the manual's spelling. An unknown key is a programming error: KeyError."""
 
     values: dict[str, Value] = field(default_factory=dict)
     places: dict[str, Place] = field(default_factory=dict)
@@ -45,7 +45,7 @@ class Settings(Struct, frozen=True):
         return "SlurmctldAddr" if self.text("SlurmctldAddr") else "SlurmctldHost"
 
     def given(self, name: str) -> bool:
-        """Whether the file says it."""
+        """Whether the file sets it."""
         return name in self.values
 
     def integer(self, name: str) -> int:
@@ -73,9 +73,9 @@ class Settings(Struct, frozen=True):
         return value or ()
 
     def option(self, name: str, option: str) -> str | None:
-        """Value of one option in a list such as SchedulerParameters: "" if it has none, None if it is not given.
+        """Value of one option in a list such as SchedulerParameters: "" if it has no value, None if it is not given.
 
-        The last one counts.
+        The last occurrence counts.
         """
         found = None
         for word in self.words(name):
@@ -90,7 +90,7 @@ class Settings(Struct, frozen=True):
 
 
 def substitute(path: str, nodename: str = "", hostname: str = "", clustername: str = "") -> str:
-    """A path with %n, %h and %c replaced, and %% for a percent sign; anything else stays.
+    """A path with %n, %h, %c and %% replaced; anything else stays.
 
     Source: slurm.conf(5) SlurmdSpoolDir.
     """

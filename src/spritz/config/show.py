@@ -1,8 +1,8 @@
 """What `scontrol show config` prints: keys in Slurm's order and spelling, values in Slurm's forms.
 
-Pure. What only the running controller knows (when it started, the next job id, numbers of users) comes in as `live`.
+Pure. What only the running controller knows (its start, the next job id, uids) comes in as `live`.
 
-Source: order and forms recorded from 22.05; keys of later releases stand where 25.05 has them.
+Source: order and forms recorded from 22.05; keys of later releases are where 25.05 has them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 NULL = "(null)"
 
-#: Keys in the order of the command. Those in capitals are `live`; `SlurmctldHost` becomes one line a host.
+#: Keys in the order of the command. Those in capitals are `live`; `SlurmctldHost` becomes one line per host.
 ORDER = tuple(
     """
 AccountingStorageBackupHost AccountingStorageEnforce AccountingStorageHost AccountingStorageExternalHost
@@ -56,12 +56,12 @@ VSizeFactor WaitTime X11Parameters
 """.split()  # noqa: SIM905  (a list of two hundred literals would hide the order)
 )
 
-#: Shown only with PriorityType=priority/multifactor.
+#: shown only with PriorityType=priority/multifactor
 _MULTIFACTOR = frozenset(
     name for name in ORDER if name.startswith(("PriorityWeight", "PriorityDecay", "PriorityCalc", "PriorityFavor"))
 ) | {"PriorityFlags", "PriorityMaxAge", "PriorityUsageResetPeriod", "FairShareDampeningFactor"}
 
-#: Keys that Slurm still prints and no longer reads.
+#: keys that Slurm still prints and no longer reads
 _ALWAYS_NULL = frozenset({"JobCredentialPrivateKey", "JobCredentialPublicCertificate"})
 
 
@@ -127,7 +127,7 @@ def _job_defaults(config: LoadedConfig) -> tuple[str, str]:
 
 
 def _or(name: str, absent: str) -> Callable[[LoadedConfig], tuple[str, str]]:
-    """A key that shows something else than `(null)` when it is not set."""
+    """A key with a text other than `(null)` when it is not set."""
 
     def show(config: LoadedConfig) -> tuple[str, str]:
         text = _value(config.settings, name)

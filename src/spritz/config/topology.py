@@ -1,6 +1,6 @@
 """topology.conf: switches of topology/tree and blocks of topology/block, checked against each other and the nodes.
 
-Pure. Slurm logs most faults here and goes on without the line; Spritz names them and refuses the file.
+Pure. Slurm logs most faults here and ignores the line; Spritz reports them and refuses the file.
 
 Source: topology.conf(5).
 """
@@ -40,8 +40,8 @@ class Entry(Struct, frozen=True, kw_only=True):
 
 
 class Nodes(Struct, frozen=True):
-    """The nodes that a network is of. `more`: others may come later (MaxNodeCount). `all_of_them`: each should be on
-    it.
+    """The nodes that a network connects. `more`: others may be added later (MaxNodeCount). `all_of_them`: each should
+    be in it.
     """
 
     names: Collection[str]
@@ -50,7 +50,7 @@ class Nodes(Struct, frozen=True):
 
 
 class TopologyFile(Struct, frozen=True, kw_only=True):
-    """All lines of topology.conf, each readable by itself."""
+    """All valid lines of topology.conf."""
 
     switches: tuple[Entry, ...] = ()
     blocks: tuple[Entry, ...] = ()
@@ -59,7 +59,7 @@ class TopologyFile(Struct, frozen=True, kw_only=True):
 
 
 def read(lines: Iterable[Line], diagnostics: Diagnostics) -> TopologyFile:
-    """The lines. Never raises for what a file holds."""
+    """Parse the lines. Never raises for their content."""
     switches: list[Entry] = []
     blocks: list[Entry] = []
     sizes: tuple[int, ...] = ()
@@ -88,7 +88,7 @@ def read(lines: Iterable[Line], diagnostics: Diagnostics) -> TopologyFile:
 
 
 def check_sizes(words: Sequence[str], place: Place, diagnostics: Diagnostics) -> tuple[int, ...]:
-    """Sizes of blocks; none, and an error, if they are no sizes."""
+    """Sizes of blocks; empty, with an error, if they are malformed."""
     numbers = [int(word) for word in words if word.isascii() and word.isdigit() and len(word) < 10]
     base = numbers[0] if numbers else 0
     wrong = len(numbers) < len(words) or base < 1 or sorted(set(numbers)) != numbers
@@ -142,7 +142,7 @@ def build(
     whole: Place,
     name: str = "default",
 ) -> Topology:
-    """The topology of `kind` ("tree", "block", "flat") over these nodes; every contradiction is named."""
+    """The topology of `kind` ("tree", "block", "flat") over these nodes. Reports every contradiction."""
     if kind == "tree":
         return Topology(kind=kind, name=name, switches=_tree(file.switches, nodes, diagnostics, whole))
     if kind == "block":
@@ -192,7 +192,7 @@ def _once(what: str, entries: tuple[Entry, ...], diagnostics: Diagnostics) -> di
 
 
 def _check_nodes(what: str, entries: tuple[Entry, ...], nodes: Nodes, diagnostics: Diagnostics) -> None:
-    """Every node exists and hangs on one entry; those on none are warned of."""
+    """Check that every node exists and is in one entry; warn of nodes in none."""
     homes: dict[str, Entry] = {}
     for entry in entries:
         unknown = [name for name in entry.nodes if name not in nodes.names]
@@ -217,7 +217,7 @@ def _check_nodes(what: str, entries: tuple[Entry, ...], nodes: Nodes, diagnostic
 
 
 def _below(by_name: dict[str, Entry], diagnostics: Diagnostics) -> dict[str, tuple[int, tuple[str, ...]]]:
-    """Level and nodes of every switch; loops are named and cut."""
+    """Level and nodes of every switch; loops are reported and cut."""
     found: dict[str, tuple[int, tuple[str, ...]]] = {}
     for root in by_name:
         # (switch, its ancestors): children before parents, without recursion.

@@ -1,7 +1,7 @@
 """topology.yaml: several networks by name, each a tree, blocks, or flat.
 
-Reads what each says; that it agrees with itself and the nodes is `topology.build`'s to see. Every fault has its line.
-The first with `cluster_default: true`, else the first of all, is that of partitions which name none.
+Parses each network; `topology.build` checks its consistency. Every fault has its line. The first network with
+`cluster_default: true`, else the first of all, serves partitions that name none.
 
 Source: topology.yaml(5).
 """
@@ -37,18 +37,18 @@ class Network(Struct, frozen=True, kw_only=True):
 
 
 class _Reader:
-    """Keys of one mapping after the other; what is none is named."""
+    """Reads keys of mappings and reports unknown ones."""
 
     def __init__(self, path: str, diagnostics: Diagnostics) -> None:
         self.path = path
         self.diagnostics = diagnostics
 
     def place(self, node: yaml.Node) -> Place:
-        """Where it stands."""
+        """The location of a YAML node."""
         return Place(self.path, node.start_mark.line + 1)
 
     def error(self, node: yaml.Node, message: str, hint: str = "") -> None:
-        """A fault there."""
+        """Add an error at a YAML node."""
         self.diagnostics.error(self.place(node), message, key="topology", hint=hint)
 
     def mapping(self, node: yaml.Node, keys: tuple[str, ...], what: str) -> dict[str, yaml.Node]:
@@ -87,7 +87,7 @@ class _Reader:
         return str(node.value)
 
     def hosts(self, node: yaml.Node | None, what: str) -> tuple[str, ...] | None:
-        """Names of a hostlist; None, and an error, if it is none."""
+        """Names of a hostlist; None, with an error, if it is malformed."""
         if node is None:
             return ()
         try:
@@ -105,7 +105,7 @@ class _Reader:
 
 
 def read(text: str, path: str, diagnostics: Diagnostics) -> tuple[Network, ...]:
-    """The networks, the default first. Never raises for what a file holds."""
+    """The networks, the default first. Never raises for the content."""
     reader = _Reader(path, diagnostics)
     try:
         root = yaml.compose(text, Loader=yaml.SafeLoader)

@@ -1,7 +1,7 @@
 """Tokens to typed values: the single keys, and the records NodeName, PartitionName, DownNodes and NodeSet.
 
-Applies the tables of `schema`, DEFAULT records and the old spellings; names every unknown key and bad value in
-`Diagnostics` and goes on. What only shows between lines is `check`'s.
+Applies the tables of `schema`, DEFAULT records and the old spellings; reports every unknown key and bad value in
+`Diagnostics` and continues. Faults between lines are found in `check`.
 
 Source: slurm.conf(5).
 """
@@ -29,14 +29,14 @@ if TYPE_CHECKING:
 
     from spritz.config.schema.key import Key
 
-#: First keys of records, by lower-case name.
+#: first keys of records, by lower-case name
 _RECORDS = {
     "nodename": "NodeName",
     "partitionname": "PartitionName",
     "downnodes": "DownNodes",
     "nodeset": "NodeSet",
 }
-#: Keys that cannot have one value for all nodes.
+#: keys that cannot have one value for all nodes
 _NOT_IN_DEFAULT = ("NodeAddr", "NodeHostname", "BcastAddr")
 
 
@@ -100,7 +100,7 @@ class Parsed(Struct, frozen=True, kw_only=True):
 
 
 class Fields:
-    """Typed values of one record or of the single keys, being filled.
+    """The typed values of one record, or of the single keys, while they are being read.
 
     `scope` names them in `schema.status` ("" for single keys).
     """
@@ -113,7 +113,7 @@ class Fields:
         self.places: dict[str, Place] = {}
 
     def add(self, token: Token) -> Key | None:
-        """Take one token; the key if it was understood."""
+        """Add one token; returns its key if it was understood."""
         key = self.table.get(token.key.lower())
         if key is None:
             self._unknown(token)
@@ -125,7 +125,7 @@ class Fields:
         try:
             value = key.kind.parse(token.value)
         except (ValueError, OverflowError) as error:
-            # Where the bounds are those of 32 bits the key's description does not name them.
+            # For the bounds of 32-bit fields, which the key's description does not name.
             bounds = f" {error}" if isinstance(error, OutOfBounds) and " from " not in key.kind.accepted else ""
             self._bad_value(token, key, bounds)
             return None
@@ -234,7 +234,7 @@ class Fields:
 
 
 def _home_of(key: str) -> str:
-    """Where a key belongs: a record's name, "alone", or "" if no table knows it."""
+    """Where a key belongs: a record's name, "alone", or "" if no table has it."""
     name = key.lower()
     if name in slurm_keys():
         return "alone"
@@ -259,7 +259,7 @@ def _value_hint(text: str, key: Key) -> str:
 
 
 def read(lines: Iterable[Line], diagnostics: Diagnostics) -> Parsed:
-    """slurm.conf from its logical lines (includes already followed). Never raises for what a file holds."""
+    """Parse slurm.conf from its logical lines (includes already resolved). Never raises for the content."""
     return _Reader(diagnostics).read(lines)
 
 
@@ -328,7 +328,7 @@ class _Reader:
             if token is None or not token.value:
                 continue
             address = self.old_hosts.get(address_key)
-            # ControlMachine may list several hosts; the address is what they share.
+            # ControlMachine may list several hosts, which share the address.
             name = token.value.split(",")[0]
             self.hosts.append(ControllerHost(name, address.value if address else name))
         if self.hosts:
@@ -413,7 +413,7 @@ class _Reader:
         self.diagnostics.error(first.place, f"{first.key} needs a name", key=first.key)
 
     def hosts_of(self, token: Token, text: str) -> tuple[str, ...]:
-        """Names of a hostlist; none, and an error, if it is none."""
+        """Names of a hostlist; empty, with an error, if it is malformed."""
         try:
             return tuple(hostlist.expand(text))
         except ValueError as error:
@@ -421,7 +421,7 @@ class _Reader:
             return ()
 
     def _as_many(self, first: Token, values: dict[str, Value], key: str, names: tuple[str, ...]) -> tuple[str, ...]:
-        """Expansion of a key that goes along with the names: as many of them, or one for all."""
+        """Expansion of a key that parallels the names: one value per name, or one for all."""
         text = values.get(key)
         if not isinstance(text, str):
             return ()
@@ -449,7 +449,7 @@ class _Reader:
 
 
 def malformed(part: Malformed, diagnostics: Diagnostics) -> None:
-    """Name a part of a line that is no `key=value`."""
+    """Report a part of a line that is not `key=value`."""
     diagnostics.error(part.place, f'Parse error: "{shown(part.text)}"', hint="expected key=value")
 
 

@@ -1,6 +1,6 @@
-"""Weights of TRES that there are not: PriorityWeightTRES, and TRESBillingWeights of partitions.
+"""Weights of unknown TRES: PriorityWeightTRES, and TRESBillingWeights of partitions.
 
-slurmctld does not start with such a TRESBillingWeights; a PriorityWeightTRES it takes, and nothing comes of it.
+slurmctld does not start with such a TRESBillingWeights; it accepts such a PriorityWeightTRES, which has no effect.
 
 Source: slurm.conf(5) PriorityWeightTRES, TRESBillingWeights, AccountingStorageTRES.
 """
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 
 #: TRES that every cluster has
 _ALWAYS = ("billing", "cpu", "energy", "fs/disk", "mem", "node", "pages", "vmem")
-#: kinds of which a site names its own
+#: kinds of TRES that sites name themselves
 _NAMED = ("bb", "fs", "ic", "license")
 
 
 def check_weights(parsed: Parsed, diagnostics: Diagnostics) -> None:
-    """Name every TRES that no job can ask for."""
+    """Report every TRES that no job can ask for."""
     settings = parsed.settings
     gres = tuple(f"gres/{name.lower()}" for name in settings.words("GresTypes"))
     stored = tuple(word.lower() for word in settings.words("AccountingStorageTRES"))

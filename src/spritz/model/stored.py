@@ -1,10 +1,10 @@
-"""Records as bytes that outlive the process which wrote them: events, images of the state, records of steps.
+"""Records as bytes that outlive the process that wrote them: events, images of the state, records of steps.
 
 Owns the envelope and its number. A stored value is a msgpack array of three: the number of the format, the fingerprint
-of the records' schema, and the value. Bytes that begin with this release's own number and fingerprint are decoded at
-once. `model.upcast` reads all others: it refuses a newer format, brings an older one up to this one, and refuses fields
-that this release does not know, so a downgraded daemon never drops what it cannot read. Messages between daemons do not
-use the envelope: there, unknown fields are passed over (`wire`).
+of the records' schema, and the value. Bytes with this release's own number and fingerprint are decoded directly.
+`model.upcast` reads all others: it refuses a newer format, brings an older one up to this one, and refuses fields that
+this release does not know, so a downgraded daemon never drops what it cannot read. Messages between daemons do not use
+the envelope: there, unknown fields are ignored (`wire`).
 
 Values without an envelope are format 1, which releases before the envelope wrote.
 
@@ -27,10 +27,11 @@ if TYPE_CHECKING:
 
     T = TypeVar("T")
 
-#: Number of the format that this release writes. One number for all stored records: they share their parts.
+#: Number of the format that this release writes. All stored records share one number, since they share parts.
 FORMAT = 2
 
-#: Of the schema of all stored records, as `make formats` computes it; the top bit is set, so it always takes 5 bytes.
+#: Fingerprint of the schema of all stored records, as `make formats` computes it. The top bit is set, so that it always
+#: takes 5 bytes.
 FINGERPRINT = 0xBF166F69
 
 _encode = Encoder().encode
@@ -39,7 +40,7 @@ _HEAD_BYTES = len(_HEAD)
 
 
 class UnsupportedFormat(SpritzError):
-    """The bytes are whole, but this release does not understand all of them: a later release or build wrote them."""
+    """The bytes are intact, but this release does not understand all of them: a later release or build wrote them."""
 
 
 def encode(value: object) -> bytes:
@@ -50,15 +51,15 @@ def encode(value: object) -> bytes:
 def decode(data: bytes, decoder: Decoder[T]) -> T:
     """The value in an envelope of this release or an earlier one.
 
-    Raises UnsupportedFormat, or msgspec.DecodeError for what is damaged.
+    Raises UnsupportedFormat, or msgspec.DecodeError for damaged data.
     """
     try:
         if data.startswith(_HEAD):
             return decoder.decode(memoryview(data)[_HEAD_BYTES:])
-        from spritz.model.upcast import upcast  # seldom needed, and an import that supervisors of steps do without
+        from spritz.model.upcast import upcast  # seldom needed, and step supervisors avoid the import
 
         plain = upcast(data, decoder.type)
-    except UnicodeDecodeError as error:  # msgspec does not make this one of its own
+    except UnicodeDecodeError as error:  # msgspec does not turn this into one of its own errors
         raise DecodeError(str(error)) from error
     try:
         return decoder.decode(plain)

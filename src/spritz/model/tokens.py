@@ -1,4 +1,4 @@
-"""Tokens (auth/jwt): a caller that is known by one instead of by the kernel. For every daemon.
+"""Tokens (auth/jwt): a caller identified by a token and not by the kernel. For every daemon.
 
 Source: scontrol(1) token; slurm.conf(5) AuthAltTypes=auth/jwt, AuthAltParameters.
 """
@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-#: Seconds for which a token is good unless it is asked for otherwise. Source: scontrol(1).
+#: default lifetime of a token, in seconds. Source: scontrol(1).
 LIFESPAN_SECONDS = 1800
 
 
 class UseToken(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """From now on this connection is the user's whom the token names. Reply: `TokenTaken`.
+    """From now on this connection belongs to the token's user. Reply: `TokenTaken`.
 
-    `user`: as whom, where the token is SlurmUser's or root's; "" is the token's own user.
+    `user`: the user to act as, if the token is SlurmUser's or root's; "" for the token's own user.
     """
 
     token: str
@@ -30,7 +30,7 @@ class TokenTaken(Struct, frozen=True, kw_only=True):
 
 
 class MakeToken(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """`scontrol token`. Reply: `Token`. For another user (`user`) only SlurmUser and root get one.
+    """`scontrol token`. Reply: `Token`. Only SlurmUser and root get tokens for another `user`.
 
     `lifespan_seconds`: None is the default.
     """

@@ -1,7 +1,7 @@
-"""How the network ties nodes together: a tree of switches, or blocks.
+"""How the network connects nodes: a tree of switches, or blocks.
 
-A value of the configuration, checked when it was read: every switch and node that is named exists, there is no loop,
-and no node hangs on two leaves.
+A value of the configuration, checked when it was read: every named switch and node exists, there is no loop, and no
+node is below two leaves.
 
 Source: topology.conf(5).
 """
@@ -14,7 +14,7 @@ from spritz.notation import hostlist
 
 
 class Switch(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One switch. A leaf has nodes and no switches; of others `nodes` are all below them. Both are hostlists.
+    """One switch. A leaf has nodes and no switches; of other switches `nodes` are all nodes below. Both are hostlists.
 
     `level` is 0 for a leaf, else one more than the highest of its switches.
     """
@@ -34,9 +34,9 @@ class Block(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Topology(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One network. Of "tree" there are `switches`, of "block" there are `blocks`, of "flat" neither.
+    """One network. A "tree" has `switches`, a "block" network `blocks`, a "flat" one neither.
 
-    Switches are in the order of the file. `block_sizes` ascend: nodes of a block, and of blocks taken together.
+    Switches are in the order of the file. `block_sizes` ascend: nodes of a block, and of groups of blocks.
     """
 
     kind: str = "flat"
@@ -44,11 +44,11 @@ class Topology(Struct, frozen=True, kw_only=True, omit_defaults=True):
     switches: tuple[Switch, ...] = ()
     blocks: tuple[Block, ...] = ()
     block_sizes: tuple[int, ...] = ()
-    #: TopologyParam=Dragonfly: a job that no leaf holds is spread over as many as there are
+    #: TopologyParam=Dragonfly: a job that no leaf holds is spread over as many leaves as possible
     spread: bool = False
 
     def address(self, node: str) -> tuple[str, str]:
-        """Where the node is, from the top down, and what each part of that is: SLURM_TOPOLOGY_ADDR and its pattern."""
+        """The node's path from the top down, and the kind of each part: SLURM_TOPOLOGY_ADDR and its pattern."""
         parts, kinds = [], []
         above = [switch for switch in self.switches if node in hostlist.expand(switch.nodes)]
         for level in range(max((switch.level for switch in self.switches), default=-1), -1, -1):
@@ -62,5 +62,5 @@ class Topology(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def units(self) -> tuple[str, ...]:
-        """Leaf switches or blocks: where nodes can be."""
+        """Leaf switches or blocks: the places for nodes."""
         return (*(each.name for each in self.switches if not each.switches), *(each.name for each in self.blocks))

@@ -9,9 +9,9 @@ from msgspec import Struct
 
 #: of nodes: all, some, or those of a job
 NODE_EVENTS = ("down", "drained", "fail", "up")
-#: looked at by the clock: a node that stays idle, and a job near its time limit
+#: checked by time: a node that stays idle, and a job near its time limit
 TIMED_EVENTS = ("idle", "time")
-#: what happened to daemons, by the resource that `strigger --get` names
+#: events of daemons, by the resource that `strigger --get` names
 DAEMON_EVENTS = {
     "primary_slurmctld_failure": "slurmctld",
     "primary_slurmctld_resumed_operation": "slurmctld",
@@ -22,7 +22,7 @@ DAEMON_EVENTS = {
 }
 EVENTS = frozenset({*NODE_EVENTS, *TIMED_EVENTS, *DAEMON_EVENTS, "fini", "reconfig"})
 
-#: seconds before or after, at most
+#: most seconds before or after the event
 OFFSET_MAX = 32_000
 
 
@@ -46,9 +46,9 @@ class Trigger(Struct, frozen=True, kw_only=True):
     job_id: int = 0
     #: a hostlist; "*" for every node
     nodes: str = "*"
-    #: seconds after the event (negative: before it, as far as that can be known)
+    #: seconds after the event (negative: before it, if that can be known)
     offset_seconds: int = 0
-    #: --flags=PERM: it stays when its event has happened
+    #: --flags=PERM: it stays after its event has happened
     permanent: bool = False
     pulls: tuple[Pull, ...] = ()
 
@@ -59,7 +59,7 @@ class Trigger(Struct, frozen=True, kw_only=True):
 
 
 class SetTrigger(Struct, frozen=True, kw_only=True):
-    """`strigger --set`. The controller says `user`. Reply: `Done`."""
+    """`strigger --set`. The controller fills in `user`. Reply: `Done`."""
 
     events: tuple[str, ...]
     program: str
@@ -70,7 +70,7 @@ class SetTrigger(Struct, frozen=True, kw_only=True):
 
 
 class ClearTriggers(Struct, frozen=True, kw_only=True):
-    """`strigger --clear`: those that match all that is given. Reply: `Done`."""
+    """`strigger --clear`: triggers that match everything given. Reply: `Done`."""
 
     id: int = 0
     job_id: int = 0
@@ -82,19 +82,19 @@ class ListTriggers(Struct, frozen=True, kw_only=True):
 
 
 class Triggers(Struct, frozen=True, kw_only=True):
-    """Reply to ListTriggers: those that wait for their event."""
+    """Reply to ListTriggers: triggers that wait for their event."""
 
     triggers: tuple[Trigger, ...] = ()
 
 
 class PullTriggers(Struct, frozen=True, kw_only=True):
-    """Of the controller itself: events of these triggers have happened. `gone`: triggers of jobs that have ended."""
+    """From the controller itself: events of these triggers have happened. `gone`: triggers of jobs that have ended."""
 
     pulls: tuple[Pull, ...] = ()
     gone: tuple[int, ...] = ()
 
 
 class FireTriggers(Struct, frozen=True, kw_only=True):
-    """Of the controller itself: their programs are about to be started."""
+    """From the controller itself: their programs are about to be started."""
 
     pulls: tuple[Pull, ...]

@@ -1,12 +1,12 @@
-"""Stored values that this very schema did not write, as this release would have written them.
+"""Stored values of other formats, converted to what this release would have written.
 
 Owns what changed from each format to the next (`CHANGES`), and the walk that applies it. The walk follows the present
-types through the decoded, untyped value. It brings each record up to date before it looks at the record's fields, so a
-change is written once for a record, wherever that is stored, and its function sees the records inside in their old
-form. Fields and records that are unknown after that are refused.
+types through the decoded, untyped value. It updates each record before it looks at the record's fields, so a change is
+written once per record, wherever that is stored, and its function sees inner records in their old form. Fields and
+records that are unknown after that are refused.
 
-The walk takes some three times as long as decoding. Only the first start after an upgrade, and readers of events from
-before it, pay that.
+The walk takes about three times as long as decoding. Only the first start after an upgrade, and readers of events from
+before it, pay for it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Change = Callable[[Any], None]
 
 
 def _without(*names: str) -> Change:
-    """Fields that are gone and meant nothing any more."""
+    """Drop fields that no longer exist and whose values meant nothing."""
 
     def change(record: dict[str, Any]) -> None:
         for name in names:
@@ -38,7 +38,7 @@ def _supervisor_spec_1(spec: dict[str, Any]) -> None:
         spec.setdefault("energy_source", "rapl")
 
 
-#: What changed from a format to the next, by the record's name (for events the old `kind`). A format that only added
+#: Changes from each format to the next, by the record's name (for events the old `kind`). A format that only added
 #: fields with defaults has no entry. Entries are never edited: stored values of that format exist.
 CHANGES: dict[int, dict[str, Change]] = {
     1: {
@@ -53,7 +53,7 @@ CHANGES: dict[int, dict[str, Change]] = {
 def upcast(data: bytes, kind: Any) -> bytes:
     """The value in `data`, without envelope, as this release encodes a `kind`.
 
-    Raises UnsupportedFormat, or msgspec.DecodeError for what is damaged.
+    Raises UnsupportedFormat, or msgspec.DecodeError for damaged data.
     """
     written, value = _opened(msgpack.decode(data))
     walk = _walk_from(written, kind)
@@ -78,9 +78,9 @@ def _walk_from(written: int, kind: Any) -> Change | None:
 
 
 class _Walks:
-    """Makes functions that bring untyped values of one format up to date, in place, by the present type.
+    """Makes functions that update untyped values of one format in place, according to the present type.
 
-    None stands for types without records. A value that does not fit its type is passed over: the decoder refuses it.
+    None stands for types without records. A value that does not fit its type is left alone: the decoder refuses it.
     """
 
     def __init__(self, written: int) -> None:
@@ -104,7 +104,7 @@ class _Walks:
         return None
 
     def _records(self, kinds: Sequence[inspect.StructType]) -> Change:
-        """For records of one type, or of several that are told apart by their tag."""
+        """The function for records of one type, or of several types distinguished by their tag."""
         tag_field = kinds[0].tag_field
         shape: Any = list if kinds[0].array_like else dict
         by_name = {kind.tag or kind.cls.__name__: kind for kind in kinds}
@@ -125,7 +125,7 @@ class _Walks:
         return walk
 
     def _inside(self, kind: inspect.StructType) -> Change:
-        """For the fields of a record."""
+        """The function for the fields of a record."""
         if kind.cls not in self._fields:
             walks = {field.encode_name: self.of(field.type) for field in kind.fields}
             name = kind.cls.__name__

@@ -1,7 +1,6 @@
-"""What `sreport` asks of `slurmdbd`, and what it is told.
+"""What `sreport` asks of `slurmdbd`.
 
-Spans of time are whole seconds since the epoch. Usage counts in count times seconds, memory in MiB times seconds.
-Source: sreport(1).
+Times are whole seconds since the epoch. Usage is count times seconds, memory MiB times seconds. Source: sreport(1).
 """
 
 from __future__ import annotations
@@ -12,36 +11,36 @@ from spritz.model.accounting import JobPick, ReservationRecord
 
 
 class AskUsage(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Usage from `starts_at` to `ends_at`, which are beginnings of hours. Streamed: `UsageReport`.
+    """Usage from `starts_at` to `ends_at`, which are full hours. Streamed: `UsageReport`.
 
-    Empty: every cluster. What the running hour will come to is not known yet.
+    Empty: every cluster. The present hour is not included.
     """
 
     clusters: tuple[str, ...] = ()
     starts_at: int
     ends_at: int
-    #: also for users and accounts, not for clusters alone
+    #: also for users and accounts, not only for clusters
     holders: bool = True
 
 
 class ClusterUsage(Struct, frozen=True, kw_only=True, gc=False):
-    """What one TRES of a cluster was doing."""
+    """How one TRES of a cluster was used."""
 
     cluster: str
     tres: str
-    #: the most that there was
+    #: the most that existed
     count: int
     allocated: int
     down: int
     planned_down: int
     idle: int
     planned: int
-    #: what waiting jobs wanted beyond what there was
+    #: what waiting jobs requested beyond what existed
     over: int
 
     @property
     def reported(self) -> int:
-        """All that there was."""
+        """All that existed."""
         return self.allocated + self.down + self.planned_down + self.idle + self.planned
 
 
@@ -79,7 +78,7 @@ class AskJobSizes(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class JobSize(Struct, frozen=True, kw_only=True, gc=False):
-    """Jobs of one account and wckey that were given as many CPUs: how many, and their seconds in the span, together.
+    """Jobs of one account and wckey with equally many CPUs: how many, and their seconds in the span, summed.
 
     `used`: count of each TRES times seconds, as `cpu=3600,mem=14400000` (memory in MiB).
     """
@@ -100,7 +99,7 @@ class JobSizes(Struct, frozen=True, kw_only=True):
 
 
 class AskReservations(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Reservations that held at any time of a span. Reply: `ReservationReport`."""
+    """Reservations that were active at any time of a span. Reply: `ReservationReport`."""
 
     clusters: tuple[str, ...] = ()
     starts_at: int

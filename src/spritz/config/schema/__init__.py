@@ -1,6 +1,6 @@
-"""The tables of every key that slurm.conf and its relatives know, built when first asked for.
+"""The tables of every key of slurm.conf and related files, built on first use.
 
-`status` says which work; `removed` which are gone; `options` what the option lists know.
+`status` says which keys work; `removed` has old keys; `options` the names in option lists.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @cache
 def slurm_keys() -> dict[str, Key]:
-    """Keys of slurm.conf that stand alone, by lower-case name."""
+    """Single keys of slurm.conf, by lower-case name."""
     from spritz.config.schema import accounting, controller, execution, facilities, scheduling
     from spritz.config.schema.key import table
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Key(Struct, frozen=True):
-    """A key that a file may hold: spelling, kind of value, value when absent, meaning.
+    """A key of a file: spelling, kind of value, default, meaning.
 
     `aliases` are older spellings.
     """
@@ -26,7 +26,7 @@ class Key(Struct, frozen=True):
 
 
 def table(*groups: Iterable[Key]) -> dict[str, Key]:
-    """Keys by lower-case name and alias, in table order. A name may stand in it once."""
+    """Keys by lower-case name and alias, in table order. A name must be unique."""
     found: dict[str, Key] = {}
     for group in groups:
         for key in group:

@@ -42,7 +42,7 @@ _NODE_PORTS = Kind(
     write=_node_ports_text,
 )
 
-#: States a file may give. Others follow from what the node reports.
+#: States that a file may give. Other states follow from what the node reports.
 NODE_STATES = ("UNKNOWN", "CLOUD", "DOWN", "DRAIN", "EXTERNAL", "FAIL", "FAILING", "FUTURE")
 
 NODE_KEYS = (

@@ -1,10 +1,9 @@
-"""Names that option lists know (SchedulerParameters, SlurmctldParameters …), for hints and warnings.
+"""Names in option lists (SchedulerParameters, SlurmctldParameters …), for hints and warnings.
 
-Slurm passes over an unknown option in silence; here it is warned of with the nearest name. Values of known ones are
-checked where used. `bf_policy`, `bf_predict`, `gpu_fragmentation`, `hetjob_share_nodes` (see docs/decisions), `journal`
-(the database of controllers that stand by for each other) and `private_hosts` are ours: with the last, nodes that share
-a machine see only their own name.
-Source: slurm.conf(5) and newer releases.
+Slurm silently ignores an unknown option; here it causes a warning with the nearest name. Values of known options are
+checked where they are used. `bf_policy`, `bf_predict`, `gpu_fragmentation`, `hetjob_share_nodes` (see docs/decisions),
+`journal` (the database of standby controllers) and `private_hosts` are ours: with the last, nodes that share a machine
+see only their own name. Source: slurm.conf(5) and newer releases.
 """
 
 from __future__ import annotations
@@ -74,7 +73,7 @@ OPTIONS: dict[str, tuple[str, ...]] = {
     }.items()
 }
 
-#: Options that are honoured and take one of these words ("": none is needed).
+#: options that work and take one of these words ("": the word may be omitted)
 WORDS: dict[str, tuple[str, ...]] = {
     "Autobind": ("none", "threads", "cores", "sockets"),
     "bf_hetjob_prio": ("min", "avg", "max"),
@@ -82,7 +81,7 @@ WORDS: dict[str, tuple[str, ...]] = {
     "bf_predict": ("", "priority", "slowdown"),
 }
 
-#: Options that are honoured and take a number: lowest, highest.
+#: options that work and take a number: least, greatest
 INTEGERS: dict[str, tuple[int, int]] = {
     "bf_interval": (1, 43_200),
     "bf_window": (1, 43_200),
@@ -121,8 +120,8 @@ INTEGERS: dict[str, tuple[int, int]] = {
     "suspend_grace_time": (0, 3600),
 }
 
-#: Of these, the options that take -1 as well: not at all.
+#: of these, options that also take -1: never
 OFF: frozenset[str] = frozenset({"bf_interval", "rl_log_freq", "sched_interval"})
 
-#: Options that are honoured and take a percentage, such as 97.5.
+#: options that work and take a percentage, such as 97.5
 PERCENTAGES: frozenset[str] = frozenset({"node_reg_mem_percent"})

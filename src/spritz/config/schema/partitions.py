@@ -60,7 +60,7 @@ def _all_text(value: object) -> str:
     return ",".join(value) if isinstance(value, tuple) and value else "ALL"
 
 
-#: An allow list: empty means everyone.
+#: an allow list: empty means all
 _ALLOW = Kind(
     name="list", accepted="names separated by commas, or ALL", parse=_names_or_all, show=_all_text, write=_all_text
 )

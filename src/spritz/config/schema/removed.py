@@ -1,11 +1,11 @@
-"""Keys that Slurm had once, and spellings that it replaced. They are accepted with a warning that names the new way.
+"""Keys that Slurm once had, and spellings that it replaced. They are accepted with a warning that names the new way.
 
 Source: slurm.conf(5) of 22.05 ("Deprecated option"), NEWS and RELEASE_NOTES of later releases.
 """
 
 from __future__ import annotations
 
-#: old key (lower case) -> its spelling and the key whose meaning it has.
+#: old key (lower case) -> its spelling, and the key with its meaning
 RENAMED: dict[str, tuple[str, str]] = {
     "acctgatherinfinibandtype": ("AcctGatherInfinibandType", "AcctGatherInterconnectType"),
     "cryptotype": ("CryptoType", "CredType"),
@@ -27,7 +27,7 @@ GONE: dict[str, tuple[str, str]] = {
     "schedulerrootfilter": ("SchedulerRootFilter", "nothing"),
 }
 
-#: The four keys before SlurmctldHost, in lower case with their spelling; `typed` turns them into it.
+#: the four keys before SlurmctldHost, in lower case with their spelling; `typed` converts them
 OLD_HOSTS: dict[str, str] = {
     "controlmachine": "ControlMachine",
     "controladdr": "ControlAddr",

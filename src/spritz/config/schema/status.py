@@ -1,9 +1,9 @@
-"""Which keys work. The one place to change when something is built.
+"""Which keys work. Change this table when a key is built.
 
-`DONE`: the value has its effect. `HONOURED`: only these values have. `MOOT`: the key has no meaning in Spritz, and
-why. Every other key of Slurm's is "later": its value is checked, and where it differs from what Spritz does anyway a
-warning names it. Node, partition, device and cgroup keys are named `NodeName.Weight`, `PartitionName.Nodes`,
-`gres.conf.File`, `cgroup.conf.ConstrainCores`; options in lists `SchedulerParameters.bf_window`.
+`DONE`: the value has its effect. `HONOURED`: only these values have. `MOOT`: the key has no meaning in Spritz, and why.
+Every other key of Slurm's is "later": its value is checked, and a warning names it if it differs from what Spritz does
+anyway. Node, partition, device and cgroup keys are named `NodeName.Weight`, `PartitionName.Nodes`, `gres.conf.File`,
+`cgroup.conf.ConstrainCores`; options in lists `SchedulerParameters.bf_window`.
 """
 
 from __future__ import annotations
@@ -142,12 +142,12 @@ DONE: frozenset[str] = (
     | frozenset(_OPTIONS.split())
 )
 
-#: key -> values that have their effect; any other is warned of.
+#: key -> values that have their effect; other values cause a warning
 HONOURED: dict[str, frozenset[str]] = {
     "AcctGatherEnergyType": frozenset({"acct_gather_energy/gpu", "acct_gather_energy/none", "acct_gather_energy/rapl"}),
     "AuthAltTypes": frozenset({"auth/jwt"}),
     "slurmdbd.conf.AuthAltTypes": frozenset({"auth/jwt"}),
-    # On one machine the kernel vouches for every caller, whatever it is set to.
+    # On one machine the kernel vouches for every caller, whatever the key says.
     "AuthType": frozenset({"auth/slurm", "auth/munge"}),
     "slurmdbd.conf.AuthType": frozenset({"auth/slurm"}),
     "slurmdbd.conf.TLSType": frozenset({"tls/none", "tls/s2n"}),
@@ -232,7 +232,7 @@ HONOURED: dict[str, frozenset[str]] = {
     "gres.conf.AutoDetect": frozenset({"off", "nvml", "nvidia"}),
 }
 
-#: key -> what Spritz does instead. A value given is warned of once.
+#: key -> what Spritz does instead; a value causes one warning
 MOOT: dict[str, str] = {
     "oci.conf.SrunArgs": "scrun is not built",
     "oci.conf.SrunPath": "scrun is not built",

@@ -2,6 +2,5 @@
 them.
 
 The same structs travel from clients (the wire's `kind` is the class name). Internal ones (`ApplyPlan`, node reports,
-`Tick`) are accepted from the
-controller itself or a node daemon only.
+`Tick`) are accepted only from the controller itself or a node daemon.
 """

@@ -17,25 +17,25 @@ class UpdateNode(Struct, frozen=True, kw_only=True):
     names: tuple[str, ...]
     state: str = ""
     reason: str = ""
-    #: whose word the reason is (None: the caller's)
+    #: author of the reason (None: the caller)
     reason_uid: int | None = None
-    #: with a state of DOWN, DRAIN or FAIL: it resumes by itself then (0: it does not; None: as before)
+    #: with a state of DOWN, DRAIN or FAIL: when it resumes by itself (0: it does not; None: as before)
     resume_after_seconds: int | None = None
     #: other fields: features, active_features, weight, comment, extra, gres, address, hostname
     changes: dict[str, object] = {}
 
 
 class CreateNodes(Struct, frozen=True, kw_only=True):
-    """`scontrol create NodeName=`: `line` is what would stand in slurm.conf. Reply: `Done`.
+    """`scontrol create NodeName=`: `line` as it would stand in slurm.conf. Reply: `Done`.
 
-    The controller's shell reads the line, by its own configuration, and hands `AddNodes` to the core.
+    The controller's shell parses the line, by its own configuration, and passes `AddNodes` to the core.
     """
 
     line: str
 
 
 class AddNodes(Struct, frozen=True, kw_only=True):
-    """Nodes that slurm.conf does not have. Internal: made from `CreateNodes`. Reply: `Done`."""
+    """Add nodes that slurm.conf does not have. Internal: made from `CreateNodes`. Reply: `Done`."""
 
     nodes: tuple[NodeConfig, ...]
 
@@ -47,7 +47,7 @@ class DeleteNodes(Struct, frozen=True, kw_only=True):
 
 
 class RebootNodes(Struct, frozen=True, kw_only=True):
-    """`scontrol reboot`: each node when nothing runs there. No names: all that can be. Reply: `Done`.
+    """`scontrol reboot`: each node when nothing runs there. No names: all possible nodes. Reply: `Done`.
 
     `asap`: no new jobs until then. `next_state`: RESUME, DOWN, or "".
     """
@@ -92,7 +92,7 @@ class ApplyPlan(Struct, frozen=True, kw_only=True):
 
 
 class KeepPriorities(Struct, frozen=True, kw_only=True):
-    """With PriorityFlags=INCR_ONLY: how high pending jobs have come, by job and partition. Internal."""
+    """With PriorityFlags=INCR_ONLY: the priorities that pending jobs have reached, by job and partition. Internal."""
 
     marks: tuple[tuple[int, str, float], ...]
 

@@ -8,9 +8,9 @@ from spritz.model.commands.job import SubmitJob
 
 
 class UpdateCrontab(Struct, frozen=True, kw_only=True):
-    """`scrontab FILE`, `-e`, and `-r` (no text): the user's crontab is this, with a job for each entry.
+    """`scontrab FILE`, `-e`, and `-r` (no text): replace the user's crontab, with a job for each entry.
 
-    Jobs of the crontab before that wait are cancelled; those that run do not come again. Reply: `CrontabUpdated`.
+    Waiting jobs of the previous crontab are cancelled; running ones are not queued again. Reply: `CrontabUpdated`.
     """
 
     #: -1: the caller

@@ -9,14 +9,14 @@ from msgspec import Struct
 
 from spritz.model.job import JobSpec
 
-#: Characters of a submission's key.
+#: most characters of a submission's key
 SUBMIT_KEY_LENGTH_MAX = 64
 
 
 class JobTarget(Struct, frozen=True, gc=False):
-    """A job, an array's own number, or some of an array's tasks. `tasks` is a mask in hexadecimal, "" for all.
+    """A job, an array's own id, or some of an array's tasks. `tasks` is a mask in hexadecimal, "" for all.
 
-    The number of a heterogeneous job's leader means all components, `component` one of them.
+    The id of a heterogeneous job's leader means all components, `component` one of them.
     """
 
     job_id: int
@@ -29,11 +29,10 @@ class SubmitJob(Struct, frozen=True, kw_only=True):
     """A new job. Reply: `JobSubmitted`. `test_only` decides and plans, and changes nothing; reply `WillRun`.
 
     Script and environment travel apart from the spec and are stored as blobs under their keys before the event is
-    journaled.
-    `immediate_seconds`: refuse or cancel unless it starts within this many seconds (None: not asked).
+    journaled. `immediate_seconds`: refuse or cancel unless it starts within this many seconds (None: not asked).
     `submit_key`: chosen by the command, different for each submission. While the job that it queued is known, another
-    submission of the same user with this key queues nothing and is answered with that job's number: a command whose
-    answer was lost asks again (docs/decisions/0161). Of a heterogeneous job the leader's counts.
+    submission of the same user with this key queues nothing and is answered with that job's id: a command whose answer
+    was lost asks again (docs/decisions/0161). For a heterogeneous job the leader's counts.
     """
 
     spec: JobSpec
@@ -41,8 +40,8 @@ class SubmitJob(Struct, frozen=True, kw_only=True):
     environment: tuple[bytes, ...] = ()
     test_only: bool = False
     immediate_seconds: int | None = None
-    #: fields that a plugin of the site has set: the caller's rights do not bound them. The controller says it, whatever
-    #: the caller did.
+    #: Fields that a plugin of the site has set, which the caller's rights do not restrict. The controller fills this
+    #: in.
     granted: tuple[str, ...] = ()
     submit_key: str = ""
 
@@ -75,8 +74,9 @@ class WillRun(Struct, frozen=True, kw_only=True):
 
 
 class JobFilter(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Which jobs are meant, as scancel's and squeue's options say. Empty fields do not restrict. All given ones must
-    match."""
+    """Which jobs are meant, as scancel's and squeue's options say. Empty fields match everything; all others must
+    match.
+    """
 
     targets: tuple[JobTarget, ...] = ()
     users: tuple[int, ...] = ()
@@ -93,10 +93,11 @@ class JobFilter(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class CancelJobs(Struct, frozen=True, kw_only=True):
-    """scancel. Signal 0 or SIGKILL without `batch`/`full` ends jobs (TERM, CONT, KillWait, KILL); others are only sent.
+    """scancel. Signal 0 or SIGKILL without `batch`/`full` ends jobs (TERM, CONT, KillWait, KILL); other signals are
+    only sent.
 
-    `batch`: to the batch shell only. `full`: to the shell and all steps. Neither: to the steps, not the shell.
-    Reply: `CancelResult`.
+    `batch`: to the batch shell only. `full`: to the shell and all steps. Neither: to the steps, not the shell. Reply:
+    `CancelResult`.
     """
 
     filter: JobFilter
@@ -134,7 +135,7 @@ class UpdateJob(Struct, frozen=True, kw_only=True):
 
     target: JobTarget
     changes: dict[str, object]
-    #: with a change of `priority`: what is in force now. The controller says it, whatever the caller did.
+    #: with a change of `priority`: the priority in force now. The controller fills this in.
     priority_now: int | None = None
 
 
@@ -173,8 +174,8 @@ class ResumeJob(Struct, frozen=True, kw_only=True):
 
 
 class TopJob(Struct, frozen=True, kw_only=True):
-    """`scontrol top`: first among its user's jobs. Reply: `Done`. `priorities`: those in force, by job, of all jobs of
-    their lines; the controller adds them.
+    """`scontrol top`: first among its user's jobs. Reply: `Done`. `priorities`: those in force, by job, for all jobs of
+    their groups; the controller fills them in.
     """
 
     targets: tuple[JobTarget, ...]
@@ -182,22 +183,23 @@ class TopJob(Struct, frozen=True, kw_only=True):
 
 
 class NotifyJob(Struct, frozen=True, kw_only=True):
-    """`scontrol notify`: a line on the job's standard error. Reply: `Done`."""
+    """`scontrol notify`: write a line to the job's standard error. Reply: `Done`."""
 
     target: JobTarget
     message: str
 
 
 class FinishAllocation(Struct, frozen=True, kw_only=True):
-    """salloc or srun gives its allocation back. Reply: `Done`."""
+    """salloc or srun releases its allocation. Reply: `Done`."""
 
     job_id: int
     exit_status: int = 0
 
 
 class Done(Struct, frozen=True, kw_only=True):
-    """Success without a value; `messages` are for standard error or output, `told` is what the site's plugins have for
-    the user, `missing` tasks of an array that were named and are none (`8-9`)."""
+    """Success without a value. `messages` are for standard error or output; `told`: messages of the site's plugins for
+    the user; `missing`: array tasks that were named and do not exist (`8-9`).
+    """
 
     messages: tuple[str, ...] = ()
     told: tuple[str, ...] = ()

@@ -6,7 +6,7 @@ from msgspec import Struct
 
 
 class ReservationRequest(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What is asked for; None leaves a field as it is, or at its default. Times in seconds since the epoch.
+    """The requested fields; None leaves a field as it is, or at its default. Times in seconds since the epoch.
 
     Users and groups are names; the controller looks them up and adds `gids`. `users`, `accounts` and `groups` are the
     whole new list. `flags_added` and `flags_removed` are for updates with += and -=.
@@ -20,10 +20,10 @@ class ReservationRequest(Struct, frozen=True, kw_only=True, omit_defaults=True):
     nodes: tuple[str, ...] | None = None
     #: number of nodes; several numbers are added up
     node_count: int | None = None
-    #: number of cores: of each of the nodes in turn, or in all
+    #: number of cores: of each of the nodes in turn, or in total
     core_counts: tuple[int, ...] | None = None
     cpu_count: int | None = None
-    #: GRES in all, as (name, type, count), and of each node
+    #: GRES in total, as (name, type, count), and per node
     gres: tuple[tuple[str, str, int], ...] | None = None
     gres_per_node: tuple[tuple[str, str, int], ...] | None = None
     licenses: tuple[tuple[str, int], ...] | None = None
@@ -48,13 +48,13 @@ class ReservationRequest(Struct, frozen=True, kw_only=True, omit_defaults=True):
     float_seconds: float | None = None
     #: go on to the next occurrence of a recurring one
     skip: bool = False
-    #: of local time when it begins (or now, if that is sooner), and (moment, offset) of changes in the years to come
+    #: of local time when it begins (or now, if that is sooner), and (time, offset) of changes in the coming years
     utc_offset_seconds: int = 0
     utc_offset_changes: tuple[tuple[int, int], ...] = ()
 
 
 class CreateReservation(Struct, frozen=True, kw_only=True):
-    """`scontrol create reservation`. Administrators. Reply: `ReservationMade`."""
+    """`scontrol create reservation`. Administrators only. Reply: `ReservationMade`."""
 
     request: ReservationRequest
 
@@ -66,14 +66,14 @@ class ReservationMade(Struct, frozen=True, kw_only=True):
 
 
 class UpdateReservation(Struct, frozen=True, kw_only=True):
-    """`scontrol update ReservationName=`; `request.name` says which. Administrators. Reply: `Done`."""
+    """`scontrol update ReservationName=`; `request.name` says which. Administrators only. Reply: `Done`."""
 
     request: ReservationRequest
 
 
 class DeleteReservation(Struct, frozen=True, kw_only=True):
-    """`scontrol delete ReservationName=`: refused while jobs use it. For administrators, and with USER_DELETE for all
-    who may use it. Reply: `Done`.
+    """`scontrol delete ReservationName=`: refused while jobs use it. Administrators, and with USER_DELETE all its
+    users. Reply: `Done`.
     """
 
     name: str

@@ -10,11 +10,11 @@ from spritz.model.step import Step, StepSpec
 class CreateStep(Struct, frozen=True, kw_only=True):
     """srun inside an allocation. Reply: `StepCreated`, then the controller launches it on its nodes.
 
-    `ESLURM_NODES_BUSY` when other steps hold the resources; with `wait` the answer is held back until they fit
-    (the api parks it; the core never waits).
+    `ESLURM_NODES_BUSY` if other steps hold the resources; with `wait` the answer is delayed until they fit (the api
+    waits; the core never does).
 
-    `again`: asked before on a connection that broke. The step with the same `io_key`, which no other has, is the
-    answer if there is one, or was lately: a request is carried out once however often it is asked.
+    `again`: a repeated request, after a connection broke. If the step with the same unique `io_key` exists, or existed
+    recently, it is the answer: a request is carried out once, however often it is sent.
     """
 
     job_id: int
@@ -24,9 +24,9 @@ class CreateStep(Struct, frozen=True, kw_only=True):
 
 
 class CreateHetStep(Struct, frozen=True, kw_only=True):
-    """A step over components of the heterogeneous job `job_id`: (place of the component, its part), ascending.
+    """A step over components of the heterogeneous job `job_id`: (position of the component, its part), ascending.
 
-    As CreateStep otherwise; all parts are made, with one number and one numbering of tasks, or none. Reply:
+    Otherwise as CreateStep; all parts are created, with one step id and one numbering of tasks, or none. Reply:
     `StepCreated`, whose `others` are the parts after the first.
     """
 
@@ -54,8 +54,9 @@ class SignalStep(Struct, frozen=True, kw_only=True):
 
 
 class AttachStep(Struct, frozen=True, kw_only=True):
-    """sattach: supervisors connect to one more client, as with StepSpec.io_address. Reply: `StepCreated` with the
-    step."""
+    """sattach: supervisors connect to an additional client, as with StepSpec.io_address. Reply: `StepCreated` with the
+    step.
+    """
 
     job_id: int
     step_id: int

@@ -1,4 +1,4 @@
-"""Facts about nodes, partitions and the configuration."""
+"""Events about nodes, partitions and the configuration."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from spritz.model.states import NodeState
 
 
 class ClusterConfigured(Event, frozen=True, kw_only=True):
-    """The configuration was read (start, or `scontrol reconfigure`).
+    """The configuration was read (at start, or by `scontrol reconfigure`).
 
-    Nodes and partitions that it does not name are gone; jobs have been cleared off such nodes by earlier events.
+    Nodes and partitions that it does not name are removed; earlier events have cleared jobs off such nodes.
     """
 
     settings: ClusterSettings
@@ -22,19 +22,19 @@ class ClusterConfigured(Event, frozen=True, kw_only=True):
 
 
 class NodesCreated(Event, frozen=True, kw_only=True):
-    """Nodes that slurm.conf does not have are there, after all others. They join partitions that take them in."""
+    """Nodes that slurm.conf does not have were added, after all others. They join partitions that admit them."""
 
     nodes: tuple[NodeConfig, ...]
 
 
 class NodesDeleted(Event, frozen=True, kw_only=True):
-    """Dynamic nodes, on which nothing ran, are gone, from their partitions too."""
+    """Dynamic nodes without jobs were removed, from their partitions too."""
 
     names: tuple[str, ...]
 
 
 class NodeRegistered(Event, frozen=True, kw_only=True):
-    """A node daemon introduced itself. State, flags and reason are what follows from it."""
+    """A node daemon registered. State, flags and reason are the resulting ones."""
 
     name: str
     state: NodeState
@@ -54,13 +54,13 @@ class NodeRegistered(Event, frozen=True, kw_only=True):
     spool_id: str = ""
     #: from now on it is reached at `address`, whatever the configuration says
     adopted: bool = False
-    #: what its helpers can change (None: it has none), and all features that it has now
+    #: features that its helpers can change (None: it has none), and all features that are active
     features_changeable: tuple[str, ...] | None = None
     features_active: tuple[str, ...] = ()
 
 
 class NodeStateChanged(Event, frozen=True, kw_only=True):
-    """Base state, flags (NodeFlag bits) or reason of a node changed; the values are all as they are now."""
+    """Base state, flags (NodeFlag bits) or reason of a node changed; all values are the new ones."""
 
     name: str
     state: NodeState
@@ -70,14 +70,14 @@ class NodeStateChanged(Event, frozen=True, kw_only=True):
     reason_at: float = 0.0
     #: what follows its reboot (None: as before)
     next_state: str | None = None
-    #: when it resumes by itself (0.0: when it is told to; None: as before)
+    #: when it resumes by itself (0.0: it does not; None: as before)
     resume_at: float | None = None
 
 
 class NodesPowered(Event, frozen=True, kw_only=True):
-    """These nodes began their way up (`up`) or down together: one call of ResumeProgram or SuspendProgram.
+    """These nodes were powered up (`up`) or down together: one call of ResumeProgram or SuspendProgram.
 
-    Their flags changed by events of their own, just before.
+    Separate events, just before, changed their flags.
     """
 
     names: tuple[str, ...]
@@ -91,7 +91,7 @@ class PowerProgramBegan(Event, frozen=True, kw_only=True):
 
 
 class NodesNotResumed(Event, frozen=True, kw_only=True):
-    """ResumeTimeout passed: ResumeFailProgram is told. Their states changed by events of their own."""
+    """ResumeTimeout passed: ResumeFailProgram is called. Separate events changed the nodes' states."""
 
     names: tuple[str, ...]
 
@@ -112,16 +112,16 @@ class PowerPaced(Event, frozen=True, kw_only=True):
 class NodesRebooting(Event, frozen=True, kw_only=True):
     """Reboots of these nodes were ordered together: with reboot_from_controller, one call of RebootProgram.
 
-    Their flags changed by events of their own, just before.
+    Separate events, just before, changed their flags.
     """
 
     names: tuple[str, ...]
-    #: what their helpers change before it
+    #: features that their helpers activate first
     features: tuple[str, ...] = ()
 
 
 class NodeUpdated(Event, frozen=True, kw_only=True):
-    """Other fields of a node changed (features, weight, comment, address …): `node` is all of it, afterwards."""
+    """Other fields of a node changed (features, weight, comment, address …): `node` is the whole new record."""
 
     node: Node
 
@@ -133,39 +133,39 @@ class PartitionCreated(Event, frozen=True, kw_only=True):
 
 
 class PartitionUpdated(Event, frozen=True, kw_only=True):
-    """A partition changed: all of it, afterwards."""
+    """A partition changed: the whole new record."""
 
     partition: Partition
 
 
 class PartitionDeleted(Event, frozen=True, kw_only=True):
-    """A partition is gone."""
+    """A partition was deleted."""
 
     name: str
 
 
 class PolicyChanged(Event, frozen=True, kw_only=True):
-    """slurmdbd has told what associations, QOS and limits hold from now on: all of them."""
+    """slurmdbd sent the whole policy: associations, QOS and limits from now on."""
 
     policy: Policy
 
 
 class PolicyAmended(Event, frozen=True, kw_only=True):
-    """slurmdbd has told what differs from now on."""
+    """slurmdbd sent a change of the policy."""
 
     change: PolicyChange
 
 
 class UsageReset(Event, frozen=True, kw_only=True):
-    """What was used up to now counts no longer: that of these keys, or (None) of all but QOS with NoDecay. Without any
-    key it is but a mark from which PriorityUsageResetPeriod counts.
+    """Usage up to now was forgotten: of these keys, or (None) of all but QOS with NoDecay. Without any key it only
+    marks the time from which PriorityUsageResetPeriod counts.
     """
 
     keys: tuple[tuple[str | int, ...], ...] | None = None
 
 
 class UsageAdopted(Event, frozen=True, kw_only=True):
-    """Usage was reckoned again from the records of accounting: what jobs had used at `since`, running ones included."""
+    """Usage was computed again from the records of accounting: usage at `since`, running jobs included."""
 
     since: float
     rows: tuple[UsageRow, ...] = ()

@@ -1,4 +1,4 @@
-"""Events as bytes: the payload of a journal's group, which slurmctld keeps and slurmdbd receives as it is.
+"""Events as bytes: the payload of a group in the journal, which slurmctld keeps and slurmdbd receives unchanged.
 
 A payload is a stored list of events (`model.stored`). Nothing is skipped: an event that cannot be read is an error.
 """
@@ -34,6 +34,6 @@ def encode_events(events: Sequence[Event]) -> bytes:
 
 
 def decode_events(payload: bytes) -> list[Event]:
-    """The events of a payload. Raises UnsupportedFormat, or msgspec.DecodeError for what cannot be read."""
+    """The events of a payload. Raises UnsupportedFormat, or msgspec.DecodeError for damaged data."""
     events: list[Event] = stored.decode(payload, _decoder())
     return events

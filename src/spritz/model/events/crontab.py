@@ -1,4 +1,4 @@
-"""Facts about crontabs."""
+"""Events about crontabs."""
 
 from __future__ import annotations
 
@@ -7,6 +7,6 @@ from spritz.model.events.base import Event
 
 
 class CrontabChanged(Event, frozen=True, kw_only=True):
-    """The user's crontab is this from now on; one without text is gone. Events of their own tell of its jobs."""
+    """The user's crontab was replaced; one without text is deleted. Separate events report its jobs."""
 
     crontab: Crontab

@@ -1,7 +1,6 @@
-"""Facts about jobs, in the order of a job's life.
+"""Events about jobs, in the order of a job's life.
 
-A whole `Job` travels only where most of it is news (`JobQueued`, `JobUpdated`); everything else carries just what
-changed.
+A whole `Job` travels only where most of it is new (`JobQueued`, `JobUpdated`); other events carry only what changed.
 """
 
 from __future__ import annotations
@@ -17,14 +16,13 @@ from spritz.model.states import JobState
 
 
 class JobQueued(Event, frozen=True, kw_only=True):
-    """A submission was accepted. `job` is complete, its number included."""
+    """A submission was accepted. `job` is complete, including its id."""
 
     job: Job
 
 
 class ArrayTaskSplit(Event, frozen=True, kw_only=True):
-    """A task of a pending array got a record of its own, `job_id`; the array's own number when it was the last task
-    left."""
+    """A task of a pending array got a record of its own, `job_id`; the array's own id if it was the last task left."""
 
     array_job_id: int
     task_id: int
@@ -43,14 +41,15 @@ class ArrayTasksCancelled(Event, frozen=True, kw_only=True):
 
 
 class JobUpdated(Event, frozen=True, kw_only=True):
-    """`scontrol update` or `top` changed a job: `job` is all of it, afterwards. State, allocation and steps are as
-    before."""
+    """`scontrol update` or `top` changed a job: `job` is the whole new record. State, allocation and steps are
+    unchanged.
+    """
 
     job: Job
 
 
 class JobHeld(Event, frozen=True, kw_only=True):
-    """A pending job (or all that is pending of an array) is held back; its priority is 0."""
+    """A pending job (or the pending part of an array) is held; its priority is 0."""
 
     job_id: int
     hold: Hold
@@ -68,14 +67,14 @@ class JobReleased(Event, frozen=True, kw_only=True):
 
 
 class JobBecameEligible(Event, frozen=True, kw_only=True):
-    """Begin time has come and no dependency is open: the scheduler may consider the job."""
+    """The begin time has come and no dependency is open: the scheduler may consider the job."""
 
     job_id: int
     reason: Reason = Reason.NONE
 
 
 class JobAccrued(Event, frozen=True, kw_only=True):
-    """Limits on jobs that grow older let this one do so from `since` on (0.0: not any more, or not yet)."""
+    """Limits on accrual let this job's age priority accrue from `since` on (0.0: no longer, or not yet)."""
 
     job_id: int
     since: float = 0.0
@@ -91,52 +90,52 @@ class DependenciesChanged(Event, frozen=True, kw_only=True):
 
 
 class JobsNoted(Event, frozen=True, kw_only=True):
-    """The scheduler's newest reasons and expectations, for jobs where they changed."""
+    """The scheduler's newest reasons and expected starts, for jobs where they changed."""
 
     notes: tuple[PendingNote, ...]
 
 
 class PrioritiesReached(Event, frozen=True, kw_only=True):
-    """With PriorityFlags=INCR_ONLY: priorities that pending jobs keep though what made them so high is gone."""
+    """With PriorityFlags=INCR_ONLY: priorities that pending jobs keep although the factors behind them have fallen."""
 
-    #: job number, partition, priority
+    #: job id, partition, priority
     marks: tuple[tuple[int, str, float], ...]
 
 
 class JobStarted(Event, frozen=True, kw_only=True):
     """The job holds its allocation. A batch job's pseudo step begins with this; no StepOpened follows for it.
 
-    `ends_at` is the end of the time limit (0.0: none). `time_limit_minutes` as granted (INFINITE: none).
+    `ends_at`: end of the time limit (0.0: none). `time_limit_minutes` as granted (INFINITE: none).
     """
 
     job_id: int
     allocation: Allocation
     time_limit_minutes: int
     ends_at: float = 0.0
-    #: (name, count) of what it took from the stock, until it ends
+    #: (name, count) of the licenses that it holds until it ends
     licenses: tuple[tuple[str, int], ...] = ()
     #: PrologSlurmctld or Prologs run first: nothing is launched before JobConfigured
     configuring: bool = False
     #: some of its nodes are powered up first: nothing runs before JobNodesUp
     powering_up: bool = field(default=False, name="waking")
-    #: in force when it started (0: the record's)
+    #: priority in force when it started (0: the record's)
     priority: int = 0
-    #: by TRESBillingWeights; None: its CPUs
+    #: billing by TRESBillingWeights; None: its CPUs
     billing: float | None = None
     #: what started it, as in Slurm: Submit, Main or Backfill ("": not recorded)
     scheduler: str = ""
-    #: number of its association (0: it has none)
+    #: id of its association (0: none)
     association: int = 0
 
 
 class JobPrologsBegan(Event, frozen=True, kw_only=True):
-    """PrologFlags=Alloc: the Prolog runs on every node of the job now, and not before its first step there."""
+    """PrologFlags=Alloc: the Prolog runs on every node of the job now, not before its first step there."""
 
     job_id: int
 
 
 class JobNodeReady(Event, frozen=True, kw_only=True):
-    """The job's Prolog has ended well on `node`."""
+    """The job's Prolog has succeeded on `node`."""
 
     job_id: int
     node: str
@@ -152,7 +151,7 @@ class JobNodesUp(Event, frozen=True, kw_only=True):
 
 
 class JobConfigured(Event, frozen=True, kw_only=True):
-    """PrologSlurmctld has run, and the Prologs that the job waits for: it is no longer CONFIGURING."""
+    """PrologSlurmctld and the Prologs that the job waits for have run: it is no longer CONFIGURING."""
 
     job_id: int
 
@@ -166,8 +165,7 @@ class EndSignalSent(Event, frozen=True, kw_only=True):
 class JobSuspended(Event, frozen=True, kw_only=True):
     """All processes were told to stop; CPUs count as free, memory and GRES do not.
 
-    `by`: "preempt", "gang", or "" for an administrator. Of a job that stands still already: who lets it go on is
-    another now.
+    `by`: "preempt", "gang", or "" for an administrator. For a job that is suspended already, only this changes.
     """
 
     job_id: int
@@ -193,7 +191,7 @@ class JobPreempted(Event, frozen=True, kw_only=True):
     mode: str
     ends_at: float
     by_job_id: int = 0
-    #: the account that takes back what it is guaranteed ("": preemption as such)
+    #: the account that reclaims its guarantee ("": ordinary preemption)
     reclaimed_for: str = ""
 
 
@@ -205,8 +203,7 @@ class JobNodeFailed(Event, frozen=True, kw_only=True):
 
 
 class JobEnded(Event, frozen=True, kw_only=True):
-    """The job will run no further in this life. It is COMPLETING while `completing` names nodes that still hold its
-    processes."""
+    """This life of the job has ended. It is COMPLETING while `completing` names nodes that still hold its processes."""
 
     job_id: int
     state: JobState
@@ -223,15 +220,16 @@ class JobEnded(Event, frozen=True, kw_only=True):
 
 
 class KillRepeated(Event, frozen=True, kw_only=True):
-    """Some nodes of an ended job were silent for too long and were told once more; next time at `repeat_kill_at`."""
+    """Some nodes of an ended job were silent for too long and were told again; next time at `repeat_kill_at`."""
 
     job_id: int
     repeat_kill_at: float
 
 
 class JobNodeGone(Event, frozen=True, kw_only=True):
-    """Nothing of an ended job is left on `node`; the last one ends COMPLETING. `lost`: the node died and takes the
-    job's rest with it."""
+    """Nothing of an ended job is left on `node`; the last such event ends COMPLETING. `lost`: the node died with its
+    part of the job.
+    """
 
     job_id: int
     node: str
@@ -239,8 +237,9 @@ class JobNodeGone(Event, frozen=True, kw_only=True):
 
 
 class JobRequeued(Event, frozen=True, kw_only=True):
-    """The job, ended just before, is pending again under its number; it cannot start before the old nodes have let go
-    of it."""
+    """The job, ended just before, is pending again under its id; it cannot start before the old nodes have
+    released it.
+    """
 
     job_id: int
     restart_count: int
@@ -256,6 +255,6 @@ class JobRequeued(Event, frozen=True, kw_only=True):
 
 
 class JobsPurged(Event, frozen=True, kw_only=True):
-    """MinJobAge passed: the records are forgotten. Their scripts and environments may go too."""
+    """MinJobAge passed: the records are deleted. Their scripts and environments may be deleted too."""
 
     job_ids: tuple[int, ...]

@@ -1,4 +1,4 @@
-"""Facts about reservations."""
+"""Events about reservations."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ class ReservationCreated(Event, frozen=True, kw_only=True):
 
 
 class ReservationUpdated(Event, frozen=True, kw_only=True):
-    """It changed, or its next occurrence came up: all of it, afterwards. Times of jobs that run in it follow its end
-    if `moves_jobs`.
+    """It changed, or its next occurrence is due: the whole new record. With `moves_jobs`, times of jobs that run in it
+    follow its end.
     """
 
     reservation: Reservation

@@ -1,4 +1,4 @@
-"""Facts about steps. A step's record goes when it ends; accounting keeps what these say.
+"""Events about steps. A step's record goes when it ends; accounting keeps what these events say.
 
 Batch pseudo steps open with `JobStarted`.
 """
@@ -26,7 +26,9 @@ class StepLaunched(Event, frozen=True, kw_only=True):
 
 
 class StepNodeEnded(Event, frozen=True, kw_only=True):
-    """The step is over on one node, others still run it. `exit_status`: worst of the tasks there, as a wait status."""
+    """The step has ended on one node; others still run it. `exit_status`: worst of the tasks there, as a
+    wait status.
+    """
 
     job_id: int
     step_id: int
@@ -38,9 +40,9 @@ class StepNodeEnded(Event, frozen=True, kw_only=True):
 
 
 class StepEnded(Event, frozen=True, kw_only=True):
-    """The step is over on its last node, `node` ("": it never ran, or its nodes are lost), so altogether.
+    """The step has ended on its last node, `node` ("": it never ran, or its nodes are lost), and so altogether.
 
-    `exit_status` is the worst of all tasks on all nodes; `usage` is of the last node alone.
+    `exit_status` is the worst of all tasks on all nodes; `usage` is that of the last node.
     """
 
     job_id: int
@@ -54,7 +56,7 @@ class StepEnded(Event, frozen=True, kw_only=True):
 
 
 class StepCancelled(Event, frozen=True, kw_only=True):
-    """Somebody asked for the step's end; it is still running until its nodes say otherwise."""
+    """The step's end was requested; it still runs until its nodes report its end."""
 
     job_id: int
     step_id: int

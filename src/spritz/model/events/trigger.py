@@ -1,4 +1,4 @@
-"""Facts about triggers."""
+"""Events about triggers."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from spritz.model.triggers import Pull, Trigger
 
 
 class TriggerSet(Event, frozen=True, kw_only=True):
-    """A user wants a program to run."""
+    """A user set a trigger."""
 
     trigger: Trigger
 
@@ -19,12 +19,12 @@ class TriggersPulled(Event, frozen=True, kw_only=True):
 
 
 class TriggersFired(Event, frozen=True, kw_only=True):
-    """Their programs run. Triggers that are not permanent are gone."""
+    """Their programs run. Triggers that are not permanent are deleted."""
 
     pulls: tuple[Pull, ...]
 
 
 class TriggersCleared(Event, frozen=True, kw_only=True):
-    """They are gone, and their programs do not run."""
+    """They were deleted, and their programs do not run."""
 
     ids: tuple[int, ...]

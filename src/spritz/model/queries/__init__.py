@@ -1,13 +1,12 @@
-"""Requests that only read, and their replies. The controller answers them from state, after the last event they could
-have seen is durable.
+"""Requests that only read, and their replies. The controller answers them from state, once the last event that they
+could show is durable.
 
-`fields` are attribute paths of the record (`"id"`, `"spec.name"`, `"allocation"`); the rows of the reply hold just
-those values, in that order.
-Empty `fields` asks for whole records. `unless_version`: the caller has the answer of that version already; an
-unchanged one comes back as `unchanged`.
+`fields` are attribute paths of the record (`"id"`, `"spec.name"`, `"allocation"`); the rows of the reply hold exactly
+those values, in that order. Empty `fields` asks for whole records. `unless_version`: the caller has the answer of that
+version already; if nothing changed, the reply is `unchanged`.
 
-A file for each subject. Names are imported from here, and their files when they are asked for: a command needs two of
-forty records, and making a record's class is a good part of a millisecond for ten of them.
+One file per subject. Import names from here; their files are loaded on first use: a command needs two of forty records,
+and creating ten record classes takes a good part of a millisecond.
 """
 
 from __future__ import annotations
@@ -83,7 +82,7 @@ _FILE_OF = {name: file for file, names in _FILES.items() for name in names.split
 if not TYPE_CHECKING:
 
     def __getattr__(name: str) -> object:
-        """A record, the first time that it is asked for."""
+        """Load a record on first use."""
         file = _FILE_OF.get(name)
         if file is None:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,4 +1,4 @@
-"""An allocation that somebody waits for."""
+"""Waiting for an allocation."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from spritz.model.job import Component, Job
 
 
 class AwaitAllocation(Struct, frozen=True, kw_only=True):
-    """Held back until the job runs or has ended (srun, salloc, `wait_job`). Reply: `AllocationGranted`.
+    """Answered when the job runs or has ended (srun, salloc, `wait_job`). Reply: `AllocationGranted`.
 
     A closed connection while an *interactive* job waits cancels it.
     """

@@ -6,7 +6,7 @@ from msgspec import Struct
 
 
 class GetCrontab(Struct, frozen=True, kw_only=True):
-    """A user's crontab: one's own (-1), another's for operators. Reply: `CrontabText`."""
+    """A user's crontab: the caller's (-1), or for operators another user's. Reply: `CrontabText`."""
 
     uid: int = -1
 

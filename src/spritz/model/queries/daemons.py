@@ -1,4 +1,4 @@
-"""The controller itself: its configuration, whether it answers, what it is told to do."""
+"""The controller itself: its configuration, whether it answers, and instructions to it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class ConfigText(Struct, frozen=True, kw_only=True):
 
 
 class Ping(Struct, frozen=True, kw_only=True):
-    """Is the controller there? Reply: `Pong`."""
+    """Ask whether the controller answers. Reply: `Pong`."""
 
 
 class Pong(Struct, frozen=True, kw_only=True):
@@ -41,7 +41,7 @@ class Pong(Struct, frozen=True, kw_only=True):
     now: float
     #: "primary" for the first SlurmctldHost, "backup" for the others; "slurmd", "slurmdbd"
     mode: str = "primary"
-    #: whether it leads; else it stands by for `leader` (empty: none leads)
+    #: whether it leads; else it stands by for `leader` (empty: no controller leads)
     leading: bool = True
     leader: str = ""
     #: what keeps a standby controller from leading
@@ -49,8 +49,9 @@ class Pong(Struct, frozen=True, kw_only=True):
 
 
 class Reconfigure(Struct, frozen=True, kw_only=True):
-    """`scontrol reconfigure`: re-read the files. Administrators. Reply: `Done`; a broken file is a Failure with all
-    errors and changes nothing."""
+    """`scontrol reconfigure`: read the files again. Administrators only. Reply: `Done`; a broken file is a Failure with
+    all errors and changes nothing.
+    """
 
 
 class Shutdown(Struct, frozen=True, kw_only=True):
@@ -61,17 +62,17 @@ class Shutdown(Struct, frozen=True, kw_only=True):
 
 
 class PingControllers(Struct, frozen=True, kw_only=True):
-    """`scontrol ping` where a command does not reach all controllers: the leader asks. Reply: `ControllerPongs`."""
+    """`scontrol ping` if a command does not reach all controllers: the leader asks. Reply: `ControllerPongs`."""
 
 
 class ControllerPongs(Struct, frozen=True, kw_only=True):
-    """One for each SlurmctldHost, as slurm.conf has them; None for one that does not answer."""
+    """One pong for each SlurmctldHost, in the order of slurm.conf; None for one that does not answer."""
 
     pongs: tuple[Pong | None, ...]
 
 
 class TakeOver(Struct, frozen=True, kw_only=True):
-    """`scontrol takeover`, to a standby controller: lead from now on. Root and SlurmUser. Reply: `Done`, at once.
+    """`scontrol takeover`, to a standby controller: lead from now on. Root and SlurmUser. Reply: `Done`, immediately.
 
     With `index`, to the controller that leads: pass it on to that SlurmctldHost.
     """
@@ -80,9 +81,9 @@ class TakeOver(Struct, frozen=True, kw_only=True):
 
 
 class PauseScheduling(Struct, frozen=True, kw_only=True):
-    """Start no job until the controller is started again or `paused` is taken back (`spritz down` while jobs end).
+    """Start no job until the controller is restarted or `paused` is revoked (`spritz down` while jobs end).
 
-    Administrators. Not journaled. Reply: `Done`.
+    Administrators only. Not journaled. Reply: `Done`.
     """
 
     paused: bool = True

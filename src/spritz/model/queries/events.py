@@ -1,4 +1,4 @@
-"""What happened, and how often."""
+"""Events, changes and counters."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from msgspec import Struct
 
 class WatchEvents(Struct, frozen=True, kw_only=True):
     """Stream of journaled events after `since` (sequence number). Replies: `EventBatch` with more=True, until the
-    client closes."""
+    client closes.
+    """
 
     since: int = 0
 
@@ -28,16 +29,16 @@ class Counters(Struct, frozen=True, kw_only=True):
     values: dict[str, float]
 
 
-#: Subjects of changes.
+#: subjects of changes
 CHANGE_TYPES = ("job", "step", "node", "partition", "reservation", "cluster")
 
 
 class WatchChanges(Struct, frozen=True, kw_only=True):
-    """Stream of what happened to jobs, steps, nodes, partitions and reservations, as far as the caller may see it.
+    """Stream of changes of jobs, steps, nodes, partitions and reservations, as far as the caller may see them.
 
-    `since`: the sequence number of the last event that the caller has (None: begin with what happens from now on).
-    `follow`: go on with what happens later, until the client closes. Replies: `ChangeBatch` with more=True; the first
-    comes at once, and may hold no change.
+    `since`: sequence number of the last event that the caller has (None: begin with events from now on). `follow`:
+    continue with later events until the client closes. Replies: `ChangeBatch` with more=True; the first comes
+    immediately, and may hold no change.
     """
 
     since: int | None = None
@@ -60,8 +61,8 @@ class ChangeBatch(Struct, frozen=True, kw_only=True):
 
     sequence: int
     changes: tuple[Change, ...] = ()
-    #: PrivateData keeps nothing in this stream from anybody: every caller gets the same
+    #: PrivateData hides nothing in this stream: every caller gets the same
     public: bool = False
-    #: events between `since` and the first change are no longer kept, or their owners are not known any more: what the
-    #: caller knows of the cluster is to be asked for again
+    #: events between `since` and the first change are no longer kept, or their owners are no longer known: the caller
+    #: must ask for its view of the cluster again
     incomplete: bool = False

@@ -11,7 +11,7 @@ from spritz.model.explain import Explanation
 class ExplainJob(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """`scontrol explain`: why the job waits, and when it starts. Reply: `Explanations`.
 
-    An unknown id gives ESLURM_INVALID_JOB_ID. `others`: try out what other request would start sooner.
+    An unknown id gives ESLURM_INVALID_JOB_ID. `others`: try which other requests would start sooner.
     """
 
     target: JobTarget
@@ -19,7 +19,7 @@ class ExplainJob(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Explanations(Struct, frozen=True, kw_only=True):
-    """One a record: a job, or what is left of an array and its tasks. All by one plan, made at `now`."""
+    """One explanation per record: a job, or the rest of an array and its tasks. All by one plan, made at `now`."""
 
     now: float
     explanations: list[Explanation]

@@ -16,13 +16,13 @@ class ListJobs(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     filter: JobFilter = JobFilter()
     fields: tuple[str, ...] = ()
-    #: include what the caller may not normally see (hidden partitions): `-a`
+    #: include what is hidden from the caller by default (hidden partitions): `-a`
     all: bool = False
     unless_version: int = 0
 
 
 class JobRows(Struct, frozen=True, kw_only=True):
-    """Values of the named fields, a row a job. `now` is the controller's clock; `version` names this state."""
+    """Values of the named fields, one row per job. `now`: the controller's clock; `version` identifies this state."""
 
     now: float
     version: int
@@ -30,7 +30,9 @@ class JobRows(Struct, frozen=True, kw_only=True):
 
 
 class Jobs(Struct, frozen=True, kw_only=True):
-    """Whole records. `exempt_seconds`: for how long a job that starts is not preempted (None: none ever is)."""
+    """Whole records. `exempt_seconds`: how long a started job is exempt from preemption (None: jobs are never
+    preempted).
+    """
 
     now: float
     version: int
@@ -52,7 +54,7 @@ class Script(Struct, frozen=True, kw_only=True):
 
 
 class AwaitEnd(Struct, frozen=True, kw_only=True):
-    """Held back until the job (all tasks of an array) has ended: `sbatch --wait`. Reply: `JobEndedReply`."""
+    """Answered when the job (all tasks of an array) has ended: `sbatch --wait`. Reply: `JobEndedReply`."""
 
     job_id: int
 

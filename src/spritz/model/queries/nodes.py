@@ -30,7 +30,7 @@ class NodeView(Struct, frozen=True, kw_only=True):
     partitions: tuple[str, ...] = ()
     jobs: tuple[int, ...] = ()
     sample: NodeSample | None = None
-    #: the user, and the label, whose jobs have the node for themselves
+    #: the user, and the MCS label, whose jobs have the node for themselves
     owner: str = ""
     mcs_label: str = ""
 

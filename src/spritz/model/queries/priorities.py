@@ -1,4 +1,4 @@
-"""What the priorities of waiting jobs are made of."""
+"""The factors of waiting jobs' priorities."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from spritz.model.priority import PriorityFactors, PriorityWeights
 
 
 class ListPriorities(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Parts of the priorities of waiting jobs that match. Streamed in pieces. Reply: `Priorities`."""
+    """Priority factors of waiting jobs that match. Streamed in pieces. Reply: `Priorities`."""
 
     filter: JobFilter = JobFilter()
 
 
 class Priorities(Struct, frozen=True, kw_only=True):
-    """A row for each job and partition in which it waits."""
+    """One row per job and partition in which it waits."""
 
     now: float
     weights: PriorityWeights

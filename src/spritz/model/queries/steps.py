@@ -30,7 +30,7 @@ class StepView(Struct, frozen=True, kw_only=True):
 
 
 class MeasureSteps(Struct, frozen=True, kw_only=True):
-    """`sstat`: what a running step has used so far. Reply: `StepUsage`; ESLURM_INVALID_JOB_ID where it does not run.
+    """`sstat`: what a running step has used so far. Reply: `StepUsage`; ESLURM_INVALID_JOB_ID if it does not run.
 
     For its owner and for administrators.
     """
@@ -40,7 +40,7 @@ class MeasureSteps(Struct, frozen=True, kw_only=True):
 
 
 class NodeUsage(Struct, frozen=True, kw_only=True):
-    """On one node; `pids` are processes there."""
+    """Usage on one node; `pids` are processes there."""
 
     node: str
     usage: Usage
@@ -48,7 +48,7 @@ class NodeUsage(Struct, frozen=True, kw_only=True):
 
 
 class StepUsage(Struct, frozen=True, kw_only=True):
-    """Reply to MeasureSteps. `silent`: nodes that did not say."""
+    """Reply to MeasureSteps. `silent`: nodes that did not answer."""
 
     nodes: list[NodeUsage]
     silent: list[str]
