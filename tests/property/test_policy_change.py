@@ -150,9 +150,9 @@ def test_rules_take_over_an_edit_as_if_they_were_made_anew(before: Policy, after
         rules.foresees,
         fresh.accrues,
     )
-    assert (rules.parents(), rules.minute_places(), rules.guarantees) == (
+    assert (rules.parents(), rules.minute_limits_by_key(), rules.guarantees) == (
         fresh.parents(),
-        fresh.minute_places(),
+        fresh.minute_limits_by_key(),
         fresh.guarantees,
     )
     old = Rules(before, {"q": "part"})

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from spritz.config.diagnostics import Diagnostics
-    from spritz.config.grammar import Place
+    from spritz.config.grammar import Location
     from spritz.config.kinds import Value
     from spritz.config.settings import Settings
     from spritz.config.typed import NodeLine, Parsed, PartitionLine
@@ -40,7 +40,7 @@ CLUSTER_NAME_MAX = 40
 _UNITS = ("DefMemPerCPU", "DefMemPerNode", "DefMemPerGPU"), ("MaxMemPerCPU", "MaxMemPerNode")
 
 
-def check(parsed: Parsed, gres: GresFile, diagnostics: Diagnostics, whole: Place) -> tuple[PartitionLine, ...]:
+def check(parsed: Parsed, gres: GresFile, diagnostics: Diagnostics, whole: Location) -> tuple[PartitionLine, ...]:
     """Add every fault between lines. Returns the partitions with their members filled in, in the order of the file.
 
     `whole`: the location reported for what is missing altogether.
@@ -59,7 +59,7 @@ def check_nodes(parsed: Parsed, gres: GresFile, diagnostics: Diagnostics) -> Non
     _counts_agree(parsed, gres, diagnostics)
 
 
-def _settings(parsed: Parsed, diagnostics: Diagnostics, whole: Place) -> None:
+def _settings(parsed: Parsed, diagnostics: Diagnostics, whole: Location) -> None:
     settings = parsed.settings
     name = settings.text("ClusterName")
     if not name:
@@ -115,7 +115,7 @@ def _preemption(parsed: Parsed, diagnostics: Diagnostics) -> None:
 
 
 def _exclusive(
-    values: Mapping[str, Value], places: Mapping[str, Place], diagnostics: Diagnostics, place: Place | None = None
+    values: Mapping[str, Value], places: Mapping[str, Location], diagnostics: Diagnostics, place: Location | None = None
 ) -> None:
     """Memory keys of which only one may be given."""
     for group in _UNITS:
@@ -199,7 +199,7 @@ def _downs(parsed: Parsed, nodes: dict[str, NodeLine], diagnostics: Diagnostics)
 def _known(
     names: Iterable[str],
     nodes: dict[str, NodeLine],
-    place: Place,
+    place: Location,
     where: str,
     diagnostics: Diagnostics,
     extra: Iterable[str] = (),
@@ -272,7 +272,7 @@ def _gres_of_nodes(parsed: Parsed, gres: GresFile, nodes: dict[str, NodeLine], d
     _counts_agree(parsed, gres, diagnostics)
 
 
-def _known_gres(name: str, types: tuple[str, ...], place: Place, where: str, diagnostics: Diagnostics) -> None:
+def _known_gres(name: str, types: tuple[str, ...], place: Location, where: str, diagnostics: Diagnostics) -> None:
     if name in types:
         return
     close = nearest(name, types)
@@ -291,7 +291,7 @@ def _typed_and_untyped(line: NodeLine, diagnostics: Diagnostics) -> None:
 
 
 def _cores_in_range(
-    cores: str, names: tuple[str, ...], nodes: dict[str, NodeLine], place: Place, diagnostics: Diagnostics
+    cores: str, names: tuple[str, ...], nodes: dict[str, NodeLine], place: Location, diagnostics: Diagnostics
 ) -> None:
     if not cores:
         return
@@ -340,7 +340,7 @@ def _counts_agree(parsed: Parsed, gres: GresFile, diagnostics: Diagnostics) -> N
 
 
 def _partitions(
-    parsed: Parsed, nodes: dict[str, NodeLine], diagnostics: Diagnostics, whole: Place
+    parsed: Parsed, nodes: dict[str, NodeLine], diagnostics: Diagnostics, whole: Location
 ) -> tuple[PartitionLine, ...]:
     sets = _nodesets(parsed, nodes, diagnostics)
     order = {name: position for position, name in enumerate(nodes)}

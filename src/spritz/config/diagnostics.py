@@ -14,7 +14,7 @@ from spritz.model.errors import SpritzError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from spritz.config.grammar import Place
+    from spritz.config.grammar import Location
 
 ERROR = "error"
 WARNING = "warning"
@@ -53,11 +53,11 @@ class Diagnostics:
         self.items: list[Diagnostic] = []
         self._seen: set[str] = set()
 
-    def error(self, place: Place | None, message: str, *, key: str = "", hint: str = "") -> None:
+    def error(self, place: Location | None, message: str, *, key: str = "", hint: str = "") -> None:
         """Add a fault that makes the configuration unusable."""
         self._add(ERROR, place, message, key, hint)
 
-    def warning(self, place: Place | None, message: str, *, key: str = "", hint: str = "", once: str = "") -> None:
+    def warning(self, place: Location | None, message: str, *, key: str = "", hint: str = "", once: str = "") -> None:
         """Add a warning: something works differently from what the file suggests.
 
         With `once`, only the first warning of that name is kept.
@@ -68,7 +68,7 @@ class Diagnostics:
             self._seen.add(once)
         self._add(WARNING, place, message, key, hint)
 
-    def _add(self, severity: str, place: Place | None, message: str, key: str, hint: str) -> None:
+    def _add(self, severity: str, place: Location | None, message: str, key: str, hint: str) -> None:
         file, line = (place.file, place.line) if place else ("", 0)
         self.items.append(
             Diagnostic(severity=severity, message=message, file=file, line=line, key=key, hint=hint),

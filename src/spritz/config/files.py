@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from spritz.config.grammar import Line, Place, Token, include_target, lines, tokens
+from spritz.config.grammar import Line, Location, Token, include_target, lines, tokens
 from spritz.notation.errors import shown
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ class Files:
         self.contents: list[bytes] = []
         self.cluster = ""
 
-    def lines(self, path: str, origin: Place | None = None, chain: tuple[str, ...] = ()) -> Iterator[Line]:
+    def lines(self, path: str, origin: Location | None = None, chain: tuple[str, ...] = ()) -> Iterator[Line]:
         """Lines of a file, with the lines of included files in place of the includes."""
         real = os.path.realpath(path)
         if real in chain:
@@ -75,8 +75,8 @@ class Files:
             if isinstance(token, Token) and token.key.lower() == "clustername":
                 self.cluster = token.value
 
-    def _text(self, path: str, origin: Place | None) -> str | None:
-        place = origin or Place(path, 0)
+    def _text(self, path: str, origin: Location | None) -> str | None:
+        place = origin or Location(path, 0)
         prefix = f"Include {shown(path, PATH_CHARACTERS_MAX)}: " if origin else ""
         try:
             with open(path, "rb") as file:
@@ -92,17 +92,17 @@ class Files:
         self.read.append(path)
         self.contents.append(content)
         if len(content) > FILE_BYTES_MAX:
-            self.diagnostics.error(Place(path, 0), f"larger than {FILE_BYTES_MAX >> 20} MiB")
+            self.diagnostics.error(Location(path, 0), f"larger than {FILE_BYTES_MAX >> 20} MiB")
             return None
         if b"\0" in content:
             line = content.count(b"\n", 0, content.index(b"\0")) + 1
-            self.diagnostics.error(Place(path, line), "not a text file: it holds a NUL byte")
+            self.diagnostics.error(Location(path, line), "not a text file: it holds a NUL byte")
             return None
         try:
             return content.decode()
         except UnicodeDecodeError as error:
             line = content.count(b"\n", 0, error.start) + 1
-            self.diagnostics.error(Place(path, line), "not UTF-8 text")
+            self.diagnostics.error(Location(path, line), "not UTF-8 text")
             return None
 
     def digest(self) -> str:

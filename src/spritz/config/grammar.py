@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _KEY_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.")
 
 
-class Place(Struct, frozen=True, gc=False):
+class Location(Struct, frozen=True, gc=False):
     """The file and line where something was written."""
 
     file: str
@@ -34,7 +34,7 @@ class Token(Struct, frozen=True, gc=False):
 
     key: str
     value: str
-    place: Place
+    place: Location
     operator: str = ""
 
 
@@ -42,14 +42,14 @@ class Line(Struct, frozen=True, gc=False):
     """One logical line: comments gone, continuations joined, escapes undone. Never blank."""
 
     text: str
-    place: Place
+    place: Location
 
 
 class Malformed(Struct, frozen=True, gc=False):
     """A part of a line that is not `key=value`."""
 
     text: str
-    place: Place
+    place: Location
 
 
 def lines(text: str, file: str) -> Iterator[Line]:
@@ -69,10 +69,10 @@ def lines(text: str, file: str) -> Iterator[Line]:
         if "\\" in whole:
             whole = _without_escapes(whole)
         if whole and not whole.isspace():
-            yield Line(whole, Place(file, start))
+            yield Line(whole, Location(file, start))
         pending, start = "", 0
     if pending and not pending.isspace():
-        yield Line(_without_escapes(pending), Place(file, start))
+        yield Line(_without_escapes(pending), Location(file, start))
 
 
 def _physical(text: str) -> list[str]:
@@ -147,7 +147,7 @@ def tokens(line: Line) -> Iterator[Token | Malformed]:
         yield Token(key, value, place, operator)
 
 
-def _plain_tokens(text: str, place: Place) -> list[Token] | None:
+def _plain_tokens(text: str, place: Location) -> list[Token] | None:
     """The tokens of a line without quotes and blanks around `=`, as nearly all lines are; None if the full parser is
     needed.
     """

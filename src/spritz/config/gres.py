@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from spritz.config.grammar import Line, Malformed, Place, tokens
+from spritz.config.grammar import Line, Location, Malformed, tokens
 from spritz.config.kinds import Value, amount
 from spritz.config.schema import gres_keys
 from spritz.config.typed import Fields, malformed
@@ -51,7 +51,7 @@ class GresLine(Struct, frozen=True, kw_only=True):
     flags: tuple[str, ...]
     autodetect: str
     multiple_files: bool
-    place: Place
+    place: Location
 
 
 class GresFile(Struct, frozen=True, kw_only=True):
@@ -114,7 +114,7 @@ def read(lines: Iterable[Line], diagnostics: Diagnostics) -> GresFile:
     return GresFile(lines=tuple(found), autodetect=autodetect)
 
 
-def _line(values: dict[str, Value], place: Place, diagnostics: Diagnostics) -> GresLine | None:
+def _line(values: dict[str, Value], place: Location, diagnostics: Diagnostics) -> GresLine | None:
     nodes = _expand("NodeName", values, place, diagnostics)
     files = _expand("File", values, place, diagnostics)
     multiple = _expand("MultipleFiles", values, place, diagnostics)
@@ -146,7 +146,7 @@ def _words(value: Value) -> tuple[str, ...]:
     return value if isinstance(value, tuple) else ()
 
 
-def _expand(key: str, values: dict[str, Value], place: Place, diagnostics: Diagnostics) -> tuple[str, ...] | None:
+def _expand(key: str, values: dict[str, Value], place: Location, diagnostics: Diagnostics) -> tuple[str, ...] | None:
     text = values.get(key)
     if text is None:
         return ()

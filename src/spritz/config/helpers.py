@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from spritz.config.diagnostics import Diagnostics
-    from spritz.config.grammar import Line, Place
+    from spritz.config.grammar import Line, Location
     from spritz.config.kinds import Value
     from spritz.config.settings import Settings
 
@@ -85,7 +85,7 @@ def is_wanted(settings: Settings) -> bool:
 def read(lines: Iterable[Line], diagnostics: Diagnostics) -> HelpersFile:
     """Parse the file. Never raises for its content."""
     found: dict[str, Helper] = {}
-    exclusive: list[tuple[tuple[str, ...], Place]] = []
+    exclusive: list[tuple[tuple[str, ...], Location]] = []
     single: dict[str, Value] = {}
     for line in lines:
         fields = Fields(FILE, helpers_keys(), diagnostics)
@@ -116,7 +116,7 @@ def read(lines: Iterable[Line], diagnostics: Diagnostics) -> HelpersFile:
     )
 
 
-def _add(found: dict[str, Helper], values: dict[str, Value], place: Place, diagnostics: Diagnostics) -> None:
+def _add(found: dict[str, Helper], values: dict[str, Value], place: Location, diagnostics: Diagnostics) -> None:
     names = _words(values, "Feature")
     if not names or "Helper" not in values:
         missing = "Feature" if not names else "Helper"

@@ -16,7 +16,7 @@ from msgspec import structs
 from spritz.config import build, check, containers, gres, helpers, oci, topology, typed
 from spritz.config.diagnostics import ConfigError, Diagnostics
 from spritz.config.files import Files
-from spritz.config.grammar import Line, Malformed, Place, tokens
+from spritz.config.grammar import Line, Location, Malformed, tokens
 from spritz.config.loaded import CgroupSettings, DbdSettings, LoadedConfig
 from spritz.config.schema import cgroup_keys, slurmdbd_keys
 from spritz.model.networks import misplaced
@@ -56,7 +56,7 @@ def examine(path: str, *, check_users: bool = True) -> tuple[LoadedConfig | None
     gres_lines = gres.read(_beside(files, path, "gres.conf"), diagnostics)
     cgroup_lines = list(_beside(files, path, "cgroup.conf"))
     cgroup = CgroupSettings(single_keys("cgroup.conf", cgroup_lines, diagnostics).values)
-    partitions = check.check(parsed, gres_lines, diagnostics, Place(path, 0))
+    partitions = check.check(parsed, gres_lines, diagnostics, Location(path, 0))
     networks = _networks(files, path, parsed, diagnostics)
     changeable = _helpers(files, path, parsed, diagnostics)
     contained = _containers(files, path, parsed, diagnostics)
@@ -124,7 +124,7 @@ def _networks(files: Files, path: str, parsed: typed.Parsed, diagnostics: Diagno
     """
     names = dict.fromkeys(name for line in parsed.nodes for name in line.names)
     more = parsed.settings.integer("MaxNodeCount") > len(names)
-    place = parsed.settings.places.get("TopologyPlugin") or Place(path, 0)
+    place = parsed.settings.places.get("TopologyPlugin") or Location(path, 0)
     beside = os.path.join(os.path.dirname(path), "topology.yaml")
     text = files.text(beside)
     if text is not None:
@@ -157,7 +157,7 @@ def _helpers(files: Files, path: str, parsed: typed.Parsed, diagnostics: Diagnos
     helpers.check_delay(parsed.settings, diagnostics)
     if not helpers.is_wanted(parsed.settings):
         return helpers.HelpersFile()
-    place = parsed.settings.places.get("NodeFeaturesPlugins") or Place(path, 0)
+    place = parsed.settings.places.get("NodeFeaturesPlugins") or Location(path, 0)
     found = helpers.read(_beside(files, path, helpers.FILE), diagnostics)
     if not found.helpers and not diagnostics.errors:
         message = f"NodeFeaturesPlugins={helpers.PLUGIN}: {helpers.FILE} beside this file names no feature"
@@ -173,7 +173,7 @@ def _containers(files: Files, path: str, parsed: typed.Parsed, diagnostics: Diag
     """job_container.conf, if JobContainerType asks for it."""
     if not containers.is_wanted(parsed.settings):
         return containers.ContainersFile()
-    place = parsed.settings.places.get("JobContainerType") or Place(path, 0)
+    place = parsed.settings.places.get("JobContainerType") or Location(path, 0)
     found = containers.read(_beside(files, path, containers.FILE), diagnostics)
     if not any(values.get("BasePath") for _, values in found.lines) and not diagnostics.errors:
         message = f"JobContainerType={containers.PLUGIN}: {containers.FILE} beside this file names no BasePath"

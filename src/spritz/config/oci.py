@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from spritz.config.grammar import Malformed, Place, tokens
+from spritz.config.grammar import Location, Malformed, tokens
 from spritz.config.schema import oci_keys
 from spritz.config.typed import Fields, malformed
 from spritz.notation.errors import shown
@@ -59,7 +59,7 @@ def read(lines: Iterable[Line], path: str, diagnostics: Diagnostics) -> OciFile:
                 malformed(token, diagnostics)
             else:
                 fields.add(token)
-    _check(fields, Place(path, 0), diagnostics)
+    _check(fields, Location(path, 0), diagnostics)
     values = fields.values
     text = {key: str(values.get(key) or "") for key in (*_PATTERNS, *_EXPRESSIONS)}
     hooks = values.get("DisableHooks") or ()
@@ -82,7 +82,7 @@ def read(lines: Iterable[Line], path: str, diagnostics: Diagnostics) -> OciFile:
     )
 
 
-def _check(fields: Fields, place: Place, diagnostics: Diagnostics) -> None:
+def _check(fields: Fields, place: Location, diagnostics: Diagnostics) -> None:
     values, places = fields.values, fields.places
     for key in _PATTERNS:
         pattern = str(values.get(key) or "")

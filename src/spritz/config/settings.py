@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct, field
 
-from spritz.config.grammar import Place
+from spritz.config.grammar import Location
 from spritz.config.kinds import Value
 from spritz.config.schema import slurm_keys
 
@@ -20,7 +20,7 @@ class Settings(Struct, frozen=True):
     """slurm.conf's single keys, by the manual's spelling. An unknown key is a programming error: KeyError."""
 
     values: dict[str, Value] = field(default_factory=dict)
-    places: dict[str, Place] = field(default_factory=dict)
+    places: dict[str, Location] = field(default_factory=dict)
     #: every SlurmctldHost, the primary first
     hosts: tuple[ControllerHost, ...] = ()
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
     from spritz.config.diagnostics import Diagnostics
-    from spritz.config.grammar import Line, Place
+    from spritz.config.grammar import Line, Location
     from spritz.config.kinds import Value
 
 FILE = "topology.conf"
@@ -36,7 +36,7 @@ class Entry(Struct, frozen=True, kw_only=True):
     nodes: tuple[str, ...]
     switches: tuple[str, ...]
     link_speed: int
-    place: Place
+    place: Location
 
 
 class Nodes(Struct, frozen=True):
@@ -55,7 +55,7 @@ class TopologyFile(Struct, frozen=True, kw_only=True):
     switches: tuple[Entry, ...] = ()
     blocks: tuple[Entry, ...] = ()
     block_sizes: tuple[int, ...] = ()
-    sizes_place: Place | None = None
+    sizes_place: Location | None = None
 
 
 def read(lines: Iterable[Line], diagnostics: Diagnostics) -> TopologyFile:
@@ -63,7 +63,7 @@ def read(lines: Iterable[Line], diagnostics: Diagnostics) -> TopologyFile:
     switches: list[Entry] = []
     blocks: list[Entry] = []
     sizes: tuple[int, ...] = ()
-    sizes_place: Place | None = None
+    sizes_place: Location | None = None
     for line in lines:
         fields = Fields(FILE, topology_keys(), diagnostics)
         for token in tokens(line):
@@ -87,7 +87,7 @@ def read(lines: Iterable[Line], diagnostics: Diagnostics) -> TopologyFile:
     return TopologyFile(switches=tuple(switches), blocks=tuple(blocks), block_sizes=sizes, sizes_place=sizes_place)
 
 
-def check_sizes(words: Sequence[str], place: Place, diagnostics: Diagnostics) -> tuple[int, ...]:
+def check_sizes(words: Sequence[str], place: Location, diagnostics: Diagnostics) -> tuple[int, ...]:
     """Sizes of blocks; empty, with an error, if they are malformed."""
     numbers = [int(word) for word in words if word.isascii() and word.isdigit() and len(word) < 10]
     base = numbers[0] if numbers else 0
@@ -101,7 +101,7 @@ def check_sizes(words: Sequence[str], place: Place, diagnostics: Diagnostics) ->
     return tuple(numbers)
 
 
-def _entry(key: str, values: dict[str, Value], place: Place, diagnostics: Diagnostics) -> Entry | None:
+def _entry(key: str, values: dict[str, Value], place: Location, diagnostics: Diagnostics) -> Entry | None:
     name = str(values[key])
     nodes = _names("Nodes", values, place, diagnostics)
     switches = _names("Switches", values, place, diagnostics)
@@ -125,7 +125,7 @@ def _entry(key: str, values: dict[str, Value], place: Place, diagnostics: Diagno
     )
 
 
-def _names(key: str, values: dict[str, Value], place: Place, diagnostics: Diagnostics) -> tuple[str, ...] | None:
+def _names(key: str, values: dict[str, Value], place: Location, diagnostics: Diagnostics) -> tuple[str, ...] | None:
     text = str(values.get(key, ""))
     try:
         return tuple(dict.fromkeys(hostlist.expand(text)))
@@ -139,7 +139,7 @@ def build(
     file: TopologyFile,
     nodes: Nodes,
     diagnostics: Diagnostics,
-    whole: Place,
+    whole: Location,
     name: str = "default",
 ) -> Topology:
     """The topology of `kind` ("tree", "block", "flat") over these nodes. Reports every contradiction."""
@@ -150,7 +150,7 @@ def build(
     return Topology(name=name)
 
 
-def _tree(entries: tuple[Entry, ...], nodes: Nodes, diagnostics: Diagnostics, whole: Place) -> tuple[Switch, ...]:
+def _tree(entries: tuple[Entry, ...], nodes: Nodes, diagnostics: Diagnostics, whole: Location) -> tuple[Switch, ...]:
     if not entries:
         diagnostics.error(whole, _nothing("tree", "SwitchName", whole), key="TopologyPlugin")
         return ()
@@ -175,7 +175,7 @@ def _tree(entries: tuple[Entry, ...], nodes: Nodes, diagnostics: Diagnostics, wh
     )
 
 
-def _nothing(kind: str, key: str, whole: Place) -> str:
+def _nothing(kind: str, key: str, whole: Location) -> str:
     if whole.file.endswith(".yaml"):
         return f"a topology of kind {kind} needs {'switches' if kind == 'tree' else 'blocks'}"
     return f"TopologyPlugin=topology/{kind} needs {key} lines in topology.conf"
@@ -244,7 +244,7 @@ def _below(by_name: dict[str, Entry], diagnostics: Diagnostics) -> dict[str, tup
     return found
 
 
-def _blocks(name: str, file: TopologyFile, nodes: Nodes, diagnostics: Diagnostics, whole: Place) -> Topology:
+def _blocks(name: str, file: TopologyFile, nodes: Nodes, diagnostics: Diagnostics, whole: Location) -> Topology:
     if not file.blocks:
         diagnostics.error(whole, _nothing("block", "BlockName", whole), key="TopologyPlugin")
         return Topology()

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import yaml
 from msgspec import Struct
 
-from spritz.config.grammar import Place
+from spritz.config.grammar import Location
 from spritz.config.topology import Entry, TopologyFile, check_sizes
 from spritz.notation import hostlist
 from spritz.notation.errors import shown
@@ -33,7 +33,7 @@ class Network(Struct, frozen=True, kw_only=True):
     kind: str
     file: TopologyFile
     default: bool
-    place: Place
+    place: Location
 
 
 class _Reader:
@@ -43,9 +43,9 @@ class _Reader:
         self.path = path
         self.diagnostics = diagnostics
 
-    def place(self, node: yaml.Node) -> Place:
+    def place(self, node: yaml.Node) -> Location:
         """The location of a YAML node."""
-        return Place(self.path, node.start_mark.line + 1)
+        return Location(self.path, node.start_mark.line + 1)
 
     def error(self, node: yaml.Node, message: str, hint: str = "") -> None:
         """Add an error at a YAML node."""
@@ -111,7 +111,7 @@ def read(text: str, path: str, diagnostics: Diagnostics) -> tuple[Network, ...]:
         root = yaml.compose(text, Loader=yaml.SafeLoader)
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
-        place = Place(path, mark.line + 1 if mark is not None else 0)
+        place = Location(path, mark.line + 1 if mark is not None else 0)
         message = f"this is no YAML: {getattr(error, 'problem', None) or error}"
         diagnostics.error(place, message, key="topology")
         return ()
@@ -124,7 +124,7 @@ def read(text: str, path: str, diagnostics: Diagnostics) -> tuple[Network, ...]:
             diagnostics.error(network.place, f"Topology {shown(network.name)} is defined twice", key="topology")
         found.setdefault(network.name, network)
     if not found and not diagnostics.errors:
-        diagnostics.error(Place(path, 0), "there is no topology", key="topology", hint="write - topology: NAME")
+        diagnostics.error(Location(path, 0), "there is no topology", key="topology", hint="write - topology: NAME")
     return tuple(sorted(found.values(), key=lambda network: not network.default))
 
 

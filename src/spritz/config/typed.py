@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from spritz.config.diagnostics import PRINTED_MAX, Diagnostics
-from spritz.config.grammar import Line, Malformed, Place, Token, tokens
+from spritz.config.grammar import Line, Location, Malformed, Token, tokens
 from spritz.config.kinds import OPTIONS as OPTIONS_KIND
 from spritz.config.kinds import OutOfBounds, Value, amount
 from spritz.config.schema import record_keys, slurm_keys, status
@@ -48,7 +48,7 @@ class NodeLine(Struct, frozen=True, kw_only=True):
     addresses: tuple[str, ...]
     ports: tuple[int, ...]
     values: dict[str, Value]
-    place: Place
+    place: Location
 
     def __getitem__(self, name: str) -> Value:
         value = self.values.get(name)
@@ -63,7 +63,7 @@ class PartitionLine(Struct, frozen=True, kw_only=True):
 
     name: str
     values: dict[str, Value]
-    place: Place
+    place: Location
     members: tuple[str, ...] = ()
 
     def __getitem__(self, name: str) -> Value:
@@ -77,7 +77,7 @@ class DownLine(Struct, frozen=True, kw_only=True):
     names: tuple[str, ...]
     state: str
     reason: str
-    place: Place
+    place: Location
 
 
 class NodeSetLine(Struct, frozen=True, kw_only=True):
@@ -86,7 +86,7 @@ class NodeSetLine(Struct, frozen=True, kw_only=True):
     name: str
     nodes: tuple[str, ...]
     feature: str
-    place: Place
+    place: Location
 
 
 class Parsed(Struct, frozen=True, kw_only=True):
@@ -110,7 +110,7 @@ class Fields:
         self.table = table
         self.diagnostics = diagnostics
         self.values: dict[str, Value] = {}
-        self.places: dict[str, Place] = {}
+        self.places: dict[str, Location] = {}
 
     def add(self, token: Token) -> Key | None:
         """Add one token; returns its key if it was understood."""
@@ -158,7 +158,7 @@ class Fields:
             hint = _value_hint(token.value, key)
         self.diagnostics.error(token.place, message, key=key.name, hint=hint)
 
-    def _warn_if_later(self, key: Key, value: Value, place: Place) -> None:
+    def _warn_if_later(self, key: Key, value: Value, place: Location) -> None:
         name = f"{self.scope}.{key.name}" if self.scope else key.name
         label = f"{key.name} of {self.scope}" if self.scope else key.name
         honoured = status.HONOURED.get(name)
@@ -190,7 +190,7 @@ class Fields:
             message = f"{label} is not implemented yet and has no effect"
         self.diagnostics.warning(place, message, key=key.name, once=name)
 
-    def _check_options(self, key: Key, given: tuple[Value, ...], place: Place) -> None:
+    def _check_options(self, key: Key, given: tuple[Value, ...], place: Location) -> None:
         known = {name.lower(): name for name in OPTIONS.get(key.name, ())}
         for word in given:
             option = str(word).partition("=")[0]
@@ -213,19 +213,19 @@ class Fields:
                 message = f"{key.name}={name} is not implemented yet and has no effect"
                 self.diagnostics.warning(place, message, key=key.name, once=f"{key.name}.{name}")
 
-    def _check_word(self, key: Key, name: str, text: str, place: Place) -> None:
+    def _check_word(self, key: Key, name: str, text: str, place: Location) -> None:
         words = WORDS[name]
         if text.lower() not in words:
             message = f"{key.name}: {name}={shown(text)}: expected {' or '.join(word for word in words if word)}"
             self.diagnostics.error(place, message, key=key.name)
 
-    def _check_percentage(self, key: Key, name: str, text: str, place: Place) -> None:
+    def _check_percentage(self, key: Key, name: str, text: str, place: Location) -> None:
         digits = text.replace(".", "", 1)
         if not (digits.isascii() and digits.isdecimal() and 0.0 < float(text) <= 100.0):
             message = f"{key.name}: {name}={shown(text)}: expected a percentage above 0 and up to 100"
             self.diagnostics.error(place, message, key=key.name)
 
-    def _check_number(self, key: Key, name: str, text: str, place: Place) -> None:
+    def _check_number(self, key: Key, name: str, text: str, place: Location) -> None:
         low, high = INTEGERS[name]
         number = unsigned(text, high)
         if (number is None or number < low) and not (name in OFF and text == "-1"):

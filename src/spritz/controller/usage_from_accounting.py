@@ -16,7 +16,7 @@ from spritz.model.limits.usage import RAW
 if TYPE_CHECKING:
     from spritz.client.channel import Channel
     from spritz.controller.context import Context
-    from spritz.model.limits.ledger import Key
+    from spritz.model.limits.ledger import LedgerKey
 
 #: A database with records of many years needs time.
 RECKON_SECONDS = 600.0
@@ -72,9 +72,9 @@ class RecordedUsage:
         )
         return at, await self.channel.call(request, Reckoned, timeout=RECKON_SECONDS)
 
-    def _names(self) -> dict[Key, str]:
+    def _names(self) -> dict[LedgerKey, str]:
         policy = self._context.machine.state.rules.policy
-        found: dict[Key, str] = {}
+        found: dict[LedgerKey, str] = {}
         for association in policy.associations:
             user = f" user {association.user}" if association.user else ""
             home = f" partition {association.partition}" if association.partition else ""

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from spritz.model.job import Job
-    from spritz.model.limits.ledger import Key, Ledger
+    from spritz.model.limits.ledger import Ledger, LedgerKey
     from spritz.model.limits.minutes import Minutes
     from spritz.model.limits.rules import Rules
 
@@ -35,7 +35,7 @@ class Charge(NamedTuple):
     `factor`: UsageFactor.
     """
 
-    keys: tuple[Key, ...]
+    keys: tuple[LedgerKey, ...]
     jobs: int
     submitted: int
     tres: tuple[tuple[str, int], ...] = ()
@@ -118,10 +118,10 @@ def fit_usage(usage: Usage, old: Rules, new: Rules, at: float) -> None:
         usage.retree(parents, (association.id for association in new.policy.associations if association.user), at)
 
 
-def reset_usage(usage: Usage, rules: Rules, keys: Iterable[Key], at: float) -> None:
+def reset_usage(usage: Usage, rules: Rules, keys: Iterable[LedgerKey], at: float) -> None:
     """Forget the usage of these keys and of all associations below them, and subtract it from the accounts above."""
     parents = rules.parents()
-    forgotten: dict[Key, None] = {}
+    forgotten: dict[LedgerKey, None] = {}
     for key in keys:
         forgotten[key] = None
         entry = usage.entries.get(key)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from spritz.core.charges import fit_usage
 from spritz.core.timers import NEVER, Deadlines, job_deadline
 from spritz.model.limits.change import amended
-from spritz.model.limits.ledger import Key, Ledger
+from spritz.model.limits.ledger import Ledger, LedgerKey
 from spritz.model.limits.minutes import reached_at
 from spritz.model.limits.rules import Rules
 
@@ -38,7 +38,7 @@ def put_policy(state: State, policy: Policy) -> None:
     state.accrual_waits.clear()
     state.accrual_freed = True
     state.enforced = state.settings.enforce
-    state.minute_places = state.rules.minute_places() if "limits" in state.enforced else {}
+    state.minute_limits_by_key = state.rules.minute_limits_by_key() if "limits" in state.enforced else {}
     state.minute_deadlines = Deadlines()
     for job_id, job in state.jobs.items():
         state.charge(job_id, job)
@@ -65,34 +65,34 @@ def amend_policy(state: State, change: PolicyChange) -> None:
                 state.charge(job_id, job)
     for number in change.gone_associations:
         state.usage.entries.pop(("a", number), None)
-    keys: list[Key] = [("a", number) for number in touched.ids]
-    _place_minutes(state, keys + [("q", name) for name in touched.qos])
+    keys: list[LedgerKey] = [("a", number) for number in touched.ids]
+    _note_minute_limits(state, keys + [("q", name) for name in touched.qos])
     if timed or rules.times_jobs:
         for job_id in state.running:
             state.deadlines.set(job_id, job_deadline(state, state.jobs[job_id]))
 
 
-def _place_minutes(state: State, keys: list[Key]) -> None:
+def _note_minute_limits(state: State, keys: list[LedgerKey]) -> None:
     """The limits on usage of these keys may have changed: note them again."""
     if "limits" not in state.enforced:
         return
     for key in keys:
-        place = state.rules.minute_place(key)
+        place = state.rules.minute_limits(key)
         if place is not None:
-            state.minute_places[key] = place
-        elif state.minute_places.pop(key, None) is not None:
+            state.minute_limits_by_key[key] = place
+        elif state.minute_limits_by_key.pop(key, None) is not None:
             state.minute_deadlines.set(key_text(key), NEVER)
     refresh_minutes(state, keys)
 
 
-def refresh_minutes(state: State, keys: Iterable[Key] | None = None) -> None:
+def refresh_minutes(state: State, keys: Iterable[LedgerKey] | None = None) -> None:
     """Compute when these keys (None: all) reach their limits on minutes. With AccountingStorageEnforce=safe jobs are
     not ended for that, so there is nothing to compute.
     """
     if "safe" in state.settings.enforce:
         return
-    for key in state.minute_places if keys is None else keys:
-        place = state.minute_places.get(key)
+    for key in state.minute_limits_by_key if keys is None else keys:
+        place = state.minute_limits_by_key.get(key)
         if place is not None:
             state.minute_deadlines.set(key_text(key), reached_at(state.usage, place, state.at))
 
@@ -106,6 +106,6 @@ def refresh_rules(state: State) -> None:
         put_policy(state, state.rules.policy)
 
 
-def key_text(key: Key) -> str:
+def key_text(key: LedgerKey) -> str:
     """The key as one string."""
     return f"{key[0]}:{key[1]}"

@@ -24,8 +24,8 @@ from spritz.core.timers import NEVER, Deadlines, job_deadline, step_deadline, st
 from spritz.model.cluster import ClusterSettings
 from spritz.model.cron import Crontab
 from spritz.model.job import Job
-from spritz.model.limits.ledger import Key, Ledger
-from spritz.model.limits.minutes import Minutes, Place
+from spritz.model.limits.ledger import Ledger, LedgerKey
+from spritz.model.limits.minutes import MinuteLimits, Minutes
 from spritz.model.limits.records import Policy
 from spritz.model.limits.rules import Rules
 from spritz.model.networks import networks_of, units_of
@@ -82,7 +82,7 @@ class State:
         "live_by_name",
         "live_by_user",
         "minute_deadlines",
-        "minute_places",
+        "minute_limits_by_key",
         "minutes",
         "next_job_id",
         "next_power_at",
@@ -143,7 +143,7 @@ class State:
         #: AccountingStorageEnforce when limits were last looked at
         self.enforced: tuple[str, ...] = ()
         #: keys with a limit on usage, and when they will reach it
-        self.minute_places: dict[Key, Place] = {}
+        self.minute_limits_by_key: dict[LedgerKey, MinuteLimits] = {}
         self.minute_deadlines: Deadlines[str] = Deadlines()
         #: when all usage was last set to 0 (0.0: never)
         self.usage_reset_at = 0.0
@@ -164,7 +164,7 @@ class State:
         self.ledger = Ledger()
         self.charges: dict[int, Charge] = {}
         #: keys that a job counts towards -> jobs that a limit keeps from accruing age; whether room was made for one
-        self.accrual_waits: dict[tuple[Key, ...], dict[int, None]] = {}
+        self.accrual_waits: dict[tuple[LedgerKey, ...], dict[int, None]] = {}
         self.accrual_freed = True
         self.pending: dict[int, None] = {}
         #: RUNNING and SUSPENDED
@@ -330,7 +330,7 @@ class State:
                 discard(self.accrual_waits, old.keys, job_id)
             if new is not None and new.accrual_waits:
                 self.accrual_waits.setdefault(new.keys, {})[job_id] = None
-            if self.minute_places:
+            if self.minute_limits_by_key:
                 refresh_minutes(self, {key: None for charge in (old, new) if charge is not None for key in charge.keys})
 
     def refresh_deadlines(self) -> None:

@@ -20,7 +20,7 @@ from spritz.notation.tres import parse
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Engine
 
-    from spritz.model.limits.ledger import Key
+    from spritz.model.limits.ledger import LedgerKey
     from spritz.model.limits.records import Policy
 
 #: Half-lives after which decayed usage is too small for a float to show.
@@ -37,7 +37,7 @@ def reckon(engine: Engine, request: ReckonUsage, policy: Policy) -> Reckoned:
     """Usage of all associations and QOS of a cluster. Raises DatabaseError."""
     rules = Rules(policy, request.partition_qos, request.weights, request.largest)
     lasting = frozenset(qos_record.name for qos_record in rules.qos.values() if "NoDecay" in qos_record.flags)
-    sums: dict[Key, dict[str, float]] = {}
+    sums: dict[LedgerKey, dict[str, float]] = {}
     count = 0
     with database_errors(), engine.connect() as connection:
         cluster = connection.execute(
@@ -90,7 +90,7 @@ def _stops(connection: Connection, cluster: int, numbers: list[int]) -> dict[int
 
 
 def _add(
-    sums: dict[Key, dict[str, float]],
+    sums: dict[LedgerKey, dict[str, float]],
     row: Any,
     stops: Iterable[tuple[float, float]],
     rules: Rules,

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from spritz.controller.context import Context
     from spritz.core.state import State
     from spritz.model.cluster import Caller
-    from spritz.model.limits.ledger import Key
+    from spritz.model.limits.ledger import LedgerKey
     from spritz.model.limits.records import Association
     from spritz.scheduling.view.fairshare import Share
 
@@ -90,7 +90,7 @@ class _Counts:
         self._now = now
         self._ahead = _ahead(state, now)
 
-    def at(self, key: Key) -> Standing:
+    def at(self, key: LedgerKey) -> Standing:
         use = self._state.ledger.use(key)
         used = dict(self._state.usage.amounts(key, self._now))
         return Standing(
@@ -105,9 +105,9 @@ class _Counts:
         )
 
 
-def _ahead(state: State, now: float) -> dict[Key, dict[str, float]]:
+def _ahead(state: State, now: float) -> dict[LedgerKey, dict[str, float]]:
     """TRES seconds that running jobs may use until their time limits."""
-    found: dict[Key, dict[str, float]] = {}
+    found: dict[LedgerKey, dict[str, float]] = {}
     for job_id in state.running:
         charge, job = state.charges.get(job_id), state.jobs[job_id]
         if charge is None:

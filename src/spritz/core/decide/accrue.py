@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from spritz.core.decision import DecisionContext
     from spritz.core.state import State
     from spritz.model.job import Job
-    from spritz.model.limits.ledger import Key
+    from spritz.model.limits.ledger import LedgerKey
     from spritz.model.limits.rules import JobLimits
 
 
@@ -75,9 +75,9 @@ def _fill(context: DecisionContext) -> None:
     """Let jobs accrue while their limits have room, the longest waiting first."""
     state = context.state
     limited = limits_accrual(state)
-    heap: list[tuple[float, int, tuple[Key, ...]]] = []
+    heap: list[tuple[float, int, tuple[LedgerKey, ...]]] = []
 
-    def push(keys: tuple[Key, ...]) -> None:
+    def push(keys: tuple[LedgerKey, ...]) -> None:
         waiting = state.accrual_waits.get(keys)
         if waiting:
             job = state.jobs[next(iter(waiting))]

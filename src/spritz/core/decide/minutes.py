@@ -34,9 +34,11 @@ def end_spent(context: DecisionContext) -> None:
             continue
         spec = job.spec
         job_limits = state.rules.job_limits(spec.account, spec.user, job.partition, spec.qos)
-        if any(reached(state.usage, place, context.now) for place in job_limits.places if key_text(place.key) in due):
+        if any(
+            reached(state.usage, place, context.now) for place in job_limits.minute_limits if key_text(place.key) in due
+        ):
             end_job(context, job, JobState.TIMEOUT, Reason.TIME_LIMIT)
-    for key, place in state.minute_places.items():
+    for key, place in state.minute_limits_by_key.items():
         if key_text(key) in due:
             # A job whose QOS sets a limit of its own goes on: it is checked again when a job starts or ends.
             spent = reached(state.usage, place, context.now)

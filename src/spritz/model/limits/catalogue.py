@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from spritz.model.limits.bounds import qos_bounds
-from spritz.model.limits.minutes import Place
+from spritz.model.limits.minutes import MinuteLimits
 from spritz.model.limits.records import Association, Policy, PolicyChange, Qos
 from spritz.notation.tres import parse
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from spritz.model.limits.ledger import Key
+    from spritz.model.limits.ledger import LedgerKey
 
 
 class Touched:
@@ -118,24 +118,24 @@ class Catalogue:
             self._coordinated[user] = found
         return found
 
-    def every_key(self) -> Iterator[Key]:
+    def every_key(self) -> Iterator[LedgerKey]:
         """Keys of all QOS and associations."""
         yield from (("q", name) for name in self.qos)
         yield from (("a", number) for number in self._records)
 
-    def minute_place(self, key: Key) -> Place | None:
+    def minute_limits(self, key: LedgerKey) -> MinuteLimits | None:
         """The limits on minutes of a QOS or an association; None if it has none."""
         if key[0] == "q":
             one = self.qos.get(str(key[1]))
             if one is None or not (one.grp_mins or one.record.grp_wall is not None):
                 return None
-            return Place(key=key, qos=True, used=one.grp_mins, wall=one.record.grp_wall)
+            return MinuteLimits(key=key, qos=True, used=one.grp_mins, wall=one.record.grp_wall)
         record = self._records.get(int(key[1]))
         if record is None or not (record.grp_tres_mins or record.grp_wall is not None):
             return None
         if not record.user and not record.parent:
             return None
-        return Place(key=key, qos=False, used=parse(record.grp_tres_mins), wall=record.grp_wall)
+        return MinuteLimits(key=key, qos=False, used=parse(record.grp_tres_mins), wall=record.grp_wall)
 
     def can_amend(self, change: PolicyChange) -> bool:
         """Whether the edit touches only some associations and QOS. It does not if it moves or deletes accounts, deletes

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 
 #: ("a", association), ("q", QOS), ("qu", QOS, user), ("qa", QOS, account)
-Key = tuple[str | int, ...]
+LedgerKey = tuple[str | int, ...]
 Pairs = Iterable[tuple[str, int]]
 
 
@@ -60,14 +60,14 @@ class Ledger:
     __slots__ = ("_origin", "uses")
 
     def __init__(self, origin: Ledger | None = None) -> None:
-        self.uses: dict[Key, Use] = {}
+        self.uses: dict[LedgerKey, Use] = {}
         self._origin = origin
 
     def fork(self) -> Ledger:
         """A ledger for trials. Its origin must not change in the meantime."""
         return Ledger(self)
 
-    def use(self, key: Key) -> Use:
+    def use(self, key: LedgerKey) -> Use:
         """The use of a key, to be read only."""
         found = self.uses.get(key)
         if found is None and self._origin is not None:
@@ -76,7 +76,7 @@ class Ledger:
 
     def add(
         self,
-        keys: Iterable[Key],
+        keys: Iterable[LedgerKey],
         *,
         jobs: int = 0,
         submitted: int = 0,

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from spritz.model.limits.bounds import AssocBounds, QosBounds, Tres
-    from spritz.model.limits.ledger import Key
+    from spritz.model.limits.ledger import LedgerKey
     from spritz.model.limits.rules import JobLimits
 
 NEVER = float("inf")
@@ -47,14 +47,14 @@ class Committed:
 
     def __init__(self, origin: Committed | None = None) -> None:
         #: key -> TRES -> [counts, counts times ends], in millionths
-        self.sums: dict[Key, dict[str, list[int]]] = {}
+        self.sums: dict[LedgerKey, dict[str, list[int]]] = {}
         self._origin = origin
 
     def fork(self) -> Committed:
         """A fork for trials. Its origin must not change in the meantime."""
         return Committed(self)
 
-    def add(self, keys: Iterable[Key], tres: Tres, ends_at: float, factor: float, sign: int = 1) -> None:
+    def add(self, keys: Iterable[LedgerKey], tres: Tres, ends_at: float, factor: float, sign: int = 1) -> None:
         """Add a job that holds these TRES until `ends_at`, or (`sign` -1) remove it."""
         for key in keys:
             mine = self.sums.get(key)
@@ -71,18 +71,18 @@ class Committed:
             if not mine and self._origin is None:
                 del self.sums[key]
 
-    def _seen(self, key: Key) -> Mapping[str, list[int]]:
+    def _seen(self, key: LedgerKey) -> Mapping[str, list[int]]:
         found = self.sums.get(key)
         if found is None and self._origin is not None:
             return self._origin._seen(key)
         return found or {}
 
-    def seconds(self, key: Key, name: str, now: float) -> float:
+    def seconds(self, key: LedgerKey, name: str, now: float) -> float:
         """TRES seconds that running jobs may still use."""
         counts, ends = self._seen(key).get(name, (0, 0))
         return max(0.0, (ends - counts * now) / MICRO)
 
-    def below_at(self, key: Key, name: str, most: float, now: float) -> float:
+    def below_at(self, key: LedgerKey, name: str, most: float, now: float) -> float:
         """When no more than `most` is left, if no other job starts."""
         counts, ends = self._seen(key).get(name, (0, 0))
         if (ends - counts * now) / MICRO <= most:
@@ -133,7 +133,7 @@ def _held(
     usage, committed = minutes.usage, minutes.committed
     seconds = min(limit_minutes, INFINITE) * 60.0
     careful = seconds * (job_limits.usage_factor if job_limits.factor_safe else 1.0)
-    for place in job_limits.places:
+    for place in job_limits.minute_limits:
         # With `safe` the job's own time must be left as well. Slurm ignores the time of other running jobs here.
         walled = usage.amount(place.key, WALL, now) if place.wall is not None else 0.0
         if place.wall is not None and (
@@ -182,7 +182,7 @@ def spent(
     )
 
 
-class Place(Struct, frozen=True, kw_only=True):
+class MinuteLimits(Struct, frozen=True, kw_only=True):
     """One key with its limits in minutes, without those that a QOS of higher precedence replaces."""
 
     key: tuple[str | int, ...]
@@ -200,9 +200,11 @@ class Place(Struct, frozen=True, kw_only=True):
         return bool(self.used or self.running or self.wall is not None)
 
 
-def places_of(bounds: Iterable[QosBounds], chain: Iterable[AssocBounds], user: str, account: str) -> tuple[Place, ...]:
+def minute_limits_of(
+    bounds: Iterable[QosBounds], chain: Iterable[AssocBounds], user: str, account: str
+) -> tuple[MinuteLimits, ...]:
     """The keys whose limits on minutes apply to a job, in order of precedence."""
-    found: list[Place] = []
+    found: list[MinuteLimits] = []
     used: set[str] = set()
     running: set[str] = set()
     of_user: set[str] = set()
@@ -212,17 +214,17 @@ def places_of(bounds: Iterable[QosBounds], chain: Iterable[AssocBounds], user: s
         own = None if wall else qos.record.grp_wall
         wall = wall or own is not None
         grp, run = _left(qos.grp_mins, used), _left(qos.grp_run_mins, running)
-        found.append(Place(key=("q", qos.name), qos=True, used=grp, running=run, wall=own, level=level))
+        found.append(MinuteLimits(key=("q", qos.name), qos=True, used=grp, running=run, wall=own, level=level))
         for key, limits, seen in (
             (("qu", qos.name, user), qos.run_mins_per_user, of_user),
             (("qa", qos.name, account), qos.run_mins_per_account, of_account),
         ):
-            found.append(Place(key=key, qos=True, running=_left(limits, seen), level=level))
+            found.append(MinuteLimits(key=key, qos=True, running=_left(limits, seen), level=level))
     for level, one in enumerate(chain):
         if not one.record.user and not one.record.parent:
             continue  # limits in minutes are not enforced on root
         found.append(
-            Place(
+            MinuteLimits(
                 key=("a", one.record.id),
                 qos=False,
                 used=tuple(item for item in one.grp_mins if item[0] not in used),
@@ -253,7 +255,7 @@ def _per_job(job_limits: JobLimits) -> Iterator[tuple[str, int, int | None]]:
 
 def job_bounds(job_limits: JobLimits) -> Iterator[tuple[str, int]]:
     """Most TRES minutes that a job may use, over all its limits."""
-    for place in job_limits.places:
+    for place in job_limits.minute_limits:
         yield from place.used
         yield from place.running
     yield from ((name, limit) for name, limit, _qos in _per_job(job_limits))
@@ -269,20 +271,20 @@ def job_seconds(job_limits: JobLimits, tres: Iterable[tuple[str, int]]) -> float
     return min(times, default=NEVER)
 
 
-def reached(usage: Usage, place: Place, now: float) -> bool:
+def reached(usage: Usage, place: MinuteLimits, now: float) -> bool:
     """Whether this key has used up its minutes."""
     if place.wall is not None and usage.amount(place.key, WALL, now) >= place.wall * 60.0 * _NEAR:
         return True
     return any(usage.amount(place.key, name, now) >= limit * 60.0 * _NEAR for name, limit in place.used)
 
 
-def reached_at(usage: Usage, place: Place, now: float) -> float:
+def reached_at(usage: Usage, place: MinuteLimits, now: float) -> float:
     """When it will have, if the running jobs go on; NEVER: not before another job starts."""
     limits = [*place.used, *([(WALL, place.wall)] if place.wall is not None else [])]
     return min((_when(usage, place.key, name, limit * 60.0, now) for name, limit in limits), default=NEVER)
 
 
-def _when(usage: Usage, key: Key, name: str, limit: float, now: float) -> float:
+def _when(usage: Usage, key: LedgerKey, name: str, limit: float, now: float) -> float:
     rate, amount, constant = usage.rate(key, name), usage.amount(key, name, now), usage.constant(key)
     if rate <= 0.0:
         return NEVER

@@ -25,8 +25,8 @@ from spritz.model.limits.bounds import (
 )
 from spritz.model.limits.catalogue import Catalogue, Touched
 from spritz.model.limits.guarantees import Guarantee
-from spritz.model.limits.ledger import Key
-from spritz.model.limits.minutes import Place, places_of
+from spritz.model.limits.ledger import LedgerKey
+from spritz.model.limits.minutes import MinuteLimits, minute_limits_of
 from spritz.model.limits.records import Association, Policy
 from spritz.model.limits.usage import Decay, Weights, billable
 from spritz.notation.tres import parse
@@ -49,13 +49,13 @@ class JobLimits(Struct, frozen=True, kw_only=True):
     qos: tuple[QosBounds, ...]
     user: str
     account: str
-    keys: tuple[Key, ...]
+    keys: tuple[LedgerKey, ...]
     #: whether there is any limit
     bounded: bool
     #: guarantees of its account and the accounts above, nearest first
     guarantees: tuple[Guarantee, ...] = ()
     #: limits on minutes, in order of precedence; whether there are any, including those on a job alone
-    places: tuple[Place, ...] = ()
+    minute_limits: tuple[MinuteLimits, ...] = ()
     timed: bool = False
     #: UsageFactor of the job's QOS, and whether UsageFactorSafe applies it in advance
     usage_factor: float = 1.0
@@ -65,7 +65,7 @@ class JobLimits(Struct, frozen=True, kw_only=True):
     threshold: float | None = None
     min_priority: int = 0
     #: how many pending jobs may accrue age priority, by key
-    accrual: tuple[tuple[Key, int], ...] = ()
+    accrual: tuple[tuple[LedgerKey, int], ...] = ()
 
 
 class Rules:
@@ -222,14 +222,14 @@ class Rules:
         """Association id -> id of its parent; root's children have none."""
         return self._kept.parents()
 
-    def minute_places(self) -> dict[Key, Place]:
+    def minute_limits_by_key(self) -> dict[LedgerKey, MinuteLimits]:
         """Every key with limits on minutes: its own limits, whichever QOS replaces them."""
-        found = {key: self.minute_place(key) for key in self._kept.every_key()}
+        found = {key: self.minute_limits(key) for key in self._kept.every_key()}
         return {key: place for key, place in found.items() if place is not None}
 
-    def minute_place(self, key: Key) -> Place | None:
+    def minute_limits(self, key: LedgerKey) -> MinuteLimits | None:
         """One key's limits on minutes; None if it has none."""
-        return self._kept.minute_place(key)
+        return self._kept.minute_limits(key)
 
     def job_limits(self, account: str, user: str, partition: str, qos: str, exempt: tuple[str, ...] = ()) -> JobLimits:
         """The limits and counts of such a job. `exempt`: `JobSpec.exempt`."""
@@ -241,7 +241,7 @@ class Rules:
             job_limits = self._job_limits_cache[name] = self._job_limits(*name)
         return job_limits
 
-    def keys(self, account: str, user: str, partitions: Iterable[str], qos: str) -> tuple[Key, ...]:
+    def keys(self, account: str, user: str, partitions: Iterable[str], qos: str) -> tuple[LedgerKey, ...]:
         """Where a job counts that waits in these partitions."""
         return tuple(
             dict.fromkeys(key for name in partitions for key in self.job_limits(account, user, name, qos).keys)
@@ -260,7 +260,7 @@ class Rules:
         kinds = tuple(dict.fromkeys(one.name for one in (first, second) if one is not None))
         homes = {self.partition_qos.get(partition, ""): partition, qos: ""}
         bounds = tuple(self._absolute(self.qos[one], homes[one]) for one in kinds)
-        keys: list[Key] = [("a", one.record.id) for one in chain]
+        keys: list[LedgerKey] = [("a", one.record.id) for one in chain]
         for one in kinds:
             keys += [("q", one), ("qu", one, user), ("qa", one, account)]
         job_qos = self.qos.get(qos)
@@ -270,9 +270,11 @@ class Rules:
             freed = frozenset(exempt)
             bounds = tuple(freed_qos(one, freed) for one in bounds)
             chain = [freed_bounds(one, freed) for one in chain]
-        places = places_of(bounds, chain, user, account)
+        minute_limits = minute_limits_of(bounds, chain, user, account)
         threshold = _threshold(job_qos)
-        timed = bool(places) or any(one.mins_per_job for one in bounds) or any(one.mins_per_job for one in chain[:1])
+        timed = (
+            bool(minute_limits) or any(one.mins_per_job for one in bounds) or any(one.mins_per_job for one in chain[:1])
+        )
         bounded = any(map(bounds_qos, bounds)) or any(map(bounds_assoc, chain))
         least = [one.record.min_prio_threshold for one in bounds] + [one.min_prio_threshold for one in chain[:1]]
         guarantees = tuple(self.guarantees[one.record.id] for one in chain if one.record.id in self.guarantees)
@@ -284,7 +286,7 @@ class Rules:
             keys=tuple(keys),
             bounded=bounded or timed or threshold is not None or any(least),
             guarantees=guarantees,
-            places=places,
+            minute_limits=minute_limits,
             timed=timed,
             threshold=threshold,
             min_priority=next((value for value in least if value is not None), 0),
@@ -383,7 +385,9 @@ def own_bounds(record: Association) -> AssocBounds:
     return Rules(Policy(version=1, associations=(orphan,))).bounds(orphan)
 
 
-def _accrual(qos: QosBounds | None, chain: Sequence[AssocBounds], user: str, account: str) -> Iterable[tuple[Key, int]]:
+def _accrual(
+    qos: QosBounds | None, chain: Sequence[AssocBounds], user: str, account: str
+) -> Iterable[tuple[LedgerKey, int]]:
     """Limits on accrual: those of the job's QOS (not the partition's) before those of associations."""
     if qos is not None:
         own = qos.record

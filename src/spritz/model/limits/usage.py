@@ -27,7 +27,7 @@ from spritz.model.limits.records import UsageRow
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from spritz.model.limits.ledger import Key
+    from spritz.model.limits.ledger import LedgerKey
 
 #: Amounts kept in addition to TRES by name: fractional billing (sshare's RawUsage), and seconds of wall clock.
 RAW = "raw"
@@ -117,9 +117,9 @@ class Usage:
     def __init__(self, decay: Decay | None = None) -> None:
         self.decay = decay or Decay()
         self._constant = decay_constant(self.decay.half_life_seconds)
-        self.entries: dict[Key, Entry] = {}
+        self.entries: dict[LedgerKey, Entry] = {}
 
-    def change(self, keys: Iterable[Key], rates: Rates, sign: int, now: float) -> None:
+    def change(self, keys: Iterable[LedgerKey], rates: Rates, sign: int, now: float) -> None:
         """A job begins (`sign` 1) or ceases (-1) to use these amounts, under each of the keys."""
         for key in keys:
             if key[0] not in ("a", "q"):
@@ -137,12 +137,12 @@ class Usage:
             mine.amounts, mine.rates = dict(entry.amounts), dict(entry.rates)
         return other
 
-    def amounts(self, key: Key, now: float) -> Mapping[str, float]:
+    def amounts(self, key: LedgerKey, now: float) -> Mapping[str, float]:
         """TRES seconds, RAW and WALL at `now`."""
         entry = self.entries.get(key)
         return entry.amounts_at(now) if entry is not None else {}
 
-    def amount(self, key: Key, name: str, now: float) -> float:
+    def amount(self, key: LedgerKey, name: str, now: float) -> float:
         """One of `amounts`."""
         entry = self.entries.get(key)
         if entry is None:
@@ -154,12 +154,12 @@ class Usage:
         kept, gained = factors(entry.constant, passed)
         return found * kept + rate * gained
 
-    def rate(self, key: Key, name: str) -> float:
+    def rate(self, key: LedgerKey, name: str) -> float:
         """Millionths added per second now."""
         entry = self.entries.get(key)
         return entry.rates.get(name, 0) / MICRO if entry is not None else 0.0
 
-    def constant(self, key: Key) -> float:
+    def constant(self, key: LedgerKey) -> float:
         """ln 2 / H for this key."""
         return self._constant_of(key)
 
@@ -174,10 +174,10 @@ class Usage:
         for key, entry in self.entries.items():
             entry.constant = self._constant_of(key)
 
-    def _constant_of(self, key: Key) -> float:
+    def _constant_of(self, key: LedgerKey) -> float:
         return 0.0 if key[0] == "q" and key[1] in self.decay.lasting else self._constant
 
-    def reset(self, now: float, keys: Iterable[Key] | None = None) -> None:
+    def reset(self, now: float, keys: Iterable[LedgerKey] | None = None) -> None:
         """Forget usage up to now, of these keys, or of all but QOS with NoDecay."""
         for key in list(self.entries if keys is None else keys):
             entry = self.entries.get(key)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from spritz.model.job import Job, JobSpec
     from spritz.model.limits.bounds import Tres
-    from spritz.model.limits.ledger import Key
+    from spritz.model.limits.ledger import LedgerKey
     from spritz.model.limits.rules import JobLimits
     from spritz.scheduling.explain.context import PlanView
     from spritz.scheduling.view.charges import Charge
@@ -45,7 +45,7 @@ class Bound(Struct, frozen=True):
     subject: str
     what: str
     limit: int
-    key: Key | None = None
+    key: LedgerKey | None = None
     least: bool = False
 
 
@@ -113,9 +113,9 @@ def _all_bounds(job_limits: JobLimits) -> Iterator[tuple[Bound, tuple[str, str]]
         yield from _tres("qos_job", name, qos.per_job, None, "job")
         for what, least in qos.least:
             yield Bound(reason_of("qos_least", what), name, what, least, least=True), ("least" + qos.name, what)
-        group: Key = ("q", qos.name)
-        account: Key = ("qa", qos.name, job_limits.account)
-        user: Key = ("qu", qos.name, job_limits.user)
+        group: LedgerKey = ("q", qos.name)
+        account: LedgerKey = ("qa", qos.name, job_limits.account)
+        user: LedgerKey = ("qu", qos.name, job_limits.user)
         for reason, limit, key, kind, subject in (
             (Reason.QOS_GRP_JOBS, own.grp_jobs, group, "grp", name),
             (Reason.MAX_JOBS_PER_ACCOUNT, own.max_jobs_pa, account, "account", f"{name}, account {job_limits.account}"),
@@ -145,7 +145,7 @@ def _all_bounds(job_limits: JobLimits) -> Iterator[tuple[Bound, tuple[str, str]]
 
 
 def _tres(
-    kind: str, subject: str, limits: Tres, key: Key | None, place: str
+    kind: str, subject: str, limits: Tres, key: LedgerKey | None, place: str
 ) -> Iterator[tuple[Bound, tuple[str, str]]]:
     for what, limit in limits:
         yield Bound(reason_of(kind, what), subject, what, limit, key), (place, what)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from spritz.model.job import Job
-    from spritz.model.limits.minutes import Place
+    from spritz.model.limits.minutes import MinuteLimits
     from spritz.model.limits.rules import JobLimits
     from spritz.scheduling.explain.context import PlanView
     from spritz.scheduling.view.records import JobRecord
@@ -50,7 +50,7 @@ def _minutes(view: PlanView, job_limits: JobLimits, record: JobRecord, request: 
     wanted = dict(snapshot.rules.priced(request.partition, wanted_by(record.spec, request)))
     held = out_of_minutes(job_limits, minutes, wanted, request.time_limit_minutes, now, safe=safe)
     holding = held.reason if held is not None else None
-    for place in job_limits.places:
+    for place in job_limits.minute_limits:
         subject = _subject(job_limits, place)
         if place.wall is not None:
             reason = Reason.QOS_GRP_WALL if place.qos else Reason.ASSOC_GRP_WALL
@@ -79,7 +79,7 @@ def _minutes(view: PlanView, job_limits: JobLimits, record: JobRecord, request: 
 
 def _used(
     minutes: Minutes,
-    place: Place,
+    place: MinuteLimits,
     name: str,
     limit: int,
     subject: str,
@@ -120,7 +120,7 @@ def _used(
     )
 
 
-def _reached(view: PlanView, record: JobRecord) -> Iterator[tuple[Place, str]]:
+def _reached(view: PlanView, record: JobRecord) -> Iterator[tuple[MinuteLimits, str]]:
     """Limits that apply to the job and are used up, in every partition in which it waits."""
     usage, now = view.snapshot.minutes.usage, view.now
     for _key, shape in record.entries:
@@ -129,7 +129,7 @@ def _reached(view: PlanView, record: JobRecord) -> Iterator[tuple[Place, str]]:
         account, user, qos, exempt = shape.request.billed
         job_limits = view.snapshot.rules.job_limits(account, user, shape.request.partition, qos, exempt)
         counts = {name: count * job_limits.usage_factor for name, count in wanted_by(record.spec, shape.request)}
-        for place in job_limits.places:
+        for place in job_limits.minute_limits:
             limits = [*place.used, *([(WALL, place.wall)] if place.wall is not None else [])]
             for name, most in limits:
                 least = brief(most, counts.get(name, 1.0), shape.request.time_limit_minutes)
@@ -158,7 +158,7 @@ def _noun(name: str) -> str:
     return {"cpu": "CPU", "node": "node", "mem": "MiB", "gres/gpu": "GPU"}.get(name, name.partition("/")[2] or name)
 
 
-def _subject(job_limits: JobLimits, place: Place) -> str:
+def _subject(job_limits: JobLimits, place: MinuteLimits) -> str:
     if place.key[0] == "a":
         record = next(association.record for association in job_limits.chain if association.record.id == place.key[1])
         return f"user {record.user} in account {record.account}" if record.user else f"account {record.account}"

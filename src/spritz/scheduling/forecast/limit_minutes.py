@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from spritz.model.limits.bounds import Tres
-    from spritz.model.limits.ledger import Key
-    from spritz.model.limits.minutes import Place
+    from spritz.model.limits.ledger import LedgerKey
+    from spritz.model.limits.minutes import MinuteLimits
     from spritz.model.limits.rules import JobLimits
     from spritz.scheduling.plan.limits import Limits
 
@@ -47,12 +47,12 @@ class FutureMinutes:
         self._minutes = minutes
         self._safe = safe
 
-    def start(self, keys: tuple[Key, ...], tres: Tres, at: float, ends_at: float, factor: float) -> None:
+    def start(self, keys: tuple[LedgerKey, ...], tres: Tres, at: float, ends_at: float, factor: float) -> None:
         """A job runs from `at` until `ends_at`."""
         self._minutes.usage.change(keys, rates_of(tres, 0.0, factor), 1, at)
         self._minutes.committed.add(keys, tres, ends_at, factor)
 
-    def end(self, keys: tuple[Key, ...], tres: Tres, at: float, ends_at: float, factor: float) -> None:
+    def end(self, keys: tuple[LedgerKey, ...], tres: Tres, at: float, ends_at: float, factor: float) -> None:
         """A job that was to run until `ends_at` ends at `at`: its usage stops growing and its commitment ends."""
         self._minutes.usage.change(keys, rates_of(tres, 0.0, factor), -1, at)
         self._minutes.committed.add(keys, tres, ends_at, factor, -1)
@@ -67,7 +67,7 @@ class FutureMinutes:
                 return at
             careful = min(limit_minutes, INFINITE) * 60.0 * (job_limits.usage_factor if job_limits.factor_safe else 1.0)
             counts = {name: count * job_limits.usage_factor for name, count in tres}
-            places = job_limits.places
+            places = job_limits.minute_limits
             times = (
                 time for place in places for time in self._times(place, wanted, counts, careful, limit_minutes, at)
             )
@@ -79,7 +79,7 @@ class FutureMinutes:
 
     def _times(
         self,
-        place: Place,
+        place: MinuteLimits,
         wanted: Mapping[str, int],
         counts: Mapping[str, float],
         careful: float,
@@ -101,7 +101,7 @@ class FutureMinutes:
             if wanted.get(name):
                 yield committed.below_at(place.key, name, (limit * 60.0 - wanted[name] * careful) * _BELOW, at)
 
-    def _together(self, key: Key, name: str, most: float, at: float) -> float:
+    def _together(self, key: LedgerKey, name: str, most: float, at: float) -> float:
         """When usage and committed minutes together fall below `most`; they never grow by themselves."""
         usage, committed = self._minutes.usage, self._minutes.committed
         if most < 0.0:
@@ -121,7 +121,7 @@ class FutureMinutes:
         return last if last < at + (_HALF_LIVES - 1.0) * log(2.0) / constant else NEVER
 
 
-def _below(usage: Usage, key: Key, name: str, most: float, at: float) -> float:
+def _below(usage: Usage, key: LedgerKey, name: str, most: float, at: float) -> float:
     """When usage falls below `most`; `at` if it is below now."""
     most *= _BELOW
     amount, rate, constant = usage.amount(key, name, at), usage.rate(key, name), usage.constant(key)

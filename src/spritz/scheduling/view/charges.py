@@ -12,7 +12,7 @@ from spritz.model.rules.whole_nodes import with_whole_nodes
 
 if TYPE_CHECKING:
     from spritz.model.job import JobSpec
-    from spritz.model.limits.ledger import Key, Ledger
+    from spritz.model.limits.ledger import Ledger, LedgerKey
     from spritz.model.limits.rules import Rules
     from spritz.model.resources import Allocation
     from spritz.scheduling.view.eligibility import Eligibility
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 class Charge(NamedTuple):
     """Where a running job counts, and how much. `nodes`: its nodes, if a limit needs them."""
 
-    keys: tuple[Key, ...]
+    keys: tuple[LedgerKey, ...]
     tres: tuple[tuple[str, int], ...]
     nodes: tuple[str, ...] = ()
 
