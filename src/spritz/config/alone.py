@@ -40,22 +40,22 @@ UNREAD = (
 def kind_of(path: str, given: str = "") -> str:
     """The kind of file: as `given`, or by its name (`slurmdbd.conf.new` counts too). Raises SpritzError."""
     name = (given or os.path.basename(path)).lower()
-    known = ", ".join(KINDS)
+    kinds = ", ".join(KINDS)
     for unread in UNREAD:
         if name == unread or (not given and name.startswith(f"{unread}.")):
-            raise SpritzError(f"{unread} is not supported by Spritz: nothing reads it", hint=f"known: {known}")
+            raise SpritzError(f"{unread} is not supported by Spritz: nothing reads it", hint=f"known: {kinds}")
     if given:
         if name in KINDS:
             return name
         close = nearest(name, KINDS)
-        hint = f"did you mean {close}?" if close else f"known: {known}"
+        hint = f"did you mean {close}?" if close else f"known: {kinds}"
         raise SpritzError(f"--kind={shown(given)}: no such kind of file", hint=hint)
     for kind in KINDS:
         stem, _, ending = kind.partition(".")
         if name == kind or name.startswith(f"{kind}.") or (name.startswith(f"{stem}-") and name.endswith(f".{ending}")):
             return kind
     raise SpritzError(
-        f"{shown(path)}: its name does not say what kind of file it is", hint=f"write --kind=slurm.conf; known: {known}"
+        f"{shown(path)}: its name does not say what kind of file it is", hint=f"write --kind=slurm.conf; known: {kinds}"
     )
 
 
@@ -84,28 +84,28 @@ def _cgroup(files: Files, path: str, diagnostics: Diagnostics) -> str:
 
 
 def _gres(files: Files, path: str, diagnostics: Diagnostics) -> str:
-    found = gres.read(files.lines(path), diagnostics)
-    return f"{_count(len(found.lines), 'line')} of resources"
+    gres_file = gres.read(files.lines(path), diagnostics)
+    return f"{_count(len(gres_file.lines), 'line')} of resources"
 
 
 def _helpers(files: Files, path: str, diagnostics: Diagnostics) -> str:
-    found = helpers.read(files.lines(path), diagnostics)
-    return _count(len(found.helpers), "feature")
+    helpers_file = helpers.read(files.lines(path), diagnostics)
+    return _count(len(helpers_file.helpers), "feature")
 
 
 def _containers(files: Files, path: str, diagnostics: Diagnostics) -> str:
-    found = containers.read(files.lines(path), diagnostics)
-    return _count(len(found.lines), "line")
+    containers_file = containers.read(files.lines(path), diagnostics)
+    return _count(len(containers_file.lines), "line")
 
 
 def _oci(files: Files, path: str, diagnostics: Diagnostics) -> str:
-    found = oci.read(files.lines(path), path, diagnostics)
-    return f"a container is {'run' if found.run else 'created and started'}"
+    oci_file = oci.read(files.lines(path), path, diagnostics)
+    return f"a container is {'run' if oci_file.run else 'created and started'}"
 
 
 def _topology(files: Files, path: str, diagnostics: Diagnostics) -> str:
-    found = topology.read(files.lines(path), diagnostics)
-    return f"{_count(len(found.switches), 'line')} of switches, {len(found.blocks)} of blocks"
+    topology_file = topology.read(files.lines(path), diagnostics)
+    return f"{_count(len(topology_file.switches), 'line')} of switches, {len(topology_file.blocks)} of blocks"
 
 
 def _topology_yaml(files: Files, path: str, diagnostics: Diagnostics) -> str:
@@ -116,8 +116,8 @@ def _topology_yaml(files: Files, path: str, diagnostics: Diagnostics) -> str:
         if not diagnostics.errors:
             next(files.lines(path), None)  # reports the missing file
         return ""
-    found = topology_yaml.read(text, path, diagnostics)
-    return "topologies " + ", ".join(network.name for network in found)
+    networks = topology_yaml.read(text, path, diagnostics)
+    return "topologies " + ", ".join(network.name for network in networks)
 
 
 def _count(number: int, what: str) -> str:

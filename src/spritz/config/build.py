@@ -57,7 +57,7 @@ def cluster_settings(
         max_tasks_per_node=number("MaxTasksPerNode"),
         max_node_count=number("MaxNodeCount"),
         cpu_bind=_default_binding(have),
-        node_sets=tuple(NodeSet(name=one.name, feature=one.feature) for one in nodesets if one.feature),
+        node_sets=tuple(NodeSet(name=line.name, feature=line.feature) for line in nodesets if line.feature),
         min_job_age_seconds=number("MinJobAge"),
         kill_wait_seconds=number("KillWait"),
         kill_on_bad_exit=flag("KillOnBadExit"),
@@ -194,19 +194,19 @@ def tres_weights(words: Iterable[str]) -> Iterator[tuple[str, float]]:
     """
     for word in words:
         name, _, weight = word.rpartition("=")
-        kind, slash, rest = name.partition("/")
+        kind, slash, suffix = name.partition("/")
         kind = kind.lower()
         power = "KMGTP".find(weight[-1:].upper()) + 1
         base = 2 if power and (kind in ("mem", "vmem", "bb")) else 0
-        yield kind + slash + rest, float(weight[:-1]) / 1024.0 ** (power - base) if power else float(weight)
+        yield kind + slash + suffix, float(weight[:-1]) / 1024.0 ** (power - base) if power else float(weight)
 
 
 def preemption_policy(have: Settings) -> PreemptionPolicy:
     """PreemptType and related keys. Accepts options of PreemptParameters where older releases had them."""
 
     def option(name: str, old_key: str = "", old_name: str = "") -> str | None:
-        found = have.option("PreemptParameters", name)
-        return have.option(old_key, old_name) if found is None and old_key else found
+        value = have.option("PreemptParameters", name)
+        return have.option(old_key, old_name) if value is None and old_key else value
 
     exempt = option("min_exempt_priority")
     grace = option("suspend_grace_time")
@@ -231,8 +231,8 @@ def _consumables(settings: Settings) -> tuple[str, bool]:
     words = settings.words("SelectTypeParameters")
     if settings.text("SelectType") == "select/linear":
         return "core", settings.given("SelectTypeParameters") and "CR_Memory" in words
-    found = _shared_by(words)
-    return found if found[0] else ("core", True)
+    shared = _shared_by(words)
+    return shared if shared[0] else ("core", True)
 
 
 def _shared_by(words: tuple[str, ...]) -> tuple[str, bool]:
@@ -259,11 +259,11 @@ def _partition_consumables(line: PartitionLine, settings: Settings) -> tuple[str
 
 def _pairs(words: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
     """Options as (name in lower case, value)."""
-    found = []
+    pairs = []
     for word in words:
         name, _, value = word.partition("=")
-        found.append((name.lower(), value))
-    return tuple(found)
+        pairs.append((name.lower(), value))
+    return tuple(pairs)
 
 
 def _option(settings: Settings, key: str, option: str, default: int) -> int:
@@ -281,20 +281,20 @@ def _ports(text: str) -> tuple[int, int]:
 
 
 def _licenses(words: tuple[str, ...]) -> tuple[tuple[str, int], ...]:
-    found = []
+    licenses = []
     for word in words:
         name, _, count = word.replace("*", ":").partition(":")
-        found.append((name, int(count) if count.isdigit() else 1))
-    return tuple(found)
+        licenses.append((name, int(count) if count.isdigit() else 1))
+    return tuple(licenses)
 
 
 def exit_codes(words: tuple[str, ...]) -> tuple[int, ...]:
     """`("1-3", "18")` -> 1, 2, 3, 18."""
-    found: set[int] = set()
+    codes: set[int] = set()
     for word in words:
         low, dash, high = word.partition("-")
-        found.update(range(int(low), int(high if dash else low) + 1))
-    return tuple(sorted(found))
+        codes.update(range(int(low), int(high if dash else low) + 1))
+    return tuple(sorted(codes))
 
 
 def node_configs(parsed: Parsed, gres: GresFile) -> tuple[NodeConfig, ...]:
@@ -308,7 +308,7 @@ def node_configs(parsed: Parsed, gres: GresFile) -> tuple[NodeConfig, ...]:
             everywhere.append(position)
         for name in entry.nodes:
             entries_of.setdefault(name, []).append(position)
-    found = []
+    configs = []
     for line in parsed.nodes:
         specs, shape = specs_of(line), _capacity(line, parsed.settings)
         made: dict[tuple[int, ...], NodeCapacity] = {}
@@ -322,7 +322,7 @@ def node_configs(parsed: Parsed, gres: GresFile) -> tuple[NodeConfig, ...]:
             state, reason = common.initial_state, common.reason
             if name in downs:
                 state, reason = downs[name].state, downs[name].reason or reason
-            found.append(
+            configs.append(
                 NodeConfig(
                     name=name,
                     address=address,
@@ -339,7 +339,7 @@ def node_configs(parsed: Parsed, gres: GresFile) -> tuple[NodeConfig, ...]:
                     cpu_bind=common.cpu_bind,
                 )
             )
-    return tuple(found)
+    return tuple(configs)
 
 
 def _common(line: NodeLine) -> NodeConfig:

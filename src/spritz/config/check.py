@@ -167,24 +167,24 @@ def _ports(parsed: Parsed, diagnostics: Diagnostics) -> None:
 
 def _nodes(lines: Iterable[NodeLine], diagnostics: Diagnostics) -> dict[str, NodeLine]:
     """Every node's line, in the order of the file."""
-    found: dict[str, NodeLine] = {}
+    by_name: dict[str, NodeLine] = {}
     for line in lines:
         twice = []
         for name in line.names:
-            if name in found:
+            if name in by_name:
                 twice.append(name)
             else:
-                found[name] = line
+                by_name[name] = line
         if twice:
             message = f"Node {shown(hostlist.compress(twice))} is defined twice"
-            diagnostics.error(line.place, message, key="NodeName", hint=f"first at {found[twice[0]].place}")
+            diagnostics.error(line.place, message, key="NodeName", hint=f"first at {by_name[twice[0]].place}")
         for fault in geometry(line).faults:
             diagnostics.warning(line.place, f"{_label(line)}: {fault}", key="CPUs")
         memory, reserved = line.values.get("RealMemory"), line["MemSpecLimit"]
         if isinstance(memory, int) and isinstance(reserved, int) and reserved and reserved >= memory:
             message = f"{_label(line)}: MemSpecLimit={reserved} leaves nothing of RealMemory={memory}; it is ignored"
             diagnostics.warning(line.place, message, key="MemSpecLimit")
-    return found
+    return by_name
 
 
 def _label(line: NodeLine) -> str:
@@ -230,13 +230,13 @@ def _some(nodes: dict[str, NodeLine]) -> list[str]:
 
 def specs_of(line: NodeLine) -> tuple[GresSpec, ...]:
     """`Gres=` of a node line, without malformed items (`check` reports them)."""
-    found = []
+    specs = []
     for item in _gres_items(line):
         try:
-            found.append(parse_spec(item))
+            specs.append(parse_spec(item))
         except ValueError:
             continue
-    return tuple(found)
+    return tuple(specs)
 
 
 def _gres_items(line: NodeLine) -> tuple[str, ...]:
@@ -284,8 +284,8 @@ def _typed_and_untyped(line: NodeLine, diagnostics: Diagnostics) -> None:
     kinds: dict[str, set[bool]] = {}
     for spec in specs_of(line):
         kinds.setdefault(spec.name, set()).add(bool(spec.type))
-    for name, found in kinds.items():
-        if len(found) > 1:
+    for name, kinds_of_name in kinds.items():
+        if len(kinds_of_name) > 1:
             message = f"{_label(line)}: Gres {shown(name)} is given with and without a type"
             diagnostics.error(line.place, message, key="Gres")
 
@@ -344,17 +344,17 @@ def _partitions(
 ) -> tuple[PartitionLine, ...]:
     sets = _nodesets(parsed, nodes, diagnostics)
     order = {name: position for position, name in enumerate(nodes)}
-    found: dict[str, PartitionLine] = {}
+    by_name: dict[str, PartitionLine] = {}
     default: PartitionLine | None = None
     for line in parsed.partitions:
-        if line.name in found:
-            hint = f"first at {found[line.name].place}"
+        if line.name in by_name:
+            hint = f"first at {by_name[line.name].place}"
             diagnostics.error(
                 line.place, f"Partition {shown(line.name)} is defined twice", key="PartitionName", hint=hint
             )
             continue
         _check_partition(line, parsed, diagnostics)
-        found[line.name] = replace(line, members=_members(line, nodes, sets, order, diagnostics))
+        by_name[line.name] = replace(line, members=_members(line, nodes, sets, order, diagnostics))
         if line["Default"] is True:
             if default is not None:
                 message = (
@@ -362,18 +362,18 @@ def _partitions(
                 )
                 diagnostics.warning(line.place, message, key="Default")
             default = line
-    if not found:
+    if not by_name:
         diagnostics.error(
             whole, "No partitions are configured", key="PartitionName", hint="write PartitionName=… lines"
         )
-    for line in found.values():
+    for line in by_name.values():
         alternate = line["Alternate"]
-        if alternate and alternate not in found:
-            close = nearest(str(alternate), found)
+        if alternate and alternate not in by_name:
+            close = nearest(str(alternate), by_name)
             hint = f"did you mean {close}?" if close else ""
             message = f"Partition {shown(line.name)}: Alternate={shown(str(alternate))} is no partition"
             diagnostics.error(line.place, message, key="Alternate", hint=hint)
-    return tuple(found.values())
+    return tuple(by_name.values())
 
 
 def _nodesets(parsed: Parsed, nodes: dict[str, NodeLine], diagnostics: Diagnostics) -> dict[str, frozenset[str]]:

@@ -35,13 +35,13 @@ class ContainersFile(Struct, frozen=True, kw_only=True):
 
     def of(self, node: str) -> dict[str, Value]:
         """The values for a node, by the manual's spelling, with defaults; empty without BasePath."""
-        found: dict[str, Value] = {}
+        merged: dict[str, Value] = {}
         for names, values in self.lines:
             if not names or node in names:
-                found |= values
-        if not found.get("BasePath"):
+                merged |= values
+        if not merged.get("BasePath"):
             return {}
-        return {key.name: key.default for key in container_keys().values()} | found
+        return {key.name: key.default for key in container_keys().values()} | merged
 
 
 def is_wanted(settings: Settings) -> bool:
@@ -51,7 +51,7 @@ def is_wanted(settings: Settings) -> bool:
 
 def read(lines: Iterable[Line], diagnostics: Diagnostics) -> ContainersFile:
     """Parse the file. Never raises for its content."""
-    found: list[tuple[tuple[str, ...], dict[str, Value]]] = []
+    entries: list[tuple[tuple[str, ...], dict[str, Value]]] = []
     for line in lines:
         fields = Fields(FILE, container_keys(), diagnostics)
         for token in tokens(line):
@@ -70,5 +70,5 @@ def read(lines: Iterable[Line], diagnostics: Diagnostics) -> ContainersFile:
             if not str(place).startswith("/") or str(place).rstrip("/") == "":
                 message = f"Dirs={shown(str(place))}: expected the path of a directory below /"
                 diagnostics.error(line.place, message, key="Dirs")
-        found.append((names, fields.values))
-    return ContainersFile(lines=tuple(found))
+        entries.append((names, fields.values))
+    return ContainersFile(lines=tuple(entries))

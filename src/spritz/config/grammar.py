@@ -99,10 +99,10 @@ def _continued(part: str) -> str | None:
 def _without_escapes(text: str) -> str:
     pieces = []
     position = 0
-    while (found := text.find("\\", position)) >= 0:
-        pieces.append(text[position:found])
-        pieces.append(text[found + 1 : found + 2])
-        position = found + 2
+    while (backslash := text.find("\\", position)) >= 0:
+        pieces.append(text[position:backslash])
+        pieces.append(text[backslash + 1 : backslash + 2])
+        position = backslash + 2
     pieces.append(text[position:])
     return "".join(pieces)
 
@@ -151,13 +151,13 @@ def _plain_tokens(text: str, place: Location) -> list[Token] | None:
     """The tokens of a line without quotes and blanks around `=`, as nearly all lines are; None if the full parser is
     needed.
     """
-    found = []
+    plain = []
     for word in text.split():
         key, equals, value = word.partition("=")
         if not equals or not value or not key.isascii() or not key.replace("_", "0").replace(".", "0").isalnum():
             return None
-        found.append(Token(key, value, place))
-    return found
+        plain.append(Token(key, value, place))
+    return plain
 
 
 def _operator(text: str, position: int) -> tuple[int, str]:

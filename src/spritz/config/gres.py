@@ -62,11 +62,11 @@ class GresFile(Struct, frozen=True, kw_only=True):
 
     def autodetect_of(self, node: str) -> str:
         """How devices of `node` are found: "nvml", … or "" for not at all."""
-        found = self.autodetect
+        method = self.autodetect
         for line in self.lines:
             if line.autodetect and node in line.nodes:
-                found = line.autodetect
-        return "" if found == "off" else found
+                method = line.autodetect
+        return "" if method == "off" else method
 
 
 def parse_spec(text: str) -> GresSpec:
@@ -90,7 +90,7 @@ def _is_word(text: str) -> bool:
 
 def read(lines: Iterable[Line], diagnostics: Diagnostics) -> GresFile:
     """Parse gres.conf. Never raises for its content."""
-    found: list[GresLine] = []
+    entries: list[GresLine] = []
     autodetect = ""
     for line in lines:
         fields = Fields("gres.conf", gres_keys(), diagnostics)
@@ -110,8 +110,8 @@ def read(lines: Iterable[Line], diagnostics: Diagnostics) -> GresFile:
             continue
         made = _line(values, line.place, diagnostics)
         if made is not None:
-            found.append(made)
-    return GresFile(lines=tuple(found), autodetect=autodetect)
+            entries.append(made)
+    return GresFile(lines=tuple(entries), autodetect=autodetect)
 
 
 def _line(values: dict[str, Value], place: Location, diagnostics: Diagnostics) -> GresLine | None:
@@ -206,27 +206,27 @@ def capacity(specs: Sequence[GresSpec], lines: Sequence[GresLine]) -> tuple[Gres
 
     A name that only gres.conf has is left out, as in Slurm; where counts differ, `Gres=` counts.
     """
-    found: list[GresCapacity] = []
+    capacities: list[GresCapacity] = []
     next_index: dict[str, int] = {}
     gpus = sum(spec.count for spec in specs if spec.name == "gpu")
     for spec in specs:
         if spec.name in SHARED:
-            found += _shares(spec, [line for line in lines if line.name == spec.name], gpus)
+            capacities += _shares(spec, [line for line in lines if line.name == spec.name], gpus)
             continue
         left = spec.count
         for line in lines:
             if line.name != spec.name or left <= 0 or (spec.type and line.type and line.type != spec.type):
                 continue
             count = min(left, line.count)
-            found.append(_devices(line, line.type or spec.type, count, next_index.get(spec.name, 0)))
+            capacities.append(_devices(line, line.type or spec.type, count, next_index.get(spec.name, 0)))
             next_index[spec.name] = next_index.get(spec.name, 0) + count
             left -= count
         if left > 0:
             flags = ("no_consume",) if spec.no_consume else ()
             first = next_index.get(spec.name, 0)
-            found.append(GresCapacity(name=spec.name, type=spec.type, count=left, first_index=first, flags=flags))
+            capacities.append(GresCapacity(name=spec.name, type=spec.type, count=left, first_index=first, flags=flags))
             next_index[spec.name] = first + left
-    return tuple(found)
+    return tuple(capacities)
 
 
 def _devices(line: GresLine, kind: str, count: int, first: int) -> GresCapacity:
@@ -247,10 +247,10 @@ def _shares(spec: GresSpec, lines: Sequence[GresLine], gpus: int) -> list[GresCa
     """Shares of GPUs: per device file as in gres.conf, or evenly over all GPUs."""
     with_files = [line for line in lines if line.files]
     if with_files:
-        found: list[GresCapacity] = []
+        shares: list[GresCapacity] = []
         first = 0
         for line in with_files:
-            found.append(
+            shares.append(
                 GresCapacity(
                     name=spec.name,
                     type=spec.type,
@@ -261,6 +261,6 @@ def _shares(spec: GresSpec, lines: Sequence[GresLine], gpus: int) -> list[GresCa
                 )
             )
             first += len(line.files)
-        return found
-    each = spec.count // gpus if gpus else spec.count
-    return [GresCapacity(name=spec.name, type=spec.type, count=spec.count, per_device=each)]
+        return shares
+    per_gpu = spec.count // gpus if gpus else spec.count
+    return [GresCapacity(name=spec.name, type=spec.type, count=spec.count, per_device=per_gpu)]

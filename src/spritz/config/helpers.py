@@ -84,7 +84,7 @@ def is_wanted(settings: Settings) -> bool:
 
 def read(lines: Iterable[Line], diagnostics: Diagnostics) -> HelpersFile:
     """Parse the file. Never raises for its content."""
-    found: dict[str, Helper] = {}
+    helpers: dict[str, Helper] = {}
     exclusive: list[tuple[tuple[str, ...], Location]] = []
     single: dict[str, Value] = {}
     for line in lines:
@@ -99,16 +99,16 @@ def read(lines: Iterable[Line], diagnostics: Diagnostics) -> HelpersFile:
         if "MutuallyExclusive" in values:
             exclusive.append((_words(values, "MutuallyExclusive"), line.place))
         if "Feature" in values or "Helper" in values:
-            _add(found, values, line.place, diagnostics)
+            _add(helpers, values, line.place, diagnostics)
         elif "Flags" in values:
             diagnostics.error(line.place, "Flags stands on a line with Feature and Helper", key="Flags")
     for group, place in exclusive:
         for name in group:
-            if name not in found:
+            if name not in helpers:
                 message = f"MutuallyExclusive={shown(','.join(group))}: no Feature= line has {shown(name)}"
                 diagnostics.error(place, message, key="MutuallyExclusive")
     return HelpersFile(
-        helpers=found,
+        helpers=helpers,
         exclusive=tuple(group for group, _place in exclusive),
         users=_words(single, "AllowUserBoot"),
         exec_seconds=_number(single, "ExecTime", 10),
@@ -116,7 +116,7 @@ def read(lines: Iterable[Line], diagnostics: Diagnostics) -> HelpersFile:
     )
 
 
-def _add(found: dict[str, Helper], values: dict[str, Value], place: Location, diagnostics: Diagnostics) -> None:
+def _add(helpers: dict[str, Helper], values: dict[str, Value], place: Location, diagnostics: Diagnostics) -> None:
     names = _words(values, "Feature")
     if not names or "Helper" not in values:
         missing = "Feature" if not names else "Helper"
@@ -124,9 +124,9 @@ def _add(found: dict[str, Helper], values: dict[str, Value], place: Location, di
         return
     helper = Helper(str(values["Helper"]), "rebootless" in _words(values, "Flags"))
     for name in names:
-        if name in found and found[name] != helper:
+        if name in helpers and helpers[name] != helper:
             diagnostics.error(place, f"Feature={shown(name)} has two helpers", key="Feature")
-        found[name] = helper
+        helpers[name] = helper
 
 
 def _words(values: dict[str, Value], key: str) -> tuple[str, ...]:

@@ -233,12 +233,12 @@ def _one_of(words: Sequence[str]) -> str:
 
 def choice(*words: str, aliases: dict[str, str] | None = None, name: str = "choice") -> Kind:
     """One of `words`, in any case; `aliases` are old spellings in lower case."""
-    known = {word.lower(): word for word in words} | (aliases or {})
+    by_lower = {word.lower(): word for word in words} | (aliases or {})
 
     def parse(text: str) -> str:
-        if text.lower() not in known:
+        if text.lower() not in by_lower:
             raise ValueError
-        return known[text.lower()]
+        return by_lower[text.lower()]
 
     return Kind(name=name, accepted=_one_of(words), parse=parse, show=_plain, write=_plain, words=words)
 
@@ -257,7 +257,7 @@ def flags(*words: str, empty: str = "", upper: bool = False, name: str = "flags"
 
     `empty`: how the empty list is printed. Those of `valued` may have a number, which is kept with them.
     """
-    known = {word.lower(): word for word in words}
+    by_lower = {word.lower(): word for word in words}
     counted = {word.lower() for word in valued}
 
     def parse(text: str) -> tuple[str, ...]:
@@ -269,7 +269,7 @@ def flags(*words: str, empty: str = "", upper: bool = False, name: str = "flags"
                 given[place], numbers[left] = left, f"={int(number)}"
         if given == [empty.lower()] and empty:
             return ()
-        if not set(given) <= set(known):
+        if not set(given) <= set(by_lower):
             raise ValueError
         return tuple(word + numbers.get(word.lower(), "") for word in words if word.lower() in given)
 
@@ -292,18 +292,18 @@ def flags(*words: str, empty: str = "", upper: bool = False, name: str = "flags"
 
 def plugins(prefix: str, *names: str) -> Kind:
     """Plugins separated by commas, in the order given; the prefix may be left out."""
-    one = plugin(prefix, *names)
+    kind = plugin(prefix, *names)
 
     def parse(text: str) -> tuple[str, ...]:
-        return tuple(str(one.parse(part)) for part in words_of(text))
+        return tuple(str(kind.parse(part)) for part in words_of(text))
 
     return Kind(
         name="plugins",
-        accepted=f"any of {', '.join(one.words)}, separated by commas",
+        accepted=f"any of {', '.join(kind.words)}, separated by commas",
         parse=parse,
         show=_plain,
         write=_plain,
-        words=one.words,
+        words=kind.words,
     )
 
 
@@ -406,10 +406,12 @@ AMOUNT = Kind(
 
 def _host(text: str) -> str:
     """`name` or `name(address)`."""
-    name, bracket, rest = text.partition("(")
+    name, bracket, remainder = text.partition("(")
     if not name or any(character.isspace() or character in ",()" for character in name):
         raise ValueError
-    if bracket and (not rest.endswith(")") or not rest[:-1] or "(" in rest or any(c.isspace() for c in rest)):
+    if bracket and (
+        not remainder.endswith(")") or not remainder[:-1] or "(" in remainder or any(c.isspace() for c in remainder)
+    ):
         raise ValueError
     return text
 

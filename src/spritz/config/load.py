@@ -63,9 +63,9 @@ def examine(path: str, *, check_users: bool = True) -> tuple[LoadedConfig | None
     runtime = _oci(files, path, diagnostics)
     if check_users:
         _check_users(parsed.settings, diagnostics)
-    found = tuple(diagnostics.items)
+    items = tuple(diagnostics.items)
     if diagnostics.errors:
-        return None, found
+        return None, items
     config = LoadedConfig(
         path=path,
         settings=parsed.settings,
@@ -78,7 +78,7 @@ def examine(path: str, *, check_users: bool = True) -> tuple[LoadedConfig | None
         parsed=parsed,
         gres=gres_lines,
         cgroup=cgroup,
-        warnings=found,
+        warnings=items,
         files_read=tuple(files.read),
         digest=files.digest(),
         cgroup_given=bool(cgroup_lines),
@@ -86,7 +86,7 @@ def examine(path: str, *, check_users: bool = True) -> tuple[LoadedConfig | None
         containers=contained,
         oci=runtime,
     )
-    return config, found
+    return config, items
 
 
 def load_slurmdbd(path: str) -> DbdSettings:
@@ -130,25 +130,25 @@ def _networks(files: Files, path: str, parsed: typed.Parsed, diagnostics: Diagno
     if text is not None:
         from spritz.config import topology_yaml  # few have such a file, and none else needs what reads it
 
-        found = topology_yaml.read(text, beside, diagnostics)
+        networks_read = topology_yaml.read(text, beside, diagnostics)
         networks = []
-        for position, each in enumerate(found):
+        for position, network in enumerate(networks_read):
             nodes = topology.Nodes(names, more, all_of_them=not position)
-            networks.append(topology.build(each.kind, each.file, nodes, diagnostics, each.place, each.name))
+            networks.append(topology.build(network.kind, network.file, nodes, diagnostics, network.place, network.name))
     else:
         kind = parsed.settings.text("TopologyPlugin").partition("/")[2]
         file = topology.TopologyFile()
         if kind in ("tree", "block"):
             file = topology.read(_beside(files, path, topology.FILE), diagnostics)
         networks = [topology.build(kind, file, topology.Nodes(names, more), diagnostics, place)]
-    _check_topologies(parsed, [each.name for each in networks], diagnostics)
+    _check_topologies(parsed, [network.name for network in networks], diagnostics)
     for line in parsed.nodes:
         fault = misplaced(networks, str(line["Topology"] or ""))
         if fault:
             label = hostlist.compress(line.names)
             diagnostics.error(line.place, f"NodeName={shown(label)}: {fault}", key="Topology")
     if "Dragonfly" in parsed.settings.words("TopologyParam"):
-        networks = [structs.replace(each, spread=each.kind == "tree") for each in networks]
+        networks = [structs.replace(network, spread=network.kind == "tree") for network in networks]
     return tuple(networks)
 
 
@@ -158,15 +158,15 @@ def _helpers(files: Files, path: str, parsed: typed.Parsed, diagnostics: Diagnos
     if not helpers.is_wanted(parsed.settings):
         return helpers.HelpersFile()
     place = parsed.settings.places.get("NodeFeaturesPlugins") or Location(path, 0)
-    found = helpers.read(_beside(files, path, helpers.FILE), diagnostics)
-    if not found.helpers and not diagnostics.errors:
+    helpers_file = helpers.read(_beside(files, path, helpers.FILE), diagnostics)
+    if not helpers_file.helpers and not diagnostics.errors:
         message = f"NodeFeaturesPlugins={helpers.PLUGIN}: {helpers.FILE} beside this file names no feature"
         diagnostics.error(place, message, key="NodeFeaturesPlugins", hint="write Feature=NAME Helper=PROGRAM")
-    reboots = any(not helper.rebootless for helper in found.helpers.values())
+    reboots = any(not helper.rebootless for helper in helpers_file.helpers.values())
     if reboots and not parsed.settings.text("RebootProgram"):
         message = f"{helpers.FILE} has features that need a reboot, and there is no RebootProgram: no job gets them"
         diagnostics.warning(place, message, key="RebootProgram")
-    return found
+    return helpers_file
 
 
 def _containers(files: Files, path: str, parsed: typed.Parsed, diagnostics: Diagnostics) -> containers.ContainersFile:
@@ -174,11 +174,11 @@ def _containers(files: Files, path: str, parsed: typed.Parsed, diagnostics: Diag
     if not containers.is_wanted(parsed.settings):
         return containers.ContainersFile()
     place = parsed.settings.places.get("JobContainerType") or Location(path, 0)
-    found = containers.read(_beside(files, path, containers.FILE), diagnostics)
-    if not any(values.get("BasePath") for _, values in found.lines) and not diagnostics.errors:
+    containers_file = containers.read(_beside(files, path, containers.FILE), diagnostics)
+    if not any(values.get("BasePath") for _, values in containers_file.lines) and not diagnostics.errors:
         message = f"JobContainerType={containers.PLUGIN}: {containers.FILE} beside this file names no BasePath"
         diagnostics.error(place, message, key="JobContainerType", hint="write BasePath=DIRECTORY")
-    return found
+    return containers_file
 
 
 def _oci(files: Files, path: str, diagnostics: Diagnostics) -> oci.OciFile | None:

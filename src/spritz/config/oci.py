@@ -86,7 +86,7 @@ def _check(fields: Fields, place: Location, diagnostics: Diagnostics) -> None:
     values, places = fields.values, fields.places
     for key in _PATTERNS:
         pattern = str(values.get(key) or "")
-        unknown = next((each for each in re.findall("%(.?)", pattern) if each not in _REPLACED), None)
+        unknown = next((letter for letter in re.findall("%(.?)", pattern) if letter not in _REPLACED), None)
         if unknown is not None:
             diagnostics.error(places[key], f"{key}={shown(pattern)}: nothing stands for %{unknown}", key=key)
     for key in _EXPRESSIONS:
@@ -100,9 +100,9 @@ def _check(fields: Fields, place: Location, diagnostics: Diagnostics) -> None:
             place, "missing required options: RunTimeRun, RunTimeKill and RunTimeDelete", key="RunTimeRun"
         )
         return
-    one = {"RunTimeRun", "RunTimeKill", "RunTimeDelete"}
+    required = {"RunTimeRun", "RunTimeKill", "RunTimeDelete"}
     other = {"RunTimeCreate", "RunTimeStart", "RunTimeKill", "RunTimeDelete", "RunTimeQuery"}
-    if given - {"RunTimeQuery"} != one and given != other:
+    if given - {"RunTimeQuery"} != required and given != other:
         message = "RunTimeRun and RunTimeCreate/RunTimeStart are mutually exclusive. "
         message += "All other RunTime* configurations items must be populated."
         diagnostics.error(place, message, key="RunTimeRun")

@@ -39,13 +39,13 @@ def plugins_of(settings: Settings, key: str) -> tuple[str, ...]:
 
 def check_plugins(settings: Settings, diagnostics: Diagnostics) -> None:
     """Add an error for unknown names, and for Lua if it is not installed."""
-    for key, (kind, known) in _KINDS.items():
+    for key, (kind, known_names) in _KINDS.items():
         names = plugins_of(settings, key)
         place = settings.places.get(key)
         for name in names:
-            if name not in known:
-                near = nearest(name, known)
-                hint = f"did you mean {near}?" if near else f"one of {', '.join(known)}"
+            if name not in known_names:
+                near = nearest(name, known_names)
+                hint = f"did you mean {near}?" if near else f"one of {', '.join(known_names)}"
                 diagnostics.error(place, f"{key}: there is no plugin {kind}{shown(name)}", key=key, hint=hint)
         if "lua" in names and importlib.util.find_spec("lupa") is None:
             message = f"{key}: {kind}lua needs the package lupa, which is not installed"

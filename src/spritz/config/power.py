@@ -52,7 +52,7 @@ def kept_nodes(text: str) -> tuple[tuple[tuple[str, ...], int], ...]:
 
     A count covers all nodes since the previous count. Raises HostlistError, or ValueError for a malformed count.
     """
-    found = []
+    kept = []
     names: list[str] = []
     for item in _items(text):
         nodes, colon, count = item.rpartition(":")
@@ -60,11 +60,11 @@ def kept_nodes(text: str) -> tuple[tuple[tuple[str, ...], int], ...]:
         if colon:
             if not count.isdigit() or not int(count):
                 raise ValueError(f"{count!r} is no count of nodes")
-            found.append((tuple(names), int(count)))
+            kept.append((tuple(names), int(count)))
             names = []
     if names:
-        found.append((tuple(names), 0))
-    return tuple(found)
+        kept.append((tuple(names), 0))
+    return tuple(kept)
 
 
 def changed_exceptions(policy: PowerPolicy, key: str, sign: str, text: str) -> PowerPolicy:
@@ -95,24 +95,24 @@ def changed_exceptions(policy: PowerPolicy, key: str, sign: str, text: str) -> P
 def exceptions_text(policy: PowerPolicy) -> dict[str, str]:
     """The lists as `scontrol show config` prints them."""
     nodes = ",".join(hostlist.compress(names) + (f":{count}" if count else "") for names, count in policy.kept)
-    found = {
+    texts = {
         "SuspendExcNodes": nodes,
         "SuspendExcParts": ",".join(policy.kept_partitions),
         "SuspendExcStates": ",".join(policy.kept_states),
     }
-    return {key: text or "(null)" for key, text in found.items()}
+    return {key: text or "(null)" for key, text in texts.items()}
 
 
 def _items(text: str) -> list[str]:
     """Split at commas outside brackets."""
-    found, depth = [""], 0
+    items, depth = [""], 0
     for letter in text:
         depth += (letter == "[") - (letter == "]")
         if letter == "," and not depth:
-            found.append("")
+            items.append("")
         else:
-            found[-1] += letter
-    return [item for item in found if item]
+            items[-1] += letter
+    return [item for item in items if item]
 
 
 def check_power(parsed: Parsed, diagnostics: Diagnostics) -> None:

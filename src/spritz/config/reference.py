@@ -63,7 +63,7 @@ def markdown() -> str:
 
 def counts() -> dict[str, int]:
     """How many keys are done, partly done, later, and without meaning."""
-    found = {"done": 0, "partly": 0, "later": 0, "none": 0}
+    totals = {"done": 0, "partly": 0, "later": 0, "none": 0}
     scopes: list[tuple[str, Iterable[Key]]] = [("", slurm_keys().values())]
     scopes += [(_TITLES[kind][1], table.values()) for kind, table in record_keys().items()]
     scopes += [("gres.conf", gres_keys().values()), ("cgroup.conf", cgroup_keys().values())]
@@ -73,8 +73,8 @@ def counts() -> dict[str, int]:
     scopes.append(("slurmdbd.conf", slurmdbd_keys().values()))
     for scope, keys in scopes:
         for key in set(keys):
-            found[_state(_full(scope, key))] += 1
-    return found
+            totals[_state(_full(scope, key))] += 1
+    return totals
 
 
 def _full(scope: str, key: Key) -> str:

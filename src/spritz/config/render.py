@@ -67,7 +67,7 @@ def whole(config: LoadedConfig, header: str = "") -> str:
     ]
     groups = [{"PartitionName": line.name, **line.values} for line in config.parsed.partitions]
     lines = _section("Nodes", nodes + [_record("downnodes", down) for down in downs])
-    lines += _section("Node sets", [_record("nodeset", one) for one in sets])
+    lines += _section("Node sets", [_record("nodeset", node_set) for node_set in sets])
     lines += _section("Partitions", [_record("partitionname", group) for group in groups])
     return text + "".join(f"{line}\n" for line in lines)
 

@@ -77,12 +77,12 @@ class Settings(Struct, frozen=True):
 
         The last occurrence counts.
         """
-        found = None
+        value = None
         for word in self.words(name):
             left, _, right = word.partition("=")
             if left.lower() == option.lower():
-                found = right
-        return found
+                value = right
+        return value
 
     def has_option(self, name: str, option: str) -> bool:
         """Whether a list such as LaunchParameters holds this option."""
@@ -99,10 +99,10 @@ def substitute(path: str, nodename: str = "", hostname: str = "", clustername: s
     values = {"n": nodename, "h": hostname, "c": clustername, "%": "%"}
     pieces = []
     position = 0
-    while (found := path.find("%", position)) >= 0:
-        letter = path[found + 1 : found + 2]
-        pieces.append(path[position:found])
+    while (percent := path.find("%", position)) >= 0:
+        letter = path[percent + 1 : percent + 2]
+        pieces.append(path[position:percent])
         pieces.append(values.get(letter, "%" + letter))
-        position = found + 2
+        position = percent + 2
     pieces.append(path[position:])
     return "".join(pieces)

@@ -74,24 +74,24 @@ def show_config(config: LoadedConfig, live: Mapping[str, str] | None = None) -> 
     live = live or {}
     settings = config.settings
     multifactor = settings.text("PriorityType") == "priority/multifactor"
-    found: list[tuple[str, str]] = []
+    pairs: list[tuple[str, str]] = []
     for name in ORDER:
         if name in live:
-            found.append((name, live[name]))
+            pairs.append((name, live[name]))
         elif name == "SlurmctldHost":
-            found += _hosts(settings)
+            pairs += _hosts(settings)
         elif name in _MULTIFACTOR and not multifactor:
             continue
         elif name in _SPECIAL:
-            found.append(_SPECIAL[name](config))
+            pairs.append(_SPECIAL[name](config))
         elif name in _ALWAYS_NULL:
-            found.append((name, NULL))
+            pairs.append((name, NULL))
         elif name.lower() in slurm_keys():
-            found.append((name, _value(settings, name)))
+            pairs.append((name, _value(settings, name)))
     plugins = (str(settings[name]) for name in ("ProctrackType", "TaskPlugin", "JobAcctGatherType"))
     if any("cgroup" in names for names in plugins):
-        found += [("", ""), ("", "Cgroup Support Configuration:"), *_show_cgroup(config)]
-    return found
+        pairs += [("", ""), ("", "Cgroup Support Configuration:"), *_show_cgroup(config)]
+    return pairs
 
 
 def _value(settings: Settings, name: str) -> str:
@@ -179,9 +179,9 @@ _SPECIAL: dict[str, Callable[[LoadedConfig], tuple[str, str]]] = {
 
 def _show_cgroup(config: LoadedConfig) -> list[tuple[str, str]]:
     """(key, text) of that section, by name."""
-    found = []
+    pairs = []
     for key in cgroup_keys().values():
         value = config.cgroup[key.name]
         text = NULL if value is None else key.kind.show(value)
-        found.append((key.name, text.lower() if isinstance(value, bool) else text))
-    return sorted(set(found))
+        pairs.append((key.name, text.lower() if isinstance(value, bool) else text))
+    return sorted(set(pairs))

@@ -182,13 +182,13 @@ def _nothing(kind: str, key: str, whole: Location) -> str:
 
 
 def _once(what: str, entries: tuple[Entry, ...], diagnostics: Diagnostics) -> dict[str, Entry]:
-    found: dict[str, Entry] = {}
+    by_name: dict[str, Entry] = {}
     for entry in entries:
-        first = found.setdefault(entry.name, entry)
+        first = by_name.setdefault(entry.name, entry)
         if first is not entry:
             message = f"{what} {shown(entry.name)} is defined twice"
             diagnostics.error(entry.place, message, key=f"{what}Name", hint=f"first at {first.place}")
-    return found
+    return by_name
 
 
 def _check_nodes(what: str, entries: tuple[Entry, ...], nodes: Nodes, diagnostics: Diagnostics) -> None:
@@ -218,7 +218,7 @@ def _check_nodes(what: str, entries: tuple[Entry, ...], nodes: Nodes, diagnostic
 
 def _below(by_name: dict[str, Entry], diagnostics: Diagnostics) -> dict[str, tuple[int, tuple[str, ...]]]:
     """Level and nodes of every switch; loops are reported and cut."""
-    found: dict[str, tuple[int, tuple[str, ...]]] = {}
+    below: dict[str, tuple[int, tuple[str, ...]]] = {}
     for root in by_name:
         # (switch, its ancestors): children before parents, without recursion.
         stack: list[tuple[str, tuple[str, ...]]] = [(root, ())]
@@ -226,22 +226,22 @@ def _below(by_name: dict[str, Entry], diagnostics: Diagnostics) -> dict[str, tup
             name, above = stack[-1]
             entry = by_name[name]
             loops = [child for child in entry.switches if child == name or child in above]
-            if loops and name not in found:
+            if loops and name not in below:
                 message = f"Switch {shown(name)}: Switches={shown(loops[0])} makes a loop"
                 diagnostics.error(entry.place, message, key="Switches")
             children = [child for child in entry.switches if child in by_name and child not in loops]
-            missing = [child for child in children if child not in found]
+            missing = [child for child in children if child not in below]
             if missing:
                 stack += [(child, (*above, name)) for child in missing]
                 continue
             stack.pop()
-            if name not in found:
+            if name not in below:
                 level = 1 + max(
-                    (found[child][0] for child in children), default=-1 if entry.nodes or not entry.switches else 0
+                    (below[child][0] for child in children), default=-1 if entry.nodes or not entry.switches else 0
                 )
-                under = dict.fromkeys(node for child in children for node in found[child][1])
-                found[name] = (level, tuple(under) if entry.switches else entry.nodes)
-    return found
+                under = dict.fromkeys(node for child in children for node in below[child][1])
+                below[name] = (level, tuple(under) if entry.switches else entry.nodes)
+    return below
 
 
 def _blocks(name: str, file: TopologyFile, nodes: Nodes, diagnostics: Diagnostics, whole: Location) -> Topology:

@@ -56,17 +56,17 @@ class _Reader:
         if not isinstance(node, yaml.MappingNode):
             self.error(node, f"{what}: expected keys and values")
             return {}
-        found: dict[str, yaml.Node] = {}
+        values: dict[str, yaml.Node] = {}
         for key, value in node.value:
             name = str(key.value)
             if name not in keys:
                 close = nearest(name, keys)
                 self.error(key, f'Unknown key "{shown(name)}" of {what}', f"did you mean {close}?" if close else "")
-            elif name in found:
+            elif name in values:
                 self.error(key, f'"{name}" is given twice')
             else:
-                found[name] = value
-        return found
+                values[name] = value
+        return values
 
     def items(self, node: yaml.Node | None, what: str) -> list[yaml.Node]:
         """The items of a list."""
@@ -115,17 +115,17 @@ def read(text: str, path: str, diagnostics: Diagnostics) -> tuple[Network, ...]:
         message = f"this is no YAML: {getattr(error, 'problem', None) or error}"
         diagnostics.error(place, message, key="topology")
         return ()
-    found: dict[str, Network] = {}
+    networks: dict[str, Network] = {}
     for node in reader.items(root, FILE):
         network = _network(reader, node)
         if network is None:
             continue
-        if network.name in found:
+        if network.name in networks:
             diagnostics.error(network.place, f"Topology {shown(network.name)} is defined twice", key="topology")
-        found.setdefault(network.name, network)
-    if not found and not diagnostics.errors:
+        networks.setdefault(network.name, network)
+    if not networks and not diagnostics.errors:
         diagnostics.error(Location(path, 0), "there is no topology", key="topology", hint="write - topology: NAME")
-    return tuple(sorted(found.values(), key=lambda network: not network.default))
+    return tuple(sorted(networks.values(), key=lambda network: not network.default))
 
 
 def _network(reader: _Reader, node: yaml.Node) -> Network | None:
@@ -180,7 +180,7 @@ def _flat(reader: _Reader, node: yaml.Node) -> TopologyFile:
 
 
 def _entries(reader: _Reader, node: yaml.Node | None, what: str, keys: tuple[str, ...]) -> list[Entry]:
-    found = []
+    entries = []
     for item in reader.items(node, f"{what}s"):
         given = reader.mapping(item, (what, *keys), f"a {what}")
         name = reader.text(given.get(what), what)
@@ -196,5 +196,5 @@ def _entries(reader: _Reader, node: yaml.Node | None, what: str, keys: tuple[str
             reader.error(item, f"Block {shown(name)}: expected nodes")
         else:
             place = reader.place(item)
-            found.append(Entry(name=name, nodes=nodes, switches=children, link_speed=1, place=place))
-    return found
+            entries.append(Entry(name=name, nodes=nodes, switches=children, link_speed=1, place=place))
+    return entries

@@ -191,12 +191,12 @@ class Fields:
         self.diagnostics.warning(place, message, key=key.name, once=name)
 
     def _check_options(self, key: Key, given: tuple[Value, ...], place: Location) -> None:
-        known = {name.lower(): name for name in OPTIONS.get(key.name, ())}
+        known_options = {name.lower(): name for name in OPTIONS.get(key.name, ())}
         for word in given:
             option = str(word).partition("=")[0]
-            name = known.get(option.lower())
+            name = known_options.get(option.lower())
             if name is None and not (key.name == "JobAcctGatherFrequency" and option.isdigit()):
-                close = nearest(option, list(known.values()))
+                close = nearest(option, list(known_options.values()))
                 hint = f"did you mean {close}?" if close else ""
                 message = f'{key.name}: unknown option "{shown(option)}" has no effect'
                 self.diagnostics.warning(place, message, key=key.name, hint=hint, once=f"{key.name}.{option}")
@@ -250,9 +250,9 @@ def _value_hint(text: str, key: Key) -> str:
             return ""
     if not key.kind.words:
         return ""
-    known = {word.lower() for word in key.kind.words}
+    known_words = {word.lower() for word in key.kind.words}
     for part in text.split(","):
-        if part.strip().lower() not in known:
+        if part.strip().lower() not in known_words:
             close = nearest(part.strip(), list(key.kind.words))
             return f"did you mean {close}?" if close else ""
     return ""
@@ -277,12 +277,12 @@ class _Reader:
 
     def read(self, lines: Iterable[Line]) -> Parsed:
         for line in lines:
-            found = tokens(line)
-            for token in found:
+            line_tokens = tokens(line)
+            for token in line_tokens:
                 if isinstance(token, Malformed):
                     malformed(token, self.diagnostics)
                 elif token.key.lower() in _RECORDS:
-                    self._record(_RECORDS[token.key.lower()], token, found)
+                    self._record(_RECORDS[token.key.lower()], token, line_tokens)
                 else:
                     self._single(token)
         self._old_hosts()
@@ -334,10 +334,10 @@ class _Reader:
         if self.hosts:
             self.single.values["SlurmctldHost"] = self.hosts[0].name
 
-    def _record(self, kind: str, first: Token, rest: Iterator[Token | Malformed]) -> None:
+    def _record(self, kind: str, first: Token, remaining: Iterator[Token | Malformed]) -> None:
         fields = Fields(kind, record_keys()[kind.lower()], self.diagnostics)
         fields.add(first)
-        for token in rest:
+        for token in remaining:
             if isinstance(token, Malformed):
                 malformed(token, self.diagnostics)
             elif kind == "PartitionName" and token.key.lower() == "priority":
@@ -425,14 +425,14 @@ class _Reader:
         text = values.get(key)
         if not isinstance(text, str):
             return ()
-        found = self.hosts_of(Token(key, text, first.place), text)
-        if len(found) == 1:
-            return found * len(names)
-        if found and len(found) != len(names):
-            message = f"{key}={shown(text)} names {len(found)}, NodeName={shown(first.value)} names {len(names)}"
+        names_read = self.hosts_of(Token(key, text, first.place), text)
+        if len(names_read) == 1:
+            return names_read * len(names)
+        if names_read and len(names_read) != len(names):
+            message = f"{key}={shown(text)} names {len(names_read)}, NodeName={shown(first.value)} names {len(names)}"
             self.diagnostics.error(first.place, message, key=key, hint="give as many, or one for all")
             return ()
-        return found
+        return names_read
 
     def _ports(self, first: Token, values: dict[str, Value], count: int) -> tuple[int, ...]:
         given = values.get("Port")
@@ -454,5 +454,5 @@ def malformed(part: Malformed, diagnostics: Diagnostics) -> None:
 
 
 def _controller_host(text: str) -> ControllerHost:
-    name, _, rest = text.partition("(")
-    return ControllerHost(name, rest.removesuffix(")") or name)
+    name, _, remainder = text.partition("(")
+    return ControllerHost(name, remainder.removesuffix(")") or name)

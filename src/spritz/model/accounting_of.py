@@ -30,12 +30,12 @@ _tres_texts: dict[tuple[tuple[str, int], ...], str] = {}
 
 def tres_text(pairs: tuple[tuple[str, int], ...]) -> str:
     """`cpu=4,mem=8G,node=1`."""
-    found = _tres_texts.get(pairs)
-    if found is None:
+    text_of_pairs = _tres_texts.get(pairs)
+    if text_of_pairs is None:
         if len(_tres_texts) >= _TRES_MAX:
             _tres_texts.clear()
-        found = _tres_texts[pairs] = tres.format(pairs)
-    return found
+        text_of_pairs = _tres_texts[pairs] = tres.format(pairs)
+    return text_of_pairs
 
 
 def text(value: str, length: int = 0) -> str:

@@ -17,13 +17,13 @@ Branches = tuple[Branch, ...]
 
 def tree(daemons: Sequence[Branch], width: int) -> Branches:
     """Each daemon forwards to at most `width` others. Branches are runs of `daemons`, in their order, heads first."""
-    found: list[Branch] = []
+    branches: list[Branch] = []
     runs = _runs(0, len(daemons), width, 0)
     while runs:  # a tree of width 1 is as deep as there are daemons
         first, last, depth = runs.pop()
-        found.append(structs.replace(daemons[first], depth=depth))
+        branches.append(structs.replace(daemons[first], depth=depth))
         runs += _runs(first + 1, last, width, depth + 1)
-    return tuple(found)
+    return tuple(branches)
 
 
 def _runs(first: int, last: int, width: int, depth: int) -> list[tuple[int, int, int]]:
@@ -35,13 +35,13 @@ def _runs(first: int, last: int, width: int, depth: int) -> list[tuple[int, int,
 
 def split(branches: Branches) -> list[tuple[Branch, Branches]]:
     """Each head, and the branches below it as that daemon sees them. Lists that are no trees make none."""
-    found: list[tuple[Branch, list[Branch]]] = []
+    heads: list[tuple[Branch, list[Branch]]] = []
     for branch in branches:
-        if branch.depth <= 0 or not found:
-            found.append((branch, []))
+        if branch.depth <= 0 or not heads:
+            heads.append((branch, []))
         else:
-            found[-1][1].append(structs.replace(branch, depth=branch.depth - 1))
-    return [(head, tuple(below)) for head, below in found]
+            heads[-1][1].append(structs.replace(branch, depth=branch.depth - 1))
+    return [(head, tuple(below)) for head, below in heads]
 
 
 def levels(branches: Branches) -> int:

@@ -19,14 +19,14 @@ def gpu_cores(capacity: NodeCapacity) -> dict[int, int]:
     """Device -> mask of the CPUs that are reserved for jobs with that GPU. A device without known Cores takes the first
     CPUs that are left.
     """
-    found: dict[int, int] = {}
+    reserved: dict[int, int] = {}
     if not capacity.cores_per_gpu:
-        return found
+        return reserved
     threads = counted_layout(capacity)[2]
-    one = (1 << threads) - 1
+    core_mask = (1 << threads) - 1
     system = mask_of(capacity.cpus_reserved)
     #: cores by number
-    free = sum(1 << core for core in range(capacity.cpus // threads) if not system >> core * threads & one)
+    free = sum(1 << core for core in range(capacity.cpus // threads) if not system >> core * threads & core_mask)
     for line in capacity.gres:
         if line.name != "gpu":
             continue
@@ -34,8 +34,8 @@ def gpu_cores(capacity: NodeCapacity) -> dict[int, int]:
         for device in range(line.first_index, line.first_index + line.count):
             cores = lowest_bits(free & near, capacity.cores_per_gpu)
             free &= ~cores
-            found[device] = sum(one << core * threads for core in mask_ids(cores))
-    return found
+            reserved[device] = sum(core_mask << core * threads for core in mask_ids(cores))
+    return reserved
 
 
 def cores_for_gpus(capacity: NodeCapacity) -> int:

@@ -19,14 +19,14 @@ def variables(components: tuple[Component, ...], *, twice: bool = False) -> Vari
     """
     if not components:
         return {}
-    found = {name: str(len(components)) for name in ("SLURM_HET_SIZE", "SLURM_PACK_SIZE")}
+    values = {name: str(len(components)) for name in ("SLURM_HET_SIZE", "SLURM_PACK_SIZE")}
     for number, component in enumerate(components):
         facts = _facts(component)
         if twice:
             facts |= {older: facts[name] for name, older in _OLDER.items() if name in facts}
         for word in ("HET", "PACK"):
-            found |= {f"{name}_{word}_GROUP_{number}": value for name, value in facts.items() if value}
-    return found
+            values |= {f"{name}_{word}_GROUP_{number}": value for name, value in facts.items() if value}
+    return values
 
 
 _OLDER = {

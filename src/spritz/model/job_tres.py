@@ -114,11 +114,11 @@ def pairs_of(nodes: Sequence[NodeAllocation], billing: float | None = None) -> l
     """(name, count) of shares of nodes: a job's or a step's."""
     gres: dict[str, int] = {}
     for node in nodes:
-        for one in node.gres:
-            gres[one.name] = gres.get(one.name, 0) + one.count
-            if one.type:
-                typed = f"{one.name}:{one.type}"
-                gres[typed] = gres.get(typed, 0) + one.count
+        for item in node.gres:
+            gres[item.name] = gres.get(item.name, 0) + item.count
+            if item.type:
+                typed = f"{item.name}:{item.type}"
+                gres[typed] = gres.get(typed, 0) + item.count
     cpus, memory = sum(node.cpu_count for node in nodes), sum(node.memory_mib for node in nodes)
     return _pairs(cpus, memory, len(nodes), gres, billing)
 

@@ -30,8 +30,8 @@ def job_task_counts(job: Job) -> tuple[int, ...]:
     if allocation is None:
         return ()
     spec = job.spec
-    each = spec.cpus_per_task or 1
-    capacities = [max(1, share.cpu_count // each) for share in allocation.nodes]
+    cpus_per_task = spec.cpus_per_task or 1
+    capacities = [max(1, share.cpu_count // cpus_per_task) for share in allocation.nodes]
     open_ended = allocation.whole_nodes and _leaves_tasks_open(spec)
     if allocation.tasks and not open_ended and (not spec.tasks_given or _is_tied(spec)):
         return allocation.tasks
@@ -65,8 +65,8 @@ def _leaves_tasks_open(spec: JobSpec) -> bool:
 
 def even_counts(tasks: int, nodes: int) -> tuple[int, ...]:
     """As even as possible; the first nodes have one more."""
-    each, more = divmod(tasks, nodes)
-    return tuple(each + 1 if rank < more else each for rank in range(nodes))
+    per_node, more = divmod(tasks, nodes)
+    return tuple(per_node + 1 if rank < more else per_node for rank in range(nodes))
 
 
 def spread_counts(tasks: int, capacities: Sequence[int]) -> tuple[int, ...] | None:
@@ -74,13 +74,13 @@ def spread_counts(tasks: int, capacities: Sequence[int]) -> tuple[int, ...] | No
     if sum(capacities) < tasks:
         return None
     counts, left = [0] * len(capacities), tasks
-    roomy = [rank for rank, capacity in enumerate(capacities) if capacity > 0]
+    open_ranks = [rank for rank, capacity in enumerate(capacities) if capacity > 0]
     while left:
-        each = min(left // len(roomy), min(capacities[rank] - counts[rank] for rank in roomy))
-        for place, rank in enumerate(roomy):
-            counts[rank] += each or place < left
-        left -= each * len(roomy) or left
-        roomy = [rank for rank in roomy if counts[rank] < capacities[rank]]
+        step = min(left // len(open_ranks), min(capacities[rank] - counts[rank] for rank in open_ranks))
+        for place, rank in enumerate(open_ranks):
+            counts[rank] += step or place < left
+        left -= step * len(open_ranks) or left
+        open_ranks = [rank for rank in open_ranks if counts[rank] < capacities[rank]]
     return tuple(counts)
 
 
@@ -128,7 +128,7 @@ def dealt_ids(tasks: int, capacities: Sequence[int], size: int = 1) -> list[tupl
             count = max(0, min(size, capacity - len(ids[rank]), tasks - task - others))
             ids[rank].extend(range(task, task + count))
             task += count
-    return [tuple(some) for some in ids]
+    return [tuple(task_ids) for task_ids in ids]
 
 
 def arbitrary_ids(hosts: Sequence[str]) -> tuple[list[str], list[tuple[int, ...]]]:
@@ -136,4 +136,4 @@ def arbitrary_ids(hosts: Sequence[str]) -> tuple[list[str], list[tuple[int, ...]
     ids: dict[str, list[int]] = {}
     for task, host in enumerate(hosts):
         ids.setdefault(host, []).append(task)
-    return list(ids), [tuple(some) for some in ids.values()]
+    return list(ids), [tuple(task_ids) for task_ids in ids.values()]

@@ -37,18 +37,18 @@ def label_of(policy: McsPolicy, spec: JobSpec, groups: Collection[str]) -> str:
             raise BadLabel("jobs need a label here: --mcs-label")
         return asked
     if policy.plugin == "group":
-        mine = [name for name in policy.groups if name in groups]
-        if asked and asked not in mine:
+        member_of = [name for name in policy.groups if name in groups]
+        if asked and asked not in member_of:
             raise BadLabel(f"{asked} is not one of your groups that give a label")
-        if not mine and policy.enforced:
+        if not member_of and policy.enforced:
             raise BadLabel("none of your groups gives a label")
-        return asked or next(iter(mine), "")
-    own = spec.user if policy.plugin == "user" else spec.account
-    if asked and asked != own:
-        raise BadLabel(f"the label is {own or 'that of an account'}, and no other")
-    if not own:
+        return asked or next(iter(member_of), "")
+    default = spec.user if policy.plugin == "user" else spec.account
+    if asked and asked != default:
+        raise BadLabel(f"the label is {default or 'that of an account'}, and no other")
+    if not default:
         raise BadLabel(f"the job has no {policy.plugin}")
-    return own
+    return default
 
 
 def kept_by(policy: McsPolicy, spec: JobSpec) -> str:

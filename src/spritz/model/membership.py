@@ -27,23 +27,23 @@ def joins(partition: Partition, config: NodeConfig, sets: Iterable[NodeSet]) -> 
     words = text.split(",")
     if any(word.strip().upper() == "ALL" for word in words):
         return True
-    mine = {one.name for one in sets if one.feature in config.features}
-    if not mine:
+    own_sets = {node_set.name for node_set in sets if node_set.feature in config.features}
+    if not own_sets:
         return False
-    return not mine.isdisjoint(hostlist.expand(text) if "[" in text else words)
+    return not own_sets.isdisjoint(hostlist.expand(text) if "[" in text else words)
 
 
 def with_nodes(
     partitions: Mapping[str, Partition], configs: Iterable[NodeConfig], sets: tuple[NodeSet, ...]
 ) -> dict[str, Partition]:
     """All partitions, with these nodes as members of those that admit them."""
-    found = dict(partitions)
+    merged = dict(partitions)
     for name, partition in partitions.items():
         members = frozenset(partition.nodes)
         new = [config.name for config in configs if config.name not in members and joins(partition, config, sets)]
         if new:
-            found[name] = replace(partition, nodes=(*partition.nodes, *new))
-    return found
+            merged[name] = replace(partition, nodes=(*partition.nodes, *new))
+    return merged
 
 
 def without_nodes(partitions: Mapping[str, Partition], names: Iterable[str]) -> dict[str, Partition]:

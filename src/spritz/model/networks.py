@@ -45,14 +45,14 @@ def _with(text: str, gone: Mapping[str, str], more: Sequence[str]) -> str:
 
 def parse_places(text: str) -> dict[str, str]:
     """`net1:leaf1,net2:block7` -> unit by network; of `net:root:leaf` the last counts. Raises ValueError."""
-    found = {}
+    places = {}
     for item in text.split(",") if text else ():
         network, colon, path = item.partition(":")
         unit = path.rpartition(":")[2]
         if not network or (colon and not unit):
             raise ValueError(item)
-        found[network] = unit
-    return found
+        places[network] = unit
+    return places
 
 
 def networks_of(topologies: Sequence[Topology], places: Mapping[str, str]) -> tuple[Topology, ...]:
@@ -82,11 +82,11 @@ def misplaced(topologies: Sequence[Topology], text: str) -> str:
 
 def units_of(network: Topology | None) -> dict[str, frozenset[str]]:
     """Node -> all nodes of its leaf switch or block; nodes in no unit are left out."""
-    found: dict[str, frozenset[str]] = {}
+    units: dict[str, frozenset[str]] = {}
     if network is None:
-        return found
-    texts = [each.nodes for each in network.switches if not each.switches] + [each.nodes for each in network.blocks]
+        return units
+    texts = [unit.nodes for unit in network.switches if not unit.switches] + [unit.nodes for unit in network.blocks]
     for text in texts:
         members = frozenset(hostlist.expand(text)) if text else frozenset()
-        found.update(dict.fromkeys(members, members))
-    return found
+        units.update(dict.fromkeys(members, members))
+    return units

@@ -42,10 +42,10 @@ def ways(policy: FeaturePolicy, text: str) -> tuple[tuple[str, ...], ...]:
         return ()
     if tree is None or set(policy.names).isdisjoint(features.names(tree)):
         return ()
-    found = _ways(tree)
-    possible = tuple(way for way in found if not _excluded(policy, way))
+    sets = _ways(tree)
+    possible = tuple(way for way in sets if not _excluded(policy, way))
     if not possible:
-        raise Unclear(f"{' and '.join(_excluded(policy, found[0]))} exclude each other")
+        raise Unclear(f"{' and '.join(_excluded(policy, sets[0]))} exclude each other")
     return possible
 
 

@@ -76,26 +76,26 @@ class Predictor:
     def predict(self, job: Likeness) -> float:
         """Expected run time in seconds, between 1 and the job's limit."""
         for key in _keys(job):
-            known = self._history.get(key)
-            if known:
-                return max(1.0, min(job.limit, sum(known) / len(known)))
+            run_times = self._history.get(key)
+            if run_times:
+                return max(1.0, min(job.limit, sum(run_times) / len(run_times)))
         return job.limit
 
     def learn(self, job: Likeness, seconds: float) -> None:
         """Learn from a job of this kind that has ended after this many seconds."""
         for key in _keys(job):
-            known = self._history.pop(key, None)
-            if known is None:
-                known = deque(maxlen=RECENT)
-            known.append(seconds)
-            self._history[key] = known
+            run_times = self._history.pop(key, None)
+            if run_times is None:
+                run_times = deque(maxlen=RECENT)
+            run_times.append(seconds)
+            self._history[key] = run_times
         self.learnt[job.user] = self.learnt.get(job.user, 0) + 1
         while len(self._history) > self._most:
             del self._history[next(iter(self._history))]
 
     def rows(self) -> list[HistoryRow]:
         """The whole history, for an image; in order of last ends."""
-        return [HistoryRow(key, tuple(known)) for key, known in self._history.items()]
+        return [HistoryRow(key, tuple(run_times)) for key, run_times in self._history.items()]
 
     def load(self, rows: Iterable[HistoryRow]) -> None:
         """Inverse of `rows`."""

@@ -42,8 +42,8 @@ def _modes(policy: PreemptionPolicy, victim: PreemptionSide) -> tuple[str, ...]:
     """PreemptMode of the QOS or the partition, as PreemptType says, else the cluster's."""
     if policy.type != "qos":
         return words_of(victim.partition.preempt_mode) or policy.mode
-    own = _qos_modes(victim)
-    return own if any(word not in _ASIDE for word in own) else (*own, *policy.mode)
+    qos_modes = _qos_modes(victim)
+    return qos_modes if any(word not in _ASIDE for word in qos_modes) else (*qos_modes, *policy.mode)
 
 
 def _qos_modes(side: PreemptionSide) -> tuple[str, ...]:

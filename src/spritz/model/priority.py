@@ -59,9 +59,9 @@ class PriorityInputs(Struct, frozen=True, kw_only=True):
     def fair_share(self, account: str, user: str, partition: str) -> float:
         """The fair-share factor of such a job."""
         if self.partition_fairshare:
-            own = self.partition_fairshare.get((account, user, partition))
-            if own is not None:
-                return own
+            factor = self.partition_fairshare.get((account, user, partition))
+            if factor is not None:
+                return factor
         return self.fairshare.get((account, user), 0.0)
 
 

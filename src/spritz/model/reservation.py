@@ -136,13 +136,13 @@ class Reservation(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     def spans(self, count: int) -> list[tuple[float, float]]:
         """(start, end) of this occurrence and later ones, `count` at most."""
-        found = [(self.start_at, self.end_at)]
-        while self.recurring and len(found) < count:
-            last_at, end_at = found[-1]
+        spans = [(self.start_at, self.end_at)]
+        while self.recurring and len(spans) < count:
+            last_at, end_at = spans[-1]
             start_at = self.following(last_at)
-            found[-1] = last_at, min(end_at, start_at)  # a day of 23 hours ends what lasts for 24
-            found.append((start_at, start_at + self.duration))
-        return found
+            spans[-1] = last_at, min(end_at, start_at)  # a day of 23 hours ends what lasts for 24
+            spans.append((start_at, start_at + self.duration))
+        return spans
 
     def following(self, start_at: float) -> float:
         """Start of the occurrence after the one that began at `start_at`: at the same local time, except for HOURLY."""
@@ -172,11 +172,11 @@ class Reservation(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     def devices_on(self, node: str) -> Devices:
         """Masks of the devices that it reserves on the node, by name."""
-        found: Devices = {}
+        masks: Devices = {}
         for name, gres in self.gres:
-            for one in gres if name == node else ():
-                found[one.name] = found.get(one.name, 0) | mask_of(one.indexes)
-        return found
+            for item in gres if name == node else ():
+                masks[item.name] = masks.get(item.name, 0) | mask_of(item.indexes)
+        return masks
 
     def admits(self, *, user: str, gids: tuple[int, ...], account: str) -> bool:
         """Whether this user, with these groups and this account, may use it."""

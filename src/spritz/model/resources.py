@@ -41,10 +41,10 @@ def lowest_bits(mask: int, count: int) -> int:
     while count > 0:
         low = mask & -mask
         # At most `count` of the bits are this close to the first.
-        some = mask & ((low << count) - low)
-        taken |= some
-        mask ^= some
-        count -= some.bit_count()
+        near_bits = mask & ((low << count) - low)
+        taken |= near_bits
+        mask ^= near_bits
+        count -= near_bits.bit_count()
     return taken
 
 

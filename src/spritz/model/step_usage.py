@@ -37,8 +37,8 @@ def add(step: StepRecord, node: str, used: Usage) -> None:
     step.user_cpu_seconds += used.cpu_user_seconds
     step.system_cpu_seconds += used.cpu_system_seconds
     if step.node_count > 1:
-        told = f"{node}:{write(totals(used))}"
-        step.usage_nodes = f"{step.usage_nodes};{told}" if step.usage_nodes else told
+        node_text = f"{node}:{write(totals(used))}"
+        step.usage_nodes = f"{step.usage_nodes};{node_text}" if step.usage_nodes else node_text
     if not (used.energy_joules or used.rss_peak_mib or used.vm_peak_mib or any(map(_seen, used.metrics))):
         # it ended before the first sample: as in Slurm its fields stay empty, since 0 would mean that it used nothing
         return
@@ -51,7 +51,9 @@ def add(step: StepRecord, node: str, used: Usage) -> None:
             # Nodes leave out measures that are 0 for all tasks.
             nothing = Metric("", 0, 0, measured[0].smallest_task, 0, measured[0].smallest_task)
             metrics = dict.fromkeys(_MEASURED[way], nothing) | {
-                one.name.removeprefix("out/"): one for one in measured if one.name.startswith("out/") == bool(prefix)
+                metric.name.removeprefix("out/"): metric
+                for metric in measured
+                if metric.name.startswith("out/") == bool(prefix)
             }
             _add_metrics(step, way, node, metrics)
         return
@@ -79,35 +81,35 @@ def _seen(metric: Metric) -> bool:
 
 def totals(used: Usage) -> dict[str, int]:
     """Usage of all tasks of a node together: cpu, mem, and gres/gpumem, gres/gpuutil if known."""
-    found = {
+    sums = {
         "cpu": round((used.cpu_user_seconds + used.cpu_system_seconds) * 1000),
         "mem": round(used.rss_peak_mib * _MIB),
     }
     for metric in used.metrics:
         if metric.name in ("cpu", "mem", "gres/gpumem", "gres/gpuutil"):
-            found[metric.name] = metric.total
-    return found
+            sums[metric.name] = metric.total
+    return sums
 
 
 def of_nodes(step: StepRecord) -> dict[str, dict[str, int]]:
     """What was used on each node, as far as it is known."""
-    found: dict[str, dict[str, int]] = {}
+    by_node: dict[str, dict[str, int]] = {}
     for item in step.usage_nodes.split(";") if step.usage_nodes else ():
         node, _, text = item.partition(":")
-        found[node] = {name: int(value) for name, value in parse(text).items()}
-    if not found and step.node_count == 1 and step.usage_in_tot:
-        found[step.nodes] = {name: int(value) for name, value in parse(step.usage_in_tot).items()}
-    return found
+        by_node[node] = {name: int(value) for name, value in parse(text).items()}
+    if not by_node and step.node_count == 1 and step.usage_in_tot:
+        by_node[step.nodes] = {name: int(value) for name, value in parse(step.usage_in_tot).items()}
+    return by_node
 
 
 def _add_metrics(step: StepRecord, way: str, node: str, metrics: dict[str, Metric]) -> None:
     """Add measures that are given by task."""
     total = {name: int(value) for name, value in parse(getattr(step, f"usage_{way}_tot")).items()}
-    for name, one in metrics.items():
-        total[name] = total.get(name, 0) + one.total
+    for name, metric in metrics.items():
+        total[name] = total.get(name, 0) + metric.total
     setattr(step, f"usage_{way}_tot", write(total))
-    largest = {name: (one.largest, one.largest_task) for name, one in metrics.items()}
-    smallest = {name: (one.smallest, one.smallest_task) for name, one in metrics.items()}
+    largest = {name: (metric.largest, metric.largest_task) for name, metric in metrics.items()}
+    smallest = {name: (metric.smallest, metric.smallest_task) for name, metric in metrics.items()}
     _bound(step, f"usage_{way}_max", node, largest, int.__gt__)
     _bound(step, f"usage_{way}_min", node, smallest, int.__lt__)
 
@@ -116,13 +118,13 @@ def _add(step: StepRecord, way: str, node: str, values: dict[str, int]) -> None:
     # nearly all steps: the only node that reports has everything
     if not getattr(step, f"usage_{way}_tot"):
         text = write(values)
-        where, who = write(dict.fromkeys(values, node)), write(dict.fromkeys(values, 0))
+        where, tasks = write(dict.fromkeys(values, node)), write(dict.fromkeys(values, 0))
         prefix = f"usage_{way}"
         setattr(step, f"{prefix}_tot", text)
         for bound in ("max", "min"):
             setattr(step, f"{prefix}_{bound}", text)
             setattr(step, f"{prefix}_{bound}_node", where)
-            setattr(step, f"{prefix}_{bound}_task", who)
+            setattr(step, f"{prefix}_{bound}_task", tasks)
         return
     total = {name: int(value) for name, value in parse(getattr(step, f"usage_{way}_tot")).items()}
     for name, value in values.items():
@@ -136,13 +138,13 @@ def _bound(
     step: StepRecord, column: str, node: str, values: dict[str, tuple[int, int]], better: Callable[[int, int], bool]
 ) -> None:
     known = parse(getattr(step, column))
-    where, who = parse(getattr(step, f"{column}_node")), parse(getattr(step, f"{column}_task"))
+    where, tasks = parse(getattr(step, f"{column}_node")), parse(getattr(step, f"{column}_task"))
     for name, (value, task) in values.items():
         if name not in known or better(value, int(known[name])):
-            known[name], where[name], who[name] = str(value), node, str(task)
+            known[name], where[name], tasks[name] = str(value), node, str(task)
     setattr(step, column, write(known))
     setattr(step, f"{column}_node", write(where))
-    setattr(step, f"{column}_task", write(who))
+    setattr(step, f"{column}_task", write(tasks))
 
 
 def average(step: StepRecord) -> None:

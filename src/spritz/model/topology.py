@@ -63,4 +63,4 @@ class Topology(Struct, frozen=True, kw_only=True, omit_defaults=True):
     @property
     def units(self) -> tuple[str, ...]:
         """Leaf switches or blocks: the places for nodes."""
-        return (*(each.name for each in self.switches if not each.switches), *(each.name for each in self.blocks))
+        return (*(item.name for item in self.switches if not item.switches), *(item.name for item in self.blocks))

@@ -179,10 +179,10 @@ def _each(shape: type, items: Callable[[Any], Iterable[Any]], inside: Change | N
 
 
 def _all_of(walks: Iterable[Change | None]) -> Change | None:
-    found = [walk for walk in walks if walk is not None]
+    present = [walk for walk in walks if walk is not None]
 
     def walk(value: Any) -> None:
-        for inside in found:
+        for inside in present:
             inside(value)
 
-    return walk if found else None
+    return walk if present else None

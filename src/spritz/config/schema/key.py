@@ -27,10 +27,10 @@ class Key(Struct, frozen=True):
 
 def table(*groups: Iterable[Key]) -> dict[str, Key]:
     """Keys by lower-case name and alias, in table order. A name must be unique."""
-    found: dict[str, Key] = {}
+    by_name: dict[str, Key] = {}
     for group in groups:
         for key in group:
             for name in (key.name, *key.aliases):
-                assert name.lower() not in found, name
-                found[name.lower()] = key
-    return found
+                assert name.lower() not in by_name, name
+                by_name[name.lower()] = key
+    return by_name

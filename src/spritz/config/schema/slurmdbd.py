@@ -31,10 +31,10 @@ _PERIOD = re.compile(r"(\d{1,9})(hour|day|month)s?")
 def _period(text: str) -> str:
     """`12`, `12month`, `30days`, `6hours` -> `12month` …; a bare number counts months."""
     word = text.lower()
-    found = _PERIOD.fullmatch(word if not word.isdigit() else word + "month")
-    if found is None or not int(found[1]):
+    match = _PERIOD.fullmatch(word if not word.isdigit() else word + "month")
+    if match is None or not int(match[1]):
         raise ValueError
-    return f"{int(found[1])}{found[2]}"
+    return f"{int(match[1])}{match[2]}"
 
 
 def _plain(value: Value) -> str:

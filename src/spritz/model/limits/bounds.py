@@ -109,37 +109,37 @@ def names_of(text: str) -> frozenset[str]:
     return frozenset(text.split(",")) - {""}
 
 
-def scaled_bounds(one: AssocBounds, factor: float) -> AssocBounds:
+def scaled_bounds(bounds: AssocBounds, factor: float) -> AssocBounds:
     """The bounds with the TRES limits multiplied by LimitFactor."""
 
     def scaled(limits: Tres) -> Tres:
         return tuple((name, int(count * factor)) for name, count in limits)
 
-    return replace(one, grp=scaled(one.grp), per_job=scaled(one.per_job), per_node=scaled(one.per_node))
+    return replace(bounds, grp=scaled(bounds.grp), per_job=scaled(bounds.per_job), per_node=scaled(bounds.per_node))
 
 
-def freed_qos(one: QosBounds, exempt: frozenset[str]) -> QosBounds:
+def freed_qos(bounds: QosBounds, exempt: frozenset[str]) -> QosBounds:
     """The bounds without limits on these kinds of TRES, and without limits on a job's time."""
     return replace(
-        one,
-        record=replace(one.record, max_wall=None) if "time" in exempt else one.record,
-        grp=_left(one.grp, exempt),
-        per_job=_left(one.per_job, exempt),
-        per_node=_left(one.per_node, exempt),
-        per_user=_left(one.per_user, exempt),
-        per_account=_left(one.per_account, exempt),
-        least=_left(one.least, exempt),
+        bounds,
+        record=replace(bounds.record, max_wall=None) if "time" in exempt else bounds.record,
+        grp=_left(bounds.grp, exempt),
+        per_job=_left(bounds.per_job, exempt),
+        per_node=_left(bounds.per_node, exempt),
+        per_user=_left(bounds.per_user, exempt),
+        per_account=_left(bounds.per_account, exempt),
+        least=_left(bounds.least, exempt),
     )
 
 
-def freed_bounds(one: AssocBounds, exempt: frozenset[str]) -> AssocBounds:
+def freed_bounds(bounds: AssocBounds, exempt: frozenset[str]) -> AssocBounds:
     """The bounds without limits on these kinds of TRES, and without limits on a job's time."""
     return replace(
-        one,
-        max_wall=None if "time" in exempt else one.max_wall,
-        grp=_left(one.grp, exempt),
-        per_job=_left(one.per_job, exempt),
-        per_node=_left(one.per_node, exempt),
+        bounds,
+        max_wall=None if "time" in exempt else bounds.max_wall,
+        grp=_left(bounds.grp, exempt),
+        per_job=_left(bounds.per_job, exempt),
+        per_node=_left(bounds.per_node, exempt),
     )
 
 
@@ -147,16 +147,16 @@ def _left(limits: Tres, exempt: frozenset[str]) -> Tres:
     return tuple(item for item in limits if item[0].partition("/")[0] not in exempt)
 
 
-def bounds_qos(one: QosBounds) -> bool:
+def bounds_qos(bounds: QosBounds) -> bool:
     """Whether it limits any job."""
-    own = one.record
-    counts = (own.grp_jobs, own.max_jobs_pu, own.max_jobs_pa, own.max_wall)
+    record = bounds.record
+    counts = (record.grp_jobs, record.max_jobs_pu, record.max_jobs_pa, record.max_wall)
     return any(value is not None for value in counts) or any(
-        (one.grp, one.per_job, one.per_node, one.per_user, one.per_account, one.least)
+        (bounds.grp, bounds.per_job, bounds.per_node, bounds.per_user, bounds.per_account, bounds.least)
     )
 
 
-def bounds_assoc(one: AssocBounds) -> bool:
+def bounds_assoc(bounds: AssocBounds) -> bool:
     """Whether it limits any job."""
-    counts = (one.record.grp_jobs, one.max_jobs, one.max_wall)
-    return any(value is not None for value in counts) or any((one.grp, one.per_job, one.per_node))
+    counts = (bounds.record.grp_jobs, bounds.max_jobs, bounds.max_wall)
+    return any(value is not None for value in counts) or any((bounds.grp, bounds.per_job, bounds.per_node))

@@ -97,26 +97,26 @@ class Catalogue:
 
     def parents(self) -> dict[int, int]:
         """Association id -> id of its parent; root's children have none."""
-        found: dict[int, int] = {}
+        parents: dict[int, int] = {}
         for record in self._records.values():
             above = self.accounts.get(record.account if record.user else record.parent)
             if above is not None and above.id != record.id:
-                found[record.id] = above.id
-        return found
+                parents[record.id] = above.id
+        return parents
 
     def users_among(self, numbers: Iterable[int]) -> list[Association]:
         """Associations of users with these ids."""
-        found = (self._records.get(number) for number in numbers)
-        return [one for one in found if one is not None and one.user]
+        records = (self._records.get(number) for number in numbers)
+        return [record for record in records if record is not None and record.user]
 
     def coordinated(self, user: str) -> frozenset[str]:
         """Accounts whose jobs the user may change: those that the user coordinates, and the accounts below."""
-        found = self._coordinated.get(user)
-        if found is None:
-            mine = (account for name, account in self.coordinators if name == user)
-            found = frozenset[str]().union(*map(self._with_those_below, mine))
-            self._coordinated[user] = found
-        return found
+        accounts = self._coordinated.get(user)
+        if accounts is None:
+            direct = (account for name, account in self.coordinators if name == user)
+            accounts = frozenset[str]().union(*map(self._with_those_below, direct))
+            self._coordinated[user] = accounts
+        return accounts
 
     def every_key(self) -> Iterator[LedgerKey]:
         """Keys of all QOS and associations."""
@@ -126,10 +126,10 @@ class Catalogue:
     def minute_limits(self, key: LedgerKey) -> MinuteLimits | None:
         """The limits on minutes of a QOS or an association; None if it has none."""
         if key[0] == "q":
-            one = self.qos.get(str(key[1]))
-            if one is None or not (one.grp_mins or one.record.grp_wall is not None):
+            qos = self.qos.get(str(key[1]))
+            if qos is None or not (qos.grp_mins or qos.record.grp_wall is not None):
                 return None
-            return MinuteLimits(key=key, qos=True, used=one.grp_mins, wall=one.record.grp_wall)
+            return MinuteLimits(key=key, qos=True, used=qos.grp_mins, wall=qos.record.grp_wall)
         record = self._records.get(int(key[1]))
         if record is None or not (record.grp_tres_mins or record.grp_wall is not None):
             return None
@@ -152,8 +152,8 @@ class Catalogue:
             if self._begins(association):
                 return False
         for qos in change.qos:
-            known = self.qos.get(qos.name)
-            before = known.record if known is not None else Qos(name=qos.name)
+            known_qos = self.qos.get(qos.name)
+            before = known_qos.record if known_qos is not None else Qos(name=qos.name)
             if (before.flags, before.usage_factor) != (qos.flags, qos.usage_factor):
                 return False
             if self._begins(qos):
@@ -249,39 +249,41 @@ class Catalogue:
             self._below.setdefault(association.parent, set()).add(association.account)
 
     def _with_those_below(self, account: str) -> set[str]:
-        found: set[str] = set()
+        accounts: set[str] = set()
         left = [account]
         while left:
             name = left.pop()
-            if name not in found:
-                found.add(name)
+            if name not in accounts:
+                accounts.add(name)
                 left += self._below.get(name, ())
-        return found
+        return accounts
 
 
 def _home(association: Association) -> tuple[str, str, str, str]:
     return association.account, association.user, association.partition, association.parent
 
 
-def _times(one: Association | Qos) -> bool:
+def _times(record: Association | Qos) -> bool:
     """It limits the minutes of a single job."""
-    return bool(one.max_tres_mins_pj if isinstance(one, Qos) else one.max_tres_mins)
+    return bool(record.max_tres_mins_pj if isinstance(record, Qos) else record.max_tres_mins)
 
 
-def _foresees(one: Association | Qos) -> bool:
+def _foresees(record: Association | Qos) -> bool:
     """It limits usage, or minutes that running jobs may still use."""
-    if one.grp_tres_mins or one.grp_tres_run_mins or one.grp_wall is not None:
+    if record.grp_tres_mins or record.grp_tres_run_mins or record.grp_wall is not None:
         return True
-    return isinstance(one, Qos) and bool(one.max_tres_run_mins_pu or one.max_tres_run_mins_pa)
+    return isinstance(record, Qos) and bool(record.max_tres_run_mins_pu or record.max_tres_run_mins_pa)
 
 
-def _accrues(one: Association | Qos) -> bool:
+def _accrues(record: Association | Qos) -> bool:
     """It limits how many pending jobs accrue age priority."""
-    most = (one.max_jobs_accrue_pu, one.max_jobs_accrue_pa) if isinstance(one, Qos) else (one.max_jobs_accrue,)
-    return one.grp_jobs_accrue is not None or any(limit is not None for limit in most)
+    most = (
+        (record.max_jobs_accrue_pu, record.max_jobs_accrue_pa) if isinstance(record, Qos) else (record.max_jobs_accrue,)
+    )
+    return record.grp_jobs_accrue is not None or any(limit is not None for limit in most)
 
 
-def _shares(one: Association | Qos) -> bool:
+def _shares(record: Association | Qos) -> bool:
     """It limits the nodes of several jobs together, which may share nodes."""
-    texts = (one.grp_tres, one.max_tres_pu, one.max_tres_pa) if isinstance(one, Qos) else (one.grp_tres,)
+    texts = (record.grp_tres, record.max_tres_pu, record.max_tres_pa) if isinstance(record, Qos) else (record.grp_tres,)
     return any(name == "node" for text in texts if text for name, _ in parse(text))

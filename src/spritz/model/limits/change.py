@@ -13,21 +13,21 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
 
-def _association(one: Any) -> Any:
-    return one.id
+def _association(record: Any) -> Any:
+    return record.id
 
 
-def _qos(one: Any) -> Any:
-    return one.name
+def _qos(record: Any) -> Any:
+    return record.name
 
 
-def _wckey(one: Any) -> Any:
-    return (one.name, one.user)
+def _wckey(record: Any) -> Any:
+    return (record.name, record.user)
 
 
 def _differing(old: Iterable[Any], new: Iterable[Any], key: Callable[[Any], Any]) -> tuple[tuple[Any, ...], set[Any]]:
-    before = {key(one): one for one in old}
-    put = tuple(one for one in new if before.pop(key(one), None) != one)
+    before = {key(record): record for record in old}
+    put = tuple(record for record in new if before.pop(key(record), None) != record)
     # Records of `before` that are left were not in `new`.
     return put, set(before)
 
@@ -66,11 +66,11 @@ def amended(policy: Policy, change: PolicyChange) -> Policy:
     """The policy after the change, in slurmdbd's order: associations and QOS by id, other records by name."""
 
     def after(old: Iterable[Any], new: Iterable[Any], gone: Iterable[Any], key: Callable[[Any], Any]) -> dict[Any, Any]:
-        found = {key(one): one for one in old}
+        records = {key(record): record for record in old}
         for name in gone:
-            found.pop(name, None)
-        found.update((key(one), one) for one in new)
-        return found
+            records.pop(name, None)
+        records.update((key(record), record) for record in new)
+        return records
 
     associations = after(policy.associations, change.associations, change.gone_associations, _association)
     qos = after(policy.qos, change.qos, change.gone_qos, _qos)
@@ -79,7 +79,7 @@ def amended(policy: Policy, change: PolicyChange) -> Policy:
     return Policy(
         version=change.version,
         associations=tuple(associations[number] for number in sorted(associations)),
-        qos=tuple(sorted(qos.values(), key=lambda one: one.id)),
+        qos=tuple(sorted(qos.values(), key=lambda record: record.id)),
         wckeys=tuple(wckeys[name] for name in sorted(wckeys)),
         default_wckeys=tuple((user, defaults[user]) for user in sorted(defaults) if defaults[user]),
         licenses=policy.licenses if change.licenses is None else change.licenses,

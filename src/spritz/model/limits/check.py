@@ -39,11 +39,13 @@ def exceeded(
     unknown.
     """
     wanted = dict(tres)
-    own = (
+    job_excesses = (
         *_own(job_limits, wanted, minutes, nodes, unplaced=unplaced),
         _too_many_nodes(job_limits, wanted.get("node", 0)),
     )
-    return first_of((*own, *_counts(job_limits, ledger), *_sums(job_limits, ledger, wanted, () if unplaced else on)))
+    return first_of(
+        (*job_excesses, *_counts(job_limits, ledger), *_sums(job_limits, ledger, wanted, () if unplaced else on))
+    )
 
 
 def never(job_limits: JobLimits, tres: Iterable[tuple[str, int]], minutes: int, *, nodes: int = 1) -> Excess | None:
@@ -65,23 +67,28 @@ def over_submit(job_limits: JobLimits, ledger: Ledger, count: int) -> Excess | N
 def _over_submit(job_limits: JobLimits, ledger: Ledger, count: int) -> Iterator[Excess]:
     seen: set[str] = set()
     for level, qos in enumerate(job_limits.qos):
-        own = qos.record
+        record = qos.record
         bounds = (
-            ("grp", own.grp_submit, ("q", qos.name), Reason.QOS_GRP_SUBMIT),
-            ("account", own.max_submit_pa, ("qa", qos.name, job_limits.account), Reason.MAX_SUBMIT_PER_ACCOUNT),
-            ("max", own.max_submit_pu, ("qu", qos.name, job_limits.user), Reason.QOS_MAX_SUBMIT_PER_USER),
+            ("grp", record.grp_submit, ("q", qos.name), Reason.QOS_GRP_SUBMIT),
+            ("account", record.max_submit_pa, ("qa", qos.name, job_limits.account), Reason.MAX_SUBMIT_PER_ACCOUNT),
+            ("max", record.max_submit_pu, ("qu", qos.name, job_limits.user), Reason.QOS_MAX_SUBMIT_PER_USER),
         )
         for name, limit, key, reason in bounds:
             if limit is not None and name not in seen:
                 seen.add(name)
                 if ledger.use(key).submitted + count > limit:
                     yield Excess(reason, level)
-    for level, one in enumerate(job_limits.chain):
-        used = ledger.use(("a", one.record.id)).submitted
-        grp = one.record.grp_submit
+    for level, association in enumerate(job_limits.chain):
+        used = ledger.use(("a", association.record.id)).submitted
+        grp = association.record.grp_submit
         if grp is not None and "grp" not in seen and used + count > grp:
             yield Excess(Reason.ASSOC_GRP_SUBMIT, level)
-        if level == 0 and one.max_submit is not None and "max" not in seen and used + count > one.max_submit:
+        if (
+            level == 0
+            and association.max_submit is not None
+            and "max" not in seen
+            and used + count > association.max_submit
+        ):
             yield Excess(Reason.ASSOC_MAX_SUBMIT)
 
 
@@ -107,11 +114,11 @@ def _own(
         for name, least in qos.least:
             if wanted.get(name, 0) < least and not (unplaced and name == "mem" and "mem" not in wanted):
                 yield Excess(reason_of("qos_least", name), level)
-    for one in job_limits.chain[:1]:
-        if one.max_wall is not None and not timed and minutes > one.max_wall:
+    for association in job_limits.chain[:1]:
+        if association.max_wall is not None and not timed and minutes > association.max_wall:
             yield Excess(Reason.ASSOC_MAX_WALL)
-        yield from _over("assoc_job", 0, one.per_job, wanted, job)
-        yield from _over("assoc_node", 0, one.per_node, _each(wanted, nodes), node)
+        yield from _over("assoc_job", 0, association.per_job, wanted, job)
+        yield from _over("assoc_node", 0, association.per_node, _each(wanted, nodes), node)
 
 
 def _each(wanted: Mapping[str, int], nodes: int) -> dict[str, int]:
@@ -131,13 +138,13 @@ def _too_many_nodes(job_limits: JobLimits, count: int) -> Excess | None:
         ):
             _note(limits, name, bounds, Excess(reason_of(f"qos_{name}", "node"), level, nodes=True))
     grp = "grp" in limits
-    for level, one in enumerate(job_limits.chain):
+    for level, association in enumerate(job_limits.chain):
         if level == 0 and not limits.keys() - {"grp"}:
-            _note(limits, "max", one.per_job, Excess(reason_of("assoc_job", "node"), level, nodes=True))
+            _note(limits, "max", association.per_job, Excess(reason_of("assoc_job", "node"), level, nodes=True))
         if not grp:
-            _note(limits, f"grp {level}", one.grp, Excess(reason_of("assoc_grp", "node"), level, nodes=True))
-    found = [(limit, excess) for limit, excess in limits.values() if limit < count]
-    return min(found, key=lambda one: one[0])[1] if found else None
+            _note(limits, f"grp {level}", association.grp, Excess(reason_of("assoc_grp", "node"), level, nodes=True))
+    exceeded_limits = [(limit, excess) for limit, excess in limits.values() if limit < count]
+    return min(exceeded_limits, key=lambda association: association[0])[1] if exceeded_limits else None
 
 
 def _note(limits: dict[str, tuple[int, Excess]], name: str, bounds: Tres, excess: Excess) -> None:
@@ -159,22 +166,22 @@ def _counts(job_limits: JobLimits, ledger: Ledger) -> Iterator[Excess]:
     """Limits on the number of running jobs."""
     seen: set[str] = set()
     for level, qos in enumerate(job_limits.qos):
-        own = qos.record
+        record = qos.record
         bounds = (
-            ("grp", own.grp_jobs, ("q", qos.name), Reason.QOS_GRP_JOBS),
-            ("account", own.max_jobs_pa, ("qa", qos.name, job_limits.account), Reason.MAX_JOBS_PER_ACCOUNT),
-            ("max", own.max_jobs_pu, ("qu", qos.name, job_limits.user), Reason.QOS_MAX_JOBS_PER_USER),
+            ("grp", record.grp_jobs, ("q", qos.name), Reason.QOS_GRP_JOBS),
+            ("account", record.max_jobs_pa, ("qa", qos.name, job_limits.account), Reason.MAX_JOBS_PER_ACCOUNT),
+            ("max", record.max_jobs_pu, ("qu", qos.name, job_limits.user), Reason.QOS_MAX_JOBS_PER_USER),
         )
         for name, limit, key, reason in bounds:
             if limit is not None and name not in seen:
                 seen.add(name)
                 if ledger.use(key).jobs >= limit:
                     yield Excess(reason, level)
-    for level, one in enumerate(job_limits.chain):
-        running = ledger.use(("a", one.record.id)).jobs
-        if one.record.grp_jobs is not None and "grp" not in seen and running >= one.record.grp_jobs:
+    for level, association in enumerate(job_limits.chain):
+        running = ledger.use(("a", association.record.id)).jobs
+        if association.record.grp_jobs is not None and "grp" not in seen and running >= association.record.grp_jobs:
             yield Excess(Reason.ASSOC_GRP_JOBS, level)
-        if level == 0 and one.max_jobs is not None and "max" not in seen and running >= one.max_jobs:
+        if level == 0 and association.max_jobs is not None and "max" not in seen and running >= association.max_jobs:
             yield Excess(Reason.ASSOC_MAX_JOBS)
 
 
@@ -194,10 +201,10 @@ def _sums(
         for kind, limits, key, seen in bounds:
             if limits:
                 yield from _over(kind, level, limits, _together(limits, ledger.use(key), wanted, on), seen)
-    for level, one in enumerate(job_limits.chain):
-        if one.grp:
-            sums = _together(one.grp, ledger.use(("a", one.record.id)), wanted, on)
-            yield from _over("assoc_grp", level, one.grp, sums, set(grp))
+    for level, association in enumerate(job_limits.chain):
+        if association.grp:
+            sums = _together(association.grp, ledger.use(("a", association.record.id)), wanted, on)
+            yield from _over("assoc_grp", level, association.grp, sums, set(grp))
 
 
 def _together(limits: Tres, use: Use, wanted: Mapping[str, int], on: Collection[str] | None) -> dict[str, int]:

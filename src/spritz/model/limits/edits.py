@@ -41,7 +41,7 @@ def account_places(book: Book) -> set[tuple[str, str]]:
 
 def new_accounts(book: Book, names: Iterable[str], parent: str, description: str, organization: str) -> list[Account]:
     """Accounts that the book lacks. The organization of an account below another defaults to the parent's name."""
-    known = {account.name for account in book.accounts}
+    existing = {account.name for account in book.accounts}
     return [
         Account(
             name=name,
@@ -49,7 +49,7 @@ def new_accounts(book: Book, names: Iterable[str], parent: str, description: str
             organization=organization or (parent if parent != "root" else name),
         )
         for name in dict.fromkeys(names)
-        if name not in known
+        if name not in existing
     ]
 
 
@@ -67,8 +67,8 @@ def account_associations(
 
 def new_users(book: Book, names: Iterable[str], admin: str, default_wckey: str) -> list[User]:
     """Users that the book lacks."""
-    known = {user.name for user in book.users}
-    return [User(name=name, admin=admin, default_wckey=default_wckey) for name in names if name not in known]
+    existing = {user.name for user in book.users}
+    return [User(name=name, admin=admin, default_wckey=default_wckey) for name in names if name not in existing]
 
 
 def user_associations(
@@ -124,8 +124,8 @@ def new_clusters(book: Book, names: Iterable[str], root: Association, *, first_i
 
     The first cluster also adds the account root, the user root and the default QOS. Ids count down from `first_id`.
     """
-    known = {entry.cluster for entry in book.associations}
-    added = [name for name in dict.fromkeys(names) if name not in known]
+    existing = {entry.cluster for entry in book.associations}
+    added = [name for name in dict.fromkeys(names) if name not in existing]
     if not added:
         return []
     puts: list[Record] = []

@@ -38,8 +38,8 @@ def member_of(book: Book, cluster: str) -> FederationMember:
 
 def members_of(members: Iterable[FederationMember], federation: str) -> list[FederationMember]:
     """The federation's clusters, by number."""
-    found = (member for member in members if federation and member.federation == federation)
-    return sorted(found, key=lambda member: member.number)
+    matching = (member for member in members if federation and member.federation == federation)
+    return sorted(matching, key=lambda member: member.number)
 
 
 def joined(book: Book, clusters: Iterable[str], federation: str) -> list[FederationMember]:

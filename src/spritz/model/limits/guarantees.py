@@ -32,8 +32,8 @@ class Guarantee(Struct, frozen=True):
 
     def has_room(self, used: Mapping[str, int], wanted: Mapping[str, int]) -> bool:
         """Whether `wanted` fits in the guarantee together with what is in use; False if the job wants none of it."""
-        own = [(name, most) for name, most in self.tres if wanted.get(name)]
-        return bool(own) and all(used.get(name, 0) + wanted[name] <= most for name, most in own)
+        limits = [(name, most) for name, most in self.tres if wanted.get(name)]
+        return bool(limits) and all(used.get(name, 0) + wanted[name] <= most for name, most in limits)
 
 
 class Tenant(Struct, frozen=True, gc=False):
@@ -52,16 +52,16 @@ class Standing:
         self._within: dict[int, frozenset[int]] = {}
         below: dict[Guarantee, list[Tenant]] = {}
         for tenant in tenants:
-            for one in tenant.guarantees:
-                below.setdefault(one, []).append(tenant)
+            for guarantee in tenant.guarantees:
+                below.setdefault(guarantee, []).append(tenant)
         # Deepest accounts first: jobs within a child's guarantee are within the parent's before all others.
-        for one in sorted(below, key=lambda one: (-one.depth, one.id)):
+        for guarantee in sorted(below, key=lambda guarantee: (-guarantee.depth, guarantee.id)):
             used: dict[str, int] = {}
-            for tenant in sorted(below[one], key=self._order):
+            for tenant in sorted(below[guarantee], key=self._order):
                 held = dict(tenant.tres)
-                if one.has_room(used, held):
-                    self._within[tenant.job_id] = self._within.get(tenant.job_id, frozenset()) | {one.id}
-                    for name, _most in one.tres:
+                if guarantee.has_room(used, held):
+                    self._within[tenant.job_id] = self._within.get(tenant.job_id, frozenset()) | {guarantee.id}
+                    for name, _most in guarantee.tres:
                         used[name] = used.get(name, 0) + held.get(name, 0)
 
     def _order(self, tenant: Tenant) -> tuple[bool, float, int]:
@@ -73,17 +73,20 @@ class Standing:
 
 
 def lender(
-    roomy: Iterable[Guarantee], own: tuple[Guarantee, ...], others: tuple[Guarantee, ...], within: frozenset[int]
+    open_guarantees: Iterable[Guarantee],
+    own_guarantees: tuple[Guarantee, ...],
+    others: tuple[Guarantee, ...],
+    within: frozenset[int],
 ) -> Guarantee | None:
     """The guarantee under which a job may reclaim another's resources; None if it may not.
 
-    `roomy`: guarantees that have room for the job, out of `own`, all those of its account. `others`: guarantees of the
-    other job, which is `within` some of them.
+    `open_guarantees`: guarantees that have room for the job, out of `own_guarantees`, all those of its account.
+    `others`: guarantees of the other job, which is `within` some of them.
     """
-    if within.difference(one.id for one in own):
+    if within.difference(guarantee.id for guarantee in own_guarantees):
         return None
-    theirs = {one.id for one in others}
-    return next((one for one in roomy if one.id not in theirs), None)
+    their_ids = {guarantee.id for guarantee in others}
+    return next((guarantee for guarantee in open_guarantees if guarantee.id not in their_ids), None)
 
 
 def overpromised(

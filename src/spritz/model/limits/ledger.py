@@ -69,10 +69,10 @@ class Ledger:
 
     def use(self, key: LedgerKey) -> Use:
         """The use of a key, to be read only."""
-        found = self.uses.get(key)
-        if found is None and self._origin is not None:
+        use = self.uses.get(key)
+        if use is None and self._origin is not None:
             return self._origin.use(key)
-        return found if found is not None else _NOTHING
+        return use if use is not None else _NOTHING
 
     def add(
         self,

@@ -23,10 +23,10 @@ def missing(rules: Rules, enforce: Collection[str], spec: JobSpec, partition: st
     """What the job lacks, as the reason for which it waits and a detail; None if nothing that is enforced."""
     if "associations" not in enforce or not rules.known:
         return None
-    own = rules.association(spec.account, spec.user, partition)
-    if own is None:
+    association = rules.association(spec.account, spec.user, partition)
+    if association is None:
         return Reason.INVALID_ACCOUNT, f"user {spec.user} is not in account {spec.account}"
-    allowed = spec.qos in own.qos or "qos" in spec.exempt
+    allowed = spec.qos in association.qos or "qos" in spec.exempt
     if "qos" in enforce and (spec.qos not in rules.qos or not allowed):
         return Reason.INVALID_QOS, f"user {spec.user} may not use QOS {spec.qos} in account {spec.account}"
     return None

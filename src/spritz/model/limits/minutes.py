@@ -57,25 +57,25 @@ class Committed:
     def add(self, keys: Iterable[LedgerKey], tres: Tres, ends_at: float, factor: float, sign: int = 1) -> None:
         """Add a job that holds these TRES until `ends_at`, or (`sign` -1) remove it."""
         for key in keys:
-            mine = self.sums.get(key)
-            if mine is None:
+            key_sums = self.sums.get(key)
+            if key_sums is None:
                 seen = self._seen(key)
-                mine = self.sums[key] = {name: list(sums) for name, sums in seen.items()}
+                key_sums = self.sums[key] = {name: list(sums) for name, sums in seen.items()}
             for name, count in tres:
                 rate = sign * round(count * factor * MICRO)
-                sums = mine.setdefault(name, [0, 0])
+                sums = key_sums.setdefault(name, [0, 0])
                 sums[0] += rate
                 sums[1] += rate * int(ends_at)
                 if not (sums[0] or sums[1]):
-                    del mine[name]
-            if not mine and self._origin is None:
+                    del key_sums[name]
+            if not key_sums and self._origin is None:
                 del self.sums[key]
 
     def _seen(self, key: LedgerKey) -> Mapping[str, list[int]]:
-        found = self.sums.get(key)
-        if found is None and self._origin is not None:
+        sums = self.sums.get(key)
+        if sums is None and self._origin is not None:
             return self._origin._seen(key)
-        return found or {}
+        return sums or {}
 
     def seconds(self, key: LedgerKey, name: str, now: float) -> float:
         """TRES seconds that running jobs may still use."""
@@ -211,25 +211,25 @@ def minute_limits_of(
     of_account: set[str] = set()
     wall = False
     for level, qos in enumerate(bounds):
-        own = None if wall else qos.record.grp_wall
-        wall = wall or own is not None
+        own_wall = None if wall else qos.record.grp_wall
+        wall = wall or own_wall is not None
         grp, run = _left(qos.grp_mins, used), _left(qos.grp_run_mins, running)
-        found.append(MinuteLimits(key=("q", qos.name), qos=True, used=grp, running=run, wall=own, level=level))
+        found.append(MinuteLimits(key=("q", qos.name), qos=True, used=grp, running=run, wall=own_wall, level=level))
         for key, limits, seen in (
             (("qu", qos.name, user), qos.run_mins_per_user, of_user),
             (("qa", qos.name, account), qos.run_mins_per_account, of_account),
         ):
             found.append(MinuteLimits(key=key, qos=True, running=_left(limits, seen), level=level))
-    for level, one in enumerate(chain):
-        if not one.record.user and not one.record.parent:
+    for level, association in enumerate(chain):
+        if not association.record.user and not association.record.parent:
             continue  # limits in minutes are not enforced on root
         found.append(
             MinuteLimits(
-                key=("a", one.record.id),
+                key=("a", association.record.id),
                 qos=False,
-                used=tuple(item for item in one.grp_mins if item[0] not in used),
-                running=tuple(item for item in one.grp_run_mins if item[0] not in running),
-                wall=None if wall else one.record.grp_wall,
+                used=tuple(item for item in association.grp_mins if item[0] not in used),
+                running=tuple(item for item in association.grp_run_mins if item[0] not in running),
+                wall=None if wall else association.record.grp_wall,
                 level=level,
             )
         )
@@ -237,9 +237,9 @@ def minute_limits_of(
 
 
 def _left(limits: Tres, seen: set[str]) -> Tres:
-    mine = tuple(item for item in limits if item[0] not in seen)
-    seen.update(name for name, _ in mine)
-    return mine
+    remaining = tuple(item for item in limits if item[0] not in seen)
+    seen.update(name for name, _ in remaining)
+    return remaining
 
 
 def _per_job(job_limits: JobLimits) -> Iterator[tuple[str, int, int | None]]:
@@ -248,8 +248,8 @@ def _per_job(job_limits: JobLimits) -> Iterator[tuple[str, int, int | None]]:
     for level, qos in enumerate(job_limits.qos):
         for name, limit in _left(qos.mins_per_job, seen):
             yield name, limit, level
-    for one in job_limits.chain[:1]:
-        for name, limit in _left(one.mins_per_job, seen):
+    for association in job_limits.chain[:1]:
+        for name, limit in _left(association.mins_per_job, seen):
             yield name, limit, None
 
 

@@ -212,12 +212,12 @@ class Excess(NamedTuple):
 
 def _ranks(order: tuple[tuple[Reason | str, ...], ...]) -> dict[Reason, tuple[int, int]]:
     """Group of each reason, and position in the group."""
-    found: dict[Reason, tuple[int, int]] = {}
+    ranks: dict[Reason, tuple[int, int]] = {}
     for group, kinds in enumerate(order):
-        for place, one in enumerate(kinds):
-            for reason in (one,) if isinstance(one, Reason) else _REASONS[one].values():
-                found.setdefault(reason, (group, place))
-    return found
+        for place, item in enumerate(kinds):
+            for reason in (item,) if isinstance(item, Reason) else _REASONS[item].values():
+                ranks.setdefault(reason, (group, place))
+    return ranks
 
 
 _NODES = _ORDER.index(())
@@ -225,15 +225,15 @@ _RANKS = _ranks(_ORDER)
 _SUBMISSION_RANKS = _ranks(_AT_SUBMISSION)
 
 
-def first_of(found: Iterable[Excess | None], *, submitted: bool = False) -> Excess | None:
+def first_of(excesses: Iterable[Excess | None], *, submitted: bool = False) -> Excess | None:
     """The one that Slurm would show, for a waiting job or (`submitted`) at submission; None if there is none."""
     ranks = _SUBMISSION_RANKS if submitted else _RANKS
 
-    def place(one: Excess) -> tuple[int, int, int]:
-        group, within = (_NODES, 0) if one.nodes else ranks.get(one.reason, (0, 0))
-        return group, one.level, within
+    def place(excess: Excess) -> tuple[int, int, int]:
+        group, within = (_NODES, 0) if excess.nodes else ranks.get(excess.reason, (0, 0))
+        return group, excess.level, within
 
-    return min((one for one in found if one is not None), key=place, default=None)
+    return min((excess for excess in excesses if excess is not None), key=place, default=None)
 
 
 def rank_of(reason: str) -> tuple[int, int] | None:

@@ -281,11 +281,11 @@ class Book(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     def lacking_qos(self, names: str) -> list[Qos]:
         """The names that are not in the book."""
-        known = {qos_record.name for qos_record in self.qos}
+        existing = {qos_record.name for qos_record in self.qos}
         return [
             Qos(name=name, description="Normal QOS default" if name == "normal" else name)
             for name in names.split(",")
-            if name and name not in known
+            if name and name not in existing
         ]
 
 

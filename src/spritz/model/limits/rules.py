@@ -149,8 +149,8 @@ class Rules:
 
     def usage_factor(self, qos: str) -> float:
         """Factor on the usage of jobs of this QOS."""
-        found = self.qos.get(qos)
-        return found.record.usage_factor if found is not None else 1.0
+        bounds = self.qos.get(qos)
+        return bounds.record.usage_factor if bounds is not None else 1.0
 
     def placing(self, qos: str) -> frozenset[str]:
         """Flags of this QOS that matter to placement and backfill (`flags.PLACING`)."""
@@ -215,8 +215,8 @@ class Rules:
 
     def association(self, account: str, user: str, partition: str) -> AssocBounds | None:
         """The association of a job: that of the partition, else the user's for all partitions."""
-        found = self._users.get((account, user, partition)) or self._users.get((account, user, ""))
-        return self._of(found) if found is not None else None
+        record = self._users.get((account, user, partition)) or self._users.get((account, user, ""))
+        return self._of(record) if record is not None else None
 
     def parents(self) -> dict[int, int]:
         """Association id -> id of its parent; root's children have none."""
@@ -224,8 +224,8 @@ class Rules:
 
     def minute_limits_by_key(self) -> dict[LedgerKey, MinuteLimits]:
         """Every key with limits on minutes: its own limits, whichever QOS replaces them."""
-        found = {key: self.minute_limits(key) for key in self._kept.every_key()}
-        return {key: place for key, place in found.items() if place is not None}
+        limits = {key: self.minute_limits(key) for key in self._kept.every_key()}
+        return {key: place for key, place in limits.items() if place is not None}
 
     def minute_limits(self, key: LedgerKey) -> MinuteLimits | None:
         """One key's limits on minutes; None if it has none."""
@@ -302,23 +302,23 @@ class Rules:
             minutes = at.reclaim_after if minutes is None else minutes
         return Guarantee(record.id, record.account, depth, parse(record.guarantee), (minutes or 0) * 60)
 
-    def _absolute(self, one: QosBounds, home: str) -> QosBounds:
+    def _absolute(self, bounds: QosBounds, home: str) -> QosBounds:
         """Flag Relative: limits on TRES are percentages of what the cluster, or the partition whose QOS it is, has."""
-        if "Relative" not in one.flags:
-            return one
+        if "Relative" not in bounds.flags:
+            return bounds
         whole = self.totals.get(home) or self.totals.get("", {})
 
         def parts(limits: Tres) -> Tres:
             return tuple((name, whole.get(name, 0) * count // 100) for name, count in limits)
 
         return replace(
-            one,
-            grp=parts(one.grp),
-            per_job=parts(one.per_job),
-            per_node=parts(one.per_node),
-            per_user=parts(one.per_user),
-            per_account=parts(one.per_account),
-            least=parts(one.least),
+            bounds,
+            grp=parts(bounds.grp),
+            per_job=parts(bounds.per_job),
+            per_node=parts(bounds.per_node),
+            per_user=parts(bounds.per_user),
+            per_account=parts(bounds.per_account),
+            least=parts(bounds.least),
         )
 
     # -- edits
@@ -368,10 +368,10 @@ class Rules:
         return self._of(record)
 
     def _of(self, record: Association) -> AssocBounds:
-        known = self._bounds.get(record.id)
-        if known is None:
-            known = self._bounds[record.id] = self.edited(record)
-        return known
+        bounds = self._bounds.get(record.id)
+        if bounds is None:
+            bounds = self._bounds[record.id] = self.edited(record)
+        return bounds
 
     def edited(self, record: Association) -> AssocBounds:
         """The bounds of an association record that differs from the one in this policy."""
@@ -427,15 +427,15 @@ def _totals(
 
 
 def _sum(nodes: Iterable[Node]) -> dict[str, int]:
-    found = {"cpu": 0, "mem": 0, "node": 0, "billing": 0}
+    sums = {"cpu": 0, "mem": 0, "node": 0, "billing": 0}
     for node in nodes:
         capacity = node.config.capacity
-        found["cpu"] += capacity.cpus
-        found["mem"] += capacity.memory_mib
-        found["node"] += 1
-        found["billing"] += capacity.cpus
+        sums["cpu"] += capacity.cpus
+        sums["mem"] += capacity.memory_mib
+        sums["node"] += 1
+        sums["billing"] += capacity.cpus
         for line in capacity.gres:
             for name in dict.fromkeys((f"gres/{line.name}", f"gres/{line.name}:{line.type}" if line.type else "")):
                 if name:
-                    found[name] = found.get(name, 0) + line.count
-    return found
+                    sums[name] = sums.get(name, 0) + line.count
+    return sums

@@ -38,9 +38,9 @@ def longest_minutes(job_limits: JobLimits, wanted: Mapping[str, int]) -> int | E
 
 
 def _of_associations(job_limits: JobLimits) -> Iterator[tuple[int, Reason]]:
-    for level, one in enumerate(job_limits.chain):
-        above_all = not one.record.user and not one.record.parent
-        if one.record.grp_wall is not None and not above_all:
-            yield one.record.grp_wall, Reason.ASSOC_GRP_WALL
-        if level == 0 and one.max_wall is not None:
-            yield one.max_wall, Reason.ASSOC_MAX_WALL
+    for level, association in enumerate(job_limits.chain):
+        above_all = not association.record.user and not association.record.parent
+        if association.record.grp_wall is not None and not above_all:
+            yield association.record.grp_wall, Reason.ASSOC_GRP_WALL
+        if level == 0 and association.max_wall is not None:
+            yield association.max_wall, Reason.ASSOC_MAX_WALL

@@ -88,13 +88,13 @@ class Entry:
     def change(self, rates: Rates, sign: int, now: float) -> None:
         """Change its rates from now on."""
         self.advance(now)
-        mine = self.rates
+        own_rates = self.rates
         for name, rate in rates:
-            left = mine.get(name, 0) + sign * rate
+            left = own_rates.get(name, 0) + sign * rate
             if left:
-                mine[name] = left
+                own_rates[name] = left
             else:
-                mine.pop(name, None)
+                own_rates.pop(name, None)
 
 
 def factors(constant: float, seconds: float) -> tuple[float, float]:
@@ -133,8 +133,8 @@ class Usage:
         """An independent copy."""
         other = Usage(self.decay)
         for key, entry in self.entries.items():
-            mine = other.entries[key] = Entry(entry.at, entry.constant)
-            mine.amounts, mine.rates = dict(entry.amounts), dict(entry.rates)
+            entry_copy = other.entries[key] = Entry(entry.at, entry.constant)
+            entry_copy.amounts, entry_copy.rates = dict(entry.amounts), dict(entry.rates)
         return other
 
     def amounts(self, key: LedgerKey, now: float) -> Mapping[str, float]:
@@ -147,12 +147,12 @@ class Usage:
         entry = self.entries.get(key)
         if entry is None:
             return 0.0
-        found, rate = entry.amounts.get(name, 0.0), entry.rates.get(name, 0)
+        amount, rate = entry.amounts.get(name, 0.0), entry.rates.get(name, 0)
         passed = now - entry.at
-        if passed <= 0.0 or not (found or rate):
-            return found
+        if passed <= 0.0 or not (amount or rate):
+            return amount
         kept, gained = factors(entry.constant, passed)
-        return found * kept + rate * gained
+        return amount * kept + rate * gained
 
     def rate(self, key: LedgerKey, name: str) -> float:
         """Millionths added per second now."""
@@ -221,12 +221,12 @@ class Usage:
             entry = self.entries.get(("a", leaf))
             above = parents.get(leaf)
             while entry is not None and above is not None:
-                mine = sums.setdefault(above, {})
+                sums_above = sums.setdefault(above, {})
                 for name, amount in entry.amounts.items():
-                    mine[name] = mine.get(name, 0.0) + amount
+                    sums_above[name] = sums_above.get(name, 0.0) + amount
                 above = parents.get(above)
-        known = set(leaves)
-        for key in [key for key in self.entries if key[0] == "a" and key[1] not in known]:
+        leaf_ids = set(leaves)
+        for key in [key for key in self.entries if key[0] == "a" and key[1] not in leaf_ids]:
             del self.entries[key]
         for number, amounts in sums.items():
             entry = self.entries[("a", number)] = Entry(now, self._constant)

@@ -88,6 +88,6 @@ if not TYPE_CHECKING:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         from importlib import import_module
 
-        found = getattr(import_module(f"{__name__}.{file}"), name)
-        globals()[name] = found
-        return found
+        record = getattr(import_module(f"{__name__}.{file}"), name)
+        globals()[name] = record
+        return record

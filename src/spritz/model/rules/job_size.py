@@ -64,9 +64,9 @@ def tasks_asked(spec: JobSpec) -> int | None:
         tasks = spec.nodes_min * spec.tasks_per_node
     if tasks:
         return tasks
-    total, each = (sum(item.count for item in asked) for asked in (spec.gpus, spec.gpus_per_task))
-    if total and each:
-        return max(1, total // each)
+    total, per_task = (sum(item.count for item in asked) for asked in (spec.gpus, spec.gpus_per_task))
+    if total and per_task:
+        return max(1, total // per_task)
     return total * spec.tasks_per_gpu if total and spec.tasks_per_gpu else tasks
 
 
@@ -84,11 +84,11 @@ def counted_once(spec: JobSpec) -> JobSpec:
         return spec
     task = sum(item.count for item in spec.gpus_per_task)
     if task and node >= task:
-        each = min(node // task, spec.tasks_per_node or node)
+        per_node = min(node // task, spec.tasks_per_node or node)
         tasks = spec.tasks
         if not spec.tasks_given:
-            tasks = max(1, sum(item.count for item in spec.gpus) // task) if spec.gpus else each * spec.nodes_min
-        spec = replace(spec, gpus_per_task=(), tasks_per_node=each, tasks=tasks, tasks_given=True)
+            tasks = max(1, sum(item.count for item in spec.gpus) // task) if spec.gpus else per_node * spec.nodes_min
+        spec = replace(spec, gpus_per_task=(), tasks_per_node=per_node, tasks=tasks, tasks_given=True)
     total = sum(item.count for item in spec.gpus)
     if total >= node:
         spec = replace(spec, gpus=(), nodes_min=total // node, nodes_max=total // node, nodes_given=True)

@@ -74,9 +74,9 @@ def is_shared(gres_name: str) -> bool:
 
 def shares_by_device(lines: Iterable[GresCapacity]) -> dict[int, int]:
     """Number of shares by GPU index, for the lines of one kind of shares."""
-    found: dict[int, int] = {}
+    shares: dict[int, int] = {}
     for line in lines:
-        each = line.per_device or line.count
-        for device in range(line.count // each if each else 0):
-            found[line.first_index + device] = each
-    return found
+        per_device = line.per_device or line.count
+        for device in range(line.count // per_device if per_device else 0):
+            shares[line.first_index + device] = per_device
+    return shares

@@ -155,8 +155,8 @@ def gres_misfit(use: NodeUse, capacity: NodeCapacity, share: NodeAllocation) -> 
         typed = [line for line in lines if not gres.type or line.type == gres.type]
         if not mask:
             counted[gres.name, gres.type] = counted.get((gres.name, gres.type), 0) + gres.count
-            mine = [item for item in counted.items() if item[0][0] == gres.name]
-            if _exceeds([*use.uncounted.items(), *mine], gres.name, gres.type, lines, typed):
+            same_name = [item for item in counted.items() if item[0][0] == gres.name]
+            if _exceeds([*use.uncounted.items(), *same_name], gres.name, gres.type, lines, typed):
                 return gres.name
         elif is_shared(gres.name):
             index = mask.bit_length() - 1

@@ -24,14 +24,18 @@ def with_whole_nodes(
     """
     least: dict[str, int] | None = None
     for capacity in capacities:
-        own = {"cpu": cpu_mask(capacity).bit_count()}
+        node_amounts = {"cpu": cpu_mask(capacity).bit_count()}
         for line in capacity.gres:
             for name in (f"gres/{line.name}", f"gres/{line.name}:{line.type}" if line.type else ""):
                 if name:
-                    own[name] = own.get(name, 0) + line.count
-        least = own if least is None else {name: min(count, own.get(name, 0)) for name, count in least.items()}
-    found = dict(pairs)
+                    node_amounts[name] = node_amounts.get(name, 0) + line.count
+        least = (
+            node_amounts
+            if least is None
+            else {name: min(count, node_amounts.get(name, 0)) for name, count in least.items()}
+        )
+    raised = dict(pairs)
     for name, count in (least or {}).items():
         if count:
-            found[name] = max(found.get(name, 0), count * nodes)
-    return list(found.items())
+            raised[name] = max(raised.get(name, 0), count * nodes)
+    return list(raised.items())
