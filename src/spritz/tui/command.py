@@ -12,10 +12,16 @@ if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
 
     from spritz.cli.context import Context
+    from spritz.live.choice import Choice
+    from spritz.live.picture import Update
+    from spritz.tui.app import Mail
 
 _EXTRA = "spritz top needs Textual, which is not installed: pip install 'spritz[top]' (--once and --json do without)"
 #: Jobs of a snapshot as text, unless told.
 _ROWS = 40
+#: How long the first figures are waited for before Textual is imported.
+_FIRST_SECONDS = 0.5
+_ALTERNATE_SCREEN, _MAIN_SCREEN = "\x1b[?1049h\x1b[H", "\x1b[?1049l"
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -50,7 +56,7 @@ def run(arguments: Namespace, context: Context) -> int:
     if context.environ.get("TERM", "") in ("", "dumb", "unknown"):
         context.err("spritz top: this terminal (TERM=dumb) cannot be drawn on; a snapshot instead:\n")
         return _snapshot(arguments, context, conf, choice)
-    return _live(context, conf, text, arguments.sort)
+    return _live(context, conf, choice, arguments.sort)
 
 
 def _conf_of(directory: str | None, context: Context) -> str | None:
@@ -61,7 +67,7 @@ def _conf_of(directory: str | None, context: Context) -> str | None:
     return os.path.join(os.path.abspath(os.path.join(context.cwd, os.path.expanduser(directory))), "etc", "slurm.conf")
 
 
-def _live(context: Context, conf: str | None, text: str, order: str) -> int:
+def _live(context: Context, conf: str | None, choice: Choice, order: str) -> int:
     import os
 
     from spritz.client.errors import ClientError
@@ -76,38 +82,66 @@ def _live(context: Context, conf: str | None, text: str, order: str) -> int:
 
     from spritz.live.feed import Feed
 
-    # What the cluster says is on its way while Textual is imported.
-    waiting: list[object] = []
-    box: list[object] = []
-    lock = threading.Lock()
+    # Updates that come before Textual is imported wait for the application's mail.
+    waiting: list[Update] = []
+    box: list[Mail] = []
+    lock, first = threading.Lock(), threading.Event()
 
-    def deliver(update: object) -> None:
+    def deliver(update: Update) -> None:
         with lock:
             if box:
-                box[0].put(update)  # type: ignore[attr-defined]  # the application's mail
+                box[0].put(update)
             else:
                 waiting.append(update)
+                first.set()
 
     feed = Feed(conf, deliver)
     feed.start()
-    if not _colours(context.environ.get("TERM", "")):
+    modern = _colours(context.environ.get("TERM", ""))
+    if not modern:
         os.environ["NO_COLOR"] = "1"
+    painted = modern and first.wait(_FIRST_SECONDS) and paint_first_frame(context, waiting[0], choice, order)
     try:
         from spritz.tui.app import Mail, Top
     except ModuleNotFoundError as error:
         if error.name and error.name.partition(".")[0] in ("textual", "rich"):
+            if painted:
+                context.out(_MAIN_SCREEN)
             context.error(_EXTRA)
             return 1
         raise
     mail = Mail()
     with lock:
         for update in waiting:
-            mail.put(update)  # type: ignore[arg-type]  # updates
+            mail.put(update)
         box.append(mail)
-    status = Top(feed, mail, conf, filter_text=text, order=order).run()
+    status = Top(feed, mail, conf, filter_text=choice.text, order=order).run()
     feed.stop()
     sys.stdout.flush()
     return status or 0
+
+
+def paint_first_frame(context: Context, update: Update, choice: Choice, order: str) -> bool:
+    """Show the jobs as plain text until Textual, which takes a quarter of a second to import, draws over them.
+
+    On a busy login host the import takes seconds. Returns whether anything was painted.
+    """
+    from shutil import get_terminal_size
+
+    from spritz.live import snapshot
+    from spritz.live.choice import chosen
+    from spritz.live.picture import Picture
+
+    if update.problem:
+        return False
+    picture = Picture()
+    picture.apply(update)
+    size = get_terminal_size((120, 40))
+    jobs = chosen(picture.jobs.values(), choice, order, picture.now)
+    shown = snapshot.lines(picture, jobs[: size.lines], (), max(40, size.columns))
+    context.out(_ALTERNATE_SCREEN + "\r\n".join(shown[: size.lines - 1]))
+    context.stdout.flush()
+    return True
 
 
 def _colours(terminal: str) -> bool:
@@ -115,7 +149,7 @@ def _colours(terminal: str) -> bool:
     return not terminal.startswith(("vt1", "vt2", "ansi-m", "xterm-mono", "sun", "wy"))
 
 
-def _snapshot(arguments: Namespace, context: Context, conf: str | None, choice: object) -> int:
+def _snapshot(arguments: Namespace, context: Context, conf: str | None, choice: Choice) -> int:
     from shutil import get_terminal_size
 
     from spritz.client.errors import ClientError
@@ -135,7 +169,7 @@ def _snapshot(arguments: Namespace, context: Context, conf: str | None, choice: 
         return 1
     picture = Picture()
     picture.apply(update)
-    jobs = chosen(picture.jobs.values(), choice, arguments.sort, picture.now)  # type: ignore[arg-type]  # a Choice
+    jobs = chosen(picture.jobs.values(), choice, arguments.sort, picture.now)
     if arguments.json:
         import json
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -12,9 +13,12 @@ pytest.importorskip("textual")
 
 from textual.pilot import Pilot
 
+from spritz.cli.context import Context
 from spritz.live import commands
+from spritz.live.choice import Choice
 from spritz.live.picture import Update
 from spritz.tui.app import Mail, Top
+from spritz.tui.command import paint_first_frame
 from tests.unit.live.rows import job, node, running
 
 JOBS = (
@@ -26,7 +30,7 @@ JOBS = (
 WHOLE = Update(now=1200.0, cluster="c", whole=True, jobs=JOBS, nodes=(node("n1", used=6), node("n2")), nodes_whole=True)
 
 
-class AlreadyReported:
+class SilentFeed:
     """In place of a feed: nothing comes by itself."""
 
     samples = False
@@ -65,7 +69,7 @@ def piloted(
     async def main() -> None:
         mail = Mail()
         mail.put(WHOLE)
-        top = Top(AlreadyReported(), mail, None)  # type: ignore[arg-type]  # a feed that says nothing
+        top = Top(SilentFeed(), mail, None)  # type: ignore[arg-type]  # a feed that says nothing
         async with top.run_test(size=size) as pilot:
             await _until(pilot, lambda: top.picture.is_known and bool(top.table.rows))
             await work(pilot, top, mail)
@@ -202,3 +206,16 @@ def test_pages_of_a_job(ran: list[list[str]]) -> None:
         await _until(pilot, lambda: shows(top, "page of spritz history 4"))
 
     piloted(work)
+
+
+def test_the_first_frame_has_the_jobs_as_plain_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("LINES", "7")
+    terminal = io.StringIO()
+    context = Context("spritz", {}, "/", io.StringIO(), terminal, io.StringIO())
+    assert paint_first_frame(context, WHOLE, Choice("user:bob"), "queue")
+    lines = terminal.getvalue().removeprefix("\x1b[?1049h\x1b[H").split("\r\n")
+    assert [line.split()[:4] for line in lines[-2:]] == [["2", "bob", "R", "eval"], ["4", "bob", "PD", "red\ufffd"]]
+    assert len(lines) == 6
+    assert "\x1b" not in "".join(lines)
+    assert not paint_first_frame(context, Update(problem="no answer"), Choice(), "queue")
