@@ -1,8 +1,8 @@
-"""Sessions that begin outside a job (ssh) are refused, or held by a job of their user: what pam_slurm_adopt does.
+"""Adopts sessions from outside (ssh) into a job of their user, or refuses them, like pam_slurm_adopt.
 
-A step's record in the spool says whose it is; the session's process is moved into the cgroups of that step's
-supervisor, where the step's limits hold it, and is ended with the step. Called as root, by `spritz adopt`.
-Source: Slurm's guide to pam_slurm_adopt.
+A step's record in the spool names its user. The session's process is moved into the cgroups of that step's supervisor,
+where the step's limits apply, and it is ended with the step. Called as root, by `spritz adopt`. Source: Slurm's guide
+to pam_slurm_adopt.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class NotHeld(Exception):
 def steps_of(uid: int, spool: str) -> list[tuple[SupervisorSpec, int]]:
     """(step, process id of its supervisor) of the user's steps that run here. `spool` is a pattern of directories.
 
-    Where a session belongs first: the newest job, and of that its `extern` step, else its batch script.
+    Best step for a session first: of the newest job the `extern` step, else the batch script.
     """
     found = []
     for path in glob.glob(f"{spool}/job*/{RECORD}") + glob.glob(f"{spool}/*/job*/{RECORD}"):
@@ -42,7 +42,7 @@ def steps_of(uid: int, spool: str) -> list[tuple[SupervisorSpec, int]]:
 
 
 def adopt(pid: int, step: SupervisorSpec, supervisor: int) -> None:
-    """Move a process into the step's cgroups; what it forks from now on is there as well. Raises NotHeld."""
+    """Move a process, and so its later children, into the step's cgroups. Raises NotHeld."""
     if not step.cgroup_tree:
         raise NotHeld("slurmd can make no cgroup of version 2 here, and so could not end the session with its job")
     group = group_name(supervisor)
@@ -61,7 +61,7 @@ def adopt(pid: int, step: SupervisorSpec, supervisor: int) -> None:
 
 
 def held_by(pid: int, steps: list[tuple[SupervisorSpec, int]]) -> tuple[SupervisorSpec, int] | None:
-    """The step whose groups hold the process, of these."""
+    """The step, of these, whose groups contain the process."""
     with open(f"/proc/{pid}/cgroup", encoding="utf-8") as file:
         groups = {line.rstrip("\n").rpartition(":")[2] for line in file}
     for step, supervisor in steps:
@@ -71,7 +71,7 @@ def held_by(pid: int, steps: list[tuple[SupervisorSpec, int]]) -> tuple[Supervis
 
 
 def cover(pid: int, step: SupervisorSpec, supervisor: int) -> None:
-    """Have the session of this process see the job's own directories in place of the machine's.
+    """Replace the machine's directories by the job's private ones for the session of this process.
 
     Our mount namespace is that of the process, which must share it with neither its parent nor the job's supervisor.
     Raises NotHeld.

@@ -1,4 +1,4 @@
-"""The clients of one step: the one it was started for, and those that attached later."""
+"""The clients of one step: the primary client, for which it was started, and those attached later."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from spritz.stepd.taskgroup import Task, TaskGroup, set_window
 
 
 class ClientGroup:
-    """Sends what happens to every client, and does what clients say.
+    """Sends events and output to every client, and executes clients' requests.
 
     `on_terminate(seconds)`: a client wants the step ended. `on_gone`: the primary client died.
     """
@@ -37,19 +37,19 @@ class ClientGroup:
         self._on_gone = on_gone
         self._links: list[ClientLink] = []
         self._finishing = False
-        #: words of other nodes for the step's PMI or PMIx server, if it has one
+        #: messages of other nodes for the step's PMI or PMIx server, if it has one
         self.on_pmi: Callable[[bytes, bool], None] = lambda payload, last: None
-        #: called when the last client has had everything
+        #: called when the last client has received everything
         self.on_finished: Callable[[], None] = lambda: None
 
     @property
     def finished(self) -> bool:
-        """Nobody waits for anything any more."""
+        """Whether no client waits for anything."""
         return self._finishing and not self._links
 
     @property
     def blocked(self) -> bool:
-        """The primary client does not read, and tasks wait for it."""
+        """Whether tasks wait because the primary client does not read."""
         return any(link.primary and link.queued_bytes > QUEUE_HIGH_BYTES for link in self._links)
 
     def connect_primary(self) -> None:
@@ -57,7 +57,7 @@ class ClientGroup:
         self._connect(self._spec.io_address, self._spec.io_key, primary=True)
 
     def attach(self, address: str, key: str) -> None:
-        """Connect to one more client, and tell it where the step stands. One that is not there is its own fault."""
+        """Connect to another client, and send it the step's state. An unreachable one is skipped."""
         if self._finishing:
             return
         try:
@@ -75,12 +75,12 @@ class ClientGroup:
             self.emit(protocol.encode_started(self._group.pids))
 
     def ended(self, task: Task) -> None:
-        """One task has ended, its output was handed on."""
+        """A task has ended, and its output was sent."""
         if self._links:
             self.emit(_exit_frame(task))
 
     def finish(self) -> None:
-        """Nothing will follow."""
+        """Nothing more will be sent."""
         if not self._finishing:
             self._finishing = True
             for link in list(self._links):
@@ -100,14 +100,14 @@ class ClientGroup:
                 link.send(frame)
 
     def emit_output(self, frame: bytes) -> None:
-        """Output of a task, to every client; all output waits when the primary one does not read."""
+        """Send a task's output to every client; all output waits while the primary one does not read."""
         self.emit(frame)
         if self.blocked:
             for pump in self._group.pumps:
                 pump.pause()
 
     def taken(self, chunk: Chunk) -> None:
-        """Standard input was used up by one of those it went to."""
+        """A destination has consumed standard input."""
         chunk.takers -= 1
         if chunk.takers == 0 and chunk.data:
             credit = protocol.frame(protocol.STDIN_CREDIT, protocol.ALL_TASKS, protocol.pack_number(len(chunk.data)))
@@ -116,9 +116,9 @@ class ClientGroup:
                     link.send(credit)
 
     def _connect(self, address: str, key: str, *, primary: bool) -> ClientLink:
-        # While we wait for a client nothing else is done: one that wants to attach to running tasks must be there.
+        # Waiting for a client blocks everything else: a client that attaches to running tasks must be there.
         patience = CONNECT_SECONDS if primary else 0.1
-        # As the user: the address is his word, and root's must not open doors that are closed to him.
+        # Connect as the user: the address comes from the user, and must not be opened with root's rights.
         with AsUser(self._spec.identity):
             connection = connect(address, self._spec.identity.uid, patience)
         link = ClientLink(

@@ -12,28 +12,29 @@ from collections.abc import Callable
 from spritz.stepd import protocol
 from spritz.stepd.reactor import READABLE, WRITABLE, Reactor
 
-#: Queued bytes beyond which a task's output is not read on.
+#: Queued bytes above which reading a task's output pauses.
 QUEUE_HIGH_BYTES = 1024 * 1024
-#: An attached client that is so far behind is dropped: it must not stop the step.
+#: An attached client this far behind is dropped: it must not stop the step.
 ATTACHED_MAX_BYTES = 8 * 1024 * 1024
-#: How long to try: a client listens before it asks for a step, so only a busy one needs patience.
+#: Seconds for connecting: a client listens before it requests a step, so only a busy one needs time.
 CONNECT_SECONDS = 2.0
 
-#: How long a client on another machine may take to be reached: daemons may have to connect first.
+#: Seconds for reaching a client on another machine: daemons may have to connect first.
 ELSEWHERE_SECONDS = 10.0
 
 OnFrame = Callable[["ClientLink", int, int, bytes], None]
 OnDrained = Callable[["ClientLink"], None]
-#: The link is closed; True if the client's end came unasked.
+#: the link is closed; True if the client closed it unexpectedly
 OnClosed = Callable[["ClientLink", bool], None]
 
 
 class ClientUnreachable(Exception):
-    """The client does not listen, or somebody else does."""
+    """The client does not listen, or another user does."""
 
 
 def connect(address: str, uid: int, patience_seconds: float = CONNECT_SECONDS) -> socket.socket:
-    """A connected socket, with patience. The listener must run as `uid` or root, by the kernel's word.
+    """A connected socket, retried for `patience_seconds`. The kernel must report that the listener runs as `uid` or
+    root.
 
     Raises ClientUnreachable.
     """
@@ -67,7 +68,7 @@ def connect(address: str, uid: int, patience_seconds: float = CONNECT_SECONDS) -
 
 
 def _reach(connection: socket.socket, where: bytes) -> None:
-    """Have a daemon lead us to a client on another machine; return when it has. Raises OSError."""
+    """Connect through a daemon to a client on another machine; returns when connected. Raises OSError."""
     connection.settimeout(ELSEWHERE_SECONDS)
     connection.sendall(where)
     if connection.recv(1) != protocol.REACHED:
@@ -76,7 +77,7 @@ def _reach(connection: socket.socket, where: bytes) -> None:
 
 
 def _listens(name: str) -> bool:
-    """Whether the client is on this machine after all: nodes that share one may have host names of their own."""
+    """Whether the client is on this machine after all: nodes that share a machine may have host names of their own."""
     try:
         _connect_once(name).close()
     except OSError:
@@ -123,7 +124,7 @@ class ClientLink:
         reactor.watch(self._descriptor, READABLE, self._ready)
 
     def send(self, frame: bytes) -> None:
-        """Send now or when the client reads on."""
+        """Send now, or when the client reads again."""
         if self.closed or not frame:
             return
         self._queue.append(memoryview(frame))
@@ -140,7 +141,7 @@ class ClientLink:
             self.close()
 
     def close(self) -> None:
-        """Close now; what is queued is lost."""
+        """Close now; queued data is lost."""
         self._close(lost=False)
 
     def _lose(self) -> None:

@@ -1,9 +1,8 @@
-"""Devices and cores that the tasks of a step may use, held by the kernel. The node daemon removes the groups.
+"""Restricts tasks of a step to its devices and cores, through the kernel. The node daemon removes the groups.
 
-The supervisor is in the groups itself, as in that of memory, so that tasks are born there; it opens none of the files
-that are denied. Only devices that gres.conf names are ever denied.
-Sources: cgroup.conf(5) ConstrainDevices, ConstrainCores; cgroups(7), cpuset(7), the kernel's v1 `devices` controller,
-`devicefilter` for version 2.
+The supervisor is in the groups itself, as in the memory group, so that tasks start there; it opens no denied files.
+Only devices that gres.conf names are ever denied. Sources: cgroup.conf(5) ConstrainDevices, ConstrainCores; cgroups(7),
+cpuset(7), the kernel's v1 `devices` controller, `devicefilter` for version 2.
 """
 
 from __future__ import annotations
@@ -18,19 +17,21 @@ from collections.abc import Callable
 from spritz.stepd.spec import SupervisorSpec
 from spritz.stepd.usage import group_name
 
-#: Times that a group is made anew.
+#: attempts to create a group
 _TRIES = 5
 
 
 class Confinement:
-    """Groups of one supervisor, joined when a step first wants them and set anew for every further step."""
+    """Groups of one supervisor, created when a step first needs them and set again for every further step."""
 
     def __init__(self) -> None:
         self._devices: dict[str, DeviceGroup] = {}
         self._cores: dict[str, CoreGroup] = {}
 
     def begin(self, spec: SupervisorSpec) -> None:
-        """A step begins. Raises OSError if devices cannot be kept from it; cores only lead to a line in the log."""
+        """Apply a step's restrictions. Raises OSError if devices cannot be denied; a failure for cores is
+        only logged.
+        """
         if spec.cgroup_devices and spec.cgroup_devices not in self._devices:
             self._devices[spec.cgroup_devices] = DeviceGroup(spec.cgroup_devices)
         for parent, devices in self._devices.items():
@@ -60,7 +61,7 @@ class DeviceGroup:
         self._program = -1
 
     def deny(self, wanted: set[str]) -> None:
-        """Keep exactly these devices (`c 195:0`) from its processes. Raises OSError."""
+        """Deny exactly these devices (`c 195:0`) to its processes. Raises OSError."""
         if wanted == self._denied:
             return
         if not self._listed:
@@ -85,7 +86,7 @@ class CoreGroup:
         self.path = _join(parent, prepare=inherit_cpuset)
 
     def hold(self, cores: tuple[int, ...]) -> None:
-        """Let its processes run on these CPUs, or on all that its parent has. Raises OSError."""
+        """Restrict its processes to these CPUs, or allow all of its parent's. Raises OSError."""
         if cores == self._held:
             return
         if cores:
@@ -96,7 +97,7 @@ class CoreGroup:
 
 
 def inherit_cpuset(path: str) -> None:
-    """Have what the group above has: version 1 takes no process into a set that is empty, version 2 does this itself.
+    """Copy the parent's sets: version 1 accepts no process into an empty set; version 2 does this by itself.
 
     Raises OSError.
     """
@@ -108,7 +109,7 @@ def inherit_cpuset(path: str) -> None:
 
 
 def device_numbers(paths: tuple[str, ...]) -> set[str]:
-    """`c 195:0` of the paths that are devices, as the controller names them; others are not there to be opened."""
+    """`c 195:0` for each path that is a device; other paths are skipped."""
     found = set()
     for path in paths:
         try:
@@ -128,7 +129,7 @@ def _allow_all(path: str) -> None:
 
 
 def _join(parent: str, prepare: Callable[[str], None] = lambda _: None) -> str:
-    """Make a group of ours, and be in it. Daemons remove empty ones, which it is for a moment: then once more."""
+    """Create a group and join it. Daemons remove empty groups, which it is for a moment: then it retries."""
     path = f"{parent}/{group_name(os.getpid())}"
     for left in reversed(range(_TRIES)):
         try:
@@ -136,7 +137,7 @@ def _join(parent: str, prepare: Callable[[str], None] = lambda _: None) -> str:
                 with contextlib.suppress(FileExistsError):
                     os.mkdir(directory)
                     prepare(directory)
-            prepare(path)  # it may be that of a process that had our number and was killed
+            prepare(path)  # it may belong to a killed process with the same number
             _write(f"{path}/cgroup.procs", str(os.getpid()))
             break
         except OSError as error:

@@ -2,14 +2,14 @@
 
     python -m spritz.stepd.container OPTIONS COMMAND…        OPTIONS: JSON, as `model.job.ContainerOptions` has them,
                                                              and devices_denied, devices_given of gres.conf
-    python -m spritz.stepd.container --save OPTIONS PID      when nothing of the step is left: --container-save
+    python -m spritz.stepd.container --save OPTIONS PID      after the step's end: --container-save
 
 It runs as the user, as any task does, with the task's variables, CPUs, devices and files. A container is a root file
 system and nothing else: processes stay in the job's cgroups and see the node's network, processes and devices, so
-signals, limits, GPUs and MPI are what they are without. Where the root is from: `images`.
+signals, limits, GPUs and MPI work as without it. `images` provides the root.
 
-One that has a name (--container-name), or is to be saved, is a copy of the image that may be written to, in the user's
-cache. Variables that the image sets (its configuration, or /etc/environment) come before the job's, as with pyxis.
+A container with a name (--container-name), or to be saved, is a writable copy of the image in the user's cache.
+Variables that the image sets (its configuration, or /etc/environment) come before the job's, as with pyxis.
 
 Source: bwrap(1); pyxis's README.
 """
@@ -28,7 +28,7 @@ from typing import Any, NoReturn
 from spritz.stepd import images
 from spritz.stepd.images import Refused
 
-#: What is mounted over an image in any case, where the node has it.
+#: files always mounted over an image, if the node has them
 _HOST_FILES = ("/etc/resolv.conf", "/etc/hosts", "/etc/passwd", "/etc/group", "/etc/nsswitch.conf")
 
 #: in place of a source: an empty file system
@@ -38,7 +38,7 @@ Mount = tuple[str, str, bool]
 
 
 def main(words: list[str]) -> int:
-    """Returns only where there is no such container, or it has been saved."""
+    """Returns only if there is no such container, or after saving it."""
     signal.signal(signal.SIGTERM, _interrupted)
     try:
         if words[0] == "--save":
@@ -52,7 +52,7 @@ def main(words: list[str]) -> int:
 
 
 def _interrupted(number: int, frame: FrameType | None) -> NoReturn:
-    """Half an image, and what makes it, are removed on the way out."""
+    """Removes incomplete images, and ends their programs, before exiting."""
     raise SystemExit(128 + number)
 
 
@@ -69,7 +69,7 @@ def start(options: dict[str, Any], command: list[str], environment: dict[str, st
         mounts.insert(0, (home, home, False))
     engine = images.program("bwrap")
     if options.get("save"):
-        _saver(options["save"])  # before hours of work, not after them
+        _saver(options["save"])  # checked before hours of work, not after them
     if name or options.get("save"):
         root = _container(options, environment)
         options = {**options, "writable": not options.get("readonly")}
@@ -78,7 +78,7 @@ def start(options: dict[str, Any], command: list[str], environment: dict[str, st
     if options.get("entrypoint"):
         command = [*images.entry_point_of(root), *command]
     words = arguments(root, mounts, options, command, environment)
-    # The image's variables are for the command: its LD_LIBRARY_PATH must not choose bwrap's own libraries.
+    # The image's variables are for the command only: its LD_LIBRARY_PATH must not affect bwrap.
     ours = options.get("environment", ())
     variables = {name: value for name, value in images.variables_of(root).items() if name not in ours}
     given = [word for name, value in variables.items() for word in ("--setenv", name, value)]
@@ -86,11 +86,11 @@ def start(options: dict[str, Any], command: list[str], environment: dict[str, st
     os.execve(engine, [engine, *given, *words], environment)
 
 
-# -- containers that are kept
+# Named and saved containers
 
 
 def _container(options: dict[str, Any], environment: dict[str, str]) -> str:
-    """The directory of the one with this name, or of the step's own that is to be saved."""
+    """The directory of the named container, or of the step's own that will be saved."""
     image, name = options.get("image", ""), options.get("name", "")
     place, marker = _place(options, environment), f"{_place(options, environment)}.step"
     step = _step(environment)
@@ -115,7 +115,7 @@ def _container(options: dict[str, Any], environment: dict[str, str]) -> str:
 
 
 def _place(options: dict[str, Any], environment: dict[str, str]) -> str:
-    # Homes are shared by nodes: what is the step's own is each node's own.
+    # Nodes share homes, but a step's own container belongs to one node.
     name = options.get("name") or f".{_step(environment)}.{_node(environment)}"
     return os.path.join(images.cache_of(environment, "containers"), name)
 
@@ -132,7 +132,7 @@ def save(options: dict[str, Any], environment: dict[str, str]) -> int:
     """Write the container's files to the file of --container-save, whole or not at all. Raises Refused, OSError."""
     place, target = _place(options, environment), options["save"]
     if not os.path.isdir(place):
-        return 0  # it never came to be, and the task has said so
+        return 0  # it was never created, and the task reported that
     part = f"{target}.{_step(environment)}.{_node(environment)}.part"
     try:
         images.run(_saver(target, place, part), target, images.limit(environment), "save")
@@ -169,7 +169,9 @@ def _mount(text: str) -> tuple[str, str, bool]:
 def arguments(
     root: str, mounts: list[Mount], options: dict[str, Any], command: list[str], environment: dict[str, str]
 ) -> list[str]:
-    """bwrap's. Devices are the node's, but of those in gres.conf the step's alone; /tmp is the container's own."""
+    """Arguments of bwrap. Devices are the node's, but only the step's of those in gres.conf; /tmp is the container's
+    own.
+    """
     made = bool(options.get("writable"))
     all_mounts = [*_of_mpi(environment), *mounts]
     given = options.get("devices_given", ())
@@ -182,7 +184,7 @@ def arguments(
     for path in options.get("devices_denied", ()):
         if path.startswith("/dev/") and os.path.exists(path):
             found += ["--bind", path, path]  # which no device can be opened through (nodev)
-    # What the image has no place for is left out: a root that may not be written to gets no new directories.
+    # Targets missing in the image are skipped: a read-only root gets no new directories.
     if made or os.path.isdir(f"{root}/sys"):
         found += ["--ro-bind", "/sys", "/sys"]
     for directory in ("/tmp", "/run"):
@@ -209,8 +211,8 @@ def _of_mpi(environment: dict[str, str]) -> list[Mount]:
 
 
 def _without_place(root: str, targets: list[str]) -> set[str]:
-    """Directories of the image in which targets that it does not have are made. Below the container's own /tmp and
-    /run, and the node's /dev, anything can be mounted.
+    """Directories of the image in which missing targets must be created. Below the container's own /tmp and /run, and
+    the node's /dev, anything can be mounted.
     """
     found: set[str] = set()
     for target in targets:
@@ -230,7 +232,7 @@ def _without_place(root: str, targets: list[str]) -> set[str]:
 
 
 def _in_parts(root: str, opened: set[str]) -> list[str]:
-    """The image with its `opened` directories made anew, so that they can have more than the image has in them."""
+    """The image with its `opened` directories rebuilt, so that they can contain more than in the image."""
     found: list[str] = []
     for directory in sorted(opened):
         if directory != "/":
@@ -254,7 +256,7 @@ def _directory(options: dict[str, Any], root: str, mounts: list[Mount]) -> str:
     if any(here == target or here.startswith(target.rstrip("/") + "/") for _, target, _ in mounts):
         return here
     if here.startswith(("/tmp/", "/run/")):
-        return "/"  # the container's own are empty
+        return "/"  # the container's own directories are empty
     return here if os.path.isdir(root + here) else "/"
 
 

@@ -16,7 +16,7 @@ _MESSAGE_BYTES_MAX = 64 * 1024 * 1024
 
 
 class Signal(msgspec.Struct, frozen=True, tag="signal"):
-    """Send `number` to every process of the step; `first_only`: to the batch shell alone."""
+    """Send `number` to every process of the step; `first_only`: only to the batch shell."""
 
     number: int
     first_only: bool = False
@@ -37,7 +37,7 @@ class Suspend(msgspec.Struct, frozen=True, tag="suspend"):
 
 
 class Attach(msgspec.Struct, frozen=True, tag="attach"):
-    """Connect to one more client."""
+    """Connect to another client."""
 
     io_address: str
     io_key: str
@@ -54,11 +54,11 @@ class Forget(msgspec.Struct, frozen=True, tag="forget"):
 
 
 class Measure(msgspec.Struct, frozen=True, tag="measure"):
-    """What has the step used so far? Answered by `Measured`."""
+    """Request the usage of the step so far. Answered by `Measured`."""
 
 
 class Begin(msgspec.Struct, frozen=True, tag="begin"):
-    """To an idle supervisor: another step, in this spool directory."""
+    """To an idle supervisor: run another step, in this spool directory."""
 
     directory: str
 
@@ -77,17 +77,17 @@ class Finished(msgspec.Struct, frozen=True, tag="finished"):
 
 
 class Idle(msgspec.Struct, frozen=True, tag="idle"):
-    """Nothing is left of the step, it was forgotten, and the supervisor could do another one."""
+    """The step is gone and forgotten; the supervisor can run another one."""
 
 
 class NotForked(msgspec.Struct, frozen=True, tag="not_forked"):
-    """The zygote could make no process for the supervisor; nothing was begun. `number` is the error's."""
+    """The zygote could not fork a supervisor; nothing was started. `number`: the errno."""
 
     number: int
 
 
 class Measured(msgspec.Struct, frozen=True, tag="measured"):
-    """What the step's tasks have used, and its processes."""
+    """The usage of the step's tasks, and its processes."""
 
     usage: Usage
     pids: tuple[int, ...]
@@ -116,7 +116,7 @@ def body_bytes(prefix: bytes) -> int:
 
 
 def decode_order(body: bytes) -> Order:
-    """The order that these bytes are. Raises ValueError for what is none."""
+    """The decoded order. Raises ValueError for invalid bytes."""
     order: Order = _orders.decode(body)
     return order
 
@@ -143,7 +143,7 @@ class _Splitter:
 
 
 class OrderDecoder(_Splitter):
-    """Cuts received bytes into orders. Raises ValueError for what is none."""
+    """Splits received bytes into orders. Raises ValueError for invalid bytes."""
 
     def feed(self, data: bytes) -> list[Order]:
         """Orders completed by `data`."""
@@ -151,7 +151,7 @@ class OrderDecoder(_Splitter):
 
 
 class ReportDecoder(_Splitter):
-    """Cuts received bytes into reports. Raises ValueError for what is none."""
+    """Splits received bytes into reports. Raises ValueError for invalid bytes."""
 
     def feed(self, data: bytes) -> list[Report]:
         """Reports completed by `data`."""

@@ -15,10 +15,10 @@ from spritz.stepd.spec import CONTROL
 
 
 class DaemonLink:
-    """Orders come in, reports go out. A daemon that connects anew is told everything again.
+    """Receives orders and sends reports. A daemon that reconnects gets all reports again.
 
     `connection` is the one that the daemon handed over at the start; later ones come to the spool's socket, which is
-    made in the working directory. Raises OSError: FileExistsError if somebody has made it.
+    made in the working directory. Raises OSError: FileExistsError if it exists.
     """
 
     def __init__(
@@ -43,25 +43,25 @@ class DaemonLink:
 
     @property
     def connected(self) -> bool:
-        """A daemon is there."""
+        """Whether a daemon is connected."""
         return self._connection is not None
 
     def send(self, report: control.Started) -> None:
-        """Tell the daemon, and any later one."""
+        """Send a report to the daemon, and to any later one."""
         self._started = report
         self._send(report)
 
     def answer(self, report: control.Measured) -> None:
-        """Tell the daemon that has asked, and no later one."""
+        """Answer the daemon's request; later daemons do not get it."""
         self._send(report)
 
     def finished(self, result: StepFinished) -> None:
-        """Tell the daemon, and any later one."""
+        """Report the result to the daemon, and to any later one."""
         self._finished = control.Finished(result)
         self._send(self._finished)
 
     def release(self) -> socket.socket | None:
-        """Let go; the first connection, if it is still there, for the next step."""
+        """Release the link; returns the first connection, if still open, for the next step."""
         self._reactor.forget(self._listener.fileno())
         self._listener.close()
         if self._connection is not self._first:
@@ -109,7 +109,7 @@ class DaemonLink:
         except BlockingIOError:
             pass
         except OSError:
-            return  # the end of file that follows is where it is dealt with
+            return  # the end of file that follows is handled elsewhere
         self._reactor.watch(self._connection.fileno(), READABLE | (WRITABLE if self._outgoing else 0), self._ready)
 
     def _ready(self, ready: int) -> None:

@@ -1,4 +1,4 @@
-"""A program in the kernel that keeps the processes of a version 2 cgroup from devices.
+"""An eBPF program that denies devices to the processes of a version 2 cgroup.
 
 Version 2 has no controller `devices`; instead a small eBPF program is asked at every open and mknod of a device, and
 answers 1 (allowed, as far as it goes) or 0 (EPERM). Programs of the groups above are asked as well.
@@ -52,7 +52,7 @@ def _instruction(code: int, *, to: int = 0, source: int = 0, offset: int = 0, va
 
 
 def attach(group: str, denied: Iterable[str], replaced: int = -1) -> int:
-    """Have the group's processes kept from these devices, and from no others any longer that `replaced` denied.
+    """Deny these devices to the group's processes, in place of those that the program `replaced` denied.
 
     `group` is the directory of a version 2 cgroup. Returns the program's descriptor, for the next call; the kernel
     keeps the program as long as the group. Raises OSError where the kernel or our rights do not allow it.

@@ -1,8 +1,7 @@
-"""Energy that was used, as counters of the machine say: of processors (RAPL, through powercap), or of NVIDIA's GPUs.
+"""Energy use by hardware counters: of processors (RAPL, through powercap), or of NVIDIA GPUs.
 
-RAPL counts whole sockets: a step is told what its node used while it ran, its neighbours' part included, as in Slurm.
-Where the counters cannot be read (by root alone, on most systems), nothing is known. A GPU is counted for the steps
-that have it.
+RAPL counts whole sockets: a step is charged for its whole node while it runs, including other jobs, as in Slurm. If the
+counters cannot be read (only by root, on most systems), the use is unknown. A GPU counts for the steps that have it.
 
 Source: slurm.conf(5) AcctGatherEnergyType=acct_gather_energy/rapl and gpu; Linux power capping framework; NVML API
 reference, nvmlDeviceGetTotalEnergyConsumption (millijoules since the driver was loaded; Volta and later).
@@ -34,7 +33,7 @@ class NvidiaGpus:
     """Sums up from the first `read` on, which loads NVML: not before the tasks have been started.
 
     `devices`: those of the step, of which `/dev/nvidia3` is a GPU; without such, all that there are. `read` never
-    raises: a GPU that does not tell, and a driver that fails, count for nothing from then on.
+    raises: a GPU without a counter, and a failing driver, count as 0 from then on.
     """
 
     def __init__(self, devices: tuple[str, ...]) -> None:
@@ -55,7 +54,7 @@ class NvidiaGpus:
             for index, known in self._last.items():
                 now = self._counter(index)
                 if now is not None:
-                    # A driver that was loaded anew begins at nothing.
+                    # A reloaded driver starts from zero.
                     self._millijoules += now - known if now >= known else now
                     self._last[index] = now
         return round(self._millijoules / 1e3)
@@ -87,7 +86,7 @@ class NvidiaGpus:
 
 
 class Rapl:
-    """Sums up from when it is made on. `read` must be called more often than a counter runs over: every minute."""
+    """Sums up from its creation. Call `read` more often than a counter overflows: every minute."""
 
     def __init__(self, root: str = ROOT) -> None:
         self._sockets: list[tuple[str, int]] = []
@@ -101,7 +100,7 @@ class Rapl:
 
     @property
     def known(self) -> bool:
-        """There are counters."""
+        """Whether there are counters."""
         return bool(self._sockets)
 
     def read(self) -> int:

@@ -1,4 +1,4 @@
-"""Programs that run when a task has ended, as its user and without its files: epilogs, and what ends its container.
+"""Programs that run after a task, as its user and without its files: epilogs, and the end of its container.
 
 Source: slurm.conf(5) TaskEpilog, srun(1) --task-epilog; the time they have and what is said as in Slurm 22.05.
 """
@@ -24,7 +24,7 @@ EPILOG_SECONDS = 5.0
 
 
 def start_epilogs(spec: SupervisorSpec, task_id: int, pid: int, say: Callable[[str], None]) -> list[int]:
-    """Their process ids. `pid` was the task's."""
+    """Process ids of the started epilogs. `pid` was the task's."""
     environment = {b"SLURM_PROCID": b"%d" % task_id, b"SLURM_TASK_PID": b"%d" % pid}
     for variable in spec.environment:
         name, _, value = variable.partition(b"=")
@@ -65,7 +65,7 @@ def start_end(spec: SupervisorSpec, task: TaskSpec, pid: int) -> tuple[int, int]
 
 
 def last_line(said: int) -> str:
-    """Of what was said there, which is closed."""
+    """The last line in that file, which is closed."""
     with open(said, "rb") as file:
         file.seek(max(0, os.fstat(said).st_size - 4096))
         lines = file.read().decode(errors="replace").splitlines()
@@ -79,14 +79,14 @@ def end_environment(spec: SupervisorSpec, task: TaskSpec) -> dict[bytes, bytes]:
 
 
 def end_late(running: Iterable[int]) -> None:
-    """Kill what of these has not ended, with all that it started and that did not leave its group."""
+    """Kill those that have not ended, with their process groups."""
     for pid in running:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(pid, signal.SIGKILL)
 
 
 def failed(status: int) -> str:
-    """What is said of a wait status."""
+    """The text for a wait status."""
     return f"error: TaskEpilog failed status={status}"
 
 

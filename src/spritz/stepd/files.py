@@ -17,7 +17,7 @@ class StreamError(Exception):
 
 
 class StreamFiles:
-    """Opens files for tasks. Tasks that share a path share one open file, so that none writes over another.
+    """Opens files for tasks. Tasks that share a path share one open file, so that none overwrites another's output.
 
     Must be used while the process is the user.
     """
@@ -60,7 +60,7 @@ class StreamFiles:
 
 
 def labelled(descriptor: int, task_id: int, kind: int, labels: Labels) -> Callable[[bytes], None]:
-    """Writes a stream of the task to the file, with labels; it closes the descriptor at the stream's end."""
+    """Writes a task's stream to the file, with labels; closes the descriptor at the stream's end."""
     lost = False
 
     def write(data: bytes) -> None:

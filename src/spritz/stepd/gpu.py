@@ -1,7 +1,7 @@
-"""What processes use of NVIDIA's GPUs: memory and utilisation, as NVML says. Nothing where there is no NVML.
+"""Use of NVIDIA GPUs by process: memory and utilisation, from NVML. Nothing without NVML.
 
-Asked at the times when living processes are sampled, never at a launch: loading NVML takes longer than starting a task.
-NVML names processes by the machine's numbers; in a container with numbers of its own none of ours is among them.
+Read when processes are sampled, never at a launch: loading NVML takes longer than starting a task. NVML names processes
+by the machine's numbers; in a container with numbers of its own none of ours is among them.
 
 Source: slurm.conf(5) AccountingStorageTRES gres/gpuutil, gres/gpumem; NVML API reference.
 """
@@ -22,7 +22,7 @@ def visible_in(environment: tuple[bytes, ...]) -> bool:
 class Gpus:
     """Reads all GPUs of the machine. `read` never raises: a driver that fails is not asked again.
 
-    `known`: it has said what processes use, be it nothing.
+    `known`: NVML has reported the use of processes, possibly none.
     """
 
     def __init__(self) -> None:

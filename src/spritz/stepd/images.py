@@ -1,8 +1,8 @@
 """Images of containers as directories: found, or unpacked once into the user's cache.
 
 A path is a directory, or an archive: .tar, .sqsh (enroot's), .sif (apptainer's). Anything else names an image of
-podman's store, or of a registry: what the node has pulls it (podman, enroot or apptainer), and runs nothing.
-Every program has a time limit, and what was half made is removed.
+podman's store, or of a registry: what the node has pulls it (podman, enroot or apptainer), and runs nothing. Every
+program has a time limit, and incomplete results are removed.
 
 Source: podman(1), enroot(1), apptainer(1), pyxis.
 """
@@ -24,21 +24,21 @@ _ARCHIVES = (".tar", ".tar.gz", ".tgz", ".tar.xz", ".tar.bz2", ".tar.zst")
 SQUASHED = (".sqsh", ".squashfs", ".sqfs")
 _APPTAINER = (".sif",)
 
-#: Where the configuration of an unpacked image is, beside its directory.
+#: suffix of an unpacked image's configuration, next to its directory
 _CONFIGURATION = ".json"
 
-#: How long a pull, or unpacking, may take, in seconds, unless the user says otherwise; and a question.
+#: Seconds for a pull or for unpacking, unless the user sets it; and for a query.
 LIMIT_VARIABLE = "SPRITZ_CONTAINER_SECONDS"
 _LIMIT_SECONDS = 1800.0
 _QUESTION_SECONDS = 60.0
 
 
 class Refused(Exception):
-    """It cannot be; the words are for the job's standard error."""
+    """The image cannot be used; the text is for the job's standard error."""
 
 
 def root_of(image: str, environment: dict[str, str]) -> str:
-    """The directory that the image is, or is unpacked to. Raises Refused."""
+    """The image's directory, unpacked if necessary. Raises Refused."""
     if not image.startswith("/"):
         return _of_name(image, environment)
     if os.path.isdir(image):
@@ -60,7 +60,7 @@ def root_of(image: str, environment: dict[str, str]) -> str:
 
 
 def limit(environment: dict[str, str]) -> float:
-    """How long a pull, or unpacking, may take."""
+    """Seconds for a pull or for unpacking."""
     try:
         return float(environment.get(LIMIT_VARIABLE, "")) or _LIMIT_SECONDS
     except ValueError:
@@ -68,7 +68,7 @@ def limit(environment: dict[str, str]) -> float:
 
 
 def variables_of(root: str) -> dict[str, str]:
-    """What the image sets."""
+    """Variables that the image sets."""
     lines = _configuration_of(root).get("Env")
     if not isinstance(lines, list):
         try:
@@ -81,7 +81,7 @@ def variables_of(root: str) -> dict[str, str]:
 
 
 def entry_point_of(root: str) -> list[str]:
-    """What the image wants a command to be an argument of: as its configuration says, or enroot's /etc/rc."""
+    """The image's entry point, from its configuration or enroot's /etc/rc."""
     words = _configuration_of(root).get("Entrypoint")
     if isinstance(words, list):
         return [str(word) for word in words]
@@ -98,7 +98,7 @@ def _configuration_of(root: str) -> dict[str, object]:
 
 
 def copy(root: str, place: str, seconds: float) -> None:
-    """The image's files, with what its configuration says in files as enroot has them. Raises Refused, OSError."""
+    """Copy the image's files, with its configuration in enroot's form. Raises Refused, OSError."""
     run(["cp", "--archive", "--no-preserve=ownership", "--reflink=auto", f"{root}/.", place], root, seconds)
     if not os.path.exists(root + _CONFIGURATION):
         return
@@ -115,7 +115,7 @@ def copy(root: str, place: str, seconds: float) -> None:
 
 @contextmanager
 def replaced(path: str) -> Iterator[IO[str]]:
-    """A new file in place of whatever has that name: of an image, which may have a link to anywhere there."""
+    """A new file that replaces whatever has that name: an image may have a link to anywhere there."""
     with contextlib.suppress(FileNotFoundError):
         os.unlink(path)
     with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644), "w", encoding="utf-8") as file:
@@ -131,7 +131,7 @@ def program(name: str) -> str:
 
 
 def run(words: list[str], image: str, seconds: float, doing: str = "unpack") -> str:
-    """Standard output of a program that succeeds. Raises Refused: also where it has not ended after `seconds`."""
+    """Standard output of a successful program. Raises Refused, also if it has not ended after `seconds`."""
     status, output, errors = _finished(words, image, seconds)
     if status:
         said = errors.strip().splitlines()
@@ -159,7 +159,7 @@ def _finished(words: list[str], image: str, seconds: float) -> tuple[int, str, s
     return ran.returncode, output.decode(errors="replace"), errors.decode(errors="replace")
 
 
-# -- archives
+# Archives
 
 
 def _unsquash(place: str, image: str, seconds: float) -> None:
@@ -179,7 +179,7 @@ def _sandbox(place: str, source: str, image: str, seconds: float) -> None:
     run([apptainer, "build", "--force", "--sandbox", place, source], image, seconds)
 
 
-# -- names
+# Names
 
 
 def _of_name(image: str, environment: dict[str, str]) -> str:
@@ -236,12 +236,12 @@ def _of_podman(image: str, environment: dict[str, str]) -> str:
 
 
 def tell(text: str) -> None:
-    """Why the task waits."""
+    """Report why the task waits."""
     sys.stderr.write(f"slurmstepd: container: {text}\n")
     sys.stderr.flush()
 
 
-# -- the cache
+# Cache
 
 
 def cache_of(environment: dict[str, str], kind: str) -> str:
@@ -270,8 +270,8 @@ def _kept(
 
 
 def made_once(place: str, make: Callable[[str], None], image: str) -> None:
-    """Have the directory `place`, which `make` fills under another name. The first task that wants it makes it, and the
-    others wait; what a killed one has left is made anew. Raises Refused.
+    """The directory `place`, filled by `make` under another name first. The first task creates it, the others wait;
+    remains of a killed one are replaced. Raises Refused.
     """
     if os.path.isdir(place):
         return

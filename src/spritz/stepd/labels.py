@@ -1,4 +1,4 @@
-"""The task before each line of its output (`srun --label`): by the client, or in a file that the node writes. Pure.
+"""Labels each line of output with its task (`srun --label`), in the client or in a node's file. Pure.
 
 Source: srun(1) --label; recorded output of 22.05.
 """

@@ -1,4 +1,4 @@
-"""What serves MPI programs among a step's tasks: PMI, PMIx, or nothing. Imports what is served, and only that.
+"""Starts the server for a step's MPI programs: PMI, PMIx, or none. Imports only the one needed.
 
 Source: srun(1) --mpi.
 """
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 class Mpi:
     """The servers of the step. `terminate(seconds)` ends it; `say(text)` tells the user why.
 
-    `ending()`: it is being ended already, so that tasks which vanish are no news.
+    `ending()`: the step is being ended, so vanishing tasks are expected.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class Mpi:
         self._pmix: PmixServer | None = None
 
     def start(self) -> PmiServer | PmixServer | None:
-        """What tasks are to be told of. Raises OSError if they cannot be served."""
+        """The server to announce to tasks. Raises OSError if it cannot start."""
         spec, clients = self._spec, self._clients
         if spec.pmi is not None:
             from spritz.stepd.pmi import PmiServer
@@ -82,7 +82,7 @@ class Mpi:
         return self._pmix.pid if self._pmix is not None else 0
 
     def end(self) -> None:
-        """No task is left. It may be said again."""
+        """No task is left. May be called repeatedly."""
         if self._pmix is not None:
             self._pmix.end()
 
@@ -93,11 +93,11 @@ class Mpi:
             self._pmix = None
 
     def _abort(self) -> None:
-        """A task wants the whole step ended. The client ends all, at once: who has called for that has time to exit."""
+        """A task aborts the step. The client ends all tasks at once; the caller gets time to exit."""
         self._clients.tell_primary(protocol.frame(protocol.PMI_ABORT))
 
     def _abort_pmix(self, rank: int, status: int | None) -> None:
-        """A task wants that, or is lost. The client ends all, at once: who has called for the end has time to exit."""
+        """A task aborts the step, or is lost. The client ends all tasks at once; the caller gets time to exit."""
         if self._ending():
             return
         if status is None:

@@ -1,13 +1,13 @@
-"""What a task sees of the machine: names of a virtual node's own, and directories of the job's own in place of /tmp.
+"""Namespaces of tasks: host names of virtual nodes, and private directories in place of /tmp.
 
 Names: an /etc/hosts with the cluster's nodes, and the node's hostname.
 
 Virtual nodes share a machine, and no name service knows them; but every training script resolves the first node's name
 to find its master. So the task gets a mount and a UTS namespace in which those names mean this machine. That takes
 CAP_SYS_ADMIN. Root has it. An ordinary user's zygote has it in a user namespace that it enters first, and that all its
-tasks are in: tasks in different ones could not open each other's memory, as MPI does (ptrace(2), access modes).
-Where namespaces are not allowed the task runs with the machine's names, without a word: it is a convenience.
-Directories of the job's own (`job_container/tmpfs`) keep users apart: a task without them does not start.
+tasks are in: tasks in different ones could not open each other's memory, as MPI does (ptrace(2), access modes). Without
+permission for namespaces the task silently runs with the machine's names: they are only a convenience. Directories of
+the job's own (`job_container/tmpfs`) keep users apart: a task without them does not start.
 
 Source: unshare(2), mount_namespaces(7), user_namespaces(7), sethostname(2).
 """
@@ -58,7 +58,7 @@ def enter(hosts_file: str, node: str) -> bool:
 
 
 def cover(directories: tuple[tuple[str, str], ...], *, shared: bool) -> None:
-    """Have this process, and its children, see each first directory at the second. Raises OSError.
+    """Mount each first directory over the second for this process and its children. Raises OSError.
 
     `shared`: what the machine mounts later is seen as well.
     """
@@ -77,7 +77,7 @@ def cover_here(directories: tuple[tuple[str, str], ...], *, shared: bool) -> Non
 
 
 def may_cover() -> str:
-    """Tried in a child: why this process could not `cover` anything, "" if it could."""
+    """Tries `cover` in a child: the error, or ""."""
     pid = os.fork()
     if not pid:
         try:

@@ -1,7 +1,7 @@
 """A task in a container of an OCI runtime, as oci.conf says: --container=BUNDLE.
 
     python -m spritz.stepd.oci run TASK COMMAND…      becomes the runtime, with the task's command in its container
-    python -m spritz.stepd.oci end TASK PID           when nothing of the step is left: what the runtime still has of it
+    python -m spritz.stepd.oci end TASK PID           after the step's end: removes the remaining container
 
 TASK is JSON, a `Task`. Both run as the user, with the task's variables, as the runtime does. The bundle stays as it is:
 the runtime gets a directory with a config.json made of the bundle's, with the command, the variables (the bundle's
@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 if TYPE_CHECKING:
     from types import FrameType
 
-#: Where a batch script is seen inside, as in Slurm.
+#: path of a batch script inside, as in Slurm
 SCRIPT_INSIDE = "/tmp/slurm/startup"
 
 _CONFIGURATION, _VARIABLES = "config.json", "environment"
@@ -39,16 +39,16 @@ _WITH = {
     "/dev/nvidia": ("/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools", "/dev/nvidia-modeset"),
     "/dev/dri/": ("/dev/kfd",),
 }
-#: How long Query, Kill and Delete may take, Create and Start as well.
+#: Seconds for Query, Kill and Delete, and for Create and Start.
 _COMMAND_SECONDS = 10.0
 _CREATE_SECONDS = 60.0
 _LOOK_MIN_SECONDS, _LOOK_MAX_SECONDS = 0.0025, 1.0
-#: What the runtimes are found in, beside the job's PATH.
+#: search path for runtimes, after the job's PATH
 _STANDARD_PATH = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
 
 
 class Task(NamedTuple):
-    """What must be known of the task and of oci.conf (`config.oci.OciFile`, whose fields these are)."""
+    """Data about the task and oci.conf (the fields of `config.oci.OciFile`)."""
 
     bundle: str
     #: made for the step, the user's
@@ -87,7 +87,7 @@ class Task(NamedTuple):
 
 
 class Refused(Exception):
-    """It cannot be; the words are for the job's standard error."""
+    """The container cannot run; the text is for the job's standard error."""
 
 
 def main(words: list[str]) -> int:
@@ -131,7 +131,7 @@ class Container:
         if not task.ignore_config:
             self._bundle = self._directory
 
-    # -- the beginning
+    # Start
 
     def begin(self, command: list[str]) -> int:
         """Become the runtime; or create the container, start it, and wait for it. Raises Refused, OSError."""
@@ -223,7 +223,7 @@ class Container:
         found["PATH"] = ":".join(dict.fromkeys((*places, *_STANDARD_PATH)))
         return found
 
-    # -- without RunTimeRun
+    # Without RunTimeRun
 
     def _create_and_start(self) -> int:
         """The container's exit status where it is a process below this one, else that of RunTimeStart."""
@@ -257,7 +257,7 @@ class Container:
         return 0
 
     def _must(self, name: str, pattern: str) -> None:
-        """Its output is the container's, so that is the task's."""
+        """Run a command whose output is the container's, and so the task's."""
         try:
             done = subprocess.run(
                 ["/bin/sh", "-c", self._filled(pattern)], env=self._environment(), timeout=_CREATE_SECONDS
@@ -280,10 +280,10 @@ class Container:
             wait = min(2 * wait, _LOOK_MAX_SECONDS)
         raise Refused("container never started")
 
-    # -- the end
+    # End
 
     def end(self, pid: int) -> int:
-        """End and remove what the runtime still knows of the task; 1 if it cannot be."""
+        """End and remove the task's remaining container; 1 if that fails."""
         task = self._task
         self._pid = pid
         with contextlib.suppress(Refused):
@@ -311,7 +311,7 @@ class Container:
         return int(left)
 
     def _state(self) -> dict[str, Any] | None:
-        """What RunTimeQuery says; None if it knows no such container."""
+        """The answer of RunTimeQuery; None if it knows no such container."""
         said = self._shell("RunTimeQuery", self._task.query)
         try:
             found = json.loads(said)
@@ -320,7 +320,7 @@ class Container:
         return found if isinstance(found, dict) and found.get("status") else None
 
     def _shell(self, name: str, pattern: str) -> bytes:
-        """Standard output of a command that fails where there is nothing to be done; b"" if it fails."""
+        """Standard output of a command that may fail; b"" if it does."""
         if "%p" in pattern.replace("%%", ""):
             from spritz.stepd import processes
 
@@ -346,7 +346,7 @@ class Container:
         return b"" if ran.returncode else output
 
     def _filled(self, pattern: str) -> str:
-        """A pattern with everything in it that % stands for."""
+        """A pattern with all % letters replaced."""
         task = self._task
         known = {
             "%": "%",
@@ -398,7 +398,7 @@ def _bound(source: str, target: str, *options: str) -> dict[str, Any]:
 
 
 def _new(path: str) -> Any:
-    """A file of the user's alone, in place of one that a requeued job has left."""
+    """A private file of the user, replacing one left by a requeued job."""
     with contextlib.suppress(FileNotFoundError):
         os.unlink(path)
     return open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb")

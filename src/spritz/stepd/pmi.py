@@ -1,7 +1,8 @@
-"""The PMI server of one node's tasks: what lets the ranks of an MPI program find each other.
+"""The PMI server of one node's tasks: lets the ranks of an MPI program find each other.
 
-Each task has a socket, PMI_FD. What a task puts is everybody's after the next fence (PMI-1: barrier), which ends when
-all tasks of the step have reached it: the step's client gathers the entries of the nodes and gives them all to each.
+Each task has a socket, PMI_FD. An entry that a task puts is visible to all after the next fence (PMI-1: barrier), which
+ends when all tasks of the step have reached it: the step's client collects the entries of all nodes and sends them to
+each.
 
 Source: srun(1) --mpi=pmi2; `pmi_wire` for the protocol.
 """
@@ -72,7 +73,7 @@ class PmiServer:
         self._waiting: list[_Client] = []
         self._fresh: dict[bytes, bytes] = {}
         self.known: dict[bytes, bytes] = {b"PMI_process_mapping": about.mapping.encode()}
-        #: of this node alone (PMI-2 info-putnodeattr), and who waits for what
+        #: entries of this node alone (PMI-2 info-putnodeattr), and clients that wait for them
         self.of_node: dict[bytes, bytes] = {}
         self.wanted: dict[bytes, list[_Client]] = {}
 
@@ -95,7 +96,7 @@ class PmiServer:
         self.known[key] = value
 
     def fence(self, client: _Client) -> None:
-        """A task waits until all have got here."""
+        """A task waits until all have reached the fence."""
         self._waiting.append(client)
         if len(self._waiting) < self._tasks:
             return
@@ -112,7 +113,7 @@ class PmiServer:
             self.release()
 
     def release(self) -> None:
-        """Everybody has reached the fence."""
+        """All tasks have reached the fence."""
         waiting, self._waiting = self._waiting, []
         for client in waiting:
             client.passed()
@@ -147,7 +148,7 @@ class _Client:
             self._say({b"cmd": b"barrier_out"})
 
     def found(self, value: bytes) -> None:
-        """The attribute of the node that it waits for is there."""
+        """The node attribute that it waits for exists now."""
         self._answer(b"info-getnodeattr", {b"found": b"TRUE", b"value": value})
 
     def _ready(self, ready: int) -> None:
@@ -292,7 +293,7 @@ class _Client:
         self._flush()
 
     def _flush(self) -> None:
-        """Write what the socket takes; the rest when the task has read."""
+        """Write as much as the socket accepts; the rest when the task has read."""
         if self._closed:
             return
         descriptor = self._connection.fileno()

@@ -1,4 +1,4 @@
-"""What MPI libraries write to PMI_FD, and what is written back: bytes <-> fields, without any I/O.
+"""The PMI protocol on PMI_FD: bytes <-> fields, without any I/O.
 
 PMI-1 is lines of `name=value` words. PMI-2 begins with one such line, and after its answer every message is six
 characters with its length and `name=value;` pairs, in which `;;` stands for `;`.
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 Fields = dict[bytes, bytes]
 
-#: No message is longer; who announces one does not speak this protocol.
+#: longest message; a longer one is not this protocol
 MESSAGE_BYTES_MAX = 512 * 1024
 _LENGTH_BYTES = 6
 
@@ -20,7 +20,7 @@ class WireError(ValueError):
 
 
 class Decoder:
-    """Cuts what a task writes into messages. `framed` is set by whoever has answered a PMI-2 greeting."""
+    """Splits a task's bytes into messages. Set `framed` after answering a PMI-2 greeting."""
 
     def __init__(self) -> None:
         self.framed = False
@@ -80,7 +80,7 @@ def framed(fields: Fields) -> bytes:
 
 
 def process_mapping(ranks_of_nodes: tuple[tuple[int, ...], ...]) -> str:
-    """Which ranks share a node, as MPICH reads it: `(vector,(first node,nodes,ranks on each),…)` in order of ranks."""
+    """Ranks of each node in MPICH's notation: `(vector,(first node,nodes,ranks on each),…)` in order of ranks."""
     place = {rank: node for node, ranks in enumerate(ranks_of_nodes) for rank in ranks}
     runs: list[list[int]] = []  # of ranks on one node: node, length
     for rank in sorted(place):

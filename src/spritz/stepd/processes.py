@@ -1,4 +1,4 @@
-"""Processes of a step: finding them, killing them all, and what they use. Source: proc(5), prctl(2)."""
+"""Processes of a step: find them, kill them all, and read their usage. Source: proc(5), prctl(2)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _PR_SET_NAME = 15
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _TICKS = os.sysconf("SC_CLK_TCK")
 
-#: Children of ours that are none of the step's: never among `descendants`, so never signalled with them.
+#: our children that do not belong to the step: never among `descendants`, so never signalled with them
 spared: set[int] = set()
 
 
@@ -52,7 +52,7 @@ def parent_of(pid: int) -> int:
 def descendants(pid: int) -> list[int]:
     """All processes below `pid` but the `spared`, parents before children.
 
-    What is forked meanwhile may be missed: look again.
+    Processes forked meanwhile may be missed: call it again.
     """
     found: list[int] = []
     queue = [child for child in children_of(pid) if child not in spared]
@@ -66,7 +66,7 @@ def descendants(pid: int) -> list[int]:
 
 
 def send(pids: list[int], number: int) -> None:
-    """Signal each; those that are gone, or are beyond our power, are skipped."""
+    """Signal each process; those that are gone, or not permitted, are skipped."""
     for pid in pids:
         try:
             os.kill(pid, number)
@@ -96,7 +96,7 @@ def kill_descendants(pid: int) -> int:
 
 
 def lives(pid: int) -> bool:
-    """Whether it is there and does not merely wait to be reaped."""
+    """Whether it exists and is no zombie."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             return file.read().rpartition(b")")[2].split()[0] not in (b"Z", b"X")

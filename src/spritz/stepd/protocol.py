@@ -1,4 +1,4 @@
-"""What a step's supervisors and its client (srun, salloc, sattach, sbcast) say to each other: frames, without any I/O.
+"""The protocol between a step's supervisors and its client (srun, salloc, sattach, sbcast): frames, without any I/O.
 
 The client listens on the address it wrote in `StepSpec.io_address`; every node's supervisor connects to it, once, and
 that connection carries all the standard I/O and all the control of the node's tasks. Sources: srun(1), sattach(1).
@@ -11,7 +11,7 @@ A frame is a 9-byte header `!BII` (kind, task, payload length) and the payload. 
       STARTED      every task of this node runs: `Started` in msgpack
       STDOUT       bytes of one task; an empty payload is the end of that stream
       STDERR       likewise (never sent with a pty: all is STDOUT there)
-      STDIN_CREDIT `!I`: so many bytes of standard input were used up; the client may send as many again
+      STDIN_CREDIT `!I`: this many bytes of standard input were consumed; the client may send as many again
       EXIT         `!iB` (`pack_exit`): wait status of one task, flags (EXIT_OOM). Its output up to then came before.
       MESSAGE      text for the client's own standard error: whole lines, printed as they are, no label
       PMI_FENCE    entries (msgpack) of tasks that wait for those of other nodes; see `pmi`
@@ -26,7 +26,7 @@ A frame is a 9-byte header `!BII` (kind, task, payload length) and the payload. 
       STDIN_EOF    end of standard input for one task or ALL_TASKS
       SIGNAL       `!I`: signal number, to one task or ALL_TASKS, and to what they started
       WINDOW_SIZE  `!HH`: rows, columns of the client's terminal (pty only)
-      TERMINATE    `!I`: TERM and CONT now, KILL after so many seconds
+      TERMINATE    `!I`: TERM and CONT now, KILL after this many seconds
       PMI_KVS      entries of all nodes, after the PMI_FENCE of the last
       PMIX         a message from PMIx servers of other nodes
       DETACH       the client goes; the step goes on without it (sattach). A client of `io_address` that just closes
@@ -34,9 +34,8 @@ A frame is a 9-byte header `!BII` (kind, task, payload length) and the payload. 
 
 Unless the step is `unbuffered` or has a pty, the payload of STDOUT and STDERR is whole lines: it ends with a newline,
 at the end of the stream, or is a piece of one line longer than LINE_BYTES_MAX. So labels (`--label`) can be put by the
-client.
-Flow control of output is the connection's own: a client that does not read stops the tasks when they have filled the
-supervisor's buffer; signals still get through. An *attached* client that does not read is dropped instead.
+client. Flow control of output is the connection's own: a client that does not read stops the tasks when they have
+filled the supervisor's buffer; signals still get through. An *attached* client that does not read is dropped instead.
 
 What a client does
 ------------------

@@ -62,19 +62,19 @@ class Reactor:
             self._poll.register(descriptor, events)
 
     def forget(self, descriptor: int) -> None:
-        """Watch it no more. Harmless when it was not watched."""
+        """Stop watching. Harmless if it was not watched."""
         if self._events.pop(descriptor, None) is not None:
             self._poll.unregister(descriptor)
         self._callbacks.pop(descriptor, None)
 
     def after(self, seconds: float, call: Callable[[], None]) -> Timer:
-        """Call once, so many seconds from now."""
+        """Call once, this many seconds from now."""
         timer = Timer(time.monotonic() + seconds, call)
         heapq.heappush(self._timers, timer)
         return timer
 
     def close(self) -> None:
-        """Give its descriptors back."""
+        """Release its descriptors."""
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         os.close(self._wake_reader)
@@ -117,7 +117,7 @@ class Reactor:
 
 
 def write_some(descriptor: int, queued: bytearray) -> None:
-    """Write what a non-blocking descriptor takes; the rest stays queued. Raises OSError if nobody reads any more."""
+    """Write what a non-blocking descriptor accepts; the rest stays queued. Raises OSError if the reader is gone."""
     try:
         while queued:
             del queued[: os.write(descriptor, queued)]

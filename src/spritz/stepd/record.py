@@ -1,6 +1,6 @@
 """A step's record in the spool: one file that grows. First the spec, then process ids, then the result.
 
-Each entry is `!I` length, one byte of kind, body. An entry that is cut short, and all behind it, counts as not written:
+Each entry is `!I` length, one byte of kind, body. An incomplete entry, and everything after it, counts as not written:
 a killed writer leaves a record that ends earlier, never a wrong one. Spec and result are stored values
 (`model.stored`): an entry of a later release is told apart from a damaged one.
 """
@@ -26,7 +26,7 @@ _result_decoder = msgspec.msgpack.Decoder(StepFinished)
 
 
 class SpooledStep(msgspec.Struct, frozen=True):
-    """What is written of a step. `pids` are the supervisor's, then its tasks'."""
+    """The written part of a step's record. `pids`: the supervisor's, then its tasks'."""
 
     spec: SupervisorSpec
     pids: tuple[int, ...] = ()
@@ -53,7 +53,7 @@ def _entry(kind: bytes, body: bytes) -> bytes:
 
 
 def parse(data: bytes) -> SpooledStep | None:
-    """The record as far as it was written; None if not even the spec is there. Raises UnsupportedFormat."""
+    """The record as far as it was written; None if even the spec is missing. Raises UnsupportedFormat."""
     spec: SupervisorSpec | None = None
     pids: tuple[int, ...] = ()
     result: StepFinished | None = None
@@ -78,7 +78,7 @@ def parse(data: bytes) -> SpooledStep | None:
 
 
 def read(path: str) -> SpooledStep | None:
-    """The record in a file; None if there is none that makes sense.
+    """The record in a file; None if there is no valid one.
 
     Raises OSError if it is there and cannot be read: a step must not be forgotten for want of a descriptor. Raises
     UnsupportedFormat if a later release wrote it.

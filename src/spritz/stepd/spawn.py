@@ -1,7 +1,7 @@
-"""Starting a task the quick way, where the compiled part is there and the task needs nothing that only Python does.
+"""Starts a task with the compiled code, if it is installed and the task needs nothing that only Python does.
 
-Owns the choice, and what is said when it fails; what happens in the child is `_spawn.c`, and in Python `start`, with
-the same result. See docs/decisions/0031.
+Makes the choice and the error messages; the child's code is `_spawn.c` or, in Python, `start`, with the same result.
+See docs/decisions/0031.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from spritz.notation.octets import octets
 from spritz.stepd import start, usage
 from spritz.stepd.spec import SupervisorSpec, TaskSpec
 
-#: The compiled part; None where it was installed without a C compiler.
+#: the compiled code; None if it was installed without a C compiler
 quick: Callable[..., tuple[int, int, int, int]] | None
 try:
     from spritz.stepd import _spawn

@@ -1,11 +1,11 @@
-"""What a supervisor must know of its step, settled by the node daemon: a file in the step's spool directory.
+"""The specification of a step for its supervisor, made by the node daemon: a file in the step's spool directory.
 
 Everything is resolved here: paths are expanded, CPUs are real ones, users are numbers. The supervisor decides nothing.
 
 A step's spool directory (mode 0711, the daemon's own) holds
     step          its record (`stepd.record`): this spec, then process ids, then how it ended; complete up to the spec
                   before the supervisor is asked for, removed when the controller has acknowledged the end
-    control       Unix socket where a daemon that was started again finds the supervisor; whoever makes this name first
+    control       Unix socket where a restarted daemon finds the supervisor; the first to create this name
                   (supervisor, or a daemon that gives the step up by a plain file) owns the step
     slurm_script  the batch script, the user's own
 """
@@ -41,12 +41,12 @@ class TaskSpec(msgspec.Struct, frozen=True, array_like=True):
     stdin: str = NOTHING
     stdout: str = NOTHING
     stderr: str = NOTHING
-    #: run as the user with the task's process id when nothing of the step is left; of what runs elsewhere
+    #: run as the user, with the task's process id, after the step's end; for containers that run elsewhere
     end: tuple[str, ...] = ()
 
 
 class Identity(msgspec.Struct, frozen=True, array_like=True):
-    """Whom the tasks run as."""
+    """The user that tasks run as."""
 
     uid: int
     gid: int
@@ -55,7 +55,7 @@ class Identity(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Pmi(msgspec.Struct, frozen=True, array_like=True):
-    """What MPI programs are told of their step (--mpi=pmi2): `size` tasks on `nodes` nodes, and which share a node.
+    """The step's data for MPI programs (--mpi=pmi2): `size` tasks on `nodes` nodes, and which share a node.
 
     `program` is which of several the tasks here are: the component of a heterogeneous job.
     """
@@ -68,7 +68,7 @@ class Pmi(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Pmix(msgspec.Struct, frozen=True, array_like=True):
-    """What MPI programs are told of their step (--mpi=pmix): its nodes and the tasks' ranks on each, in local order.
+    """The step's data for MPI programs (--mpi=pmix): its nodes and the tasks' ranks on each, in local order.
 
     `node` is the own one's place among them; `universe` is how many tasks the job has room for. `apps` are the programs
     of the nodes' tasks, where they are several: components of a heterogeneous job. A node that components share is
@@ -97,7 +97,7 @@ class SupervisorSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     script: bytes = b""
     identity: Identity
     tasks: tuple[TaskSpec, ...]
-    #: what all tasks have in common, `NAME=value` each
+    #: environment shared by all tasks, `NAME=value` each
     environment: tuple[bytes, ...] = ()
     work_dir: str = "/"
     umask: int = 0o022
@@ -109,7 +109,7 @@ class SupervisorSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     io_address: str = ""
     io_key: str = ""
     unbuffered: bool = False
-    #: tasks of the whole step, whose lines in files begin with the task (`srun --label`); 0: they do not
+    #: tasks of the whole step, if lines in files are labelled (`srun --label`); 0: not labelled
     labelled_tasks: int = 0
     pty: bool = False
     pty_rows: int = 0
@@ -118,16 +118,16 @@ class SupervisorSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     memory_limit_mib: int = 0
     #: swap beyond it; -1: not limited
     swap_limit_mib: int = 0
-    #: directory of the memory controller in which the step's own cgroup may be made; "" where none may
+    #: directory in the memory controller for the step's cgroup; "" if none may be created
     cgroup_memory: str = ""
-    #: as that, of the controllers of devices and of cores; "" where the step is not confined to its own
+    #: the same for the controllers of devices and cores; "" if the step is not restricted
     cgroup_devices: str = ""
     cgroup_cores: str = ""
-    #: directory of version 2 in which a group for freezing and killing may be made; "" where none may
+    #: directory in version 2 for freezing and killing; "" if none may be created
     cgroup_tree: str = ""
-    #: directories of the job's own (first) and where its tasks see them (second): job_container/tmpfs
+    #: private directories (first) and their places for tasks (second): job_container/tmpfs
     private_dirs: tuple[tuple[str, str], ...] = ()
-    #: file systems that the machine mounts later are seen in the step: Shared of job_container.conf
+    #: file systems mounted later by the machine are visible in the step: Shared of job_container.conf
     private_shared: bool = False
     #: device files that gres.conf names and the step does not have, and those that it has
     devices_denied: tuple[str, ...] = ()
@@ -138,12 +138,13 @@ class SupervisorSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     task_prologs: tuple[str, ...] = ()
     task_epilogs: tuple[str, ...] = ()
     kill_wait_seconds: int = 30
-    #: processes that outlive SIGKILL so long are given up, and the program is told ("": none)
+    #: seconds after which processes that survive SIGKILL are given up, and the program to notify ("": none)
     unkillable_seconds: int = 60
     unkillable_program: str = ""
     #: a client that vanishes ends the step
     kill_without_client: bool = True
-    #: between looks at living processes, for peaks of usage; 0: none. Memory that no cgroup limits is watched oftener.
+    #: seconds between samples of living processes, for peaks of usage; 0: none. Memory without a cgroup limit is
+    #: sampled more often.
     sample_seconds: float = 30.0
     #: what counts as resident memory in the record: "rss", "pss" (shared pages in parts) or "private" (none of them)
     memory_counted: str = "rss"

@@ -1,10 +1,10 @@
-"""One step on one node: starts its tasks, carries their I/O, ends them all, and tells how they ended.
+"""One step on one node: starts its tasks, transfers their I/O, ends them, and reports the result.
 
-Runs alone in a process of its own, in one thread, and needs nobody: the node daemon may die and come back, the client
-may go. What it has to say at the end is on disk before it says it.
+Runs in a process of its own, in one thread, independent of others: the node daemon may die and return, the client may
+go away. The result is on disk before it is reported.
 
-Life: `prepare` (files, client) → tasks run → all have ended → task epilogs → nothing of the step is left →
-result written and reported → output delivered → forgotten.
+Life: `prepare` (files, client) → tasks run → all have ended → task epilogs → nothing of the step is left → result
+written and reported → output delivered → forgotten.
 
 Sources: srun(1), sbatch(1), slurm.conf(5) TaskProlog, TaskEpilog, UnkillableStepTimeout.
 """
@@ -43,12 +43,12 @@ if TYPE_CHECKING:
     from spritz.stepd.pmi import PmiServer
     from spritz.stepd.pmix.server_process import PmixServer
 
-#: How long after the end a stream may be held open by a process that is not ours.
+#: Seconds after the end for which a foreign process may hold a stream open.
 _LINGER_SECONDS = 2.0
-#: Between looks at memory that no cgroup limits, far from the limit and near it.
+#: Seconds between samples of memory without a cgroup limit, far from the limit and near it.
 _WATCH_SECONDS = 1.0
 _WATCH_CLOSELY_SECONDS = 0.1
-#: The result is forced to disk when the controller has not taken it by then.
+#: Seconds after which the result is synced to disk if the controller has not stored it.
 _ACKNOWLEDGE_SECONDS = 1.0
 #: Slurm's wait status of a job whose output could not be opened: ESLURMD_IO_ERROR, shown as 0:53.
 _STATUS_IO_ERROR = 53
@@ -116,14 +116,16 @@ class Supervisor:
         self._childless = False
 
     def run(self) -> socket.socket | None:
-        """Do all of it. The daemon's connection if another step may follow on it, None if the process must end."""
+        """Run the step. Returns the daemon's connection if another step may follow on it, None if the
+        process must end.
+        """
         try:
             self._prepare()
             self._start()
         except (ClientUnreachable, StreamError) as error:
             self._refuse(str(error), "io")
         except OSError as error:
-            # What the machine is short of is no fault of the job, which may be tried elsewhere.
+            # A shortage on the machine is not the job's fault; the job may be retried elsewhere.
             self._refuse(f"{error.strerror or error}", "node" if error.errno in SCARCE else "exec")
         self._step_on()
         self._reactor.run()
@@ -137,7 +139,7 @@ class Supervisor:
             os.close(self._stderr_file)
         return connection if self._forgotten and self._childless else None
 
-    # -- start
+    # Start
 
     def _prepare(self) -> None:
         if self._confinement is not None:
@@ -158,7 +160,7 @@ class Supervisor:
                 self._memory.begin(self.spec.memory_limit_mib, self.spec.swap_limit_mib)
             except OSError as error:
                 self._memory = None  # not permitted after all: the limit is held by sampling
-                # Standard error of ours is the daemon's log.
+                # Standard error is the daemon's log.
                 sys.stderr.write(
                     f'slurmstepd: error: step.uncontained label={self.spec.label} error="{error}" '
                     'detail="its memory limit is held by sampling"\n'
@@ -222,7 +224,7 @@ class Supervisor:
         return self._mpi.start()
 
     def _refuse(self, text: str, kind: str) -> None:
-        """Tasks cannot be started, or not all of them."""
+        """Not all tasks can be started."""
         self._launch_error, self._error_kind = text, kind
         self.say(f"error: {text}")
         for task in self._group.tasks:
@@ -231,7 +233,7 @@ class Supervisor:
                 self._clients.ended(task)
         processes.kill_descendants(os.getpid())
 
-    # -- orders
+    # Orders
 
     def _order(self, order: control.Order) -> None:
         if isinstance(order, control.Signal):
@@ -241,7 +243,7 @@ class Supervisor:
             elif first.running:
                 processes.send([first.pid], order.number)
         elif isinstance(order, control.Terminate):
-            # One line per step, not per node: Slurm's first node speaks for all.
+            # One line per step, not per node: the first node writes it, as in Slurm.
             if order.message and self._result is None and self.spec.node_index == 0 and not self._end_told:
                 self._end_told = True
                 self.say(order.message)
@@ -257,13 +259,13 @@ class Supervisor:
             pids = tuple(processes.descendants(os.getpid()))
             self._daemon.answer(control.Measured(self._usage.usage(), pids))
         elif isinstance(order, control.Forget):
-            self._forgotten = self._synced = True  # the controller has it: nothing needs to survive the machine
+            self._forgotten = self._synced = True  # the controller has it: it need not survive a crash of the machine
             self._maybe_leave()
 
     def _terminate(self, kill_wait_seconds: float) -> None:
         now = time.monotonic()
         if self._kill_timer is not None and now < self._kill_timer.due <= now + kill_wait_seconds:
-            return  # the same order again must not put off the end
+            return  # a repeated order must not delay the end
         self._cancel_stop()
         self._tree.thaw()
         everything = self._below()
@@ -275,11 +277,11 @@ class Supervisor:
         self._kill_timer = self._reactor.after(kill_wait_seconds, self._kill)
 
     def _kill(self) -> None:
-        """SIGKILL to everything, again and again until nothing is left."""
+        """SIGKILL to everything, repeatedly until no process is left."""
         if self._ends:
             return  # nothing of the step is left but what ends its containers, which has a time limit of its own
         self._kills += 1
-        # What has outlived the signal once forks faster than it is found, or cannot be killed.
+        # Processes that survived the signal once fork faster than they are found, or cannot be killed.
         if self._kills > 1 and self._below():
             self._tree.kill(self._below)
         if not processes.kill_descendants(os.getpid()):
@@ -299,7 +301,7 @@ class Supervisor:
         return now - self._ending_since > self.spec.unkillable_seconds
 
     def _suspend(self, resume: bool, grace_seconds: float) -> None:
-        # A SIGSTOP still to come would stop what has been told to go on, or to end.
+        # A pending SIGSTOP would stop processes that were told to continue or end.
         self._cancel_stop()
         everything = self._below()
         if resume:
@@ -307,12 +309,13 @@ class Supervisor:
             processes.send(everything, signal.SIGCONT)
             return
         processes.send(everything, signal.SIGTSTP)
-        # A task leads its session, so SIGTSTP stops none that leaves it alone: the CPUs are somebody else's by now.
+        # SIGTSTP does not stop a task with default handling, as it leads its session; but the CPUs belong to another
+        # job by now.
         processes.send([pid for pid in everything if not processes.minds(pid, signal.SIGTSTP)], signal.SIGSTOP)
         self._stop_timer = self._reactor.after(grace_seconds, self._stand_still)
 
     def _stand_still(self) -> None:
-        """Stop everything: frozen, where a cgroup can do it, no signal of the user's wakes it up."""
+        """Stop everything: if a cgroup can freeze the processes, no signal of the user wakes them."""
         processes.send(self._below(), signal.SIGSTOP)
         self._tree.freeze(self._below)
 
@@ -329,7 +332,7 @@ class Supervisor:
         if self.spec.kill_without_client and not self._group.all_ended:
             self._terminate(self.spec.kill_wait_seconds)
 
-    # -- while tasks run
+    # While tasks run
 
     def _reap(self) -> None:
         while True:
@@ -375,7 +378,7 @@ class Supervisor:
 
     @property
     def _watched_bytes(self) -> int:
-        """The memory limit that we must hold ourselves; 0 if there is none, or a cgroup holds it."""
+        """The memory limit to enforce by sampling; 0 if there is none, or a cgroup enforces it."""
         return 0 if self._memory is not None else self.spec.memory_limit_mib * 1024 * 1024
 
     def _look(self) -> int:
@@ -399,13 +402,13 @@ class Supervisor:
         if self.spec.task_epilogs:
             started = epilogs.start_epilogs(self.spec, task.spec.task_id, task.pid, self.say)
             self._epilogs.update(started)
-            # A number is not used again while its process is not reaped, and what is reaped is no longer here.
+            # A process id is not reused before it is reaped, and reaped ones are no longer here.
             self._reactor.after(epilogs.EPILOG_SECONDS, lambda: epilogs.end_late(self._epilogs.intersection(started)))
 
-    # -- the end
+    # End
 
     def _step_on(self) -> None:
-        """Go on from one stage of the end to the next as far as it is reached."""
+        """Advance through the stages of the end as far as possible."""
         if not self._group.all_ended or self._epilogs or self._ends:
             return
         if self._result is None:
@@ -417,8 +420,8 @@ class Supervisor:
         self._maybe_leave()
 
     def _left_over(self) -> bool:
-        """Whether processes are left; they are killed, and looked for again."""
-        # Orphans become our children: to have none is to have nothing left, grandchildren included.
+        """Whether processes are left; they are killed, and searched again."""
+        # Orphans become our children: without children there are no descendants either.
         if self._childless or not (self._group.by_pid or (self._mpi is not None and self._mpi.pid)):
             self._childless = True
             return False
@@ -430,7 +433,7 @@ class Supervisor:
         return True
 
     def _containers_left(self) -> bool:
-        """Whether what a runtime may still have of the tasks is being ended. Begins that."""
+        """Whether containers of the tasks are still being ended. Starts that."""
         if self._ends is None:
             self._ends = {}
             for task in self._group.tasks:
@@ -454,7 +457,7 @@ class Supervisor:
             self.say(f"error: the container of task {task_id} could not be ended or saved: {why}")
 
     def _give_up(self) -> None:
-        """Some processes do not die: the site's program is told, and the node will be drained.
+        """Some processes do not die: run the site's program; the node will be drained.
 
         Source: slurm.conf(5) UnkillableStepProgram, UnkillableStepTimeout.
         """
@@ -516,7 +519,7 @@ class Supervisor:
             self._clients.finish()
 
     def _sync_result(self) -> None:
-        # An acknowledged result is the controller's and is removed; only one that waits must survive the machine.
+        # An acknowledged result is stored by the controller and removed here; only a waiting one must survive a crash.
         if not self._synced:
             self._synced = True
             os.fsync(self._record)
@@ -527,7 +530,7 @@ class Supervisor:
             self._clients.finish()
 
     def _close_streams(self) -> None:
-        """Processes of ours are gone; whoever still holds a stream open is none of the step's."""
+        """Our processes are gone; any remaining holder of a stream does not belong to the step."""
         if self._clients.blocked:
             self._reactor.after(_LINGER_SECONDS, self._close_streams)
             return
@@ -536,7 +539,7 @@ class Supervisor:
             pump.close()
 
     def _maybe_leave(self) -> None:
-        """Exit when there is nothing left to deliver; the result is on disk for a daemon that is away."""
+        """Exit when there is nothing left to send; the result is on disk for an absent daemon."""
         if self._result is None or not self._clients.finished:
             return
         if self._synced:
@@ -545,7 +548,7 @@ class Supervisor:
             self._sync_result()
 
     def say(self, text: str) -> None:
-        """A line on the step's standard error, wherever that is."""
+        """Write a line to the step's standard error."""
         line = octets(f"slurmstepd: {text}\n")
         if self._stderr_file >= 0:
             with contextlib.suppress(OSError):

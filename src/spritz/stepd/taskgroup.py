@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from spritz.stepd.pmix.server_process import PmixServer
 
 
-#: How long the tasks of a step, together, may wait for a machine that can make no processes.
+#: Seconds that starting all tasks of a step may wait on a machine that cannot create processes.
 START_PATIENCE_SECONDS = 10.0
 
 
@@ -85,7 +85,7 @@ class TaskStreams:
             self._opened[spec.task_id] = (stdin, stdout, stderr)
 
     def open(self, task: Task) -> Streams:
-        """Descriptors for the task; what lies at our end of pipes is pumped from now on."""
+        """Descriptors for the task; our ends of pipes are read and written from now on."""
         if self._spec.pty and task.spec.stdout == CLIENT:
             return self._terminal(task)
         stdin, stdout, stderr = self._opened[task.spec.task_id]
@@ -96,7 +96,7 @@ class TaskStreams:
         return stdin, stdout, stderr
 
     def keep_stderr(self, task: Task) -> int:
-        """A descriptor of our own for the file that is the task's standard error; -1 if it is none."""
+        """Our own descriptor for the file that is the task's standard error; -1 if there is none."""
         descriptor = self._opened[task.spec.task_id][2]
         return os.dup(descriptor) if descriptor >= 0 else -1
 
@@ -148,7 +148,7 @@ class TaskStreams:
         return send
 
     def _raw_terminal(self, task: Task) -> int:
-        # A program that writes to a terminal does not hold its output back; no other property of one is wanted.
+        # A terminal makes programs flush their output by lines; its other properties are not needed.
         master, slave = os.openpty()
         settings = termios.tcgetattr(slave)
         settings[1] &= ~termios.OPOST
@@ -220,7 +220,7 @@ class TaskGroup:
             streams.close_files()
 
     def _start_task(self, task: Task, environment: dict[bytes, bytes], streams: Streams, kept: int) -> int:
-        """Its process id. A machine that is short of processes for a moment is given time; orders wait meanwhile."""
+        """Returns the process id. Retries for a while on a shortage of processes; orders wait meanwhile."""
         while True:
             try:
                 return start_task(self._spec, task.spec, environment, streams, kept)

@@ -1,8 +1,8 @@
-"""The processes of a step in a version 2 cgroup of their own: frozen and thawed, and killed, all at one moment.
+"""The processes of a step in a version 2 cgroup of their own: for freezing, thawing and killing all of them atomically.
 
-It takes no controller, so that it works on machines whose controllers are version 1's as well. The processes are moved
-in when the group is first needed, and what they fork is born there: a step that is never suspended, and ends when it is
-told to, costs nothing. Their supervisor stays outside.
+It needs no controller, so it also works if the controllers are version 1's. Processes are moved in when the group is
+first needed, and their children start there: a step that is never suspended, and ends when told to, costs nothing.
+Their supervisor stays outside.
 
 Sources: cgroups(7); the kernel's admin-guide/cgroup-v2, cgroup.freeze and cgroup.kill (Linux 5.2 and 5.14).
 """
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 #: The group of the tasks, in that of their supervisor. The node daemon removes both.
 TASKS = "tasks"
-#: Beside it, sessions that began outside of the job (`stepd.adopt`).
+#: next to it: sessions adopted from outside the job (`stepd.adopt`)
 ADOPTED = "adopted"
-#: Looks for processes that were forked while others were moved.
+#: rounds of moving processes that were forked meanwhile
 _ROUNDS = 20
 
 
@@ -36,14 +36,14 @@ class Tree:
         self._frozen = False
 
     def freeze(self, below: Callable[[], list[int]]) -> bool:
-        """Have no process of `below()` run, whatever signals it gets; False if that cannot be done here."""
+        """Freeze all processes of `below()`, whatever signals they get; False if that is not possible here."""
         self._frozen = self._gather(below) and self._write("cgroup.freeze", b"1")
         if self._adopted:
             _try_write(f"{self._adopted}/cgroup.freeze", b"1")
         return self._frozen
 
     def thaw(self) -> None:
-        """Let them go on."""
+        """Thaw the processes."""
         if self._frozen:
             self._write("cgroup.freeze", b"0")
             _try_write(f"{self._adopted}/cgroup.freeze", b"0")
@@ -54,7 +54,7 @@ class Tree:
         return self._gather(below) and self._write("cgroup.kill", b"1")
 
     def end_adopted(self) -> None:
-        """SIGKILL to sessions that were adopted: the step is over."""
+        """SIGKILL to adopted sessions: the step is over."""
         if self._adopted:
             _try_write(f"{self._adopted}/cgroup.kill", b"1")
 

@@ -1,4 +1,4 @@
-"""What a step used, and the end of its memory: reaped children are added up, living ones are sampled.
+"""Usage of a step, and its memory limit: adds up reaped children and samples living ones.
 
 Source: slurm.conf(5) JobAcctGatherType, cgroup.conf(5) ConstrainRAMSpace.
 """
@@ -37,9 +37,9 @@ def sample_intervals(longest_seconds: float) -> Iterator[float]:
 
 
 class _TaskUse:
-    """One task with everything below it. Peaks are of all its processes at one moment.
+    """One task with its descendants. Peaks are sums over its processes at one time.
 
-    `user` and `system` are of what has ended, `live` of what ran at the last look.
+    `user` and `system` are of ended processes, `live` of those running at the last sample.
     """
 
     __slots__ = ("gpu_bytes", "gpu_percent", "live", "pages", "read", "rss", "system", "user", "vm", "written")
@@ -52,7 +52,7 @@ class _TaskUse:
 
 
 class StepUsage:
-    """Adds up what ended children used (`add`) and remembers peaks of living ones (`sample`), task by task."""
+    """Adds up the usage of ended children (`add`) and records peaks of living ones (`sample`), by task."""
 
     def __init__(self, *, gpus: bool = False, memory: str = "rss", energy: Energy | None = None) -> None:
         """`memory`: as `SupervisorSpec.memory_counted`."""
@@ -60,7 +60,7 @@ class StepUsage:
         self._gpus = Gpus() if gpus else None
         self._memory = memory
         self._tasks: dict[int, _TaskUse] = {}
-        #: orphans of tasks, and whatever else was reaped
+        #: orphans of tasks, and other reaped processes
         self._rest = _TaskUse()
 
     def begin(self) -> None:
@@ -69,7 +69,7 @@ class StepUsage:
             self._energy.read()
 
     def add(self, used: resource.struct_rusage, task_id: int | None = None) -> None:
-        """A child was reaped: a task, with all that it has waited for, or somebody left behind (None)."""
+        """A child was reaped: a task with the children that it waited for, or an orphan (None)."""
         use = self._rest if task_id is None else self._of(task_id)
         use.user += used.ru_utime
         use.system += used.ru_stime
@@ -83,7 +83,7 @@ class StepUsage:
         use.pages += used.ru_majflt
 
     def sample(self, tasks: list[tuple[int, int]]) -> int:
-        """Look at living processes: those below our children. `tasks` are (global rank, process id) of ours.
+        """Sample living processes below our children. `tasks`: their (global rank, process id).
 
         Returns the memory that is theirs alone, all together, in bytes.
         """
@@ -101,7 +101,7 @@ class StepUsage:
                 used = [on_gpus[one] for one in tree if one in on_gpus]
                 use.gpu_percent = max(use.gpu_percent, sum(percent for percent, _ in used))
                 use.gpu_bytes = max(use.gpu_bytes, sum(size for _, size in used))
-        # Orphans hang below us.
+        # Orphans are our children.
         return total + self._look(self._rest, [pid for pid in processes.descendants(os.getpid()) if pid not in seen])
 
     def _of(self, task_id: int) -> _TaskUse:
@@ -130,7 +130,7 @@ class StepUsage:
         return private
 
     def usage(self) -> Usage:
-        """All of it so far."""
+        """The usage so far."""
         every = [*self._tasks.values(), self._rest]
         return Usage(
             cpu_user_seconds=sum(use.user + use.live[0] for use in every),
@@ -149,7 +149,7 @@ class StepUsage:
 
     @property
     def _gpus_known(self) -> bool:
-        """That GPUs were not used is to be told from nobody knowing."""
+        """Distinguishes unused GPUs from unknown use."""
         return self._gpus is not None and self._gpus.known
 
     def _metrics(self) -> tuple[Metric, ...]:
@@ -176,7 +176,8 @@ _MEASURES: tuple[tuple[str, Callable[[_TaskUse], int]], ...] = (
 
 
 class MemoryGroup:
-    """A memory cgroup (v1 or v2) in which the kernel holds a step's limit. Made once per supervisor, used step by step.
+    """A memory cgroup (v1 or v2) in which the kernel enforces a step's limit. Made once per supervisor, used step by
+    step.
 
     The supervisor is in it itself, so that tasks are born there: to move a process costs more than to start one. The
     node daemon removes the group when the supervisor is gone. Raises OSError if it cannot be made.
@@ -196,7 +197,7 @@ class MemoryGroup:
         self._kills_before = self._all_kills()
 
     def _restore(self, parent: str) -> None:
-        """Somebody has removed the daemon's group meanwhile: make it again, and ours in it."""
+        """The daemon's group was removed meanwhile: create it again, with ours in it."""
         os.makedirs(parent, exist_ok=True)
         control = f"{parent}/cgroup.subtree_control"
         if os.path.exists(control):
@@ -218,7 +219,7 @@ class MemoryGroup:
             with contextlib.suppress(OSError):  # without swap accounting there is no such file
                 self._write("memory.swap.max", swap)
         else:
-            # The kernel wants memory <= memory and swap at every moment: lift the second out of the way first.
+            # The kernel requires memory <= memory and swap at all times: first raise the second.
             self._write_swap(-1)
             self._write("memory.limit_in_bytes", limit)
             self._write_swap(-1 if swap < 0 else limit + swap)
@@ -260,7 +261,7 @@ class MemoryGroup:
             return ""
 
 
-#: Memory of the supervisor that is counted with its step's.
+#: MiB of the supervisor that count towards its step.
 OWN_MIB = 8
 
 _oom_score: bytes | None = None
@@ -277,12 +278,12 @@ def protect_from_oom_killer() -> None:
 
 
 def oom_score_of_tasks() -> bytes | None:
-    """What a task writes to its oom_score_adj; None: nothing, it has been left as it was."""
+    """What a task writes to its oom_score_adj; None: nothing, as it was not changed."""
     return _oom_score
 
 
 def expose_to_oom_killer() -> None:
-    """In a task: be as killable as the daemon's environment had it."""
+    """In a task: restore the daemon's original OOM score."""
     if _oom_score is not None:
         _set_oom_score(_oom_score)
 

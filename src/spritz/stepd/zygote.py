@@ -19,9 +19,9 @@ from spritz.stepd.confine import Confinement
 from spritz.stepd.supervisor import Supervisor
 from spritz.stepd.usage import MemoryGroup
 
-#: A supervisor ends after so many steps: what it has leaked by then, if anything, ends with it.
+#: Steps after which a supervisor ends, together with anything that it has leaked.
 STEPS_MAX = 100
-#: How long it waits for another one. Longer than the daemon keeps it in mind.
+#: Seconds for which it waits for another step; longer than the daemon remembers it.
 IDLE_SECONDS = 10.0
 #: A spool path is never longer (PATH_MAX).
 _MESSAGE_BYTES = 4096
@@ -75,7 +75,7 @@ def _fork(directory: str, connection: int, requests: socket.socket) -> None:
 
 
 def supervise(directory: str, daemon: socket.socket) -> None:
-    """One step, and further ones that the daemon sends while we are idle: a fork is paid once for them all."""
+    """Run one step, and further ones that the daemon sends while idle: all share the cost of one fork."""
     connection: socket.socket | None = daemon
     groups: dict[str, MemoryGroup] = {}
     confinement = Confinement()
@@ -88,14 +88,14 @@ def supervise(directory: str, daemon: socket.socket) -> None:
         memory = _memory_group(known.spec, groups)
         connection = Supervisor(known.spec, descriptor, connection, memory, confinement).run()
         os.chdir("/")
-        # Who says that it is idle must take what it is given: the last step ends without that word.
+        # A supervisor that reports idle must accept the next step; so the last one ends without that report.
         directory = _next_directory(connection) if connection is not None and left else ""
         if not directory:
             return
 
 
 def _memory_group(known: spec.SupervisorSpec, groups: dict[str, MemoryGroup]) -> MemoryGroup | None:
-    """The cgroup for a step with a memory limit, where the daemon lets us make one. Steps to come are in it as well."""
+    """The cgroup for a step with a memory limit, if the daemon allows one. Later steps use it as well."""
     parent = known.cgroup_memory
     if parent not in groups:
         if not known.memory_limit_mib or not parent:
@@ -112,7 +112,7 @@ def _memory_group(known: spec.SupervisorSpec, groups: dict[str, MemoryGroup]) ->
 
 
 def _next_directory(connection: socket.socket) -> str:
-    """Say that we are idle; the next step, or "" if the daemon has none for us."""
+    """Report idle. Returns the next step's directory, or "" if there is none."""
     connection.settimeout(IDLE_SECONDS)
     try:
         connection.sendall(control.encode(control.Idle()))
@@ -126,7 +126,7 @@ def _next_directory(connection: socket.socket) -> str:
 
 
 def _receive(connection: socket.socket, size: int) -> bytes:
-    """So many bytes and not one more: what follows, perhaps the order to end the step, is for the step's own link."""
+    """Read exactly this many bytes: what follows, perhaps an order to end the step, is for the step's own link."""
     found = b""
     while len(found) < size:
         data = connection.recv(size - len(found))

@@ -1,4 +1,4 @@
-"""What a node's PMIx server does for the library: collectives and questions that other nodes have part in. No I/O.
+"""Collectives and queries of a node's PMIx server that involve other nodes. No I/O.
 
 Source: the PMIx standard 4.1, "Server-Specific Interfaces".
 """
@@ -37,7 +37,7 @@ class Exchange:
         self._board = Board()
 
     def collect(self, kind: bytes, ranks: tuple[int, ...], data: bytes, reply: Reply) -> None:
-        """Tasks of these ranks meet. The same ones meet again only when they have parted: their ranks are its name."""
+        """A collective of these ranks. The ranks identify it: the same set meets again only after it has finished."""
         everybody = WILDCARD in ranks
         nodes = range(len(self._about.nodes)) if everybody else sorted({self._node_of.get(rank, -1) for rank in ranks})
         if nodes[0] < 0:
@@ -51,7 +51,7 @@ class Exchange:
             self._send(messages.Gather(key, tuple(nodes), data))
 
     def fetch(self, rank: int, reply: Reply) -> None:
-        """What a task has put."""
+        """Get the data that a task has put."""
         node = self._node_of.get(rank)
         if node is None:
             reply(ERR_NOT_FOUND, b"")
@@ -59,19 +59,19 @@ class Exchange:
             self._ask(node, messages.Fetch(rank), reply)
 
     def publish(self, rank: int, entries: tuple[tuple[bytes, bytes], ...], reply: Reply) -> None:
-        """Have entries of a task here kept."""
+        """Store entries published by a task here."""
         self._ask(_KEEPER, messages.Publish(rank, entries), reply)
 
     def look_up(self, keys: tuple[bytes, ...], wait: int, reply: Reply) -> None:
-        """Answer with what is published by these keys, now or when there are `wait` of them."""
+        """Answer with the entries under these keys, now or when there are `wait` of them."""
         self._ask(_KEEPER, messages.Lookup(keys, wait), reply)
 
     def unpublish(self, rank: int, keys: tuple[bytes, ...], reply: Reply) -> None:
-        """Have entries of a task here forgotten: these, or all."""
+        """Remove entries of a task here: these, or all."""
         self._ask(_KEEPER, messages.Unpublish(rank, keys), reply)
 
     def take(self, message: Message) -> None:
-        """From the client or, through it, another node. Raises ProtocolError."""
+        """Process a message from the client or, through it, another node. Raises ProtocolError."""
         if isinstance(message, messages.Gathered):
             reply = self._collectives.pop(message.key, None)
             if reply is not None:

@@ -1,4 +1,4 @@
-"""What the library is told of a step, and tells the tasks: its nodes, and who is where.
+"""Data about a step for the library and its tasks: nodes, and the placement of tasks.
 
 Source: the PMIx standard 4.1, "Data Access and Sharing": reserved keys.
 """

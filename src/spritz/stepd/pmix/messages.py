@@ -1,4 +1,4 @@
-"""What the PMIx servers of a step's nodes say to each other; the step's client carries it. Nodes go by their rank.
+"""Messages between the PMIx servers of a step's nodes, through the step's client. Nodes are identified by rank.
 
 A message is one msgpack record, in frames `protocol.PMIX` of which the last is for ALL_TASKS and those before it for
 task 0.
@@ -58,21 +58,21 @@ class Fetch(msgspec.Struct, frozen=True, array_like=True, tag=1):
 
 
 class Publish(msgspec.Struct, frozen=True, array_like=True, tag=2):
-    """Keep these: (key, value as the library packs it). The answer has no data."""
+    """Store these: (key, value as packed by the library). The answer has no data."""
 
     rank: int
     entries: tuple[tuple[bytes, bytes], ...]
 
 
 class Lookup(msgspec.Struct, frozen=True, array_like=True, tag=3):
-    """Who has published these, and what? `wait`: answer when so many of them are there (0: now)."""
+    """Look up these keys. `wait`: answer when this many exist (0: now)."""
 
     keys: tuple[bytes, ...]
     wait: int
 
 
 class Unpublish(msgspec.Struct, frozen=True, array_like=True, tag=4):
-    """Forget what the task of this rank has published, by these keys or all."""
+    """Remove entries published by the task of this rank: under these keys, or all."""
 
     rank: int
     keys: tuple[bytes, ...]

@@ -1,4 +1,4 @@
-"""The process beside a supervisor that serves PMIx to the step's tasks on this node.
+"""The process that serves PMIx to the step's tasks on this node.
 
 Forked from the supervisor before the tasks, it is the step's user from then on. It says one thing first: `Ready`, with
 the tasks' variables or why there are none. Then frames of `protocol` go both ways until the supervisor's end closes.
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from spritz.stepd.spec import Identity, Pmix, SupervisorSpec
 
 NAME = "slurmstepd-pmix"
-#: The library may take so long to end; then the kernel ends us.
+#: Seconds for the library to end; then the kernel ends this process.
 _FINISH_SECONDS = 5
 _RECEIVE_BYTES = 256 * 1024
 _VARIABLES = (b"HOME", b"PATH", b"LANG")
@@ -123,7 +123,7 @@ class _Process:
         self._calls: deque[Callable[[], None]] = deque()
         self._wake_reader, self._wake_writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._about = about
-        #: (when, number, answer) of those who do not wait for ever
+        #: (deadline, number, answer) of callers with a time limit
         self._timers: list[tuple[float, int, Reply]] = []
         self._numbers = itertools.count()
         self._directory = directory
@@ -222,5 +222,5 @@ class _Process:
         self._connection.sendall(protocol.frame(protocol.PMI_ABORT, rank, protocol.pack_status(status)))
 
     def lost(self, rank: int) -> None:
-        """Likewise; nobody has chosen a status."""
+        """The same for a lost task, without a status."""
         self._connection.sendall(protocol.frame(protocol.PMI_ABORT, rank))

@@ -1,4 +1,4 @@
-"""What tasks publish for others to look up (MPI_Publish_name and its kin): kept by the step's first node.
+"""Entries that tasks publish for others (MPI_Publish_name and others), stored by the step's first node.
 
 Source: the PMIx standard 4.1, "Publish/Lookup Operations".
 """
@@ -47,7 +47,7 @@ class Board:
         reply(status, messages.encode_published(found))
 
     def unpublish(self, rank: int, keys: tuple[bytes, ...], reply: Reply) -> None:
-        """Forget these of a task's own, or all of its own."""
+        """Remove these entries of a task, or all of its own."""
         for key, (owner, _) in list(self._entries.items()):
             if owner == rank and (not keys or key in keys):
                 del self._entries[key]

@@ -1,4 +1,4 @@
-"""The library as server of one namespace, and what it asks of its host.
+"""Runs the library as server of one namespace, and handles its requests.
 
 The library calls back on threads of its own; what it asks is copied there and handed to `Host.post`, to be done by the
 process's main thread, which answers by the given `reply`.
@@ -83,7 +83,7 @@ if TYPE_CHECKING:
             """A task wants the step ended."""
 
         def lost(self, rank: int) -> None:
-            """A task is gone that had not said that it would go."""
+            """A task ended without announcing it."""
 
 
 #: what keys of options begin with; others are the user's

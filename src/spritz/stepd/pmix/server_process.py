@@ -1,4 +1,4 @@
-"""The supervisor's side of PMIx: starts the process beside it, carries its messages, ends it, and cleans up."""
+"""The supervisor's side of PMIx: starts and ends the server's process, forwards its messages, and cleans up."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class PmixServer:
         self._decoder = protocol.Decoder()
         self._queued = bytearray()
         self._ending = False
-        # One that hangs must not look like a task that cannot be killed.
+        # A hanging process must not look like a task that cannot be killed.
         self._end_seconds = min(_END_SECONDS, spec.unkillable_seconds / 2)
         self._directory = os.path.join(spool, DIRECTORY)
         self._errors = os.memfd_create("pmix-errors")
@@ -77,7 +77,7 @@ class PmixServer:
         self._flush()
 
     def end(self) -> None:
-        """No task needs it any more: it is to end by itself, and is ended if it does not. It may be said again."""
+        """No task needs it any more: it should end by itself, and is killed otherwise. May be called repeatedly."""
         if not self._ending:
             self._ending = True
             self._reactor.forget(self._connection.fileno())
@@ -122,7 +122,7 @@ class PmixServer:
             os.kill(self.pid, signal.SIGKILL)
 
     def _told(self) -> str:
-        """The end of what the library has said of its troubles."""
+        """The last lines of the library's error output."""
         size = os.fstat(self._errors).st_size
         text = os.pread(self._errors, _TOLD_BYTES, max(0, size - _TOLD_BYTES)).decode(errors="replace").strip()
         return f": {text}" if text else ""
